@@ -1,0 +1,69 @@
+"""What Optuna may vary: one distribution for each training key."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, RootModel, model_validator
+
+
+class _Distribution(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _Range(_Distribution):
+    low: float
+    high: float
+
+    @model_validator(mode="after")
+    def _low_is_below_high(self) -> _Range:
+        if not self.low < self.high:
+            raise ValueError(f"have low below high (low {self.low}, high {self.high})")
+        return self
+
+
+class Uniform(_Range):
+    """A float, every value as likely; with ``step``, quantised: low, low + step, ..."""
+
+    type: Literal["uniform"]
+    step: Annotated[float, Field(gt=0)] | None = None
+
+
+class LogUniform(_Range):
+    """A positive float, every order of magnitude as likely."""
+
+    type: Literal["log_uniform"]
+    low: Annotated[float, Field(gt=0)]
+
+
+class Int(_Range):
+    """A whole number, both ends included; quantised by ``step``; ``log`` makes orders of magnitude as likely."""
+
+    type: Literal["int"]
+    low: int
+    high: int
+    step: Annotated[int, Field(ge=1)] = 1
+    log: bool = False
+
+    @model_validator(mode="after")
+    def _log_has_no_step(self) -> Int:
+        if self.log and (self.step != 1 or self.low < 1):
+            raise ValueError("have step 1 and low at least 1 where log is true")
+        return self
+
+
+class Categorical(_Distribution):
+    """One of the choices."""
+
+    type: Literal["categorical"]
+    choices: Annotated[tuple[bool | int | float | str | None, ...], Field(min_length=1)]
+
+
+Distribution = Annotated[Uniform | LogUniform | Int | Categorical, Field(discriminator="type")]
+
+
+class SearchSpace(RootModel[dict[str, Distribution]]):
+    """Training key to distribution. In a study file it may also be the name or path of such a file."""
+
+    model_config = ConfigDict(frozen=True)
+    root: dict[str, Distribution] = {}

@@ -1,0 +1,147 @@
+"""The study file, typed. One study = tasks + backbone + search space + budget."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from tutti.config.space import SearchSpace
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$")]
+Metric = Literal["macro_f1", "accuracy", "matthews", "f1"]
+Layout = Literal["competition", "glue", "table", "hub"]
+SubmissionFormat = Literal["competition", "glue", "csv"]
+
+
+class Strict(BaseModel):
+    """Unknown keys are errors, values are frozen."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Cleaning(Strict):
+    """Competition cleaning. Everything is off unless asked for; rows to predict are never dropped."""
+
+    emoji: Literal["zh", "en"] | None = None  # emoji to words of this language
+    emoticons: bool = False  # [生病] to 生病
+    repeated_punctuation: bool = False  # runs of the same punctuation mark to one
+    broken_rows: bool = False  # mend rows broken by line feeds inside a text
+    duplicates: bool = False  # drop training rows whose texts and label stood before
+
+
+class ExtraTrain(Strict):
+    """A further file of training rows in the task's own layout, such as a round's pseudo-labels."""
+
+    path: Path
+    weight: Annotated[float, Field(gt=0, le=1)] = 1.0  # of each row in the loss; a row of the task's own file has 1
+
+
+class Columns(Strict):
+    """Names of the columns of a table or hub data set. ``id`` none means the row number, counted from 0."""
+
+    id: str | None = None
+    text: str = "text"
+    text_b: str | None = None
+    label: str = "label"
+
+
+class TaskConfig(Strict):
+    """One labelled problem.
+
+    ``train``, ``validation``, ``test`` and ``unlabeled`` are files; for the layout ``hub`` they are split names of the
+    data set ``dataset`` (a hub id or a folder). ``test`` may also name several sets: ``{round1: FILE, round2: FILE}``.
+    """
+
+    layout: Layout
+    train: str
+    validation: str | None = None
+    test: str | dict[Name, str] | None = None
+    unlabeled: str | None = None
+    extra_train: tuple[ExtraTrain, ...] = ()
+    dataset: str | None = None  # hub: id or folder
+    subset: str | None = None  # hub: configuration name
+    glue: Literal["CoLA", "SST-2", "MRPC"] | None = None  # glue: which of its layouts; by default the task's name
+    pair: bool = False  # competition: two texts a row
+    columns: Columns = Columns()  # table and hub
+    metric: Metric = "macro_f1"
+    submission: SubmissionFormat | None = None  # by default competition, glue, or csv, after the layout
+    cleaning: Cleaning = Cleaning()
+
+    def test_sets(self) -> dict[str, str]:
+        """Part name to file: ``test`` alone, or ``test-NAME`` for each named set."""
+        if self.test is None:
+            return {}
+        if isinstance(self.test, str):
+            return {"test": self.test}
+        return {f"test-{name}": file for name, file in self.test.items()}
+
+
+class Split(Strict):
+    """Stratified, seeded, shuffled. Only tasks without a validation file of their own are split."""
+
+    validation: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    seed: Annotated[int, Field(ge=0)] = 0
+
+
+class Search(Strict):
+    """The budget, and how points are chosen and stopped."""
+
+    trials: Annotated[int, Field(ge=1)] = 8
+    seed: Annotated[int, Field(ge=0)] = 0
+    sampler: Literal["tpe", "random"] = "tpe"
+    scheduler: Literal["asha", "none"] = "asha"
+    grace_epochs: Annotated[int, Field(ge=1)] = 1  # asha: no trial is stopped before
+    reduction_factor: Annotated[int, Field(ge=2)] = 2  # asha: one trial in so many passes each rung
+    retries: Annotated[int, Field(ge=0)] = 2  # of a trial whose worker died, each from its last checkpoint
+
+
+class Resources(Strict):
+    """What one trial takes, and how many run at a time."""
+
+    workers: Annotated[int, Field(ge=1)] = 1
+    cpus_per_worker: Annotated[int, Field(ge=1)] = 1
+    gpus_per_worker: Annotated[float, Field(ge=0)] = 0
+    concurrent_trials: Annotated[int, Field(ge=1)] | None = None  # by default as many as fit
+
+
+class Storage(Strict):
+    """Where studies live. On a cluster: a folder that every node sees."""
+
+    path: Path | None = None  # by default $TUTTI_STUDIES, or ./studies; the study's folder is PATH/STUDY
+
+
+class Tracking(Strict):
+    """Where MLflow keeps runs: by default SQLite inside the study's folder."""
+
+    uri: str | None = None
+
+
+class Ensemble(Strict):
+    """What ``tutti tune`` prints at its end as the next command."""
+
+    recipe: str = "baseline"
+
+
+class StudyConfig(Strict):
+    """A whole study file. ``training`` is checked by the training room, which knows TrainingArguments' fields."""
+
+    study: Name
+    backbone: str  # hub id or folder
+    tasks: Annotated[dict[Name, TaskConfig], Field(min_length=1)]
+    split: Split = Split()
+    training: dict[str, Any] = {}
+    search_space: SearchSpace = SearchSpace()
+    search: Search = Search()
+    resources: Resources = Resources()
+    storage: Storage = Storage()
+    tracking: Tracking = Tracking()
+    ensemble: Ensemble = Ensemble()
+
+    @field_validator("tasks")
+    @classmethod
+    def _tasks_differ_in_more_than_case(cls, tasks: dict[str, TaskConfig]) -> dict[str, TaskConfig]:
+        if len({name.lower() for name in tasks}) != len(tasks):
+            raise ValueError("have names that differ in more than upper and lower case")
+        return tasks

@@ -1,0 +1,107 @@
+"""Files are written whole: to a temporary sibling, synced, then renamed. A reader sees the old file or the new one."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from tutti.errors import Fault, StorageError
+
+
+@contextmanager
+def storage_faults(path: Path) -> Iterator[None]:
+    """Turns an ``OSError`` met while writing ``path`` into a StorageError that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        remedy = {
+            errno.ENOSPC: "free some space or name another folder",
+            errno.EDQUOT: "free some space or name another folder",
+            errno.EACCES: "ask for write permission or name another folder",
+            errno.EROFS: "name a folder that can be written to",
+        }.get(error.errno or 0, "see whether the folder is there and can be written to")
+        got = error.strerror or str(error)
+        raise StorageError(Fault(str(path), "be written whole", got, remedy)) from error
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """Yields a temporary sibling of ``path`` to write to; renames it to ``path`` when the block ends without error.
+
+    Raises:
+        StorageError: where the file system refuses. ``path`` is then as it was before.
+    """
+    with storage_faults(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+        os.close(handle)
+        temporary = Path(name)
+        try:
+            yield temporary
+            with temporary.open("rb+") as written:
+                os.fsync(written.fileno())
+            temporary.chmod(0o644)
+            temporary.replace(path)
+            _sync_folder(path.parent)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Writes ``content`` (text as UTF-8) to ``path``, whole or not at all.
+
+    Raises:
+        StorageError: where the file system refuses.
+    """
+    with whole_file(path) as temporary:
+        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+@contextmanager
+def whole_folder(path: Path) -> Iterator[Path]:
+    """Yields a temporary sibling folder; puts it in the place of ``path`` when the block ends without error.
+
+    Raises:
+        StorageError: where the file system refuses.
+    """
+    with storage_faults(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent))
+        try:
+            yield temporary
+            for file in temporary.rglob("*"):
+                if file.is_file():
+                    with file.open("rb+") as written:
+                        os.fsync(written.fileno())
+            temporary.chmod(0o755)
+            if path.exists():
+                retired = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".old", dir=path.parent))
+                path.replace(retired / path.name)
+                temporary.replace(path)
+                shutil.rmtree(retired, ignore_errors=True)
+            else:
+                temporary.replace(path)
+            _sync_folder(path.parent)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def sha256_of(path: Path) -> str:
+    """The file's SHA-256 as 64 hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sync_folder(folder: Path) -> None:
+    with suppress(OSError):  # some network file systems cannot sync a folder; the rename is still atomic there
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

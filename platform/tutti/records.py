@@ -1,0 +1,114 @@
+"""Frozen value types that travel between rooms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+
+from tutti.errors import Fault, StorageError
+
+Scalar = str | int | float | bool | None
+
+
+class TrialState(StrEnum):
+    """What became of a trial. The value is what users read."""
+
+    RUNNING = "running"
+    FINISHED = "finished"
+    STOPPED = "stopped early"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class TrialRecord:
+    """One trial as the study's store knows it.
+
+    Attributes:
+        key: the one identity that binds the Optuna number, the Ray trial, the MLflow run and the checkpoint: ``t0007``.
+        number: Optuna's trial number.
+        score: the best objective reported, or none before the first report.
+        task_scores: per task, its metric at the report that gave ``score``.
+        parameters: what the search space chose for this trial.
+        scores_by_epoch: every reported objective by epoch.
+        seconds: wall time from start to end, or none while running.
+        reason: why it failed or was stopped, in one sentence.
+    """
+
+    key: str
+    number: int
+    state: TrialState
+    score: float | None = None
+    task_scores: Mapping[str, float] = field(default_factory=dict)
+    parameters: Mapping[str, Scalar] = field(default_factory=dict)
+    scores_by_epoch: Mapping[int, float] = field(default_factory=dict)
+    seconds: float | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class CheckpointRecord:
+    """The best weights of one trial, as the bank lists them.
+
+    Attributes:
+        key: the trial's key.
+        path: folder that ``from_pretrained`` loads, or none once the weights were pruned.
+        epoch: the epoch, counted from 1, after which they were saved.
+        score: the study's objective on the validation rows.
+        task_scores: per task, its metric on the validation rows.
+    """
+
+    key: str
+    number: int
+    epoch: int
+    score: float
+    task_scores: Mapping[str, float]
+    path: str | None
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """What one checkpoint says about the rows of one part of one task, in the order of the part's file.
+
+    Attributes:
+        ids: ``(rows,)`` of str, unique.
+        probabilities: ``(rows, classes)`` float32, each row summing to 1; none for regression.
+        values: ``(rows,)`` float32 for regression; none for classification.
+        labels: ``(rows,)`` int64 class indices (float32 for regression), or none where the part has no labels.
+        class_names: ``(classes,)`` labels as they stand in the task's files; empty for regression.
+
+    Raises:
+        StorageError: where shapes disagree, an id stands twice, or a number is not a probability.
+    """
+
+    ids: np.ndarray
+    probabilities: np.ndarray | None = None
+    values: np.ndarray | None = None
+    labels: np.ndarray | None = None
+    class_names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        rows = len(self.ids)
+        if (self.probabilities is None) == (self.values is None):
+            raise _broken("hold either probabilities or values", "both or neither")
+        if len(set(self.ids.tolist())) != rows:
+            raise _broken("hold every id once", "an id that stands twice")
+        if self.labels is not None and self.labels.shape != (rows,):
+            raise _broken(f"have one label for each of its {rows} rows", f"labels of shape {self.labels.shape}")
+        if self.values is not None:
+            if self.values.shape != (rows,) or not np.isfinite(self.values).all():
+                raise _broken(f"have one finite value for each of its {rows} rows", f"shape {self.values.shape}")
+            return
+        assert self.probabilities is not None
+        if self.probabilities.shape != (rows, len(self.class_names)):
+            raise _broken(
+                f"have probabilities of shape ({rows}, {len(self.class_names)})", f"shape {self.probabilities.shape}"
+            )
+        if rows and not np.allclose(self.probabilities.sum(axis=1, dtype=np.float64), 1.0, atol=1e-3):
+            raise _broken("have rows of probabilities that sum to 1", "rows that do not")
+
+
+def _broken(rule: str, got: str) -> StorageError:
+    return StorageError(Fault("a set of predictions", rule, got, "run the trial that made it again"))
