@@ -1,0 +1,95 @@
+"""Where things lie inside a study's folder, and how a study is found by name."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from tutti.errors import Fault, StudyError, nearest
+
+
+def studies_folder() -> Path:
+    """The folder of all studies where the study file names none: ``$TUTTI_STUDIES``, or ``./studies``."""
+    return Path(os.environ.get("TUTTI_STUDIES") or "studies").absolute()
+
+
+@dataclass(frozen=True)
+class StudyFolder:
+    """The folder of one study. Nothing is made by naming it."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def study_file(self) -> Path:
+        """The validated study as JSON, every path absolute."""
+        return self.path / "study.json"
+
+    @property
+    def data(self) -> Path:
+        """Cleaned rows, the split and the tasks, as ``tutti.data`` prepared them."""
+        return self.path / "data"
+
+    @property
+    def encoded(self) -> Path:
+        """The cache of encoded texts, shared by all studies beside this one."""
+        return self.path.parent / ".encoded"
+
+    @property
+    def optuna_url(self) -> str:
+        return f"sqlite:///{self.path / 'optuna.db'}"
+
+    @property
+    def mlflow_uri(self) -> str:
+        return f"sqlite:///{self.path / 'mlflow.db'}"
+
+    @property
+    def mlflow_artifacts(self) -> Path:
+        return self.path / "mlflow-artifacts"
+
+    @property
+    def bank(self) -> Path:
+        return self.path / "bank"
+
+    @property
+    def ray(self) -> Path:
+        """Ray's own records of the Tune run and the Train runs; nothing is read back from it."""
+        return self.path / "ray"
+
+    @property
+    def ensembles(self) -> Path:
+        return self.path / "ensembles"
+
+    @property
+    def pseudo_labels(self) -> Path:
+        return self.path / "pseudo-labels"
+
+    def trial(self, key: str) -> Path:
+        """A trial's folder: its best checkpoint (``best/``) and what it needs to go on after a crash (``resume/``)."""
+        return self.path / "trials" / key
+
+
+def find_study(study: str) -> StudyFolder:
+    """The folder of a study given by folder or by name.
+
+    Raises:
+        StudyError: where neither is there.
+    """
+    for candidate in (Path(study).absolute(), studies_folder() / study):
+        if (candidate / "study.json").is_file():
+            return StudyFolder(candidate)
+    parent = studies_folder()
+    known = sorted(folder.parent.name for folder in parent.glob("*/study.json"))
+    listed = ", ".join(known) if known else "none"
+    raise StudyError(
+        Fault(
+            f"the study {study!r}",
+            f"be the folder of a study, or the name of one in {parent}",
+            f"a name that is not there (studies there: {listed})",
+            nearest(study, known, otherwise="run `tutti tune STUDY.yaml` first, or name the study's folder"),
+        )
+    )
