@@ -20,6 +20,7 @@ class TrialState(StrEnum):
     FINISHED = "finished"
     STOPPED = "stopped early"
     FAILED = "failed"
+    INTERRUPTED = "interrupted"
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, RootModel, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, RootModel, model_validator
+
+
+def _plain(value: Any) -> Any:
+    if not isinstance(value, str | int | float | None):
+        raise ValueError("be a text, a number, true, false or null")
+    return value
+
+
+# Checked as it stands: a union would let pydantic turn one kind into another, or report each member's fault.
+Choice = Annotated[bool | int | float | str | None, PlainValidator(_plain)]
 
 
 class _Distribution(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class _Range(_Distribution):
@@ -18,7 +28,7 @@ class _Range(_Distribution):
     @model_validator(mode="after")
     def _low_is_below_high(self) -> _Range:
         if not self.low < self.high:
-            raise ValueError(f"have low below high (low {self.low}, high {self.high})")
+            raise ValueError(f"have low below high; got low {self.low} and high {self.high}")
         return self
 
 
@@ -48,7 +58,9 @@ class Int(_Range):
     @model_validator(mode="after")
     def _log_has_no_step(self) -> Int:
         if self.log and (self.step != 1 or self.low < 1):
-            raise ValueError("have step 1 and low at least 1 where log is true")
+            raise ValueError(
+                f"have step 1 and low at least 1 where log is true; got step {self.step} and low {self.low}"
+            )
         return self
 
 
@@ -56,7 +68,7 @@ class Categorical(_Distribution):
     """One of the choices."""
 
     type: Literal["categorical"]
-    choices: Annotated[tuple[bool | int | float | str | None, ...], Field(min_length=1)]
+    choices: Annotated[tuple[Choice, ...], Field(min_length=1)]
 
 
 Distribution = Annotated[Uniform | LogUniform | Int | Categorical, Field(discriminator="type")]

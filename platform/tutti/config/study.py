@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator
 
 from tutti.config.space import SearchSpace
 
@@ -47,6 +47,17 @@ class Columns(Strict):
     label: str = "label"
 
 
+def _file_or_sets(value: Any) -> str:
+    return "sets" if isinstance(value, dict) else "file"
+
+
+# Told apart by hand, so that a fault is reported once and not once for each member of the union.
+TestFiles = Annotated[
+    Annotated[str, Tag("file")] | Annotated[dict[Name, str], Field(min_length=1), Tag("sets")],
+    Discriminator(_file_or_sets),
+]
+
+
 class TaskConfig(Strict):
     """One labelled problem.
 
@@ -57,7 +68,7 @@ class TaskConfig(Strict):
     layout: Layout
     train: str
     validation: str | None = None
-    test: str | dict[Name, str] | None = None
+    test: TestFiles | None = None
     unlabeled: str | None = None
     extra_train: tuple[ExtraTrain, ...] = ()
     dataset: str | None = None  # hub: id or folder

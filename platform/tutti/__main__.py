@@ -1,0 +1,5 @@
+"""``python -m tutti`` is the command ``tutti``."""
+
+from tutti.cli.main import run
+
+run()

@@ -1,0 +1,55 @@
+"""One part's predictions as one Parquet table, and back."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tutti.records import Predictions
+
+_CLASSES = b"tutti.classes"
+
+
+def to_parquet(predictions: Predictions) -> bytes:
+    """The table as a Parquet file's bytes.
+
+    Columns: ``id`` (string), ``label`` (int64, or float32 for regression; absent without labels), then ``p0``, ``p1``,
+    ... (float32), one probability column for each class, or ``value`` (float32) for regression. The class names stand,
+    in the order of the columns, as a JSON list in the schema's metadata under ``tutti.classes``.
+    """
+    columns = {"id": pa.array(predictions.ids.tolist(), pa.string())}
+    if predictions.labels is not None:
+        columns["label"] = pa.array(predictions.labels)
+    if predictions.probabilities is not None:
+        by_class = np.ascontiguousarray(predictions.probabilities.T, dtype=np.float32)
+        columns |= {f"p{index}": pa.array(column) for index, column in enumerate(by_class)}
+    else:
+        columns["value"] = pa.array(predictions.values, pa.float32())
+    names = json.dumps(predictions.class_names, ensure_ascii=False)
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table(columns).replace_schema_metadata({_CLASSES: names}), sink, compression="zstd")
+    return sink.getvalue().to_pybytes()
+
+
+def from_parquet(content: bytes) -> Predictions:
+    """The predictions that ``to_parquet`` wrote.
+
+    Raises:
+        pyarrow.ArrowException, KeyError, ValueError, OSError: where the bytes are not such a table.
+        StorageError: where the numbers are not predictions.
+    """
+    table = pq.read_table(pa.BufferReader(content))
+    names = tuple(json.loads((table.schema.metadata or {})[_CLASSES]))
+    probabilities = np.empty((table.num_rows, len(names)), dtype=np.float32)
+    for index in range(len(names)):
+        probabilities[:, index] = table[f"p{index}"].to_numpy()
+    return Predictions(
+        ids=np.array(table["id"].to_pylist(), dtype=np.str_),
+        probabilities=probabilities if names else None,
+        values=None if names else table["value"].to_numpy(),
+        labels=table["label"].to_numpy() if "label" in table.column_names else None,
+        class_names=names,
+    )

@@ -1,0 +1,44 @@
+"""``tutti backbone new``: make a small encoder from texts, where no pretrained one can be had."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tutti.cli.parts import console
+
+app = typer.Typer(help="Make backbones.", no_args_is_help=True)
+
+
+class Size(StrEnum):
+    """Sizes of a new backbone."""
+
+    TINY = "tiny"
+    MINI = "mini"
+    SMALL = "small"
+
+
+@app.callback()
+def _group() -> None:
+    """Make backbones."""
+
+
+@app.command("new")
+def new(
+    texts: Annotated[list[Path], typer.Option("--texts", metavar="FILE", help="Text files; may be repeated.")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where to write it.")],
+    size: Annotated[Size, typer.Option("--size")] = Size.TINY,
+) -> None:
+    """Makes a tokenizer from texts and an encoder with random weights, which `backbone: DIR` of a study file takes.
+
+    Sizes: tiny, mini, small (SIZES).
+
+    Example: `tutti backbone new --texts data/OCNLI_train.csv --texts data/TNEWS_train.csv --size mini --out backbone`
+    """
+    from tutti.modeling.new_backbone import new_backbone
+
+    made = new_backbone(texts=texts, size=size.value, out=out)
+    console.print(str(made), soft_wrap=True)

@@ -1,0 +1,61 @@
+"""``tutti trials`` and ``tutti ui``: look at a study."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Annotated
+
+import typer
+
+from tutti.cli import parts
+from tutti.cli.parts import console
+
+Study = Annotated[str, typer.Argument(metavar="STUDY", help="A study's name or folder.")]
+
+
+def trials(
+    study: Study, as_json: Annotated[bool, typer.Option("--json", help="One JSON array, for programs.")] = False
+) -> None:
+    """Lists a study's trials: state, score, per-task scores, parameters, duration.
+
+    Example: `tutti trials glue-trio`
+    """
+    from tutti.cli.progress import summary, trials_table
+
+    config, folder, _ = parts.open_folder(study)
+    records = parts.load_store(config, folder).records()
+    if as_json:
+        typer.echo(json.dumps([dataclasses.asdict(record) for record in records], indent=2, ensure_ascii=False))
+        return
+    console.print(trials_table(records, title=f"Study {config.study}"))
+    console.print(summary(records, total=max(config.search.trials, len(records))))
+
+
+def ui(
+    study: Study,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 0,
+) -> None:
+    """Starts the MLflow UI on 127.0.0.1 on a study's tracking store and prints the address. Ctrl-C ends it.
+
+    Example: `tutti ui glue-trio`
+    """
+    from tutti.tracking.links import experiment_id, runs_page
+    from tutti.tracking.server import start_ui
+
+    config, folder, _ = parts.open_folder(study)
+    uri = parts.tracking_uri(config, folder)
+    experiment = experiment_id(uri, config.study)
+    if uri.startswith(("http://", "https://")):
+        console.print(f"The study is tracked at {runs_page(uri, experiment)}", soft_wrap=True)
+        return
+    process, base = start_ui(uri, artifact_root=folder.mlflow_artifacts.as_uri(), port=port)
+    try:
+        console.print(f"MLflow shows the study at {runs_page(base, experiment)}", soft_wrap=True)
+        console.print("Ctrl-C ends it.")
+        process.wait()
+    except KeyboardInterrupt:
+        console.print("MLflow UI ended.")
+    finally:
+        process.terminate()
+        process.wait()

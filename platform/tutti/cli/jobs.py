@@ -1,0 +1,63 @@
+"""``tutti submit``: run a study as a job on a Ray cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tutti.cli import parts
+from tutti.cli.parts import console
+from tutti.errors import Fault, StudyError, TrialError
+
+
+def submit(
+    study_file: Annotated[Path | None, typer.Argument(metavar="STUDY.yaml", help="The study file.")] = None,
+    address: Annotated[str, typer.Option(help="The cluster's dashboard.")] = "http://127.0.0.1:8265",
+    wait: Annotated[bool, typer.Option("--wait", help="Follow the log until the job ends.")] = False,
+    trials: Annotated[int | None, typer.Option(min=1, help="How many trials the study shall have.")] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key; may be repeated.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a study that is there already.")] = False,
+    status: Annotated[str | None, typer.Option("--status", metavar="ID", help="Say how a job stands.")] = None,
+    stop: Annotated[str | None, typer.Option("--stop", metavar="ID", help="Stop a job.")] = None,
+) -> None:
+    """Runs a study as a job on a Ray cluster: `tutti tune`, there. `storage.path` must be a folder that every node sees.
+
+    Example: `tutti submit examples/glue_trio.yaml --address http://127.0.0.1:8265 --wait`
+    """
+    from tutti.cluster import submit as jobs
+
+    if sum(given is not None for given in (study_file, status, stop)) != 1:
+        raise StudyError(
+            Fault(
+                "tutti submit",
+                "be given one of STUDY.yaml, --status ID and --stop ID",
+                "none or several of them",
+                "see `tutti submit --help`",
+            )
+        )
+    if status:
+        console.print(jobs.job_status(status, address=address))
+        return
+    if stop:
+        console.print("stopped" if jobs.stop_job(stop, address=address) else "it had ended already")
+        return
+    assert study_file is not None
+    wanted = [*(overrides or []), *([f"search.trials={trials}"] if trials else [])]
+    study, folder = parts.read_study_file(study_file, overrides=wanted)
+    job = jobs.submit_study(study, address=address, options=["--resume"] if resume else [])
+    console.print(f"Job {job}, study folder {folder.path}", soft_wrap=True)
+    if not wait:
+        console.print(f"Follow it with `tutti submit --status {job} --address {address}`.", soft_wrap=True)
+        return
+    try:
+        succeeded = jobs.follow_job(job, address=address, show=lambda text: typer.echo(text, nl=False))
+    except KeyboardInterrupt:
+        console.print(f"The job goes on; stop it with `tutti submit --stop {job} --address {address}`.")
+        raise
+    console.print(f"Job {job}: {jobs.job_status(job, address=address)}", soft_wrap=True)
+    if not succeeded:
+        raise TrialError(Fault(f"the job {job}", "succeed", "a failure (its log is above)", "mend what the log names"))

@@ -1,0 +1,56 @@
+"""The command ``tutti``."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+from rich.console import Console
+
+from tutti import __version__
+from tutti.cli import backbone, browse, demo, jobs, tune, vote
+from tutti.errors import TuttiError
+
+app = typer.Typer(
+    name="tutti",
+    help="Tunes many fine-tuned text encoders on a Ray cluster and lets the best of them vote.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    rich_markup_mode="markdown",
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"tutti {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version.")) -> None:
+    """Tunes many fine-tuned text encoders on a Ray cluster and lets the best of them vote."""
+
+
+app.command("tune")(tune.tune)
+app.command("trials")(browse.trials)
+app.command("ui")(browse.ui)
+app.command("ensemble")(vote.ensemble)
+app.command("pseudo-label")(vote.pseudo_label)
+app.command("submit")(jobs.submit)
+app.command("demo")(demo.demo)
+app.add_typer(backbone.app, name="backbone")
+
+
+def run() -> None:
+    """Entry point: 0 when what was asked for was done, 2 for the user's mistake, 130 when interrupted, else 1."""
+    console = Console(stderr=True, soft_wrap=True, highlight=False)
+    try:
+        app()
+    except TuttiError as error:
+        for fault in error.faults:
+            console.print(f"error: {fault}", markup=False, style="red")
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        console.print("interrupted", style="red")
+        sys.exit(130)

@@ -1,0 +1,104 @@
+"""The only place that picks concrete parts: which store, which tracker, which bank."""
+
+from __future__ import annotations
+
+import getpass
+import platform as machine
+import socket
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from tutti.config.folder import StudyFolder, find_study, studies_folder
+from tutti.config.load import load_study, parse_study
+from tutti.config.study import StudyConfig
+from tutti.data.prepare import Prepared, load_prepared
+from tutti.records import Scalar
+from tutti.search.study_store import StudyStore
+
+if TYPE_CHECKING:
+    from tutti.tracking.protocol import Tracker
+
+console = Console(highlight=False)
+
+
+def read_study_file(file: Path, *, overrides: Sequence[str]) -> tuple[StudyConfig, StudyFolder]:
+    """The validated study and the folder it lives in, with ``storage.path`` absolute."""
+    from tutti.training import check_training
+
+    study = load_study(file, overrides=overrides, check_training=check_training)
+    path = (study.storage.path or studies_folder()).absolute()
+    study = study.model_copy(update={"storage": study.storage.model_copy(update={"path": path})})
+    return study, StudyFolder(path / study.study)
+
+
+def open_folder(name: str) -> tuple[StudyConfig, StudyFolder, Prepared]:
+    """A study that ``tutti tune`` made, by name or folder."""
+    folder = find_study(name)
+    study = parse_study(folder.study_file)
+    return study, folder, load_prepared(folder.data)
+
+
+def load_store(study: StudyConfig, folder: StudyFolder) -> StudyStore:
+    """The study's trials, to read."""
+    return StudyStore.load(folder.optuna_url, name=study.study)
+
+
+def open_store(study: StudyConfig, folder: StudyFolder) -> StudyStore:
+    """The study's trials, to run more of them."""
+    search = study.search
+    return StudyStore.open(
+        folder.optuna_url, name=study.study, space=study.search_space, sampler=search.sampler, seed=search.seed
+    )
+
+
+def tracking_uri(study: StudyConfig, folder: StudyFolder) -> str:
+    """The study's MLflow store."""
+    return study.tracking.uri or folder.mlflow_uri
+
+
+def open_tracker(study: StudyConfig, folder: StudyFolder) -> Tracker:
+    """MLflow behind a durable queue, so that no trial waits for it or dies of it."""
+    from tutti.tracking.mlflow_tracker import MlflowTracker
+    from tutti.tracking.queued import QueuedTracker
+
+    uri = tracking_uri(study, folder)
+    artifacts = None if study.tracking.uri else folder.mlflow_artifacts.as_uri()
+    return QueuedTracker(
+        lambda: MlflowTracker(uri, experiment=study.study, artifact_location=artifacts),
+        spool=folder.path / "tracking.jsonl",
+    )
+
+
+def study_parameters(study: StudyConfig) -> dict[str, Scalar]:
+    """What defines the study, flat, for the tracker's parent run."""
+    document = study.model_dump(mode="json", exclude={"tasks", "search_space", "storage", "tracking", "ensemble"})
+    flat = dict(_flatten("", document))
+    for name, task in study.tasks.items():
+        flat |= {f"tasks.{name}.{key}": getattr(task, key) for key in ("layout", "metric")}
+    return flat
+
+
+def _flatten(prefix: str, value: object) -> list[tuple[str, Scalar]]:
+    if isinstance(value, Mapping):
+        return [pair for key, inner in value.items() for pair in _flatten(f"{prefix}.{key}" if prefix else key, inner)]
+    return [(prefix, value if isinstance(value, str | int | float | bool) or value is None else str(value))]
+
+
+def study_tags(prepared: Prepared) -> dict[str, str]:
+    """Data hashes and environment, for the tracker's parent run."""
+    tags = {f"tutti.data.{name}": digest for name, digest in prepared.sources.items()}
+    tags |= {f"tutti.version.{name}": version(name) for name in ("tutti", "torch", "transformers", "ray", "optuna")}
+    return tags | run_tags() | {"tutti.python": machine.python_version(), "tutti.machine": machine.platform()}
+
+
+def run_tags() -> dict[str, str]:
+    """Who runs, and where."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        user = "unknown"
+    return {"tutti.host": socket.gethostname(), "mlflow.user": user}

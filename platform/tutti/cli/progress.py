@@ -1,0 +1,128 @@
+"""Progress of a study: one live table in a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from tutti.records import TrialRecord, TrialState
+
+REFRESH_SECONDS = 0.5
+SHOWN = 20  # rows of the live table: a study of hundreds of trials must fit a screen
+
+
+def trials_table(records: Sequence[TrialRecord], *, title: str | None = None) -> Table:
+    """Trials with state, score, per-task scores, parameters and duration."""
+    tasks = sorted({task for record in records for task in record.task_scores})
+    parameters = sorted({name for record in records for name in record.parameters})
+    table = Table(title=title, title_justify="left", caption_justify="left")
+    table.add_column("trial", no_wrap=True)
+    table.add_column("state")
+    for name in ("score", *tasks):
+        table.add_column(name, justify="right")
+    for name in parameters:
+        table.add_column(name, justify="right", style="dim", overflow="fold")
+    table.add_column("time", justify="right", no_wrap=True)
+    best = best_trial(records)
+    for record in records:
+        table.add_row(
+            record.key,
+            str(record.state),
+            number(record.score),
+            *(number(record.task_scores.get(task)) for task in tasks),
+            *(short(record.parameters.get(name, "")) for name in parameters),
+            "" if record.seconds is None else f"{record.seconds:.0f} s",
+            style="bold green" if record is best else None,
+        )
+    return table
+
+
+def number(value: float | None) -> str:
+    """A score to four digits, or a dash."""
+    return "–" if value is None else f"{value:.4f}"
+
+
+def short(value: object) -> str:
+    """A parameter as it reads best in a table."""
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def best_trial(records: Sequence[TrialRecord]) -> TrialRecord | None:
+    """The finished trial with the best score; only those have a checkpoint to vote with."""
+    finished = [r for r in records if r.state is TrialState.FINISHED and r.score is not None]
+    return max(finished, key=lambda r: r.score or 0.0, default=None)
+
+
+def summary(records: Sequence[TrialRecord], *, total: int) -> str:
+    """Trials done, running and left, and the best so far, in one line."""
+    running = sum(r.state is TrialState.RUNNING for r in records)
+    stopped = sum(r.state is TrialState.STOPPED for r in records)
+    failed = sum(r.state is TrialState.FAILED for r in records)
+    best = best_trial(records)
+    parts = [f"{len(records) - running} of {total} trials done", f"{running} running"]
+    if stopped:
+        parts.append(f"{stopped} stopped early")
+    if failed:
+        parts.append(f"{failed} failed")
+    parts.append(f"best {number(best.score)} ({best.key})" if best else "best –")
+    return ", ".join(parts)
+
+
+class Progress:
+    """Shows a study's records while it runs. Call it after every event; it reads and redraws at most twice a second.
+
+    Args:
+        read: the study's records.
+        total: how many trials the study will have.
+    """
+
+    def __init__(self, console: Console, read: Callable[[], Sequence[TrialRecord]], *, total: int) -> None:
+        self._console, self._read, self._total = console, read, total
+        self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
+        self._drawn = 0.0
+        self._told: dict[str, tuple[TrialState, int]] = {}
+
+    def __enter__(self) -> Progress:
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._show()
+        if self._live:
+            self._live.stop()
+
+    def __call__(self) -> None:
+        if time.monotonic() - self._drawn >= REFRESH_SECONDS:
+            self._show()
+
+    def _show(self) -> None:
+        records = list(self._read())
+        if self._live:
+            table = trials_table(records[-SHOWN:], title=summary(records, total=self._total))
+            self._live.update(table, refresh=True)
+        else:
+            self._tell(records)
+        self._drawn = time.monotonic()
+
+    def _tell(self, records: Sequence[TrialRecord]) -> None:
+        """A line for every trial that started, reported or ended since the last look."""
+        for record in records:
+            now = (record.state, len(record.scores_by_epoch))
+            if self._told.get(record.key) == now:
+                continue
+            self._told[record.key] = now
+            epoch = max(record.scores_by_epoch, default=0)
+            line = f"{record.key} {record.state}"
+            if epoch:
+                line += f", epoch {epoch}, score {number(record.scores_by_epoch[epoch])}"
+            if record.reason:
+                line += f": {record.reason}"
+            self._console.print(f"{line} | {summary(records, total=self._total)}", soft_wrap=True, highlight=False)

@@ -1,0 +1,212 @@
+"""``tutti tune``: run a study."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tutti.cli import parts
+from tutti.cli.parts import console
+from tutti.config.folder import StudyFolder
+from tutti.config.study import StudyConfig
+from tutti.errors import Fault, StudyError
+from tutti.records import Predictions, TrialRecord, TrialState
+
+if TYPE_CHECKING:
+    from tutti.data.prepare import Prepared
+
+
+def tune(
+    study_file: Annotated[Path, typer.Argument(metavar="STUDY.yaml", help="The study file.")],
+    trials: Annotated[int | None, typer.Option(min=1, help="How many trials the study shall have.")] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key; may be repeated.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a study that is there already.")] = False,
+) -> None:
+    """Runs a study: trials on Ray, searched by Optuna, logged to MLflow.
+
+    Runs on the cluster that RAY_ADDRESS names, otherwise on a Ray of its own on this machine.
+
+    Example: `tutti tune examples/glue_trio.yaml --trials 12 --set training.num_train_epochs=2`
+    """
+    wanted = [*(overrides or []), *([f"search.trials={trials}"] if trials else [])]
+    study, folder = parts.read_study_file(study_file, overrides=wanted)
+    run(study, folder, resume=resume)
+
+
+def run(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> list[TrialRecord]:
+    """Prepares a study's data, runs its trials, and prints what to do next; exits with 130 when interrupted."""
+    from tutti.cli.progress import Progress, best_trial, number, summary, trials_table
+    from tutti.cluster.connect import connected
+    from tutti.orchestration.study import run_study
+    from tutti.outputs.pictures import confusion_matrix_png
+
+    began = time.monotonic()
+    prepared = prepare_study(study, folder, resume=resume)
+    class_names = {task.name: task.class_names for task in prepared.tasks}
+    store = parts.open_store(study, folder)
+    tracker = parts.open_tracker(study, folder)
+
+    def picture(task: str, predictions: Predictions) -> bytes:
+        assert predictions.labels is not None
+        assert predictions.probabilities is not None
+        return confusion_matrix_png(predictions.labels, predictions.probabilities, class_names[task], title=task)
+
+    resources = study.resources
+    left = 0
+    try:
+        tracker.start_study(
+            parameters=parts.study_parameters(study),
+            tags=parts.study_tags(prepared),
+            files=[folder.study_file, *sorted(folder.data.glob("*.json"))],
+        )
+        console.print("Starting Ray")
+        with (
+            connected(
+                workers=resources.workers,
+                cpus_per_worker=resources.cpus_per_worker,
+                gpus_per_worker=resources.gpus_per_worker,
+                concurrent_trials=resources.concurrent_trials,
+            ) as concurrent,
+            Progress(console, store.records, total=study.search.trials) as progress,
+        ):
+            outcome = run_study(
+                study,
+                folder,
+                store=store,
+                tracker=tracker,
+                concurrent_trials=concurrent,
+                tags=parts.run_tags(),
+                watch=progress,
+                picture=picture,
+            )
+        best = best_trial(outcome.trials)
+        tracker.end_study(
+            state=TrialState.INTERRUPTED if outcome.interrupted else TrialState.FINISHED,
+            metrics={"best_score": best.score} if best and best.score is not None else {},
+        )
+    except BaseException:
+        tracker.end_study(state=TrialState.INTERRUPTED, metrics={})
+        raise
+    finally:
+        left = tracker.close(timeout=60.0)
+        if left:
+            console.print(
+                f"{left} events did not reach the tracking store; they are kept in {folder.path} and are delivered "
+                "by the next `tutti tune --resume`."
+            )
+    records = list(outcome.trials)
+    console.print(trials_table(records, title=f"Study {study.study}"))
+    console.print(f"{summary(records, total=study.search.trials)}, in {time.monotonic() - began:.0f} s")
+    if outcome.interrupted:
+        console.print(
+            f"Interrupted with {len(outcome.interrupted)} trials cut off; go on with `tutti tune STUDY.yaml --resume`."
+        )
+        sys.exit(130)
+    if best:
+        console.print(f"Best: {best.key}, score {number(best.score)}. Next:")
+        console.print(f"  tutti ensemble {shown(folder)} --recipe {study.ensemble.recipe}")
+        console.print(f"  tutti ui {shown(folder)}")
+    return records
+
+
+def shown(folder: StudyFolder) -> str:
+    """The study's name where that finds it from here, otherwise its folder."""
+    from tutti.config.folder import studies_folder
+
+    return folder.name if folder.path.parent == studies_folder() else str(folder.path)
+
+
+def prepare_study(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> Prepared:
+    """Reads, cleans, splits and encodes the study's data into its folder, and writes the study file there.
+
+    Raises:
+        StudyError: where the study is there and ``resume`` is not asked for, or is not what it was.
+    """
+    from tutti.config.load import dump_study
+    from tutti.data.prepare import prepare
+    from tutti.files import write_whole
+    from tutti.modeling import check_backbone
+    from tutti.orchestration.build import encode_study
+    from tutti.tasks.build import task_specs
+
+    begun = folder.study_file.is_file()
+    if begun and not resume:
+        raise StudyError(
+            Fault(
+                f"the study {study.study!r}",
+                f"be new in {folder.path.parent}",
+                "one that is there already",
+                "add --resume to go on with it, or give `study:` another name",
+            )
+        )
+    if begun:
+        _check_unchanged(study, folder)
+    check_backbone(study.backbone)
+    console.print("Reading the tasks")
+    prepared = prepare(
+        task_specs(study.tasks), validation=study.split.validation, seed=study.split.seed, folder=folder.data
+    )
+    for task in prepared.tasks:
+        rows = ", ".join(f"{part} {info.rows:,}" for part, info in prepared.parts[task.name].items())
+        console.print(f"  {task.name}: {len(task.class_names)} classes; rows: {rows}")
+    console.print("Encoding the texts")
+    encode_study(study, folder, prepared)
+    write_whole(folder.study_file, dump_study(study))
+    return prepared
+
+
+def _check_unchanged(study: StudyConfig, folder: StudyFolder) -> None:
+    from tutti.config.load import parse_study
+
+    changed = changed_keys(parse_study(folder.study_file), study)
+    if changed:
+        raise StudyError(
+            *(
+                Fault(
+                    f"{key} of the study {study.study!r}",
+                    "stay as it was when the study is resumed",
+                    f"{new!r} where it was {old!r}",
+                    "put it back, or give `study:` another name",
+                )
+                for key, (old, new) in changed.items()
+            )
+        )
+
+
+FREE = {"search": {"trials", "retries"}, "resources": True, "storage": True, "tracking": True, "ensemble": True}
+
+
+def changed_keys(old: StudyConfig, new: StudyConfig) -> dict[str, tuple[object, object]]:
+    """Keys that define a study's results and differ. Files may move: their contents are compared by hash elsewhere."""
+
+    def defining(study: StudyConfig) -> dict[str, object]:
+        document = study.model_dump(mode="json", exclude=FREE)  # type: ignore[arg-type]
+        for task in document["tasks"].values():
+            for key in ("train", "validation", "unlabeled"):
+                task[key] = task[key] and Path(task[key]).name
+            if isinstance(task["test"], str):
+                task["test"] = {"": task["test"]}
+            task["test"] = {name: Path(file).name for name, file in (task["test"] or {}).items()}
+            task["dataset"] = task["dataset"] and Path(task["dataset"]).name
+            task["extra_train"] = [(Path(extra["path"]).name, extra["weight"]) for extra in task["extra_train"]]
+        document["backbone"] = Path(document["backbone"]).name
+        return dict(_leaves("", document))
+
+    before, after = defining(old), defining(new)
+    return {
+        key: (before.get(key), after.get(key))
+        for key in sorted(before.keys() | after.keys())
+        if before.get(key) != after.get(key)
+    }
+
+
+def _leaves(prefix: str, value: object) -> list[tuple[str, object]]:
+    if isinstance(value, dict) and value:
+        return [leaf for key, inner in value.items() for leaf in _leaves(f"{prefix}.{key}" if prefix else key, inner)]
+    return [(prefix, value)]

@@ -1,0 +1,97 @@
+"""Connects to Ray: the cluster that ``$RAY_ADDRESS`` names, or a private one on this machine."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tutti.errors import ClusterError, Fault
+
+WORKER_ENVIRONMENT = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+
+
+@contextmanager
+def connected(
+    *, workers: int, cpus_per_worker: int, gpus_per_worker: float, concurrent_trials: int | None
+) -> Iterator[int]:
+    """Connects to Ray and yields how many trials may run at a time; disconnects at the end.
+
+    A trial that asks for more than there is would wait in silence for ever. So it is refused, save on a cluster where
+    ``concurrent_trials`` is given: there an autoscaler may bring what is missing.
+
+    Raises:
+        ClusterError: where Ray cannot be reached, lacks its dashboard, or is too small for one trial.
+    """
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    import ray
+
+    address = os.environ.get("RAY_ADDRESS")
+    try:
+        ray.init(
+            address=address or "local",
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            runtime_env={"env_vars": WORKER_ENVIRONMENT},
+            **({} if address else {"include_dashboard": True, "dashboard_host": "127.0.0.1"}),
+        )
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise ClusterError(
+            Fault(
+                f"Ray at {address}" if address else "a Ray on this machine",
+                "answer",
+                str(error).strip().splitlines()[0],
+                "see that the cluster is up (`ray status`), or unset RAY_ADDRESS to run on this machine alone",
+            )
+        ) from error
+    try:
+        _require_state_api()
+        fits = _fits(ray.cluster_resources(), workers=workers, cpus=cpus_per_worker, gpus=gpus_per_worker)
+        if fits == 0 and not (address and concurrent_trials):
+            have = ray.cluster_resources()
+            raise ClusterError(
+                Fault(
+                    "resources",
+                    f"fit the Ray cluster, which has {have.get('CPU', 0):g} CPUs and {have.get('GPU', 0):g} GPUs",
+                    f"{workers} workers of {cpus_per_worker} CPUs and {gpus_per_worker:g} GPUs each",
+                    "lower them, or set resources.concurrent_trials where an autoscaler adds nodes",
+                )
+            )
+        if address and concurrent_trials:
+            yield concurrent_trials
+        else:
+            yield min(fits, concurrent_trials or fits)
+    finally:
+        ray.shutdown()
+
+
+def _fits(have: dict[str, float], *, workers: int, cpus: int, gpus: float) -> int:
+    fits = have.get("CPU", 0.0) // (workers * cpus)
+    if gpus:
+        fits = min(fits, have.get("GPU", 0.0) // (workers * gpus))
+    return int(fits)
+
+
+def _require_state_api(seconds: float = 30.0) -> None:
+    """Without the dashboard's State API the first trial stopped early would leak its workers and hang the next."""
+    from ray.util.state import list_nodes
+    from ray.util.state.exception import RayStateApiException
+
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            list_nodes(limit=1, timeout=5)
+            return
+        except (RayStateApiException, ConnectionError, OSError) as error:
+            if time.monotonic() > until:
+                raise ClusterError(
+                    Fault(
+                        "the Ray cluster",
+                        "run with its dashboard, whose State API frees the workers of stopped trials",
+                        f"no answer from it ({str(error).splitlines()[0]})",
+                        "install ray[default] on every node and start the head without --include-dashboard=false",
+                    )
+                ) from error
+            time.sleep(0.5)

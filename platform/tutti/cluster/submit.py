@@ -1,0 +1,158 @@
+"""Submits a study as a job to a running Ray cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tutti
+from tutti.config.load import dump_study
+from tutti.config.study import StudyConfig
+from tutti.errors import ClusterError, Fault, StudyError
+
+if TYPE_CHECKING:
+    from ray.job_submission import JobSubmissionClient
+
+SHIPPED_MIB = 100  # Ray keeps shipped files in the head's memory; what is larger belongs on shared storage
+
+
+def submit_study(study: StudyConfig, *, address: str, options: list[str]) -> str:
+    """Ships the study, the files it names and this package, and starts ``tutti tune`` on the cluster; returns the job's id.
+
+    Files below ``storage.path`` are on shared storage and stay where they are.
+
+    Args:
+        study: with every path absolute, ``storage.path`` too.
+        options: further options of ``tutti tune``.
+
+    Raises:
+        StudyError: where the files to ship are too large.
+        ClusterError: where the cluster does not answer or refuses the job.
+    """
+    with tempfile.TemporaryDirectory(prefix="tutti-job-") as staging:
+        _stage(study, Path(staging))
+        with _answering(address):
+            return _client(address).submit_job(
+                entrypoint=shlex.join(["python", "-m", "tutti", "tune", "study.json", *options]),
+                runtime_env={"working_dir": staging, "py_modules": [str(Path(tutti.__file__).parent)]},
+                metadata={"study": study.study},
+            )
+
+
+def _stage(study: StudyConfig, staging: Path) -> None:
+    """Copies what the study names into ``staging``, with a study file beside it that names the copies."""
+    shared = study.storage.path
+    names: dict[Path, str] = {}
+
+    def shipped(text: str) -> str:
+        path = Path(text)
+        if not path.is_absolute() or not path.exists() or (shared and path.is_relative_to(shared)):
+            return text
+        return names.setdefault(path, f"files/{len(names)}/{path.name}")
+
+    document: dict[str, Any] = study.model_dump(mode="json")
+    document["backbone"] = shipped(document["backbone"])
+    for task in document["tasks"].values():
+        if task["layout"] == "hub":
+            task["dataset"] = shipped(task["dataset"])
+        else:
+            for part in ("train", "validation", "unlabeled"):
+                task[part] = task[part] and shipped(task[part])
+            if isinstance(task["test"], dict):
+                task["test"] = {name: shipped(file) for name, file in task["test"].items()}
+            elif task["test"]:
+                task["test"] = shipped(task["test"])
+        for extra in task["extra_train"]:
+            extra["path"] = shipped(extra["path"])
+    sizes = {path: _mib(path) for path in names}
+    if sum(sizes.values()) > SHIPPED_MIB:
+        listed = ", ".join(f"{path} ({mib:.0f} MiB)" for path, mib in sorted(sizes.items(), key=lambda x: -x[1])[:5])
+        raise StudyError(
+            Fault(
+                "the files that the study names",
+                f"be at most {SHIPPED_MIB} MiB in all to travel with a job",
+                f"{sum(sizes.values()):.0f} MiB: {listed}",
+                f"put the large ones below storage.path ({shared}), which every node sees",
+            )
+        )
+    for path, name in names.items():
+        target = staging / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir():
+            shutil.copytree(path, target)
+        else:
+            shutil.copy2(path, target)
+    (staging / "study.json").write_text(dump_study(StudyConfig.model_validate(document)), encoding="utf8")
+
+
+def _mib(path: Path) -> float:
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    return sum(file.stat().st_size for file in files) / 2**20
+
+
+def follow_job(job: str, *, address: str, show: Callable[[str], None]) -> bool:
+    """Shows a job's log as it grows, until the job ends; true where it succeeded.
+
+    Raises:
+        ClusterError: where the cluster does not answer or knows no such job.
+    """
+    from ray.job_submission import JobStatus
+
+    with _answering(address):
+        client = _client(address)
+
+        async def follow() -> None:
+            async for lines in client.tail_job_logs(job):
+                show(lines)
+
+        asyncio.run(follow())
+        return client.get_job_status(job) == JobStatus.SUCCEEDED
+
+
+def job_status(job: str, *, address: str) -> str:
+    """``PENDING``, ``RUNNING``, ``SUCCEEDED``, ``FAILED`` or ``STOPPED``, and Ray's message.
+
+    Raises:
+        ClusterError: where the cluster does not answer or knows no such job.
+    """
+    with _answering(address):
+        info = _client(address).get_job_info(job)
+        return f"{info.status.value}: {info.message}" if info.message else str(info.status.value)
+
+
+def stop_job(job: str, *, address: str) -> bool:
+    """Stops a job; false where it had ended already.
+
+    Raises:
+        ClusterError: where the cluster does not answer or knows no such job.
+    """
+    with _answering(address):
+        return bool(_client(address).stop_job(job))
+
+
+def _client(address: str) -> JobSubmissionClient:
+    from ray.job_submission import JobSubmissionClient
+
+    return JobSubmissionClient(address)
+
+
+@contextmanager
+def _answering(address: str) -> Iterator[None]:
+    try:
+        yield
+    except (RuntimeError, ConnectionError, ValueError) as error:
+        text = next((line for line in reversed(str(error).splitlines()) if line.strip()), type(error).__name__)
+        raise ClusterError(
+            Fault(
+                f"the Ray cluster at {address}",
+                "answer and know the job",
+                text.strip(),
+                "see that `ray status` shows it up, that --address is its dashboard (http://HOST:8265), and the job's id",
+            )
+        ) from error

@@ -1,0 +1,241 @@
+"""Loads study and recipe files: everything is checked before anything starts, every fault is told at once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from tutti.config.names import Kind, is_path, shipped_folder, shipped_names
+from tutti.config.paths import absolute, missing_file, resolve_paths
+from tutti.config.recipe import Recipe
+from tutti.config.sentences import faults_of
+from tutti.config.space import Distribution
+from tutti.config.study import StudyConfig
+from tutti.config.yaml_file import odd_values, parse_yaml, read_mapping, show
+from tutti.errors import ConfigError, Fault, nearest
+
+CheckTraining = Callable[[Mapping[str, Any], Mapping[str, Distribution], str], Iterable[Fault]]
+_SPACE = "search_space"
+
+
+def load_study(
+    path: Path, *, overrides: Sequence[str] = (), check_training: CheckTraining | None = None
+) -> StudyConfig:
+    """The study file, validated as a whole, its search space read in and every path absolute.
+
+    Args:
+        path: the YAML file. Paths in it, and in ``overrides``, are relative to its folder.
+        overrides: ``dotted.key=value`` each, the value as YAML; what ``--set`` gives.
+        check_training: called with the ``training`` mapping, the sound distributions of the search space, and the
+            file's name as messages give it; its faults, ``FILE: training.KEY``, are reported with all others.
+
+    Raises:
+        ConfigError: with every fault: a wrong, missing or unknown key, or a file that is not there.
+    """
+    raw = read_mapping(path, kind="study file")
+    places = _Places(str(path))
+    faults = []
+    first, last = _split_overrides(overrides)
+    faults += _override(raw, first, places)
+    faults += _read_space(raw, path.parent, places)
+    faults += _override(raw, last, places)
+    faults += _odd_values(raw, places)
+    raw, path_faults = resolve_paths(raw, folder=path.parent, what=places.what)
+    faults += path_faults + _recipe_faults(raw, path.parent, places)
+    config = None
+    try:
+        config = StudyConfig.model_validate(raw)
+    except ValidationError as error:
+        faults = _joined(faults, faults_of(error, raw=raw, model=StudyConfig, what=places.what))
+    if check_training:
+        training = raw.get("training")
+        training = training if isinstance(training, dict) else {}
+        faults += [places.moved(fault) for fault in check_training(training, _sound(raw.get(_SPACE)), str(path))]
+    if faults or config is None:
+        raise ConfigError(*faults)
+    return config
+
+
+def load_recipe(name_or_path: str) -> tuple[str, Recipe]:
+    """A recipe's name and content, by the name of one that comes with Tutti or by the path of a YAML file.
+
+    Raises:
+        ConfigError: where it is not there, or with every fault in it.
+    """
+    path = _shipped_or_own("ensembles", name_or_path, folder=Path(), what=f"the recipe {name_or_path!r}")
+    raw = read_mapping(path, kind="recipe")
+    places = _Places(str(path))
+    faults = _odd_values(raw, places)
+    recipe = None
+    try:
+        recipe = Recipe.model_validate(raw)
+    except ValidationError as error:
+        faults = _joined(faults, faults_of(error, raw=raw, model=Recipe, what=places.what))
+    if faults or recipe is None:
+        raise ConfigError(*faults)
+    return path.stem, recipe
+
+
+def dump_study(config: StudyConfig) -> str:
+    """The study as JSON, for the study's folder. ``parse_study`` gives it back."""
+    return config.model_dump_json(indent=2) + "\n"
+
+
+def parse_study(source: str | Path) -> StudyConfig:
+    """A study from what ``dump_study`` wrote: the text itself, or the path of a file of it.
+
+    Raises:
+        ConfigError: where the file cannot be read or was changed by hand into something that is no study.
+    """
+    what = str(source) if isinstance(source, Path) else "the stored study"
+    remedy = "restore the file, or run the study under a new name"
+    try:
+        raw = json.loads(source.read_bytes() if isinstance(source, Path) else source)
+        return StudyConfig.model_validate(raw)
+    except OSError as error:
+        got = (error.strerror or str(error)).lower()
+        raise ConfigError(Fault(what, "be a stored study", got, remedy)) from error
+    except ValidationError as error:
+        found = faults_of(error, raw=raw, model=StudyConfig, what=lambda key: f"{what}: {key}")
+        raise ConfigError(*(replace(fault, remedy=remedy) for fault in found)) from error
+    except ValueError as error:  # not JSON, or not UTF-8
+        raise ConfigError(Fault(what, "be a study as JSON", str(error), remedy)) from error
+
+
+@dataclass
+class _Places:
+    """How messages name a place: by file and key, by ``--set`` where that gave the value."""
+
+    file: str
+    space_file: str | None = None
+    overridden: list[str] = field(default_factory=list)
+
+    def what(self, key: str) -> str:
+        if any(key == given or key.startswith(f"{given}.") for given in self.overridden):
+            return f"--set {key}"
+        if self.space_file and key.startswith(f"{_SPACE}."):
+            return f"{self.space_file}: {key.removeprefix(f'{_SPACE}.')}"
+        return f"{self.file}: {key}" if key else self.file
+
+    def moved(self, fault: Fault) -> Fault:
+        prefix = f"{self.file}: "
+        if not fault.what.startswith(prefix):
+            return fault
+        return replace(fault, what=self.what(fault.what.removeprefix(prefix)))
+
+
+def _split_overrides(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Those that change a key of the search space come last: its file has to be read before."""
+    inside = [text for text in overrides if text.strip().startswith(f"{_SPACE}.")]
+    return [text for text in overrides if text not in inside], inside
+
+
+def _override(raw: dict[str, Any], overrides: Sequence[str], places: _Places) -> list[Fault]:
+    faults = []
+    for text in overrides:
+        key, equals, value = text.partition("=")
+        key = key.strip()
+        if not equals or not all(key.split(".")):
+            remedy = "write it like --set training.learning_rate=2e-5"
+            faults.append(Fault(f"--set {text}", "be KEY=VALUE with a dotted key", repr(text), remedy))
+            continue
+        try:
+            parsed = parse_yaml(value, what=f"--set {key}")
+        except ConfigError as error:
+            faults += error.faults
+            continue
+        if blocked := _put(raw, key.split("."), parsed):
+            faults.append(Fault(f"--set {key}", "name a key inside a mapping", blocked, "correct the key"))
+        else:
+            places.overridden.append(key)
+    return faults
+
+
+def _put(raw: dict[str, Any], parts: Sequence[str], value: Any) -> str | None:
+    """Sets the value; or says what stands in the way. A key that holds dots is found by its longest match."""
+    node = raw
+    while True:
+        lengths = [n for n in range(len(parts), 0, -1) if ".".join(parts[:n]) in node]
+        length = lengths[0] if lengths else 1
+        name, parts = ".".join(parts[:length]), parts[length:]
+        if not parts:
+            node[name] = value
+            return None
+        if node.get(name) is None:
+            node[name] = {}
+        node = node[name]
+        if not isinstance(node, dict):
+            return f"{show(node)} at {name!r}"
+
+
+def _read_space(raw: dict[str, Any], folder: Path, places: _Places) -> list[Fault]:
+    """Puts the search space's mapping in the place of its name or path; an unreadable one counts as empty."""
+    name = raw.get(_SPACE)
+    if not isinstance(name, str):
+        return []
+    raw[_SPACE] = {}
+    try:
+        path = _shipped_or_own("search_spaces", name, folder=folder, what=places.what(_SPACE))
+        raw[_SPACE] = read_mapping(path, kind="search space")
+    except ConfigError as error:
+        return list(error.faults)
+    if _SPACE in places.overridden:  # --set gave the file; what is wrong inside it is the file's
+        places.overridden.remove(_SPACE)
+    places.space_file = str(path)
+    return []
+
+
+def _shipped_or_own(kind: Kind, name: str, *, folder: Path, what: str) -> Path:
+    if is_path(name):
+        path = absolute(name, folder)
+        if fault := missing_file(path, what=what):
+            raise ConfigError(fault)
+        return path
+    known = shipped_names(kind)
+    if name not in known:
+        rule = f"be one of {', '.join(known)}, or the path of a YAML file"
+        raise ConfigError(Fault(what, rule, repr(name), nearest(name, known, otherwise="choose one of them")))
+    return shipped_folder(kind) / f"{name}.yaml"
+
+
+def _recipe_faults(raw: dict[str, Any], folder: Path, places: _Places) -> list[Fault]:
+    """Makes the recipe's path absolute, and reads the recipe, so that a wrong one is told before the study runs."""
+    ensemble = raw.get("ensemble")
+    if not isinstance(ensemble, dict) or not isinstance(ensemble.get("recipe"), str):
+        return []
+    name = ensemble["recipe"]
+    try:
+        path = _shipped_or_own("ensembles", name, folder=folder, what=places.what("ensemble.recipe"))
+        load_recipe(str(path))
+    except ConfigError as error:
+        return list(error.faults)
+    if is_path(name):
+        raw["ensemble"] = ensemble | {"recipe": str(path)}
+    return []
+
+
+def _odd_values(raw: dict[str, Any], places: _Places) -> list[Fault]:
+    return [Fault(places.what(key), rule, got, remedy) for key, rule, got, remedy in odd_values(raw)]
+
+
+def _joined(faults: Sequence[Fault], more: Iterable[Fault]) -> list[Fault]:
+    """Both, without a second fault for a place that has one."""
+    told = {fault.what for fault in faults}
+    return [*faults, *(fault for fault in more if fault.what not in told)]
+
+
+def _sound(space: Any) -> dict[str, Distribution]:
+    """The distributions that are valid each by itself; the others are reported elsewhere."""
+    adapter: TypeAdapter[Distribution] = TypeAdapter(Distribution)
+    sound = {}
+    for key, value in space.items() if isinstance(space, dict) else ():
+        try:
+            sound[key] = adapter.validate_python(value)
+        except ValidationError:
+            continue
+    return sound

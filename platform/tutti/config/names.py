@@ -1,0 +1,23 @@
+"""Finds the search spaces and recipes that come with Tutti, by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+Kind = Literal["search_spaces", "ensembles"]
+
+
+def shipped_folder(kind: Kind) -> Path:
+    """The folder of the shipped files: in the package (a link to the repository's folder in a source checkout)."""
+    return Path(__file__).parents[1] / kind
+
+
+def shipped_names(kind: Kind) -> tuple[str, ...]:
+    """The names that a study file or ``--recipe`` may use, in alphabetical order."""
+    return tuple(sorted(file.stem for file in shipped_folder(kind).glob("*.yaml")))
+
+
+def is_path(name: str) -> bool:
+    """Whether the user means a file of their own rather than a shipped name."""
+    return "/" in name or "\\" in name or name.startswith("~") or name.endswith((".yaml", ".yml"))

@@ -1,0 +1,106 @@
+"""Paths of a study file: relative to it in the file, absolute from here on, and there before anything starts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from tutti.errors import Fault, nearest
+
+_HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?$")
+
+
+def absolute(path: str, folder: Path) -> Path:
+    """``path`` with ``~`` expanded, taken from ``folder`` where it is relative."""
+    given = Path(path)
+    with suppress(RuntimeError):  # ~name of no user of this machine: a file may be called so
+        given = given.expanduser()
+    return (folder / given).resolve()
+
+
+def resolve_paths(
+    raw: dict[str, Any], *, folder: Path, what: Callable[[str], str]
+) -> tuple[dict[str, Any], list[Fault]]:
+    """A copy of a study's raw mapping with every path absolute, and a fault for each that names nothing.
+
+    Values of a wrong type are left for the validation of types.
+    """
+    paths = _Paths(folder, what)
+    found = dict(raw)
+    if isinstance(raw.get("tasks"), dict):
+        found["tasks"] = {name: paths.task(name, task) for name, task in raw["tasks"].items()}
+    if isinstance(raw.get("backbone"), str):
+        found["backbone"] = paths.folder_or_hub_id("backbone", raw["backbone"])
+    storage = raw.get("storage")
+    if isinstance(storage, dict) and isinstance(storage.get("path"), str):
+        found["storage"] = storage | {"path": str(absolute(storage["path"], folder))}
+    return found, paths.faults
+
+
+def missing_file(path: Path, *, what: str) -> Fault | None:
+    """The fault of a file that is not there, with the nearest name in its folder; none where it is."""
+    if path.is_file():
+        return None
+    if path.is_dir():
+        return Fault(what, "be a file", f"the folder {str(path)!r}", "name a file in it")
+    existing = path.parent
+    while not existing.is_dir():
+        existing = existing.parent
+    if existing != path.parent:
+        got = f"{str(path)!r}, of which only the folder {str(existing)!r} is there"
+        return Fault(what, "be a file that is there", got, "correct the path, or put the file there")
+    names = (file.name for file in existing.iterdir() if file.is_file())
+    remedy = nearest(path.name, names, otherwise="correct the path, or put the file there")
+    return Fault(what, "be a file that is there", f"{str(path)!r}, which is not", remedy)
+
+
+class _Paths:
+    def __init__(self, folder: Path, what: Callable[[str], str]) -> None:
+        self.folder = folder
+        self.what = what
+        self.faults: list[Fault] = []
+
+    def task(self, name: str, task: Any) -> Any:
+        if not isinstance(task, dict):
+            return task
+        found = dict(task)
+        key = f"tasks.{name}"
+        if task.get("layout") != "hub":
+            for part in ("train", "validation", "test", "unlabeled"):
+                found |= {part: self.file(f"{key}.{part}", task[part])} if part in task else {}
+            if isinstance(task.get("test"), dict):
+                found["test"] = {name: self.file(f"{key}.test.{name}", file) for name, file in task["test"].items()}
+        if isinstance(task.get("dataset"), str):
+            found["dataset"] = self.folder_or_hub_id(f"{key}.dataset", task["dataset"])
+        if isinstance(task.get("extra_train"), list):
+            found["extra_train"] = [
+                entry | {"path": self.file(f"{key}.extra_train.{index}.path", entry["path"])}
+                if isinstance(entry, dict) and "path" in entry
+                else entry
+                for index, entry in enumerate(task["extra_train"])
+            ]
+        return found
+
+    def file(self, key: str, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        path = absolute(value, self.folder)
+        if fault := missing_file(path, what=self.what(key)):
+            self.faults.append(fault)
+        return str(path)
+
+    def folder_or_hub_id(self, key: str, value: str) -> str:
+        path = absolute(value, self.folder)
+        if value and path.is_dir():
+            return str(path)
+        looks_like_id = _HUB_ID.match(value) and not ("/" in value and path.parent.is_dir())
+        if not looks_like_id:
+            parent = path.parent
+            names = [inner.name for inner in parent.iterdir() if inner.is_dir()] if parent.is_dir() else []
+            remedy = nearest(path.name, names, otherwise="correct the path, or name a model or data set of the hub")
+            rule = "be a folder that is there, or an id of the Hugging Face hub"
+            self.faults.append(Fault(self.what(key), rule, repr(value), remedy))
+        return value

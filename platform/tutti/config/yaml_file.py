@@ -1,0 +1,97 @@
+"""Reads a YAML 1.2 file into plain values, and says what is wrong with it by line and column."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+from tutti.errors import ConfigError, Fault
+
+
+def read_mapping(path: Path, *, kind: str) -> dict[str, Any]:
+    """The file's top-level mapping, every key a string. ``kind`` says what the file is: "study file".
+
+    Raises:
+        ConfigError: where the file is missing, is not UTF-8, is not YAML, gives a key twice, or is no mapping.
+    """
+    value = parse_yaml(_read_text(path, kind=kind), what=str(path))
+    if not isinstance(value, dict):
+        got = "an empty file" if value is None else show(value)
+        remedy = "write one key and its value on each line, as in `key: value`"
+        raise ConfigError(Fault(str(path), f"hold the keys of a {kind}", got, remedy))
+    return value
+
+
+def parse_yaml(text: str, *, what: str) -> Any:
+    """The value of one YAML document. Keys that are numbers come out as strings.
+
+    Raises:
+        ConfigError: where the text is not YAML; the message has line and column.
+    """
+    try:
+        return _with_string_keys(YAML(typ="safe", pure=True).load(text))
+    except MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f"{what}, line {mark.line + 1}, column {mark.column + 1}," if mark else what
+        problem = (error.problem or "a syntax error").split(" (original value")[0].replace("\t", "\\t")
+        if "duplicate key" in problem:
+            rule, remedy = "give each key once", "remove one of the two"
+        else:
+            rule = "be YAML"
+            remedy = "correct the line: see to its indentation (spaces only), colons, brackets and quotes"
+        raise ConfigError(Fault(where, rule, problem, remedy)) from error
+    except (YAMLError, ValueError, RecursionError) as error:
+        got = getattr(error, "reason", None) or str(error).splitlines()[0]
+        raise ConfigError(Fault(what, "be YAML", got, "remove what is not plain text")) from error
+
+
+def odd_values(value: Any, *, key: str = "") -> Iterator[tuple[str, str, str, str]]:
+    """Key, rule, got and remedy of every value that YAML can say and a study cannot mean: dates, infinite numbers."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from odd_values(inner, key=f"{key}.{name}" if key else name)
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from odd_values(inner, key=f"{key}.{index}")
+    elif isinstance(value, float) and not math.isfinite(value):
+        yield key, "be a finite number", show(value), "give a number"
+    elif not isinstance(value, str | int | float | None):
+        yield key, "be a text, a number, true, false or null", str(value), "put it in quotes"
+
+
+def show(value: Any) -> str:
+    """A value as it stands in the file, short."""
+    if isinstance(value, dict):
+        return f"a mapping with the keys {', '.join(map(str, value))}"[:100] if value else "an empty mapping"
+    if isinstance(value, list | tuple):
+        return "a list" if value else "an empty list"
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:97]}..."
+
+
+def _read_text(path: Path, *, kind: str) -> str:
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        got = f"a byte that is not, at offset {error.start}"
+        raise ConfigError(Fault(str(path), "be UTF-8 text", got, "save it as UTF-8")) from error
+    except OSError as error:
+        got = "a folder" if path.is_dir() else (error.strerror or str(error)).lower()
+        raise ConfigError(Fault(str(path), f"be a {kind} that can be read", got, "correct the path")) from error
+
+
+def _with_string_keys(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key if isinstance(key, str) else show(key): _with_string_keys(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_with_string_keys(inner) for inner in value]
+    return value

@@ -1,0 +1,222 @@
+"""From task files to cleaned, split parts on disk: once for each study, the same for every trial after."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from tutti.data.clean import clean_text, drop_duplicates
+from tutti.data.prepared import PREPARED_FILE, PartInfo, Prepared, load_prepared, texts_hash, write_part, write_prepared
+from tutti.data.split import ordered_classes, validation_rows
+from tutti.errors import ConfigError, Fault, StudyError, TaskFileError, UserError
+from tutti.tasks.build import TaskSpec
+from tutti.tasks.metrics import check_classes
+from tutti.tasks.task import Task
+
+__all__ = ["PartInfo", "Prepared", "load_prepared", "prepare"]
+
+
+def prepare(specs: Sequence[TaskSpec], *, validation: float, seed: int, folder: Path) -> Prepared:
+    """Reads, cleans, splits and writes the rows of all tasks; or loads what stands in ``folder`` already.
+
+    Each part goes to ``folder/TASK/PART.parquet`` with columns id, text, text_b (pairs), label (int32 class index,
+    absent without labels) and weight (float32, train only). ``folder/prepared.json`` is written last. Rows of
+    ``extra_train`` go to train alone, with ``extraN/`` (N counted from 0) before their ids. Class names are the labels
+    of all training rows before the split.
+
+    Args:
+        validation: the share of training rows held out, for tasks that have no validation source.
+        seed: of the split.
+
+    Raises:
+        TaskFileError, ConfigError: with the faults of all tasks.
+        StudyError: where the folder was prepared from other files or with other settings.
+        StorageError: where the folder cannot be written, or is damaged.
+    """
+    sources, settings = _each(specs, _fingerprints), {spec.name: _settings(spec) for spec in specs}
+    settings["split"] = {"validation": validation, "seed": seed}
+    if (folder / PREPARED_FILE).is_file():
+        there = load_prepared(folder)
+        _check_unchanged(there, sources=sources, settings=settings)
+        return there
+    ready = _each(specs, lambda spec: _prepared_task(spec, validation=validation, seed=seed))
+    parts: dict[str, dict[str, PartInfo]] = {}
+    for spec in specs:
+        task, frames = ready[spec.name]
+        parts[spec.name] = {
+            part: PartInfo(
+                path=write_part(frame, folder / spec.name / f"{part}.parquet"),
+                rows=len(frame),
+                texts_sha256=texts_hash(frame),
+                labelled="label" in frame,
+            )
+            for part, frame in frames.items()
+        }
+    prepared = Prepared(
+        folder=folder,
+        tasks=tuple(ready[spec.name][0] for spec in specs),
+        parts=parts,
+        origins=sources,
+        settings=settings,
+    )
+    write_prepared(prepared)
+    return prepared
+
+
+def _each(specs: Sequence[TaskSpec], step: Any) -> dict[str, Any]:
+    """The step's result for each task; where steps fail, the faults of all of them in one error."""
+    done: dict[str, Any] = {}
+    errors: list[UserError] = []
+    for spec in specs:
+        try:
+            done[spec.name] = step(spec)
+        except (TaskFileError, ConfigError) as error:
+            errors.append(error)
+    if errors:
+        kind = ConfigError if all(isinstance(error, ConfigError) for error in errors) else TaskFileError
+        raise kind(*(fault for error in errors for fault in error.faults))
+    return done
+
+
+def _all_sources(spec: TaskSpec) -> dict[str, tuple[Any, str]]:
+    """Part, or ``extraN``, to the layout that reads it and its source."""
+    found = {part: (spec.layout, source) for part, source in spec.sources.items()}
+    return found | {f"extra{n}": (spec.extra_layout, str(path)) for n, (path, _) in enumerate(spec.extra_train)}
+
+
+def _over_sources(spec: TaskSpec, step: Any) -> dict[str, Any]:
+    done: dict[str, Any] = {}
+    faults: list[Fault] = []
+    for part, (layout, source) in _all_sources(spec).items():
+        try:
+            done[part] = step(part, layout, source)
+        except TaskFileError as error:
+            faults += error.faults
+    if faults:
+        raise TaskFileError(*faults)
+    return done
+
+
+def _fingerprints(spec: TaskSpec) -> dict[str, dict[str, str]]:
+    return _over_sources(
+        spec,
+        lambda _part, layout, source: {"source": layout.origin(source), "sha256": layout.fingerprint(source)},
+    )
+
+
+def _settings(spec: TaskSpec) -> dict[str, Any]:
+    """All that decides what the parts hold, apart from the sources, of which places may change but not contents."""
+    assert is_dataclass(spec.layout) and not isinstance(spec.layout, type)
+    layout = {key: value for key, value in asdict(spec.layout).items() if key != "dataset"}
+    return {
+        "layout": {"type": type(spec.layout).__name__, **layout},
+        "metric": spec.metric,
+        "submission": spec.submission,
+        "extra_train weights": [weight for _, weight in spec.extra_train],
+        "cleaning": asdict(spec.cleaning),
+    }
+
+
+def _check_unchanged(there: Prepared, *, sources: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    faults = []
+    remedy = "give the study a new name, or put back what it was"
+    for task in {**there.origins, **sources}:
+        old, new = there.origins.get(task, {}), sources.get(task, {})
+        for part in {**old, **new}:
+            before, now = old.get(part), new.get(part)
+            if before and now and before["sha256"] != now["sha256"]:
+                rule = "be the file that the study was prepared from"
+                faults.append(Fault(now["source"], rule, "another content", f"{remedy}: restore the file"))
+            elif not (before and now):
+                known = (before or now)["source"]
+                got = f"{known} for {part}, which is {'gone' if before else 'new'}"
+                faults.append(Fault(f"task {task}", "have the sources it was prepared from", got, remedy))
+    for name in {**there.settings, **settings}:
+        olds, news = there.settings.get(name, {}), settings.get(name, {})
+        what = "split" if name == "split" else f"tasks.{name}"
+        for key in olds.keys() & news.keys():
+            if olds[key] != news[key]:
+                rule, got = f"be {olds[key]!r} as when the study was prepared", repr(news[key])
+                faults.append(Fault(f"{what}: {key}", rule, got, remedy))
+    if faults:
+        raise StudyError(*faults)
+
+
+def _prepared_task(spec: TaskSpec, *, validation: float, seed: int) -> tuple[Task, dict[str, pd.DataFrame]]:
+    """The task and its cleaned parts, labels as class indices."""
+    read = _over_sources(
+        spec,
+        lambda part, layout, source: _clean(
+            layout.read(source, labelled=part in ("train", "validation") or part.startswith("extra")), spec
+        ),
+    )
+    train = pd.concat(
+        [read.pop("train").assign(weight=np.float32(1), extra=False)]
+        + [
+            (rows := read.pop(f"extra{n}")).assign(id=f"extra{n}/" + rows["id"], weight=np.float32(weight), extra=True)
+            for n, (_, weight) in enumerate(spec.extra_train)
+        ],
+        ignore_index=True,
+    )
+    if spec.cleaning.duplicates:
+        train = drop_duplicates(train)
+    classes = ordered_classes(train["label"])
+    _check_labels(spec, classes, read.get("validation"))
+    train, held_out = _indexed(train, classes), read.pop("validation", None)
+    extra = train.pop("extra").to_numpy(dtype=bool)
+    if held_out is None:
+        own = np.flatnonzero(~extra)
+        chosen = own[validation_rows(train["label"].to_numpy()[own], share=validation, seed=seed, task=spec.name)]
+        held_out = train.iloc[chosen].drop(columns="weight").reset_index(drop=True)
+        train = train.drop(index=chosen).reset_index(drop=True)
+    else:
+        held_out = _indexed(held_out, classes)
+    task = Task(spec.name, class_names=classes, pair=spec.pair, metric=spec.metric, submission=spec.submission)
+    return task, {"train": train, "validation": held_out, **read}
+
+
+def _clean(rows: pd.DataFrame, spec: TaskSpec) -> pd.DataFrame:
+    steps = spec.cleaning
+    if not (steps.emoji or steps.emoticons or steps.repeated_punctuation):
+        return rows
+    cleaned = {
+        name: [
+            clean_text(
+                text,
+                emoji=steps.emoji,
+                emoticons=steps.emoticons,
+                repeated_punctuation=steps.repeated_punctuation,
+            )
+            for text in rows[name]
+        ]
+        for name in ("text", "text_b")
+        if name in rows
+    }
+    return rows.assign(**cleaned)
+
+
+def _check_labels(spec: TaskSpec, classes: Sequence[str], held_out: pd.DataFrame | None) -> None:
+    faults = []
+    source = spec.layout.origin(spec.sources["train"])
+    if len(classes) < 2:
+        got = f"only {classes[0]!r}"
+        faults.append(Fault(source, "have rows of two classes or more", got, "add rows, or take the task out"))
+    if held_out is not None:
+        where = spec.layout.origin(spec.sources["validation"])
+        for label, count in held_out["label"].value_counts().items():
+            if label not in classes:
+                got, remedy = f"{label!r} in {count} rows", "mend the labels, or add training rows of that class"
+                faults.append(Fault(where, f"have labels that stand in {source}", got, remedy))
+    if faults:
+        raise TaskFileError(*faults)
+    check_classes(spec.metric, classes=len(classes), what=f"tasks.{spec.name}.metric")
+
+
+def _indexed(rows: pd.DataFrame, classes: Sequence[str]) -> pd.DataFrame:
+    index = {name: number for number, name in enumerate(classes)}
+    return rows.assign(label=np.array([index[label] for label in rows["label"]], dtype=np.int32))

@@ -1,0 +1,148 @@
+"""Makes a small encoder from plain text files: a WordPiece tokenizer trained on them, and random weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tutti.errors import BackboneError, Fault, nearest
+from tutti.files import whole_folder
+
+Size = Literal["tiny", "mini", "small"]
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+SMALLEST_VOCABULARY = 100
+LONGEST_INPUT = 512  # tokens
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a size means: layers, width of a token vector, attention heads. The inner layer is 4 times as wide."""
+
+    layers: int
+    hidden: int
+    heads: int
+
+
+# Tiny and mini are those of Turc et al. 2019 (arXiv 1908.08962), small that of MiniLM-L6 (arXiv 2002.10957), each with
+# heads of 64 dimensions. With the usual vocabulary of 6,000 entries they have 1.2, 4.8 and 13 million weights.
+SIZES: dict[str, Shape] = {
+    "tiny": Shape(layers=2, hidden=128, heads=2),
+    "mini": Shape(layers=4, hidden=256, heads=4),
+    "small": Shape(layers=6, hidden=384, heads=6),
+}
+
+
+@dataclass(frozen=True)
+class NewBackbone:
+    """What was made: where it is, its size, its number of weights, and the entries of its vocabulary."""
+
+    path: Path
+    size: str
+    weights: int
+    vocabulary: int
+
+
+def new_backbone(
+    *, texts: Sequence[Path], size: Size, out: Path, vocabulary: int = 6_000, seed: int = 0
+) -> NewBackbone:
+    """Trains a tokenizer on ``texts`` and saves it to ``out`` with a randomly initialised BERT encoder.
+
+    The tokenizer lower-cases and takes each Chinese character as a word of its own. Every line of a file is text, and
+    tabs are white space, so task files serve as they are. The same files, size and seed give the same folder.
+
+    Args:
+        texts: UTF-8 text files.
+        out: the folder to make; ``AutoModel`` and ``AutoTokenizer`` load it.
+        vocabulary: most entries of the tokenizer; few texts give fewer.
+
+    Raises:
+        BackboneError: where a text file is missing, empty or not UTF-8, a size is unknown, or ``out`` holds something.
+        StorageError: where the folder cannot be written.
+    """
+    _check(texts=texts, size=size, out=out, vocabulary=vocabulary)
+
+    import torch
+    from transformers import BertConfig, BertModel, BertTokenizer
+
+    words = _train_vocabulary(texts, vocabulary=vocabulary)
+    tokenizer = BertTokenizer(vocab=words, do_lower_case=True, model_max_length=LONGEST_INPUT)
+    shape = SIZES[size]
+    config = BertConfig(
+        vocab_size=len(words),
+        num_hidden_layers=shape.layers,
+        hidden_size=shape.hidden,
+        num_attention_heads=shape.heads,
+        intermediate_size=4 * shape.hidden,
+        max_position_embeddings=LONGEST_INPUT,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = BertModel(config)
+    with whole_folder(out) as folder:
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    return NewBackbone(path=out, size=size, weights=model.num_parameters(), vocabulary=len(words))
+
+
+def _check(*, texts: Sequence[Path], size: str, out: Path, vocabulary: int) -> None:
+    faults = []
+    if size not in SIZES:
+        known = ", ".join(SIZES)
+        faults.append(
+            Fault("the size", f"be one of {known}", repr(size), nearest(size, SIZES, otherwise="name a size"))
+        )
+    if vocabulary < SMALLEST_VOCABULARY:
+        rule = f"be at least {SMALLEST_VOCABULARY}"
+        faults.append(Fault("the vocabulary", rule, str(vocabulary), "ask for a larger one"))
+    if not out.is_dir() and out.exists():
+        faults.append(Fault(str(out), "be a new or an empty folder", "a file", "name another folder"))
+    elif out.is_dir() and any(out.iterdir()):
+        remedy = "name another folder, or remove this one"
+        faults.append(Fault(str(out), "be a new or an empty folder", "a folder that holds files", remedy))
+    if not texts:
+        faults.append(Fault("the texts", "be at least one file", "none", "name the files to learn the vocabulary from"))
+    faults += [fault for path in texts if (fault := _unreadable(path))]
+    if not faults and not any(line.strip() for line in _lines(texts)):
+        remedy = "name files with text in them"
+        faults.append(Fault("the texts", "hold some text", "empty files", remedy))
+    if faults:
+        raise BackboneError(*faults)
+
+
+def _unreadable(path: Path) -> Fault | None:
+    if not path.is_file():
+        got = "a folder" if path.is_dir() else "no such file"
+        return Fault(str(path), "be a text file", got, "correct the path")
+    try:
+        for _ in _lines([path]):
+            pass
+    except UnicodeDecodeError as error:
+        got = f"a byte that is not ({error.reason})"
+        return Fault(str(path), "be UTF-8 text", got, "save the file as UTF-8 or leave it out")
+    except OSError as error:
+        return Fault(str(path), "be readable", error.strerror or str(error), "see to the file's permissions")
+    return None
+
+
+def _lines(texts: Sequence[Path]) -> Iterator[str]:
+    for path in texts:
+        with path.open(encoding="utf-8-sig") as file:
+            yield from file
+
+
+def _train_vocabulary(texts: Sequence[Path], *, vocabulary: int) -> dict[str, int]:
+    from tokenizers import BertWordPieceTokenizer
+
+    trained = BertWordPieceTokenizer(lowercase=True, handle_chinese_chars=True)
+    trained.train_from_iterator(
+        _lines(texts),
+        vocab_size=vocabulary,
+        min_frequency=2,
+        limit_alphabet=vocabulary * 3 // 4,  # most entries of a Chinese vocabulary are single characters
+        special_tokens=list(SPECIAL),
+        show_progress=False,
+    )
+    return dict(sorted(trained.get_vocab().items(), key=lambda entry: entry[1]))

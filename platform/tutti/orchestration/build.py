@@ -1,0 +1,91 @@
+"""The one builder: a single training run and a trial of a study are made by the same function from the same config."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from tutti.bank import Bank
+from tutti.config.folder import StudyFolder
+from tutti.config.study import StudyConfig
+from tutti.config.training import TrainingOptions
+from tutti.data.prepare import Prepared, load_prepared
+from tutti.records import CheckpointRecord, Scalar
+
+if TYPE_CHECKING:
+    from tutti.training import EpochReport
+
+
+def trial_training(study: StudyConfig, parameters: Mapping[str, Scalar]) -> dict[str, object]:
+    """The study's training keys with a trial's parameters laid over them."""
+    return {**study.training, **parameters}
+
+
+def encode_study(study: StudyConfig, folder: StudyFolder, prepared: Prepared) -> None:
+    """Encodes every part of every task once, before any trial starts, for the study's ``max_length``.
+
+    Raises:
+        BackboneError: where the backbone has no tokenizer that loads.
+    """
+    from tutti.data.encode import load_part
+
+    max_length = training_options(study.training).max_length
+    for task, parts in prepared.parts.items():
+        for part in parts:
+            load_part(
+                prepared, task=task, part=part, tokenizer=study.backbone, max_length=max_length, cache=folder.encoded
+            )
+
+
+def training_options(training: Mapping[str, object]) -> TrainingOptions:
+    """Tutti's own keys of a training mapping, with their defaults."""
+    return TrainingOptions.model_validate({k: v for k, v in training.items() if k in TrainingOptions.model_fields})
+
+
+def fine_tune_once(
+    study: StudyConfig,
+    folder: StudyFolder,
+    *,
+    key: str,
+    number: int,
+    parameters: Mapping[str, Scalar],
+    on_epoch: Callable[[EpochReport], None],
+    main: bool = True,
+) -> CheckpointRecord:
+    """Fine-tunes on the study's prepared data and puts the best checkpoint's predictions into the bank.
+
+    Needs no Ray. In an initialised ``torch.distributed`` group every rank calls it; ``main`` is true on rank 0 alone.
+
+    Raises:
+        TrialError: where the loss is not finite, on every rank.
+        StorageError: where a file cannot be written or read.
+        BackboneError: where the backbone does not load.
+    """
+    from tutti.data.encode import load_part
+    from tutti.training import fine_tune
+
+    training = trial_training(study, parameters)
+    max_length = training_options(training).max_length
+    prepared = load_prepared(folder.data)
+    parts = {
+        task: {
+            part: load_part(
+                prepared, task=task, part=part, tokenizer=study.backbone, max_length=max_length, cache=folder.encoded
+            )
+            for part in names
+        }
+        for task, names in prepared.parts.items()
+    }
+    done = fine_tune(
+        backbone=study.backbone,
+        tasks=prepared.tasks,
+        parts=parts,
+        training=training,
+        folder=folder.trial(key),
+        on_epoch=on_epoch,
+        key=key,
+        number=number,
+    )
+    if main:
+        Bank(folder.bank).put(done.checkpoint, done.predictions)
+    return done.checkpoint

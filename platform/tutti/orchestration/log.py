@@ -1,0 +1,144 @@
+"""What happens in a study is told to the store (Optuna), the tracker (MLflow) and whoever watches, from one place."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from ray.tune import Callback
+from ray.tune.experiment import Trial
+
+from tutti.bank import Bank
+from tutti.config.folder import StudyFolder
+from tutti.records import Predictions, Scalar, TrialState
+from tutti.search.study_store import StudyStore
+from tutti.tracking.protocol import Tracker
+
+
+@dataclass
+class Seen:
+    """What the log remembers of a running trial."""
+
+    started: float = field(default_factory=time.time)
+    epoch: int = 0
+    result: dict[str, Any] = field(default_factory=dict)
+    final: bool = False
+    failed: str | None = None
+
+
+class StudyLog(Callback):
+    """A Tune callback that turns Ray's events into the study's own records.
+
+    Args:
+        watch: called after every event, with nothing; reads the store itself.
+        picture: makes a PNG of a task's validation predictions, given them and the task's name.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: StudyStore,
+        tracker: Tracker,
+        folder: StudyFolder,
+        tags: dict[str, str],
+        watch: Callable[[], None],
+        picture: Callable[[str, Predictions], bytes],
+    ) -> None:
+        self._store, self._tracker, self._folder, self._tags = store, tracker, folder, tags
+        self._watch, self._picture = watch, picture
+        self._seen: dict[str, Seen] = {}
+        self._drawing = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tutti-pictures")
+
+    def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        key = trial.config["key"]
+        if key in self._seen:  # the same trial, tried again
+            return
+        self._seen[key] = Seen()
+        parameters: dict[str, Scalar] = trial.config["parameters"]
+        tags = {**self._tags, "tutti.ray_trial": trial.trial_id, "tutti.checkpoint": str(self._folder.trial(key) / "best")}
+        self._tracker.start_trial(key, number=trial.config["number"], parameters=parameters, tags=tags)
+        self._watch()
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
+    ) -> None:
+        key = trial.config["key"]
+        seen = self._seen[key]
+        if "failed" in result:
+            seen.failed = result["failed"]
+        elif not math.isfinite(result.get("score", math.nan)):
+            seen.failed = f"the score after epoch {result.get('epoch')} is not finite"
+        elif result["epoch"] > seen.epoch or result.get("final"):
+            self._log_epoch(key, seen, result)
+        self._watch()
+
+    def _log_epoch(self, key: str, seen: Seen, result: dict[str, Any]) -> None:
+        epoch = int(result["epoch"])
+        self._store.report(key, epoch=epoch, score=result["score"], task_scores=result["task_scores"])
+        at = result["at"]
+        for step, values in result.get("steps", ()):
+            self._tracker.log_metrics(key, {f"train/{name}": v for name, v in values.items()}, step=step, at=at)
+        self._tracker.log_metrics(key, {"score": result["score"], **result["metrics"]}, step=epoch, at=at)
+        seen.epoch, seen.result, seen.final = epoch, result, bool(result.get("final"))
+
+    def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        key = trial.config["key"]
+        seen = self._seen[key]
+        if seen.failed:
+            self._end(key, TrialState.FAILED, reason=seen.failed)
+        elif seen.final:
+            self._end(key, TrialState.FINISHED)
+        elif seen.result:
+            score = seen.result["score"]
+            self._end(key, TrialState.STOPPED, reason=f"score {score:.4f} after epoch {seen.epoch} fell behind (ASHA)")
+        else:
+            self._end(key, TrialState.FAILED, reason="ended without a single report")
+
+    def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        error = trial.get_error()
+        lines = str(getattr(error, "cause", None) or error or "the trial's actor died").splitlines()
+        self._end(trial.config["key"], TrialState.FAILED, reason=next((x for x in lines if x.strip()), "")[:500])
+
+    def _end(self, key: str, state: TrialState, reason: str | None = None) -> None:
+        seen = self._seen.pop(key)
+        seconds = time.time() - seen.started
+        result = seen.result
+        metrics: dict[str, float] = {"seconds": seconds}
+        if state is TrialState.FINISHED:
+            metrics |= {"best_score": result["best_score"], "best_epoch": result["best_epoch"]}
+            metrics |= {f"best_score/{task}": score for task, score in result["best_task_scores"].items()}
+            self._drawing.submit(self._draw, key)
+        self._store.finish(
+            key, state=state, score=result.get("best_score", result.get("score")), reason=reason, seconds=seconds
+        )
+        self._tracker.end_trial(key, state=state, reason=reason, metrics=metrics, tags={})
+        self._watch()
+
+    def _draw(self, key: str) -> None:
+        bank = Bank(self._folder.bank)
+        for task, parts in bank.parts(key).items():
+            if "validation" in parts:
+                png = self._picture(task, bank.predictions(key, task, "validation"))
+                self._tracker.log_picture(key, f"confusion_matrix/{task}.png", png)
+
+    def interrupt(self) -> list[str]:
+        """Marks every trial still running as interrupted, for its tracker's readers; the store keeps it to be resumed."""
+        keys = list(self._seen)
+        for key in keys:
+            seen = self._seen.pop(key)
+            self._tracker.end_trial(
+                key,
+                state=TrialState.INTERRUPTED,
+                reason="the study was interrupted",
+                metrics={"seconds": time.time() - seen.started},
+                tags={},
+            )
+        return keys
+
+    def close(self) -> None:
+        """Waits for the last pictures."""
+        self._drawing.shutdown(wait=True)

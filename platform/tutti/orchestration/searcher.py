@@ -1,0 +1,47 @@
+"""Ray Tune's view of the study's store: first the trials a dead driver left behind, then new ones up to the budget."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ray.tune.search import Searcher
+
+from tutti.search.study_store import Proposal, StudyStore
+
+
+class StoreSearcher(Searcher):
+    """Suggests what ``store`` proposes. Results reach the store through the study's log, not through here.
+
+    Ray's own OptunaSearch tells trials that a scheduler stopped as complete, and cannot go on from a database that is
+    ahead of Tune's snapshot; here the store is the only truth and Tune's snapshot is never read.
+
+    Args:
+        unfinished: trials to run again under the same key, number and parameters.
+        new: how many trials to ask for after them.
+    """
+
+    def __init__(self, store: StudyStore, *, unfinished: list[Proposal], new: int) -> None:
+        super().__init__(metric="score", mode="max")
+        self._store = store
+        self._unfinished = list(unfinished)
+        self._new = new
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | None:
+        if self._unfinished:
+            proposal = self._unfinished.pop(0)
+        elif self._new > 0:
+            self._new -= 1
+            proposal = self._store.ask()
+        else:
+            return Searcher.FINISHED
+        self._store.bind(proposal.key, ray_trial=trial_id)
+        return {"key": proposal.key, "number": proposal.number, "parameters": dict(proposal.parameters)}
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        """Nothing: the study's log tells the store, for it knows why a trial ended."""
+
+    def save(self, checkpoint_path: str) -> None:
+        """Nothing: the store is durable itself."""
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Nothing: the store is durable itself."""

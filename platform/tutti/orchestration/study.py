@@ -1,0 +1,175 @@
+"""One study = one Ray Tune run over the study's store."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from filelock import FileLock, Timeout
+
+from tutti.config.folder import StudyFolder
+from tutti.config.space import Categorical
+from tutti.config.study import StudyConfig
+from tutti.errors import Fault, StudyError, TrialError
+from tutti.orchestration.trial import TrialJob, run_trial
+from tutti.records import Predictions, TrialRecord, TrialState
+from tutti.search.study_store import StudyStore
+from tutti.tracking.protocol import Tracker
+
+
+@dataclass(frozen=True)
+class StudyOutcome:
+    """How a study ended.
+
+    Attributes:
+        trials: every trial of the study, of earlier runs too.
+        interrupted: keys of the trials that were cut off and go on with ``--resume``.
+    """
+
+    trials: tuple[TrialRecord, ...]
+    interrupted: tuple[str, ...]
+
+
+def run_study(
+    study: StudyConfig,
+    folder: StudyFolder,
+    *,
+    store: StudyStore,
+    tracker: Tracker,
+    concurrent_trials: int,
+    tags: dict[str, str],
+    watch: Callable[[], None],
+    picture: Callable[[str, Predictions], bytes],
+) -> StudyOutcome:
+    """Runs trials until the study has ``study.search.trials`` of them, on the Ray that this process is connected to.
+
+    Trials that an earlier run left unfinished come first, under their own keys, from their last checkpoints.
+
+    Raises:
+        StudyError: where another process runs the same study.
+        TrialError: where every trial failed.
+    """
+    lock = FileLock(folder.path / "study.lock")
+    try:
+        with lock.acquire(timeout=0):
+            return _run(
+                study,
+                folder,
+                store=store,
+                tracker=tracker,
+                concurrent_trials=concurrent_trials,
+                tags=tags,
+                watch=watch,
+                picture=picture,
+            )
+    except Timeout as error:
+        raise StudyError(
+            Fault(
+                f"the study {study.study!r}",
+                "be run by one process at a time",
+                f"another process holding {lock.lock_file}",
+                "wait for the other run to end, or stop it",
+            )
+        ) from error
+
+
+def _run(
+    study: StudyConfig,
+    folder: StudyFolder,
+    *,
+    store: StudyStore,
+    tracker: Tracker,
+    concurrent_trials: int,
+    tags: dict[str, str],
+    watch: Callable[[], None],
+    picture: Callable[[str, Predictions], bytes],
+) -> StudyOutcome:
+    os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
+    os.environ.setdefault("TUNE_WARN_THRESHOLD_S", "10")
+    from ray import tune
+
+    from tutti.orchestration.log import StudyLog
+    from tutti.orchestration.searcher import StoreSearcher
+
+    unfinished = store.unfinished()
+    new = max(0, study.search.trials - len(store.records()))
+    interrupted: tuple[str, ...] = ()
+    if unfinished or new:
+        log = StudyLog(store=store, tracker=tracker, folder=folder, tags=tags, watch=watch, picture=picture)
+        resources = study.resources
+        job = TrialJob(
+            study=study.model_dump_json(),
+            folder=folder.path,
+            workers=resources.workers,
+            cpus_per_worker=resources.cpus_per_worker,
+            gpus_per_worker=resources.gpus_per_worker,
+            retries=study.search.retries,
+        )
+        trainable = tune.with_resources(functools.partial(run_trial, job=job), {"CPU": 0})
+        try:
+            tune.Tuner(
+                trainable,
+                tune_config=tune.TuneConfig(
+                    search_alg=StoreSearcher(store, unfinished=unfinished, new=new),
+                    scheduler=_scheduler(study),
+                    num_samples=len(unfinished) + new,
+                    max_concurrent_trials=concurrent_trials,
+                    trial_name_creator=_trial_name,
+                    trial_dirname_creator=_trial_name,
+                ),
+                run_config=tune.RunConfig(
+                    name="tune",
+                    storage_path=str(folder.ray),
+                    callbacks=[log],
+                    failure_config=tune.FailureConfig(max_failures=study.search.retries),
+                    verbose=0,
+                ),
+            ).fit()
+        finally:
+            interrupted = tuple(log.interrupt())
+            log.close()
+    trials = tuple(store.records())
+    if not interrupted and trials and all(trial.state is TrialState.FAILED for trial in trials):
+        raise TrialError(
+            Fault(
+                f"the study {study.study!r}",
+                "have at least one trial that finishes",
+                f"{len(trials)} failed, the first because: {trials[0].reason}",
+                "mend the cause, and start a study under a new name",
+            )
+        )
+    return StudyOutcome(trials=trials, interrupted=interrupted)
+
+
+def _trial_name(trial: object) -> str:
+    return str(trial.config["key"])  # type: ignore[attr-defined]
+
+
+def _scheduler(study: StudyConfig) -> object | None:
+    from ray.tune.schedulers import ASHAScheduler
+
+    if study.search.scheduler == "none":
+        return None
+    # One more than any trial reaches: at max_t ASHA would end a trial before its predictions lie in the bank.
+    return ASHAScheduler(
+        time_attr="epoch",
+        metric="score",
+        mode="max",
+        grace_period=study.search.grace_epochs,
+        reduction_factor=study.search.reduction_factor,
+        max_t=max(longest_training(study), study.search.grace_epochs) + 1,
+    )
+
+
+def longest_training(study: StudyConfig) -> int:
+    """The most epochs that any trial of the study may train, rounded up."""
+    space = study.search_space.root.get("num_train_epochs")
+    if space is None:
+        epochs: object = study.training.get("num_train_epochs", 3)
+    elif isinstance(space, Categorical):
+        epochs = max(float(choice) for choice in space.choices if choice is not None)
+    else:
+        epochs = space.high
+    return -int(-float(epochs) // 1)  # type: ignore[arg-type]

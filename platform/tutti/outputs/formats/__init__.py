@@ -1,0 +1,1 @@
+"""Submission formats, one small file each."""

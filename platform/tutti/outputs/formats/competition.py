@@ -1,0 +1,18 @@
+"""The competition's format: JSON Lines, one object for each row."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+
+class Competition:
+    """``{"id": "0", "label": "108"}`` in ``TASK_predict.json``."""
+
+    def file_name(self, task: str) -> str:
+        return f"{task}_predict.json"
+
+    def render(self, ids: Sequence[str], labels: Sequence[str]) -> bytes:
+        rows = zip(ids, labels, strict=True)
+        lines = (json.dumps({"id": row, "label": label}, ensure_ascii=False) for row, label in rows)
+        return "".join(f"{line}\n" for line in lines).encode()

@@ -1,0 +1,20 @@
+"""What a submission format is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+
+class SubmissionFormat(Protocol):
+    """Turns predicted labels into the bytes of one submission file. Nothing is written."""
+
+    def file_name(self, task: str) -> str:
+        """The name of the task's file."""
+
+    def render(self, ids: Sequence[str], labels: Sequence[str]) -> bytes:
+        """The file's content, UTF-8, row by row in the order given; the lengths are equal.
+
+        Raises:
+            SubmissionError: where an id or a label cannot be written in this format.
+        """

@@ -1,0 +1,75 @@
+"""Submission files: checked against the test file before anything is written."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from tutti.errors import Fault, SubmissionError
+from tutti.outputs.formats.competition import Competition
+from tutti.outputs.formats.csv import Csv
+from tutti.outputs.formats.glue import Glue
+from tutti.outputs.formats.protocol import SubmissionFormat
+
+if TYPE_CHECKING:
+    from tutti.tasks.task import Task
+
+FORMATS: Mapping[str, SubmissionFormat] = {"competition": Competition(), "glue": Glue(), "csv": Csv()}
+
+_SHOWN = 5  # ids or labels named in one message
+
+
+def check(task: Task, *, part: str, expected: Sequence[str], ids: Sequence[str], labels: Sequence[str]) -> None:
+    """Checks that a submission has the test file's rows, each once and in the file's order, and only known labels.
+
+    Args:
+        part: the part's name, for the message.
+        expected: the ids of the test file, in its order.
+        ids: the ids that were predicted.
+        labels: one label for each of ``ids``, as it would be written.
+
+    Raises:
+        SubmissionError: naming every fault.
+    """
+    faults = tuple(_faults(task, f"the submission of {task.name}, {part}", list(expected), list(ids), list(labels)))
+    if faults:
+        raise SubmissionError(*faults)
+
+
+def zipped(files: Mapping[str, bytes]) -> bytes:
+    """The files as one zip. The same files always give the same bytes."""
+    sink = io.BytesIO()
+    with zipfile.ZipFile(sink, "w") as archive:
+        for name, content in files.items():
+            entry = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
+            entry.create_system = 3  # Unix, on whatever system it is made
+            entry.external_attr = 0o644 << 16
+            archive.writestr(entry, content, compress_type=zipfile.ZIP_DEFLATED)
+    return sink.getvalue()
+
+
+def _faults(task: Task, what: str, expected: list[str], ids: list[str], labels: list[str]) -> Iterator[Fault]:
+    again = "run the study again on this test file"
+    if len(ids) != len(expected):
+        yield Fault(what, f"have the {len(expected)} rows of the test file", f"{len(ids)} rows", again)
+    if len(labels) != len(ids):
+        yield Fault(what, f"have one label for each of its {len(ids)} rows", f"{len(labels)} labels", again)
+    if twice := _repeated(expected):
+        yield Fault(f"the test file of {task.name}, {part_of(what)}", "hold every id once", twice, "correct the file")
+    if twice := _repeated(ids):
+        yield Fault(what, "hold every id once", twice, again)
+    missing, strange = set(expected) - set(ids), set(ids) - set(expected)
+    if missing:
+        yield Fault(what, "hold every id of the test file", f"none for {_some(missing)}", again)
+    if strange:
+        yield Fault(what, "hold only ids of the test file", _some(strange), again)
+    if not (missing or strange) and len(ids) == len(expected) and ids != expected:
+        row = next(row for row, (left, right) in enumerate(zip(ids, expected, strict=True)) if left != right)
+        got = f"id {ids[row]!r} in row {row + 1}, where the file has {expected[row]!r}"
+        yield Fault(what, "be in the order of the test file", got, again)
+    if unknown := set(labels) - set(task.class_names):
+        rule = f"hold only labels of the task ({_some(task.class_names)})"
+        yield Fault(what, rule, _some(unknown), "start a new study where the task's labels changed")

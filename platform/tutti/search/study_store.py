@@ -1,0 +1,346 @@
+"""The study's single source of truth: every trial, asked for and told to one Optuna study in a database."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from sqlite3 import Connection
+from typing import Literal
+
+import optuna
+from optuna.distributions import BaseDistribution, check_distribution_compatibility
+from optuna.exceptions import StorageInternalError
+from optuna.storages import RDBStorage
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial
+from sqlalchemy import event
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+
+from tutti.config.space import SearchSpace
+from tutti.errors import Fault, StorageError, StudyError
+from tutti.records import Scalar, TrialRecord, TrialState
+from tutti.search.space import distributions
+
+STARTUP_TRIALS = 5
+"""Random trials before TPE takes over. Optuna's 10 would leave a budget of 8 trials, our default, without any TPE."""
+
+_BUSY_SECONDS = 30  # how long a write waits for another connection's lock on a SQLite file
+_STATES = {
+    optuna.trial.TrialState.RUNNING: TrialState.RUNNING,
+    optuna.trial.TrialState.WAITING: TrialState.RUNNING,
+    optuna.trial.TrialState.COMPLETE: TrialState.FINISHED,
+    optuna.trial.TrialState.PRUNED: TrialState.STOPPED,
+    optuna.trial.TrialState.FAIL: TrialState.FAILED,
+}
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A trial to run.
+
+    Attributes:
+        key: the trial's one identity, ``t0007`` for number 7.
+        number: Optuna's trial number.
+        parameters: what the search space chose; the order is the space's.
+    """
+
+    key: str
+    number: int
+    parameters: Mapping[str, Scalar]
+
+
+class StudyStore:
+    """One study, kept in a database, its score maximised. Made by ``open`` (to run it) or ``load`` (to read it).
+
+    Nothing changes a trial that has ended: whatever is reported, bound or told afterwards is ignored, so that a driver
+    that died may repeat its last calls. One driver at a time writes; any number of readers may look on.
+    """
+
+    def __init__(self, study: optuna.Study, storage: RDBStorage, space: dict[str, BaseDistribution]) -> None:
+        self._study = study
+        self._storage = storage
+        self._study_id = storage.get_study_id_from_name(study.study_name)
+        self._space = space
+
+    @classmethod
+    def open(
+        cls, url: str, *, name: str, space: SearchSpace, sampler: Literal["tpe", "random"], seed: int
+    ) -> StudyStore:
+        """Opens the study ``name``, or makes it.
+
+        Args:
+            url: any SQLAlchemy URL; a SQLite file is made where there is none, and kept in write-ahead mode.
+            sampler: ``tpe`` is the multivariate TPE of Falkner et al. 2018 (BOHB), section 4, that treats running
+                trials as bad ones (constant liar), so that trials at a time differ; ``random`` is a seeded random search.
+            seed: the same seed from an empty study gives the same proposals. A resumed study counts its trials in, so
+                that it does not repeat them.
+
+        Raises:
+            StudyError: where the study is kept in the other direction, or its trials do not fit ``space``.
+            StorageError: where the database cannot be opened.
+        """
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        wanted = distributions(space)
+        with _database_faults(url):
+            parsed = make_url(url)
+            if _is_file(parsed):
+                Path(str(parsed.database)).parent.mkdir(parents=True, exist_ok=True)
+            storage = RDBStorage(_escaped(url), engine_kwargs=_engine_arguments(parsed))
+            if _is_file(parsed):
+                with storage.engine.connect() as connection:  # readers then never wait for the driver, nor it for them
+                    connection.exec_driver_sql("PRAGMA journal_mode=WAL")
+            study = optuna.create_study(storage=storage, study_name=name, direction="maximize", load_if_exists=True)
+            _check_direction(study)
+            trials = study.get_trials(deepcopy=False)
+            _check_space(study.study_name, trials, wanted)
+            study.sampler = _sampler(sampler, seed=seed + len(trials))
+            store = cls(study, storage, wanted)
+            store._fail_half_asked(trials)
+        return store
+
+    @classmethod
+    def load(cls, url: str, *, name: str) -> StudyStore:
+        """Opens the study ``name`` to read its ``records``; the database is not written to.
+
+        Raises:
+            StudyError: where there is no such study.
+            StorageError: where the database cannot be read.
+        """
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        with _database_faults(url):
+            parsed = make_url(url)
+            if _is_file(parsed) and not Path(str(parsed.database)).is_file():
+                raise _no_study(name, "no database at all")
+            storage = RDBStorage(_escaped(url), engine_kwargs=_engine_arguments(parsed), skip_table_creation=True)
+            if parsed.get_backend_name() == "sqlite":
+                event.listen(storage.engine, "connect", _refuse_writes)
+                storage.engine.dispose()
+            try:
+                study = optuna.load_study(storage=storage, study_name=name)
+            except KeyError:
+                raise _no_study(name, "a database without it") from None
+        return cls(study, storage, {})
+
+    def close(self) -> None:
+        """Gives the database's connections back. The store cannot be used afterwards."""
+        self._storage.remove_session()
+        self._storage.engine.dispose()
+
+    def ask(self, **attributes: Scalar) -> Proposal:
+        """A new trial, kept as running until ``finish``. ``attributes`` are bound to it as by ``bind``.
+
+        Raises:
+            StorageError: where the database cannot be written.
+        """
+        with self._faults():
+            trial = self._study.ask(self._space)
+            for name, value in (attributes | {"proposed": True}).items():
+                trial.set_user_attr(name, value)
+        return Proposal(_key(trial.number), trial.number, {key: trial.params[key] for key in self._space})
+
+    def unfinished(self) -> list[Proposal]:
+        """Trials that a driver left running, by number: to be run again as they are. ``ask`` sees them as running.
+
+        Raises:
+            StorageError: where the database cannot be read.
+        """
+        with self._faults():
+            trials = self._study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,))
+        return [Proposal(_key(trial.number), trial.number, dict(trial.params)) for trial in trials]
+
+    def bind(self, key: str, **attributes: Scalar) -> None:
+        """Keeps attributes with a running trial, such as the ids that Ray and MLflow know it by.
+
+        Raises:
+            StudyError: where the study has no such trial.
+            StorageError: where the database cannot be written.
+        """
+        trial_id, trial = self._trial(key)
+        if not trial.state.is_finished():
+            self._keep(trial_id, attributes)
+
+    def report(self, key: str, *, epoch: int, score: float, task_scores: Mapping[str, float]) -> None:
+        """Keeps what a running trial scored after ``epoch``. An epoch that was reported stays as it was.
+
+        Raises:
+            ValueError: where a score is not a finite number: the trial is then to be told as failed.
+            StudyError: where the study has no such trial.
+            StorageError: where the database cannot be written.
+        """
+        for what, value in {"the score": score, **task_scores}.items():
+            if not math.isfinite(value):
+                raise ValueError(f"{what} of trial {key} after epoch {epoch} is {value}, not a finite number")
+        trial_id, trial = self._trial(key)
+        if trial.state.is_finished() or epoch in trial.intermediate_values:
+            return
+        # The task scores go first: an epoch whose score is kept has them too, whenever the driver dies.
+        self._keep(trial_id, {_task_scores_of(epoch): {name: float(value) for name, value in task_scores.items()}})
+        with self._faults():
+            self._storage.set_trial_intermediate_value(trial_id, epoch, float(score))
+
+    def finish(
+        self,
+        key: str,
+        *,
+        state: TrialState,
+        score: float | None = None,
+        reason: str | None = None,
+        seconds: float | None = None,
+    ) -> None:
+        """Ends a trial; an ended one stays as it was.
+
+        A finished trial is told with ``score``, by default the best reported one. Without any finite score it is told
+        as failed: left running it would never end. A trial stopped early is told as pruned, with its last score.
+
+        Raises:
+            ValueError: where ``state`` is RUNNING.
+            StudyError: where the study has no such trial.
+            StorageError: where the database cannot be written.
+        """
+        if state is TrialState.RUNNING:
+            raise ValueError("a trial cannot end in the state running")
+        trial_id, trial = self._trial(key)
+        if trial.state.is_finished():
+            return
+        if state is TrialState.FINISHED:
+            score = max(trial.intermediate_values.values(), default=None) if score is None else float(score)
+            if score is None or not math.isfinite(score):
+                state, reason = TrialState.FAILED, reason or f"it ended with the score {score}, not a finite number"
+        ending = {"reason": reason, "seconds": seconds}
+        self._keep(trial_id, {name: value for name, value in ending.items() if value is not None})
+        optuna_state = next(kept for kept, ours in _STATES.items() if ours is state)
+        with self._faults():
+            self._study.tell(trial.number, score if state is TrialState.FINISHED else None, state=optuna_state)
+
+    def records(self) -> list[TrialRecord]:
+        """Every trial, by number, running ones too.
+
+        Raises:
+            StorageError: where the database cannot be read.
+        """
+        with self._faults():
+            trials = self._study.get_trials(deepcopy=False)
+        return [_record(trial) for trial in trials]
+
+    def _trial(self, key: str) -> tuple[int, FrozenTrial]:
+        """The storage's id of a trial, and the trial."""
+        with self._faults():
+            try:
+                number = int(key.removeprefix("t"))
+                trial_id = self._storage.get_trial_id_from_study_id_trial_number(self._study_id, number)
+                return trial_id, self._storage.get_trial(trial_id)
+            except (KeyError, ValueError):
+                remedy = "use the key that the study gave"
+                raise StudyError(Fault(f"the trial {key!r}", "be one of the study", "an unknown key", remedy)) from None
+
+    def _keep(self, trial_id: int, attributes: Mapping[str, object]) -> None:
+        with self._faults():
+            for name, value in attributes.items():
+                self._storage.set_trial_user_attr(trial_id, name, value)
+
+    def _fail_half_asked(self, trials: list[FrozenTrial]) -> None:
+        """Ends trials whose driver died while their parameters were being chosen: nobody ever ran them."""
+        reason = "the driver ended before it chose the parameters"
+        for trial in trials:
+            if not trial.state.is_finished() and "proposed" not in trial.user_attrs:
+                self.finish(_key(trial.number), state=TrialState.FAILED, reason=reason)
+
+    def _faults(self) -> AbstractContextManager[None]:
+        return _database_faults(self._storage.url)
+
+
+def _key(number: int) -> str:
+    return f"t{number:04d}"
+
+
+def _task_scores_of(epoch: int) -> str:
+    return f"task_scores:{epoch}"
+
+
+def _record(trial: FrozenTrial) -> TrialRecord:
+    scores = dict(sorted(trial.intermediate_values.items()))
+    best_epoch = max(scores, key=lambda epoch: scores[epoch], default=None)
+    told = [trial.value] if trial.state is optuna.trial.TrialState.COMPLETE and trial.value is not None else []
+    return TrialRecord(
+        key=_key(trial.number),
+        number=trial.number,
+        state=_STATES[trial.state],
+        score=max([*scores.values(), *told], default=None),
+        task_scores={} if best_epoch is None else trial.user_attrs.get(_task_scores_of(best_epoch), {}),
+        parameters=dict(trial.params),
+        scores_by_epoch=scores,
+        seconds=trial.user_attrs.get("seconds"),
+        reason=trial.user_attrs.get("reason"),
+    )
+
+
+def _sampler(name: Literal["tpe", "random"], *, seed: int) -> optuna.samplers.BaseSampler:
+    if name == "random":
+        return optuna.samplers.RandomSampler(seed=seed)
+    return optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP_TRIALS, multivariate=True, constant_liar=True)
+
+
+def _check_direction(study: optuna.Study) -> None:
+    if study.directions != [StudyDirection.MAXIMIZE]:
+        kept = ", ".join(direction.name.lower() for direction in study.directions)
+        remedy = "name another study, or another database"
+        raise StudyError(Fault(f"the kept study {study.study_name!r}", "have the one direction maximize", kept, remedy))
+
+
+def _check_space(name: str, trials: list[FrozenTrial], space: dict[str, BaseDistribution]) -> None:
+    """Optuna refuses a parameter whose kind changed, but only when it is asked for: said here, all at once."""
+    faults: dict[str, Fault] = {}
+    for trial in trials:
+        for key in trial.distributions.keys() & space.keys() - faults.keys():
+            try:
+                check_distribution_compatibility(trial.distributions[key], space[key])
+            except ValueError:
+                faults[key] = Fault(
+                    f"search_space.{key}",
+                    f"be of the kind that the kept trials of {name!r} have",
+                    f"{space[key]} where trial {_key(trial.number)} has {trial.distributions[key]}",
+                    "give the changed study another name, or undo the change",
+                )
+    if faults:
+        raise StudyError(*(faults[key] for key in sorted(faults)))
+
+
+def _is_file(url: URL) -> bool:
+    return url.get_backend_name() == "sqlite" and url.database not in (None, "", ":memory:")
+
+
+def _engine_arguments(url: URL) -> dict[str, object]:
+    return {"connect_args": {"timeout": _BUSY_SECONDS}} if url.get_backend_name() == "sqlite" else {}
+
+
+def _escaped(url: str) -> str:
+    """Optuna puts the URL through ``str.format``, so that a brace in a folder's name has to be doubled."""
+    return url.replace("{", "{{").replace("}", "}}")
+
+
+def _refuse_writes(connection: Connection, _: object) -> None:
+    connection.execute("PRAGMA query_only=ON")
+
+
+def _no_study(name: str, got: str) -> StudyError:
+    return StudyError(Fault(f"the study {name!r}", "have been started", got, "run `tutti tune STUDY.yaml` first"))
+
+
+@contextmanager
+def _database_faults(url: str) -> Iterator[None]:
+    """Turns what a database or its driver raises into a StorageError that names it, without its password."""
+    try:
+        yield
+    except (ArgumentError, ImportError, OSError, RuntimeError, SQLAlchemyError, StorageInternalError) as error:
+        try:
+            shown = make_url(url).render_as_string(hide_password=True)
+        except ArgumentError:
+            shown = url
+        cause = error.__cause__ or error
+        got = str(cause).strip().split("\n")[0]
+        remedy = "see whether the address is right, the database is up and not damaged, and there is space"
+        raise StorageError(Fault(f"the study's database {shown}", "be read and written", got, remedy)) from error

@@ -1,0 +1,110 @@
+"""From a task of the study file to plain parts. The only module of this room that knows the configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tutti.config.study import TaskConfig
+from tutti.errors import ConfigError, Fault
+from tutti.tasks.layouts.competition import Competition
+from tutti.tasks.layouts.glue import Glue
+from tutti.tasks.layouts.hub import Hub
+from tutti.tasks.layouts.protocol import Layout
+from tutti.tasks.layouts.table import Table
+
+_GLUE = {"cola": "CoLA", "sst-2": "SST-2", "sst2": "SST-2", "mrpc": "MRPC"}
+_SUBMISSIONS = {"competition": "competition", "glue": "glue"}
+
+
+@dataclass(frozen=True)
+class CleaningSteps:
+    """Which cleaning a task's rows get; see ``tutti.data.clean``. Broken rows are mended by the layout."""
+
+    emoji: str | None = None
+    emoticons: bool = False
+    repeated_punctuation: bool = False
+    broken_rows: bool = False
+    duplicates: bool = False
+
+
+@dataclass(frozen=True)
+class TaskSpec:
+    """Where a task's rows are and how they are read.
+
+    Attributes:
+        name: the task's name.
+        layout: reads the sources, and writes files that ``extra_layout`` reads.
+        extra_layout: reads ``extra_train``.
+        sources: part (``train``, ``validation``, ``test`` or ``test-NAME``, ``unlabeled``) to file or split.
+        pair: whether a row has two texts.
+        metric: as in ``tutti.tasks.metrics``.
+        submission: ``competition``, ``glue`` or ``csv``.
+        extra_train: further training files, each with the weight of its rows in the loss.
+        cleaning: what is done to the rows once read.
+        plain_files: whether the sources are files; otherwise they are splits of a data set.
+    """
+
+    name: str
+    layout: Layout
+    extra_layout: Layout
+    sources: Mapping[str, str]
+    pair: bool
+    metric: str
+    submission: str
+    extra_train: tuple[tuple[Path, float], ...] = ()
+    cleaning: CleaningSteps = field(default_factory=CleaningSteps)
+    plain_files: bool = True
+
+    @property
+    def training_suffix(self) -> str:
+        """The suffix of a training file that ``layout`` writes: that of the task's own, JSON Lines for data sets."""
+        return Path(self.sources["train"]).suffix if self.plain_files else ".jsonl"
+
+
+def task_spec(name: str, config: TaskConfig) -> TaskSpec:
+    """The plain parts of one task.
+
+    Raises:
+        ConfigError: where the layout lacks a key it needs.
+    """
+    layout, extra_layout, pair = _layouts(name, config)
+    sources = {"train": config.train, "validation": config.validation, **config.test_sets()}
+    sources["unlabeled"] = config.unlabeled
+    return TaskSpec(
+        name=name,
+        layout=layout,
+        extra_layout=extra_layout,
+        sources={part: source for part, source in sources.items() if source is not None},
+        pair=pair,
+        metric=config.metric,
+        submission=config.submission or _SUBMISSIONS.get(config.layout, "csv"),
+        extra_train=tuple((extra.path, extra.weight) for extra in config.extra_train),
+        cleaning=CleaningSteps(**config.cleaning.model_dump()),
+        plain_files=config.layout != "hub",
+    )
+
+
+def _layouts(name: str, config: TaskConfig) -> tuple[Layout, Layout, bool]:
+    """The layout, that of ``extra_train``, and whether rows are pairs."""
+    columns = config.columns
+    table = Table(id=columns.id, text=columns.text, text_b=columns.text_b, label=columns.label)
+    match config.layout:
+        case "competition":
+            competition = Competition(pair=config.pair, repair=config.cleaning.broken_rows)
+            return competition, competition, config.pair
+        case "glue":
+            kind = config.glue or _GLUE.get(name.lower())
+            if kind is None:
+                rule = "say which layout of GLUE the task has where its name does not"
+                got = f"none, and the name {name!r}"
+                raise ConfigError(Fault(f"tasks.{name}.glue", rule, got, "set `glue:` to CoLA, SST-2 or MRPC"))
+            return Glue(kind), Glue(kind), kind == "MRPC"
+        case "table":
+            return table, table, columns.text_b is not None
+        case "hub":
+            if config.dataset is None:
+                rule, remedy = "name the data set of the layout hub", "set `dataset:` to a hub id or a folder"
+                raise ConfigError(Fault(f"tasks.{name}.dataset", rule, "none", remedy))
+            return Hub(config.dataset, config.subset, table), table, columns.text_b is not None

@@ -1,0 +1,94 @@
+"""The tab-separated layouts of GLUE (Wang et al. 2018, arXiv 1804.07461) as its files really are: no quoting."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pandas import DataFrame
+
+from tutti.errors import Fault, TaskFileError
+from tutti.files import sha256_of
+from tutti.tasks.layouts.reading import checked_frame, existing_file, file_text
+from tutti.tasks.layouts.tabs import split_columns, split_lines, write_lines
+
+
+@dataclass(frozen=True)
+class _Files:
+    """The columns of one GLUE task's files, and which of them hold our ``text``, ``text_b`` and ``label``."""
+
+    train: tuple[str, ...]
+    train_header: bool
+    test: tuple[str, ...]
+    ours: dict[str, str]
+
+
+_FILES = {
+    "CoLA": _Files(
+        train=("source", "label", "mark", "sentence"),
+        train_header=False,
+        test=("index", "sentence"),
+        ours={"text": "sentence", "label": "label"},
+    ),
+    "SST-2": _Files(
+        train=("sentence", "label"),
+        train_header=True,
+        test=("index", "sentence"),
+        ours={"text": "sentence", "label": "label"},
+    ),
+    "MRPC": _Files(
+        train=("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"),
+        train_header=True,
+        test=("index", "#1 ID", "#2 ID", "#1 String", "#2 String"),
+        ours={"text": "#1 String", "text_b": "#2 String", "label": "Quality"},
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Glue:
+    """See the module. Train and dev rows have their row number, from 0, as id; test rows their ``index``.
+
+    Attributes:
+        kind: ``CoLA``, ``SST-2`` or ``MRPC``.
+    """
+
+    kind: str
+
+    def origin(self, source: str) -> str:
+        return source
+
+    def fingerprint(self, source: str) -> str:
+        return sha256_of(existing_file(source))
+
+    def read(self, source: str, *, labelled: bool) -> DataFrame:
+        files = _FILES[self.kind]
+        names = files.train if labelled else files.test
+        lines = split_lines(file_text(source))
+        header = files.train_header if labelled else True
+        if header:
+            _check_header(lines.pop(0), names, origin=source, kind=self.kind, labelled=labelled)
+        first = 2 if header else 1
+        rows, places, faults = split_columns(lines, names, origin=source, first_line=first, remedy="mend the line")
+        by_name = {name: [row[index] for row in rows] for index, name in enumerate(names)}
+        columns = {"id": [str(place - first) for place in places] if labelled else by_name["index"]}
+        columns |= {ours: by_name[name] for ours, name in files.ours.items() if labelled or ours != "label"}
+        return checked_frame(columns, origin=source, places=places, faults=faults)
+
+    def write(self, rows: DataFrame, path: Path) -> None:
+        """Columns that are none of ours get the row's id (sources, sentence ids) or stay empty (CoLA's mark)."""
+        files = _FILES[self.kind]
+        theirs = {name: ours for ours, name in files.ours.items()}
+        table = [
+            [row[theirs[name]] if name in theirs else "" if name == "mark" else row["id"] for name in files.train]
+            for row in rows.to_dict("records")
+        ]
+        write_lines(path, [files.train, *table] if files.train_header else table)
+
+
+def _check_header(line: str, names: tuple[str, ...], *, origin: str, kind: str, labelled: bool) -> None:
+    if line.split("\t") != list(names):
+        which = "train and dev files" if labelled else "test file"
+        rule = f"be the header of GLUE's {kind} {which}: {', '.join(names)}"
+        remedy = "name the file as GLUE lays it out, or use the layout table or competition"
+        raise TaskFileError(Fault(f"{origin}, line 1", rule, repr(line[:80]), remedy))

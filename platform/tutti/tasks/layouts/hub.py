@@ -1,0 +1,81 @@
+"""Data sets of the Hugging Face hub, or local copies of one, through the library ``datasets``."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pandas import DataFrame
+
+from tutti.errors import Fault, TaskFileError, nearest
+from tutti.tasks.layouts.table import Table, frame_of
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+
+@dataclass(frozen=True)
+class Hub:
+    """See the module. A source is a split's name; class-label columns become their names.
+
+    Attributes:
+        dataset: a hub id, a folder of data files, or a folder that ``save_to_disk`` made.
+        subset: the configuration's name, where the data set has several.
+        columns: names of the columns.
+    """
+
+    dataset: str
+    subset: str | None = None
+    columns: Table = field(default_factory=Table)
+
+    def origin(self, source: str) -> str:
+        subset = f" ({self.subset})" if self.subset else ""
+        return f"{self.dataset}{subset}, split {source!r}"
+
+    def fingerprint(self, source: str) -> str:
+        # The library's own fingerprint of a folder changes with its place and date; the rows do not.
+        data = self._load(source)
+        names = [name for name in self.columns.names(labelled=True).values() if name in data.column_names]
+        digest = hashlib.sha256()
+        for row in data.select_columns(names):
+            digest.update(json.dumps(row, default=str).encode())
+        return digest.hexdigest()
+
+    def read(self, source: str, *, labelled: bool) -> DataFrame:
+        data = self._load(source)
+        names = self.columns.names(labelled=labelled)
+        found: dict[str, list[Any]] = {name: [] for name in data.column_names}
+        found |= {name: _values(data, name) for name in names.values() if name in found}
+        places = list(range(1, 1 + len(data)))
+        return frame_of(found, names, origin=self.origin(source), places=places, place="row")
+
+    def write(self, rows: DataFrame, path: Path) -> None:
+        """Writes a table with the same columns, for the layout ``table`` to read; the suffix says which kind."""
+        self.columns.write(rows, path)
+
+    def _load(self, split: str) -> Dataset:
+        import datasets  # slow to import
+
+        folder = Path(self.dataset)
+        try:
+            if not any((folder / file).is_file() for file in ("dataset_dict.json", "state.json")):
+                return datasets.load_dataset(self.dataset, self.subset, split=split)
+            saved = datasets.load_from_disk(folder)
+        except (ValueError, OSError, KeyError, datasets.exceptions.DatasetsError) as error:
+            got = (str(error).splitlines() or [type(error).__name__])[0]
+            remedy = "check `dataset`, `subset` and the split's name, and whether the hub can be reached"
+            raise TaskFileError(Fault(self.origin(split), "be loadable by `datasets`", got, remedy)) from error
+        splits = saved if isinstance(saved, datasets.DatasetDict) else {str(saved.split or "train"): saved}
+        if split not in splits:
+            remedy = nearest(split, splits, otherwise="name one of these")
+            raise TaskFileError(Fault(self.origin(split), "be a split", f"the splits {', '.join(splits)}", remedy))
+        return splits[split]
+
+
+def _values(data: Dataset, name: str) -> list[Any]:
+    names = getattr(data.features[name], "names", None)  # only class labels have names
+    values = list(data[name])
+    return values if names is None else [names[value] if value is not None and value >= 0 else None for value in values]

@@ -1,0 +1,45 @@
+"""The seam between a task and the files it is kept in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+from pandas import DataFrame
+
+
+class Layout(Protocol):
+    """One way to lay a task's rows out in files. Every implementation is a frozen dataclass of plain settings."""
+
+    def origin(self, source: str) -> str:
+        """Names ``source`` in full, for messages and records: the file, or the data set with its split."""
+        ...
+
+    def fingerprint(self, source: str) -> str:
+        """A SHA-256 that changes when the content of ``source`` does.
+
+        Raises:
+            TaskFileError: where the source is missing.
+        """
+        ...
+
+    def read(self, source: str, *, labelled: bool) -> DataFrame:
+        """All rows of ``source`` in its order, untouched.
+
+        Returns:
+            Columns ``id``, ``text``, ``text_b`` (pairs only) and ``label`` (if ``labelled``), all str; ids are unique,
+            and nothing is empty.
+
+        Raises:
+            TaskFileError: with the first faults found in the source, and how many more there are.
+        """
+        ...
+
+    def write(self, rows: DataFrame, path: Path) -> None:
+        """Writes labelled rows (columns as ``read`` returns them) as a training file, whole or not at all.
+
+        Raises:
+            TaskFileError: where the layout cannot hold a row.
+            StorageError: where the file system refuses.
+        """
+        ...

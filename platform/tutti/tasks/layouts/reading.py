@@ -1,0 +1,110 @@
+"""What all layouts share: opening a file, checking its rows, and naming what is wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pandas import DataFrame
+
+from tutti.errors import Fault, TaskFileError, nearest
+
+FAULTS_SHOWN = 10
+
+
+def existing_file(source: str) -> Path:
+    """``source`` as a path that is a file.
+
+    Raises:
+        TaskFileError: where it is not; names the file of that folder with the nearest name.
+    """
+    path = Path(source)
+    if path.is_file():
+        return path
+    if path.is_dir():
+        raise TaskFileError(Fault(source, "be a file", "a folder", "name a file in it"))
+    beside = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
+    remedy = nearest(path.name, beside, otherwise="correct the path, or put the file there")
+    raise TaskFileError(Fault(source, "be a file", "nothing there", remedy))
+
+
+def file_text(source: str) -> str:
+    """The content of a UTF-8 file, less a byte order mark.
+
+    Raises:
+        TaskFileError: where the file is missing, empty, binary, or not UTF-8.
+    """
+    content = existing_file(source).read_bytes()
+    if not content.strip():
+        raise TaskFileError(Fault(source, "have at least one row", "an empty file", "name the file that has the rows"))
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise TaskFileError(Fault(source, "be UTF-8", "UTF-16", "save the file as UTF-8"))
+    if (offset := content.find(b"\0")) >= 0:
+        got = f"a binary file (a zero byte at offset {offset})"
+        raise TaskFileError(Fault(source, "be a text file", got, "name the text file itself, unpacked"))
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        # utf-8-sig reports offsets after the mark where it stripped one
+        offset = error.start + (len(content) - len(error.object))
+        line = content.count(b"\n", 0, offset) + 1
+        raise TaskFileError(
+            Fault(
+                f"{source}, line {line}",
+                "be UTF-8",
+                f"byte 0x{content[offset]:02x} at offset {offset}",
+                "save the file as UTF-8 (a Chinese one is often GB18030: iconv -f GB18030 -t UTF-8)",
+            )
+        ) from error
+
+
+def raise_any(faults: Sequence[Fault], *, origin: str) -> None:
+    """Raises the first faults, and says how many more there are. Does nothing without any.
+
+    Raises:
+        TaskFileError: where there are faults.
+    """
+    if len(faults) > FAULTS_SHOWN:
+        more = f"{len(faults) - FAULTS_SHOWN} more faults than the {FAULTS_SHOWN} shown"
+        last = Fault(origin, "be free of faults", more, "mend those shown, then look for the same in other rows")
+        raise TaskFileError(*faults[:FAULTS_SHOWN], last)
+    if faults:
+        raise TaskFileError(*faults)
+
+
+def checked_frame(
+    columns: Mapping[str, Sequence[str]],
+    *,
+    origin: str,
+    places: Sequence[int],
+    place: str = "line",
+    faults: Sequence[Fault] = (),
+) -> DataFrame:
+    """The columns as a table, once nothing is empty and no id stands twice.
+
+    Args:
+        columns: ``id``, ``text``, ``text_b``, ``label``, as far as there are; one str for each row.
+        origin: the file, for messages.
+        places: for each row, where it stands in the file.
+        place: what ``places`` counts: ``line`` or ``row``.
+        faults: what was found wrong before; raised together with what is found here.
+
+    Raises:
+        TaskFileError: where there is any fault, or no row.
+    """
+    found = list(faults)
+    if not places and not found:
+        found.append(Fault(origin, "have at least one row", "none", "name the file that has the rows"))
+    for name, values in columns.items():
+        rule, remedy = f"have a {name} that is not empty", f"fill in the {name}, or take the row out"
+        for where, value in zip(places, values, strict=True):
+            if not value.strip():
+                found.append(Fault(f"{origin}, {place} {where}", rule, "an empty one", remedy))
+    first: dict[str, int] = {}
+    for where, identity in zip(places, columns["id"], strict=True):
+        if identity in first:
+            got = f"{identity!r}, which {place} {first[identity]} has already"
+            found.append(Fault(f"{origin}, {place} {where}", "have an id of its own", got, "give each row its own id"))
+        first.setdefault(identity, where)
+    raise_any(found, origin=origin)
+    return DataFrame(dict(columns), dtype="str")

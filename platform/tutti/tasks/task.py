@@ -1,0 +1,35 @@
+"""What a task is: a small value that every later room passes on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Task:
+    """One labelled problem.
+
+    Attributes:
+        name: the task's key in the study file.
+        class_names: labels as they stand in the task's files; a label's class index is its place here.
+        pair: whether a row has two texts.
+        metric: one of ``macro_f1``, ``accuracy``, ``matthews``, ``f1``.
+        submission: one of ``competition``, ``glue``, ``csv``.
+    """
+
+    name: str
+    class_names: tuple[str, ...]
+    pair: bool
+    metric: str
+    submission: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """The task as JSON can hold it."""
+        return asdict(self) | {"class_names": list(self.class_names)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Task:
+        """The task that ``to_dict`` wrote down."""
+        return cls(**{**values, "class_names": tuple(values["class_names"])})

@@ -1,0 +1,239 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import resource
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from pyarrow import fs
+
+from tutti.bank.bank import Bank
+from tutti.errors import StorageError
+from tutti.records import Predictions
+
+
+@pytest.fixture(params=["folder", "uri", "subtree", "memory"])
+def bank(request, tmp_path) -> Bank:
+    if request.param == "folder":
+        return Bank(tmp_path / "bank")
+    if request.param == "uri":
+        return Bank((tmp_path / "bank").as_uri())
+    if request.param == "subtree":
+        return Bank("", filesystem=fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem()))
+    return Bank("bucket/bank", filesystem=fs._MockFileSystem())
+
+
+def same(left: Predictions, right: Predictions) -> bool:
+    pairs = [(left.ids, right.ids), (left.probabilities, right.probabilities), (left.values, right.values)]
+    pairs.append((left.labels, right.labels))
+    return left.class_names == right.class_names and all(
+        (a is None and b is None) or (a is not None and b is not None and np.array_equal(a, b) and a.dtype == b.dtype)
+        for a, b in pairs
+    )
+
+
+def test_what_is_put_comes_back_bit_by_bit(bank, predictions, record):
+    validation, test = predictions(), predictions(rows=9, labelled=False, seed=1)
+    bank.put(record(), {"emotion": {"validation": validation, "test-round1": test}})
+    assert same(bank.predictions("t0000", "emotion", "validation"), validation)
+    assert same(bank.predictions("t0000", "emotion", "test-round1"), test)
+    assert bank.parts("t0000") == {"emotion": ["validation", "test-round1"]}
+    assert bank.records() == [record()]
+
+
+def test_a_bank_where_nothing_was_put_is_empty_and_makes_no_folder(tmp_path):
+    assert Bank(tmp_path / "bank").records() == []
+    assert not (tmp_path / "bank").exists()
+
+
+def test_records_come_by_trial_number(bank, predictions, record):
+    for number in (10, 2, 7):
+        bank.put(record(number), {"emotion": {"validation": predictions()}})
+    assert [each.number for each in bank.records()] == [2, 7, 10]
+
+
+def test_putting_a_key_again_replaces_it_whole(bank, predictions, record):
+    old, new = predictions(), predictions(rows=3, seed=5)
+    bank.put(record(score=0.5), {"emotion": {"validation": old, "test": old}, "topic": {"validation": old}})
+    bank.put(record(score=0.7), {"emotion": {"validation": new}})
+    assert bank.parts("t0000") == {"emotion": ["validation"]}
+    assert same(bank.predictions("t0000", "emotion", "validation"), new)
+    assert [each.score for each in bank.records()] == [0.7]
+
+
+def test_a_replaced_entry_leaves_no_files_behind(tmp_path, predictions, record):
+    bank = Bank(tmp_path)
+    for _ in range(3):
+        bank.put(record(), {"emotion": {"validation": predictions()}})
+    assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == ["record.json", "validation.parquet"]
+
+
+def test_an_entry_without_metadata_is_passed_over(tmp_path, predictions, record):
+    bank = Bank(tmp_path)
+    bank.put(record(0), {"emotion": {"validation": predictions()}})
+    bank.put(record(1), {"emotion": {"validation": predictions()}})
+    next(tmp_path.glob("t0000/*/record.json")).unlink()
+    assert [each.key for each in bank.records()] == ["t0001"]
+    with pytest.raises(StorageError, match=r"must hold checkpoint t0000; got only t0001"):
+        bank.predictions("t0000", "emotion", "validation")
+
+
+def test_metadata_cut_short_leaves_the_earlier_version_standing(tmp_path, predictions, record):
+    bank = Bank(tmp_path)
+    bank.put(record(), {"emotion": {"validation": predictions()}})
+    earlier = next(tmp_path.glob("t0000/*"))
+    later = shutil.copytree(earlier, tmp_path / "t0000" / "0002-abcdef01")
+    content = (later / "record.json").read_bytes()
+    (later / "record.json").write_bytes(content[: len(content) // 2])
+    assert bank.records() == [record()]
+    assert same(bank.predictions("t0000", "emotion", "validation"), predictions())
+    bank.put(record(score=0.9), {"emotion": {"validation": predictions(seed=3)}})
+    assert [each.score for each in bank.records()] == [0.9]
+    assert len(list(tmp_path.glob("t0000/*"))) == 1
+
+
+@pytest.mark.parametrize("damage", ["cut short", "one bit changed", "gone"])
+def test_a_damaged_file_is_named_and_the_remedy_given(tmp_path, predictions, record, damage):
+    bank = Bank(tmp_path)
+    bank.put(record(), {"emotion": {"validation": predictions()}})
+    file = next(tmp_path.rglob("*.parquet"))
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    if damage == "gone":
+        file.unlink()
+    else:
+        file.write_bytes(content if damage == "one bit changed" else content[:40])
+    with pytest.raises(StorageError) as error:
+        bank.predictions("t0000", "emotion", "validation")
+    assert str(file) in str(error.value)
+    assert "run the trial that made it again" in str(error.value)
+
+
+def test_a_file_that_is_no_bank_table_is_a_storage_error_too(tmp_path, predictions, record):
+    bank = Bank(tmp_path)
+    bank.put(record(), {"emotion": {"validation": predictions()}})
+    file, metadata = next(tmp_path.rglob("*.parquet")), next(tmp_path.rglob("record.json"))
+    old = hashlib.sha256(file.read_bytes()).hexdigest()
+    file.write_bytes(b"PAR1 of another kind PAR1")
+    metadata.write_text(metadata.read_text().replace(old, hashlib.sha256(file.read_bytes()).hexdigest()))
+    with pytest.raises(StorageError, match="a file that cannot be read"):
+        bank.predictions("t0000", "emotion", "validation")
+
+
+def test_a_part_that_is_not_there_is_named_with_those_that_are(bank, predictions, record):
+    bank.put(record(), {"emotion": {"validation": predictions()}})
+    with pytest.raises(StorageError, match="must hold emotion/test; got only emotion/validation"):
+        bank.predictions("t0000", "emotion", "test")
+
+
+def test_a_key_of_an_empty_bank_is_a_storage_error(bank):
+    with pytest.raises(StorageError, match="must hold checkpoint t0003; got an empty bank"):
+        bank.parts("t0003")
+
+
+@contextmanager
+def files_no_larger_than(size: int) -> Iterator[None]:
+    """The kernel refuses to write further than ``size`` bytes into any file."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("kind", ["folder", "subtree"])
+def test_a_write_refused_half_way_leaves_the_bank_as_it_was(tmp_path, predictions, record, kind):
+    local = fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem())
+    bank = Bank(tmp_path) if kind == "folder" else Bank("", filesystem=local)
+    bank.put(record(0), {"emotion": {"validation": predictions()}})
+    before = sorted(tmp_path.rglob("*"))
+    for number in (0, 1):
+        parts = {"test": predictions(rows=3), "validation": predictions(rows=20_000)}
+        with files_no_larger_than(100_000), pytest.raises(StorageError, match="be written whole"):
+            bank.put(record(number, score=0.1), {"emotion": parts})
+    assert bank.records() == [record(0)]
+    assert same(bank.predictions("t0000", "emotion", "validation"), predictions())
+    assert [path for path in sorted(tmp_path.rglob("*")) if path.is_file()] == [p for p in before if p.is_file()]
+
+
+_FILL = """
+import sys
+import numpy as np
+from tutti.bank.bank import Bank
+from tutti.errors import StorageError
+from tutti.records import CheckpointRecord, Predictions
+bank = Bank(sys.argv[1])
+for number in range(100):
+    values = np.random.default_rng(number).dirichlet(np.ones(5), size=500).astype(np.float32)
+    part = Predictions(ids=np.arange(500).astype(str), probabilities=values, class_names=tuple("abcde"))
+    try:
+        bank.put(CheckpointRecord(f"t{number:04d}", number, 1, 0.5, {}, None), {"a": {"test": part}})
+    except StorageError as error:
+        print(error)
+        break
+for record in bank.records():
+    bank.predictions(record.key, "a", "test")
+print(len(bank.records()), number)
+"""
+
+
+def test_a_full_disk_is_said_and_no_half_entry_is_seen(tmp_path):
+    mount = f"mount -t tmpfs -o size=128k none {tmp_path}"
+    if shutil.which("unshare") is None or subprocess.run(["unshare", "-rm", "sh", "-c", mount]).returncode:
+        pytest.skip("a small file system cannot be mounted here")
+    command = f"{mount} && exec {sys.executable} -c '{_FILL}' {tmp_path}"
+    run = subprocess.run(["unshare", "-rm", "sh", "-c", command], capture_output=True, text=True, check=True)
+    message, counts = run.stdout.strip().split("\n")
+    assert "No space left on device; free some space or name another folder" in message
+    complete, refused = map(int, counts.split())
+    assert complete == refused > 0
+
+
+def test_tables_are_plain_parquet_that_any_tool_reads(tmp_path, predictions, record):
+    expected = predictions()
+    Bank(tmp_path).put(record(), {"emotion": {"validation": expected}})
+    table = pq.read_table(next(tmp_path.rglob("*.parquet")))
+    assert table.column_names == ["id", "label", "p0", "p1", "p2"]
+    assert {str(table.schema.field(f"p{index}").type) for index in range(3)} == {"float"}
+    assert json.loads(table.schema.metadata[b"tutti.classes"]) == ["happy", "sad", "生气"]
+
+
+def test_regression_values_and_a_part_without_rows_come_back(bank, predictions, record):
+    values = Predictions(
+        ids=np.array(["a", "b"]), values=np.array([0.5, 4.0], np.float32), labels=np.array([1.0, 5.0], np.float32)
+    )
+    bank.put(record(), {"likeness": {"validation": values, "test": predictions(rows=0)}})
+    assert same(bank.predictions("t0000", "likeness", "validation"), values)
+    empty = bank.predictions("t0000", "likeness", "test")
+    assert len(empty.ids) == 0
+    assert empty.probabilities.shape == (0, 3)
+
+
+def test_ids_and_names_keep_every_character(bank, record):
+    ids = np.array(["", " 7 ", 'a"b', "行\u2028尾", "😀", "x" * 300])
+    names = ("a|b", "c\td", "生气")
+    part = Predictions(ids=ids, probabilities=np.full((6, 3), 1 / 3, np.float32), class_names=names)
+    bank.put(record(), {"odd": {"test": part}})
+    assert same(bank.predictions("t0000", "odd", "test"), part)
+
+
+def test_a_uri_that_cannot_be_opened_is_named():
+    with pytest.raises(StorageError, match="nowhere://bucket/bank"):
+        Bank("nowhere://bucket/bank")
+
+
+def test_a_root_that_is_a_file_is_a_storage_error(tmp_path: Path, predictions, record):
+    (tmp_path / "bank").write_text("not a folder")
+    with pytest.raises(StorageError):
+        Bank(tmp_path / "bank").records()
+    with pytest.raises(StorageError):
+        Bank(tmp_path / "bank").put(record(), {"emotion": {"validation": predictions()}})

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tutti.ensembling.weigh import by_score, uniform
+
+scores = st.lists(st.floats(allow_nan=True, allow_infinity=True), min_size=1, max_size=8)
+
+
+@given(st.integers(1, 1000))
+def test_uniform_weights_are_equal_and_sum_to_one(members):
+    weights = uniform(members)
+    assert len(set(weights.tolist())) == 1
+    assert np.isclose(weights.sum(), 1)
+
+
+@given(scores)
+def test_weights_by_score_sum_to_one_and_are_never_negative(values):
+    weights = by_score(np.array(values))
+    assert np.isclose(weights.sum(), 1)
+    assert (weights >= 0).all()
+
+
+@given(scores, st.randoms(use_true_random=False))
+def test_permuting_scores_permutes_weights(values, random):
+    order = random.sample(range(len(values)), len(values))
+    assert np.allclose(by_score(np.array(values)[order]), by_score(np.array(values))[order])
+
+
+def test_weights_are_in_proportion_to_scores():
+    assert np.allclose(by_score(np.array([0.6, 0.3, 0.1])), [0.6, 0.3, 0.1])
+    assert np.allclose(by_score(np.array([0.9, 0.3])), [0.75, 0.25])
+
+
+def test_a_score_that_is_not_above_zero_has_no_vote():
+    assert by_score(np.array([0.5, 0.0, -0.2, np.nan])).tolist() == [1, 0, 0, 0]
+
+
+def test_without_any_score_above_zero_all_vote_alike():
+    assert by_score(np.array([0.0, -1.0])).tolist() == [0.5, 0.5]

@@ -1,0 +1,103 @@
+"""The shape of the house: a room imports only from lower floors, and each heavy library stays in its rooms."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "platform" / "tutti"
+FLOORS = {
+    "errors": 0, "records": 0, "files": 0,
+    "config": 1,
+    "tasks": 2,
+    "data": 3, "modeling": 3, "tracking": 3, "bank": 3, "search": 3, "ensembling": 3,
+    "training": 4,
+    "orchestration": 5,
+    "outputs": 6, "cluster": 6, "demo": 6,
+    "cli": 7, "__main__": 8,
+}  # fmt: skip
+HEAVY = {
+    "torch": {"data", "modeling", "training", "orchestration"},
+    "transformers": {"data", "modeling", "training", "cli"},
+    "datasets": {"data", "tasks"},
+    "ray": {"orchestration", "cluster"},
+    "optuna": {"search"},
+    "mlflow": {"tracking"},
+}
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def _imports(file: Path) -> list[str]:
+    names = []
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf8"))):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}: imports are absolute"
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
+    return names
+
+
+def _room(file: Path) -> str:
+    return file.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(PACKAGE)))
+def test_a_room_imports_only_from_itself_and_lower_floors(file):
+    room = _room(file)
+    if room == "__init__":
+        assert not [name for name in _imports(file) if name.startswith("tutti.")]
+        return
+    for name in _imports(file):
+        if name.startswith("tutti.") and name.split(".")[1] in FLOORS:
+            other = name.split(".")[1]
+            assert other == room or FLOORS[other] < FLOORS[room], f"{room} may not import {name}"
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(PACKAGE)))
+def test_each_heavy_library_stays_in_its_rooms(file):
+    for name in _imports(file):
+        library = name.split(".")[0]
+        if library in HEAVY:
+            assert _room(file) in HEAVY[library], f"{library} does not belong into {_room(file)}"
+
+
+def test_every_room_has_its_floor():
+    rooms = {_room(file) for file in FILES} - {"__init__"}
+    assert rooms <= FLOORS.keys()
+
+
+def test_platform_never_becomes_a_package():
+    assert not (ROOT / "platform" / "__init__.py").exists(), "it would shadow the standard library's module `platform`"
+
+
+def test_importing_tutti_and_its_command_line_loads_no_heavy_library():
+    code = "import sys, tutti, tutti.cli.main; print([m for m in ('ray', 'torch', 'mlflow', 'optuna') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_importing_every_module_makes_no_folder_and_sets_no_environment(tmp_path):
+    code = (
+        "import os, pkgutil, importlib, tutti, sys\n"
+        "before = {k: v for k, v in os.environ.items() if k.startswith(('TUTTI', 'RAY', 'MLFLOW', 'HF_'))}\n"
+        "import ray, torch, transformers, mlflow, optuna, datasets\n"
+        "loaded = dict(os.environ)\n"
+        "for module in pkgutil.walk_packages(tutti.__path__, 'tutti.'):\n"
+        "    if not module.name.endswith('__main__'): importlib.import_module(module.name)\n"
+        "assert dict(os.environ) == loaded, set(os.environ.items()) ^ set(loaded.items())\n"
+        "print(os.listdir('.'))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip().splitlines()[-1] == "[]"
+
+
+def test_no_file_grows_past_four_hundred_lines():
+    long = {str(f.relative_to(ROOT)): n for f in FILES if (n := len(f.read_text(encoding="utf8").splitlines())) > 400}
+    assert not long
