@@ -56,7 +56,7 @@ def test_a_room_imports_only_from_itself_and_lower_floors(file):
     for name in _imports(file):
         if name.startswith("tutti.") and name.split(".")[1] in FLOORS:
             other = name.split(".")[1]
-            assert other == room or FLOORS[other] < FLOORS[room], f"{room} may not import {name}"
+            assert other == room or FLOORS[other] < FLOORS[room] or FLOORS[other] == 0, f"{room} may not import {name}"
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(PACKAGE)))
@@ -77,7 +77,8 @@ def test_platform_never_becomes_a_package():
 
 
 def test_importing_tutti_and_its_command_line_loads_no_heavy_library():
-    code = "import sys, tutti, tutti.cli.main; print([m for m in ('ray', 'torch', 'mlflow', 'optuna') if m in sys.modules])"
+    heavy = "('ray', 'torch', 'transformers', 'mlflow', 'optuna', 'matplotlib', 'sklearn')"
+    code = f"import sys, tutti, tutti.cli.main; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
@@ -85,8 +86,8 @@ def test_importing_tutti_and_its_command_line_loads_no_heavy_library():
 def test_importing_every_module_makes_no_folder_and_sets_no_environment(tmp_path):
     code = (
         "import os, pkgutil, importlib, tutti, sys\n"
-        "before = {k: v for k, v in os.environ.items() if k.startswith(('TUTTI', 'RAY', 'MLFLOW', 'HF_'))}\n"
-        "import ray, torch, transformers, mlflow, optuna, datasets\n"
+        "import ray.train.torch, ray.tune, torch, mlflow, optuna, datasets\n"
+        "from transformers import AutoModel, Trainer\n"
         "loaded = dict(os.environ)\n"
         "for module in pkgutil.walk_packages(tutti.__path__, 'tutti.'):\n"
         "    if not module.name.endswith('__main__'): importlib.import_module(module.name)\n"

@@ -6,6 +6,7 @@ import resource
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -139,6 +140,26 @@ def test_a_key_of_an_empty_bank_is_a_storage_error(bank):
         bank.parts("t0003")
 
 
+def test_an_entry_that_is_replaced_while_it_is_read_is_read_whole(tmp_path, predictions, record):
+    bank = Bank(tmp_path)
+    versions = [predictions(rows=50, seed=seed) for seed in range(2)]
+    bank.put(record(), {"emotion": {"validation": versions[0]}})
+
+    def replace() -> None:
+        for turn in range(40):
+            bank.put(record(), {"emotion": {"validation": versions[turn % 2]}})
+
+    writer = threading.Thread(target=replace)
+    writer.start()
+    reads = 0
+    while writer.is_alive() or not reads:
+        assert len(bank.records()) == 1
+        read = bank.predictions("t0000", "emotion", "validation")
+        assert any(same(read, version) for version in versions)
+        reads += 1
+    writer.join()
+
+
 @contextmanager
 def files_no_larger_than(size: int) -> Iterator[None]:
     """The kernel refuses to write further than ``size`` bytes into any file."""
@@ -167,6 +188,7 @@ def test_a_write_refused_half_way_leaves_the_bank_as_it_was(tmp_path, prediction
 
 _FILL = """
 import sys
+import threading
 import numpy as np
 from tutti.bank.bank import Bank
 from tutti.errors import StorageError

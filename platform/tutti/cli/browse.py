@@ -40,8 +40,9 @@ def ui(
 
     Example: `tutti ui glue-trio`
     """
-    from tutti.tracking.links import experiment_id, runs_page
-    from tutti.tracking.server import start_ui
+    from tutti.tracking.links import runs_page
+    from tutti.tracking.server import start_ui, stop_ui
+    from tutti.tracking.store import experiment_id
 
     config, folder, _ = parts.open_folder(study)
     uri = parts.tracking_uri(config, folder)
@@ -49,7 +50,7 @@ def ui(
     if uri.startswith(("http://", "https://")):
         console.print(f"The study is tracked at {runs_page(uri, experiment)}", soft_wrap=True)
         return
-    process, base = start_ui(uri, artifact_root=folder.mlflow_artifacts.as_uri(), port=port)
+    process, base = start_ui(uri, folder.mlflow_artifacts.as_uri(), port=port)
     try:
         console.print(f"MLflow shows the study at {runs_page(base, experiment)}", soft_wrap=True)
         console.print("Ctrl-C ends it.")
@@ -57,5 +58,4 @@ def ui(
     except KeyboardInterrupt:
         console.print("MLflow UI ended.")
     finally:
-        process.terminate()
-        process.wait()
+        stop_ui(process)

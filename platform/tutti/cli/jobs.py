@@ -24,7 +24,9 @@ def submit(
     status: Annotated[str | None, typer.Option("--status", metavar="ID", help="Say how a job stands.")] = None,
     stop: Annotated[str | None, typer.Option("--stop", metavar="ID", help="Stop a job.")] = None,
 ) -> None:
-    """Runs a study as a job on a Ray cluster: `tutti tune`, there. `storage.path` must be a folder that every node sees.
+    """Runs a study as a job on a Ray cluster: `tutti tune`, there.
+
+    `storage.path` must be a folder that every node sees.
 
     Example: `tutti submit examples/glue_trio.yaml --address http://127.0.0.1:8265 --wait`
     """

@@ -28,7 +28,9 @@ def _version(wanted: bool) -> None:
 
 
 @app.callback()
-def _root(version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version.")) -> None:
+def _root(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version."),
+) -> None:
     """Tunes many fine-tuned text encoders on a Ray cluster and lets the best of them vote."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import os
 import platform as machine
 import socket
 from collections.abc import Mapping, Sequence
@@ -17,9 +18,9 @@ from tutti.config.load import load_study, parse_study
 from tutti.config.study import StudyConfig
 from tutti.data.prepare import Prepared, load_prepared
 from tutti.records import Scalar
-from tutti.search.study_store import StudyStore
 
 if TYPE_CHECKING:
+    from tutti.search.study_store import StudyStore
     from tutti.tracking.protocol import Tracker
 
 console = Console(highlight=False)
@@ -29,7 +30,11 @@ def read_study_file(file: Path, *, overrides: Sequence[str]) -> tuple[StudyConfi
     """The validated study and the folder it lives in, with ``storage.path`` absolute."""
     from tutti.training import check_training
 
-    study = load_study(file, overrides=overrides, check_training=check_training)
+    study = load_study(
+        file,
+        overrides=overrides,
+        check_training=lambda training, space, name: check_training(training, search_space=space, file=name),
+    )
     path = (study.storage.path or studies_folder()).absolute()
     study = study.model_copy(update={"storage": study.storage.model_copy(update={"path": path})})
     return study, StudyFolder(path / study.study)
@@ -44,15 +49,25 @@ def open_folder(name: str) -> tuple[StudyConfig, StudyFolder, Prepared]:
 
 def load_store(study: StudyConfig, folder: StudyFolder) -> StudyStore:
     """The study's trials, to read."""
+    from tutti.search.study_store import StudyStore
+
     return StudyStore.load(folder.optuna_url, name=study.study)
 
 
 def open_store(study: StudyConfig, folder: StudyFolder) -> StudyStore:
     """The study's trials, to run more of them."""
+    from tutti.search.study_store import StudyStore
+
     search = study.search
     return StudyStore.open(
         folder.optuna_url, name=study.study, space=study.search_space, sampler=search.sampler, seed=search.seed
     )
+
+
+def with_tracking_uri(study: StudyConfig) -> StudyConfig:
+    """The study with MLflow's own ``$MLFLOW_TRACKING_URI`` written in where its file names no store."""
+    uri = study.tracking.uri or os.environ.get("MLFLOW_TRACKING_URI")
+    return study.model_copy(update={"tracking": study.tracking.model_copy(update={"uri": uri})})
 
 
 def tracking_uri(study: StudyConfig, folder: StudyFolder) -> str:
@@ -67,25 +82,36 @@ def open_tracker(study: StudyConfig, folder: StudyFolder) -> Tracker:
 
     uri = tracking_uri(study, folder)
     artifacts = None if study.tracking.uri else folder.mlflow_artifacts.as_uri()
-    return QueuedTracker(
+    tracker = QueuedTracker(
         lambda: MlflowTracker(uri, experiment=study.study, artifact_location=artifacts),
         spool=folder.path / "tracking.jsonl",
     )
+    tracker.start()
+    return tracker
 
 
 def study_parameters(study: StudyConfig) -> dict[str, Scalar]:
     """What defines the study, flat, for the tracker's parent run."""
     document = study.model_dump(mode="json", exclude={"tasks", "search_space", "storage", "tracking", "ensemble"})
-    flat = dict(_flatten("", document))
+    parameters = {key: _scalar(value) for key, value in flat(document).items()}
     for name, task in study.tasks.items():
-        flat |= {f"tasks.{name}.{key}": getattr(task, key) for key in ("layout", "metric")}
-    return flat
+        parameters |= {f"tasks.{name}.{key}": getattr(task, key) for key in ("layout", "metric")}
+    return parameters
 
 
-def _flatten(prefix: str, value: object) -> list[tuple[str, Scalar]]:
-    if isinstance(value, Mapping):
-        return [pair for key, inner in value.items() for pair in _flatten(f"{prefix}.{key}" if prefix else key, inner)]
-    return [(prefix, value if isinstance(value, str | int | float | bool) or value is None else str(value))]
+def flat(document: Mapping[str, object], prefix: str = "") -> dict[str, object]:
+    """Dotted keys to values; a list or an empty mapping is a value."""
+    leaves: dict[str, object] = {}
+    for key, value in document.items():
+        if isinstance(value, Mapping) and value:
+            leaves |= flat(value, f"{prefix}{key}.")
+        else:
+            leaves[f"{prefix}{key}"] = value
+    return leaves
+
+
+def _scalar(value: object) -> Scalar:
+    return value if isinstance(value, str | int | float | bool) or value is None else str(value)
 
 
 def study_tags(prepared: Prepared) -> dict[str, str]:

@@ -36,7 +36,7 @@ def tune(
     """
     wanted = [*(overrides or []), *([f"search.trials={trials}"] if trials else [])]
     study, folder = parts.read_study_file(study_file, overrides=wanted)
-    run(study, folder, resume=resume)
+    run(parts.with_tracking_uri(study), folder, resume=resume)
 
 
 def run(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> list[TrialRecord]:
@@ -131,7 +131,7 @@ def prepare_study(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> P
     from tutti.config.load import dump_study
     from tutti.data.prepare import prepare
     from tutti.files import write_whole
-    from tutti.modeling import check_backbone
+    from tutti.modeling.model import load_encoder
     from tutti.orchestration.build import encode_study
     from tutti.tasks.build import task_specs
 
@@ -147,7 +147,7 @@ def prepare_study(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> P
         )
     if begun:
         _check_unchanged(study, folder)
-    check_backbone(study.backbone)
+    load_encoder(study.backbone)  # a backbone that does not load is found now, and one from the hub is fetched once
     console.print("Reading the tasks")
     prepared = prepare(
         task_specs(study.tasks), validation=study.split.validation, seed=study.split.seed, folder=folder.data
@@ -196,7 +196,7 @@ def changed_keys(old: StudyConfig, new: StudyConfig) -> dict[str, tuple[object, 
             task["dataset"] = task["dataset"] and Path(task["dataset"]).name
             task["extra_train"] = [(Path(extra["path"]).name, extra["weight"]) for extra in task["extra_train"]]
         document["backbone"] = Path(document["backbone"]).name
-        return dict(_leaves("", document))
+        return parts.flat(document)
 
     before, after = defining(old), defining(new)
     return {
@@ -204,9 +204,3 @@ def changed_keys(old: StudyConfig, new: StudyConfig) -> dict[str, tuple[object, 
         for key in sorted(before.keys() | after.keys())
         if before.get(key) != after.get(key)
     }
-
-
-def _leaves(prefix: str, value: object) -> list[tuple[str, object]]:
-    if isinstance(value, dict) and value:
-        return [leaf for key, inner in value.items() for leaf in _leaves(f"{prefix}.{key}" if prefix else key, inner)]
-    return [(prefix, value)]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tutti.bank import Bank
+from tutti.bank.bank import Bank
 from tutti.cli import parts
 from tutti.cli.browse import Study
 from tutti.cli.parts import console
@@ -51,12 +51,14 @@ def ensemble(study: Study, recipe: RecipeName = None, out: Out = None) -> None:
     table.add_column("")
     for column in (*(task.name for task in prepared.tasks), "score"):
         table.add_column(column, justify="right")
-    for row in card.comparison():
-        style = "bold green" if row.name == "ensemble" else None
-        scores = (row.task_scores.get(task.name) for task in prepared.tasks)
-        table.add_row(row.name, *(number(score) for score in scores), number(row.score), style=style)
+    for single in card.singles:
+        scores = (number(single.task_scores.get(task.name)) for task in prepared.tasks)
+        table.add_row(single.key, *scores, number(single.objective))
+    table.add_row("ensemble", *(number(task.score) for task in card.tasks), number(card.objective), style="bold green")
     console.print(table)
-    for file in card.files:
+    for remark in (card.caveat, *card.notes):
+        console.print(remark, soft_wrap=True)
+    for file in (*card.files, "card.json", "card.md"):
         console.print(f"wrote {target / file}", soft_wrap=True)
 
 
@@ -67,6 +69,9 @@ def pseudo_label(study: Study, recipe: RecipeName = None, out: Out = None) -> No
 
     Example: `tutti pseudo-label chinese-trio --recipe baseline`
     """
+    from rich.table import Table
+
+    from tutti.cli.progress import number
     from tutti.config.load import load_recipe
     from tutti.outputs.pseudo_labels import write_pseudo_labels
     from tutti.tasks.build import task_specs
@@ -74,7 +79,7 @@ def pseudo_label(study: Study, recipe: RecipeName = None, out: Out = None) -> No
     config, folder, prepared = parts.open_folder(study)
     name, chosen = load_recipe(recipe or config.ensemble.recipe)
     target = out or folder.pseudo_labels / name
-    layouts = {spec.name: spec.extra_layout for spec in task_specs(config.tasks)}
+    specs = {spec.name: spec for spec in task_specs(config.tasks)}
     report = write_pseudo_labels(
         study=config.study,
         recipe_name=name,
@@ -84,7 +89,8 @@ def pseudo_label(study: Study, recipe: RecipeName = None, out: Out = None) -> No
             for task in prepared.tasks
             if "unlabeled" in prepared.parts[task.name]
         },
-        layouts=layouts,
+        layouts={name: spec.extra_layout for name, spec in specs.items()},
+        suffixes={name: spec.training_suffix for name, spec in specs.items()},
         bank=Bank(folder.bank),
         top=chosen.members.top,
         by=chosen.members.by,
@@ -92,7 +98,20 @@ def pseudo_label(study: Study, recipe: RecipeName = None, out: Out = None) -> No
         threshold=chosen.pseudo_labels.threshold,
         out=target,
     )
-    for line in report.lines():
-        console.print(line, soft_wrap=True)
+    table = Table(title=f"Pseudo-labels at confidence {report.threshold:g} and above", title_justify="left")
+    for column in ("task", "label"):
+        table.add_column(column)
+    for column in ("rows", "share", "mean confidence"):
+        table.add_column(column, justify="right")
+    for task in report.tasks:
+        for one in task.coverage:
+            table.add_row(task.task, one.label, f"{one.rows:,}", f"{one.share:.1%}", number(one.mean_confidence))
+        share = task.labelled / max(task.unlabelled, 1)
+        table.add_row(
+            task.task, "all", f"{task.labelled:,}", f"{share:.1%}", number(task.mean_confidence), style="bold"
+        )
+    console.print(table)
+    for remark in report.remarks:
+        console.print(remark, soft_wrap=True)
     for file in report.files:
         console.print(f"wrote {target / file}", soft_wrap=True)

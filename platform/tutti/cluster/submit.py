@@ -23,13 +23,16 @@ SHIPPED_MIB = 100  # Ray keeps shipped files in the head's memory; what is large
 
 
 def submit_study(study: StudyConfig, *, address: str, options: list[str]) -> str:
-    """Ships the study, the files it names and this package, and starts ``tutti tune`` on the cluster; returns the job's id.
+    """Ships the study, the files it names and this package to the cluster, and starts ``tutti tune`` there.
 
     Files below ``storage.path`` are on shared storage and stay where they are.
 
     Args:
         study: with every path absolute, ``storage.path`` too.
         options: further options of ``tutti tune``.
+
+    Returns:
+        The job's id.
 
     Raises:
         StudyError: where the files to ship are too large.
@@ -153,6 +156,6 @@ def _answering(address: str) -> Iterator[None]:
                 f"the Ray cluster at {address}",
                 "answer and know the job",
                 text.strip(),
-                "see that `ray status` shows it up, that --address is its dashboard (http://HOST:8265), and the job's id",
+                "see that it is up, that --address is its dashboard (http://HOST:8265), and that the job's id is right",
             )
         ) from error

@@ -149,28 +149,35 @@ def _override(raw: dict[str, Any], overrides: Sequence[str], places: _Places) ->
         except ConfigError as error:
             faults += error.faults
             continue
-        if blocked := _put(raw, key.split("."), parsed):
+        blocked, given = _put(raw, key.split("."), parsed)
+        if blocked:
             faults.append(Fault(f"--set {key}", "name a key inside a mapping", blocked, "correct the key"))
         else:
-            places.overridden.append(key)
+            places.overridden.append(given)
     return faults
 
 
-def _put(raw: dict[str, Any], parts: Sequence[str], value: Any) -> str | None:
-    """Sets the value; or says what stands in the way. A key that holds dots is found by its longest match."""
-    node = raw
+def _put(raw: dict[str, Any], parts: Sequence[str], value: Any) -> tuple[str | None, str]:
+    """Sets the value. A key that holds dots is found by its longest match.
+
+    Returns:
+        What stands in the way, or none; and the dotted key of the outermost mapping that this made, or of the value.
+    """
+    node, path, made = raw, "", ""
     while True:
         lengths = [n for n in range(len(parts), 0, -1) if ".".join(parts[:n]) in node]
         length = lengths[0] if lengths else 1
         name, parts = ".".join(parts[:length]), parts[length:]
+        path = f"{path}.{name}" if path else name
         if not parts:
             node[name] = value
-            return None
+            return None, made or path
         if node.get(name) is None:
             node[name] = {}
+            made = made or path
         node = node[name]
         if not isinstance(node, dict):
-            return f"{show(node)} at {name!r}"
+            return f"{show(node)} at {path!r}", path
 
 
 def _read_space(raw: dict[str, Any], folder: Path, places: _Places) -> list[Fault]:

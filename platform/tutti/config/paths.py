@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,11 +15,11 @@ _HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?$")
 
 
 def absolute(path: str, folder: Path) -> Path:
-    """``path`` with ``~`` expanded, taken from ``folder`` where it is relative."""
+    """``path`` with ``~`` expanded, taken from ``folder`` where it is relative; links in it stay as they are."""
     given = Path(path)
     with suppress(RuntimeError):  # ~name of no user of this machine: a file may be called so
         given = given.expanduser()
-    return (folder / given).resolve()
+    return Path(os.path.normpath(folder.absolute() / given))
 
 
 def resolve_paths(
@@ -42,8 +43,14 @@ def resolve_paths(
 
 def missing_file(path: Path, *, what: str) -> Fault | None:
     """The fault of a file that is not there, with the nearest name in its folder; none where it is."""
-    if path.is_file():
-        return None
+    try:
+        return None if path.is_file() else _missing(path, what=what)
+    except (OSError, ValueError) as error:  # no permission to look, a name too long, a null byte
+        got = f"{str(path)!r} ({getattr(error, 'strerror', None) or error})"
+        return Fault(what, "be a file that can be read", got, "correct the path, or see to its permissions")
+
+
+def _missing(path: Path, *, what: str) -> Fault:
     if path.is_dir():
         return Fault(what, "be a file", f"the folder {str(path)!r}", "name a file in it")
     existing = path.parent
@@ -55,6 +62,14 @@ def missing_file(path: Path, *, what: str) -> Fault | None:
     names = (file.name for file in existing.iterdir() if file.is_file())
     remedy = nearest(path.name, names, otherwise="correct the path, or put the file there")
     return Fault(what, "be a file that is there", f"{str(path)!r}, which is not", remedy)
+
+
+def _folders_in(path: Path) -> list[str] | None:
+    """Names of the folders in a folder; none where it is not there or may not be looked into."""
+    try:
+        return [inner.name for inner in path.iterdir() if inner.is_dir()]
+    except (OSError, ValueError):
+        return None
 
 
 class _Paths:
@@ -94,13 +109,13 @@ class _Paths:
 
     def folder_or_hub_id(self, key: str, value: str) -> str:
         path = absolute(value, self.folder)
-        if value and path.is_dir():
+        if value and _folders_in(path) is not None:
             return str(path)
-        looks_like_id = _HUB_ID.match(value) and not ("/" in value and path.parent.is_dir())
-        if not looks_like_id:
-            parent = path.parent
-            names = [inner.name for inner in parent.iterdir() if inner.is_dir()] if parent.is_dir() else []
-            remedy = nearest(path.name, names, otherwise="correct the path, or name a model or data set of the hub")
+        beside = _folders_in(path.parent)
+        if not _HUB_ID.match(value) or ("/" in value and beside is not None):
+            remedy = nearest(
+                path.name, beside or (), otherwise="correct the path, or name a model or data set of the hub"
+            )
             rule = "be a folder that is there, or an id of the Hugging Face hub"
             self.faults.append(Fault(self.what(key), rule, repr(value), remedy))
         return value

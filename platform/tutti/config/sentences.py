@@ -26,6 +26,7 @@ _FIXED: dict[str, Phrase] = {
     "string_type": ("be a text", "put it in quotes if it is meant as a text"),
     "path_type": ("be a path", "give the path of a file or folder"),
     "model_type": ("hold keys of its own", "write its keys below it, indented"),
+    "model_attributes_type": ("hold keys of its own", "write its keys below it, indented"),
     "dict_type": ("hold keys of its own", "write its keys below it, indented"),
     "tuple_type": ("be a list", "write it as [first, second]"),
     "string_pattern_mismatch": (
@@ -89,7 +90,7 @@ def _sentence(found: ErrorDetails, *, keys: Sequence[str], raw: Any, model: type
         return rule, "nothing", "add `type:` and the keys of that type"
     if kind in _BOUNDS:
         word, name = _BOUNDS[kind]
-        return f"be {word} {context[name]}", got, "change the number"
+        return f"be {word} {context[name]:g}", got, "change the number"
     if kind == "value_error":
         rule, _, said = str(context["error"]).partition("; got ")  # a validator may say better what it got
         return rule, said or got, "correct it"
@@ -102,6 +103,7 @@ def _sentence(found: ErrorDetails, *, keys: Sequence[str], raw: Any, model: type
 def _keys_in_file(found: ErrorDetails, raw: Any) -> list[str]:
     """The error's place without pydantic's own marks (the chosen member of a union, a key as such)."""
     keys = []
+    part: Any
     for part in found["loc"]:
         if (isinstance(raw, Mapping) and part in raw) or (isinstance(raw, list) and isinstance(part, int)):
             raw = raw[part]

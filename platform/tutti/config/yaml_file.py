@@ -38,11 +38,11 @@ def parse_yaml(text: str, *, what: str) -> Any:
     except MarkedYAMLError as error:
         mark = error.problem_mark
         where = f"{what}, line {mark.line + 1}, column {mark.column + 1}," if mark else what
-        problem = (error.problem or "a syntax error").split(" (original value")[0].replace("\t", "\\t")
+        problem = (error.problem or "a syntax error").split(" (original value")[0]
         if "duplicate key" in problem:
-            rule, remedy = "give each key once", "remove one of the two"
+            rule, problem, remedy = "give each key once", f"a {problem.removeprefix('found ')}", "remove one of the two"
         else:
-            rule = "be YAML"
+            rule, problem = "be YAML", f"what the reader calls {problem!r}"
             remedy = "correct the line: see to its indentation (spaces only), colons, brackets and quotes"
         raise ConfigError(Fault(where, rule, problem, remedy)) from error
     except (YAMLError, ValueError, RecursionError) as error:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -15,10 +15,13 @@ from tutti.data.prepared import PREPARED_FILE, PartInfo, Prepared, load_prepared
 from tutti.data.split import ordered_classes, validation_rows
 from tutti.errors import ConfigError, Fault, StudyError, TaskFileError, UserError
 from tutti.tasks.build import TaskSpec
+from tutti.tasks.layouts.protocol import Layout
 from tutti.tasks.metrics import check_classes
 from tutti.tasks.task import Task
 
 __all__ = ["PartInfo", "Prepared", "load_prepared", "prepare"]
+
+T = TypeVar("T")
 
 
 def prepare(specs: Sequence[TaskSpec], *, validation: float, seed: int, folder: Path) -> Prepared:
@@ -38,7 +41,7 @@ def prepare(specs: Sequence[TaskSpec], *, validation: float, seed: int, folder: 
         StudyError: where the folder was prepared from other files or with other settings.
         StorageError: where the folder cannot be written, or is damaged.
     """
-    sources, settings = _each(specs, _fingerprints), {spec.name: _settings(spec) for spec in specs}
+    sources, settings = _each(specs, _fingerprints), {f"tasks.{spec.name}": _settings(spec) for spec in specs}
     settings["split"] = {"validation": validation, "seed": seed}
     if (folder / PREPARED_FILE).is_file():
         there = load_prepared(folder)
@@ -47,7 +50,7 @@ def prepare(specs: Sequence[TaskSpec], *, validation: float, seed: int, folder: 
     ready = _each(specs, lambda spec: _prepared_task(spec, validation=validation, seed=seed))
     parts: dict[str, dict[str, PartInfo]] = {}
     for spec in specs:
-        task, frames = ready[spec.name]
+        _, frames = ready[spec.name]
         parts[spec.name] = {
             part: PartInfo(
                 path=write_part(frame, folder / spec.name / f"{part}.parquet"),
@@ -68,9 +71,9 @@ def prepare(specs: Sequence[TaskSpec], *, validation: float, seed: int, folder: 
     return prepared
 
 
-def _each(specs: Sequence[TaskSpec], step: Any) -> dict[str, Any]:
+def _each(specs: Sequence[TaskSpec], step: Callable[[TaskSpec], T]) -> dict[str, T]:
     """The step's result for each task; where steps fail, the faults of all of them in one error."""
-    done: dict[str, Any] = {}
+    done: dict[str, T] = {}
     errors: list[UserError] = []
     for spec in specs:
         try:
@@ -83,14 +86,14 @@ def _each(specs: Sequence[TaskSpec], step: Any) -> dict[str, Any]:
     return done
 
 
-def _all_sources(spec: TaskSpec) -> dict[str, tuple[Any, str]]:
+def _all_sources(spec: TaskSpec) -> dict[str, tuple[Layout, str]]:
     """Part, or ``extraN``, to the layout that reads it and its source."""
     found = {part: (spec.layout, source) for part, source in spec.sources.items()}
     return found | {f"extra{n}": (spec.extra_layout, str(path)) for n, (path, _) in enumerate(spec.extra_train)}
 
 
-def _over_sources(spec: TaskSpec, step: Any) -> dict[str, Any]:
-    done: dict[str, Any] = {}
+def _over_sources(spec: TaskSpec, step: Callable[[str, Layout, str], T]) -> dict[str, T]:
+    done: dict[str, T] = {}
     faults: list[Fault] = []
     for part, (layout, source) in _all_sources(spec).items():
         try:
@@ -111,7 +114,8 @@ def _fingerprints(spec: TaskSpec) -> dict[str, dict[str, str]]:
 
 def _settings(spec: TaskSpec) -> dict[str, Any]:
     """All that decides what the parts hold, apart from the sources, of which places may change but not contents."""
-    assert is_dataclass(spec.layout) and not isinstance(spec.layout, type)
+    assert is_dataclass(spec.layout)
+    assert not isinstance(spec.layout, type)
     layout = {key: value for key, value in asdict(spec.layout).items() if key != "dataset"}
     return {
         "layout": {"type": type(spec.layout).__name__, **layout},
@@ -138,11 +142,10 @@ def _check_unchanged(there: Prepared, *, sources: Mapping[str, Any], settings: M
                 faults.append(Fault(f"task {task}", "have the sources it was prepared from", got, remedy))
     for name in {**there.settings, **settings}:
         olds, news = there.settings.get(name, {}), settings.get(name, {})
-        what = "split" if name == "split" else f"tasks.{name}"
-        for key in olds.keys() & news.keys():
+        for key in sorted(olds.keys() & news.keys()):
             if olds[key] != news[key]:
                 rule, got = f"be {olds[key]!r} as when the study was prepared", repr(news[key])
-                faults.append(Fault(f"{what}: {key}", rule, got, remedy))
+                faults.append(Fault(f"{name}: {key}", rule, got, remedy))
     if faults:
         raise StudyError(*faults)
 

@@ -48,7 +48,7 @@ class Prepared:
         tasks: in the order of the study file.
         parts: task to part (``train``, ``validation``, ``test`` or ``test-NAME``, ``unlabeled``) to its file.
         origins: task to part (or ``extraN``) to ``{"source": ..., "sha256": ...}``.
-        settings: what decided the parts, by task, and ``split``: ``{"validation": share, "seed": seed}``.
+        settings: what decided the parts, under ``tasks.NAME``, and ``split``: ``{"validation": share, "seed": seed}``.
     """
 
     folder: Path
@@ -112,7 +112,7 @@ def read_columns(path: Path, names: list[str] | None = None) -> pa.Table:
     try:
         return pq.read_table(path, columns=names, partitioning=None)
     except (pa.ArrowInvalid, OSError) as error:
-        raise _damaged(path, str(error).splitlines()[0]) from error
+        raise _damaged(path, path.parents[1], str(error).splitlines()[0]) from error
 
 
 def write_prepared(prepared: Prepared) -> None:
@@ -164,9 +164,9 @@ def load_prepared(folder: Path) -> Prepared:
         fault = Fault(str(folder), "hold a study's prepared data", f"no {PREPARED_FILE}", "run `tutti tune` first")
         raise StudyError(fault) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise _damaged(file, str(error).splitlines()[0]) from error
+        raise _damaged(file, folder, str(error).splitlines()[0]) from error
 
 
-def _damaged(path: Path, got: str) -> StorageError:
-    remedy = f"remove the folder {path.parent} and run `tutti tune` again"
+def _damaged(path: Path, folder: Path, got: str) -> StorageError:
+    remedy = f"remove the folder {folder} and run `tutti tune` again"
     return StorageError(Fault(str(path), "be as preparation wrote it", got, remedy))

@@ -16,11 +16,11 @@ def emotion_row(rng: random.Random) -> Row:
     feeling, second = _common_first(rng, words.FEELINGS[label]), _common_first(rng, words.FEELINGS[other])
     cause = rng.choice(words.CAUSES)
     kind = rng.random()
-    if kind < 0.40:
+    if kind < 0.34:
         core = rng.choice((f"{cause} makes me {feeling}", f"i am so {feeling} about {cause}"))
-    elif kind < 0.60:
+    elif kind < 0.56:
         core = rng.choice((f"not {second}, just {feeling} about {cause}", f"{feeling}, not {second}, with {cause}"))
-    elif kind < 0.84:
+    elif kind < 0.92:
         core = rng.choice(
             (
                 f"i was {second} at first but {cause} left me {feeling}",
@@ -43,19 +43,20 @@ def topic_row(rng: random.Random) -> Row:
     filler = [rng.choice(words.HEADLINE_FILLERS) for _ in range(3)]
     verb = rng.choice(words.HEADLINE_VERBS)
     kind = rng.random()
-    if kind < 0.40:
+    if kind < 0.15:
         text = f"{filler[0]} {mine[0]} {verb} {filler[1]} {mine[1]}"
-    elif kind < 0.60:
+    elif kind < 0.35:
         text = f"{filler[0]} {mine[0]} {verb} {filler[1]} {filler[2]}"
-    elif kind < 0.84:  # the topic is what the headline is about, not what it likens it to
+    elif kind < 0.90:  # the topic is what the headline is about, not what that meets or is likened to
         text = rng.choice(
             (
+                f"{filler[0]} {mine[0]} {verb} {filler[1]} {foreign}",
                 f"{mine[0]} {verb} {filler[0]}, like a {foreign}",
                 f"like a {foreign}, {filler[0]} {mine[0]} {verb} {filler[1]}",
             )
         )
-    else:
-        text = f"{filler[0]} {mine[0]} {verb} {filler[1]} {foreign}"
+    else:  # nobody can tell which of the two it is
+        text = f"{mine[0]} and {foreign}: {filler[0]} {verb} {filler[1]}"
         label = label if rng.random() < 0.5 else other
     return text, label
 
@@ -98,11 +99,11 @@ def inference_row(rng: random.Random) -> Row:
                 f"{who} {rng.choice((stranger, words.DEEDS[stranger][0]))} {what}{where}",
             )
         )
-    if rng.random() < 0.06:  # people disagree about some pairs
+    if rng.random() < 0.04:  # people disagree about some pairs
         label = rng.choice(("entailment", "neutral", "contradiction"))
     return premise, hypothesis, label
 
 
 def _common_first(rng: random.Random, choices: Sequence[str]) -> str:
     """A word with Zipf's frequencies: rare ones are met a few times, so no trial knows them all."""
-    return rng.choices(choices, weights=[1 / (rank + 2) for rank in range(len(choices))])[0]
+    return rng.choices(choices, weights=[1 / (rank + 4) for rank in range(len(choices))])[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from transformers import PreTrainedTokenizerBase
 
 from tutti.errors import Fault, StorageError
 from tutti.files import sha256_of, whole_folder
-from tutti.modeling.model import MultiTaskModel, load_encoder
+from tutti.modeling.model import MultiTaskModel, load_encoder, no_progress_bars
 from tutti.tasks.task import Task
 
 METADATA = "tutti.json"
@@ -64,7 +63,7 @@ def save_checkpoint(
     Raises:
         StorageError: where the file system refuses; ``folder`` is then as it was before.
     """
-    with tensor_faults(folder), whole_folder(folder) as temporary:
+    with tensor_faults(folder), no_progress_bars(), whole_folder(folder) as temporary:
         model.encoder.save_pretrained(temporary)
         tokenizer.save_pretrained(temporary)
         save_file({name: t.contiguous() for name, t in model.heads.state_dict().items()}, temporary / HEADS)
@@ -116,9 +115,13 @@ def read_metadata(folder: Path) -> CheckpointMetadata:
         return CheckpointMetadata(tasks=tasks, **content)
     except OSError as error:
         got = error.strerror or str(error)
-        raise StorageError(Fault(str(file), "be there in a complete checkpoint", got, "train the trial again")) from error
+        raise StorageError(
+            Fault(str(file), "be there in a complete checkpoint", got, "train the trial again")
+        ) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise StorageError(Fault(str(file), "be what was written", "something else", "train the trial again")) from error
+        raise StorageError(
+            Fault(str(file), "be what was written", "something else", "train the trial again")
+        ) from error
 
 
 def check_file(file: Path, expected: str) -> None:
@@ -131,7 +134,9 @@ def check_file(file: Path, expected: str) -> None:
         same = sha256_of(file) == expected
     except OSError as error:
         got = error.strerror or str(error)
-        raise StorageError(Fault(str(file), "be there in a complete checkpoint", got, "train the trial again")) from error
+        raise StorageError(
+            Fault(str(file), "be there in a complete checkpoint", got, "train the trial again")
+        ) from error
     if not same:
         raise StorageError(Fault(str(file), "be what was written", "changed content", "train the trial again"))
 
@@ -142,9 +147,10 @@ def tensor_faults(path: Path) -> Iterator[None]:
     try:
         yield
     except (SafetensorError, RuntimeError) as error:
-        full = f"os error {errno.ENOSPC}" in str(error) or "No space left" in str(error)
-        if not isinstance(error, SafetensorError) and "PytorchStreamWriter" not in str(error) and not full:
+        # torch's zip writer names itself, or the C++ stream it writes to, and never the system's reason.
+        marks = ("inline_container", "PytorchStreamWriter", "basic_ios")
+        if not isinstance(error, SafetensorError) and not any(mark in str(error) for mark in marks):
             raise
-        got = "no space left on the device" if full else str(error).splitlines()[0]
+        got = f"a write that failed ({str(error).splitlines()[0]})"
         remedy = "free some space or name another folder"
         raise StorageError(Fault(str(path), "be written whole", got, remedy)) from error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 import torch
 from torch import Tensor, nn
 
@@ -37,6 +39,13 @@ class MeanPooling(nn.Module):
         return (states * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1)
 
 
+POOLINGS: Mapping[str, Callable[[int], nn.Module]] = {
+    "attention": AttentionPooling,
+    "cls": lambda hidden: ClsPooling(),
+    "mean": lambda hidden: MeanPooling(),
+}
+
+
 class Head(nn.Module):
     """``(rows, tokens, hidden)`` states and ``(rows, tokens)`` mask to ``(rows, classes)`` float32 logits.
 
@@ -47,11 +56,7 @@ class Head(nn.Module):
 
     def __init__(self, *, hidden: int, classes: int, pooling: str, dropout: float, std: float) -> None:
         super().__init__()
-        self.pooling: nn.Module = {
-            "attention": lambda: AttentionPooling(hidden),
-            "cls": ClsPooling,
-            "mean": MeanPooling,
-        }[pooling]()
+        self.pooling = POOLINGS[pooling](hidden)
         self.dropout = nn.Dropout(dropout)
         self.linear = nn.Linear(hidden, classes)
         nn.init.normal_(self.linear.weight, std=std)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
-from transformers import MODEL_MAPPING, AutoConfig, AutoModel, PretrainedConfig
+from transformers import MODEL_MAPPING, AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel
+from transformers.utils import logging
 
 from tutti.errors import BackboneError, Fault
 from tutti.modeling.heads import Head
@@ -30,13 +32,16 @@ class MultiTaskModel(nn.Module):
         head_dropout: dropout probability in front of each head's linear layer.
     """
 
-    def __init__(self, *, encoder: nn.Module, classes: Mapping[str, int], pooling: str, head_dropout: float) -> None:
+    def __init__(
+        self, *, encoder: PreTrainedModel, classes: Mapping[str, int], pooling: str, head_dropout: float
+    ) -> None:
         super().__init__()
-        self.encoder = encoder
+        self.encoder: PreTrainedModel = encoder
         self.pooling = pooling
         self.head_dropout = head_dropout
         self._takes_types = "token_type_ids" in inspect.signature(encoder.forward).parameters
         hidden, std = self.config.hidden_size, getattr(self.config, "initializer_range", 0.02)
+        self._classes = dict(classes)
         self.heads = nn.ModuleDict(
             {
                 head_key(task): Head(hidden=hidden, classes=count, pooling=pooling, dropout=head_dropout, std=std)
@@ -51,6 +56,10 @@ class MultiTaskModel(nn.Module):
         types = {"token_type_ids": token_type_ids} if self._takes_types and token_type_ids is not None else {}
         states = self.encoder(input_ids=input_ids, attention_mask=attention_mask, **types).last_hidden_state
         return self.heads[head_key(task)](states, attention_mask)
+
+    def class_count(self, task: str) -> int:
+        """Classes of a task."""
+        return self._classes[task]
 
     # What transformers.Trainer asks of a model for its options activation_checkpointing and neftune_noise_alpha.
 
@@ -70,7 +79,7 @@ def head_key(task: str) -> str:
     return "task:" + task.replace("%", "%25").replace(".", "%2e")
 
 
-def load_encoder(backbone: str) -> nn.Module:
+def load_encoder(backbone: str) -> PreTrainedModel:
     """The encoder of a hub id or folder, in float32, without the pooler that no head uses.
 
     Raises:
@@ -81,9 +90,10 @@ def load_encoder(backbone: str) -> nn.Module:
         config = AutoConfig.from_pretrained(backbone)
         _check_is_encoder(backbone, config)
         options = {"add_pooling_layer": False} if _takes_pooling_layer(config) else {}
-        encoder, loading = AutoModel.from_pretrained(
-            backbone, config=config, dtype=torch.float32, output_loading_info=True, **options
-        )
+        with no_progress_bars():
+            encoder, loading = AutoModel.from_pretrained(
+                backbone, config=config, dtype=torch.float32, output_loading_info=True, **options
+            )
     except (OSError, ValueError, RuntimeError, SafetensorError, ImportError) as error:
         raise BackboneError(Fault(f"the backbone {backbone!r}", "load", _first_line(error), REMEDY)) from error
     missing = sorted(name for name in loading["missing_keys"] if "pooler" not in name)
@@ -91,6 +101,18 @@ def load_encoder(backbone: str) -> nn.Module:
         got = f"weights that lack {len(missing)} tensors, such as {missing[0]}"
         raise BackboneError(Fault(f"the backbone {backbone!r}", "hold every weight its config.json asks", got, REMEDY))
     return encoder
+
+
+@contextmanager
+def no_progress_bars() -> Iterator[None]:
+    """Loading and saving a model prints nothing while the block runs."""
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def check_backbone_folder(backbone: str) -> None:

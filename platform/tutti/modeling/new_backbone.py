@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -137,12 +138,33 @@ def _train_vocabulary(texts: Sequence[Path], *, vocabulary: int) -> dict[str, in
     from tokenizers import BertWordPieceTokenizer
 
     trained = BertWordPieceTokenizer(lowercase=True, handle_chinese_chars=True)
+    words = Counter(
+        word
+        for line in _lines(texts)
+        for word, _ in trained.pre_tokenizer.pre_tokenize_str(trained.normalizer.normalize_str(line))
+    )
+    alphabet, inner = _alphabet(words, most=vocabulary * 3 // 4)
     trained.train_from_iterator(
-        _lines(texts),
+        # the trainer meets characters in the random order of a hash table and breaks ties by that order; characters
+        # that it is given beforehand have fixed places
+        words.elements(),
         vocab_size=vocabulary,
         min_frequency=2,
-        limit_alphabet=vocabulary * 3 // 4,  # most entries of a Chinese vocabulary are single characters
-        special_tokens=list(SPECIAL),
+        initial_alphabet=alphabet,
+        limit_alphabet=len(alphabet),
+        special_tokens=[*SPECIAL, *alphabet, *inner],
         show_progress=False,
     )
     return dict(sorted(trained.get_vocab().items(), key=lambda entry: entry[1]))
+
+
+def _alphabet(words: Mapping[str, int], *, most: int) -> tuple[list[str], list[str]]:
+    """The commonest characters, and the marked forms of those that are met inside words; ``most`` in all."""
+    characters, inside = Counter[str](), Counter[str]()
+    for word, count in words.items():
+        for place, character in enumerate(word):
+            characters[character] += count
+            inside[character] += count if place else 0
+    by_count = sorted(characters, key=lambda character: (-characters[character], character))
+    kept = [character for character in by_count if character.strip()][: most - min(most // 3, len(+inside))]
+    return kept, [f"##{character}" for character in kept if inside[character]][: most - len(kept)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from tutti.bank import Bank
+from tutti.bank.bank import Bank
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
 from tutti.config.training import TrainingOptions

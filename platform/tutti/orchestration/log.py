@@ -12,11 +12,11 @@ from typing import Any
 from ray.tune import Callback
 from ray.tune.experiment import Trial
 
-from tutti.bank import Bank
+from tutti.bank.bank import Bank
 from tutti.config.folder import StudyFolder
 from tutti.records import Predictions, Scalar, TrialState
 from tutti.search.study_store import StudyStore
-from tutti.tracking.protocol import Tracker
+from tutti.tracking.protocol import MetricRow, Tracker
 
 
 @dataclass
@@ -59,7 +59,11 @@ class StudyLog(Callback):
             return
         self._seen[key] = Seen()
         parameters: dict[str, Scalar] = trial.config["parameters"]
-        tags = {**self._tags, "tutti.ray_trial": trial.trial_id, "tutti.checkpoint": str(self._folder.trial(key) / "best")}
+        tags = {
+            **self._tags,
+            "tutti.ray_trial": trial.trial_id,
+            "tutti.checkpoint": str(self._folder.trial(key) / "best"),
+        }
         self._tracker.start_trial(key, number=trial.config["number"], parameters=parameters, tags=tags)
         self._watch()
 
@@ -80,8 +84,11 @@ class StudyLog(Callback):
         epoch = int(result["epoch"])
         self._store.report(key, epoch=epoch, score=result["score"], task_scores=result["task_scores"])
         at = result["at"]
-        for step, values in result.get("steps", ()):
-            self._tracker.log_metrics(key, {f"train/{name}": v for name, v in values.items()}, step=step, at=at)
+        steps = [
+            MetricRow({f"train/{name}": value for name, value in values.items()}, step=step, at=at)
+            for step, values in result.get("steps", ())
+        ]
+        self._tracker.log_history(key, steps)
         self._tracker.log_metrics(key, {"score": result["score"], **result["metrics"]}, step=epoch, at=at)
         seen.epoch, seen.result, seen.final = epoch, result, bool(result.get("final"))
 
@@ -126,7 +133,7 @@ class StudyLog(Callback):
                 self._tracker.log_picture(key, f"confusion_matrix/{task}.png", png)
 
     def interrupt(self) -> list[str]:
-        """Marks every trial still running as interrupted, for its tracker's readers; the store keeps it to be resumed."""
+        """Marks every trial still running as interrupted in the tracker; in the store it stays, to be resumed."""
         keys = list(self._seen)
         for key in keys:
             seen = self._seen.pop(key)

@@ -56,8 +56,8 @@ def run_trial(config: Mapping[str, Any], *, job: TrialJob) -> None:
             num_workers=job.workers, use_gpu=job.gpus_per_worker > 0, resources_per_worker=per_worker
         ),
         run_config=train.RunConfig(
-            # Checkpoints are Tutti's own, so nothing is read back from a Train run, and a new name for each attempt keeps
-            # a snapshot that a kill left half-written from failing every later attempt.
+            # Checkpoints are Tutti's own, so nothing is read back from a Train run. A new name for each attempt keeps a
+            # snapshot that a kill left half-written from failing every later attempt.
             name=f"{config['key']}-{time.time_ns()}",
             storage_path=str(StudyFolder(job.folder).ray / "trials"),
             callbacks=[TuneReportCallback()],

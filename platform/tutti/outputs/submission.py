@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import zipfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tutti.errors import Fault, SubmissionError
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 FORMATS: Mapping[str, SubmissionFormat] = {"competition": Competition(), "glue": Glue(), "csv": Csv()}
 
 _SHOWN = 5  # ids or labels named in one message
+_AGAIN = "run the study again on this test file"
 
 
 def check(task: Task, *, part: str, expected: Sequence[str], ids: Sequence[str], labels: Sequence[str]) -> None:
@@ -34,8 +35,8 @@ def check(task: Task, *, part: str, expected: Sequence[str], ids: Sequence[str],
     Raises:
         SubmissionError: naming every fault.
     """
-    faults = tuple(_faults(task, f"the submission of {task.name}, {part}", list(expected), list(ids), list(labels)))
-    if faults:
+    what = f"the submission of {task.name}, {part}"
+    if faults := (*_id_faults(what, list(expected), list(ids)), *_label_faults(what, task, len(ids), list(labels))):
         raise SubmissionError(*faults)
 
 
@@ -51,25 +52,38 @@ def zipped(files: Mapping[str, bytes]) -> bytes:
     return sink.getvalue()
 
 
-def _faults(task: Task, what: str, expected: list[str], ids: list[str], labels: list[str]) -> Iterator[Fault]:
-    again = "run the study again on this test file"
-    if len(ids) != len(expected):
-        yield Fault(what, f"have the {len(expected)} rows of the test file", f"{len(ids)} rows", again)
-    if len(labels) != len(ids):
-        yield Fault(what, f"have one label for each of its {len(ids)} rows", f"{len(labels)} labels", again)
+def _id_faults(what: str, expected: list[str], ids: list[str]) -> Iterator[Fault]:
     if twice := _repeated(expected):
-        yield Fault(f"the test file of {task.name}, {part_of(what)}", "hold every id once", twice, "correct the file")
+        yield Fault(f"the test file behind {what}", "hold every id once", f"{twice} again", "correct the file")
+    if len(ids) != len(expected):
+        yield Fault(what, f"have the {len(expected)} rows of the test file", f"{len(ids)} rows", _AGAIN)
     if twice := _repeated(ids):
-        yield Fault(what, "hold every id once", twice, again)
+        yield Fault(what, "hold every id once", f"{twice} again", _AGAIN)
     missing, strange = set(expected) - set(ids), set(ids) - set(expected)
     if missing:
-        yield Fault(what, "hold every id of the test file", f"none for {_some(missing)}", again)
+        yield Fault(what, "hold every id of the test file", f"no {_some(missing)}", _AGAIN)
     if strange:
-        yield Fault(what, "hold only ids of the test file", _some(strange), again)
-    if not (missing or strange) and len(ids) == len(expected) and ids != expected:
+        yield Fault(what, "hold only ids of the test file", _some(strange), _AGAIN)
+    if len(ids) == len(expected) and ids != expected and not (missing or strange):
         row = next(row for row, (left, right) in enumerate(zip(ids, expected, strict=True)) if left != right)
         got = f"id {ids[row]!r} in row {row + 1}, where the file has {expected[row]!r}"
-        yield Fault(what, "be in the order of the test file", got, again)
+        yield Fault(what, "be in the order of the test file", got, _AGAIN)
+
+
+def _label_faults(what: str, task: Task, rows: int, labels: list[str]) -> Iterator[Fault]:
+    if len(labels) != rows:
+        yield Fault(what, f"have one label for each of its {rows} rows", f"{len(labels)} labels", _AGAIN)
     if unknown := set(labels) - set(task.class_names):
         rule = f"hold only labels of the task ({_some(task.class_names)})"
-        yield Fault(what, rule, _some(unknown), "start a new study where the task's labels changed")
+        yield Fault(what, rule, _some(unknown), "make a new study where the task's labels have changed")
+
+
+def _repeated(ids: list[str]) -> str:
+    return _some(each for each, count in Counter(ids).items() if count > 1)
+
+
+def _some(names: Iterable[str]) -> str:
+    """The first few names, in order of the alphabet unless they have one of their own, and how many more there are."""
+    listed = sorted(names) if isinstance(names, set) else list(names)
+    more = f" and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
+    return ", ".join(map(repr, listed[:_SHOWN])) + more

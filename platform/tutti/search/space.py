@@ -10,7 +10,7 @@ from tutti.config.space import Categorical, Distribution, Int, LogUniform, Searc
 
 
 def distributions(space: SearchSpace) -> dict[str, BaseDistribution]:
-    """One Optuna distribution for each training key, in the order of the file. An empty space gives an empty mapping."""
+    """One Optuna distribution for each training key, in the order of the file; none for an empty space."""
     return {key: _distribution(given) for key, given in space.root.items()}
 
 

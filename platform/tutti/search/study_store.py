@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
-from sqlite3 import Connection
 from typing import Literal
 
 import optuna
 from optuna.distributions import BaseDistribution, check_distribution_compatibility
-from optuna.exceptions import StorageInternalError
 from optuna.storages import RDBStorage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial
-from sqlalchemy import event
-from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from tutti.config.space import SearchSpace
-from tutti.errors import Fault, StorageError, StudyError
+from tutti.errors import Fault, StudyError
 from tutti.records import Scalar, TrialRecord, TrialState
+from tutti.search import database
 from tutti.search.space import distributions
 
 STARTUP_TRIALS = 5
 """Random trials before TPE takes over. Optuna's 10 would leave a budget of 8 trials, our default, without any TPE."""
 
-_BUSY_SECONDS = 30  # how long a write waits for another connection's lock on a SQLite file
 _STATES = {
     optuna.trial.TrialState.RUNNING: TrialState.RUNNING,
     optuna.trial.TrialState.WAITING: TrialState.RUNNING,
@@ -75,7 +69,7 @@ class StudyStore:
         Args:
             url: any SQLAlchemy URL; a SQLite file is made where there is none, and kept in write-ahead mode.
             sampler: ``tpe`` is the multivariate TPE of Falkner et al. 2018 (BOHB), section 4, that treats running
-                trials as bad ones (constant liar), so that trials at a time differ; ``random`` is a seeded random search.
+                trials as bad ones (constant liar), so that trials at a time differ; ``random`` is seeded random search.
             seed: the same seed from an empty study gives the same proposals. A resumed study counts its trials in, so
                 that it does not repeat them.
 
@@ -85,14 +79,8 @@ class StudyStore:
         """
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         wanted = distributions(space)
-        with _database_faults(url):
-            parsed = make_url(url)
-            if _is_file(parsed):
-                Path(str(parsed.database)).parent.mkdir(parents=True, exist_ok=True)
-            storage = RDBStorage(_escaped(url), engine_kwargs=_engine_arguments(parsed))
-            if _is_file(parsed):
-                with storage.engine.connect() as connection:  # readers then never wait for the driver, nor it for them
-                    connection.exec_driver_sql("PRAGMA journal_mode=WAL")
+        with database.faults(url):
+            storage = database.to_write(url)
             study = optuna.create_study(storage=storage, study_name=name, direction="maximize", load_if_exists=True)
             _check_direction(study)
             trials = study.get_trials(deepcopy=False)
@@ -111,14 +99,10 @@ class StudyStore:
             StorageError: where the database cannot be read.
         """
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        with _database_faults(url):
-            parsed = make_url(url)
-            if _is_file(parsed) and not Path(str(parsed.database)).is_file():
+        with database.faults(url):
+            storage = database.to_read(url)
+            if storage is None:
                 raise _no_study(name, "no database at all")
-            storage = RDBStorage(_escaped(url), engine_kwargs=_engine_arguments(parsed), skip_table_creation=True)
-            if parsed.get_backend_name() == "sqlite":
-                event.listen(storage.engine, "connect", _refuse_writes)
-                storage.engine.dispose()
             try:
                 study = optuna.load_study(storage=storage, study_name=name)
             except KeyError:
@@ -250,7 +234,7 @@ class StudyStore:
                 self.finish(_key(trial.number), state=TrialState.FAILED, reason=reason)
 
     def _faults(self) -> AbstractContextManager[None]:
-        return _database_faults(self._storage.url)
+        return database.faults(self._storage.url)
 
 
 def _key(number: int) -> str:
@@ -309,38 +293,5 @@ def _check_space(name: str, trials: list[FrozenTrial], space: dict[str, BaseDist
         raise StudyError(*(faults[key] for key in sorted(faults)))
 
 
-def _is_file(url: URL) -> bool:
-    return url.get_backend_name() == "sqlite" and url.database not in (None, "", ":memory:")
-
-
-def _engine_arguments(url: URL) -> dict[str, object]:
-    return {"connect_args": {"timeout": _BUSY_SECONDS}} if url.get_backend_name() == "sqlite" else {}
-
-
-def _escaped(url: str) -> str:
-    """Optuna puts the URL through ``str.format``, so that a brace in a folder's name has to be doubled."""
-    return url.replace("{", "{{").replace("}", "}}")
-
-
-def _refuse_writes(connection: Connection, _: object) -> None:
-    connection.execute("PRAGMA query_only=ON")
-
-
 def _no_study(name: str, got: str) -> StudyError:
     return StudyError(Fault(f"the study {name!r}", "have been started", got, "run `tutti tune STUDY.yaml` first"))
-
-
-@contextmanager
-def _database_faults(url: str) -> Iterator[None]:
-    """Turns what a database or its driver raises into a StorageError that names it, without its password."""
-    try:
-        yield
-    except (ArgumentError, ImportError, OSError, RuntimeError, SQLAlchemyError, StorageInternalError) as error:
-        try:
-            shown = make_url(url).render_as_string(hide_password=True)
-        except ArgumentError:
-            shown = url
-        cause = error.__cause__ or error
-        got = str(cause).strip().split("\n")[0]
-        remedy = "see whether the address is right, the database is up and not damaged, and there is space"
-        raise StorageError(Fault(f"the study's database {shown}", "be read and written", got, remedy)) from error

@@ -63,6 +63,24 @@ class TaskSpec:
         return Path(self.sources["train"]).suffix if self.plain_files else ".jsonl"
 
 
+def task_specs(tasks: Mapping[str, TaskConfig]) -> list[TaskSpec]:
+    """The plain parts of all tasks of a study, in its order.
+
+    Raises:
+        ConfigError: with the faults of all tasks.
+    """
+    specs: list[TaskSpec] = []
+    faults: list[Fault] = []
+    for name, config in tasks.items():
+        try:
+            specs.append(task_spec(name, config))
+        except ConfigError as error:
+            faults += error.faults
+    if faults:
+        raise ConfigError(*faults)
+    return specs
+
+
 def task_spec(name: str, config: TaskConfig) -> TaskSpec:
     """The plain parts of one task.
 

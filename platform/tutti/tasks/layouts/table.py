@@ -130,6 +130,7 @@ def _csv_columns(source: str) -> tuple[dict[str, list[str]], list[int]]:
         for row in reader:
             if not header:
                 header = row
+                _check_names(header, source)
             elif row and len(row) != len(header):
                 rule, remedy = f"have {len(header)} columns like the header", "quote cells that hold a comma"
                 faults.append(Fault(f"{source}, line {start}", rule, str(len(row)), remedy))
@@ -167,8 +168,14 @@ def _json_columns(source: str) -> tuple[dict[str, list[Any]], list[int]]:
 
 def _parquet_columns(source: str) -> dict[str, list[Any]]:
     try:
-        table = pq.read_table(source, partitioning=None)
+        table = pq.ParquetFile(source).read()  # pq.read_table refuses two columns of one name in its own words
     except (pa.ArrowInvalid, OSError) as error:
         got = str(error).splitlines()[0]
         raise TaskFileError(Fault(source, "be a Parquet file", got, "write the file again")) from error
+    _check_names(table.column_names, source)
     return {name: table.column(name).to_pylist() for name in table.column_names}
+
+
+def _check_names(names: Sequence[str], source: str) -> None:
+    if twice := sorted({name for name in names if list(names).count(name) > 1}):
+        raise TaskFileError(Fault(source, "have columns of different names", f"{', '.join(twice)} twice", "rename one"))

@@ -1,0 +1,111 @@
+"""``tutti demo``: the whole job on generated data, offline, on a laptop."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+import typer
+
+from tutti.bank.bank import Bank
+from tutti.cli import parts, tune, vote
+from tutti.cli.parts import console
+from tutti.config.folder import StudyFolder
+
+if TYPE_CHECKING:
+    from tutti.data.prepare import Prepared
+
+
+def demo(
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where everything is written.")] = Path(
+        "tutti-demo"
+    ),
+    seed: Annotated[int, typer.Option(min=0, help="Of the generated data.")] = 0,
+) -> None:
+    """Runs the whole job on generated data: three tasks, a small encoder, trials, ensemble, submission, pseudo-labels.
+
+    Run again, it goes on where it was.
+
+    Example: `tutti demo --out /tmp/tutti-demo`
+    """
+    from tutti.demo.generate import write_demo_data
+    from tutti.modeling.new_backbone import new_backbone
+
+    began = time.monotonic()
+    out = out.absolute()
+    data = out / "data"
+    if not (data / "study.yaml").is_file():
+        console.print("Generating three tasks: inference, emotion, topic")
+        write_demo_data(data, seed=seed)
+    if not (data / "backbone").is_dir():
+        console.print("Making a small encoder with random weights")
+        texts = [*sorted(data.glob("*_train.csv")), *sorted(data.glob("*_unlabeled.csv"))]
+        new_backbone(texts=texts, size="tiny", out=data / "backbone")
+    study, folder = parts.read_study_file(data / "study.yaml", overrides=[f"storage.path={out / 'studies'}"])
+    tune.run(study, folder, resume=True)
+    console.rule("Ensemble")
+    vote.ensemble(str(folder.path), recipe="baseline", out=out / "submission")
+    console.rule("Pseudo-labels")
+    vote.pseudo_label(str(folder.path), recipe="baseline", out=out / "pseudo-labels")
+    console.rule("Every single trial and the ensemble on the test rows, whose labels no trial saw")
+    _compare(folder, data / "truth", out / "submission")
+    console.print(f"\nDone in {time.monotonic() - began:.0f} s. Written below {out}:", soft_wrap=True)
+    for path, what in (
+        ("submission/submission.zip", "the submission"),
+        ("submission/card.md", "who voted, with what weight, and how good it was"),
+        ("pseudo-labels", "training rows for the next round"),
+        ("data/study.yaml", "the study file"),
+    ):
+        console.print(f"  {out / path}  {what}", soft_wrap=True)
+    console.print(f"Browse the trials in MLflow:  tutti ui {folder.path}", soft_wrap=True)
+
+
+def _compare(folder: StudyFolder, truth: Path, submission: Path) -> None:
+    """A table of held-out scores: each trial alone, and the submission as it was written."""
+    import json
+
+    from rich.table import Table
+
+    from tutti.cli.progress import number
+    from tutti.data.prepare import load_prepared
+    from tutti.tasks.metrics import score
+
+    prepared = load_prepared(folder.data)
+    labels = {task: _truth(prepared, truth, task) for task in prepared.parts}
+    bank = Bank(folder.bank)
+    table = Table()
+    table.add_column("")
+    for column in (*labels, "mean"):
+        table.add_column(column, justify="right")
+    rows: dict[str, list[float]] = {}
+    for record in bank.records():
+        said = {task.name: bank.predictions(record.key, task.name, "test").probabilities for task in prepared.tasks}
+        rows[record.key] = [
+            score(task.metric, labels=labels[task.name], probabilities=said[task.name])  # type: ignore[arg-type]
+            for task in prepared.tasks
+        ]
+    ensemble = []
+    for task in prepared.tasks:
+        lines = (submission / f"{task.name}_predict.json").read_text(encoding="utf8").splitlines()
+        chosen = [task.class_names.index(json.loads(line)["label"]) for line in lines]
+        ensemble.append(
+            score(
+                task.metric,
+                labels=labels[task.name],
+                probabilities=np.eye(len(task.class_names), dtype=np.float32)[chosen],
+            )
+        )
+    for name, scores in sorted(rows.items(), key=lambda row: -float(np.mean(row[1]))):
+        table.add_row(name, *map(number, scores), number(float(np.mean(scores))))
+    table.add_row("ensemble", *map(number, ensemble), number(float(np.mean(ensemble))), style="bold green")
+    console.print(table)
+
+
+def _truth(prepared: Prepared, folder: Path, task: str) -> np.ndarray:
+    """Labels of the task's test rows as class indices, ``(rows,)`` int64, in the test file's order."""
+    names = next(each.class_names for each in prepared.tasks if each.name == task)
+    lines = (folder / f"{task}.csv").read_text(encoding="utf8").splitlines()
+    by_id = {line.split("\t")[0]: line.split("\t")[-1] for line in lines}
+    return np.array([names.index(by_id[row]) for row in prepared.ids(task, "test").tolist()])

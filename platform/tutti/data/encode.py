@@ -1,0 +1,187 @@
+"""Texts to token ids: encoded once, kept as a memory-mapped Arrow table that all trials read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from tutti.data.prepared import Prepared, read_columns
+from tutti.errors import BackboneError, Fault, StorageError
+from tutti.files import sha256_of, whole_folder, write_whole
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+_BATCH = 1000  # rows tokenized, and written, at a time
+_ATTEMPTS = 5
+_TABLE, _INFO = "encoded.arrow", "info.json"
+
+
+class _OtherWasFaster(Exception):
+    """Ends the writing of a table that is there by now."""
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedPart:
+    """One part of one task, ready for batches. Row i is the same row everywhere.
+
+    Attributes:
+        ids: ``(rows,)`` of str.
+        encoded: columns input_ids (list of int32), token_type_ids (only where the tokenizer has them), length (int32).
+        lengths: ``(rows,)`` int32, tokens of each row.
+        labels: ``(rows,)`` int64 class indices, or none.
+        weights: ``(rows,)`` float32, of each row in the loss; 1 outside of train.
+        pad_token_id: what fills up shorter rows of a batch.
+    """
+
+    ids: np.ndarray
+    encoded: Dataset
+    lengths: np.ndarray
+    labels: np.ndarray | None
+    weights: np.ndarray
+    pad_token_id: int
+
+
+def load_part(prepared: Prepared, *, task: str, part: str, tokenizer: str, max_length: int, cache: Path) -> EncodedPart:
+    """A part with its encoded texts; encodes them if no one did before.
+
+    Raises:
+        BackboneError: where the tokenizer cannot be loaded or has no padding token.
+        StorageError: where the part is damaged or the cache cannot be written.
+    """
+    info = prepared.parts[task][part]
+    loaded = _load_tokenizer(tokenizer)
+    encoded = _encode(info.path, info.texts_sha256, loaded, max_length, cache)
+    names = ["id", *(["label"] if info.labelled else []), *(["weight"] if part == "train" else [])]
+    table = read_columns(info.path, names)
+    if len(encoded) != table.num_rows:
+        got, remedy = f"{table.num_rows} rows", f"remove the folder {prepared.folder} and run `tutti tune` again"
+        raise StorageError(Fault(str(info.path), f"have the {len(encoded)} rows it was encoded with", got, remedy))
+    return EncodedPart(
+        ids=np.array(table["id"].to_pylist(), dtype=np.str_),
+        encoded=encoded,
+        lengths=np.array(encoded.data.column("length")),
+        labels=np.array(table["label"], dtype=np.int64) if info.labelled else None,
+        weights=np.array(table["weight"]) if part == "train" else np.ones(table.num_rows, dtype=np.float32),
+        pad_token_id=loaded.pad_token_id,
+    )
+
+
+def encode(*, path: Path, texts_sha256: str, tokenizer: str, max_length: int, cache: Path) -> Dataset:
+    """The encoded texts of a part, memory-mapped; see ``EncodedPart.encoded``.
+
+    They are made once for each (texts, tokenizer, max_length), whatever study asks, in a folder of ``cache``. Processes
+    that ask at the same time may each encode; one result stays. Pairs that are too long lose tokens of the longer text.
+
+    Args:
+        path: the part's Parquet file.
+        texts_sha256: the hash that preparation took of its texts.
+        tokenizer: folder or hub id.
+        max_length: most tokens of a row, special tokens included.
+        cache: folder shared by all studies.
+
+    Raises:
+        BackboneError: where the tokenizer cannot be loaded or has no padding token.
+        StorageError: where the part is damaged or the cache cannot be written.
+    """
+    return _encode(path, texts_sha256, _load_tokenizer(tokenizer), max_length, cache)
+
+
+def _encode(path: Path, texts_sha256: str, tokenizer: Any, max_length: int, cache: Path) -> Dataset:
+    from datasets import Dataset  # slow to import
+
+    folder = cache / _key(texts_sha256, tokenizer, max_length)
+    for _ in range(_ATTEMPTS):
+        if not _is_whole(folder):
+            _make(folder, path, tokenizer, max_length)
+        with suppress(FileNotFoundError):  # another process is just putting its own, equal table in this place
+            return Dataset.from_file(str(folder / _TABLE))
+    remedy = "see whether something else removes files there"
+    raise StorageError(Fault(str(folder), "stay there once it is written", "a folder that is gone", remedy))
+
+
+def _make(folder: Path, path: Path, tokenizer: Any, max_length: int) -> None:
+    """Writes the table, unless another process that does the same is done first."""
+    try:
+        with whole_folder(folder) as temporary:
+            _write(temporary, path, tokenizer, max_length)
+            if _is_whole(folder):
+                raise _OtherWasFaster
+    except _OtherWasFaster:
+        pass
+    except StorageError:
+        if not _is_whole(folder):
+            raise
+
+
+def _load_tokenizer(tokenizer: str) -> Any:
+    from transformers import AutoTokenizer  # slow to import
+
+    try:
+        loaded = AutoTokenizer.from_pretrained(tokenizer, trust_remote_code=False)
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        got = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        remedy = "name a folder or hub id that has a tokenizer"
+        raise BackboneError(Fault(f"the tokenizer of {tokenizer}", "be loadable", got, remedy)) from error
+    if loaded.pad_token_id is None:
+        remedy = "set one in its tokenizer_config.json"
+        raise BackboneError(Fault(f"the tokenizer of {tokenizer}", "have a padding token", "none", remedy))
+    return loaded
+
+
+def _key(texts_sha256: str, tokenizer: Any, max_length: int) -> str:
+    """Changes with anything that changes the token ids: taken before the tokenizer is used, which alters its state."""
+    settings = [type(tokenizer).__name__, tokenizer.model_input_names, tokenizer.truncation_side, max_length]
+    digest = hashlib.sha256(f"{texts_sha256}\n{json.dumps(settings)}\n".encode())
+    if tokenizer.is_fast:
+        digest.update(tokenizer.backend_tokenizer.to_str().encode())
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            for file in sorted(tokenizer.save_pretrained(folder)):
+                if Path(file).is_file():
+                    digest.update(f"{Path(file).name}:{sha256_of(Path(file))}\n".encode())
+    return digest.hexdigest()[:32]
+
+
+def _is_whole(folder: Path) -> bool:
+    try:
+        info = json.loads((folder / _INFO).read_text())
+        return (folder / _TABLE).stat().st_size == info["bytes"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _write(folder: Path, path: Path, tokenizer: Any, max_length: int) -> None:
+    texts = read_columns(path, None)
+    pair = "text_b" in texts.column_names
+    names = ["input_ids", *(["token_type_ids"] if "token_type_ids" in tokenizer.model_input_names else [])]
+    schema = pa.schema([*((name, pa.list_(pa.int32())) for name in names), ("length", pa.int32())])
+    with pa.OSFile(str(folder / _TABLE), "wb") as file, pa.ipc.new_stream(file, schema) as writer:
+        for first, second in _batches(texts, pair=pair):
+            found = tokenizer(
+                first,
+                second,
+                truncation="longest_first",
+                max_length=max_length,
+                padding=False,
+                return_attention_mask=False,
+            )
+            columns = [pa.array(found[name], pa.list_(pa.int32())) for name in names]
+            lengths = pa.array([len(row) for row in found["input_ids"]], pa.int32())
+            writer.write_batch(pa.record_batch([*columns, lengths], schema=schema))
+    write_whole(folder / _INFO, json.dumps({"rows": texts.num_rows, "bytes": (folder / _TABLE).stat().st_size}))
+
+
+def _batches(texts: pa.Table, *, pair: bool) -> Iterator[tuple[Sequence[str], Sequence[str] | None]]:
+    for start in range(0, texts.num_rows, _BATCH):
+        rows = texts.slice(start, _BATCH)
+        yield rows["text"].to_pylist(), rows["text_b"].to_pylist() if pair else None

@@ -1,0 +1,107 @@
+"""Writes the demo's data: three generated tasks in the competition's layout, their true test labels, a study file."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tutti.demo.texts import Row, emotion_row, inference_row, topic_row
+from tutti.files import whole_folder
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    train: int
+    test: int = 800
+    unlabeled: int = 800
+
+
+_TASKS: dict[str, tuple[Callable[[random.Random], Row], _Sizes]] = {
+    "inference": (inference_row, _Sizes(train=1_900)),
+    "emotion": (emotion_row, _Sizes(train=1_100)),
+    "topic": (topic_row, _Sizes(train=1_000)),
+}
+
+_STUDY = """\
+# Made by `tutti demo`: three small tasks, generated, on a tiny encoder with random weights.
+study: demo
+backbone: backbone/
+
+tasks:
+  inference:
+    layout: competition  # tab-separated, no header: id, text[, text_b][, label]
+    pair: true
+    train: inference_train.csv
+    test: inference_test.csv
+    unlabeled: inference_unlabeled.csv
+  emotion:
+    layout: competition
+    train: emotion_train.csv
+    test: emotion_test.csv
+    unlabeled: emotion_unlabeled.csv
+  topic:
+    layout: competition
+    train: topic_train.csv
+    test: topic_test.csv
+    unlabeled: topic_unlabeled.csv
+
+training:
+  num_train_epochs: 6
+  per_device_eval_batch_size: 64
+  max_length: 48
+
+search_space: minute
+
+search:
+  trials: 6
+  scheduler: asha
+  grace_epochs: 3  # a tiny encoder shows nothing of what it can do before
+
+resources:
+  workers: 1
+  cpus_per_worker: 1
+  concurrent_trials: 2
+"""
+
+
+def write_demo_data(folder: Path, *, seed: int = 0) -> Path:
+    """Makes ``folder`` with the demo's task files and returns the path of the study file in it.
+
+    For each task: ``<task>_train.csv``, ``<task>_test.csv`` without labels, ``<task>_unlabeled.csv``, and
+    ``truth/<task>.csv``, the test rows with their labels. No text stands in two rows of a task. The study's backbone,
+    ``backbone/``, is not made here. What stood in ``folder`` before is replaced.
+
+    Args:
+        seed: the same seed gives the same bytes.
+
+    Raises:
+        StorageError: where the folder cannot be written.
+    """
+    with whole_folder(folder) as made:
+        for task, (draw, sizes) in _TASKS.items():
+            rng = random.Random(f"{task}-{seed}")
+            rows = _distinct_rows(draw, rng, count=sizes.train + sizes.test + sizes.unlabeled)
+            train, test = rows[: sizes.train], rows[sizes.train : sizes.train + sizes.test]
+            _write(made / f"{task}_train.csv", train)
+            _write(made / f"{task}_test.csv", [row[:-1] for row in test])
+            _write(made / f"{task}_unlabeled.csv", [row[:-1] for row in rows[sizes.train + sizes.test :]])
+            _write(made / "truth" / f"{task}.csv", test)
+        (made / "study.yaml").write_text(_STUDY, encoding="utf-8")
+    return folder / "study.yaml"
+
+
+def _distinct_rows(draw: Callable[[random.Random], Row], rng: random.Random, *, count: int) -> list[Row]:
+    """Rows whose texts all differ, so that no test row is known from training."""
+    rows: dict[Row, Row] = {}
+    while len(rows) < count:
+        row = draw(rng)
+        rows.setdefault(row[:-1], row)
+    return list(rows.values())
+
+
+def _write(path: Path, rows: list[Row]) -> None:
+    path.parent.mkdir(exist_ok=True)
+    lines = ("\t".join((str(number), *row)) for number, row in enumerate(rows))
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

@@ -1,0 +1,125 @@
+"""From the bank to submissions: the members' mean probabilities, the files, and the card. Needs no model and no GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tutti.bank.bank import Bank
+from tutti.errors import Fault, StudyError, SubmissionError
+from tutti.files import write_whole
+from tutti.outputs.card import PICTURE, Card, Single, TaskCard
+from tutti.outputs.folder import CARD, PAGE, hashes, output_folder
+from tutti.outputs.members import By, Election, Weights, elect, votes
+from tutti.outputs.pictures import ensemble_png
+from tutti.outputs.submission import FORMATS, check, zipped
+from tutti.tasks.metrics import score
+
+if TYPE_CHECKING:
+    from tutti.tasks.task import Task
+
+TestIds = Mapping[str, Mapping[str, np.ndarray]]
+Files = dict[str, dict[str, bytes]]
+
+_ZIP = "submission.zip"
+
+
+def write_ensemble(
+    *,
+    study: str,
+    recipe_name: str,
+    tasks: Sequence[Task],
+    test_ids: TestIds,
+    bank: Bank,
+    top: int,
+    by: By,
+    weights: Weights,
+    submission: str | None,
+    out: Path,
+) -> Card:
+    """Writes submission files, a zip of them, ``card.json``, ``card.md`` and a picture into ``out``.
+
+    The files of part ``test`` stand in ``out`` itself, those of ``test-NAME`` in its folder ``NAME``, each with a
+    ``submission.zip`` of its own. ``out`` is replaced whole, and only once everything was checked.
+
+    Args:
+        test_ids: per task and test part, the ids of the test file in its order. A task may have none.
+        top: how many members at most; fewer where the bank has fewer.
+        submission: one format for all tasks, or none for each task's own.
+        out: a new or empty folder, or an earlier ensemble's.
+
+    Raises:
+        StudyError: where the bank does not have what is needed, or ``out`` holds other files.
+        SubmissionError: where the predicted rows are not those of a test file, or a format cannot hold them.
+        StorageError: where the bank cannot be read or ``out`` cannot be written.
+    """
+    needed = {task.name: ["validation", *test_ids.get(task.name, {})] for task in tasks}
+    election = elect(study=study, bank=bank, needed=needed, top=top, by=by, weights=weights)
+    scored = [_scored(bank, task, election, test_ids.get(task.name, {})) for task in tasks]
+    files = _submissions(bank, tasks, election, test_ids, submission)
+    card = Card(
+        study=study,
+        recipe=recipe_name,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        rule=election.rule,
+        objective=float(np.mean([task.score for task in scored])),
+        tasks=tuple(scored),
+        singles=tuple(Single(one.key, one.number, one.score, dict(one.task_scores)) for one in election.checkpoints),
+        notes=(
+            *election.notes,
+            *(f"Task {task.name} has no test file." for task in tasks if not test_ids.get(task.name)),
+        ),
+        files={},
+    )
+    with output_folder(out) as folder:
+        for part, rendered in files.items():
+            place = folder / part.removeprefix("test").removeprefix("-")
+            for name, content in {**rendered, _ZIP: zipped(rendered)}.items():
+                write_whole(place / name, content)
+        write_whole(folder / PICTURE, ensemble_png(card))
+        card = replace(card, files=hashes(folder))
+        write_whole(folder / PAGE, card.to_markdown())
+        write_whole(folder / CARD, card.to_json())
+    return card
+
+
+def _scored(bank: Bank, task: Task, election: Election, tests: Mapping[str, np.ndarray]) -> TaskCard:
+    members = election.members[task.name]
+    said = votes(bank, task=task, part="validation", members=members)
+    if said.labels is None:
+        remedy = "run the trial again, or start a new study"
+        raise StudyError(Fault(f"trial {members[0].key}, {task.name}/validation", "have labels", "none", remedy))
+    return TaskCard(
+        task=task.name,
+        metric=task.metric,
+        members=members,
+        score=score(task.metric, labels=said.labels, probabilities=said.mean),
+        best_member=max(member.score for member in members),
+        rows={"validation": len(said.ids), **{part: len(ids) for part, ids in tests.items()}},
+    )
+
+
+def _submissions(
+    bank: Bank, tasks: Sequence[Task], election: Election, test_ids: TestIds, submission: str | None
+) -> Files:
+    """Part to file name to content. The faults of all tasks and parts are raised together."""
+    files: Files = {}
+    faults: list[Fault] = []
+    for task in tasks:
+        form = FORMATS[submission or task.submission]
+        for part, expected in test_ids.get(task.name, {}).items():
+            said = votes(bank, task=task, part=part, members=election.members[task.name])
+            ids, labels = said.ids.tolist(), [task.class_names[index] for index in said.mean.argmax(axis=1)]
+            try:
+                check(task, part=part, expected=[str(each) for each in expected], ids=ids, labels=labels)
+                files.setdefault(part, {})[form.file_name(task.name)] = form.render(ids, labels)
+            except SubmissionError as error:
+                faults.extend(error.faults)
+    if faults:
+        raise SubmissionError(*faults)
+    return files

@@ -1,0 +1,137 @@
+"""Pictures as PNG bytes, drawn with matplotlib's object interface: no window, no global state."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from tutti.outputs.card import Card
+
+_CJK_FONTS = (  # one of which is used for Chinese class names, where it is installed
+    "Noto Sans CJK SC",
+    "Noto Sans SC",
+    "Source Han Sans SC",
+    "WenQuanYi Micro Hei",
+    "WenQuanYi Zen Hei",
+    "Microsoft YaHei",
+    "PingFang SC",
+    "SimHei",
+    "Arial Unicode MS",
+)
+_COUNTED = 20  # classes up to which each cell shows its count
+_NAMED = 120  # classes up to which each has its name on the axes
+
+_ENSEMBLE, _MEMBER, _OTHER = "#d55e00", "#0072b2", "#8a8a8a"  # told apart by colour-blind readers too
+
+
+def confusion_matrix_png(
+    labels: np.ndarray, probabilities: np.ndarray, class_names: Sequence[str], title: str
+) -> bytes:
+    """True classes down, predicted classes across; shade is the share of the true class's rows.
+
+    Args:
+        labels: ``(rows,)`` int64 class indices.
+        probabilities: ``(rows, classes)``.
+        class_names: ``(classes,)``. One that no installed font can draw is shown by its number.
+    """
+    count = len(class_names)
+    flat = labels * count + probabilities.argmax(axis=1)
+    matrix = np.bincount(flat, minlength=count * count).reshape(count, count)
+    shares = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
+    side = min(2.5 + count * (0.5 if count <= _COUNTED else 0.2), 30)
+    figure = _figure(side + 0.6, side)
+    axes = figure.add_subplot()
+    image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+    figure.colorbar(image, ax=axes, label="share of the true class", fraction=0.046)
+    every = range(0, count, -(-count // _NAMED))
+    families = _families()
+    names = [_drawable(class_names[index], families, index) for index in every]
+    style: dict[str, Any] = {"fontfamily": families, "fontsize": 9 if count <= _COUNTED else 7, "parse_math": False}
+    turn = any(len(name) > 3 for name in names) or count > _COUNTED
+    axes.set_xticks(every, names, rotation=90 if turn else 0, **style)
+    axes.set_yticks(every, names, **style)
+    axes.set_xlabel("predicted")
+    axes.set_ylabel("true")
+    axes.set_title(title, parse_math=False, fontsize=11)
+    if count <= _COUNTED:
+        for (row, column), number in np.ndenumerate(matrix):
+            colour = "white" if shares[row, column] > 0.55 else "#333333"
+            axes.text(column, row, str(number), ha="center", va="center", fontsize=8, color=colour)
+    return _png(figure)
+
+
+def ensemble_png(card: Card) -> bytes:
+    """One lane for the objective and one for each task: a dot for every single trial, a diamond for the ensemble."""
+    lanes = [("objective (mean)", [one.objective for one in card.singles], card.objective, _voters(card, None))]
+    for task in card.tasks:
+        scores = [one.task_scores[task.task] for one in card.singles]
+        lanes.append((f"{task.task}\n{task.metric}", scores, task.score, _voters(card, task.task)))
+    figure = _figure(8.5, 1.6 + 0.75 * len(lanes))
+    axes = figure.add_subplot()
+    for lane, (_, scores, ensemble, voters) in enumerate(lanes):
+        axes.axhline(lane, color="#e6e6e6", zorder=0)
+        for votes, fill in ((True, _MEMBER), (False, "none")):
+            values = [score for one, score in zip(card.singles, scores, strict=True) if (one.key in voters) == votes]
+            edge = _MEMBER if votes else _OTHER
+            axes.scatter(values, [lane] * len(values), s=46, facecolors=fill, edgecolors=edge, alpha=0.8, zorder=2)
+        axes.scatter([ensemble], [lane], s=110, marker="D", color=_ENSEMBLE, edgecolors="white", zorder=3)
+        text = f"{ensemble:.3f} ({ensemble - max(scores):+.3f})"
+        axes.annotate(text, (1.01, lane), xycoords=("axes fraction", "data"), va="center", color=_ENSEMBLE, fontsize=9)
+    axes.set_yticks(range(len(lanes)), [name for name, *_ in lanes])
+    axes.set_ylim(len(lanes) - 0.5, -0.5)
+    axes.set_xlabel("validation score; at the right the ensemble's, and its distance from the best single trial")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_title(f"{card.study}: every single trial and the ensemble", fontsize=11)
+    _legend(figure)
+    return _png(figure)
+
+
+def _voters(card: Card, task: str | None) -> set[str]:
+    """Keys of the trials that vote for the task, or for any task."""
+    return {member.key for each in card.tasks if task in (None, each.task) for member in each.members}
+
+
+def _legend(figure: Any) -> None:
+    from matplotlib.lines import Line2D
+
+    handles = [
+        Line2D([], [], ls="", marker="o", color=_MEMBER, label="trial that votes"),
+        Line2D([], [], ls="", marker="o", mfc="none", color=_OTHER, label="trial that does not vote"),
+        Line2D([], [], ls="", marker="D", color=_ENSEMBLE, label="ensemble"),
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+
+
+def _figure(width: float, height: float) -> Any:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def _png(figure: Any) -> bytes:
+    sink = io.BytesIO()
+    figure.savefig(sink, format="png", dpi=110)
+    return sink.getvalue()
+
+
+def _families() -> list[str]:
+    """The default font, then an installed font with Chinese characters, where there is one."""
+    from matplotlib.font_manager import fontManager
+
+    installed = set(fontManager.get_font_names())
+    return ["DejaVu Sans", *[name for name in _CJK_FONTS if name in installed][:1]]
+
+
+def _drawable(text: str, families: Sequence[str], number: int) -> str:
+    """The text, or ``#number`` where the fonts lack one of its characters."""
+    from matplotlib.font_manager import findfont, get_font
+
+    known = {code for family in families for code in get_font(findfont(family)).get_charmap()}
+    return text if all(ord(character) in known for character in text) else f"#{number}"

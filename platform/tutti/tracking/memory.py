@@ -1,0 +1,120 @@
+"""A tracker that keeps everything in memory: for tests, and for looking at what was tracked."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tutti.errors import Fault
+from tutti.records import Scalar, TrialState
+from tutti.tracking.protocol import MetricRow, RefusedError, check_ended
+
+
+@dataclass
+class MemoryRun:
+    """What was tracked of one run. ``metrics`` maps a name to its values by step."""
+
+    number: int | None = None
+    parameters: dict[str, Scalar] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
+    metrics: dict[str, dict[int, float]] = field(default_factory=dict)
+    pictures: dict[str, bytes] = field(default_factory=dict)
+    files: dict[str, bytes] = field(default_factory=dict)
+    state: TrialState = TrialState.RUNNING
+    reason: str | None = None
+    started: float = 0.0
+    ended: float | None = None
+
+
+class MemoryTracker:
+    """The Tracker protocol over dictionaries.
+
+    Attributes:
+        runs: key to run, in the order they were started; the parent run's key is ``""``.
+    """
+
+    def __init__(self) -> None:
+        self.runs: dict[str, MemoryRun] = {}
+
+    def start_study(
+        self,
+        *,
+        parameters: Mapping[str, Scalar],
+        tags: Mapping[str, str],
+        files: Sequence[Path],
+        at: float | None = None,
+    ) -> None:
+        run = self._start("", parameters, tags, at)
+        for file in files:
+            if not file.is_file():
+                raise _refused(f"the file {file}", "be there", "none", "keep the study's files in their place")
+            run.files[file.name] = file.read_bytes()
+
+    def start_trial(
+        self,
+        key: str,
+        *,
+        number: int,
+        parameters: Mapping[str, Scalar],
+        tags: Mapping[str, str],
+        at: float | None = None,
+    ) -> None:
+        self._run("")
+        self._start(key, parameters, tags, at).number = number
+
+    def log_metrics(self, key: str, metrics: Mapping[str, float], *, step: int, at: float) -> None:
+        self.log_history(key, [MetricRow(metrics, step, at)])
+
+    def log_history(self, key: str, rows: Sequence[MetricRow]) -> None:
+        run = self._run(key)
+        for row in rows:
+            for name, value in row.metrics.items():
+                run.metrics.setdefault(name, {}).setdefault(row.step, float(value))
+
+    def log_picture(self, key: str, name: str, png: bytes) -> None:
+        self._run(key).pictures[name] = png
+
+    def end_trial(
+        self,
+        key: str,
+        *,
+        state: TrialState,
+        reason: str | None,
+        metrics: Mapping[str, float],
+        tags: Mapping[str, str],
+        at: float | None = None,
+    ) -> None:
+        check_ended(state)
+        run = self._run(key)
+        for name, value in metrics.items():
+            values = run.metrics.setdefault(name, {})
+            if not values or values[max(values)] != value:
+                values[len(values)] = float(value)
+        run.tags |= tags
+        run.state, run.reason, run.ended = state, reason, time.time() if at is None else at
+
+    def end_study(self, *, state: TrialState, metrics: Mapping[str, float], at: float | None = None) -> None:
+        self.end_trial("", state=state, reason=None, metrics=metrics, tags={}, at=at)
+
+    def close(self, timeout: float = 30.0) -> int:
+        return 0
+
+    def _start(
+        self, key: str, parameters: Mapping[str, Scalar], tags: Mapping[str, str], at: float | None
+    ) -> MemoryRun:
+        run = self.runs.setdefault(key, MemoryRun(started=time.time() if at is None else at))
+        run.parameters = {**parameters, **run.parameters}
+        run.tags |= tags
+        run.state, run.reason, run.ended = TrialState.RUNNING, None, None
+        return run
+
+    def _run(self, key: str) -> MemoryRun:
+        if key not in self.runs:
+            raise _refused(f"the run {key or 'of the study'}", "have been started", "none", "start it first")
+        return self.runs[key]
+
+
+def _refused(what: str, rule: str, got: str, remedy: str) -> RefusedError:
+    return RefusedError(Fault(what, rule, got, remedy))

@@ -1,0 +1,113 @@
+"""A file of events that waits for delivery: appended line by line, read in order, its position kept on disk."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+from tutti.errors import StorageError
+from tutti.files import storage_faults, write_whole
+
+_log = logging.getLogger(__name__)
+
+Event = dict[str, Any]
+
+
+class Spool:
+    """Events in a file, one JSON object a line, and beside it (``.position``) how far they were delivered.
+
+    What a process leaves undelivered, the next one finds. A line that was torn by a crash is dropped. Safe for one
+    process that appends from any thread and reads from one.
+
+    Raises:
+        StorageError: where the file cannot be made or read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._position_file = path.with_name(path.name + ".position")
+        self._lock = threading.Lock()
+        with storage_faults(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("ab+") as file:
+                self._end = _drop_torn_line(file.fileno())
+                self._position = self._kept_position(file.fileno())
+                file.seek(self._position)
+                self.pending = sum(1 for _ in file)
+
+    def append(self, event: Event) -> None:
+        """Adds one event.
+
+        Raises:
+            OSError: where the file system refuses; the file is then as it was before.
+        """
+        line = json.dumps(event, default=_plain).encode() + b"\n"
+        with self._lock:
+            descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            try:
+                written = 0
+                while written < len(line):
+                    written += os.write(descriptor, line[written:])
+            except OSError:
+                os.ftruncate(descriptor, self._end)
+                raise
+            finally:
+                os.close(descriptor)
+            self._end += len(line)
+            self.pending += 1
+
+    def peek(self, limit: int) -> list[tuple[int, Event | None]]:
+        """The next events, at most ``limit``, each with the position behind it; none for a line that cannot be read.
+
+        Raises:
+            OSError: where the file cannot be read.
+        """
+        events: list[tuple[int, Event | None]] = []
+        with self._path.open("rb") as file:
+            file.seek(self._position)
+            while len(events) < limit and file.tell() < self._end:
+                line = file.readline()
+                try:
+                    event = json.loads(line)
+                except ValueError:
+                    event = None
+                events.append((file.tell(), event if isinstance(event, dict) else None))
+        return events
+
+    def advance(self, position: int, count: int) -> None:
+        """Marks ``count`` events, up to ``position``, as delivered."""
+        with self._lock:
+            self._position = position
+            self.pending -= count
+        try:
+            write_whole(self._position_file, str(position))
+        except StorageError as error:  # a later process then delivers again what stands already: no harm
+            _log.warning("The position in %s could not be kept: %s", self._path, error)
+
+    def _kept_position(self, descriptor: int) -> int:
+        try:
+            position = int(self._position_file.read_text())
+        except (FileNotFoundError, ValueError):
+            return 0
+        at_line_end = 0 < position <= self._end and os.pread(descriptor, 1, position - 1) == b"\n"
+        return position if at_line_end else 0  # the position belongs to an earlier file: deliver the whole again
+
+
+def _drop_torn_line(descriptor: int) -> int:
+    """Cuts the file after its last line feed; returns its size."""
+    size = os.fstat(descriptor).st_size
+    end = size
+    while end and os.pread(descriptor, 1, end - 1) != b"\n":
+        end -= 1
+    if end != size:
+        os.ftruncate(descriptor, end)
+    return end
+
+
+def _plain(value: object) -> object:
+    """A numpy number as Python's own, anything else as its text."""
+    return value.item() if hasattr(value, "item") else str(value)

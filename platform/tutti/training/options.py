@@ -1,0 +1,182 @@
+"""The keys of ``training:``: which are ours, which are TrainingArguments', which nobody may set, and their values."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+import typing
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from tutti.config.space import Categorical, Distribution
+from tutti.config.training import TrainingOptions
+from tutti.errors import Fault, nearest
+
+DEFAULTS: Mapping[str, Any] = {
+    "learning_rate": 5e-5,
+    "num_train_epochs": 3,
+    "per_device_train_batch_size": 16,
+    "per_device_eval_batch_size": 64,
+    "weight_decay": 0.01,
+    "warmup_steps": 0.1,  # below 1: the share of all steps
+    "logging_steps": 10,
+    "seed": 0,
+}
+
+FIXED: Mapping[str, Any] = {
+    "eval_strategy": "no",
+    "save_strategy": "no",
+    "load_best_model_at_end": False,
+    "report_to": "none",
+    "disable_tqdm": True,
+    "remove_unused_columns": False,
+    "average_tokens_across_devices": False,
+    "logging_nan_inf_filter": False,
+    "ddp_find_unused_parameters": True,  # a batch uses the head of one task alone
+}
+
+_REASONS = {
+    "every trial has a folder of its own": "output_dir logging_dir",
+    "Tutti trains, evaluates and predicts in every trial": "do_train do_eval do_predict",
+    "Tutti evaluates every task after each epoch, in the precision of training": "eval_strategy eval_steps eval_delay "
+    "eval_on_start eval_accumulation_steps eval_do_concat_batches eval_use_gather_object batch_eval_metrics "
+    "include_for_metrics prediction_loss_only bf16_full_eval fp16_full_eval",
+    "Tutti keeps the checkpoint with the best mean score": "load_best_model_at_end metric_for_best_model "
+    "greater_is_better save_strategy save_steps save_total_limit save_only_model save_on_each_node "
+    "enable_jit_checkpoint",
+    "Tutti goes on from the newest whole state by itself": "resume_from_checkpoint ignore_data_skip "
+    "restore_callback_states_from_checkpoint",
+    "Tutti shows trials in MLflow and in its own table": "report_to run_name project trackio_space_id "
+    "trackio_bucket_id trackio_static_space_id disable_tqdm include_num_input_tokens_seen log_on_each_node",
+    "nothing is pushed to a hub": "push_to_hub hub_token hub_private_repo hub_model_id hub_strategy hub_always_push "
+    "hub_revision",
+    "Ray starts the workers, as many as resources.workers says": "local_rank ddp_backend ddp_find_unused_parameters "
+    "ddp_static_graph fsdp fsdp_config deepspeed parallelism_config accelerator_config",
+    "Tutti draws batches of one task each": "train_sampling_strategy length_column_name remove_unused_columns "
+    "label_names dataloader_drop_last auto_find_batch_size",
+    "Tutti normalises the loss over all workers": "average_tokens_across_devices",
+    "a loss that is not finite ends the trial": "logging_nan_inf_filter",
+    "it serves models that generate text": "use_cache use_liger_kernel liger_kernel_config",
+}
+SET_BY_TUTTI: Mapping[str, str] = {key: reason for reason, keys in _REASONS.items() for key in keys.split()}
+
+_POSITIVE = frozenset({"num_train_epochs", "learning_rate"})
+_AT_LEAST_1 = frozenset({"per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps"})
+_AT_LEAST_0 = frozenset(
+    {"weight_decay", "warmup_steps", "max_grad_norm", "seed", "data_seed", "adam_epsilon", "dataloader_num_workers"}
+)
+_BELOW_1 = frozenset({"adam_beta1", "adam_beta2", "label_smoothing_factor"})
+
+
+def split_training(training: Mapping[str, Any]) -> tuple[TrainingOptions, dict[str, Any]]:
+    """Our own options, and TrainingArguments' fields with Tutti's defaults beneath the user's.
+
+    ``training`` has passed check_training.
+    """
+    own = {key: value for key, value in training.items() if key in TrainingOptions.model_fields}
+    return TrainingOptions(**own), {**DEFAULTS, **{key: value for key, value in training.items() if key not in own}}
+
+
+def check_training(training: Mapping[str, Any], *, search_space: Mapping[str, Distribution], file: str) -> list[Fault]:
+    """Every fault of the keys of ``training`` and of ``search_space``, each named by file and dotted key.
+
+    A key is a field of TrainingOptions or an init field of transformers.TrainingArguments that Tutti does not set
+    itself. A search space's choices, or its low and high, are checked as values of their key.
+    """
+    faults = []
+    for key, value in training.items():
+        faults += _key_faults(f"{file}: training.{key}", key) or _value_faults(f"{file}: training.{key}", key, value)
+    for key, distribution in search_space.items():
+        what = f"{file}: search_space.{key}"
+        faults += _key_faults(what, key) or [
+            fault for place, value in _values(distribution) for fault in _value_faults(f"{what}.{place}", key, value)
+        ]
+    if not faults:
+        first = {key: next(_values(distribution))[1] for key, distribution in search_space.items()}
+        faults += _combination_faults(f"{file}: training", {**training, **first})
+    return faults
+
+
+def _values(distribution: Distribution) -> Iterator[tuple[str, Any]]:
+    """What a distribution can give, each with its place under the key."""
+    if isinstance(distribution, Categorical):
+        yield from ((f"choices.{index}", choice) for index, choice in enumerate(distribution.choices))
+    else:
+        yield from (("low", distribution.low), ("high", distribution.high))
+
+
+def _key_faults(what: str, key: str) -> list[Fault]:
+    if key in SET_BY_TUTTI:
+        return [Fault(what, f"not be set: {SET_BY_TUTTI[key]}", "a value for it", "remove the key")]
+    known = [*TrainingOptions.model_fields, *(name for name in _argument_types() if name not in SET_BY_TUTTI)]
+    if key in known:
+        return []
+    rule = "be an option of Tutti or a field of transformers.TrainingArguments"
+    return [Fault(what, rule, f"the unknown key {key!r}", nearest(key, known, otherwise="remove it"))]
+
+
+def _value_faults(what: str, key: str, value: Any) -> list[Fault]:
+    try:
+        if key in TrainingOptions.model_fields:
+            TrainingOptions(**{key: value})
+            return []
+        TypeAdapter(
+            _argument_types()[key], config=ConfigDict(arbitrary_types_allowed=True, strict=True)
+        ).validate_python(value)
+    except ValidationError as error:
+        rule = " or ".join(dict.fromkeys(_as_rule(detail["msg"]) for detail in error.errors()))
+        return [Fault(what, rule, repr(value), "correct the value")]
+    return _bound_faults(what, key, value) + _enum_faults(what, key, value)
+
+
+def _as_rule(message: str) -> str:
+    """Pydantic's "Input should be a valid number" as what follows "must"."""
+    return message.removeprefix("Input should ").replace("a valid ", "a ").replace("a integer", "a whole number")
+
+
+def _bound_faults(what: str, key: str, value: Any) -> list[Fault]:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return []
+    rules = {
+        "be a finite number": math.isfinite(value),
+        "be above 0": key not in _POSITIVE or value > 0,
+        "be at least 1": key not in _AT_LEAST_1 or value >= 1,
+        "be at least 0": key not in _AT_LEAST_0 | _BELOW_1 or value >= 0,
+        "be below 1": key not in _BELOW_1 or value < 1,
+    }
+    return [Fault(what, rule, repr(value), "correct the value") for rule, holds in rules.items() if not holds][:1]
+
+
+def _enum_faults(what: str, key: str, value: Any) -> list[Fault]:
+    for kind in typing.get_args(_argument_types()[key]):
+        if isinstance(kind, type) and issubclass(kind, enum.Enum):
+            names = [str(member.value) for member in kind]
+            if value not in names:
+                remedy = nearest(str(value), names, otherwise="name one of these")
+                return [Fault(what, f"be one of {', '.join(names)}", repr(value), remedy)]
+    return []
+
+
+def _combination_faults(what: str, training: Mapping[str, Any]) -> list[Fault]:
+    """What TrainingArguments itself refuses, such as fp16 together with bf16."""
+    from transformers import TrainingArguments
+
+    arguments = split_training(training)[1]
+    try:
+        # The machine that checks need not be the one that trains: ask for no GPU here.
+        TrainingArguments(**{**arguments, **FIXED, "use_cpu": True, "tf32": None})
+    except (ValueError, TypeError, ImportError) as error:
+        rule = "be a combination that transformers.TrainingArguments takes"
+        return [Fault(what, rule, f'"{str(error).splitlines()[0]}"', "correct it")]
+    return []
+
+
+def _argument_types() -> dict[str, Any]:
+    """Init fields of TrainingArguments to their types."""
+    from transformers import TrainingArguments
+
+    types = typing.get_type_hints(TrainingArguments)
+    return {field.name: types[field.name] for field in dataclasses.fields(TrainingArguments) if field.init}

@@ -1,0 +1,381 @@
+"""A study file is read whole, or every fault in it is told in one sentence each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tutti.config.load import dump_study, load_recipe, load_study, parse_study
+from tutti.config.recipe import Recipe
+from tutti.errors import ConfigError, Fault
+
+Changed = Callable[..., Path]
+
+
+def faults(path: Path, **options: Any) -> list[str]:
+    with pytest.raises(ConfigError) as raised:
+        load_study(path, **options)
+    return [str(fault) for fault in raised.value.faults]
+
+
+def test_a_sound_study_comes_out_with_every_path_absolute(study: Path) -> None:
+    config = load_study(study)
+    assert config.backbone == str(study.parent / "backbone")
+    assert config.tasks["topic"].train == str(study.parent / "data" / "topic_train.csv")
+    assert config.training == {"num_train_epochs": 2}
+    assert config.search_space.root["learning_rate"].low == 1e-5  # type: ignore[union-attr]
+
+
+def test_a_relative_path_of_the_study_file_itself_is_understood(study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(study.parent)
+    assert load_study(Path("study.yaml")) == load_study(study)
+
+
+def test_paths_in_home_named_sets_extra_rows_and_storage_are_resolved(
+    changed: Changed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "data"))
+    path = changed(
+        "    test: data/topic_test.csv",
+        "    test: {first: ~/topic_test.csv}\n    extra_train: [{path: data/topic_train.csv, weight: 0.5}]",
+        add="storage: {path: ../studies}\n",
+    )
+    config = load_study(path)
+    assert config.tasks["topic"].test_sets() == {"test-first": str(tmp_path / "data" / "topic_test.csv")}
+    assert config.tasks["topic"].extra_train[0].path == tmp_path / "data" / "topic_train.csv"
+    assert config.storage.path == tmp_path.parent / "studies"
+
+
+def test_yaml_is_of_version_1_2(changed: Changed) -> None:
+    config = load_study(changed(add="tracking: {uri: no}\n"), overrides=["training.learning_rate=2e-5"])
+    assert config.tracking.uri == "no"
+    assert config.training["learning_rate"] == 2e-5
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "study.yaml must hold the keys of a study file; got an empty file; write one key and its value on each"),
+        ("- a\n", "study.yaml must hold the keys of a study file; got a list; "),
+        ("study: a\nstudy: b\n", 'study.yaml, line 2, column 1, must give each key once; got a duplicate key "study"'),
+        ("study: [1,\n", "study.yaml, line 2, column 1, must be YAML; got what the reader calls "),
+        ("a: 1\n\tb: 2\n", "study.yaml, line 2, column 1, must be YAML; "),
+        ("a: !!python/object:os.system x\n", "study.yaml, line 1, column 4, must be YAML; "),
+        ("a: 1\n---\nb: 2\n", "study.yaml, line 2, column 1, must be YAML; "),
+        ("? {c: d}\n: e\n", "study.yaml, line 1, column 3, must be YAML; "),
+        ("a: \x01\n", "study.yaml must be YAML; "),
+        (b"study: caf\xe9\n", "study.yaml must be UTF-8 text; got a byte that is not, at offset 10; save it as UTF-8."),
+        (b"\x80\x00\x01", "study.yaml must be UTF-8 text; "),
+    ],
+)
+def test_a_file_that_is_no_yaml_mapping_is_told_by_line_and_column(
+    study: Path, text: str | bytes, sentence: str
+) -> None:
+    study.write_bytes(text if isinstance(text, bytes) else text.encode())
+    assert f"{study.parent}/{sentence}" in faults(study)[0]
+
+
+def test_a_study_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+    assert faults(tmp_path / "no.yaml") == [
+        f"{tmp_path}/no.yaml must be a study file that can be read; got no such file or directory; correct the path."
+    ]
+    assert "got a folder" in faults(tmp_path)[0]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ("backbone: backbone/\n", "", "backbone must be given; got nothing; add `backbone:`."),
+        ("backbone:", "bakbone:", "bakbone must be a known key; got an unknown one; did you mean 'backbone'? Correct"),
+        (
+            "backbone:",
+            "3: x\nbackbone:",
+            "3 must be a known key; got an unknown one; known here: study, backbone, tasks",
+        ),
+        ("study: little", "study: 5", "study must be a text; got 5; put it in quotes if it is meant as a text."),
+        (
+            "study: little",
+            "study: a/b",
+            "study must be a name of 1 to 80 letters, digits, dots, dashes and underscores",
+        ),
+        ("  topic:", "  new topic:", "tasks.new topic must be a name of 1 to 80 letters"),
+        (
+            "competition",
+            "competitio",
+            "tasks.topic.layout must be one of competition, glue, table, hub; got 'competitio'; ",
+        ),
+        ("    test:", "    tset:", "tasks.topic.tset must be a known key; got an unknown one; did you mean 'test'?"),
+        ("data/topic_test.csv", "4", "tasks.topic.test must be a text; got 4; "),
+        ("data/topic_test.csv", "{}", "tasks.topic.test must hold at least one entry; got an empty mapping; add one."),
+        ("data/topic_test.csv", "{a b: 3}", "tasks.topic.test.a b must be a"),
+        (
+            "    train:",
+            "    pair: maybe\n    train:",
+            "tasks.topic.pair must be true or false; got 'maybe'; write true or",
+        ),
+        (
+            "    train:",
+            "    cleaning: 3\n    train:",
+            "tasks.topic.cleaning must hold keys of its own; got 3; write its",
+        ),
+        (
+            "    train:",
+            "    extra_train: x\n    train:",
+            "tasks.topic.extra_train must be a list; got 'x'; write it as [",
+        ),
+        (
+            "    train:",
+            "    extra_train: [{path: data/topic_train.csv, wieght: 1}]\n    train:",
+            "tasks.topic.extra_train.0.wieght must be a known key; got an unknown one; did you mean 'weight'?",
+        ),
+        ("training:\n", "training: [1]\nsplit:\n", "training must hold keys of its own; got a list; write its keys"),
+        (
+            "high: 1e-3",
+            "high: 1e-6",
+            "search_space.learning_rate must have low below high; got low 1e-05 and high 1e-06",
+        ),
+        (
+            "high: 1e-3",
+            "hgih: 1e-3",
+            "search_space.learning_rate.hgih must be a known key; got an unknown one; did you",
+        ),
+        ("high: 1e-3", "high: much", "search_space.learning_rate.high must be a number; got 'much'; give a number"),
+        (
+            "high: 1e-3",
+            "high: .inf",
+            "search_space.learning_rate.high must be a finite number; got inf; give a number.",
+        ),
+        ("low: 1e-5", "low: 0", "search_space.learning_rate.low must be above 0; got 0; change the number."),
+        (
+            "log_uniform",
+            "lognormal",
+            "search_space.learning_rate.type must be one of uniform, log_uniform, int, categori",
+        ),
+        (
+            "type: log_uniform, ",
+            "",
+            "search_space.learning_rate.type must be given: uniform, log_uniform, int or catego",
+        ),
+        (
+            "num_train_epochs: 2",
+            "day: 2020-01-01",
+            "training.day must be a text, a number, true, false or null; got 2020",
+        ),
+    ],
+)
+def test_each_kind_of_fault_has_its_sentence(changed: Changed, old: str, new: str, sentence: str) -> None:
+    path = changed(old, new)
+    assert any(said.startswith(f"{path}: {sentence}") for said in faults(path)), faults(path)
+
+
+@pytest.mark.parametrize(
+    ("added", "sentence"),
+    [
+        ("search: {trials: four}", "search.trials must be a whole number; got 'four'; give a whole number, such as 4."),
+        ("search: {trials: 1.5}", "search.trials must be a whole number; got 1.5; give a whole number, such as 4."),
+        ("search: {trials: 0}", "search.trials must be at least 1; got 0; change the number."),
+        ("split: {validation: 1}", "split.validation must be below 1; got 1; change the number."),
+        ("split: {validation: x}", "split.validation must be a number; got 'x'; give a number, such as 0.1."),
+        ("search: {scheduler: asah}", "search.scheduler must be one of asha, none; got 'asah'; did you mean 'asha'?"),
+        ("resources: 4", "resources must hold keys of its own; got 4; write its keys below it, indented."),
+        ("storage: {path: 3}", "storage.path must be a path; got 3; give the path of a file or folder."),
+        ("ensemble: {recipe: bsaeline}", "ensemble.recipe must be one of baseline, "),
+        ("ensemble: {recipe: my.yaml}", "ensemble.recipe must be a file that is there; got "),
+    ],
+)
+def test_each_kind_of_fault_below_the_tasks_has_its_sentence(changed: Changed, added: str, sentence: str) -> None:
+    path = changed(add=f"{added}\n")
+    assert [said[: len(f"{path}: {sentence}")] for said in faults(path)] == [f"{path}: {sentence}"]
+
+
+@pytest.mark.parametrize(
+    ("distribution", "sentence"),
+    [
+        ("3", "search_space.x must hold keys of its own; got 3; write its keys below it, indented."),
+        (
+            "{type: int, low: 0, high: 4, log: true}",
+            "search_space.x must have step 1 and low at least 1 where log is true",
+        ),
+        (
+            "{type: categorical, choices: []}",
+            "search_space.x.choices must hold at least one entry; got an empty list; ",
+        ),
+        (
+            "{type: categorical, choices: [[1], 2]}",
+            "search_space.x.choices.0 must be a text, a number, true, false or nu",
+        ),
+        ("{type: uniform, low: 0, high: 1, step: 0}", "search_space.x.step must be above 0; got 0; change the number."),
+    ],
+)
+def test_each_kind_of_fault_of_a_distribution_has_its_sentence(
+    changed: Changed, distribution: str, sentence: str
+) -> None:
+    path = changed(add=f"  x: {distribution}\n")
+    assert [said[: len(f"{path}: {sentence}")] for said in faults(path)] == [f"{path}: {sentence}"]
+
+
+def test_every_fault_is_told_at_once(changed: Changed) -> None:
+    path = changed("data/topic_train.csv", "data/topic_trian.csv", add="search: {trials: four}\nsplit: {sead: 1}\n")
+    said = faults(path)
+    assert len(said) == 3
+    assert "did you mean 'topic_train.csv'?" in said[0]
+
+
+def test_a_missing_folder_and_a_folder_in_place_of_a_file_are_told(changed: Changed) -> None:
+    path = changed("data/topic_train.csv", "dta/topic_train.csv")
+    assert f"of which only the folder '{path.parent}' is there" in faults(path)[0]
+    changed("dta/topic_train.csv", "data")
+    assert "tasks.topic.train must be a file; got the folder" in faults(path)[0]
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "a\\0b"])
+def test_a_file_name_that_the_system_refuses_is_told(changed: Changed, name: str) -> None:
+    path = changed("data/topic_train.csv", f'"{name}"')
+    assert [said.split(" must ")[0] for said in faults(path)] == [f"{path}: tasks.topic.train"]
+    changed(f'"{name}"', "data/topic_train.csv")
+    assert "backbone must be a folder" in faults(changed("backbone: backbone/", f'backbone: "./{name}"'))[0]
+
+
+@pytest.mark.parametrize("backbone", ["bert-base-chinese", "hfl/chinese-roberta-wwm-ext-large"])
+def test_a_hub_id_is_left_alone(changed: Changed, backbone: str) -> None:
+    assert load_study(changed("backbone/", backbone)).backbone == backbone
+
+
+@pytest.mark.parametrize(
+    "backbone", ["./bert", "/no/such/bert", "bakbone/", "data/bert", "~nobody/bert", "''", "a/b/c", "no such id"]
+)
+def test_a_backbone_that_looks_like_a_path_must_be_there(changed: Changed, backbone: str) -> None:
+    path = changed("backbone: backbone/", f"backbone: {backbone}")
+    said = faults(path)
+    assert len(said) == 1
+    assert said[0].startswith(
+        f"{path}: backbone must be a folder that is there, or an id of the Hugging Face hub; got "
+    )
+    assert ("did you mean 'backbone'?" in said[0]) == (backbone == "bakbone/")
+
+
+def test_names_of_a_hub_tasks_splits_are_no_paths(changed: Changed) -> None:
+    path = changed("layout: competition", "layout: hub\n    dataset: data")
+    task = load_study(path).tasks["topic"]
+    assert task.train == "data/topic_train.csv"
+    assert task.dataset == str(path.parent / "data")
+
+
+def test_a_search_space_is_taken_from_a_shipped_name_or_a_file(changed: Changed, tmp_path: Path) -> None:
+    inline = "search_space:\n  learning_rate: {type: log_uniform, low: 1e-5, high: 1e-3}\n"
+    path = changed(inline, "search_space: small\n")
+    assert "learning_rate" in load_study(path).search_space.root
+    (tmp_path / "mine.yaml").write_text("weight_decay: {type: uniform, low: 0, high: 0.1}\n", encoding="utf-8")
+    changed("search_space: small", "search_space: mine.yaml")
+    assert list(load_study(path).search_space.root) == ["weight_decay"]
+
+
+def test_a_wrong_search_space_is_told_by_its_own_file(changed: Changed, tmp_path: Path) -> None:
+    inline = "search_space:\n  learning_rate: {type: log_uniform, low: 1e-5, high: 1e-3}\n"
+    path = changed(inline, "search_space: smal\n")
+    assert (
+        "search_space must be one of base_large, minute, small, or the path of a YAML file; got 'smal'; did you mean"
+        in (faults(path)[0])
+    )
+    (tmp_path / "mine.yaml").write_text("weight_decay: {type: uniform, low: x, high: 0.1}\n", encoding="utf-8")
+    changed("search_space: smal", "search_space: ./mine.yaml")
+    assert faults(path) == [
+        f"{tmp_path}/mine.yaml: weight_decay.low must be a number; got 'x'; give a number, such as 0.1."
+    ]
+
+
+def test_overrides_are_yaml_values_under_dotted_keys(changed: Changed) -> None:
+    path = changed("  topic:", "  news.topic:")
+    config = load_study(
+        path,
+        overrides=[
+            "resources.workers=2",
+            "training.bf16=true",
+            "tasks.news.topic.metric=accuracy",
+            "search_space=minute",
+            "search_space.learning_rate.high=0.5",
+        ],
+    )
+    assert config.resources.workers == 2
+    assert config.training == {"num_train_epochs": 2, "bf16": True}
+    assert config.tasks["news.topic"].metric == "accuracy"
+    assert config.search_space.root["learning_rate"].high == 0.5  # type: ignore[union-attr]
+    assert "pooling" in config.search_space.root
+
+
+@pytest.mark.parametrize(
+    ("override", "sentence"),
+    [
+        ("search.trial=4", "--set search.trial must be a known key; got an unknown one; did you mean 'trials'?"),
+        ("serch.trials=4", "--set serch must be a known key; got an unknown one; did you mean 'search'?"),
+        ("search.trials=x", "--set search.trials must be a whole number; got 'x'; "),
+        (
+            "study.name=x",
+            "--set study.name must name a key inside a mapping; got 'little' at 'study'; correct the key.",
+        ),
+        ("trials", "--set trials must be KEY=VALUE with a dotted key; got 'trials'; write it like --set training."),
+        ("=4", "--set =4 must be KEY=VALUE with a dotted key; "),
+        ("search.trials=[1", "--set search.trials, line 1, column 3, must be YAML; "),
+        ("tasks.topic.train=no.csv", "--set tasks.topic.train must be a file that is there; got "),
+        ("search_space.learning_rate.low=a", "--set search_space.learning_rate.low must be a number; got 'a'; "),
+        ("training.day=.nan", "--set training.day must be a finite number; got nan; "),
+    ],
+)
+def test_a_wrong_override_is_told_as_such(study: Path, override: str, sentence: str) -> None:
+    said = faults(study, overrides=[override])
+    assert [text[: len(sentence)] for text in said] == [sentence]
+
+
+def test_the_training_check_gets_what_is_sound_and_its_faults_are_joined(changed: Changed) -> None:
+    seen: dict[str, Any] = {}
+
+    def check(training: Mapping[str, Any], space: Mapping[str, Any], file: str) -> list[Fault]:
+        seen.update(training=dict(training), space=sorted(space))
+        return [
+            Fault(f"{file}: training.{key}", "be a known key", "an unknown one", "correct it")
+            for key in training
+            if key != "num_train_epochs"
+        ]
+
+    path = changed(add="  bad: {type: int}\nsearch: {trials: 0}\n")
+    said = faults(path, overrides=["training.nope=1"], check_training=check)
+    assert seen == {"training": {"num_train_epochs": 2, "nope": 1}, "space": ["learning_rate"]}
+    assert "--set training.nope must be a known key; got an unknown one; correct it." in said
+    assert len(said) == 4  # low and high of bad, trials, nope
+
+
+def test_a_stored_study_comes_back_as_it_was(study: Path) -> None:
+    config = load_study(study, overrides=["search_space=small", "training.pooling=null"])
+    study.with_suffix(".json").write_text(dump_study(config), encoding="utf-8")
+    assert parse_study(study.with_suffix(".json")) == parse_study(dump_study(config)) == config
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"study": "a"}'])
+def test_a_stored_study_that_was_spoilt_is_told(tmp_path: Path, text: str) -> None:
+    (tmp_path / "study.json").write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"study\.json.* must .*restore the file, or run the study under a new name"):
+        parse_study(tmp_path / "study.json")
+    with pytest.raises(ConfigError, match="no such file"):
+        parse_study(tmp_path / "none.json")
+
+
+def test_a_recipe_is_read_by_path_and_its_faults_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("members: {top: 3}\n", encoding="utf-8")
+    assert load_recipe(str(path)) == ("mine", Recipe.model_validate({"members": {"top": 3}}))
+    path.write_text("members: {top: 0}\npseudo_labels: {treshold: 0.9}\n", encoding="utf-8")
+    with pytest.raises(ConfigError) as raised:
+        load_recipe(str(path))
+    assert [str(fault) for fault in raised.value.faults] == [
+        f"{path}: members.top must be at least 1; got 0; change the number.",
+        f"{path}: pseudo_labels.treshold must be a known key; got an unknown one; did you mean 'threshold'? "
+        "Correct the name.",
+    ]
+
+
+def test_an_unknown_recipe_is_told_with_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match=r"the recipe 'basline' must be one of .*, or the path of a YAML file"):
+        load_recipe("basline")

@@ -1,0 +1,84 @@
+"""The search spaces and examples that come with Tutti are sound, and are found by name."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from tutti.config.load import load_study
+from tutti.config.names import is_path, shipped_folder, shipped_names
+from tutti.config.space import SearchSpace
+from tutti.config.training import TrainingOptions
+
+ROOT = Path(__file__).parents[2]
+SPACES = sorted((ROOT / "search_spaces").glob("*.yaml"))
+EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
+
+
+def test_the_package_finds_the_repositorys_folders() -> None:
+    assert shipped_names("search_spaces") == ("base_large", "minute", "small")
+    assert shipped_folder("search_spaces").resolve() == ROOT / "search_spaces"
+    assert shipped_folder("ensembles").resolve() == ROOT / "ensembles"
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("small", False), ("small.yaml", True), ("./small", True), ("~x", True)]
+)
+def test_a_name_is_told_from_a_path(name: str, expected: bool) -> None:
+    assert is_path(name) == expected
+
+
+@pytest.mark.parametrize("path", SPACES, ids=lambda path: path.stem)
+def test_a_search_space_is_sound_and_varies_only_known_training_keys(path: Path) -> None:
+    from transformers import TrainingArguments
+
+    space = SearchSpace.model_validate(YAML(typ="safe", pure=True).load(path))
+    known = {field.name for field in fields(TrainingArguments) if field.init} | set(TrainingOptions.model_fields)
+    assert set(space.root) <= known
+    assert f"search_space: {path.stem}" in path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", SPACES, ids=lambda path: path.stem)
+def test_a_search_space_offers_only_values_that_tuttis_own_options_take(path: Path) -> None:
+    space = SearchSpace.model_validate(YAML(typ="safe", pure=True).load(path))
+    for key in set(space.root) & set(TrainingOptions.model_fields):
+        distribution = space.root[key]
+        ends = distribution.choices if distribution.type == "categorical" else (distribution.low, distribution.high)
+        for value in ends:
+            assert getattr(TrainingOptions.model_validate({key: value}), key) == value
+
+
+def _files_in(task: dict[str, Any]) -> Iterator[str]:
+    for part in ("train", "validation", "test"):
+        value = task.get(part) or []
+        yield from value.values() if isinstance(value, dict) else [value] if isinstance(value, str) else value
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_is_sound_once_its_files_are_there(path: Path, tmp_path: Path) -> None:
+    copy = tmp_path / path.name
+    copy.write_text(path.read_text(encoding="utf-8"), encoding="utf-8")
+    raw = YAML(typ="safe", pure=True).load(path)
+    named = [file for task in raw["tasks"].values() for file in _files_in(task)]
+    assert named
+    for file in named:
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).touch()
+    config = load_study(copy)
+    assert config.study == path.stem
+    assert len(config.tasks) == 3
+
+
+def test_loading_a_study_needs_no_heavy_library() -> None:
+    code = (
+        "import sys, tutti.config.load; print({'torch', 'ray', 'mlflow', 'optuna', 'transformers'} & set(sys.modules))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "set()"

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pandas import DataFrame
+
+from tutti.data.clean import clean_text, drop_duplicates
+
+
+def clean(text: str, **steps: Any) -> str:
+    return clean_text(text, **{"emoji": None, "emoticons": False, "repeated_punctuation": False, **steps})
+
+
+PIECES = [
+    "[",
+    "]",
+    "😂",
+    "👍🏽",
+    "👩‍❤️‍👨",
+    "🇨🇳",
+    "❤️",
+    "‼",
+    "1",
+    "a",
+    "好",
+    "!",
+    "！",
+    " ",
+    "_",
+    "\u200d",
+    "\ufe0f",
+    "[生病]",
+    "[ok]",
+]
+
+
+@given(
+    text=st.lists(st.one_of(st.sampled_from(PIECES), st.characters(exclude_categories=["Cs"])), min_size=1).map(
+        "".join
+    ),
+    emoji=st.sampled_from([None, "zh", "en"]),
+    emoticons=st.booleans(),
+    repeated_punctuation=st.booleans(),
+)
+def test_cleaning_twice_changes_nothing_and_never_empties_a_text(text: str, **steps: Any) -> None:
+    once = clean(text, **steps)
+    assert clean(once, **steps) == once
+    assert bool(once.strip()) >= bool(text.strip())
+
+
+@given(st.text())
+def test_with_every_step_off_a_text_stays_as_it_is(text: str) -> None:
+    assert clean(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "language", "cleaned"),
+    [
+        ("太好😂了", "zh", "太好笑哭了了"),
+        ("so good😂!", "en", "so good face with tears of joy !"),
+        ("👍👍", "en", "thumbs up thumbs up"),
+        ("  two  spaces stay", "en", "  two  spaces stay"),
+        ("❤️", "zh", "红心"),
+    ],
+)
+def test_emoji_become_words_that_read_as_text(text: str, language: str, cleaned: str) -> None:
+    assert clean(text, emoji=language) == cleaned
+
+
+@pytest.mark.parametrize(
+    ("text", "cleaned"),
+    [
+        ("我[生病]了", "我生病了"),
+        ("[中国赞][中国赞]", "中国赞中国赞"),
+        ("[good][good]", "good good"),
+        ("[[生病]]", "生病"),
+        ("see [12] and [a b] and []", "see [12] and [a b] and []"),
+    ],
+)
+def test_bracketed_emoticons_lose_their_brackets(text: str, cleaned: str) -> None:
+    assert clean(text, emoticons=True) == cleaned
+
+
+@pytest.mark.parametrize(
+    ("text", "cleaned"),
+    [
+        ("！！！", "！"),
+        ("wait...", "wait."),
+        ("什么？！？！", "什么？！？！"),
+        ("……", "…"),
+        ("aaa 111 $$$", "aaa 111 $$$"),
+        ("!!--((x))", "!-(x)"),
+    ],
+)
+def test_runs_of_the_same_mark_become_one(text: str, cleaned: str) -> None:
+    assert clean(text, repeated_punctuation=True) == cleaned
+
+
+def test_one_step_can_make_work_for_another() -> None:
+    assert clean("[😂]", emoji="zh", emoticons=True) == "笑哭了"
+
+
+def test_of_rows_with_the_same_texts_and_label_the_first_stays() -> None:
+    rows = DataFrame(
+        [("0", "a", "b", "1"), ("1", "a", "b", "1"), ("2", "a", "b", "0"), ("3", "a", "c", "1"), ("4", "a", "b", "1")],
+        columns=["id", "text", "text_b", "label"],
+    )
+    assert drop_duplicates(rows)["id"].tolist() == ["0", "2", "3"]

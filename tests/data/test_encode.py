@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tutti.data.encode import encode, load_part
+from tutti.data.prepare import Prepared, prepare
+from tutti.errors import BackboneError, StorageError
+from tutti.tasks.build import TaskSpec
+
+TRAIN = [(f"r{n}", " ".join(f"w{k}" for k in range(n % 7 + 1)), str(n % 2)) for n in range(40)]
+CLS, SEP, FIRST = 2, 3, 4  # [CLS], [SEP], and w0 in the tests' vocabulary
+
+
+@pytest.fixture
+def prepared(make_spec: Callable[..., TaskSpec], tmp_path: Path) -> Prepared:
+    single = make_spec(
+        "A", train=TRAIN, extra=[([("x", "w9", "1")], 0.5)], test=[("0", "w1 w2 other")], unlabeled=[("0", "w1")]
+    )
+    pair = make_spec(
+        "B",
+        pair=True,
+        train=[(*row[:2], "w50 w51", row[2]) for row in TRAIN],
+        test=[("0", "w0 w1 w2 w3 w4 w5", "w6 w7"), ("1", "w0", "w1")],
+    )
+    return prepare([single, pair], validation=0.2, seed=0, folder=tmp_path / "data")
+
+
+def files_of(cache: Path) -> dict[Path, int]:
+    return {file: file.stat().st_mtime_ns for file in cache.rglob("*") if file.is_file()}
+
+
+def encode_test(
+    prepared: Prepared, tokenizer: str, cache: Path, *, max_length: int = 16, task: str = "A"
+) -> list[list]:
+    info = prepared.parts[task]["test"]
+    found = encode(
+        path=info.path, texts_sha256=info.texts_sha256, tokenizer=tokenizer, max_length=max_length, cache=cache
+    )
+    return found["input_ids"][:]
+
+
+def test_rows_labels_and_weights_stand_in_the_order_of_the_part(
+    prepared: Prepared, tokenizer_folder: str, tmp_path: Path
+) -> None:
+    part = load_part(prepared, task="A", part="train", tokenizer=tokenizer_folder, max_length=16, cache=tmp_path / "c")
+    rows = prepared.rows("A", "train")
+    expected = [[CLS, *(FIRST + int(word[1:]) for word in text.split()), SEP] for text in rows["text"]]
+    assert part.encoded["input_ids"][:] == expected
+    assert part.lengths.tolist() == part.encoded["length"][:] == [len(row) for row in expected]
+    assert part.ids.tolist() == rows["id"].tolist()
+    assert part.labels is not None
+    assert part.labels.tolist() == rows["label"].tolist()
+    assert part.weights.tolist() == [0.5 if identity == "extra0/x" else 1.0 for identity in rows["id"]]
+    dtypes = part.lengths.dtype, part.labels.dtype, part.weights.dtype
+    assert dtypes == (np.int32, np.int64, np.float32)
+    assert part.pad_token_id == 0
+    assert str(part.encoded.features["input_ids"].feature.dtype) == "int32"
+
+
+def test_a_part_without_labels_has_none_and_weighs_one(
+    prepared: Prepared, tokenizer_folder: str, tmp_path: Path
+) -> None:
+    part = load_part(prepared, task="A", part="test", tokenizer=tokenizer_folder, max_length=16, cache=tmp_path / "c")
+    assert part.labels is None
+    assert part.weights.tolist() == [1.0]
+    assert part.encoded["input_ids"][:] == [[CLS, FIRST + 1, FIRST + 2, 1, SEP]]
+
+
+def test_the_longer_text_of_a_pair_is_cut_first_and_token_types_tell_them_apart(
+    prepared: Prepared, tokenizer_folder: str, tmp_path: Path
+) -> None:
+    part = load_part(prepared, task="B", part="test", tokenizer=tokenizer_folder, max_length=8, cache=tmp_path / "c")
+    assert part.encoded[0]["input_ids"] == [CLS, *range(FIRST, FIRST + 3), SEP, FIRST + 6, FIRST + 7, SEP]
+    assert part.encoded[0]["token_type_ids"] == [0] * 5 + [1] * 3
+    assert part.lengths.tolist() == [8, 5]
+
+
+def test_a_tokenizer_without_token_types_leaves_that_column_out(
+    prepared: Prepared, tokenizer_folder: str, tmp_path: Path
+) -> None:
+    from transformers import AutoTokenizer
+
+    plain = AutoTokenizer.from_pretrained(tokenizer_folder, model_input_names=["input_ids", "attention_mask"])
+    plain.save_pretrained(tmp_path / "plain")
+    part = load_part(
+        prepared, task="A", part="test", tokenizer=str(tmp_path / "plain"), max_length=16, cache=tmp_path / "c"
+    )
+    assert part.encoded.column_names == ["input_ids", "length"]
+
+
+def test_texts_are_encoded_once_and_then_only_mapped(prepared: Prepared, tokenizer_folder: str, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    first = encode_test(prepared, tokenizer_folder, cache)
+    made = files_of(cache)
+    assert encode_test(prepared, tokenizer_folder, cache) == first
+    assert files_of(cache) == made
+    assert len(made) == 2
+
+
+def test_another_study_on_the_same_texts_encodes_nothing(
+    prepared: Prepared, make_spec: Callable[..., TaskSpec], tokenizer_folder: str, tmp_path: Path
+) -> None:
+    cache = tmp_path / "cache"
+    first = encode_test(prepared, tokenizer_folder, cache)
+    made = files_of(cache)
+    other = make_spec("Other", train=TRAIN, test=[("other id", "w1 w2 other")])
+    again = prepare([other], validation=0.3, seed=7, folder=tmp_path / "other")
+    assert encode_test(again, tokenizer_folder, cache, task="Other") == first
+    assert files_of(cache) == made
+
+
+def test_texts_length_and_tokenizer_each_make_another_table(
+    prepared: Prepared, tokenizer_folder: str, tmp_path: Path
+) -> None:
+    from transformers import AutoTokenizer
+
+    cache = tmp_path / "cache"
+    encode_test(prepared, tokenizer_folder, cache)
+    assert encode_test(prepared, tokenizer_folder, cache, max_length=4) == [[CLS, FIRST + 1, FIRST + 2, SEP]]
+    encode_test(prepared, tokenizer_folder, cache, task="B")
+    grown = AutoTokenizer.from_pretrained(tokenizer_folder)
+    grown.add_tokens(["other"])
+    grown.save_pretrained(tmp_path / "grown")
+    assert encode_test(prepared, str(tmp_path / "grown"), cache) == [[CLS, FIRST + 1, FIRST + 2, FIRST + 100, SEP]]
+    assert len(list(cache.iterdir())) == 4
+
+
+@pytest.mark.parametrize("damaged", ["encoded.arrow", "info.json"])
+def test_a_damaged_table_is_made_anew(prepared: Prepared, tokenizer_folder: str, tmp_path: Path, damaged: str) -> None:
+    cache = tmp_path / "cache"
+    first = encode_test(prepared, tokenizer_folder, cache)
+    (file,) = cache.rglob(damaged)
+    file.write_bytes(file.read_bytes()[:-20])
+    assert encode_test(prepared, tokenizer_folder, cache) == first
+    file.unlink()
+    assert encode_test(prepared, tokenizer_folder, cache) == first
+
+
+def test_processes_that_encode_at_the_same_time_agree(
+    prepared: Prepared, tokenizer_folder: str, tmp_path: Path
+) -> None:
+    cache = tmp_path / "cache"
+    with multiprocessing.get_context("fork").Pool(4) as pool:
+        found = pool.starmap(encode_test, [(prepared, tokenizer_folder, cache)] * 8, chunksize=1)
+    assert found == [[[CLS, FIRST + 1, FIRST + 2, 1, SEP]]] * 8
+    assert len([folder for folder in cache.iterdir() if not folder.name.startswith(".")]) == 1
+    assert not list(cache.glob(".*"))
+
+
+def test_a_folder_without_tokenizer_is_a_backbone_error(prepared: Prepared, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(BackboneError, match="must be loadable"):
+        encode_test(prepared, str(tmp_path / "empty"), tmp_path / "cache")
+
+
+def test_a_tokenizer_without_padding_token_is_refused(
+    prepared: Prepared, tokenizer_folder: str, tmp_path: Path
+) -> None:
+    from transformers import AutoTokenizer
+
+    bare = AutoTokenizer.from_pretrained(tokenizer_folder)
+    bare.pad_token = None
+    bare.save_pretrained(tmp_path / "bare")
+    with pytest.raises(BackboneError, match="must have a padding token"):
+        encode_test(prepared, str(tmp_path / "bare"), tmp_path / "cache")
+
+
+def test_a_part_that_is_gone_is_a_storage_error(prepared: Prepared, tokenizer_folder: str, tmp_path: Path) -> None:
+    prepared.parts["A"]["test"].path.unlink()
+    with pytest.raises(StorageError, match=r"test\.parquet must be as preparation wrote it"):
+        encode_test(prepared, tokenizer_folder, tmp_path / "cache")
+    assert not list((tmp_path / "cache").iterdir())

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tutti.data.split import ordered_classes, validation_rows
+from tutti.errors import TaskFileError
+
+
+@settings(deadline=None)
+@given(
+    labels=st.lists(st.integers(0, 5), min_size=2, max_size=80).filter(lambda found: max(Counter(found).values()) > 1),
+    share=st.floats(0.01, 0.5),
+    seed=st.integers(0, 2**32),
+)
+def test_the_split_is_stable_and_leaves_training_rows_of_every_class(
+    labels: list[int], share: float, seed: int
+) -> None:
+    found = np.array(labels)
+    held_out = validation_rows(found, share=share, seed=seed, task="A")
+    assert held_out.tolist() == validation_rows(found, share=share, seed=seed, task="A").tolist()
+    assert held_out.tolist() == sorted(set(held_out.tolist()))
+    assert 0 < len(held_out) < len(labels)
+    assert set(np.delete(found, held_out)) == set(labels)
+
+
+def test_shares_of_classes_are_kept() -> None:
+    labels = np.array([0] * 600 + [1] * 300 + [2] * 100)
+    held_out = validation_rows(labels, share=0.2, seed=0, task="A")
+    assert Counter(labels[held_out].tolist()) == {0: 120, 1: 60, 2: 20}
+
+
+def test_rows_are_shuffled_and_seed_and_task_each_change_the_split() -> None:
+    labels = np.zeros(100, dtype=np.int64)
+    splits = [
+        tuple(validation_rows(labels, share=0.3, seed=seed, task=task)) for seed, task in ((0, "A"), (1, "A"), (0, "B"))
+    ]
+    assert len({*splits, tuple(range(30)), tuple(range(70, 100))}) == 5
+
+
+def test_a_class_with_one_row_stays_in_training() -> None:
+    labels = np.array([0] * 20 + [1])
+    for seed in range(20):
+        assert 20 not in validation_rows(labels, share=0.4, seed=seed, task="A")
+
+
+def test_rows_of_single_row_classes_alone_cannot_be_split() -> None:
+    with pytest.raises(TaskFileError, match="must have a class with two rows or more to split"):
+        validation_rows(np.array([0, 1, 2]), share=0.5, seed=0, task="A")
+
+
+def test_a_share_that_leaves_a_class_without_training_rows_is_refused() -> None:
+    with pytest.raises(TaskFileError, match=r"got a validation share of 0.9; lower split.validation"):
+        validation_rows(np.array([0] * 1000 + [1] * 2), share=0.9, seed=0, task="A")
+
+
+def test_integer_labels_are_ordered_as_numbers_and_others_as_text() -> None:
+    assert ordered_classes(["100", "99", "-1", "100"]) == ("-1", "99", "100")
+    assert ordered_classes(["b", "10", "9"]) == ("10", "9", "b")

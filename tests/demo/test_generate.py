@@ -1,0 +1,104 @@
+"""The demo's data: seeded, in the competition's layout, without test labels or repeated texts, and a sound study."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tutti.config.load import load_study
+from tutti.demo.generate import write_demo_data
+from tutti.demo.words import FEELINGS, TOPICS
+from tutti.files import sha256_of
+
+TASKS = {"inference": 4, "emotion": 3, "topic": 3}  # columns of a training row
+CLASSES = {
+    "inference": {"entailment", "neutral", "contradiction"},
+    "emotion": {"sadness", "happiness", "like", "anger", "fear", "surprise", "disgust"},
+    "topic": {"100", "101", "102", "103", "104", "106", "107", "108", "109", "110", "112", "113", "114", "115", "116"},
+}
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_demo_data(tmp_path_factory.mktemp("demo") / "data").parent
+
+
+def rows(path: Path) -> list[list[str]]:
+    return [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_files_are_in_the_competitions_layout(demo: Path, task: str) -> None:
+    for name, columns in (
+        (f"{task}_train", TASKS[task]),
+        (f"{task}_test", TASKS[task] - 1),
+        (f"truth/{task}", TASKS[task]),
+    ):
+        table = rows(demo / f"{name}.csv")
+        assert {len(row) for row in table} == {columns}
+        assert [row[0] for row in table] == [str(number) for number in range(len(table))]
+        assert all(cell for row in table for cell in row)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_class_is_met_often_enough_to_be_learnt(demo: Path, task: str) -> None:
+    counts = Counter(row[-1] for row in rows(demo / f"{task}_train.csv"))
+    assert set(counts) == CLASSES[task]
+    assert min(counts.values()) >= 30
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_truth_is_that_of_the_test_rows(demo: Path, task: str) -> None:
+    assert [row[:-1] for row in rows(demo / "truth" / f"{task}.csv")] == rows(demo / f"{task}_test.csv")
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_no_text_stands_in_two_rows_of_a_task(demo: Path, task: str) -> None:
+    texts = [
+        tuple(row[1 : TASKS[task] - 1])
+        for part in ("train", "test", "unlabeled")
+        for row in rows(demo / f"{task}_{part}.csv")
+    ]
+    assert len(set(texts)) == len(texts)
+
+
+def test_a_word_tells_one_class_only() -> None:
+    for lists in (FEELINGS, TOPICS):
+        words = [word for group in lists.values() for word in group]
+        assert len(set(words)) == len(words)
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(demo: Path, tmp_path: Path) -> None:
+    again, other = write_demo_data(tmp_path / "again").parent, write_demo_data(tmp_path / "other", seed=1).parent
+    files = sorted(str(file.relative_to(demo)) for file in demo.rglob("*.*"))
+    assert len(files) == 13
+    assert [sha256_of(demo / file) for file in files] == [sha256_of(again / file) for file in files]
+    assert sha256_of(demo / "topic_train.csv") != sha256_of(other / "topic_train.csv")
+
+
+def test_its_study_is_sound_once_the_backbone_is_made(demo: Path) -> None:
+    (demo / "backbone").mkdir()
+    config = load_study(demo / "study.yaml")
+    assert config.study == "demo"
+    assert config.search.trials == 6
+    assert config.backbone == str(demo / "backbone")
+    assert set(config.tasks) == set(TASKS)
+    assert "learning_rate" in config.search_space.root
+
+
+@pytest.mark.parametrize("task", ["emotion", "topic", "inference"])
+def test_a_bag_of_words_learns_the_task_but_not_wholly(demo: Path, task: str) -> None:
+    """Cues in the words alone carry some way; order and matching of the two texts must be needed for the rest."""
+    from sklearn.feature_extraction.text import CountVectorizer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.metrics import f1_score
+
+    train, test = rows(demo / f"{task}_train.csv"), rows(demo / "truth" / f"{task}.csv")
+    words = CountVectorizer(token_pattern=r"\S+")
+    model = LogisticRegression(max_iter=500).fit(
+        words.fit_transform([" ".join(row[1:-1]) for row in train]), [row[-1] for row in train]
+    )
+    guessed = model.predict(words.transform([" ".join(row[1:-1]) for row in test]))
+    assert 0.4 < f1_score([row[-1] for row in test], guessed, average="macro") < 0.85

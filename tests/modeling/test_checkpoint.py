@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModel, AutoTokenizer
+
+from tutti.errors import StorageError
+from tutti.modeling.checkpoint import load_checkpoint, save_checkpoint
+from tutti.modeling.model import MultiTaskModel, load_encoder
+from tutti.tasks.task import Task
+
+
+@pytest.fixture
+def model(backbone: Path, tasks: tuple[Task, ...]) -> MultiTaskModel:
+    return MultiTaskModel(
+        encoder=load_encoder(str(backbone)),
+        classes={task.name: len(task.class_names) for task in tasks},
+        pooling="attention",
+        head_dropout=0.2,
+    )
+
+
+@pytest.fixture
+def saved(tmp_path: Path, model: MultiTaskModel, backbone: Path, tasks: tuple[Task, ...]) -> Path:
+    save_checkpoint(
+        tmp_path / "best",
+        model=model,
+        tokenizer=AutoTokenizer.from_pretrained(backbone),
+        tasks=tasks,
+        key="t0007",
+        number=7,
+        epoch=2,
+        score=0.5,
+        task_scores={"news.v1": 0.4, "keys": 0.6},
+    )
+    return tmp_path / "best"
+
+
+def test_a_checkpoint_comes_back_as_it_was(saved: Path, model: MultiTaskModel, tasks: tuple[Task, ...]) -> None:
+    loaded, metadata = load_checkpoint(saved)
+    torch.testing.assert_close(loaded.state_dict(), model.state_dict(), rtol=0, atol=0)
+    assert not loaded.training
+    assert metadata.tasks == tasks
+    assert (metadata.key, metadata.number, metadata.epoch, metadata.score) == ("t0007", 7, 2, 0.5)
+    assert (loaded.pooling, loaded.head_dropout) == ("attention", 0.2)
+
+
+def test_plain_transformers_loads_encoder_and_tokenizer(saved: Path, model: MultiTaskModel) -> None:
+    encoder = AutoModel.from_pretrained(saved, add_pooling_layer=False)
+    torch.testing.assert_close(encoder.state_dict(), model.encoder.state_dict(), rtol=0, atol=0)
+    assert AutoTokenizer.from_pretrained(saved)("w1 w2")["input_ids"] == [2, 5, 6, 3]
+
+
+def test_the_metadata_hashes_every_other_file(saved: Path) -> None:
+    files = json.loads((saved / "tutti.json").read_text())["files"]
+    assert set(files) == {file.name for file in saved.iterdir()} - {"tutti.json"}
+    assert {"config.json", "model.safetensors", "heads.safetensors"} <= set(files)
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "heads.safetensors", "tokenizer.json"])
+def test_a_changed_or_missing_file_is_named(saved: Path, name: str) -> None:
+    content = bytearray((saved / name).read_bytes())
+    content[len(content) // 2] ^= 1
+    (saved / name).write_bytes(content)
+    with pytest.raises(StorageError, match=name):
+        load_checkpoint(saved)
+    (saved / name).unlink()
+    with pytest.raises(StorageError, match=name):
+        load_checkpoint(saved)
+
+
+def test_without_its_metadata_a_checkpoint_is_not_complete(saved: Path) -> None:
+    (saved / "tutti.json").write_text("{")
+    with pytest.raises(StorageError, match=r"tutti\.json"):
+        load_checkpoint(saved)
+    (saved / "tutti.json").unlink()
+    with pytest.raises(StorageError, match=r"tutti\.json"):
+        load_checkpoint(saved)

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from tutti.errors import BackboneError
+from tutti.modeling.model import MultiTaskModel, load_encoder
+
+
+def test_each_task_has_a_head_of_its_own_whatever_its_name(backbone: Path) -> None:
+    classes = {"a.b": 3, "a%2eb": 4, "keys": 2, "train": 5, "a-b_c": 6}
+    model = MultiTaskModel(encoder=load_encoder(str(backbone)), classes=classes, pooling="mean", head_dropout=0.0)
+    ids = torch.tensor([[2, 5, 3], [2, 6, 3]])
+    for task, count in classes.items():
+        assert model(task, ids, torch.ones_like(ids)).shape == (2, count)
+        assert model.class_count(task) == count
+
+
+def test_token_types_reach_an_encoder_that_takes_them(backbone: Path) -> None:
+    model = MultiTaskModel(encoder=load_encoder(str(backbone)), classes={"t": 2}, pooling="cls", head_dropout=0.0)
+    model.eval()
+    ids = torch.tensor([[2, 5, 3, 7, 3]])
+    first, second = torch.zeros_like(ids), torch.tensor([[0, 0, 0, 1, 1]])
+    with torch.no_grad():
+        assert not torch.equal(
+            model("t", ids, torch.ones_like(ids), first), model("t", ids, torch.ones_like(ids), second)
+        )
+
+
+def test_every_weight_of_a_loaded_encoder_is_used_and_in_float32(backbone: Path) -> None:
+    model = MultiTaskModel(encoder=load_encoder(str(backbone)), classes={"t": 2}, pooling="attention", head_dropout=0.0)
+    ids = torch.tensor([[2, 5, 3]])
+    model("t", ids, torch.ones_like(ids)).sum().backward()
+    assert [name for name, weight in model.named_parameters() if weight.grad is None] == []
+    assert {weight.dtype for weight in model.parameters()} == {torch.float32}
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BackboneError, match="nothing is"):
+        load_encoder(str(tmp_path / "nowhere"))
+
+
+def test_a_folder_without_config_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BackboneError, match=r"a folder with a config\.json"):
+        load_encoder(str(tmp_path))
+
+
+def test_a_file_is_no_backbone(backbone: Path) -> None:
+    with pytest.raises(BackboneError, match="got a file"):
+        load_encoder(str(backbone / "config.json"))
+
+
+def _copy(backbone: Path, folder: Path) -> Path:
+    return Path(shutil.copytree(backbone, folder / "copy"))
+
+
+def test_truncated_weights_are_a_backbone_error(backbone: Path, tmp_path: Path) -> None:
+    folder = _copy(backbone, tmp_path)
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    with pytest.raises(BackboneError, match="copy"):
+        load_encoder(str(folder))
+
+
+def test_a_config_that_is_no_json_is_a_backbone_error(backbone: Path, tmp_path: Path) -> None:
+    folder = _copy(backbone, tmp_path)
+    (folder / "config.json").write_text("{")
+    with pytest.raises(BackboneError, match="copy"):
+        load_encoder(str(folder))
+
+
+def test_an_unknown_model_type_is_a_backbone_error(backbone: Path, tmp_path: Path) -> None:
+    folder = _copy(backbone, tmp_path)
+    (folder / "config.json").write_text(json.dumps({"model_type": "nonsense"}))
+    with pytest.raises(BackboneError, match="nonsense"):
+        load_encoder(str(folder))
+
+
+def test_an_encoder_decoder_is_refused_by_its_type(backbone: Path, tmp_path: Path) -> None:
+    folder = _copy(backbone, tmp_path)
+    (folder / "config.json").write_text(json.dumps({"model_type": "t5"}))
+    with pytest.raises(BackboneError, match="'t5'"):
+        load_encoder(str(folder))
+
+
+def test_weights_that_lack_a_layer_are_refused_not_drawn_at_random(backbone: Path, tmp_path: Path) -> None:
+    folder = _copy(backbone, tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 3}))
+    with pytest.raises(BackboneError, match=r"encoder\.layer\.2"):
+        load_encoder(str(folder))

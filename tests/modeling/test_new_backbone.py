@@ -1,0 +1,111 @@
+"""A new backbone is a folder that the Auto classes load, the same each time for the same texts and seed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModel, AutoTokenizer
+
+from tutti.errors import BackboneError
+from tutti.files import sha256_of
+from tutti.modeling.new_backbone import SIZES, NewBackbone, new_backbone
+
+TEXT = "0\tThe quick brown fox jumps\tover lazy dogs\t1\n1\t今天天气很好，心情不错\t大家好\t0\n" * 20
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Path:
+    path = tmp_path / "texts.csv"
+    path.write_text(TEXT, encoding="utf-8")
+    return path
+
+
+def make(text: Path, out: Path, **options: object) -> NewBackbone:
+    return new_backbone(**{"texts": [text], "size": "tiny", "out": out} | options)  # type: ignore[arg-type]
+
+
+def test_the_auto_classes_load_it_and_it_encodes_pairs(texts: Path, tmp_path: Path) -> None:
+    made = make(texts, tmp_path / "backbone")
+    model, tokenizer = AutoModel.from_pretrained(made.path), AutoTokenizer.from_pretrained(made.path)
+    encoded = tokenizer("The QUICK fox", "今天", return_tensors="pt")
+    assert tokenizer.convert_ids_to_tokens(encoded["input_ids"][0]) == (
+        ["[CLS]", "the", "quick", "fox", "[SEP]", "今", "天", "[SEP]"]
+    )
+    assert encoded["token_type_ids"][0].tolist() == [0, 0, 0, 0, 0, 1, 1, 1]
+    assert model(**encoded).last_hidden_state.shape == (1, 8, SIZES["tiny"].hidden)
+    assert made.vocabulary == len(tokenizer) == model.config.vocab_size
+    assert made.weights == sum(weights.numel() for weights in model.parameters())
+
+
+@pytest.mark.parametrize(("size", "low", "high"), [("tiny", 1.0e6, 2e6), ("mini", 4e6, 5e6), ("small", 11e6, 15e6)])
+def test_sizes_have_the_weights_they_are_said_to_have(size: str, low: float, high: float, tmp_path: Path) -> None:
+    texts = tmp_path / "texts.txt"
+    texts.write_text("\n".join(f"{chr(0x4E00 + i)} {chr(0x4E00 + i)}" for i in range(7_000)), encoding="utf-8")
+    made = make(texts, tmp_path / "backbone", size=size, vocabulary=6_000)
+    assert low < made.weights + (6_000 - made.vocabulary) * SIZES[size].hidden < high
+
+
+def test_the_same_texts_and_seed_give_the_same_files(texts: Path, tmp_path: Path) -> None:
+    first, second, third = (tmp_path / name for name in ("first", "second", "third"))
+    make(texts, first)
+    make(texts, second)
+    make(texts, third, seed=1)
+    files = sorted(file.name for file in first.iterdir())
+    assert [sha256_of(first / name) for name in files] == [sha256_of(second / name) for name in files]
+    assert sha256_of(first / "model.safetensors") != sha256_of(third / "model.safetensors")
+
+
+def test_the_callers_random_state_is_left_alone(texts: Path, tmp_path: Path) -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(1)
+    torch.manual_seed(5)
+    make(texts, tmp_path / "backbone")
+    assert torch.equal(torch.rand(1), expected)
+
+
+def test_a_vocabulary_is_bounded(texts: Path, tmp_path: Path) -> None:
+    assert make(texts, tmp_path / "backbone", vocabulary=100).vocabulary <= 100
+
+
+def test_a_folder_that_holds_files_is_never_overwritten_and_an_empty_one_is_used(texts: Path, tmp_path: Path) -> None:
+    out = tmp_path / "backbone"
+    out.mkdir()
+    make(texts, out)
+    before = sha256_of(out / "model.safetensors")
+    with pytest.raises(BackboneError, match="must be a new or an empty folder; got a folder that holds files"):
+        make(texts, out, seed=1)
+    assert sha256_of(out / "model.safetensors") == before
+    with pytest.raises(BackboneError, match="got a file; name another folder"):
+        make(texts, texts)
+
+
+def test_every_fault_is_told_at_once(texts: Path, tmp_path: Path) -> None:
+    (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
+    with pytest.raises(BackboneError) as raised:
+        make(
+            texts,
+            tmp_path / "backbone",
+            texts=[tmp_path / "none.txt", tmp_path / "latin.txt", tmp_path],
+            size="tinny",
+            vocabulary=10,
+        )
+    said = [str(fault) for fault in raised.value.faults]
+    assert said == [
+        "the size must be one of tiny, mini, small; got 'tinny'; did you mean 'tiny'? Correct the name.",
+        "the vocabulary must be at least 100; got 10; ask for a larger one.",
+        f"{tmp_path}/none.txt must be a text file; got no such file; correct the path.",
+        f"{tmp_path}/latin.txt must be UTF-8 text; got a byte that is not (unexpected end of data); "
+        "save the file as UTF-8 or leave it out.",
+        f"{tmp_path} must be a text file; got a folder; correct the path.",
+    ]
+    assert not (tmp_path / "backbone").exists()
+
+
+@pytest.mark.parametrize("content", [None, "", " \n\t\n"])
+def test_texts_without_a_word_are_refused(tmp_path: Path, content: str | None) -> None:
+    path = tmp_path / "empty.txt"
+    path.write_text(content or "", encoding="utf-8")
+    with pytest.raises(BackboneError, match="the texts must"):
+        make(path, tmp_path / "backbone", texts=[path] if content is not None else [])

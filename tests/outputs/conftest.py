@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tutti.bank.bank import Bank
+from tutti.records import CheckpointRecord, Predictions
+from tutti.tasks.metrics import score
+from tutti.tasks.task import Task
+
+ROWS = {"validation": 200, "test": 60, "test-round1": 30, "unlabeled": 150}
+
+
+@dataclass(frozen=True)
+class Study:
+    """A finished study's bank, with members that are each right in some rows."""
+
+    bank: Bank
+    tasks: tuple[Task, ...]
+    ids: dict[str, dict[str, np.ndarray]]
+    labels: dict[str, np.ndarray]
+
+    def tests(self) -> dict[str, dict[str, np.ndarray]]:
+        return {
+            task: {part: ids for part, ids in parts.items() if part.startswith("test")}
+            for task, parts in self.ids.items()
+        }
+
+    def unlabelled(self, task: str) -> pd.DataFrame:
+        ids = self.ids[task]["unlabeled"]
+        return pd.DataFrame({"id": list(ids), "text": [f'row "{each}" of {task}' for each in ids]})
+
+    def ensemble(self, out: Path, **changes: Any) -> dict[str, Any]:
+        """Arguments of ``write_ensemble``."""
+        plain = {"study": "demo", "recipe_name": "baseline", "tasks": self.tasks, "test_ids": self.tests()}
+        plain |= {"bank": self.bank, "top": 3, "by": "objective", "weights": "uniform", "submission": None}
+        return {**plain, "out": out, **changes}
+
+
+TASKS = (
+    Task("emotion", ("happy", "sad", "angry"), pair=False, metric="macro_f1", submission="competition"),
+    Task("CoLA", ("0", "1"), pair=False, metric="matthews", submission="glue"),
+    Task("topic", ("100", "101", 'a,"b"'), pair=False, metric="accuracy", submission="csv"),
+)
+# topic has no unlabelled rows, CoLA no second test file
+PARTS = {
+    "emotion": ("validation", "test", "test-round1", "unlabeled"),
+    "CoLA": ("validation", "test", "unlabeled"),
+    "topic": ("validation", "test", "test-round1"),
+}
+
+
+def said(task: Task, part: str, truth: np.ndarray, *, seed: int, skill: float) -> Predictions:
+    """Noisy probabilities that favour the true class by ``skill``."""
+    rng = np.random.default_rng(seed)
+    classes = len(task.class_names)
+    logits = rng.normal(size=(len(truth), classes)) * 1.5 + skill * np.eye(classes)[truth]
+    probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    return Predictions(
+        ids=np.array([f"{part} {row}" for row in range(len(truth))]),
+        probabilities=probabilities.astype(np.float32),
+        labels=truth if part == "validation" else None,
+        class_names=task.class_names,
+    )
+
+
+@pytest.fixture
+def make_study(tmp_path) -> Callable[..., Study]:
+    def make(members: int = 5, *, skill: float = 2.0, lacking: tuple[str, str] | None = None) -> Study:
+        rng = np.random.default_rng(0)
+        truth = {
+            (task.name, part): rng.integers(len(task.class_names), size=ROWS[part])
+            for task in TASKS
+            for part in PARTS[task.name]
+        }
+        bank = Bank(tmp_path / "bank")
+        for number in range(members):
+            predictions = {
+                task.name: {
+                    part: said(task, part, truth[task.name, part], seed=100 * number + index, skill=skill + number / 10)
+                    for index, part in enumerate(PARTS[task.name])
+                    if number or (task.name, part) != lacking
+                }
+                for task in TASKS
+            }
+            scores = {
+                task.name: score(
+                    task.metric,
+                    labels=predictions[task.name]["validation"].labels,
+                    probabilities=predictions[task.name]["validation"].probabilities,
+                )
+                for task in TASKS
+            }
+            mean = float(np.mean(list(scores.values())))
+            bank.put(CheckpointRecord(f"t{number:04d}", number, 2, mean, scores, None), predictions)
+        ids = {
+            task.name: {part: np.array([f"{part} {row}" for row in range(ROWS[part])]) for part in PARTS[task.name]}
+            for task in TASKS
+        }
+        return Study(bank, TASKS, ids, {task.name: truth[task.name, "validation"] for task in TASKS})
+
+    return make

@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import subprocess
+import sys
+import zipfile
+from dataclasses import replace
+from datetime import datetime
+
+import numpy as np
+import pytest
+
+from tutti.errors import StorageError, StudyError, SubmissionError
+from tutti.outputs.ensemble import write_ensemble
+from tutti.tasks.metrics import score
+
+
+def test_files_lie_where_they_are_looked_for_and_the_card_lists_them(make_study, tmp_path):
+    card = write_ensemble(**make_study().ensemble(tmp_path / "out"))
+    out = tmp_path / "out"
+    found = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
+    submitted = {"emotion_predict.json", "CoLA.tsv", "topic.csv", "submission.zip"}
+    round1 = {"round1/emotion_predict.json", "round1/topic.csv", "round1/submission.zip"}
+    assert found == submitted | round1 | {"ensemble.png", "card.json", "card.md"}
+    assert set(card.files) == found - {"card.json", "card.md"}
+    for name, digest in card.files.items():
+        assert hashlib.sha256((out / name).read_bytes()).hexdigest() == digest
+
+
+def test_predictions_are_the_classes_of_the_members_mean(make_study, tmp_path):
+    study = make_study()
+    card = write_ensemble(**study.ensemble(tmp_path / "out", by="task", weights="score"))
+    task, shown = study.tasks[0], card.tasks[0]
+    mean = sum(
+        each.weight * study.bank.predictions(each.key, "emotion", "test").probabilities.astype(np.float64)
+        for each in shown.members
+    )
+    lines = (tmp_path / "out" / "emotion_predict.json").read_text().splitlines()
+    assert [json.loads(line)["label"] for line in lines] == [task.class_names[index] for index in mean.argmax(axis=1)]
+    assert [json.loads(line)["id"] for line in lines] == study.ids["emotion"]["test"].tolist()
+
+
+def test_the_zip_holds_the_very_files(make_study, tmp_path):
+    write_ensemble(**make_study().ensemble(tmp_path / "out"))
+    for folder in (tmp_path / "out", tmp_path / "out" / "round1"):
+        with zipfile.ZipFile(folder / "submission.zip") as archive:
+            files = {name: archive.read(name) for name in archive.namelist()}
+        beside = {path.name for path in folder.iterdir() if path.suffix in (".json", ".tsv", ".csv")} - {"card.json"}
+        assert files == {name: (folder / name).read_bytes() for name in beside}
+
+
+def test_writing_again_gives_the_same_files(make_study, tmp_path):
+    study = make_study()
+    first = write_ensemble(**study.ensemble(tmp_path / "out"))
+    assert write_ensemble(**study.ensemble(tmp_path / "out")).files == first.files
+
+
+def test_the_card_s_scores_are_those_of_the_metric(make_study, tmp_path):
+    study = make_study()
+    card = write_ensemble(**study.ensemble(tmp_path / "out"))
+    for task, shown in zip(study.tasks, card.tasks, strict=True):
+        each = [study.bank.predictions(member.key, task.name, "validation") for member in shown.members]
+        labels = study.labels[task.name]
+        mean = np.mean([one.probabilities for one in each], axis=0)
+        assert shown.score == pytest.approx(score(task.metric, labels=labels, probabilities=mean))
+        singles = [score(task.metric, labels=labels, probabilities=one.probabilities) for one in each]
+        assert [member.score for member in shown.members] == pytest.approx(singles)
+        assert shown.best_member == pytest.approx(max(singles))
+        assert sum(member.weight for member in shown.members) == pytest.approx(1)
+    assert card.objective == pytest.approx(np.mean([task.score for task in card.tasks]))
+
+
+def test_the_ensemble_beats_its_members_where_their_errors_differ(make_study, tmp_path):
+    card = write_ensemble(**make_study().ensemble(tmp_path / "out", top=5))
+    assert all(task.score > task.best_member for task in card.tasks)
+
+
+def test_the_json_card_says_what_the_value_says(make_study, tmp_path):
+    card = write_ensemble(**make_study().ensemble(tmp_path / "out"))
+    read = json.loads((tmp_path / "out" / "card.json").read_text())
+    assert (read["study"], read["recipe"], read["objective"]) == ("demo", "baseline", card.objective)
+    assert read["tasks"][0]["members"][0] == vars(card.tasks[0].members[0])
+    assert read["files"] == card.files
+    assert [each["key"] for each in read["singles"]] == [each.key for each in card.singles]
+    assert datetime.fromisoformat(read["created"]).utcoffset().total_seconds() == 0
+
+
+def test_the_page_compares_every_single_trial_with_the_ensemble(make_study, tmp_path):
+    card = write_ensemble(**make_study().ensemble(tmp_path / "out"))
+    page = (tmp_path / "out" / "card.md").read_text()
+    assert "| trial | objective | emotion (macro_f1) | CoLA (matthews) | topic (accuracy) |" in page
+    for single in card.singles:
+        assert f"| {single.key} | {single.objective:.4f} |" in page
+    assert f"| **ensemble** | **{card.objective:.4f}** |" in page
+    assert "measured on the rows that ranked its members" in page
+    assert "![" in page
+    assert page.count("●") == 3 * 3 + 1
+
+
+def test_fewer_trials_than_the_recipe_asks_for_are_said_on_the_page(make_study, tmp_path):
+    write_ensemble(**make_study(2).ensemble(tmp_path / "out"))
+    assert "> The recipe asks for 3 members; the study has only 2." in (tmp_path / "out" / "card.md").read_text()
+
+
+def test_one_format_may_be_asked_for_all_tasks(make_study, tmp_path):
+    card = write_ensemble(**make_study().ensemble(tmp_path / "out", submission="csv"))
+    assert {"emotion.csv", "CoLA.csv", "topic.csv"} <= set(card.files)
+    with (tmp_path / "out" / "emotion.csv").open(newline="") as file:
+        assert len(list(csv.reader(file))) == 61
+
+
+def test_a_study_without_test_files_gets_its_card_alone(make_study, tmp_path):
+    card = write_ensemble(**make_study().ensemble(tmp_path / "out", test_ids={}))
+    assert set(card.files) == {"ensemble.png"}
+    assert "Task CoLA has no test file." in (tmp_path / "out" / "card.md").read_text()
+
+
+def test_rows_that_are_not_the_test_file_s_write_nothing_and_all_are_named(make_study, tmp_path):
+    study = make_study()
+    tests = study.tests()
+    tests["emotion"]["test"] = tests["emotion"]["test"][::-1]
+    tests["topic"]["test-round1"] = tests["topic"]["test-round1"][:-1]
+    with pytest.raises(SubmissionError) as error:
+        write_ensemble(**study.ensemble(tmp_path / "out", test_ids=tests))
+    assert "the submission of emotion, test must be in the order of the test file" in str(error.value)
+    assert "the submission of topic, test-round1 must have the 29 rows" in str(error.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["bank"]
+
+
+def test_a_trial_that_lacks_a_test_part_is_named_and_nothing_written(make_study, tmp_path):
+    study = make_study(3, lacking=("CoLA", "test"))
+    with pytest.raises(StudyError, match="trial t0000 must have predictions for every part of task CoLA"):
+        write_ensemble(**study.ensemble(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_with_other_files_is_left_alone(make_study, tmp_path):
+    out = tmp_path / "out"
+    study = make_study()
+    write_ensemble(**study.ensemble(out))
+    (out / "round1" / "thesis.tex").write_text("years of work")
+    with pytest.raises(StudyError, match=r"got round1/thesis.tex; name another folder with --out"):
+        write_ensemble(**study.ensemble(out))
+    assert (out / "round1" / "thesis.tex").read_text() == "years of work"
+    with pytest.raises(StudyError, match="got a file"):
+        write_ensemble(**study.ensemble(out / "topic.csv"))
+
+
+def test_an_earlier_ensemble_is_replaced_whole(make_study, tmp_path):
+    study = make_study()
+    write_ensemble(**study.ensemble(tmp_path / "out"))
+    write_ensemble(**study.ensemble(tmp_path / "out", submission="csv", test_ids={"CoLA": study.tests()["CoLA"]}))
+    found = {path.name for path in (tmp_path / "out").rglob("*")}
+    assert found == {"CoLA.csv", "submission.zip", "ensemble.png", "card.json", "card.md"}
+
+
+def test_a_damaged_bank_file_is_a_storage_error_that_names_it(make_study, tmp_path):
+    study = make_study()
+    best = study.bank.records()[-1].key
+    file = next((tmp_path / "bank" / best).rglob("emotion/test.parquet"))
+    file.write_bytes(file.read_bytes()[:-7])
+    with pytest.raises(StorageError, match=str(file)):
+        write_ensemble(**study.ensemble(tmp_path / "out", top=5))
+    assert not (tmp_path / "out").exists()
+
+
+def test_labels_of_a_changed_task_are_refused(make_study, tmp_path):
+    study = make_study()
+    changed = (replace(study.tasks[0], class_names=("happy", "sad", "calm")), *study.tasks[1:])
+    with pytest.raises(StudyError, match="must hold probabilities of the classes happy, sad, calm"):
+        write_ensemble(**study.ensemble(tmp_path / "out", tasks=changed))
+
+
+def test_building_an_ensemble_imports_no_training_or_cluster_library(make_study, tmp_path):
+    code = """
+import sys
+import tutti.outputs.ensemble, tutti.outputs.pseudo_labels, tutti.outputs.pictures
+print(sorted({"torch", "ray", "mlflow", "optuna", "transformers", "matplotlib", "sklearn"} & set(sys.modules)))
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+import zipfile
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tutti.errors import SubmissionError
+from tutti.outputs.submission import FORMATS, check, zipped
+from tutti.tasks.task import Task
+
+TASK = Task("topic", ("100", "108"), pair=False, metric="macro_f1", submission="competition")
+EXPECTED = ["0", "1", "2"]
+
+# everything a UTF-8 file can hold
+texts = st.text(st.characters(codec="utf-8"))
+
+
+def faults(**changes) -> str:
+    plain = {"part": "test", "expected": EXPECTED, "ids": EXPECTED, "labels": ["100", "108", "100"]}
+    with pytest.raises(SubmissionError) as error:
+        check(TASK, **{**plain, **changes})
+    return str(error.value)
+
+
+def test_a_submission_with_the_rows_of_the_test_file_passes():
+    check(TASK, part="test", expected=EXPECTED, ids=EXPECTED, labels=["100", "108", "100"])
+
+
+def test_a_missing_row_is_counted_and_named():
+    message = faults(ids=["0", "2"], labels=["100", "100"])
+    assert "the submission of topic, test must have the 3 rows of the test file; got 2 rows" in message
+    assert "must hold every id of the test file; got no '1'" in message
+
+
+def test_a_row_that_the_file_does_not_have_is_named():
+    message = faults(ids=["0", "1", "7"])
+    assert "must hold only ids of the test file; got '7'" in message
+    assert "got no '2'" in message
+
+
+def test_an_id_that_stands_twice_is_named():
+    assert "must hold every id once; got '1' again" in faults(ids=["0", "1", "1"])
+    assert "the test file behind the submission" in faults(expected=["0", "1", "1"])
+
+
+def test_another_order_is_said_with_the_first_row_that_differs():
+    assert "got id '2' in row 2, where the file has '1'" in faults(ids=["0", "2", "1"])
+
+
+def test_a_label_that_the_task_does_not_have_is_named():
+    message = faults(labels=["100", "999", "100"])
+    assert "must hold only labels of the task ('100', '108'); got '999'" in message
+
+
+def test_a_missing_label_is_counted():
+    assert "must have one label for each of its 3 rows; got 2 labels" in faults(labels=["100", "108"])
+
+
+def test_all_faults_come_at_once_and_long_lists_are_cut():
+    message = faults(ids=[str(each) for each in range(100, 120)], labels=["x"] * 20)
+    assert len(message.splitlines()) == 4
+    assert "'104' and 15 more" in message
+
+
+def test_the_competition_format_is_json_lines():
+    form = FORMATS["competition"]
+    assert form.file_name("topic") == "topic_predict.json"
+    assert form.render(["0", "1"], ["108", "快乐"]).decode() == (
+        '{"id": "0", "label": "108"}\n{"id": "1", "label": "快乐"}\n'
+    )
+
+
+def test_the_glue_format_has_a_header_and_tabs():
+    form = FORMATS["glue"]
+    assert form.file_name("CoLA") == "CoLA.tsv"
+    assert form.render(["0", "1"], ["1", '"q"']) == b'index\tprediction\n0\t1\n1\t"q"\n'
+
+
+@pytest.mark.parametrize("label", ["a\tb", "a\nb", "a\rb"])
+def test_the_glue_format_refuses_what_would_break_its_rows(label):
+    with pytest.raises(SubmissionError, match="no tab and no line feed"):
+        FORMATS["glue"].render(["0"], [label])
+
+
+def test_the_csv_format_quotes_as_rfc_4180_says():
+    form = FORMATS["csv"]
+    assert form.file_name("topic") == "topic.csv"
+    assert form.render(["0", "1"], ['a,"b"', "c d"]) == b'id,label\r\n0,"a,""b"""\r\n1,c d\r\n'
+
+
+@given(st.lists(st.tuples(texts, texts)))
+def test_json_lines_come_back_as_they_went(rows):
+    content = FORMATS["competition"].render([row for row, _ in rows], [label for _, label in rows]).decode()
+    back = [json.loads(line) for line in content.split("\n")[:-1]]
+    assert [(each["id"], each["label"]) for each in back] == rows
+
+
+@given(st.lists(st.tuples(texts, texts)))
+def test_csv_comes_back_as_it_went(rows):
+    content = FORMATS["csv"].render([row for row, _ in rows], [label for _, label in rows]).decode()
+    assert [tuple(row) for row in csv.reader(io.StringIO(content, newline=""))][1:] == rows
+
+
+def test_a_zip_of_the_same_files_is_the_same_to_the_byte():
+    files = {"a_predict.json": b'{"id": "0"}\n', "b.tsv": "文本\n".encode()}
+    assert zipped(files) == zipped(dict(files))
+    archive = zipfile.ZipFile(io.BytesIO(zipped(files)))
+    assert archive.testzip() is None
+    assert {name: archive.read(name) for name in archive.namelist()} == files
+    assert {each.date_time for each in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}

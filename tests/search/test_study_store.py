@@ -1,0 +1,268 @@
+"""A study's trials are asked for, reported, ended, read, and taken up again."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import signal
+import subprocess
+import sys
+
+import optuna
+import pytest
+
+from tutti.config.space import SearchSpace
+from tutti.errors import StorageError, StudyError
+from tutti.records import TrialState
+from tutti.search.study_store import STARTUP_TRIALS, StudyStore
+
+
+@pytest.fixture
+def opened(url, space):
+    stores = []
+
+    def open_(**changes) -> StudyStore:
+        stores.append(
+            StudyStore.open(**({"url": url, "name": "s", "space": space, "sampler": "tpe", "seed": 3} | changes))
+        )
+        return stores[-1]
+
+    yield open_
+    for store in stores:
+        store.close()
+
+
+def _run(store, trials, *, score=lambda parameters: parameters.get("dropout", 0.0)):
+    proposals = [store.ask() for _ in range(trials)]
+    for proposal in proposals:
+        store.report(proposal.key, epoch=1, score=score(proposal.parameters), task_scores={})
+        store.finish(proposal.key, state=TrialState.FINISHED)
+    return [dict(proposal.parameters) for proposal in proposals]
+
+
+def test_a_proposal_has_a_key_a_number_and_one_value_for_each_parameter(opened, space):
+    store = opened()
+    first, second = store.ask(), store.ask()
+    assert (first.key, first.number) == ("t0000", 0)
+    assert (second.key, second.number) == ("t0001", 1)
+    assert list(first.parameters) == list(space.root)
+    assert first.parameters != second.parameters
+
+
+def test_an_empty_space_gives_different_trials_with_no_parameters(opened):
+    store = opened(space=SearchSpace())
+    assert [(p.key, p.parameters) for p in (store.ask(), store.ask())] == [("t0000", {}), ("t0001", {})]
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "random"])
+def test_the_same_seed_gives_the_same_sequence_and_another_seed_another(opened, tmp_path, sampler):
+    sequences = [
+        _run(opened(url=f"sqlite:///{tmp_path / str(i)}.db", sampler=sampler, seed=seed), STARTUP_TRIALS + 3)
+        for i, seed in enumerate([1, 1, 2])
+    ]
+    assert sequences[0] == sequences[1] != sequences[2]
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "random"])
+def test_a_resumed_study_does_not_repeat_its_suggestions(opened, sampler):
+    before = _run(opened(sampler=sampler), 4)
+    after = _run(opened(sampler=sampler), 4)
+    assert all(parameters not in before for parameters in after)
+
+
+def test_tpe_looks_where_scores_were_high(opened):
+    suggested = [p for _ in range(6) for p in _run(opened(), STARTUP_TRIALS)]
+    first, last = suggested[:STARTUP_TRIALS], suggested[-10:]
+    assert sum(p["dropout"] for p in last) / 10 > sum(p["dropout"] for p in first) / STARTUP_TRIALS
+    assert sum(p["dropout"] for p in last) / 10 > 0.3
+
+
+def test_trials_asked_for_at_the_same_time_differ_once_tpe_is_at_work(opened):
+    store = opened()
+    _run(store, STARTUP_TRIALS + 1)
+    rates = [store.ask().parameters["learning_rate"] for _ in range(4)]
+    assert len(set(rates)) == 4
+
+
+def test_the_record_of_a_finished_trial_has_its_best_epoch(opened):
+    store = opened()
+    key = store.ask().key
+    for epoch, score in ((1, 0.4), (2, 0.7), (3, 0.6)):
+        store.report(key, epoch=epoch, score=score, task_scores={"a": score, "b": epoch})
+    store.finish(key, state=TrialState.FINISHED, score=0.7, seconds=12.5)
+    (record,) = store.records()
+    assert record.state is TrialState.FINISHED
+    assert (record.score, record.task_scores, record.seconds, record.reason) == (0.7, {"a": 0.7, "b": 2}, 12.5, None)
+    assert record.scores_by_epoch == {1: 0.4, 2: 0.7, 3: 0.6}
+    assert list(record.parameters) == ["learning_rate", "dropout", "epochs", "pooling"]
+
+
+def test_optuna_knows_each_end_by_its_own_state(opened, url):
+    store = opened()
+    for state in (TrialState.FINISHED, TrialState.STOPPED, TrialState.FAILED):
+        key = store.ask().key
+        store.report(key, epoch=1, score=0.5, task_scores={})
+        store.report(key, epoch=2, score=0.3, task_scores={})
+        store.finish(key, state=state, reason=None if state is TrialState.FINISHED else "so it was")
+    trials = optuna.load_study(storage=url, study_name="s").trials
+    assert [(trial.state.name, trial.value) for trial in trials] == [("COMPLETE", 0.5), ("PRUNED", 0.3), ("FAIL", None)]
+    assert [record.reason for record in store.records()] == [None, "so it was", "so it was"]
+    assert [record.score for record in store.records()] == [0.5, 0.5, 0.5]
+
+
+def test_a_repeated_report_or_end_changes_nothing(opened):
+    store = opened()
+    key = store.ask().key
+    store.report(key, epoch=1, score=0.5, task_scores={"a": 0.5})
+    store.report(key, epoch=1, score=0.9, task_scores={"a": 0.9})
+    store.finish(key, state=TrialState.STOPPED, reason="first", seconds=1.0)
+    ended = store.records()
+    store.finish(key, state=TrialState.FAILED, reason="second", seconds=2.0)
+    store.report(key, epoch=2, score=0.8, task_scores={})
+    store.bind(key, reason="third")
+    assert store.records() == ended
+    assert (ended[0].score, ended[0].task_scores, ended[0].reason) == (0.5, {"a": 0.5}, "first")
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_score_that_is_no_number_is_refused_and_the_trial_can_still_fail(opened, value):
+    store = opened()
+    key = store.ask().key
+    with pytest.raises(ValueError, match="not a finite number"):
+        store.report(key, epoch=1, score=value, task_scores={})
+    with pytest.raises(ValueError, match="not a finite number"):
+        store.report(key, epoch=1, score=0.5, task_scores={"a": value})
+    store.finish(key, state=TrialState.FAILED, reason="NaN")
+    assert store.records()[0].scores_by_epoch == {}
+    assert store.unfinished() == []
+
+
+@pytest.mark.parametrize("score", [None, math.nan])
+def test_a_finished_trial_without_a_score_fails_rather_than_runs_for_ever(opened, score):
+    store = opened()
+    store.finish(store.ask().key, state=TrialState.FINISHED, score=score)
+    (record,) = store.records()
+    assert record.state is TrialState.FAILED
+    assert "not a finite number" in record.reason
+
+
+def test_a_trial_cannot_end_as_running(opened):
+    store = opened()
+    with pytest.raises(ValueError, match="running"):
+        store.finish(store.ask().key, state=TrialState.RUNNING)
+
+
+def test_bound_attributes_are_kept_with_the_trial(opened, url):
+    store = opened()
+    key = store.ask(ray_trial="abc").key
+    store.bind(key, mlflow_run="def")
+    attributes = optuna.load_study(storage=url, study_name="s").trials[0].user_attrs
+    assert (attributes["ray_trial"], attributes["mlflow_run"]) == ("abc", "def")
+
+
+def test_an_unknown_trial_is_a_study_error(opened):
+    store = opened()
+    for key in ("t0009", "nonsense"):
+        with pytest.raises(StudyError, match=key):
+            store.finish(key, state=TrialState.FAILED)
+
+
+def test_a_driver_that_was_killed_leaves_its_trial_to_be_run_again_under_the_same_key(opened, url, space, tmp_path):
+    (tmp_path / "space.json").write_text(space.model_dump_json())
+    script = f"""
+import os, signal
+from pathlib import Path
+from tutti.config.space import SearchSpace
+from tutti.search.study_store import StudyStore
+space = SearchSpace.model_validate_json(Path({str(tmp_path / "space.json")!r}).read_text())
+store = StudyStore.open({url!r}, name="s", space=space, sampler="tpe", seed=0)
+proposal = store.ask()
+store.report(proposal.key, epoch=1, score=0.5, task_scores={{"a": 0.5}})
+print(dict(proposal.parameters), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    died = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=dict(os.environ))
+    assert died.returncode == -signal.SIGKILL
+    store = opened()
+    (left,) = store.unfinished()
+    assert (left.key, left.number, str(left.parameters)) == ("t0000", 0, died.stdout.strip())
+    assert store.ask().key == "t0001"
+    store.report(left.key, epoch=2, score=0.6, task_scores={"a": 0.6})
+    store.finish(left.key, state=TrialState.FINISHED)
+    assert store.records()[0].scores_by_epoch == {1: 0.5, 2: 0.6}
+
+
+def test_a_trial_whose_parameters_were_never_chosen_is_failed_on_opening(opened, url):
+    opened()
+    optuna.load_study(storage=url, study_name="s").ask()  # as a driver leaves it that dies in the midst of asking
+    store = opened()
+    assert store.unfinished() == []
+    assert "before it chose" in store.records()[0].reason
+
+
+def test_a_study_kept_in_the_other_direction_is_refused(opened, url):
+    optuna.create_study(storage=url, study_name="s", direction="minimize")
+    with pytest.raises(StudyError, match="maximize; got minimize"):
+        opened()
+
+
+def test_every_changed_parameter_is_named_when_a_study_is_opened_again(opened):
+    _run(opened(), 1)
+    changed = {
+        "pooling": {"type": "categorical", "choices": ["cls"]},
+        "dropout": {"type": "int", "low": 1, "high": 2},
+        "epochs": {"type": "int", "low": 2, "high": 30},
+    }
+    with pytest.raises(StudyError) as caught:
+        opened(space=SearchSpace.model_validate(changed))
+    assert [fault.what for fault in caught.value.faults] == ["search_space.dropout", "search_space.pooling"]
+
+
+def test_a_reader_sees_what_the_driver_writes_and_cannot_write(opened, url):
+    store = opened()
+    key = store.ask().key
+    reader = StudyStore.load(url, name="s")
+    store.report(key, epoch=1, score=0.5, task_scores={})
+    assert reader.records()[0].scores_by_epoch == {1: 0.5}
+    with pytest.raises(StorageError, match="readonly"):
+        reader.finish(key, state=TrialState.FAILED)
+    reader.close()
+
+
+def test_reading_a_study_that_is_not_there_is_a_study_error_and_makes_no_file(opened, url, tmp_path):
+    with pytest.raises(StudyError, match="no database"):
+        StudyStore.load(url, name="s")
+    assert list(tmp_path.iterdir()) == []
+    opened()
+    with pytest.raises(StudyError, match="'other'"):
+        StudyStore.load(url, name="other")
+
+
+def test_a_damaged_database_is_a_storage_error(url, tmp_path, space):
+    (tmp_path / "optuna.db").write_bytes(b"this is not a database" * 100)
+    with pytest.raises(StorageError, match=r"optuna\.db"):
+        StudyStore.open(url, name="s", space=space, sampler="tpe", seed=0)
+
+
+def test_a_database_that_cannot_be_reached_is_named_without_its_password(space):
+    with pytest.raises(StorageError) as caught:
+        StudyStore.open("nosuch://me:secret@host/db", name="s", space=space, sampler="tpe", seed=0)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_folder_with_braces_in_its_name_is_taken_as_it_is(opened, tmp_path):
+    opened(url=f"sqlite:///{tmp_path / 'a {b}' / 'optuna.db'}").ask()
+    assert (tmp_path / "a {b}" / "optuna.db").is_file()
+
+
+def test_the_database_is_in_write_ahead_mode(opened, tmp_path):
+    opened().ask()
+    assert (tmp_path / "optuna.db-wal").is_file()
+
+
+def test_opening_a_study_logs_nothing(opened, capfd):
+    _run(opened(), STARTUP_TRIALS + 2)
+    opened()
+    assert capfd.readouterr() == ("", "")
+    assert logging.getLogger("optuna").level == logging.ERROR

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tutti.config.study import TaskConfig
+from tutti.errors import ConfigError
+from tutti.tasks.build import CleaningSteps, task_spec, task_specs
+from tutti.tasks.layouts.competition import Competition
+from tutti.tasks.layouts.glue import Glue
+from tutti.tasks.layouts.hub import Hub
+from tutti.tasks.layouts.table import Table
+
+
+def config(**values: Any) -> TaskConfig:
+    return TaskConfig.model_validate({"train": "train.csv", **values})
+
+
+def test_named_test_sets_become_parts_and_absent_sources_none() -> None:
+    spec = task_spec("A", config(layout="competition", test={"round1": "a.csv", "round2": "b.csv"}))
+    assert spec.sources == {"train": "train.csv", "test-round1": "a.csv", "test-round2": "b.csv"}
+    spec = task_spec("A", config(layout="competition", test="t.csv", validation="v.csv", unlabeled="u.csv"))
+    assert set(spec.sources) == {"train", "test", "validation", "unlabeled"}
+
+
+@pytest.mark.parametrize("name", ["MRPC", "mrpc", "Mrpc"])
+def test_the_name_of_a_glue_task_says_its_layout(name: str) -> None:
+    spec = task_spec(name, config(layout="glue"))
+    assert spec.layout == Glue("MRPC")
+    assert spec.pair
+
+
+def test_sst2_may_lack_its_hyphen_and_glue_decides_over_the_name() -> None:
+    assert task_spec("SST2", config(layout="glue")).layout == Glue("SST-2")
+    assert task_spec("MRPC", config(layout="glue", glue="CoLA")).layout == Glue("CoLA")
+
+
+def test_a_glue_task_of_another_name_must_say_its_layout() -> None:
+    with pytest.raises(ConfigError, match=r"tasks.mine.glue must .* set `glue:` to CoLA, SST-2 or MRPC"):
+        task_spec("mine", config(layout="glue"))
+
+
+def test_a_hub_task_must_name_its_data_set() -> None:
+    with pytest.raises(ConfigError, match=r"tasks.A.dataset must name the data set"):
+        task_spec("A", config(layout="hub"))
+
+
+@pytest.mark.parametrize(
+    ("values", "submission", "suffix"),
+    [
+        ({"layout": "competition"}, "competition", ".csv"),
+        ({"layout": "glue", "glue": "CoLA", "train": "train.tsv"}, "glue", ".tsv"),
+        ({"layout": "table", "train": "train.parquet"}, "csv", ".parquet"),
+        ({"layout": "hub", "dataset": "some/set", "train": "train"}, "csv", ".jsonl"),
+        ({"layout": "table", "submission": "glue"}, "glue", ".csv"),
+    ],
+)
+def test_submission_and_suffix_follow_the_layout(values: dict[str, Any], submission: str, suffix: str) -> None:
+    spec = task_spec("A", config(**values))
+    assert (spec.submission, spec.training_suffix) == (submission, suffix)
+
+
+def test_a_second_text_column_makes_pairs() -> None:
+    columns = {"text": "q", "text_b": "a", "label": "y"}
+    assert task_spec("A", config(layout="table", columns=columns)).pair
+    hub = task_spec("A", config(layout="hub", dataset="d", subset="s", columns=columns))
+    assert (hub.pair, hub.plain_files) == (True, False)
+    assert hub.layout == Hub("d", "s", Table(text="q", text_b="a", label="y"))
+    assert hub.extra_layout == Table(text="q", text_b="a", label="y")
+
+
+def test_cleaning_and_extra_files_pass_through_and_broken_rows_reach_the_layout() -> None:
+    extra = [{"path": "/more.csv", "weight": 0.5}]
+    spec = task_spec(
+        "A", config(layout="competition", cleaning={"emoji": "zh", "broken_rows": True}, extra_train=extra)
+    )
+    assert spec.cleaning == CleaningSteps(emoji="zh", broken_rows=True)
+    assert spec.layout == Competition(pair=False, repair=True)
+    assert spec.extra_train == ((Path("/more.csv"), 0.5),)
+
+
+def test_all_tasks_keep_their_order_and_their_faults_are_raised_together() -> None:
+    good, hub, glue = config(layout="competition"), config(layout="hub"), config(layout="glue")
+    assert [spec.name for spec in task_specs({"B": good, "A": good})] == ["B", "A"]
+    with pytest.raises(ConfigError) as caught:
+        task_specs({"A": hub, "B": good, "C": glue})
+    assert [fault.what for fault in caught.value.faults] == ["tasks.A.dataset", "tasks.C.glue"]

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import datasets
+import pytest
+
+from tutti.errors import TaskFileError
+from tutti.tasks.layouts.hub import Hub
+from tutti.tasks.layouts.table import Table
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+
+
+def saved(folder: Path, texts: list[str]) -> Hub:
+    features = datasets.Features(
+        {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["bad", "good"])}
+    )
+    rows = {"text": texts, "label": [number % 2 for number in range(len(texts))]}
+    train = datasets.Dataset.from_dict(rows, features=features)
+    test = datasets.Dataset.from_dict({"text": ["c"], "label": [-1]}, features=features)
+    datasets.DatasetDict({"train": train, "test": test}).save_to_disk(folder)
+    return Hub(str(folder))
+
+
+def test_class_labels_become_their_names(tmp_path: Path) -> None:
+    rows = saved(tmp_path / "set", ["a", "b"]).read("train", labelled=True)
+    assert rows.to_numpy().tolist() == [["0", "a", "bad"], ["1", "b", "good"]]
+
+
+def test_a_test_split_whose_labels_are_hidden_is_read_without_them(tmp_path: Path) -> None:
+    assert saved(tmp_path / "set", ["a", "b"]).read("test", labelled=False).to_numpy().tolist() == [["0", "c"]]
+
+
+def test_hidden_labels_are_no_labels_to_train_on(tmp_path: Path) -> None:
+    with pytest.raises(TaskFileError, match="row 1 must have a label that is not empty"):
+        saved(tmp_path / "set", ["a", "b"]).read("test", labelled=True)
+
+
+def test_a_folder_of_data_files_is_read_by_split(tmp_path: Path) -> None:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    (folder / "train.jsonl").write_text('{"text": "a", "label": "x"}\n{"text": "b", "label": "y"}\n')
+    rows = Hub(str(folder)).read("train", labelled=True)
+    assert rows.to_numpy().tolist() == [["0", "a", "x"], ["1", "b", "y"]]
+
+
+def test_an_unknown_split_names_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(TaskFileError, match="got the splits train, test; did you mean 'train'"):
+        saved(tmp_path / "set", ["a"]).read("trian", labelled=True)
+
+
+def test_an_unknown_split_of_data_files_is_a_task_file_error(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text("text,label\na,x\n")
+    with pytest.raises(TaskFileError, match="check `dataset`, `subset` and the split's name"):
+        Hub(str(tmp_path)).read("dev", labelled=True)
+
+
+def test_a_missing_column_names_those_there(tmp_path: Path) -> None:
+    saved(tmp_path / "set", ["a"])
+    with pytest.raises(
+        TaskFileError, match=r"must have the column 'txt'.*got the columns text, label; did you mean 'text'"
+    ):
+        Hub(str(tmp_path / "set"), columns=Table(text="txt")).read("train", labelled=True)
+
+
+def test_a_data_set_that_is_not_there_and_cannot_be_fetched_is_a_task_file_error() -> None:
+    with pytest.raises(TaskFileError, match="must be loadable by `datasets`"):
+        Hub("nobody-here/no-such-set").read("train", labelled=True)
+
+
+def test_the_fingerprint_follows_the_rows_and_not_the_folder(tmp_path: Path) -> None:
+    first = saved(tmp_path / "one", ["a", "b"]).fingerprint("train")
+    assert saved(tmp_path / "two", ["a", "b"]).fingerprint("train") == first
+    assert saved(tmp_path / "three", ["a", "c"]).fingerprint("train") != first
+
+
+def test_written_rows_are_read_back_by_the_table_layout(tmp_path: Path) -> None:
+    hub = saved(tmp_path / "set", ["a", "b"])
+    rows = hub.read("train", labelled=True)
+    hub.write(rows, tmp_path / "extra.jsonl")
+    assert hub.columns.read(str(tmp_path / "extra.jsonl"), labelled=True).equals(rows)

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pandas import DataFrame
+
+from tutti.errors import TaskFileError
+from tutti.tasks.layouts.table import Table
+
+Write = Callable[..., str]
+
+HARD = ['say "hi", you', "line\nfeed", "NA", "a\u2028b", "carriage\rreturn", "back\\slash\r\n", " spaces ", "好"]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".json", ".parquet"])
+@pytest.mark.parametrize("columns", [Table(id="key"), Table(id="key", text="a", text_b="b", label="y")])
+def test_rows_that_are_written_are_read_back_unchanged(tmp_path: Path, suffix: str, columns: Table) -> None:
+    rows = DataFrame({"id": [f"{n:03}" for n in range(len(HARD))], "text": HARD}, dtype="str")
+    if columns.text_b:
+        rows["text_b"] = HARD[::-1]
+    rows["label"] = ["None", "null", "1.0", "01", "1", "true", "nan", "N/A"]
+    path = tmp_path / f"rows{suffix}"
+    columns.write(rows, path)
+    assert columns.read(str(path), labelled=True).to_numpy().tolist() == rows.to_numpy().tolist()
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+def test_without_an_id_column_rows_are_numbered_from_zero(tmp_path: Path, suffix: str) -> None:
+    rows = DataFrame({"id": ["x", "y"], "text": ["a", "b"], "label": ["1", "0"]})
+    Table().write(rows, tmp_path / f"rows{suffix}")
+    assert Table().read(str(tmp_path / f"rows{suffix}"), labelled=True)["id"].tolist() == ["0", "1"]
+
+
+def test_numbers_are_read_as_they_are_written(write: Write, tmp_path: Path) -> None:
+    lines = write('{"id": 7, "text": "a", "label": 108}\n', "rows.jsonl")
+    assert Table(id="id").read(lines, labelled=True).to_numpy().tolist() == [["7", "a", "108"]]
+    pq.write_table(pa.table({"id": [7], "text": ["a"], "label": [108]}), tmp_path / "rows.parquet")
+    read = Table(id="id").read(str(tmp_path / "rows.parquet"), labelled=True)
+    assert read.to_numpy().tolist() == [["7", "a", "108"]]
+
+
+def test_columns_that_are_not_named_are_passed_over(write: Write) -> None:
+    source = write("extra,text,label\nx,a,1\n", "rows.csv")
+    assert Table().read(source, labelled=True).to_numpy().tolist() == [["0", "a", "1"]]
+
+
+def test_an_unlabelled_file_needs_no_label_column(write: Write) -> None:
+    assert list(Table().read(write("text\na\n", "rows.csv"), labelled=False)) == ["id", "text"]
+
+
+def test_every_missing_column_is_named_with_the_nearest_one(write: Write) -> None:
+    with pytest.raises(TaskFileError) as caught:
+        Table(text="sentence").read(write("sentense,lable\na,1\n", "rows.csv"), labelled=True)
+    assert [fault.remedy for fault in caught.value.faults] == [
+        "did you mean 'sentense'? Correct the name",
+        "did you mean 'lable'? Correct the name",
+    ]
+    assert "must have the column 'sentence' (columns.text); got the columns sentense, lable" in str(caught.value)
+
+
+def test_a_csv_row_with_another_count_of_columns_is_named_by_the_line_it_starts_on(write: Write) -> None:
+    with pytest.raises(TaskFileError) as caught:
+        Table().read(write('text,label\n"a\nb",1\nc\nd,1,2\n', "rows.csv"), labelled=True)
+    assert [(fault.what.rsplit(", ")[-1], fault.got) for fault in caught.value.faults] == [
+        ("line 4", "1"),
+        ("line 5", "3"),
+    ]
+
+
+def test_a_quote_that_never_closes_is_refused(write: Write) -> None:
+    with pytest.raises(TaskFileError, match="line 2 must be CSV as RFC 4180 has it"):
+        Table().read(write('text,label\n"a,1\nb,1\n', "rows.csv"), labelled=True)
+
+
+def test_a_line_that_is_no_json_object_is_named(write: Write) -> None:
+    with pytest.raises(TaskFileError) as caught:
+        Table().read(write('{"text": "a"}\n{"text"\n["b"]\n', "rows.jsonl"), labelled=False)
+    assert [fault.what.rsplit(", ")[-1] for fault in caught.value.faults] == ["line 2", "line 3"]
+
+
+def test_missing_and_unfit_json_values_are_named(write: Write) -> None:
+    lines = [{"text": None}, {}, {"text": ["a"]}, {"text": "\ud83d"}]
+    source = write("".join(json.dumps(line) + "\n" for line in lines), "rows.jsonl")
+    with pytest.raises(TaskFileError) as caught:
+        Table().read(source, labelled=False)
+    assert sorted((fault.what.rsplit(", ")[-1], fault.got) for fault in caught.value.faults) == [
+        ("line 1", "an empty one"),
+        ("line 2", "an empty one"),
+        ("line 3", "a list"),
+        ("line 4", "half of a surrogate pair"),
+    ]
+
+
+def test_a_damaged_parquet_file_is_refused(write: Write) -> None:
+    with pytest.raises(TaskFileError, match="must be a Parquet file"):
+        Table().read(write(b"PAR1 no more", "rows.parquet"), labelled=True)
+
+
+def test_another_kind_of_file_is_refused(write: Write) -> None:
+    with pytest.raises(TaskFileError, match=r"must end in .csv, .jsonl, .json or .parquet; got '.xlsx'"):
+        Table().read(write("text\na\n", "rows.xlsx"), labelled=True)
+
+
+def test_two_columns_of_one_name_are_refused(write: Write, tmp_path: Path) -> None:
+    pq.write_table(pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], ["text", "text"]), tmp_path / "x.parquet")
+    for source in (write("text,text\na,b\n", "rows.csv"), str(tmp_path / "x.parquet")):
+        with pytest.raises(TaskFileError, match="must have columns of different names; got text twice"):
+            Table().read(source, labelled=False)

@@ -1,0 +1,10 @@
+from __future__ import annotations
+
+import json
+
+from tutti.tasks.task import Task
+
+
+def test_a_task_comes_back_from_json_as_it_was() -> None:
+    task = Task("TNEWS", class_names=("100", "101"), pair=False, metric="macro_f1", submission="competition")
+    assert Task.from_dict(json.loads(json.dumps(task.to_dict()))) == task

@@ -1,0 +1,148 @@
+"""What MLflow shows of a study, and how its errors are said."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+from mlflow import MlflowClient
+
+from tutti.errors import TrackingError
+from tutti.records import TrialState
+from tutti.tracking.links import VIEW, runs_page
+from tutti.tracking.mlflow_tracker import MlflowTracker
+from tutti.tracking.protocol import RefusedError
+from tutti.tracking.store import experiment_id, without_password
+
+NONE = {"parameters": {}, "tags": {}}
+
+
+@pytest.fixture
+def tracker(uri, tmp_path):
+    tracker = MlflowTracker(uri, experiment="s", artifact_location=str(tmp_path / "artifacts"))
+    tracker.start_study(**NONE, files=[])
+    return tracker
+
+
+@pytest.fixture
+def client(uri):
+    return MlflowClient(tracking_uri=uri)
+
+
+def _runs(client, uri):
+    return {run.info.run_name: run for run in client.search_runs([experiment_id(uri, "s")])}
+
+
+def test_trials_lie_below_the_studys_run_under_their_keys(tracker, client, uri):
+    tracker.start_trial("t0007", number=7, **NONE)
+    runs = _runs(client, uri)
+    assert sorted(runs) == ["s", "t0007"]
+    assert runs["t0007"].data.tags["mlflow.parentRunId"] == runs["s"].info.run_id
+    assert runs["t0007"].data.tags["tutti.number"] == "7"
+    assert "mlflow.parentRunId" not in runs["s"].data.tags
+    assert runs["s"].data.tags["mlflow.user"] == runs["t0007"].data.tags["mlflow.user"] != ""
+
+
+def test_mlflows_own_status_follows_the_state(tracker, client, uri):
+    for number, state in enumerate([TrialState.FINISHED, TrialState.STOPPED, TrialState.FAILED]):
+        tracker.start_trial(f"t{number}", number=number, **NONE)
+        tracker.end_trial(f"t{number}", state=state, reason=None, metrics={}, tags={})
+    statuses = {name: run.info.status for name, run in _runs(client, uri).items()}
+    assert statuses == {"s": "RUNNING", "t0": "FINISHED", "t1": "FINISHED", "t2": "FAILED"}
+
+
+def test_the_experiment_opens_on_its_runs_with_score_and_state_as_columns(tracker, client, uri):
+    tags = client.get_experiment(experiment_id(uri, "s")).tags
+    assert tags["mlflow.experimentKind"] == "custom_model_development"
+    view = tags[f"mlflow.sharedViewState.{VIEW}"]
+    assert "metrics.`score`" in view
+    assert "tags.`tutti.state`" in view
+    assert _runs(client, uri)["s"].info.run_id in view
+    assert tags["mlflow.note.content"].startswith("The study s.")
+
+
+def test_the_address_of_the_runs_page_names_the_view():
+    assert runs_page("http://h:5000/", "3") == "http://h:5000/#/experiments/3/runs?viewStateShareKey=tutti"
+
+
+def test_long_values_and_many_parameters_are_taken(tracker, client, uri):
+    parameters = {f"p{number}": number for number in range(250)} | {"long": "x" * 9000}
+    tracker.start_trial("t0", number=0, parameters=parameters, tags={"long": "y" * 9000})
+    run = _runs(client, uri)["t0"]
+    assert len(run.data.params) == 251
+    assert run.data.params["long"] == "x" * 5999 + "…"
+    assert run.data.tags["long"] == "y" * 7999 + "…"
+
+
+def test_a_parameter_that_a_resumed_run_changes_is_kept_beside_the_first(tracker, client, uri):
+    for rate in (0.1, 0.2):
+        tracker.start_trial("t0", number=0, parameters={"lr": rate}, tags={})
+    run = _runs(client, uri)["t0"]
+    assert (run.data.params["lr"], run.data.tags["tutti.resumed.lr"]) == ("0.1", "0.2")
+
+
+def test_a_score_that_is_no_number_is_kept(tracker, client, uri):
+    tracker.start_trial("t0", number=0, **NONE)
+    tracker.log_metrics("t0", {"loss": float("nan")}, step=1, at=1.0)
+    tracker.log_metrics("t0", {"norm": float("inf")}, step=1, at=1.0)
+    assert set(_runs(client, uri)["t0"].data.metrics) == {"loss", "norm"}
+
+
+def test_a_bad_name_is_refused(tracker):
+    tracker.start_trial("t0", number=0, **NONE)
+    with pytest.raises(RefusedError):
+        tracker.log_metrics("t0", {"what?": 1.0}, step=1, at=1.0)
+    with pytest.raises(RefusedError):
+        tracker.log_picture("t0", "../../outside", b"")
+
+
+def test_a_deleted_experiment_is_an_error_that_says_how_to_restore_it(tracker, client, uri):
+    number = experiment_id(uri, "s")
+    client.delete_experiment(number)
+    with pytest.raises(TrackingError, match=f"mlflow experiments restore -x {number}"):
+        MlflowTracker(uri, experiment="s")
+    client.restore_experiment(number)
+    MlflowTracker(uri, experiment="s").start_trial("t0", number=0, **NONE)
+    assert sorted(_runs(client, uri)) == ["s", "t0"]
+
+
+def test_an_experiment_that_is_not_there_is_an_error(uri):
+    with pytest.raises(TrackingError, match="'nothing'"):
+        experiment_id(uri, "nothing")
+
+
+def test_a_server_that_is_away_is_an_error_within_seconds():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    start = time.monotonic()
+    with pytest.raises(TrackingError, match="be reachable") as caught:
+        MlflowTracker(f"http://me:secret@127.0.0.1:{port}", experiment="s")
+    assert time.monotonic() - start < 10
+    assert not isinstance(caught.value, RefusedError)
+
+
+def test_no_password_is_shown():
+    assert without_password("postgresql://me:s@cr@t@h/db") == "postgresql://me@h/db"
+    assert without_password("sqlite:////a/b.db") == "sqlite:////a/b.db"
+    assert without_password("https://h:5000") == "https://h:5000"
+
+
+@pytest.mark.slow
+def test_a_new_store_is_made_without_a_word(tmp_path):
+    script = f"""
+from tutti.tracking.mlflow_tracker import MlflowTracker
+tracker = MlflowTracker("sqlite:///{tmp_path / "new.db"}", experiment="s")
+tracker.start_study(parameters={{}}, tags={{}}, files=[])
+"""
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert (ran.stdout, ran.stderr) == ("", "")
+
+
+@pytest.mark.parametrize("module", ["protocol", "memory", "links", "queued", "server"])
+def test_the_light_modules_do_not_import_mlflow(module):
+    script = f"import sys, tutti.tracking.{module}; assert 'mlflow' not in sys.modules"
+    subprocess.run([sys.executable, "-c", script], check=True)

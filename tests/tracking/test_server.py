@@ -1,0 +1,80 @@
+"""MLflow's real server: it shows a study, and its going away loses nothing."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+import pytest
+import requests
+from mlflow import MlflowClient
+
+from tutti.errors import TrackingError
+from tutti.records import TrialState
+from tutti.tracking.mlflow_tracker import MlflowTracker
+from tutti.tracking.queued import QueuedTracker
+from tutti.tracking.server import start_ui, stop_ui
+from tutti.tracking.store import experiment_id
+
+NONE = {"parameters": {}, "tags": {}}
+PNG = b"\x89PNG\r\n\x1a\n of sorts"
+
+
+def test_the_server_shows_the_runs_and_the_pictures_of_a_local_study(uri, tmp_path):
+    tracker = MlflowTracker(uri, experiment="s", artifact_location=str(tmp_path / "artifacts"))
+    tracker.start_study(**NONE, files=[])
+    tracker.start_trial("t0000", number=0, parameters={"lr": 0.1}, tags={})
+    tracker.log_picture("t0000", "confusion", PNG)
+    process, url = start_ui(uri, tmp_path / "artifacts")
+    try:
+        number = experiment_id(url, "s")
+        search = {"experiment_ids": [number], "filter": "tags.`tutti.trial` = 't0000'"}
+        found = requests.post(f"{url}/api/2.0/mlflow/runs/search", json=search, timeout=30).json()["runs"]
+        assert [run["info"]["run_name"] for run in found] == ["t0000"]
+        place = {"run_uuid": found[0]["info"]["run_id"], "path": "pictures/confusion.png"}
+        assert requests.get(f"{url}/get-artifact", params=place, timeout=30).content == PNG
+        assert "<html" in requests.get(url, timeout=30).text
+    finally:
+        stop_ui(process)
+    with pytest.raises(requests.exceptions.ConnectionError):
+        requests.get(url, timeout=5)
+    stop_ui(process)
+
+
+@pytest.mark.slow
+def test_a_server_that_cannot_start_says_why_and_leaves_nothing(uri, tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(TrackingError, match="answer; got"):
+            start_ui("nosuch://store", tmp_path, port=taken.getsockname()[1])
+
+
+@pytest.mark.slow
+def test_a_server_that_goes_away_and_comes_back_gets_everything_once_and_in_order(uri, tmp_path):
+    process, url = start_ui(uri, tmp_path / "artifacts")
+    queue = QueuedTracker(lambda: MlflowTracker(url, experiment="s"), spool=tmp_path / "spool.jsonl")
+    queue.start()
+    try:
+        queue.start_study(**NONE, files=[])
+        queue.start_trial("t0000", number=0, **NONE)
+        for step in range(300):
+            queue.log_metrics("t0000", {"loss": step / 2}, step=step, at=1000.0 + step)
+            if step == 100:  # in the midst of delivering
+                stop_ui(process)
+            time.sleep(0.005)
+        queue.log_picture("t0000", "confusion", PNG)
+        queue.end_trial("t0000", state=TrialState.FINISHED, reason=None, metrics={"score": 0.5}, tags={})
+        assert queue.pending > 0
+        process, _ = start_ui(uri, tmp_path / "artifacts", port=int(url.rpartition(":")[2]))
+        assert queue.close(120) == 0
+    finally:
+        stop_ui(process)
+    client = MlflowClient(tracking_uri=uri)
+    runs = client.search_runs([experiment_id(uri, "s")], "tags.`tutti.trial` = 't0000'")
+    assert [run.info.status for run in runs] == ["FINISHED"]
+    points = client.get_metric_history(runs[0].info.run_id, "loss")
+    assert sorted((point.step, point.value, point.timestamp) for point in points) == [
+        (step, step / 2, (1000 + step) * 1000) for step in range(300)
+    ]
+    assert runs[0].data.metrics["score"] == 0.5

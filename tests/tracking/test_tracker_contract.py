@@ -1,0 +1,264 @@
+"""What every tracker keeps to: in memory, MLflow, and each of them behind the queue."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from tutti.records import TrialState
+from tutti.tracking.memory import MemoryTracker
+from tutti.tracking.protocol import SCORE, MetricRow, RefusedError
+from tutti.tracking.queued import QueuedTracker
+
+PNG = b"\x89PNG\r\n\x1a\n of sorts"
+NONE = {"parameters": {}, "tags": {}}
+
+
+@dataclass
+class Seen:
+    """A run as a user sees it, whichever the tracker."""
+
+    parameters: dict = field(default_factory=dict)
+    tags: dict = field(default_factory=dict)
+    metrics: dict = field(default_factory=dict)
+    pictures: dict = field(default_factory=dict)
+    files: dict = field(default_factory=dict)
+    state: str = ""
+    reason: str | None = None
+    times: tuple = ()
+
+
+class MemoryBackend:
+    refuses = True
+
+    def __init__(self):
+        self.tracker = MemoryTracker()
+
+    def connect(self):
+        return self.tracker
+
+    def flush(self):
+        pass
+
+    def seen(self) -> dict[str, Seen]:
+        return {
+            key: Seen(
+                parameters={name: str(value) for name, value in run.parameters.items()},
+                tags=run.tags,
+                metrics={name: sorted(values.items()) for name, values in run.metrics.items()},
+                pictures=run.pictures,
+                files=run.files,
+                state=run.state.value,
+                reason=run.reason,
+                times=(run.started, run.ended),
+            )
+            for key, run in self.tracker.runs.items()
+        }
+
+
+class MlflowBackend:
+    refuses = True
+
+    def __init__(self, uri, folder):
+        self.uri, self.folder = uri, folder
+
+    def connect(self):
+        from tutti.tracking.mlflow_tracker import MlflowTracker
+
+        return MlflowTracker(self.uri, experiment="my-study", artifact_location=str(self.folder))
+
+    def flush(self):
+        pass
+
+    def seen(self) -> dict[str, Seen]:
+        from mlflow import MlflowClient
+
+        client = MlflowClient(tracking_uri=self.uri)
+        experiment = client.get_experiment_by_name("my-study")
+        runs = client.search_runs([experiment.experiment_id])
+        keys = [run.data.tags.get("tutti.trial", "") for run in runs]
+        assert len(set(keys)) == len(keys), "a run stands twice"
+        return {key: self._one(client, run) for key, run in zip(keys, runs, strict=True)}
+
+    def _one(self, client, run) -> Seen:
+        def kept(place):
+            folder = self.folder / run.info.run_id / "artifacts" / place
+            return {file.name: file.read_bytes() for file in folder.glob("*")}
+
+        ended = run.info.end_time
+        return Seen(
+            parameters=run.data.params,
+            tags=run.data.tags,
+            metrics={
+                name: sorted((point.step, point.value) for point in client.get_metric_history(run.info.run_id, name))
+                for name in run.data.metrics
+            },
+            pictures={name.removesuffix(".png"): png for name, png in kept("pictures").items()},
+            files=kept("study"),
+            state=run.data.tags["tutti.state"],
+            reason=run.data.tags.get("tutti.reason"),
+            times=(run.info.start_time / 1000, None if ended is None else ended / 1000),
+        )
+
+
+class QueuedBackend:
+    """Each connection is a new queue on the same file, as of a new process."""
+
+    refuses = False
+
+    def __init__(self, inner, spool):
+        self.inner, self.spool, self.queues = inner, spool, []
+
+    def connect(self):
+        self.flush()
+        self.queues.append(QueuedTracker(self.inner.connect, spool=self.spool))
+        self.queues[-1].start()
+        return self.queues[-1]
+
+    def flush(self):
+        assert all(queue.close(60) == 0 for queue in self.queues)
+
+    def seen(self):
+        self.flush()
+        return self.inner.seen()
+
+
+@pytest.fixture(params=["memory", "mlflow", "queue to memory", "queue to mlflow"])
+def backend(request, tmp_path):
+    inner = MemoryBackend()
+    if "mlflow" in request.param:
+        inner = MlflowBackend(request.getfixturevalue("uri"), tmp_path / "artifacts")
+    backend = QueuedBackend(inner, tmp_path / "spool.jsonl") if "queue" in request.param else inner
+    yield backend
+    backend.flush()
+
+
+@pytest.fixture
+def tracker(backend):
+    tracker = backend.connect()
+    tracker.start_study(**NONE, files=[])
+    return tracker
+
+
+def test_a_whole_study_is_kept(backend, tmp_path):
+    (tmp_path / "study.json").write_text("{}")
+    tracker = backend.connect()
+    tracker.start_study(parameters={"trials": 2}, tags={"host": "here"}, files=[tmp_path / "study.json"], at=100.0)
+    tracker.start_trial("t0000", number=0, parameters={"lr": 0.1, "pooling": None}, tags={"host": "there"}, at=101.0)
+    for epoch in (1, 2):
+        tracker.log_metrics("t0000", {"a/macro_f1": epoch / 10, "b/accuracy": 0.5}, step=epoch, at=101.0 + epoch)
+    tracker.log_picture("t0000", "confusion-a", PNG)
+    tracker.end_trial(
+        "t0000", state=TrialState.FINISHED, reason=None, metrics={SCORE: 0.35}, tags={"checkpoint": "/x"}, at=104.0
+    )
+    tracker.end_study(state=TrialState.FINISHED, metrics={SCORE: 0.35}, at=105.0)
+    assert tracker.close() == 0
+    seen = backend.seen()
+    study, trial = seen[""], seen["t0000"]
+    assert sorted(seen) == ["", "t0000"]
+    assert (study.parameters, study.tags["host"], study.files) == ({"trials": "2"}, "here", {"study.json": b"{}"})
+    assert (study.metrics, study.state, study.times) == ({SCORE: [(0, 0.35)]}, "finished", (100.0, 105.0))
+    assert trial.parameters == {"lr": "0.1", "pooling": "None"}
+    assert (trial.tags["host"], trial.tags["checkpoint"]) == ("there", "/x")
+    assert trial.metrics == {"a/macro_f1": [(1, 0.1), (2, 0.2)], "b/accuracy": [(1, 0.5), (2, 0.5)], SCORE: [(0, 0.35)]}
+    assert trial.pictures == {"confusion-a": PNG}
+    assert (trial.state, trial.reason, trial.times) == ("finished", None, (101.0, 104.0))
+
+
+def test_every_end_is_told_apart_with_its_reason(backend, tracker):
+    for number, state in enumerate([TrialState.FINISHED, TrialState.STOPPED, TrialState.FAILED]):
+        tracker.start_trial(f"t{number}", number=number, **NONE)
+        reason = None if number == 0 else f"because {number}"
+        tracker.end_trial(f"t{number}", state=state, reason=reason, metrics={}, tags={})
+    tracker.start_trial("t3", number=3, **NONE)
+    ends = {key: (run.state, run.reason) for key, run in backend.seen().items() if key}
+    assert ends == {
+        "t0": ("finished", None),
+        "t1": ("stopped early", "because 1"),
+        "t2": ("failed", "because 2"),
+        "t3": ("running", None),
+    }
+
+
+def test_a_run_cannot_end_as_running(tracker):
+    with pytest.raises(ValueError, match="running"):
+        tracker.end_trial("t0", state=TrialState.RUNNING, reason=None, metrics={}, tags={})
+    with pytest.raises(ValueError, match="running"):
+        tracker.end_study(state=TrialState.RUNNING, metrics={})
+
+
+def test_a_resumed_study_goes_on_in_the_same_runs(backend, tracker):
+    tracker.start_trial("t0", number=0, parameters={"lr": 0.1}, tags={"host": "a"})
+    tracker.log_metrics("t0", {"loss": 1.0}, step=1, at=1.0)
+    tracker.end_trial("t0", state=TrialState.FAILED, reason="killed", metrics={}, tags={})
+    tracker.end_study(state=TrialState.FAILED, metrics={SCORE: 0.1})
+    again = backend.connect()
+    again.start_study(**NONE, files=[])
+    again.start_trial("t0", number=0, parameters={"lr": 0.1}, tags={"host": "b"})
+    halfway = {key: (run.state, run.reason) for key, run in backend.seen().items()}
+    assert halfway == {"": ("running", None), "t0": ("running", None)}
+    last = backend.connect()
+    last.log_metrics("t0", {"loss": 0.5}, step=2, at=2.0)
+    last.end_trial("t0", state=TrialState.FINISHED, reason=None, metrics={}, tags={})
+    last.end_study(state=TrialState.FINISHED, metrics={SCORE: 0.2})
+    seen = backend.seen()
+    assert seen["t0"].metrics == {"loss": [(1, 1.0), (2, 0.5)]}
+    assert (seen["t0"].state, seen["t0"].reason, seen["t0"].tags["host"]) == ("finished", None, "b")
+    assert seen[""].metrics[SCORE][-1][1] == 0.2
+
+
+def test_a_step_that_was_logged_is_not_logged_twice(backend, tracker):
+    tracker.start_trial("t0", number=0, **NONE)
+    tracker.log_metrics("t0", {"loss": 1.0}, step=1, at=1.0)
+    tracker.log_metrics("t0", {"loss": 9.0, "norm": 2.0}, step=1, at=2.0)
+    again = backend.connect()
+    again.log_metrics("t0", {"loss": 8.0, "norm": 8.0}, step=1, at=3.0)
+    again.log_metrics("t0", {"loss": 0.5}, step=2, at=4.0)
+    assert backend.seen()["t0"].metrics == {"loss": [(1, 1.0), (2, 0.5)], "norm": [(1, 2.0)]}
+
+
+def test_an_end_told_twice_stands_once(backend, tracker):
+    tracker.start_trial("t0", number=0, **NONE)
+    for _ in range(2):
+        tracker.end_trial("t0", state=TrialState.FINISHED, reason=None, metrics={SCORE: 0.5}, tags={})
+    assert backend.seen()["t0"].metrics == {SCORE: [(0, 0.5)]}
+
+
+def test_a_long_history_is_kept_whole(backend, tracker):
+    tracker.start_trial("t0", number=0, **NONE)
+    tracker.log_history("t0", [MetricRow({"loss": step / 2, "rate": 0.1}, step, float(step)) for step in range(1200)])
+    metrics = backend.seen()["t0"].metrics
+    assert metrics["loss"] == [(step, step / 2) for step in range(1200)]
+    assert len(metrics["rate"]) == 1200
+
+
+def test_the_parent_run_takes_metrics_and_pictures_too(backend, tracker):
+    tracker.log_metrics("", {"trials done": 1}, step=1, at=1.0)
+    tracker.log_picture("", "overview", PNG)
+    assert backend.seen()[""].metrics == {"trials done": [(1, 1.0)]}
+    assert backend.seen()[""].pictures == {"overview": PNG}
+
+
+def test_a_picture_logged_again_takes_the_place_of_the_first(backend, tracker):
+    tracker.start_trial("t0", number=0, **NONE)
+    for png in (PNG, PNG + b"2"):
+        tracker.log_picture("t0", "confusion", png)
+    assert backend.seen()["t0"].pictures == {"confusion": PNG + b"2"}
+
+
+def test_what_is_wrong_is_refused_or_skipped_and_the_rest_is_kept(backend, tracker, tmp_path):
+    wrong = [
+        lambda: tracker.log_metrics("nobody", {"loss": 1.0}, step=1, at=1.0),
+        lambda: tracker.end_trial("nobody", state=TrialState.FAILED, reason=None, metrics={}, tags={}),
+        lambda: tracker.log_picture("nobody", "x", PNG),
+        lambda: tracker.start_study(**NONE, files=[tmp_path / "gone.json"]),
+    ]
+    for call in wrong:
+        if backend.refuses:
+            with pytest.raises(RefusedError):
+                call()
+        else:
+            call()
+    tracker.start_trial("t0", number=0, **NONE)
+    assert sorted(backend.seen()) == ["", "t0"]

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
+from tutti.data.encode import EncodedPart
+from tutti.tasks.task import Task
+
+
+@pytest.fixture(scope="session")
+def backbone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny random BERT with a word-level tokenizer, saved as a backbone is."""
+    folder = tmp_path_factory.mktemp("backbone")
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *(f"w{i}" for i in range(60))]
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]"
+    ).save_pretrained(folder)
+    torch.manual_seed(0)
+    config = BertConfig(vocab_size=64, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
+    BertModel(config, add_pooling_layer=False).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def steady_backbone(backbone: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The backbone without dropout, so that different ways of sharing rows can be compared."""
+    folder = tmp_path_factory.mktemp("steady") / "backbone"
+    shutil.copytree(backbone, folder)
+    config = json.loads((folder / "config.json").read_text())
+    off = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    (folder / "config.json").write_text(json.dumps({**config, **off}))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tasks() -> tuple[Task, ...]:
+    return (
+        Task(name="news.v1", class_names=("100", "101", "102"), pair=False, metric="macro_f1", submission="csv"),
+        Task(name="mood", class_names=("no", "yes"), pair=False, metric="accuracy", submission="csv"),
+    )
+
+
+MakePart = Callable[..., EncodedPart]
+
+
+@pytest.fixture(scope="session")
+def make_part() -> MakePart:
+    """Rows of random words; the class is the first word's, so that there is something to learn."""
+
+    def make(rows: int, *, classes: int, seed: int, labelled: bool = True, weighted: bool = False) -> EncodedPart:
+        generator = np.random.default_rng(seed)
+        labels = generator.integers(classes, size=rows)
+        tokens = [
+            [2, 4 + int(label), *generator.integers(10, 64, size=generator.integers(1, 12)).tolist(), 3]
+            for label in labels
+        ]
+        lengths = np.array([len(row) for row in tokens], dtype=np.int32)
+        features = datasets.Features(
+            {"input_ids": datasets.List(datasets.Value("int32")), "length": datasets.Value("int32")}
+        )
+        return EncodedPart(
+            ids=np.array([f"{seed}-{row}" for row in range(rows)]),
+            encoded=datasets.Dataset.from_dict({"input_ids": tokens, "length": lengths}, features=features),
+            lengths=lengths,
+            labels=labels.astype(np.int64) if labelled else None,
+            weights=generator.uniform(0.2, 1, rows).astype(np.float32) if weighted else np.ones(rows, np.float32),
+            pad_token_id=0,
+        )
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def parts(tasks: tuple[Task, ...], make_part: MakePart) -> dict[str, dict[str, EncodedPart]]:
+    return {
+        task.name: {
+            "train": make_part(rows, classes=len(task.class_names), seed=rows, weighted=True),
+            "validation": make_part(30, classes=len(task.class_names), seed=rows + 1),
+            "test": make_part(11, classes=len(task.class_names), seed=rows + 2, labelled=False),
+        }
+        for task, rows in zip(tasks, (53, 37), strict=True)
+    }

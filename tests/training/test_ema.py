@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from tutti.training.ema import WeightAverage
+
+
+def _set(model: nn.Module, value: float) -> None:
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.fill_(value)
+
+
+def test_the_average_follows_the_warm_up_and_then_the_decay() -> None:
+    model = nn.Linear(2, 2)
+    _set(model, 0.0)
+    average, expected = WeightAverage(model, decay=0.5), 0.0
+    for n in range(1, 30):
+        _set(model, float(n))
+        average.update()
+        decay = min(0.5, (1 + n) / (10 + n))
+        expected = decay * expected + (1 - decay) * n
+        with average.applied():
+            assert model.weight[0, 0].item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_models_own_weights_come_back_even_after_an_error() -> None:
+    model = nn.Linear(2, 2)
+    own = model.weight.detach().clone()
+    average = WeightAverage(model, decay=0.9)
+    _set(model, 1.0)
+    average.update()
+
+    def fail() -> None:
+        with average.applied():
+            assert not torch.equal(model.weight, torch.ones(2, 2))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert torch.equal(model.weight, torch.ones(2, 2))
+    assert not torch.equal(model.weight, own)
+
+
+def test_a_saved_average_goes_on_as_if_never_stopped() -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(3, 3)
+    first = WeightAverage(model, decay=0.9)
+    _set(model, 2.0)
+    first.update()
+    second = WeightAverage(model, decay=0.9)
+    second.load_state_dict({name: tensor.clone() for name, tensor in first.state_dict().items()})
+    _set(model, 3.0)
+    first.update()
+    second.update()
+    torch.testing.assert_close(first.state_dict(), second.state_dict(), rtol=0, atol=0)
+
+
+def test_weights_of_lower_precision_are_averaged_in_float32() -> None:
+    model = nn.Linear(2, 2).bfloat16()
+    average = WeightAverage(model, decay=0.9)
+    average.update()
+    assert average.state_dict()["weight"].dtype == torch.float32
+    with average.applied():
+        assert model.weight.dtype == torch.bfloat16

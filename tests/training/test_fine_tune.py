@@ -1,0 +1,338 @@
+from __future__ import annotations
+
+import logging
+import resource
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tutti.data.encode import EncodedPart
+from tutti.errors import BackboneError, StorageError, TrialError
+from tutti.modeling.checkpoint import load_checkpoint
+from tutti.tasks.task import Task
+from tutti.training import EpochReport, FineTuned, fine_tune
+
+Tune = Callable[..., tuple[FineTuned, list[EpochReport]]]
+TRAINING = {"num_train_epochs": 3, "per_device_train_batch_size": 8, "learning_rate": 3e-3, "logging_steps": 4}
+
+
+class Stopped(Exception):
+    """What a caller raises in on_epoch to end a run."""
+
+
+@pytest.fixture(scope="module")
+def tune(backbone: Path, tasks: tuple[Task, ...], parts: dict[str, dict[str, EncodedPart]]) -> Tune:
+    def run(folder: Path, *, stop_after: int = 0, **training: Any) -> tuple[FineTuned, list[EpochReport]]:
+        reports: list[EpochReport] = []
+
+        def on_epoch(report: EpochReport) -> None:
+            reports.append(report)
+            if report.epoch == stop_after:
+                raise Stopped
+
+        done = fine_tune(
+            backbone=str(backbone),
+            tasks=tasks,
+            parts=parts,
+            training={**TRAINING, **training},
+            folder=folder,
+            on_epoch=on_epoch,
+            key="t0003",
+            number=3,
+        )
+        return done, reports
+
+    return run
+
+
+RANDOM = {"ema_decay": 0.9, "head_dropout": 0.3}
+
+
+@pytest.fixture(scope="module")
+def whole(tune: Tune, tmp_path_factory: pytest.TempPathFactory) -> tuple[FineTuned, list[EpochReport], Path]:
+    """A run of three epochs, with average and dropout, that nothing interrupted."""
+    folder = tmp_path_factory.mktemp("whole")
+    return *tune(folder, **RANDOM), folder
+
+
+def _final_weights(folder: Path, epoch: int = 3) -> dict[str, torch.Tensor]:
+    return load_file(folder / "resume" / f"epoch-{epoch}" / "model.safetensors")
+
+
+def _assert_same_end(one: FineTuned, other: FineTuned, folder: Path, other_folder: Path) -> None:
+    torch.testing.assert_close(_final_weights(folder), _final_weights(other_folder), rtol=0, atol=0)
+    for task, by_part in one.predictions.items():
+        for part, predictions in by_part.items():
+            found = other.predictions[task][part].probabilities
+            np.testing.assert_array_equal(predictions.probabilities, found)
+
+
+def test_a_run_learns_reports_each_epoch_and_predicts_every_part(
+    tune: Tune, tmp_path: Path, parts: dict[str, dict[str, EncodedPart]], tasks: tuple[Task, ...]
+) -> None:
+    done, reports = tune(tmp_path, num_train_epochs=6)
+    assert [report.epoch for report in reports] == list(range(1, 7))
+    assert [report.done for report in reports] == [False] * 5 + [True]
+    assert done.checkpoint.score == max(report.score for report in reports) > 0.8
+    assert reports[-1].metrics["train_loss"] < reports[0].metrics["train_loss"]
+    for task in tasks:
+        assert set(done.predictions[task.name]) == {"train", "validation", "test"}
+        for name, part in parts[task.name].items():
+            predictions = done.predictions[task.name][name]
+            np.testing.assert_array_equal(predictions.ids, part.ids)
+            assert (predictions.labels is None) == (name == "test")
+            assert predictions.class_names == task.class_names
+
+
+def test_a_report_holds_scores_losses_and_the_steps_of_its_epoch(tune: Tune, tmp_path: Path) -> None:
+    _, reports = tune(tmp_path)
+    first = reports[0]
+    assert set(first.metrics) == {
+        "train_loss",
+        *("validation_loss/news.v1", "news.v1/macro_f1", "news.v1/accuracy"),
+        *("validation_loss/mood", "mood/macro_f1", "mood/accuracy"),
+    }
+    assert first.task_scores == {
+        "news.v1": first.metrics["news.v1/macro_f1"],
+        "mood": first.metrics["mood/accuracy"],
+    }
+    assert first.score == pytest.approx(np.mean(list(first.task_scores.values())))
+    assert [[step for step, _ in report.steps] for report in reports] == [[4, 8, 12], [16, 20, 24], [28, 32, 36]]
+    assert set(first.steps[0][1]) == {"loss", "grad_norm", "learning_rate"}
+    mean = np.mean([values["loss"] for _, values in first.steps])
+    assert first.metrics["train_loss"] == pytest.approx(mean, rel=1e-5)
+    assert first.seconds > 0
+
+
+def test_the_last_part_of_an_epoch_is_logged_at_its_end(tune: Tune, tmp_path: Path) -> None:
+    _, reports = tune(tmp_path, logging_steps=5, num_train_epochs=1)
+    assert [step for step, _ in reports[0].steps] == [5, 10, 12]
+
+
+def test_the_best_checkpoint_gives_the_recorded_score(tune: Tune, tmp_path: Path, tasks: tuple[Task, ...]) -> None:
+    done, reports = tune(tmp_path)
+    _, metadata = load_checkpoint(tmp_path / "best")
+    best = max(reports, key=lambda report: report.score)
+    assert (metadata.epoch, metadata.score, metadata.key) == (best.epoch, best.score, "t0003")
+    assert done.checkpoint.path == str(tmp_path / "best")
+    validation = done.predictions["mood"]["validation"]
+    assert validation.probabilities is not None
+    accuracy = (validation.probabilities.argmax(axis=1) == validation.labels).mean()
+    assert accuracy == done.checkpoint.task_scores["mood"]
+
+
+@pytest.mark.parametrize("stop_after", [1, 2])
+def test_a_run_stopped_after_an_epoch_ends_bit_equal_to_one_that_was_not(
+    tune: Tune, tmp_path: Path, stop_after: int, whole: tuple[FineTuned, list[EpochReport], Path]
+) -> None:
+    done, reports, folder = whole
+    with pytest.raises(Stopped):
+        tune(tmp_path, stop_after=stop_after, **RANDOM)
+    torch.manual_seed(99)  # whatever happened in between
+    resumed, later = tune(tmp_path, **RANDOM)
+    _assert_same_end(done, resumed, folder, tmp_path)
+    assert [(report.epoch, report.metrics, report.steps) for report in later] == [
+        (report.epoch, report.metrics, report.steps) for report in reports[stop_after:]
+    ]
+    assert done.checkpoint.score == resumed.checkpoint.score
+
+
+def _cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-1])
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param(lambda state: _cut(state / "optimizer.pt"), id="optimizer cut short"),
+        pytest.param(lambda state: (state / "scheduler.pt").unlink(), id="scheduler missing"),
+        pytest.param(lambda state: (state / "rng_state.pth").unlink(), id="random state missing"),
+        pytest.param(lambda state: (state / "manifest.json").unlink(), id="manifest missing"),
+        pytest.param(lambda state: _cut(state / "manifest.json"), id="manifest cut short"),
+    ],
+)
+def test_a_damaged_newest_state_is_passed_over_for_the_one_before(
+    tune: Tune,
+    tmp_path: Path,
+    damage: Callable[[Path], None],
+    caplog: pytest.LogCaptureFixture,
+    whole: tuple[FineTuned, list[EpochReport], Path],
+) -> None:
+    done, _, folder = whole
+    damaged = tmp_path / "damaged"
+    shutil.copytree(folder, damaged)
+    damage(damaged / "resume" / "epoch-3")
+    with caplog.at_level(logging.WARNING):
+        again, reports = tune(damaged, **RANDOM)
+    assert [report.epoch for report in reports] == [3]
+    assert "epoch-3 is passed over" in caplog.text
+    _assert_same_end(done, again, folder, damaged)
+
+
+def test_without_a_whole_state_a_run_starts_anew(tune: Tune, tmp_path: Path) -> None:
+    tune(tmp_path, num_train_epochs=1)
+    for state in (tmp_path / "resume").iterdir():
+        (state / "model.safetensors").unlink()
+    _, reports = tune(tmp_path, num_train_epochs=1)
+    assert [report.epoch for report in reports] == [1]
+
+
+def test_the_newest_two_states_are_kept(whole: tuple[FineTuned, list[EpochReport], Path]) -> None:
+    folder = whole[2]
+    assert sorted(path.name for path in (folder / "resume").iterdir()) == ["epoch-2", "epoch-3"]
+    assert sorted(path.name for path in folder.iterdir()) == ["best", "resume"]
+
+
+@pytest.mark.parametrize("training", [{}, {"max_steps": 17}])
+def test_a_finished_run_trains_no_more(tune: Tune, tmp_path: Path, training: dict[str, Any]) -> None:
+    whole, reports = tune(tmp_path, **training)
+    assert reports[-1].done
+    weights = _final_weights(tmp_path, reports[-1].epoch)
+    again, none = tune(tmp_path, **training)
+    assert none == []
+    torch.testing.assert_close(weights, _final_weights(tmp_path, reports[-1].epoch), rtol=0, atol=0)
+    np.testing.assert_array_equal(
+        whole.predictions["mood"]["test"].probabilities, again.predictions["mood"]["test"].probabilities
+    )
+
+
+def test_max_steps_ends_a_run_within_an_epoch(tune: Tune, tmp_path: Path) -> None:
+    _, reports = tune(tmp_path, max_steps=17)
+    assert [(report.epoch, report.done) for report in reports] == [(1, False), (2, True)]
+    assert reports[-1].steps[-1][0] == 17
+
+
+def test_with_an_average_the_averaged_weights_are_evaluated_and_kept(tune: Tune, tmp_path: Path) -> None:
+    tune(tmp_path, ema_decay=0.99, num_train_epochs=1)
+    average = load_file(tmp_path / "resume" / "epoch-1" / "average.safetensors")
+    kept = load_file(tmp_path / "best" / "model.safetensors")
+    own = _final_weights(tmp_path, 1)
+    for name, weight in kept.items():
+        torch.testing.assert_close(weight, average[f"encoder.{name}"], rtol=0, atol=0)
+        assert not torch.equal(weight, own[f"encoder.{name}"])
+
+
+def test_the_same_seed_gives_the_same_run_and_another_seed_another(tune: Tune, tmp_path: Path) -> None:
+    for name, seed in {"a": 7, "b": 7, "c": 8}.items():
+        tune(tmp_path / name, seed=seed, num_train_epochs=1)
+    first, second, other = (_final_weights(tmp_path / name, 1) for name in "abc")
+    torch.testing.assert_close(first, second, rtol=0, atol=0)
+    assert not torch.equal(first["heads.task:mood.linear.weight"], other["heads.task:mood.linear.weight"])
+
+
+def test_accumulated_batches_give_the_loss_and_weights_of_one_large_batch(
+    steady_backbone: Path, tasks: tuple[Task, ...], parts: dict[str, dict[str, EncodedPart]], tmp_path: Path
+) -> None:
+    reports: dict[int, list[EpochReport]] = {1: [], 4: []}
+    for steps, batch in ((1, 40), (4, 10)):  # 37 rows: the last of four batches is short
+        fine_tune(
+            backbone=str(steady_backbone),
+            tasks=tasks[1:],
+            parts=parts,
+            training={"per_device_train_batch_size": batch, "gradient_accumulation_steps": steps}
+            | {"optim": "sgd", "learning_rate": 0.1, "head_dropout": 0.0, "logging_steps": 1},
+            folder=tmp_path / str(steps),
+            on_epoch=reports[steps].append,
+        )
+    torch.testing.assert_close(_final_weights(tmp_path / "1"), _final_weights(tmp_path / "4"), rtol=1e-4, atol=1e-6)
+    for one, four in zip(reports[1], reports[4], strict=True):
+        assert one.metrics["train_loss"] == pytest.approx(four.metrics["train_loss"], rel=1e-5)
+        assert one.steps[0][1] == pytest.approx(four.steps[0][1], rel=1e-4)
+
+
+def test_a_loss_that_is_not_finite_ends_the_trial_naming_step_and_parameters(tune: Tune, tmp_path: Path) -> None:
+    with pytest.raises(TrialError, match=r"loss at step [23] must be a finite number.*learning_rate=1e\+30"):
+        tune(tmp_path, learning_rate=1e30, optim="sgd", warmup_steps=0)
+
+
+@pytest.fixture(scope="module")
+def plain_epoch(tune: Tune, tmp_path_factory: pytest.TempPathFactory) -> EpochReport:
+    return tune(tmp_path_factory.mktemp("plain"), num_train_epochs=1)[1][0]
+
+
+@pytest.mark.parametrize(
+    "training",
+    [
+        {"bf16": True},
+        {"activation_checkpointing": True},
+        {"neftune_noise_alpha": 5.0},
+        {"label_smoothing_factor": 0.1},
+        {"max_grad_norm": 0.0},
+        {"pooling": "cls", "lr_scheduler_type": "cosine", "optim": "adafactor"},
+        {"pooling": "mean", "full_determinism": True},
+        {"dataloader_num_workers": 1, "dataloader_prefetch_factor": 2},
+    ],
+    ids=lambda training: next(iter(training)),
+)
+def test_fields_of_training_arguments_work_under_their_own_names(
+    tune: Tune, tmp_path: Path, training: dict[str, Any], plain_epoch: EpochReport
+) -> None:
+    try:
+        done, reports = tune(tmp_path, num_train_epochs=1, **training)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert done.checkpoint.epoch == 1
+    same = reports[0].metrics["train_loss"] == plain_epoch.metrics["train_loss"]
+    assert same == (next(iter(training)) in ("activation_checkpointing", "dataloader_num_workers"))
+
+
+def test_fp16_without_a_gpu_is_a_trial_error(tune: Tune, tmp_path: Path) -> None:
+    with pytest.raises(TrialError, match="set bf16 instead"):
+        tune(tmp_path, fp16=True, use_cpu=True)
+
+
+def test_an_optimizer_whose_library_is_missing_is_a_trial_error(tune: Tune, tmp_path: Path) -> None:
+    with pytest.raises(TrialError, match="fit the machine that trains"):
+        tune(tmp_path, optim="galore_adamw", optim_target_modules="attn")
+
+
+def test_a_backbone_without_tokenizer_is_a_backbone_error(
+    backbone: Path, tmp_path: Path, tasks: tuple[Task, ...], parts: dict[str, dict[str, EncodedPart]]
+) -> None:
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / name).write_bytes((backbone / name).read_bytes())
+    with pytest.raises(BackboneError, match="tokenizer"):
+        fine_tune(
+            backbone=str(tmp_path),
+            tasks=tasks,
+            parts=parts,
+            training={},
+            folder=tmp_path / "t",
+            on_epoch=lambda _: None,
+        )
+
+
+@pytest.fixture
+def largest_file() -> Iterator[Callable[[int], None]]:
+    """Makes the system refuse files above a size, as it refuses any on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("size", [5_000, 60_000, 150_000])
+def test_a_file_that_cannot_be_written_is_a_storage_error_and_leaves_nothing_half_written(
+    tune: Tune, tmp_path: Path, largest_file: Callable[[int], None], size: int
+) -> None:
+    largest_file(size)
+    with pytest.raises(StorageError, match="must be written whole"):
+        tune(tmp_path)
+    left = [path.relative_to(tmp_path).parts for path in tmp_path.rglob("*") if path.is_dir()]
+    assert all(not part.startswith(".") for parts in left for part in parts)
+
+
+def test_a_run_is_silent_and_leaves_the_thread_count_alone(
+    tune: Tune, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    threads = torch.get_num_threads()
+    tune(tmp_path, num_train_epochs=1)
+    assert torch.get_num_threads() == threads
+    captured = capfd.readouterr()
+    assert captured.out == ""
+    assert captured.err == ""

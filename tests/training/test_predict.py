@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tutti.data.encode import EncodedPart
+from tutti.modeling.model import MultiTaskModel, load_encoder
+from tutti.training.predict import predict
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def model(backbone: Path) -> MultiTaskModel:
+    torch.manual_seed(1)
+    return MultiTaskModel(encoder=load_encoder(str(backbone)), classes={"t": 3}, pooling="attention", head_dropout=0.5)
+
+
+@settings(max_examples=15, deadline=None)
+@given(rows=st.integers(0, 40), seed=st.integers(0, 9), batch_size=st.integers(1, 17))
+def test_rows_come_back_in_input_order_for_any_batch_size(
+    model: MultiTaskModel, make_part: Callable[..., EncodedPart], rows: int, seed: int, batch_size: int
+) -> None:
+    part = make_part(rows, classes=3, seed=seed)
+    together = predict(model, part, task="t", batch_size=batch_size, device=CPU)
+    assert together.shape == (rows, 3)
+    assert together.dtype == np.float32
+    model.eval()
+    for row, tokens in enumerate(part.encoded["input_ids"]):
+        ids = torch.tensor([tokens])
+        with torch.no_grad():
+            alone = model("t", ids, torch.ones_like(ids)).softmax(dim=1)
+        np.testing.assert_allclose(together[row], alone[0].numpy(), atol=1e-5)
+
+
+def test_a_model_in_training_stays_in_training(model: MultiTaskModel, make_part: Callable[..., EncodedPart]) -> None:
+    model.train()
+    part = make_part(5, classes=3, seed=0)
+    first = predict(model, part, task="t", batch_size=2, device=CPU)
+    assert model.training
+    np.testing.assert_array_equal(first, predict(model, part, task="t", batch_size=2, device=CPU))

@@ -1,0 +1,192 @@
+"""Two gloo workers against one: each run of ``RUNS`` is done by both, in one pair of processes for the whole file."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tutti.data.encode import EncodedPart
+from tutti.tasks.task import Task
+from tutti.training import EpochReport, FineTuned, fine_tune
+
+TRAINING = {"num_train_epochs": 2, "optim": "sgd", "learning_rate": 0.1, "head_dropout": 0.0, "logging_steps": 3}
+RUNS: dict[str, dict[str, Any]] = {
+    # 53 and 37 rows in global batches of 8: the last of each task has 5 rows and needs a filler
+    "plain": {**TRAINING, "per_device_train_batch_size": 8},
+    "accumulated": {**TRAINING, "per_device_train_batch_size": 8, "gradient_accumulation_steps": 3},
+    "averaged": {**TRAINING, "per_device_train_batch_size": 8, "ema_decay": 0.9, "label_smoothing_factor": 0.1},
+}
+
+
+def _rows(part: EncodedPart) -> dict[str, Any]:
+    return {
+        "ids": part.ids.tolist(),
+        "input_ids": [list(row) for row in part.encoded["input_ids"]],
+        "labels": None if part.labels is None else part.labels.tolist(),
+        "weights": part.weights.tolist(),
+    }
+
+
+@pytest.fixture(scope="module")
+def by_two(
+    tmp_path_factory: pytest.TempPathFactory,
+    steady_backbone: Path,
+    tasks: tuple[Task, ...],
+    parts: dict[str, dict[str, EncodedPart]],
+) -> tuple[list[dict[str, Any]], Path]:
+    """What rank 0 and rank 1 wrote, and the folder of the runs."""
+    folder = tmp_path_factory.mktemp("ranks")
+    runs = {
+        name: {"training": {**training, "per_device_train_batch_size": 4}, "folder": str(folder / name)}
+        for name, training in RUNS.items()
+    }
+    again = {"training": {**runs["plain"]["training"], "head_dropout": 0.3, "ema_decay": 0.9}}
+    runs["whole"] = {**again, "folder": str(folder / "whole")}
+    runs["stopped"] = {**again, "folder": str(folder / "stopped"), "stop_after": 1}
+    runs["resumed"] = {**again, "folder": str(folder / "stopped")}
+    diverging = {**runs["plain"]["training"], "learning_rate": 1e30, "warmup_steps": 0}
+    runs["diverging"] = {"training": diverging, "folder": str(folder / "diverging")}
+    (folder / "blocked").write_text("a file where a folder should be")
+    runs["blocked"] = {**again, "folder": str(folder / "blocked" / "trial")}
+    file = _write_job(folder / "job.json", steady_backbone, tasks, parts, runs)
+    return _start(file, world=2), folder
+
+
+def _write_job(
+    file: Path,
+    backbone: Path,
+    tasks: tuple[Task, ...],
+    parts: Mapping[str, Mapping[str, EncodedPart]],
+    runs: Mapping[str, Any],
+) -> Path:
+    job = {
+        "backbone": str(backbone),
+        "tasks": [task.to_dict() for task in tasks],
+        "parts": {task: {name: _rows(part) for name, part in by_part.items()} for task, by_part in parts.items()},
+        "runs": runs,
+    }
+    file.write_text(json.dumps(job))
+    return file
+
+
+def _start(file: Path, *, world: int) -> list[dict[str, Any]]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(world), "OMP_NUM_THREADS": "1"}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("rank.py")), str(file)],
+            env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(world)},
+        )
+        for rank in range(world)
+    ]
+    try:
+        assert [rank.wait(timeout=240) for rank in ranks] == [0] * world
+    finally:
+        for rank in ranks:
+            rank.kill()
+    return [json.loads(Path(f"{file}.{rank}").read_text()) for rank in range(world)]
+
+
+@pytest.fixture(scope="module", params=list(RUNS))
+def both(
+    request: pytest.FixtureRequest,
+    by_two: tuple[list[dict[str, Any]], Path],
+    tmp_path_factory: pytest.TempPathFactory,
+    steady_backbone: Path,
+    tasks: tuple[Task, ...],
+    parts: dict[str, dict[str, EncodedPart]],
+) -> tuple[Mapping[str, Any], Path, list[EpochReport], FineTuned, Path]:
+    """Rank 0's outcome and folder, then one worker's reports, result and folder."""
+    folder, reports = tmp_path_factory.mktemp("one"), []
+    done = fine_tune(
+        backbone=str(steady_backbone),
+        tasks=tasks,
+        parts=parts,
+        training=RUNS[request.param],
+        folder=folder,
+        on_epoch=reports.append,
+    )
+    return by_two[0][0][request.param], by_two[1] / request.param, reports, done, folder
+
+
+def test_two_workers_give_the_loss_gradient_norm_and_scores_of_one(both: tuple[Any, ...]) -> None:
+    outcome, _, reports, _, _ = both
+    assert len(outcome["reports"]) == len(reports) == 2
+    for two, one in zip(outcome["reports"], reports, strict=True):
+        assert two["metrics"] == pytest.approx(one.metrics, rel=1e-4)
+        assert [step for step, _ in two["steps"]] == [step for step, _ in one.steps]
+        for (_, values), (_, expected) in zip(two["steps"], one.steps, strict=True):
+            assert values == pytest.approx(expected, rel=1e-3)
+
+
+def test_two_workers_give_the_weights_of_one(both: tuple[Any, ...]) -> None:
+    _, two, _, _, one = both
+    for file in (two / "resume" / "epoch-2").glob("*.safetensors"):
+        expected = load_file(one / "resume" / "epoch-2" / file.name)
+        torch.testing.assert_close(load_file(file), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_two_workers_predict_every_row_in_input_order(both: tuple[Any, ...]) -> None:
+    outcome, _, _, done, _ = both
+    for task, by_part in done.predictions.items():
+        for part, predictions in by_part.items():
+            assert predictions.probabilities is not None
+            np.testing.assert_allclose(outcome["probabilities"][f"{task}/{part}"], predictions.probabilities, atol=1e-4)
+
+
+def test_every_rank_gets_the_same_reports_and_predictions(by_two: tuple[list[dict[str, Any]], Path]) -> None:
+    (first, second), _ = by_two
+    assert first == second
+
+
+def test_two_workers_stopped_after_an_epoch_resume_bit_equal(by_two: tuple[list[dict[str, Any]], Path]) -> None:
+    (outcome, _), folder = by_two
+    assert outcome["stopped"]["error"].startswith("InterruptedError")
+    assert outcome["resumed"]["reports"] == outcome["whole"]["reports"][1:]
+    assert outcome["resumed"]["probabilities"] == outcome["whole"]["probabilities"]
+    states = [load_file(folder / name / "resume" / "epoch-2" / "model.safetensors") for name in ("stopped", "whole")]
+    torch.testing.assert_close(*states, rtol=0, atol=0)
+
+
+def test_a_loss_that_is_not_finite_ends_the_trial_on_every_rank(by_two: tuple[list[dict[str, Any]], Path]) -> None:
+    for outcome in by_two[0]:
+        assert outcome["diverging"]["error"].startswith("TrialError: the training loss at step")
+
+
+def test_a_folder_that_cannot_be_written_ends_the_trial_on_every_rank(
+    by_two: tuple[list[dict[str, Any]], Path],
+) -> None:
+    for outcome in by_two[0]:
+        assert outcome["blocked"]["error"].startswith("StorageError")
+
+
+def test_a_process_group_of_one_trains_as_a_plain_process_does(
+    tmp_path: Path, steady_backbone: Path, tasks: tuple[Task, ...], parts: dict[str, dict[str, EncodedPart]]
+) -> None:
+    runs = {"plain": {"training": RUNS["plain"], "folder": str(tmp_path / "group")}}
+    file = _write_job(tmp_path / "job.json", steady_backbone, tasks, parts, runs)
+    (outcome,) = _start(file, world=1)
+    reports: list[EpochReport] = []
+    fine_tune(
+        backbone=str(steady_backbone),
+        tasks=tasks,
+        parts=parts,
+        training=RUNS["plain"],
+        folder=tmp_path / "plain",
+        on_epoch=reports.append,
+    )
+    for found, expected in zip(outcome["plain"]["reports"], reports, strict=True):
+        assert found["metrics"] == pytest.approx(expected.metrics, rel=1e-5)
