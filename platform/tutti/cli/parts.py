@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from tutti.tracking.protocol import Tracker
 
 console = Console(highlight=False)
+if not console.is_terminal:
+    console.width = 120  # a log has no width of its own; tables of 80 columns would break their words
 
 
 def read_study_file(file: Path, *, overrides: Sequence[str]) -> tuple[StudyConfig, StudyFolder]:
@@ -77,6 +79,9 @@ def tracking_uri(study: StudyConfig, folder: StudyFolder) -> str:
 
 def open_tracker(study: StudyConfig, folder: StudyFolder) -> Tracker:
     """MLflow behind a durable queue, so that no trial waits for it or dies of it."""
+    os.environ.setdefault(
+        "MLFLOW_DISABLE_TELEMETRY", "true"
+    )  # read when mlflow is imported; nothing is sent to anybody
     from tutti.tracking.mlflow_tracker import MlflowTracker
     from tutti.tracking.queued import QueuedTracker
 

@@ -19,15 +19,12 @@ SHOWN = 20  # rows of the live table: a study of hundreds of trials must fit a s
 def trials_table(records: Sequence[TrialRecord], *, title: str | None = None) -> Table:
     """Trials with state, score, per-task scores, parameters and duration."""
     tasks = sorted({task for record in records for task in record.task_scores})
-    parameters = sorted({name for record in records for name in record.parameters})
-    table = Table(title=title, title_justify="left", caption_justify="left")
-    table.add_column("trial", no_wrap=True)
-    table.add_column("state")
-    for name in ("score", *tasks):
-        table.add_column(name, justify="right")
-    for name in parameters:
-        table.add_column(name, justify="right", style="dim", overflow="fold")
-    table.add_column("time", justify="right", no_wrap=True)
+    table = Table(title=title, title_justify="left")
+    for name in ("trial", "state"):
+        table.add_column(name, no_wrap=True)
+    for name in ("score", *tasks, "time"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("parameters", style="dim", overflow="fold")
     best = best_trial(records)
     for record in records:
         table.add_row(
@@ -35,8 +32,8 @@ def trials_table(records: Sequence[TrialRecord], *, title: str | None = None) ->
             str(record.state),
             number(record.score),
             *(number(record.task_scores.get(task)) for task in tasks),
-            *(short(record.parameters.get(name, "")) for name in parameters),
             "" if record.seconds is None else f"{record.seconds:.0f} s",
+            " ".join(f"{name}={short(value)}" for name, value in sorted(record.parameters.items())),
             style="bold green" if record is best else None,
         )
     return table

@@ -45,6 +45,7 @@ def run(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> list[TrialR
     from tutti.cluster.connect import connected
     from tutti.orchestration.study import run_study
     from tutti.outputs.pictures import confusion_matrix_png
+    from tutti.tracking.protocol import SCORE
 
     began = time.monotonic()
     prepared = prepare_study(study, folder, resume=resume)
@@ -88,7 +89,7 @@ def run(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> list[TrialR
         best = best_trial(outcome.trials)
         tracker.end_study(
             state=TrialState.INTERRUPTED if outcome.interrupted else TrialState.FINISHED,
-            metrics={"best_score": best.score} if best and best.score is not None else {},
+            metrics={SCORE: best.score} if best and best.score is not None else {},
         )
     except BaseException:
         tracker.end_study(state=TrialState.INTERRUPTED, metrics={})

@@ -26,6 +26,8 @@ def connected(
         ClusterError: where Ray cannot be reached, lacks its dashboard, or is too small for one trial.
     """
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    # Each trial is several small actors; on a machine of few CPUs Ray warns of them as too many processes.
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", "PYTHON worker processes have been started")
     import ray
 
     address = os.environ.get("RAY_ADDRESS")

@@ -105,12 +105,14 @@ def load_encoder(backbone: str) -> PreTrainedModel:
 
 @contextmanager
 def no_progress_bars() -> Iterator[None]:
-    """Loading and saving a model prints nothing while the block runs."""
-    shown = logging.is_progress_bar_enabled()
+    """Loading and saving a model prints nothing while the block runs, no list of the pooler's unused weights either."""
+    shown, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()
+    logging.set_verbosity_error()
     try:
         yield
     finally:
+        logging.set_verbosity(verbosity)
         if shown:
             logging.enable_progress_bar()
 

@@ -67,6 +67,8 @@ def new_backbone(
     import torch
     from transformers import BertConfig, BertModel, BertTokenizer
 
+    from tutti.modeling.model import no_progress_bars
+
     words = _train_vocabulary(texts, vocabulary=vocabulary)
     tokenizer = BertTokenizer(vocab=words, do_lower_case=True, model_max_length=LONGEST_INPUT)
     shape = SIZES[size]
@@ -82,7 +84,7 @@ def new_backbone(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = BertModel(config)
-    with whole_folder(out) as folder:
+    with whole_folder(out) as folder, no_progress_bars():
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
     return NewBackbone(path=out, size=size, weights=model.num_parameters(), vocabulary=len(words))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import shutil
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +16,7 @@ from tutti.bank.bank import Bank
 from tutti.config.folder import StudyFolder
 from tutti.records import Predictions, Scalar, TrialState
 from tutti.search.study_store import StudyStore
-from tutti.tracking.protocol import MetricRow, Tracker
+from tutti.tracking.protocol import SCORE, MetricRow, Tracker
 
 
 @dataclass
@@ -53,6 +53,10 @@ class StudyLog(Callback):
         self._seen: dict[str, Seen] = {}
         self._drawing = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tutti-pictures")
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Nothing: Tune writes a snapshot of all it was given, and no run ever reads it back."""
+        return {}
+
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         key = trial.config["key"]
         if key in self._seen:  # the same trial, tried again
@@ -74,23 +78,26 @@ class StudyLog(Callback):
         seen = self._seen[key]
         if "failed" in result:
             seen.failed = result["failed"]
-        elif not math.isfinite(result.get("score", math.nan)):
-            seen.failed = f"the score after epoch {result.get('epoch')} is not finite"
-        elif result["epoch"] > seen.epoch or result.get("final"):
+        elif "score" in result:
             self._log_epoch(key, seen, result)
+        seen.result, seen.final = result, bool(result.get("final"))
         self._watch()
 
     def _log_epoch(self, key: str, seen: Seen, result: dict[str, Any]) -> None:
         epoch = int(result["epoch"])
-        self._store.report(key, epoch=epoch, score=result["score"], task_scores=result["task_scores"])
+        try:
+            self._store.report(key, epoch=epoch, score=result["score"], task_scores=result["task_scores"])
+        except ValueError as error:  # a score that is no number
+            seen.failed = str(error)
+            return
         at = result["at"]
         steps = [
             MetricRow({f"train/{name}": value for name, value in values.items()}, step=step, at=at)
             for step, values in result.get("steps", ())
         ]
         self._tracker.log_history(key, steps)
-        self._tracker.log_metrics(key, {"score": result["score"], **result["metrics"]}, step=epoch, at=at)
-        seen.epoch, seen.result, seen.final = epoch, result, bool(result.get("final"))
+        self._tracker.log_metrics(key, {"validation_score": result["score"], **result["metrics"]}, step=epoch, at=at)
+        seen.epoch = epoch
 
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         key = trial.config["key"]
@@ -99,9 +106,8 @@ class StudyLog(Callback):
             self._end(key, TrialState.FAILED, reason=seen.failed)
         elif seen.final:
             self._end(key, TrialState.FINISHED)
-        elif seen.result:
-            score = seen.result["score"]
-            self._end(key, TrialState.STOPPED, reason=f"score {score:.4f} after epoch {seen.epoch} fell behind (ASHA)")
+        elif seen.epoch:
+            self._end(key, TrialState.STOPPED, reason=f"fell behind the others after epoch {seen.epoch}")
         else:
             self._end(key, TrialState.FAILED, reason="ended without a single report")
 
@@ -116,13 +122,14 @@ class StudyLog(Callback):
         result = seen.result
         metrics: dict[str, float] = {"seconds": seconds}
         if state is TrialState.FINISHED:
-            metrics |= {"best_score": result["best_score"], "best_epoch": result["best_epoch"]}
-            metrics |= {f"best_score/{task}": score for task, score in result["best_task_scores"].items()}
+            metrics |= {SCORE: result["best_score"], "best_epoch": result["best_epoch"]}
+            metrics |= {f"{SCORE}/{task}": score for task, score in result["best_task_scores"].items()}
             self._drawing.submit(self._draw, key)
         self._store.finish(
             key, state=state, score=result.get("best_score", result.get("score")), reason=reason, seconds=seconds
         )
         self._tracker.end_trial(key, state=state, reason=reason, metrics=metrics, tags={})
+        shutil.rmtree(self._folder.trial(key) / "resume", ignore_errors=True)  # several times the size of the weights
         self._watch()
 
     def _draw(self, key: str) -> None:

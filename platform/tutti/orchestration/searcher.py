@@ -26,6 +26,10 @@ class StoreSearcher(Searcher):
         self._unfinished = list(unfinished)
         self._new = new
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Nothing: Tune writes a snapshot of all it was given, and no run ever reads it back."""
+        return {}
+
     def suggest(self, trial_id: str) -> dict[str, Any] | None:
         if self._unfinished:
             proposal = self._unfinished.pop(0)

@@ -88,6 +88,7 @@ def _run(
 ) -> StudyOutcome:
     os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
     os.environ.setdefault("TUNE_WARN_THRESHOLD_S", "10")
+    os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")  # its banner comes even at verbosity 0
     from ray import tune
 
     from tutti.orchestration.log import StudyLog
@@ -107,7 +108,9 @@ def _run(
             gpus_per_worker=resources.gpus_per_worker,
             retries=study.search.retries,
         )
-        trainable = tune.with_resources(functools.partial(run_trial, job=job), {"CPU": 0})
+        # A trial's actor only waits for its workers: were it to ask for a CPU, a trial that needs them all would hang.
+        # Tune wants it to ask for something, so it asks for one byte.
+        trainable = tune.with_resources(functools.partial(run_trial, job=job), {"memory": 1})
         try:
             tune.Tuner(
                 trainable,

@@ -81,20 +81,19 @@ def train_worker(config: Mapping[str, Any]) -> None:
     torch.set_num_threads(config["threads"])
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     main = train.get_context().get_world_rank() == 0
-    last: list[dict[str, Any]] = [{}]
+    last: dict[str, Any] = {}  # stays empty where a trial went on from a state saved after its last epoch
 
     def on_epoch(report: EpochReport) -> None:
-        result = {
-            "epoch": report.epoch,
-            "score": report.score,
-            "task_scores": dict(report.task_scores),
-            "metrics": dict(report.metrics),
-            "steps": [(step, dict(values)) for step, values in report.steps],
-            "at": time.time(),
-        }
-        last[0] = result
+        last.update(
+            epoch=report.epoch,
+            score=report.score,
+            task_scores=dict(report.task_scores),
+            metrics=dict(report.metrics),
+            steps=[(step, dict(values)) for step, values in report.steps],
+            at=time.time(),
+        )
         if not report.done:  # the last epoch is reported once its predictions lie in the bank: the trial is whole then
-            train.report(result if main else {})
+            train.report(dict(last) if main else {})
 
     try:
         checkpoint = fine_tune_once(
@@ -110,7 +109,7 @@ def train_worker(config: Mapping[str, Any]) -> None:
         train.report({"failed": str(error)} if main else {})
         return
     final = {
-        **last[0],
+        **last,
         "final": True,
         "best_score": checkpoint.score,
         "best_epoch": checkpoint.epoch,

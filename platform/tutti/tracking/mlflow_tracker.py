@@ -23,7 +23,12 @@ from tutti.tracking.protocol import SCORE, MetricRow, RefusedError, check_ended
 from tutti.tracking.store import store_faults
 
 _METRICS, _PARAMETERS, _PARAMETER, _TAG = 1000, 100, 6000, 8000  # MLflow's limits: two by request, two by characters
-_STATUS = {TrialState.FINISHED: "FINISHED", TrialState.STOPPED: "FINISHED", TrialState.FAILED: "FAILED"}
+_STATUS = {
+    TrialState.FINISHED: "FINISHED",
+    TrialState.STOPPED: "FINISHED",
+    TrialState.FAILED: "FAILED",
+    TrialState.INTERRUPTED: "KILLED",
+}
 _PARENT = "mlflow.parentRunId"
 _NOTE = "mlflow.note.content"
 _STUDY, _TRIAL, _NUMBER, _STATE, _REASON = "tutti.study", "tutti.trial", "tutti.number", "tutti.state", "tutti.reason"
