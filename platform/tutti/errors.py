@@ -24,7 +24,7 @@ class Fault:
     remedy: str
 
     def __str__(self) -> str:
-        return f"{self.what} must {self.rule}; got {self.got}; {self.remedy}."
+        return f"{self.what} must {self.rule}; got {self.got.rstrip('.')}; {self.remedy}."
 
 
 class TuttiError(Exception):
@@ -83,6 +83,10 @@ class TrialError(TuttiError):
 
 class ClusterError(TuttiError):
     """Ray cannot be reached or cannot give what a study needs."""
+
+
+class ResourcesError(UserError, ClusterError):
+    """A trial asks for more than the whole cluster has."""
 
 
 class TrackingError(TuttiError):

@@ -158,6 +158,22 @@ def test_a_folder_without_tokenizer_is_a_backbone_error(prepared: Prepared, tmp_
         encode_test(prepared, str(tmp_path / "empty"), tmp_path / "cache")
 
 
+def test_a_folder_with_a_config_alone_has_no_tokenizer(prepared: Prepared, tmp_path: Path) -> None:
+    from transformers import BertConfig
+
+    BertConfig(vocab_size=64).save_pretrained(tmp_path / "bare")
+    with pytest.raises(BackboneError, match="must have a vocabulary; got an empty one"):
+        encode_test(prepared, str(tmp_path / "bare"), tmp_path / "cache")
+
+
+def test_an_empty_text_to_predict_is_its_special_tokens(
+    make_spec: Callable[..., TaskSpec], tokenizer_folder: str, tmp_path: Path
+) -> None:
+    spec = make_spec(train=[("0", "w1", "a"), ("1", "w2", "b"), ("2", "w1", "a"), ("3", "w2", "b")], test=[("0", "")])
+    prepared = prepare([spec], validation=0.5, seed=0, folder=tmp_path / "prepared")
+    assert encode_test(prepared, tokenizer_folder, tmp_path / "cache") == [[CLS, SEP]]
+
+
 def test_a_tokenizer_without_padding_token_is_refused(
     prepared: Prepared, tokenizer_folder: str, tmp_path: Path
 ) -> None:

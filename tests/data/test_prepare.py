@@ -171,7 +171,7 @@ def test_one_class_alone_is_refused(make_spec: MakeSpec, run: Any) -> None:
 
 
 def test_f1_on_more_than_two_classes_is_refused(make_spec: MakeSpec, run: Any) -> None:
-    with pytest.raises(ConfigError, match=r"tasks.A.metric must have exactly two classes for f1; got 3 classes"):
+    with pytest.raises(ConfigError, match=r"tasks.A.metric must be a metric for 3 classes; got 'f1', which is for two"):
         run(make_spec(train=[*TRAIN, ("x", "a", "maybe")], metric="f1"))
 
 

@@ -41,6 +41,18 @@ def test_the_rows_at_the_threshold_become_a_training_file_that_the_layout_reads(
     assert len(Glue("CoLA").read(str(tmp_path / "out" / "CoLA.tsv"), labelled=True)) == report.tasks[1].labelled
 
 
+def test_a_row_with_an_empty_text_gets_no_pseudo_label(make_study, tmp_path):
+    study = make_study()
+    rows = study.unlabelled("emotion")
+    mean, _ = mean_of(study, write_pseudo_labels(**arguments(study, tmp_path / "all")), "emotion")
+    sure = np.flatnonzero(mean.max(axis=1) >= 0.8)
+    rows.loc[sure[0], "text"] = " "
+    report = write_pseudo_labels(**arguments(study, tmp_path / "out", rows={"emotion": rows}))
+    back = Competition().read(str(tmp_path / "out" / "emotion.csv"), labelled=True)
+    assert back["id"].tolist() == rows["id"].iloc[sure[1:]].tolist()
+    assert report.tasks[0].labelled == len(sure) - 1
+
+
 def test_confidence_and_agreement_stand_beside(make_study, tmp_path):
     study = make_study()
     report = write_pseudo_labels(**arguments(study, tmp_path / "out"))

@@ -108,6 +108,15 @@ def test_empty_texts_labels_and_repeated_ids_are_all_reported_at_once(write: Wri
     assert caught.value.faults[2].got == "'1', which line 2 has already"
 
 
+def test_rows_to_predict_may_have_an_empty_text(write: Write) -> None:
+    assert rows_of(write("0\t\n1\tb\n"), labelled=False) == [["0", ""], ["1", "b"]]
+
+
+def test_an_empty_id_of_a_row_to_predict_is_a_fault(write: Write) -> None:
+    with pytest.raises(TaskFileError, match="line 1 must have an id that is not empty"):
+        rows_of(write(" \ta\n1\tb\n"), labelled=False)
+
+
 def test_many_faults_are_cut_to_ten_and_counted(write: Write) -> None:
     with pytest.raises(TaskFileError, match="got 15 more faults than the 10 shown") as caught:
         rows_of(write("".join(f"{row}\t \t1\n" for row in range(25))))

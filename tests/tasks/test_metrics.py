@@ -41,7 +41,7 @@ def test_accuracy_and_matthews_agree_with_their_definitions() -> None:
 
 
 def test_f1_is_refused_for_three_classes() -> None:
-    with pytest.raises(ConfigError, match="must have exactly two classes for f1; got 3 classes; use macro_f1 instead"):
+    with pytest.raises(ConfigError, match="be a metric for 3 classes; got 'f1', which is for two; use macro_f1"):
         score("f1", labels=np.array([0]), probabilities=one_hot([0], 3))
 
 

@@ -84,10 +84,10 @@ def test_a_line_that_is_no_json_object_is_named(write: Write) -> None:
 
 
 def test_missing_and_unfit_json_values_are_named(write: Write) -> None:
-    lines = [{"text": None}, {}, {"text": ["a"]}, {"text": "\ud83d"}]
+    lines = [{"text": None, "label": 1}, {"label": 1}, {"text": ["a"], "label": 1}, {"text": "\ud83d", "label": 1}]
     source = write("".join(json.dumps(line) + "\n" for line in lines), "rows.jsonl")
     with pytest.raises(TaskFileError) as caught:
-        Table().read(source, labelled=False)
+        Table().read(source, labelled=True)
     assert sorted((fault.what.rsplit(", ")[-1], fault.got) for fault in caught.value.faults) == [
         ("line 1", "an empty one"),
         ("line 2", "an empty one"),

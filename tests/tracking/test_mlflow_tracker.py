@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from tutti.errors import TrackingError
 from tutti.records import TrialState
 from tutti.tracking.links import VIEW, runs_page
 from tutti.tracking.mlflow_tracker import MlflowTracker
-from tutti.tracking.protocol import RefusedError
+from tutti.tracking.protocol import BEST_SCORE, SCORE, RefusedError
 from tutti.tracking.store import experiment_id, without_password
 
 NONE = {"parameters": {}, "tags": {}}
@@ -54,18 +55,60 @@ def test_mlflows_own_status_follows_the_state(tracker, client, uri):
     assert statuses == {"s": "RUNNING", "t0": "FINISHED", "t1": "FINISHED", "t2": "FAILED"}
 
 
-def test_the_experiment_opens_on_its_runs_with_score_and_state_as_columns(tracker, client, uri):
+def test_the_experiment_opens_on_its_runs_by_score_with_state_scores_and_parameters_as_columns(tracker, client, uri):
+    tracker.start_study(**NONE, files=[], columns=["metrics.score/a", "params.lr"])
     tags = client.get_experiment(experiment_id(uri, "s")).tags
     assert tags["mlflow.experimentKind"] == "custom_model_development"
-    view = tags[f"mlflow.sharedViewState.{VIEW}"]
-    assert "metrics.`score`" in view
-    assert "tags.`tutti.state`" in view
-    assert _runs(client, uri)["s"].info.run_id in view
-    assert tags["mlflow.note.content"].startswith("The study s.")
+    view = json.loads(tags[f"mlflow.sharedViewState.{VIEW}"])
+    assert (view["orderByKey"], view["orderByAsc"]) == ("metrics.`score`", False)
+    state, score, reason = "tags.`tutti.state`", "metrics.`score`", "tags.`tutti.reason`"
+    assert view["selectedColumns"] == [state, score, "metrics.`score/a`", "params.`lr`", reason]
+    assert view["columnOrder"] == [state, score, "duration", "metrics.`score/a`", "params.`lr`", reason]
 
 
-def test_the_address_of_the_runs_page_names_the_view():
-    assert runs_page("http://h:5000/", "3") == "http://h:5000/#/experiments/3/runs?viewStateShareKey=tutti"
+def test_the_experiments_note_leads_to_the_studys_run(tracker, client, uri):
+    number = experiment_id(uri, "s")
+    note = client.get_experiment(number).tags["mlflow.note.content"]
+    assert note.startswith(f"[The study s](#/experiments/{number}/runs/{_runs(client, uri)['s'].info.run_id})")
+
+
+def test_columns_that_mlflow_has_no_room_for_are_left_out_from_the_end(tracker, client, uri):
+    columns = [f"params.a_rather_long_parameter_{number:04d}" for number in range(200)]
+    tracker.start_study(**NONE, files=[], columns=columns)
+    tag = client.get_experiment(experiment_id(uri, "s")).tags[f"mlflow.sharedViewState.{VIEW}"]
+    shown = [name for name in json.loads(tag)["selectedColumns"] if name.startswith("params.")]
+    assert len(tag) <= 5000
+    assert 40 < len(shown) < 200
+    assert shown == [f"params.`a_rather_long_parameter_{number:04d}`" for number in range(len(shown))]
+
+
+def test_the_address_of_the_runs_page_names_the_view_and_the_workflow():
+    address = "http://h:5000/#/experiments/3/runs?viewStateShareKey=tutti&workflowType=machine_learning"
+    assert runs_page("http://h:5000/", "3") == address
+
+
+def test_the_studys_run_has_no_score_so_that_it_stands_behind_the_trials(tracker, client, uri):
+    for number, score in enumerate([0.5, 0.9]):
+        tracker.start_trial(f"t{number}", number=number, **NONE)
+        tracker.end_trial(f"t{number}", state=TrialState.FINISHED, reason=None, metrics={SCORE: score}, tags={})
+    tracker.end_study(state=TrialState.FINISHED, metrics={BEST_SCORE: 0.9})
+    found = client.search_runs([experiment_id(uri, "s")], order_by=["metrics.`score` DESC"])
+    assert [run.info.run_name for run in found] == ["t1", "t0", "s"]
+
+
+def test_metrics_are_kept_in_the_order_they_were_logged(tracker, client, uri):
+    tracker.start_trial("t0", number=0, **NONE)
+    tracker.log_metrics("t0", {"validation_score": 0.5, "b/loss": 1.0, "a/loss": 1.0}, step=1, at=1.0)
+    tracker.log_metrics("t0", {"train/loss": 0.5}, step=10, at=1.0)
+    assert [*_runs(client, uri)["t0"].data.metrics] == ["validation_score", "b/loss", "a/loss", "train/loss"]
+
+
+def test_a_picture_has_its_ending_once(tracker, client, uri, tmp_path):
+    tracker.start_trial("t0", number=0, **NONE)
+    tracker.log_picture("t0", "confusion_matrix/mood", b"png")
+    run_id = _runs(client, uri)["t0"].info.run_id
+    kept = [file.path for file in client.list_artifacts(run_id, "pictures/confusion_matrix")]
+    assert kept == ["pictures/confusion_matrix/mood.png"]
 
 
 def test_long_values_and_many_parameters_are_taken(tracker, client, uri):

@@ -9,7 +9,7 @@ import pytest
 import requests
 from mlflow import MlflowClient
 
-from tutti.errors import TrackingError
+from tutti.errors import TrackingError, UserError
 from tutti.records import TrialState
 from tutti.tracking.mlflow_tracker import MlflowTracker
 from tutti.tracking.queued import QueuedTracker
@@ -43,11 +43,17 @@ def test_the_server_shows_the_runs_and_the_pictures_of_a_local_study(uri, tmp_pa
 
 @pytest.mark.slow
 def test_a_server_that_cannot_start_says_why_and_leaves_nothing(uri, tmp_path):
+    with pytest.raises(TrackingError, match="answer; got"):
+        start_ui("nosuch://store", tmp_path)
+
+
+def test_a_port_in_use_is_refused_before_another_server_answers_there(uri, tmp_path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        with pytest.raises(TrackingError, match="answer; got"):
-            start_ui("nosuch://store", tmp_path, port=taken.getsockname()[1])
+        port = taken.getsockname()[1]
+        with pytest.raises(UserError, match=f"port {port} of 127.0.0.1 must be free; got Address already in use"):
+            start_ui(uri, tmp_path, port=port)
 
 
 @pytest.mark.slow

@@ -95,8 +95,8 @@ def test_a_report_holds_scores_losses_and_the_steps_of_its_epoch(tune: Tune, tmp
     first = reports[0]
     assert set(first.metrics) == {
         "train_loss",
-        *("validation_loss/news.v1", "news.v1/macro_f1", "news.v1/accuracy"),
-        *("validation_loss/mood", "mood/macro_f1", "mood/accuracy"),
+        *("news.v1/loss", "news.v1/macro_f1", "news.v1/accuracy"),
+        *("mood/loss", "mood/macro_f1", "mood/accuracy"),
     }
     assert first.task_scores == {
         "news.v1": first.metrics["news.v1/macro_f1"],

@@ -57,7 +57,7 @@ def test_a_key_that_tutti_sets_says_why() -> None:
         ("seed", -1, "be at least 0"),
         ("bf16", "yes", "be a boolean"),
         ("pooling", "max", "be 'attention', 'cls' or 'mean'"),
-        ("ema_decay", 1.0, "be less than 1"),
+        ("ema_decay", 1.0, "be below 1"),
         ("lr_scheduler_type", "cosin", "be one of linear, cosine"),
     ],
 )

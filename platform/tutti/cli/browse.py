@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import signal
 from typing import Annotated
 
 import typer
@@ -50,6 +51,8 @@ def ui(
     if uri.startswith(("http://", "https://")):
         console.print(f"The study is tracked at {runs_page(uri, experiment)}", soft_wrap=True)
         return
+    for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a closed terminal too must leave no server behind
+        signal.signal(ending, _interrupt)
     process, base = start_ui(uri, folder.mlflow_artifacts.as_uri(), port=port)
     try:
         console.print(f"MLflow shows the study at {runs_page(base, experiment)}", soft_wrap=True)
@@ -59,3 +62,7 @@ def ui(
         console.print("MLflow UI ended.")
     finally:
         stop_ui(process)
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt

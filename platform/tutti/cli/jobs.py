@@ -37,7 +37,7 @@ def submit(
             Fault(
                 "tutti submit",
                 "be given one of STUDY.yaml, --status ID and --stop ID",
-                "none or several of them",
+                "several of them" if study_file or status or stop else "none of them",
                 "see `tutti submit --help`",
             )
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import json
 import os
 import platform as machine
 import socket
@@ -17,6 +18,7 @@ from tutti.config.folder import StudyFolder, find_study, studies_folder
 from tutti.config.load import load_study, parse_study
 from tutti.config.study import StudyConfig
 from tutti.data.prepare import Prepared, load_prepared
+from tutti.files import write_whole
 from tutti.records import Scalar
 
 if TYPE_CHECKING:
@@ -95,13 +97,44 @@ def open_tracker(study: StudyConfig, folder: StudyFolder) -> Tracker:
     return tracker
 
 
-def study_parameters(study: StudyConfig) -> dict[str, Scalar]:
-    """What defines the study, flat, for the tracker's parent run."""
+def study_parameters(study: StudyConfig, prepared: Prepared) -> dict[str, Scalar]:
+    """What defines the study, flat, for the tracker's parent run: its keys, and the SHA-256 of every file of rows."""
     document = study.model_dump(mode="json", exclude={"tasks", "search_space", "storage", "tracking", "ensemble"})
     parameters = {key: _scalar(value) for key, value in flat(document).items()}
     for name, task in study.tasks.items():
         parameters |= {f"tasks.{name}.{key}": getattr(task, key) for key in ("layout", "metric")}
+    for name, files in prepared.origins.items():
+        parameters |= {f"data.{name}.{part}": known["sha256"] for part, known in files.items()}
     return parameters
+
+
+def study_columns(study: StudyConfig) -> list[str]:
+    """What the tracker's list of trials shows at first: each task's score, then what the search space varies."""
+    return [*(f"metrics.score/{task}" for task in study.tasks), *(f"params.{key}" for key in study.search_space.root)]
+
+
+def study_note(prepared: Prepared) -> str:
+    """What the study is, in Markdown, for the page of the tracker's parent run."""
+    lines = [
+        "The score is the mean of the tasks' metrics on the validation rows, whose ids are in `study/split.json`.",
+        "",
+        "| task | metric | classes | rows |",
+        "|---|---|---|---|",
+    ]
+    for task in prepared.tasks:
+        rows = ", ".join(f"{part} {info.rows:,}" for part, info in prepared.parts[task.name].items())
+        lines.append(f"| {task.name} | {task.metric} | {len(task.class_names)} | {rows} |")
+    return "\n".join(lines)
+
+
+def write_split(prepared: Prepared, folder: StudyFolder) -> None:
+    """The ids of every task's validation rows, as a file that the tracker keeps with the study.
+
+    Raises:
+        StorageError: where the file system refuses.
+    """
+    split = {task.name: {"validation": prepared.ids(task.name, "validation").tolist()} for task in prepared.tasks}
+    write_whole(folder.data / "split.json", json.dumps(split, ensure_ascii=False, indent=1) + "\n")
 
 
 def flat(document: Mapping[str, object], prefix: str = "") -> dict[str, object]:
@@ -120,10 +153,10 @@ def _scalar(value: object) -> Scalar:
 
 
 def study_tags(prepared: Prepared) -> dict[str, str]:
-    """Data hashes and environment, for the tracker's parent run."""
-    tags = {f"tutti.data.{name}": digest for name, digest in prepared.sources.items()}
-    tags |= {f"tutti.version.{name}": version(name) for name in ("tutti", "torch", "transformers", "ray", "optuna")}
-    return tags | run_tags() | {"tutti.python": machine.python_version(), "tutti.machine": machine.platform()}
+    """Environment and description, for the tracker's parent run."""
+    tags = {f"tutti.version.{name}": version(name) for name in ("tutti", "torch", "transformers", "ray", "optuna")}
+    tags |= {"tutti.version.python": machine.python_version(), "tutti.machine": machine.platform()}
+    return tags | run_tags() | {"mlflow.note.content": study_note(prepared)}
 
 
 def run_tags() -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -18,6 +19,7 @@ from tutti.records import Predictions, TrialRecord, TrialState
 
 if TYPE_CHECKING:
     from tutti.data.prepare import Prepared
+    from tutti.orchestration.study import StudyOutcome
 
 
 def tune(
@@ -41,66 +43,22 @@ def tune(
 
 def run(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> list[TrialRecord]:
     """Prepares a study's data, runs its trials, and prints what to do next; exits with 130 when interrupted."""
-    from tutti.cli.progress import Progress, best_trial, number, summary, trials_table
+    from tutti.cli.progress import best_trial, number, summary, trials_table
     from tutti.cluster.connect import connected
-    from tutti.orchestration.study import run_study
-    from tutti.outputs.pictures import confusion_matrix_png
-    from tutti.tracking.protocol import SCORE
 
     began = time.monotonic()
     prepared = prepare_study(study, folder, resume=resume)
-    class_names = {task.name: task.class_names for task in prepared.tasks}
-    store = parts.open_store(study, folder)
-    tracker = parts.open_tracker(study, folder)
-
-    def picture(task: str, predictions: Predictions) -> bytes:
-        assert predictions.labels is not None
-        assert predictions.probabilities is not None
-        return confusion_matrix_png(predictions.labels, predictions.probabilities, class_names[task], title=task)
-
+    parts.write_split(prepared, folder)
     resources = study.resources
-    left = 0
-    try:
-        tracker.start_study(
-            parameters=parts.study_parameters(study),
-            tags=parts.study_tags(prepared),
-            files=[folder.study_file, *sorted(folder.data.glob("*.json"))],
-        )
-        console.print("Starting Ray")
-        with (
-            connected(
-                workers=resources.workers,
-                cpus_per_worker=resources.cpus_per_worker,
-                gpus_per_worker=resources.gpus_per_worker,
-                concurrent_trials=resources.concurrent_trials,
-            ) as concurrent,
-            Progress(console, store.records, total=study.search.trials) as progress,
-        ):
-            outcome = run_study(
-                study,
-                folder,
-                store=store,
-                tracker=tracker,
-                concurrent_trials=concurrent,
-                tags=parts.run_tags(),
-                watch=progress,
-                picture=picture,
-            )
-        best = best_trial(outcome.trials)
-        tracker.end_study(
-            state=TrialState.INTERRUPTED if outcome.interrupted else TrialState.FINISHED,
-            metrics={SCORE: best.score} if best and best.score is not None else {},
-        )
-    except BaseException:
-        tracker.end_study(state=TrialState.INTERRUPTED, metrics={})
-        raise
-    finally:
-        left = tracker.close(timeout=60.0)
-        if left:
-            console.print(
-                f"{left} events did not reach the tracking store; they are kept in {folder.path} and are delivered "
-                "by the next `tutti tune --resume`."
-            )
+    console.print("Starting Ray")
+    with connected(  # before the study's stores are opened: one that does not fit the cluster has not begun
+        workers=resources.workers,
+        cpus_per_worker=resources.cpus_per_worker,
+        gpus_per_worker=resources.gpus_per_worker,
+        concurrent_trials=resources.concurrent_trials,
+    ) as concurrent:
+        outcome = _run_trials(study, folder, prepared, concurrent=concurrent)
+    best = best_trial(outcome.trials)
     records = list(outcome.trials)
     console.print(trials_table(records, title=f"Study {study.study}"))
     console.print(f"{summary(records, total=study.search.trials)}, in {time.monotonic() - began:.0f} s")
@@ -116,6 +74,58 @@ def run(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> list[TrialR
     return records
 
 
+def _run_trials(study: StudyConfig, folder: StudyFolder, prepared: Prepared, *, concurrent: int) -> StudyOutcome:
+    """Runs the study's trials on the Ray that is connected, with its store, its tracker and a live table."""
+    from tutti.cli.progress import Progress, best_trial
+    from tutti.orchestration.study import run_study
+    from tutti.outputs.pictures import confusion_matrix_png
+    from tutti.tracking.protocol import BEST_SCORE
+
+    class_names = {task.name: task.class_names for task in prepared.tasks}
+    store = parts.open_store(study, folder)
+    tracker = parts.open_tracker(study, folder)
+
+    def picture(task: str, predictions: Predictions) -> bytes:
+        assert predictions.labels is not None
+        assert predictions.probabilities is not None
+        return confusion_matrix_png(predictions.labels, predictions.probabilities, class_names[task], title=task)
+
+    try:
+        tracker.start_study(
+            parameters=parts.study_parameters(study, prepared),
+            tags=parts.study_tags(prepared),
+            files=[folder.study_file, *sorted(folder.data.glob("*.json"))],
+            columns=parts.study_columns(study),
+        )
+        with Progress(console, store.records, total=study.search.trials) as progress:
+            outcome = run_study(
+                study,
+                folder,
+                store=store,
+                tracker=tracker,
+                concurrent_trials=concurrent,
+                tags=parts.run_tags(),
+                watch=progress,
+                picture=picture,
+            )
+        best = best_trial(outcome.trials)
+        tracker.end_study(
+            state=TrialState.INTERRUPTED if outcome.interrupted else TrialState.FINISHED,
+            metrics={BEST_SCORE: best.score} if best and best.score is not None else {},
+        )
+    except BaseException:
+        tracker.end_study(state=TrialState.INTERRUPTED, metrics={})
+        raise
+    finally:
+        left = tracker.close(timeout=60.0)
+        if left:
+            console.print(
+                f"{left} events did not reach the tracking store; they are kept in {folder.path} and are delivered "
+                "by the next `tutti tune --resume`."
+            )
+    return outcome
+
+
 def shown(folder: StudyFolder) -> str:
     """The study's name where that finds it from here, otherwise its folder."""
     from tutti.config.folder import studies_folder
@@ -128,15 +138,20 @@ def prepare_study(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> P
 
     Raises:
         StudyError: where the study is there and ``resume`` is not asked for, or is not what it was.
+        BackboneError: where the backbone or its tokenizer does not serve.
+        ConfigError, TaskFileError: with the faults of all tasks, or where ``max_length`` is beyond the backbone.
+        StorageError: where the folder cannot be written.
     """
     from tutti.config.load import dump_study
+    from tutti.data.encode import load_tokenizer
     from tutti.data.prepare import prepare
     from tutti.files import write_whole
-    from tutti.modeling.model import load_encoder
-    from tutti.orchestration.build import encode_study
+    from tutti.modeling.model import load_encoder, positions
+    from tutti.orchestration.build import check_length, encode_study
     from tutti.tasks.build import task_specs
 
-    begun = folder.study_file.is_file()
+    _check_place(folder)
+    begun = folder.begun
     if begun and not resume:
         raise StudyError(
             Fault(
@@ -148,7 +163,12 @@ def prepare_study(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> P
         )
     if begun:
         _check_unchanged(study, folder)
-    load_encoder(study.backbone)  # a backbone that does not load is found now, and one from the hub is fetched once
+    # A backbone that does not serve is found now, and one from the hub is fetched once.
+    encoder = load_encoder(study.backbone)
+    load_tokenizer(study.backbone)
+    check_length(study, positions(encoder))
+    if not begun:  # what a start that failed left there would bind this one to its files and settings
+        shutil.rmtree(folder.data, ignore_errors=True)
     console.print("Reading the tasks")
     prepared = prepare(
         task_specs(study.tasks), validation=study.split.validation, seed=study.split.seed, folder=folder.data
@@ -160,6 +180,14 @@ def prepare_study(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> P
     encode_study(study, folder, prepared)
     write_whole(folder.study_file, dump_study(study))
     return prepared
+
+
+def _check_place(folder: StudyFolder) -> None:
+    """A file in the place of a folder is found before anything is read."""
+    nearest = next(place for place in (folder.path, *folder.path.parents) if place.exists())
+    if not nearest.is_dir():
+        remedy = "set `storage.path:` of the study file to a folder, or move the file away"
+        raise StudyError(Fault(str(nearest), "be a folder, to hold studies", "a file", remedy))
 
 
 def _check_unchanged(study: StudyConfig, folder: StudyFolder) -> None:

@@ -47,7 +47,8 @@ def ensemble(study: Study, recipe: RecipeName = None, out: Out = None) -> None:
         submission=chosen.submission,
         out=target,
     )
-    table = Table(title=f"Study {config.study}, recipe {name}: validation scores", title_justify="left")
+    console.print(f"Study {config.study}, recipe {name}: scores on the validation rows")
+    table = Table()
     table.add_column("")
     for column in (*(task.name for task in prepared.tasks), "score"):
         table.add_column(column, justify="right")
@@ -65,7 +66,7 @@ def ensemble(study: Study, recipe: RecipeName = None, out: Out = None) -> None:
 def pseudo_label(study: Study, recipe: RecipeName = None, out: Out = None) -> None:
     """Labels the unlabelled rows that the ensemble is sure of: one file per task, in the task's own training layout.
 
-    The next study's `extra_train:` takes each file.
+    The next study's `extra_train:` takes each file. Exit code 1 where no row of any task was sure enough.
 
     Example: `tutti pseudo-label chinese-trio --recipe baseline`
     """
@@ -98,7 +99,8 @@ def pseudo_label(study: Study, recipe: RecipeName = None, out: Out = None) -> No
         threshold=chosen.pseudo_labels.threshold,
         out=target,
     )
-    table = Table(title=f"Pseudo-labels at confidence {report.threshold:g} and above", title_justify="left")
+    console.print(f"Study {config.study}, recipe {name}: unlabelled rows at confidence {report.threshold:g} and above")
+    table = Table()
     for column in ("task", "label"):
         table.add_column(column)
     for column in ("rows", "share", "mean confidence"):
@@ -115,3 +117,5 @@ def pseudo_label(study: Study, recipe: RecipeName = None, out: Out = None) -> No
         console.print(remark, soft_wrap=True)
     for file in report.files:
         console.print(f"wrote {target / file}", soft_wrap=True)
+    if not any(task.labelled for task in report.tasks):
+        raise typer.Exit(1)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tutti.errors import ClusterError, Fault
+from tutti.errors import ClusterError, Fault, ResourcesError
 
 WORKER_ENVIRONMENT = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
 
@@ -23,7 +23,8 @@ def connected(
     ``concurrent_trials`` is given: there an autoscaler may bring what is missing.
 
     Raises:
-        ClusterError: where Ray cannot be reached, lacks its dashboard, or is too small for one trial.
+        ClusterError: where Ray cannot be reached or lacks its dashboard.
+        ResourcesError: where it is too small for one trial.
     """
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     # Each trial is several small actors; on a machine of few CPUs Ray warns of them as too many processes.
@@ -53,11 +54,11 @@ def connected(
         fits = _fits(ray.cluster_resources(), workers=workers, cpus=cpus_per_worker, gpus=gpus_per_worker)
         if fits == 0 and not (address and concurrent_trials):
             have = ray.cluster_resources()
-            raise ClusterError(
+            raise ResourcesError(
                 Fault(
                     "resources",
                     f"fit the Ray cluster, which has {have.get('CPU', 0):g} CPUs and {have.get('GPU', 0):g} GPUs",
-                    f"{workers} workers of {cpus_per_worker} CPUs and {gpus_per_worker:g} GPUs each",
+                    f"workers: {workers}, each with {cpus_per_worker} CPUs and {gpus_per_worker:g} GPUs",
                     "lower them, or set resources.concurrent_trials where an autoscaler adds nodes",
                 )
             )
@@ -78,13 +79,15 @@ def _fits(have: dict[str, float], *, workers: int, cpus: int, gpus: float) -> in
 
 def _require_state_api(seconds: float = 30.0) -> None:
     """Without the dashboard's State API the first trial stopped early would leak its workers and hang the next."""
+    import ray
     from ray.util.state import list_nodes
     from ray.util.state.exception import RayStateApiException
 
     until = time.monotonic() + seconds
     while True:
         try:
-            list_nodes(limit=1, timeout=5)
+            # The address is named, for the machine may run several clusters.
+            list_nodes(address=ray.get_runtime_context().gcs_address, limit=1, timeout=5)
             return
         except (RayStateApiException, ConnectionError, OSError) as error:
             if time.monotonic() > until:

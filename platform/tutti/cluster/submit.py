@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shlex
 import shutil
 import tempfile
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import tutti
 from tutti.config.load import dump_study
 from tutti.config.study import StudyConfig
-from tutti.errors import ClusterError, Fault, StudyError
+from tutti.errors import ClusterError, Fault, StudyError, UserError
 
 if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient
@@ -36,6 +37,7 @@ def submit_study(study: StudyConfig, *, address: str, options: list[str]) -> str
 
     Raises:
         StudyError: where the files to ship are too large.
+        UserError: where the address is none.
         ClusterError: where the cluster does not answer or refuses the job.
     """
     with tempfile.TemporaryDirectory(prefix="tutti-job-") as staging:
@@ -75,7 +77,8 @@ def _stage(study: StudyConfig, staging: Path) -> None:
             extra["path"] = shipped(extra["path"])
     sizes = {path: _mib(path) for path in names}
     if sum(sizes.values()) > SHIPPED_MIB:
-        listed = ", ".join(f"{path} ({mib:.0f} MiB)" for path, mib in sorted(sizes.items(), key=lambda x: -x[1])[:5])
+        largest = sorted(((path, mib) for path, mib in sizes.items() if mib >= 1), key=lambda x: -x[1])[:5]
+        listed = ", ".join(f"{path} ({mib:.0f} MiB)" for path, mib in largest)
         raise StudyError(
             Fault(
                 "the files that the study names",
@@ -142,11 +145,24 @@ def stop_job(job: str, *, address: str) -> bool:
 def _client(address: str) -> JobSubmissionClient:
     from ray.job_submission import JobSubmissionClient
 
-    return JobSubmissionClient(address)
+    with _without("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS"):  # to Ray they count more than an address that is given
+        return JobSubmissionClient(address)
+
+
+@contextmanager
+def _without(*names: str) -> Iterator[None]:
+    """Takes variables out of the environment for a while."""
+    taken = {name: os.environ.pop(name) for name in names if name in os.environ}
+    try:
+        yield
+    finally:
+        os.environ.update(taken)
 
 
 @contextmanager
 def _answering(address: str) -> Iterator[None]:
+    if not address.startswith(("http://", "https://")):  # Ray would take it for that of its own protocol, and wait
+        raise UserError(Fault("--address", "be http://HOST:PORT, by default port 8265", repr(address), "correct it"))
     try:
         yield
     except (RuntimeError, ConnectionError, ValueError) as error:

@@ -30,6 +30,11 @@ class StudyFolder:
         return self.path / "study.json"
 
     @property
+    def begun(self) -> bool:
+        """Whether the study has got as far as asking for trials; until then it may still change."""
+        return self.study_file.is_file() and (self.path / "optuna.db").is_file()
+
+    @property
     def data(self) -> Path:
         """Cleaned rows, the split and the tasks, as ``tutti.data`` prepared them."""
         return self.path / "data"

@@ -10,7 +10,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
-from tutti.errors import ConfigError, Fault
+from tutti.errors import ConfigError, Fault, nearest
 
 
 def read_mapping(path: Path, *, kind: str) -> dict[str, Any]:
@@ -41,8 +41,12 @@ def parse_yaml(text: str, *, what: str) -> Any:
         problem = (error.problem or "a syntax error").split(" (original value")[0]
         if "duplicate key" in problem:
             rule, problem, remedy = "give each key once", f"a {problem.removeprefix('found ')}", "remove one of the two"
+        elif "'\\t'" in problem:
+            rule, problem, remedy = "be YAML", "a tab, which YAML does not take there", "put spaces in its place"
         else:
             rule, problem = "be YAML", f"what the reader calls {problem!r}"
+            if error.context and error.context_mark:
+                problem += f" {error.context}, which begins in line {error.context_mark.line + 1}"
             remedy = "correct the line: see to its indentation (spaces only), colons, brackets and quotes"
         raise ConfigError(Fault(where, rule, problem, remedy)) from error
     except (YAMLError, ValueError, RecursionError) as error:
@@ -86,7 +90,15 @@ def _read_text(path: Path, *, kind: str) -> str:
         raise ConfigError(Fault(str(path), "be UTF-8 text", got, "save it as UTF-8")) from error
     except OSError as error:
         got = "a folder" if path.is_dir() else (error.strerror or str(error)).lower()
-        raise ConfigError(Fault(str(path), f"be a {kind} that can be read", got, "correct the path")) from error
+        raise ConfigError(Fault(str(path), f"be a {kind} that can be read", got, _nearest_file(path))) from error
+
+
+def _nearest_file(path: Path) -> str:
+    try:
+        beside = [file.name for file in path.parent.iterdir() if file.is_file()]
+    except OSError:
+        beside = []
+    return nearest(path.name, beside, otherwise="correct the path")
 
 
 def _with_string_keys(value: Any) -> Any:

@@ -55,11 +55,11 @@ def load_part(prepared: Prepared, *, task: str, part: str, tokenizer: str, max_l
     """A part with its encoded texts; encodes them if no one did before.
 
     Raises:
-        BackboneError: where the tokenizer cannot be loaded or has no padding token.
+        BackboneError: where the tokenizer cannot be loaded, is empty, or has no padding token.
         StorageError: where the part is damaged or the cache cannot be written.
     """
     info = prepared.parts[task][part]
-    loaded = _load_tokenizer(tokenizer)
+    loaded = load_tokenizer(tokenizer)
     encoded = _encode(info.path, info.texts_sha256, loaded, max_length, cache)
     names = ["id", *(["label"] if info.labelled else []), *(["weight"] if part == "train" else [])]
     table = read_columns(info.path, names)
@@ -90,10 +90,10 @@ def encode(*, path: Path, texts_sha256: str, tokenizer: str, max_length: int, ca
         cache: folder shared by all studies.
 
     Raises:
-        BackboneError: where the tokenizer cannot be loaded or has no padding token.
+        BackboneError: where the tokenizer cannot be loaded, is empty, or has no padding token.
         StorageError: where the part is damaged or the cache cannot be written.
     """
-    return _encode(path, texts_sha256, _load_tokenizer(tokenizer), max_length, cache)
+    return _encode(path, texts_sha256, load_tokenizer(tokenizer), max_length, cache)
 
 
 def _encode(path: Path, texts_sha256: str, tokenizer: Any, max_length: int, cache: Path) -> Dataset:
@@ -123,7 +123,12 @@ def _make(folder: Path, path: Path, tokenizer: Any, max_length: int) -> None:
             raise
 
 
-def _load_tokenizer(tokenizer: str) -> Any:
+def load_tokenizer(tokenizer: str) -> Any:
+    """The tokenizer of a backbone, folder or hub id.
+
+    Raises:
+        BackboneError: where it does not load, has no vocabulary, or no padding token.
+    """
     from transformers import AutoTokenizer  # slow to import
 
     try:
@@ -132,6 +137,9 @@ def _load_tokenizer(tokenizer: str) -> Any:
         got = (str(error).strip().splitlines() or [type(error).__name__])[0]
         remedy = "name a folder or hub id that has a tokenizer"
         raise BackboneError(Fault(f"the tokenizer of {tokenizer}", "be loadable", got, remedy)) from error
+    if len(loaded) <= len(loaded.all_special_tokens):  # what transformers makes up where no file of one is there
+        remedy = "put the tokenizer's files (tokenizer.json, tokenizer_config.json) beside config.json"
+        raise BackboneError(Fault(f"the tokenizer of {tokenizer}", "have a vocabulary", "an empty one", remedy))
     if loaded.pad_token_id is None:
         remedy = "set one in its tokenizer_config.json"
         raise BackboneError(Fault(f"the tokenizer of {tokenizer}", "have a padding token", "none", remedy))

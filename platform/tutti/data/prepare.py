@@ -213,7 +213,8 @@ def _check_labels(spec: TaskSpec, classes: Sequence[str], held_out: pd.DataFrame
         where = spec.layout.origin(spec.sources["validation"])
         for label, count in held_out["label"].value_counts().items():
             if label not in classes:
-                got, remedy = f"{label!r} in {count} rows", "mend the labels, or add training rows of that class"
+                got = f"{label!r} in {count} row{'s' * (count > 1)}"
+                remedy = "mend the labels, or add training rows of that class"
                 faults.append(Fault(where, f"have labels that stand in {source}", got, remedy))
     if faults:
         raise TaskFileError(*faults)

@@ -12,11 +12,13 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import MODEL_MAPPING, AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_MASKED_LM_MAPPING_NAMES
 from transformers.utils import logging
 
 from tutti.errors import BackboneError, Fault
 from tutti.modeling.heads import Head
 
+_POSITION_TABLES = {"position_embeddings", "position_embedding", "embed_positions", "wpe"}
 REMEDY = "name a Hugging Face hub id, or a folder with config.json and model.safetensors"
 
 
@@ -94,13 +96,32 @@ def load_encoder(backbone: str) -> PreTrainedModel:
             encoder, loading = AutoModel.from_pretrained(
                 backbone, config=config, dtype=torch.float32, output_loading_info=True, **options
             )
-    except (OSError, ValueError, RuntimeError, SafetensorError, ImportError) as error:
-        raise BackboneError(Fault(f"the backbone {backbone!r}", "load", _first_line(error), REMEDY)) from error
+    except SafetensorError as error:
+        rule, remedy = "hold weights that can be read", "copy or download the folder again"
+        raise BackboneError(Fault(f"the backbone {backbone!r}", rule, _first_line(error), remedy)) from error
+    except (OSError, ValueError, RuntimeError, ImportError) as error:
+        away = "see that the id is right and the hub can be reached, or name a folder"
+        remedy = REMEDY if Path(backbone).expanduser().is_dir() else away
+        raise BackboneError(Fault(f"the backbone {backbone!r}", "load", _first_line(error), remedy)) from error
     missing = sorted(name for name in loading["missing_keys"] if "pooler" not in name)
     if missing:
         got = f"weights that lack {len(missing)} tensors, such as {missing[0]}"
         raise BackboneError(Fault(f"the backbone {backbone!r}", "hold every weight its config.json asks", got, REMEDY))
     return encoder
+
+
+def positions(encoder: PreTrainedModel) -> int | None:
+    """The longest input, in tokens, that the encoder's table of positions holds; none where it has no such table."""
+    tables = [
+        module
+        for name, module in encoder.named_modules()
+        if name.rpartition(".")[2] in _POSITION_TABLES and isinstance(module, nn.Embedding)
+    ]
+    if not tables:  # relative or rotary positions: any length goes
+        return None
+    # RoBERTa and its kin count positions from the one after the padding token's.
+    held = min(table.num_embeddings - (0 if table.padding_idx is None else table.padding_idx + 1) for table in tables)
+    return min(held, getattr(encoder.config, "max_position_embeddings", held))
 
 
 @contextmanager
@@ -135,7 +156,12 @@ def check_backbone_folder(backbone: str) -> None:
 
 
 def _check_is_encoder(backbone: str, config: PretrainedConfig) -> None:
-    if config.is_encoder_decoder or not isinstance(getattr(config, "hidden_size", None), int):
+    generates = (
+        config.model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+        and config.model_type not in {*MODEL_FOR_MASKED_LM_MAPPING_NAMES, "xlnet"}
+        and not getattr(config, "use_bidirectional_attention", False)
+    )
+    if config.is_encoder_decoder or generates or not isinstance(getattr(config, "hidden_size", None), int):
         got = f"a model of type {config.model_type!r}"
         raise BackboneError(Fault(f"the backbone {backbone!r}", "be a text encoder, such as BERT", got, REMEDY))
 

@@ -118,7 +118,8 @@ def _check(*, texts: Sequence[Path], size: str, out: Path, vocabulary: int) -> N
 def _unreadable(path: Path) -> Fault | None:
     if not path.is_file():
         got = "a folder" if path.is_dir() else "no such file"
-        return Fault(str(path), "be a text file", got, "correct the path")
+        beside = [file.name for file in path.parent.iterdir() if file.is_file()] if path.parent.is_dir() else []
+        return Fault(str(path), "be a text file", got, nearest(path.name, beside, otherwise="correct the path"))
     try:
         for _ in _lines([path]):
             pass

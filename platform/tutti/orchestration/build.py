@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 from tutti.bank.bank import Bank
 from tutti.config.folder import StudyFolder
+from tutti.config.space import Categorical
 from tutti.config.study import StudyConfig
 from tutti.config.training import TrainingOptions
 from tutti.data.prepare import Prepared, load_prepared
+from tutti.errors import ConfigError, Fault
 from tutti.records import CheckpointRecord, Scalar
 
 if TYPE_CHECKING:
@@ -35,6 +37,29 @@ def encode_study(study: StudyConfig, folder: StudyFolder, prepared: Prepared) ->
             load_part(
                 prepared, task=task, part=part, tokenizer=study.backbone, max_length=max_length, cache=folder.encoded
             )
+
+
+def check_length(study: StudyConfig, positions: int | None) -> None:
+    """Refuses a ``max_length`` beyond the backbone's table of positions: a trial would die at its first long row.
+
+    Args:
+        positions: how many the backbone has; none for any number.
+
+    Raises:
+        ConfigError: for the training key, or for the search space where that varies it.
+    """
+    key, longest = "training.max_length", training_options(study.training).max_length
+    match study.search_space.root.get("max_length"):
+        case None:
+            pass
+        case Categorical(choices=choices):
+            key, longest = "search_space.max_length", max(int(choice) for choice in choices if choice is not None)
+        case distribution:
+            key, longest = "search_space.max_length", int(distribution.high)
+    if positions is not None and longest > positions:
+        given = "" if "max_length" in study.training or key.startswith("search") else ", the default"
+        rule = f"be at most {positions}, the positions that the backbone {study.backbone} has"
+        raise ConfigError(Fault(key, rule, f"{longest}{given}", f"set it to {positions} or less"))
 
 
 def training_options(training: Mapping[str, object]) -> TrainingOptions:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +18,8 @@ from tutti.config.folder import StudyFolder
 from tutti.records import Predictions, Scalar, TrialState
 from tutti.search.study_store import StudyStore
 from tutti.tracking.protocol import SCORE, MetricRow, Tracker
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -91,12 +94,13 @@ class StudyLog(Callback):
             seen.failed = str(error)
             return
         at = result["at"]
+        # The first metric of a run is the one that MLflow compares trials by at first.
+        self._tracker.log_metrics(key, {"validation_score": result["score"], **result["metrics"]}, step=epoch, at=at)
         steps = [
             MetricRow({f"train/{name}": value for name, value in values.items()}, step=step, at=at)
             for step, values in result.get("steps", ())
         ]
         self._tracker.log_history(key, steps)
-        self._tracker.log_metrics(key, {"validation_score": result["score"], **result["metrics"]}, step=epoch, at=at)
         seen.epoch = epoch
 
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
@@ -120,24 +124,30 @@ class StudyLog(Callback):
         seen = self._seen.pop(key)
         seconds = time.time() - seen.started
         result = seen.result
-        metrics: dict[str, float] = {"seconds": seconds}
-        if state is TrialState.FINISHED:
-            metrics |= {SCORE: result["best_score"], "best_epoch": result["best_epoch"]}
-            metrics |= {f"{SCORE}/{task}": score for task, score in result["best_task_scores"].items()}
-            self._drawing.submit(self._draw, key)
         self._store.finish(
             key, state=state, score=result.get("best_score", result.get("score")), reason=reason, seconds=seconds
         )
+        if state is TrialState.FINISHED:
+            self._drawing.submit(self._draw, key).add_done_callback(_warn)
+        metrics = {"seconds": seconds, **(_kept(result) if state is TrialState.FINISHED else self._best(key))}
         self._tracker.end_trial(key, state=state, reason=reason, metrics=metrics, tags={})
         shutil.rmtree(self._folder.trial(key) / "resume", ignore_errors=True)  # several times the size of the weights
         self._watch()
+
+    def _best(self, key: str) -> dict[str, float]:
+        """The best epoch so far of a trial that did not finish, as ``tutti trials`` shows it."""
+        record = next(record for record in self._store.records() if record.key == key)
+        if not record.scores_by_epoch:
+            return {}
+        epoch, score = max(record.scores_by_epoch.items(), key=lambda item: item[1])
+        return _ending(score=score, epoch=epoch, task_scores=record.task_scores)
 
     def _draw(self, key: str) -> None:
         bank = Bank(self._folder.bank)
         for task, parts in bank.parts(key).items():
             if "validation" in parts:
                 png = self._picture(task, bank.predictions(key, task, "validation"))
-                self._tracker.log_picture(key, f"confusion_matrix/{task}.png", png)
+                self._tracker.log_picture(key, f"confusion_matrix/{task}", png)
 
     def interrupt(self) -> list[str]:
         """Marks every trial still running as interrupted in the tracker; in the store it stays, to be resumed."""
@@ -148,7 +158,7 @@ class StudyLog(Callback):
                 key,
                 state=TrialState.INTERRUPTED,
                 reason="the study was interrupted",
-                metrics={"seconds": time.time() - seen.started},
+                metrics={"seconds": time.time() - seen.started, **self._best(key)},
                 tags={},
             )
         return keys
@@ -156,3 +166,19 @@ class StudyLog(Callback):
     def close(self) -> None:
         """Waits for the last pictures."""
         self._drawing.shutdown(wait=True)
+
+
+def _warn(drawing: Future[None]) -> None:
+    """A picture that could not be drawn costs the trial nothing, but is not passed over in silence."""
+    if error := drawing.exception():
+        _logger.warning("The confusion matrices of a trial were not drawn: %s", error)
+
+
+def _kept(result: Mapping[str, Any]) -> dict[str, float]:
+    """The epoch whose weights a finished trial kept."""
+    return _ending(score=result["best_score"], epoch=result["best_epoch"], task_scores=result["best_task_scores"])
+
+
+def _ending(*, score: float, epoch: int, task_scores: Mapping[str, float]) -> dict[str, float]:
+    """A trial as a whole, in the tracker's names."""
+    return {SCORE: score, "best_epoch": epoch, **{f"{SCORE}/{task}": value for task, value in task_scores.items()}}

@@ -42,10 +42,16 @@ def run_trial(config: Mapping[str, Any], *, job: TrialJob) -> None:
     """
     os.environ["RAY_TRAIN_HEALTH_CHECK_INTERVAL_S"] = POLL_SECONDS
     os.environ["RAY_CHDIR_TO_TRIAL_DIR"] = "0"
+    import ray
     from ray import train, tune
     from ray.train.torch import TorchTrainer
+    from ray.train.v2._internal.constants import ENV_VARS_TO_PROPAGATE
     from ray.tune.integration.ray_train import TuneReportCallback
 
+    # Ray Train frees a trial's workers once the State API says that its controller is dead. Not told which cluster to
+    # ask, it asks any that it finds on the machine: with two there, it may kill a living trial, or free nothing at all.
+    os.environ["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address
+    ENV_VARS_TO_PROPAGATE.add("RAY_ADDRESS")
     per_worker: dict[str, float] = {"CPU": job.cpus_per_worker}
     if job.gpus_per_worker:
         per_worker["GPU"] = job.gpus_per_worker

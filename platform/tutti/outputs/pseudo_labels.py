@@ -114,8 +114,15 @@ def _labelled(bank: Bank, task: Task, election: Election, rows: DataFrame, thres
         remedy = "restore the file, or run a new study on it"
         raise StudyError(Fault(f"the unlabelled rows of {task.name}", rule, f"{len(rows)} rows, others", remedy))
     voters = np.flatnonzero(said.weights)
-    chosen = confident(said.mean, said.members[voters], threshold)
+    chosen = _with_texts(confident(said.mean, said.members[voters], threshold), rows)
     return _Labelled(task, said.ids, chosen, len(voters))
+
+
+def _with_texts(chosen: Confident, rows: DataFrame) -> Confident:
+    """Without the rows that have an empty text: they teach nothing, and no training file may hold them."""
+    texts = rows[[name for name in ("text", "text_b") if name in rows]].iloc[chosen.rows]
+    kept = np.array([all(text.strip() for text in row) for row in texts.itertuples(index=False)], dtype=bool)
+    return Confident(chosen.rows[kept], chosen.classes[kept], chosen.confidence[kept], chosen.agreeing[kept])
 
 
 def _task_report(each: _Labelled, election: Election, suffix: str) -> TaskPseudoLabels:

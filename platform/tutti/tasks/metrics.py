@@ -36,7 +36,7 @@ def score(metric: str, *, labels: np.ndarray, probabilities: np.ndarray) -> floa
         case "matthews":
             return float(metrics.matthews_corrcoef(labels, predicted))
         case "f1":
-            check_classes(metric, classes=classes, what="the metric f1")
+            check_classes(metric, classes=classes, what="the metric")
             return float(metrics.f1_score(labels, predicted, pos_label=1, zero_division=0))
     remedy = nearest(metric, METRICS, otherwise="name one of these")
     raise ConfigError(Fault("the metric", f"be one of {', '.join(METRICS)}", repr(metric), remedy))
@@ -49,4 +49,5 @@ def check_classes(metric: str, *, classes: int, what: str) -> None:
         ConfigError: naming ``what``.
     """
     if metric == "f1" and classes != 2:
-        raise ConfigError(Fault(what, "have exactly two classes for f1", f"{classes} classes", "use macro_f1 instead"))
+        rule, got = f"be a metric for {classes} classes", "'f1', which is for two"
+        raise ConfigError(Fault(what, rule, got, "use macro_f1 instead"))

@@ -22,6 +22,7 @@ class MemoryRun:
     metrics: dict[str, dict[int, float]] = field(default_factory=dict)
     pictures: dict[str, bytes] = field(default_factory=dict)
     files: dict[str, bytes] = field(default_factory=dict)
+    columns: tuple[str, ...] = ()
     state: TrialState = TrialState.RUNNING
     reason: str | None = None
     started: float = 0.0
@@ -44,9 +45,11 @@ class MemoryTracker:
         parameters: Mapping[str, Scalar],
         tags: Mapping[str, str],
         files: Sequence[Path],
+        columns: Sequence[str] = (),
         at: float | None = None,
     ) -> None:
         run = self._start("", parameters, tags, at)
+        run.columns = tuple(columns)
         for file in files:
             if not file.is_file():
                 raise _refused(f"the file {file}", "be there", "none", "keep the study's files in their place")

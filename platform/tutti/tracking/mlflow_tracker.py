@@ -18,7 +18,7 @@ from mlflow.exceptions import MlflowException
 
 from tutti.errors import Fault, TrackingError
 from tutti.records import Scalar, TrialState
-from tutti.tracking.links import kept_view
+from tutti.tracking.links import kept_view, run_page
 from tutti.tracking.protocol import SCORE, MetricRow, RefusedError, check_ended
 from tutti.tracking.store import store_faults
 
@@ -73,13 +73,18 @@ class MlflowTracker:
         parameters: Mapping[str, Scalar],
         tags: Mapping[str, str],
         files: Sequence[Path],
+        columns: Sequence[str] = (),
         at: float | None = None,
     ) -> None:
-        note = f"The study {self._name}. Each run below this one is a trial; the tag {_STATE} says what became of it."
         with self._faults():
-            run_id = self._start("", self._name, {_STUDY: self._name, _NOTE: note}, parameters, tags, at)
-            view = kept_view(score=SCORE, tags=(_STATE, _REASON), parent_run=run_id)
-            for tag, value in (view, (_NOTE, tags.get(_NOTE, note))):
+            run_id = self._start("", self._name, {_STUDY: self._name}, parameters, tags, at)
+            view = kept_view(first=[f"tags.{_STATE}", f"metrics.{SCORE}"], then=columns, last=[f"tags.{_REASON}"])
+            page = run_page(self._experiment_id, run_id)
+            note = (
+                f"[The study {self._name}]({page}): its file, data, split and environment. Below, its trials: {SCORE} "
+                f"is that of a trial's best epoch, {_STATE} says what became of it."
+            )
+            for tag, value in (view, (_NOTE, note)):
                 self._client.set_experiment_tag(self._experiment_id, tag, value)
         for file in files:
             self._upload(run_id, file, "study")
@@ -103,13 +108,13 @@ class MlflowTracker:
     def log_history(self, key: str, rows: Sequence[MetricRow]) -> None:
         with self._faults():
             run_id = self._run(key)
-            points = {
-                (name, row.step): Metric(name, float(value), int(row.at * 1000), row.step)
-                for row in reversed(rows)  # so that the first of two values for one step is the one that stays
-                for name, value in row.metrics.items()
-                if row.step not in self._steps_of(run_id, name)
-            }
-            self._log(run_id, [*reversed(points.values())])
+            points: dict[tuple[str, int], Metric] = {}
+            for row in rows:
+                for name, value in row.metrics.items():
+                    if row.step not in self._steps_of(run_id, name):
+                        point = Metric(name, float(value), int(row.at * 1000), row.step)
+                        points.setdefault((name, row.step), point)
+            self._log(run_id, [*points.values()])
 
     def log_picture(self, key: str, name: str, png: bytes) -> None:
         with self._faults():

@@ -11,7 +11,11 @@ from tutti.errors import TrackingError
 from tutti.records import Scalar, TrialState
 
 SCORE = "score"
-"""Name of the metric that ``end_trial`` and ``end_study`` give the best objective under; user interfaces sort by it."""
+"""Name of the metric that ``end_trial`` gives a trial's best objective under; user interfaces sort by it."""
+
+BEST_SCORE = "best_score"
+"""Name of the metric that ``end_study`` gives the best trial's objective under: not ``SCORE``, so that in a list sorted
+by that the study's run does not stand among its trials."""
 
 
 class RefusedError(TrackingError):
@@ -48,6 +52,7 @@ class Tracker(Protocol):
         parameters: Mapping[str, Scalar],
         tags: Mapping[str, str],
         files: Sequence[Path],
+        columns: Sequence[str] = (),
         at: float | None = None,
     ) -> None:
         """Opens the parent run, or goes on in the one that is there.
@@ -55,6 +60,7 @@ class Tracker(Protocol):
         Args:
             files: kept with the run: the study file, the split, the data's hashes. Files of the same name replace
                 those of an earlier start.
+            columns: what a list of the trials shows at first beside state and score: ``metrics.NAME``, ``params.NAME``.
         """
 
     def start_trial(

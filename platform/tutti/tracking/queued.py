@@ -58,10 +58,11 @@ class QueuedTracker:
         parameters: Mapping[str, Scalar],
         tags: Mapping[str, str],
         files: Sequence[Path],
+        columns: Sequence[str] = (),
         at: float | None = None,
     ) -> None:
-        paths = [str(file.absolute()) for file in files]
-        self._put("start_study", parameters=dict(parameters), tags=dict(tags), files=paths, at=_now(at))
+        values = {"parameters": dict(parameters), "tags": dict(tags), "columns": list(columns)}
+        self._put("start_study", **values, files=[str(file.absolute()) for file in files], at=_now(at))
 
     def start_trial(
         self,

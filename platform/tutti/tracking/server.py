@@ -14,9 +14,9 @@ from pathlib import Path
 
 import requests
 
-from tutti.errors import Fault, TrackingError
+from tutti.errors import Fault, TrackingError, UserError
 
-_PATIENCE = 90.0  # seconds; the first start on a new SQLite file makes all its tables
+_PATIENCE = 180.0  # seconds; the first start on a new SQLite file makes all its tables
 # Its job runner serves language-model features alone; it takes processes and memory. Nothing is sent to anybody.
 _ENVIRONMENT = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
 
@@ -35,9 +35,10 @@ def start_ui(
         The process, to be ended with ``stop_ui``, and the address without a slash at its end.
 
     Raises:
+        UserError: where the port is in use.
         TrackingError: where it does not answer; nothing is left running.
     """
-    port = port or _free_port(host)
+    port = _free_port(host, port)
     url = f"http://{host}:{port}"
     place = ["--backend-store-uri", uri, "--default-artifact-root", str(artifacts)]
     command = [sys.executable, "-m", "mlflow", "server", *place, "--host", host, "--port", str(port), "--workers", "1"]
@@ -58,7 +59,7 @@ def start_ui(
                 raise
             output.seek(0)
             said = output.read().decode(errors="replace").strip().split("\n")[-1]
-            remedy = "see whether the store is right and the port is free"
+            remedy = "see whether the store is right"
             raise TrackingError(Fault(f"MLflow's server at {url}", "answer", said or "nothing", remedy)) from error
     return process, url
 
@@ -84,7 +85,13 @@ def _wait_until_up(process: subprocess.Popen[bytes], url: str) -> None:
     raise TimeoutError
 
 
-def _free_port(host: str) -> int:
+def _free_port(host: str, port: int) -> int:
+    """The port, or a free one where it is 0. Asked first: what answers at a port in use is another server."""
     with socket.socket() as probe:
-        probe.bind((host, 0))
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as MLflow's own: it may have just been let go
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            got, remedy = error.strerror or str(error), "choose another one, or leave it out to get a free one"
+            raise UserError(Fault(f"port {port} of {host}", "be free", got, remedy)) from error
         return int(probe.getsockname()[1])

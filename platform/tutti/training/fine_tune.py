@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import AutoTokenizer, PreTrainedTokenizerBase, TrainingArguments, set_seed
+from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
 
-from tutti.data.encode import EncodedPart
-from tutti.errors import BackboneError, Fault, TrialError
+from tutti.data.encode import EncodedPart, load_tokenizer
+from tutti.errors import Fault, TrialError
 from tutti.files import storage_faults
 from tutti.modeling.checkpoint import load_checkpoint, save_checkpoint
-from tutti.modeling.model import REMEDY, MultiTaskModel, load_encoder
+from tutti.modeling.model import MultiTaskModel, load_encoder
 from tutti.records import CheckpointRecord, Predictions
 from tutti.tasks.metrics import score as score_of
 from tutti.tasks.task import Task
@@ -70,7 +70,7 @@ def fine_tune(
             pooling=options.pooling,
             head_dropout=options.head_dropout,
         )
-        run = _Run(tasks, parts, folder, key, number, _load_tokenizer(backbone), on_epoch)
+        run = _Run(tasks, parts, folder, key, number, load_tokenizer(backbone), on_epoch)
         trainer = _trainer(model, args, run, training=training, ema_decay=options.ema_decay)
         torch.set_num_threads(threads)  # accelerate takes every core where OMP_NUM_THREADS is not set
         state = newest_state(folder / "resume")
@@ -183,7 +183,7 @@ def _measure(task: Task, part: EncodedPart, probabilities: np.ndarray) -> dict[s
     labels = part.labels
     assert labels is not None
     own = probabilities[np.arange(len(labels)), labels].astype(np.float64)
-    values = {f"validation_loss/{task.name}": float(-np.log(own.clip(min=1e-30)).mean())}
+    values = {f"{task.name}/loss": float(-np.log(own.clip(min=1e-30)).mean())}
     for metric in sorted({"macro_f1", "accuracy", task.metric}):
         values[f"{task.name}/{metric}"] = score_of(metric, labels=labels, probabilities=probabilities)
     return values
@@ -230,15 +230,3 @@ def _fits_the_machine(*kinds: type[Exception]) -> Iterator[None]:
         got = str(error).splitlines()[0] if str(error) else type(error).__name__
         what, remedy = "the training keys", "change them in the study file"
         raise TrialError(Fault(what, "fit the machine that trains", got, remedy)) from error
-
-
-def _load_tokenizer(backbone: str) -> PreTrainedTokenizerBase:
-    what = f"the backbone {backbone!r}"
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(backbone)
-    except (OSError, ValueError, KeyError, ImportError) as error:
-        got = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise BackboneError(Fault(what, "have a tokenizer that loads", got, REMEDY)) from error
-    if len(tokenizer) <= len(tokenizer.all_special_tokens):  # what transformers makes up where no file is there
-        raise BackboneError(Fault(what, "have a tokenizer with a vocabulary", "one without", REMEDY))
-    return tokenizer

@@ -63,6 +63,16 @@ _REASONS = {
 }
 SET_BY_TUTTI: Mapping[str, str] = {key: reason for reason, keys in _REASONS.items() for key in keys.split()}
 
+_WORDS = {  # of pydantic's sentences, and ours
+    "Input should ": "",
+    "a valid ": "a ",
+    "a integer": "a whole number",
+    "greater than or equal to": "at least",
+    "less than or equal to": "at most",
+    "greater than": "above",
+    "less than": "below",
+}
+
 _POSITIVE = frozenset({"num_train_epochs", "learning_rate"})
 _AT_LEAST_1 = frozenset({"per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps"})
 _AT_LEAST_0 = frozenset(
@@ -134,7 +144,9 @@ def _value_faults(what: str, key: str, value: Any) -> list[Fault]:
 
 def _as_rule(message: str) -> str:
     """Pydantic's "Input should be a valid number" as what follows "must"."""
-    return message.removeprefix("Input should ").replace("a valid ", "a ").replace("a integer", "a whole number")
+    for theirs, ours in _WORDS.items():
+        message = message.replace(theirs, ours)
+    return message
 
 
 def _bound_faults(what: str, key: str, value: Any) -> list[Fault]:
@@ -170,7 +182,7 @@ def _combination_faults(what: str, training: Mapping[str, Any]) -> list[Fault]:
         TrainingArguments(**{**arguments, **FIXED, "use_cpu": True, "tf32": None})
     except (ValueError, TypeError, ImportError) as error:
         rule = "be a combination that transformers.TrainingArguments takes"
-        return [Fault(what, rule, f'"{str(error).splitlines()[0]}"', "correct it")]
+        return [Fault(what, rule, f'"{str(error).splitlines()[0]}"', "change the keys that it names")]
     return []
 
 

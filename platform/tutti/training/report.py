@@ -16,8 +16,8 @@ class EpochReport:
         epoch: counted from 1.
         score: the mean of ``task_scores``.
         task_scores: per task, its own metric on the validation rows.
-        metrics: ``train_loss`` (mean over the epoch's steps), and per task ``validation_loss/TASK``,
-            ``TASK/macro_f1``, ``TASK/accuracy`` and ``TASK/METRIC`` for the task's own metric.
+        metrics: ``train_loss`` (mean over the epoch's steps), and per task, on its validation rows,
+            ``TASK/loss``, ``TASK/macro_f1``, ``TASK/accuracy`` and ``TASK/METRIC`` for the task's own metric.
         steps: what was logged in this epoch, as (step, values): ``loss``, ``grad_norm``, ``learning_rate``.
         seconds: wall time of training, evaluating and saving this epoch.
         done: whether it is the last.

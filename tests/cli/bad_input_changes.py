@@ -1,0 +1,170 @@
+"""What a bad input is, and ways to make one of a valid study."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+Change = Callable[[Path], object]
+TUNE = "tune study.yaml"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One thing that is wrong.
+
+    Attributes:
+        what: what is wrong, as the documentation says it.
+        says: parts that the message must have, whatever else is in it.
+        change: breaks the valid study in a folder.
+        command: what is run there, less ``tutti``.
+        code: the exit code: 2 for the user's mistake.
+        finished: whether the study has run and has a finished trial.
+        env: environment variables that name places in the folder.
+        after: undoes what ``change`` did outside of the folder.
+        ray: whether a Ray is started for it, which takes a while.
+        missing: says why the case cannot be shown on this machine, or none.
+    """
+
+    what: str
+    says: Sequence[str]
+    change: Change = lambda folder: None
+    command: str = TUNE
+    code: int = 2
+    finished: bool = False
+    env: Mapping[str, str] = field(default_factory=dict)
+    after: Change = lambda folder: None
+    ray: bool = False
+    missing: Callable[[], str | None] = lambda: None
+
+
+def write(name: str, content: str | bytes) -> Change:
+    return lambda folder: (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def rows(name: str, row: str, count: int = 12) -> Change:
+    """A file of rows, in which ``{n}`` is the row's number and ``{c}`` one of three classes."""
+    return write(name, "".join(row.format(n=n, c="abc"[n % 3]) + "\n" for n in range(count)))
+
+
+def replace(name: str, old: str, new: str) -> Change:
+    def change(folder: Path) -> None:
+        text = (folder / name).read_text(encoding="utf8")
+        assert text.count(old) >= 1, f"{old!r} is not in {name}"
+        (folder / name).write_text(text.replace(old, new, 1), encoding="utf8")
+
+    return change
+
+
+def yaml(old: str, new: str) -> Change:
+    return replace("study.yaml", old, new)
+
+
+def training(line: str) -> Change:
+    return yaml("training:\n", f"training:\n  {line}\n")
+
+
+def space(line: str) -> Change:
+    return yaml("  learning_rate: {type: log_uniform, low: 1.0e-4, high: 1.0e-3}\n", f"  {line}\n")
+
+
+def mood(line: str) -> Change:
+    return yaml("    layout: competition\n", f"    layout: competition\n    {line}\n")
+
+
+def task(text: str) -> Change:
+    """Puts a task of another kind in the place of the one that the study has."""
+
+    def change(folder: Path) -> None:
+        head, rest = (folder / "study.yaml").read_text(encoding="utf8").split("tasks:\n")
+        (folder / "study.yaml").write_text(f"{head}tasks:\n  {text}\ntraining:\n{rest.split('training:')[1]}")
+
+    return change
+
+
+def both(*changes: Change) -> Change:
+    return lambda folder: [change(folder) for change in changes]
+
+
+def line(name: str, number: int, text: str) -> Change:
+    def change(folder: Path) -> None:
+        lines = (folder / name).read_text(encoding="utf8").splitlines()
+        lines[number - 1] = text
+        (folder / name).write_text("\n".join(lines) + "\n", encoding="utf8")
+
+    return change
+
+
+def removed(name: str) -> Change:
+    return lambda folder: (folder / name).unlink()
+
+
+def own_backbone(change: Change = lambda folder: None) -> Change:
+    """Gives the study a backbone that may be changed, and changes it."""
+
+    def made(folder: Path) -> None:
+        kept = (folder / "backbone").resolve()
+        (folder / "backbone").unlink()
+        shutil.copytree(kept, folder / "backbone")
+        change(folder / "backbone")
+
+    return made
+
+
+def damaged(folder: Path) -> None:
+    with (folder / "model.safetensors").open("rb+") as file:
+        file.truncate(1000)
+
+
+def other_model(kind: str, **settings: object) -> Change:
+    """Puts the weights of a small model of another kind in the place of the backbone's."""
+
+    def made(folder: Path) -> None:
+        import torch
+        from transformers import AutoConfig, AutoModel
+
+        from tutti.modeling.model import no_progress_bars
+
+        (folder / "model.safetensors").unlink()
+        torch.manual_seed(0)
+        config = AutoConfig.for_model(kind, vocab_size=300, **settings)
+        with no_progress_bars():
+            AutoModel.from_config(config).save_pretrained(folder)
+
+    return own_backbone(made)
+
+
+def no_root_mount() -> str | None:
+    with tempfile.TemporaryDirectory() as folder:
+        if subprocess.run(["mount", "-t", "tmpfs", "tmpfs", folder], capture_output=True, check=False).returncode:
+            return "a small file system cannot be mounted without the right to"
+        subprocess.run(["umount", folder], check=True)
+    return None
+
+
+def small_disk(size: str) -> Change:
+    def mounted(folder: Path) -> None:
+        (folder / "studies").mkdir(exist_ok=True)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder / "studies"], check=True)
+
+    return mounted
+
+
+def unmounted(folder: Path) -> None:
+    subprocess.run(["umount", folder / "studies"], check=True)
+
+
+def forget_pool(folder: Path) -> None:
+    """Makes the study one that had no unlabelled rows."""
+    for file, keys in {"data/prepared.json": ("parts", "mood"), "study.json": ("tasks", "mood")}.items():
+        path = folder / "studies/moods" / file
+        node = document = json.loads(path.read_text(encoding="utf8"))
+        for key in keys:
+            node = node[key]
+        del node["unlabeled"]
+        path.write_text(json.dumps(document), encoding="utf8")

@@ -1,0 +1,206 @@
+"""Bad input in the study file and in task files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bad_input_changes import Case, both, line, mood, rows, task, training, write, yaml
+
+GLUE = "CoLA: {layout: glue, train: cola.tsv, test: cola_test.tsv}"
+COLA = both(task(GLUE), rows("cola.tsv", "src\t{c}\t\tsentence {n}"), write("cola_test.tsv", "index\tsentence\n0\ta\n"))
+TABLE = "topic: {layout: table, train: topic.csv, columns: {id: id, text: sentence, label: label}}"
+HUB = "topic: {layout: hub, dataset: nobody/no-such-set, train: train}"
+
+FILES: dict[str, Sequence[Case]] = {
+    "The study file": (
+        Case(
+            "the study file is not there",
+            ["study.yml must be a study file", "did you mean 'study.yaml'"],
+            command="tune study.yml",
+        ),
+        Case(
+            "the study file is a folder",
+            ["got a folder"],
+            command="tune studies-here",
+            change=lambda folder: (folder / "studies-here").mkdir(),
+        ),
+        Case("the study file is empty", ["got an empty file"], write("study.yaml", "")),
+        Case(
+            "the study file is not YAML",
+            ["line 3, column 1", "must be YAML", "begins in line 2"],
+            write("study.yaml", "study: moods\nbackbone: [a, b\n"),
+        ),
+        Case(
+            "a tab stands in the indentation",
+            ["line 6", "a tab", "put spaces in its place"],
+            yaml("    train: mood", "\ttrain: mood"),
+        ),
+        Case(
+            "the study file is not UTF-8",
+            ["must be UTF-8 text", "save it as UTF-8"],
+            write("study.yaml", "study: 心情".encode("gb18030")),
+        ),
+        Case(
+            "a key stands twice",
+            ["line 20", "give each key once", 'duplicate key "study"'],
+            lambda folder: (folder / "study.yaml").open("a").write("study: again\n"),
+        ),
+        Case("a key is unknown", ["study.yaml: serach", "did you mean 'search'"], yaml("search:\n", "serach:\n")),
+        Case(
+            "a key inside a task is unknown",
+            ["tasks.mood.unlabelled", "did you mean 'unlabeled'"],
+            yaml("unlabeled:", "unlabelled:"),
+        ),
+        Case("a key is missing", ["backbone must be given", "add `backbone:`"], yaml("backbone: backbone\n", "")),
+        Case(
+            "a value is of the wrong type",
+            ["search.trials must be a whole number", "'many'"],
+            yaml("trials: 1", "trials: many"),
+        ),
+        Case(
+            "the study's name is no name of a folder",
+            ["study must be a name", "'my moods/1'"],
+            yaml("study: moods", "study: my moods/1"),
+        ),
+        Case(
+            "the metric is unknown",
+            ["macro_f1, accuracy, matthews, f1", "'macro-f1'", "did you mean 'macro_f1'"],
+            yaml("macro_f1", "macro-f1"),
+        ),
+        Case(
+            "the layout is unknown",
+            ["competition, glue, table, hub", "'tsv'"],
+            yaml("layout: competition", "layout: tsv"),
+        ),
+        Case(
+            "`f1` on three classes",
+            ["tasks.mood.metric must be a metric for 3 classes", "'f1', which is for two", "use macro_f1"],
+            yaml("macro_f1", "f1"),
+        ),
+        Case(
+            "several things at once",
+            ["search.trials", "tasks.mood.train", "training.learning_rat ", "metric"],
+            both(
+                yaml("trials: 1", "trials: 0"),
+                yaml("mood_train", "mod_train"),
+                training("learning_rat: 1.0e-4"),
+                yaml("macro_f1", "f2"),
+            ),
+        ),
+    ),
+    "Task files": (
+        Case(
+            "a task file is not there",
+            ["mood_trian.tsv", "did you mean 'mood_train.tsv'"],
+            yaml("mood_train", "mood_trian"),
+        ),
+        Case(
+            "a task file is a folder",
+            ["must be a file", "the folder"],
+            both(yaml("mood_test.tsv", "tests"), lambda folder: (folder / "tests").mkdir()),
+        ),
+        Case(
+            "a task file is empty",
+            ["mood_train.tsv must have at least one row", "an empty file"],
+            write("mood_train.tsv", ""),
+        ),
+        Case(
+            "a line has too few columns",
+            ["mood_train.tsv, line 7", "3 tab-separated columns (id, text, label)", "got 2"],
+            line("mood_train.tsv", 7, "t6\tonly a text"),
+        ),
+        Case(
+            "every line has a column too many",
+            ["2 tab-separated columns (id, text)", "3 in every line"],
+            rows("mood_test.tsv", "{n}\ttext\tcalm"),
+        ),
+        Case("a label is empty", ["line 3", "have a label that is not empty"], line("mood_train.tsv", 3, "t2\train\t")),
+        Case(
+            "a text to train on is empty",
+            ["line 3", "have a text that is not empty"],
+            line("mood_train.tsv", 3, "t2\t \tsad"),
+        ),
+        Case(
+            "an id stands twice",
+            ["line 9", "have an id of its own", "which line 2 has already"],
+            line("mood_train.tsv", 9, "t1\tsun\tglad"),
+        ),
+        Case(
+            "a task file is binary",
+            ["must be a text file", "binary"],
+            write("mood_train.tsv", b"PK\x03\x04\x00\x00rows"),
+        ),
+        Case(
+            "a task file is in GB18030",
+            ["line 1 must be UTF-8", "iconv -f GB18030 -t UTF-8"],
+            write("mood_train.tsv", "t0\t今天很开心\tglad\n".encode("gb18030")),
+        ),
+        Case(
+            "a task file is in UTF-16",
+            ["must be UTF-8; got UTF-16"],
+            write("mood_train.tsv", "t0\ta\tglad\n".encode("utf-16")),
+        ),
+        Case(
+            "a validation label was never trained",
+            ["mood_dev.tsv", "'angry' in 1 row"],
+            both(mood("validation: mood_dev.tsv"), write("mood_dev.tsv", "d0\tsun\tglad\nd1\tno\tangry\n")),
+        ),
+        Case(
+            "a task has one class", ["two classes or more", "only 'a'"], write("mood_train.tsv", "0\tx\ta\n1\ty\ta\n")
+        ),
+        Case(
+            "the split takes a class's last row",
+            ["keep a training row of each class", "lower split.validation"],
+            both(
+                yaml("search:\n", "split: {validation: 0.9}\nsearch:\n"),
+                write("mood_train.tsv", "".join(f"{n}\tx\t{'ab'[n < 2]}\n" for n in range(40))),
+            ),
+        ),
+        Case(
+            "no class has two rows to split",
+            ["a class with two rows or more", "name a validation file"],
+            write("mood_train.tsv", "0\tx\ta\n1\ty\tb\n"),
+        ),
+        Case(
+            "a file of pseudo-labels has no labels",
+            ["more.tsv", "3 tab-separated columns", "2 in every line"],
+            both(mood("extra_train: [{path: more.tsv}]"), rows("more.tsv", "{n}\ttext")),
+        ),
+        Case(
+            "a GLUE task's name says no kind",
+            ["tasks.mood.glue", "CoLA, SST-2 or MRPC"],
+            yaml("layout: competition", "layout: glue"),
+        ),
+        Case("a GLUE train file is empty", ["cola.tsv must have at least one row"], both(COLA, write("cola.tsv", ""))),
+        Case(
+            "a GLUE test file lacks its header",
+            ["cola_test.tsv, line 1", "header of GLUE's CoLA test file: index, sentence"],
+            both(COLA, write("cola_test.tsv", "0\tBill slept.\n")),
+        ),
+        Case(
+            "a table lacks a column",
+            ["topic.csv must have the column 'sentence' (columns.text)", "did you mean 'sentences'"],
+            both(
+                task(TABLE),
+                rows("topic.csv", "{n},text {n},{c}"),
+                lambda folder: write("topic.csv", "id,sentences,label\n" + (folder / "topic.csv").read_text())(folder),
+            ),
+        ),
+        Case(
+            "a CSV line has a comma too many",
+            ["topic.csv, line 3", "3 columns like the header", "quote cells"],
+            both(task(TABLE), write("topic.csv", "id,sentence,label\n0,a,x\n1,b, c,y\n")),
+        ),
+        Case(
+            "a table has an unknown suffix",
+            ["end in .csv, .jsonl, .json or .parquet", "'.xlsx'"],
+            both(task(TABLE.replace("csv", "xlsx")), write("topic.xlsx", b"PK")),
+        ),
+        Case("a data set of the hub is not there", ["nobody/no-such-set", "`dataset`"], task(HUB)),
+        Case(
+            "the layout hub without a data set",
+            ["tasks.topic.dataset", "set `dataset:`"],
+            task("topic: {layout: hub, train: train}"),
+        ),
+    ),
+}

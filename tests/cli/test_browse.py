@@ -1,0 +1,51 @@
+"""``tutti trials`` and ``tutti ui`` on a study that was really run."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+
+import pytest
+import requests
+
+pytestmark = pytest.mark.ray
+
+
+def test_trials_are_listed_with_state_score_tasks_parameters_and_duration(finished, tutti):
+    said = tutti("trials", finished.study.folder.path)
+    for record in finished.study.records():
+        line = next(line for line in said.splitlines() if record.key in line)
+        assert "finished" in line
+        assert f"{record.score:.4f}" in line
+        assert all(f"{score:.4f}" in line for score in record.task_scores.values())
+        assert f"learning_rate={record.parameters['learning_rate']:.3g}" in line
+        assert f"{record.seconds:.0f} s" in line
+
+
+def test_trials_as_json_are_found_by_the_study_s_name(finished, tutti):
+    said = tutti("trials", "tiny", "--json", env={"TUTTI_STUDIES": str(finished.study.folder.path.parent)})
+    listed = json.loads(said)
+    assert [(each["key"], each["state"]) for each in listed] == [("t0000", "finished"), ("t0001", "finished")]
+    assert [each["score"] for each in listed] == [record.score for record in finished.study.records()]
+    assert listed[0]["parameters"].keys() == {"learning_rate"}
+    assert listed[0]["task_scores"].keys() == {"mood", "same"}
+
+
+def test_a_study_that_is_not_there_is_told_with_those_that_are(finished, tutti):
+    said = tutti("trials", "tinny", env={"TUTTI_STUDIES": str(finished.study.folder.path.parent)}, code=2)
+    assert "did you mean 'tiny'?" in said
+
+
+@pytest.mark.slow
+def test_the_ui_prints_an_address_that_answers_and_ends_with_ctrl_c(finished, tutti_command, interrupt):
+    running = tutti_command("ui", finished.study.folder.path)
+    address = running.wait_for(
+        lambda: re.search(r"MLflow shows the study at (http://127\.0\.0\.1:\d+)(\S+)", running.said)
+    )
+    running.wait_for(lambda: "Ctrl-C" in running.said)
+    assert "<html" in requests.get(address[1], timeout=30).text
+    interrupt(running)
+    assert running.wait() == 0
+    assert running.left_behind() == []
+    assert running.process.returncode != -signal.SIGINT

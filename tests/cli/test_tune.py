@@ -1,0 +1,220 @@
+"""``tutti tune`` on a real local Ray, a real database and a real MLflow store."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tutti.bank.bank import Bank
+from tutti.cli.tune import changed_keys
+from tutti.config.study import StudyConfig
+from tutti.records import TrialState
+
+pytestmark = pytest.mark.ray
+TASKS = ("mood", "same")
+
+
+def inodes(folder: Path) -> dict[str, tuple[int, int]]:
+    """File to (inode, time of its last change), for everything below a folder."""
+    return {
+        str(path.relative_to(folder)): (path.stat().st_ino, path.stat().st_mtime_ns)
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_every_trial_is_finished_with_its_scores(finished):
+    records = finished.study.records()
+    assert [record.key for record in records] == ["t0000", "t0001"]
+    for record in records:
+        assert record.state is TrialState.FINISHED
+        assert record.score == max(record.scores_by_epoch.values())
+        assert sorted(record.scores_by_epoch) == [1, 2]
+        assert record.task_scores.keys() == set(TASKS)
+        assert record.score == pytest.approx(sum(record.task_scores.values()) / 2)
+        assert record.seconds > 0
+
+
+def test_the_log_says_what_happened_and_what_to_do_next(finished):
+    assert re.search(r"^t0001 finished, epoch 2, score 0\.\d{4} \| ", finished.said, re.MULTILINE)
+    assert re.search(
+        r"^2 of 2 trials done, 0 running, best 0\.\d{4} \(t000[01]\), in \d+ s$", finished.said, re.MULTILINE
+    )
+    assert f"tutti ensemble {finished.study.folder.path} --recipe" in finished.said
+    assert f"tutti ui {finished.study.folder.path}" in finished.said
+    assert "Traceback" not in finished.said
+
+
+def test_no_process_of_ray_is_left_behind(finished):
+    assert finished.left_behind == []
+
+
+def test_nothing_to_go_on_from_is_left_behind(finished):
+    folder = finished.study.folder
+    assert sorted(path.name for path in folder.trial("t0000").iterdir()) == ["best"]
+    assert not list(folder.path.rglob("*.tmp"))
+
+
+def test_mlflow_has_one_run_for_the_study_and_one_below_it_for_each_trial(finished):
+    runs = finished.study.runs()
+    assert runs.keys() == {"", "t0000", "t0001"}
+    parent = runs[""]
+    assert parent.info.status == "FINISHED"
+    assert parent.data.params["search.trials"] == "2"
+    assert parent.data.params["tasks.same.layout"] == "competition"
+    best = max(record.score for record in finished.study.records())
+    assert parent.data.metrics["best_score"] == pytest.approx(best)
+    assert len(parent.data.params["data.mood.train"]) == 64  # SHA-256
+    assert parent.data.tags["tutti.version.ray"]
+    for key in ("t0000", "t0001"):
+        assert runs[key].data.tags["mlflow.parentRunId"] == parent.info.run_id
+
+
+def test_the_study_s_run_keeps_its_file_its_data_and_the_ids_of_its_split(finished):
+    folder, parent = finished.study.folder, finished.study.runs()[""]
+    kept = folder.mlflow_artifacts / parent.info.run_id / "artifacts" / "study"
+    assert sorted(file.name for file in kept.iterdir()) == ["prepared.json", "split.json", "study.json"]
+    split = json.loads((kept / "split.json").read_text(encoding="utf8"))
+    for task in TASKS:
+        ids = Bank(folder.bank).predictions("t0000", task, "validation").ids.tolist()
+        assert split[task] == {"validation": ids}
+        assert f"| {task} |" in parent.data.tags["mlflow.note.content"]
+
+
+def test_mlflow_lists_the_trials_with_each_task_s_score_and_what_the_search_space_varies(finished):
+    from mlflow import MlflowClient
+
+    experiment = MlflowClient(tracking_uri=finished.study.folder.mlflow_uri).get_experiment_by_name("tiny")
+    columns = json.loads(experiment.tags["mlflow.sharedViewState.tutti"])["selectedColumns"]
+    assert {"metrics.`score/mood`", "metrics.`score/same`", "params.`learning_rate`"} <= set(columns)
+
+
+def test_a_trial_s_run_has_parameters_metrics_state_place_and_pictures(finished):
+    from mlflow import MlflowClient
+
+    client, folder = MlflowClient(tracking_uri=finished.study.folder.mlflow_uri), finished.study.folder
+    runs = finished.study.runs()
+    for record in finished.study.records():
+        run = runs[record.key]
+        assert run.info.status == "FINISHED"
+        assert float(run.data.params["learning_rate"]) == pytest.approx(record.parameters["learning_rate"])
+        tags = run.data.tags
+        assert tags["tutti.state"] == "finished"
+        assert tags["tutti.host"]
+        assert tags["tutti.checkpoint"] == str(folder.trial(record.key) / "best")
+        metrics = run.data.metrics
+        assert metrics["score"] == pytest.approx(record.score)
+        assert metrics["seconds"] == pytest.approx(record.seconds, abs=1)
+        for task in TASKS:
+            assert metrics[f"score/{task}"] == pytest.approx(record.task_scores[task])
+            points = client.get_metric_history(run.info.run_id, f"{task}/macro_f1")
+            assert sorted(point.step for point in points) == [1, 2]
+        scores = client.get_metric_history(run.info.run_id, "validation_score")
+        assert {point.step: point.value for point in scores} == pytest.approx(record.scores_by_epoch)
+        steps = sorted(point.step for point in client.get_metric_history(run.info.run_id, "train/loss"))
+        assert steps == [*range(2, 25, 2)]  # 2 tasks of 90 rows by 16 are 12 steps an epoch
+        pictures = client.list_artifacts(run.info.run_id, "pictures/confusion_matrix")
+        assert sorted(Path(picture.path).name for picture in pictures) == [f"{task}.png" for task in TASKS]
+        picture = Path(client.download_artifacts(run.info.run_id, pictures[0].path))
+        assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_best_checkpoint_loads_with_plain_transformers_and_with_tutti(finished):
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    from tutti.modeling.checkpoint import load_checkpoint
+
+    for record in finished.study.records():
+        folder = finished.study.folder.trial(record.key) / "best"
+        model, tokenizer = AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+        ours, metadata = load_checkpoint(folder)
+        batch = tokenizer("w1 w20", return_tensors="pt")
+        with torch.no_grad():
+            hidden = model.eval()(**batch).last_hidden_state
+            same = ours.encoder.eval()(**batch).last_hidden_state
+        assert torch.equal(hidden, same)
+        assert hidden.shape == (1, 4, 32)
+        assert metadata.score == pytest.approx(record.score)
+        assert [task.name for task in metadata.tasks] == list(TASKS)
+
+
+def test_the_bank_has_what_each_trial_says_about_every_part(finished):
+    bank = Bank(finished.study.folder.bank)
+    assert [record.key for record in bank.records()] == ["t0000", "t0001"]
+    for key in ("t0000", "t0001"):
+        assert {task: sorted(parts) for task, parts in bank.parts(key).items()} == {
+            task: ["test", "train", "unlabeled", "validation"] for task in TASKS
+        }
+        assert len(bank.predictions(key, "mood", "test").ids) == 23
+        assert len(bank.predictions(key, "same", "unlabeled").ids) == 37
+        assert bank.predictions(key, "same", "validation").labels is not None
+
+
+def test_a_finished_study_resumed_runs_nothing(finished, tutti, tmp_path):
+    study = finished.copy(tmp_path)
+    before = study.records()
+    said = tutti("tune", study.file, "--resume", "--set", f"storage.path={tmp_path / 'studies'}")
+    assert "2 of 2 trials done" in said
+    assert "running |" not in said
+    assert study.records() == before
+    assert study.runs().keys() == {"", "t0000", "t0001"}
+
+
+def test_a_study_that_is_there_is_not_run_again_unasked(finished, tutti):
+    said = tutti("tune", finished.study.file, code=2)
+    assert "error: the study 'tiny' must be new in" in said
+    assert "--resume" in said
+
+
+def test_a_resumed_study_must_be_what_it_was(finished, tutti):
+    changes = ("--set", "training.num_train_epochs=9", "--set", "split.seed=4")
+    said = tutti("tune", finished.study.file, "--resume", *changes, code=2)
+    assert "error: split.seed of the study 'tiny' must stay as it was" in said
+    assert "error: training.num_train_epochs of the study 'tiny' must stay" in said
+
+
+def test_a_second_study_on_the_same_data_encodes_nothing(finished, make_study, tmp_path):
+    from tutti.cli import parts
+    from tutti.cli.tune import prepare_study
+
+    cache = finished.study.folder.encoded
+    before = inodes(cache)
+    assert before
+    second = make_study(tmp_path, study="second", storage__path=str(cache.parent))
+    config, folder = parts.read_study_file(second.file, overrides=[])
+    assert folder.encoded == cache
+    prepare_study(config, folder, resume=False)
+    assert inodes(cache) == before
+    assert folder.study_file.is_file()
+
+
+def _study(tmp_path: Path, **changes) -> StudyConfig:
+    task = {"layout": "competition", "train": str(tmp_path / "train.tsv"), "test": str(tmp_path / "test.tsv")}
+    return StudyConfig.model_validate({"study": "s", "backbone": "b", "tasks": {"a": task}, **changes})
+
+
+def test_what_defines_a_study_s_results_may_not_change(tmp_path):
+    old = _study(tmp_path, training={"learning_rate": 1e-3, "pooling": "cls"})
+    new = _study(tmp_path, training={"learning_rate": 2e-3}, backbone="c", search={"seed": 7})
+    assert changed_keys(old, new) == {
+        "backbone": ("b", "c"),
+        "search.seed": (0, 7),
+        "training.learning_rate": (1e-3, 2e-3),
+        "training.pooling": ("cls", None),
+    }
+
+
+def test_budget_resources_and_places_may_change(tmp_path):
+    new = {
+        "search": {"trials": 99, "retries": 0},
+        "resources": {"workers": 2},
+        "tracking": {"uri": "http://h"},
+        "storage": {"path": "/elsewhere"},
+        "ensemble": {"recipe": "weighted"},
+        "backbone": "/moved/b",
+    }
+    assert changed_keys(_study(tmp_path), _study(tmp_path / "moved", **new)) == {}

@@ -1,0 +1,116 @@
+"""What a job takes with it."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tutti.cluster import submit
+from tutti.cluster.submit import _stage, job_status, stop_job, submit_study
+from tutti.config.load import load_study, parse_study
+from tutti.config.study import StudyConfig
+from tutti.errors import ClusterError, StudyError, UserError
+
+
+@pytest.fixture
+def staged(tmp_path):
+    """Files as users keep them: some beside the study file, one on storage that every node sees."""
+
+    def stage(study: StudyConfig) -> StudyConfig:
+        (tmp_path / "job").mkdir()
+        _stage(study, tmp_path / "job")
+        return parse_study(tmp_path / "job" / "study.json")
+
+    return stage
+
+
+@pytest.fixture
+def study(tmp_path) -> StudyConfig:
+    def put(name: str, text: str = "1\ta\tx\n") -> str:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+        return str(tmp_path / name)
+
+    put("mine/backbone/config.json", "{}")
+    put("mine/hub/train.csv", "text,label\n")
+    return StudyConfig.model_validate(
+        {
+            "study": "s",
+            "backbone": str(tmp_path / "mine/backbone"),
+            "tasks": {
+                "a": {
+                    "layout": "competition",
+                    "train": put("mine/train.tsv"),
+                    "validation": put("mine/b/train.tsv", "another\n"),
+                    "test": {"one": put("mine/one.tsv"), "two": put("shared/two.tsv")},
+                    "unlabeled": put("shared/deep/unlabeled.tsv"),
+                    "extra_train": [{"path": put("mine/extra.tsv"), "weight": 0.5}],
+                },
+                "b": {"layout": "competition", "train": str(tmp_path / "mine/train.tsv"), "test": put("mine/test.tsv")},
+                "c": {"layout": "hub", "dataset": str(tmp_path / "mine/hub"), "train": "train"},
+                "d": {"layout": "hub", "dataset": "org/name", "train": "train", "test": "test"},
+            },
+            "storage": {"path": str(tmp_path / "shared")},
+        }
+    )
+
+
+def test_files_travel_under_relative_names_and_what_is_on_shared_storage_stays(study, staged, tmp_path):
+    job = staged(study)
+    a, b, c, d = (job.tasks[name] for name in "abcd")
+    moved = [job.backbone, a.train, a.validation, a.test["one"], str(a.extra_train[0].path), b.test, c.dataset]
+    assert len(set(moved)) == len(moved)
+    assert all(name.startswith("files/") for name in moved)
+    for name in moved:
+        assert (tmp_path / "job" / name).exists()
+    assert (tmp_path / "job" / a.validation).read_text() == "another\n"
+    assert (tmp_path / "job" / job.backbone / "config.json").is_file()
+    assert b.train == a.train  # a file that two tasks name travels once
+    assert a.test["two"] == str(tmp_path / "shared/two.tsv")
+    assert a.unlabeled == str(tmp_path / "shared/deep/unlabeled.tsv")
+    assert (d.dataset, d.train, c.train) == ("org/name", "train", "train")
+    assert a.extra_train[0].weight == 0.5
+    assert job.storage == study.storage
+
+
+def test_the_staged_study_file_is_one_that_tutti_tune_takes(study, staged, tmp_path):
+    staged(study)
+    loaded = load_study(tmp_path / "job" / "study.json")
+    assert loaded.tasks["a"].train == str(tmp_path / "job" / "files" / "1" / "train.tsv")
+    assert loaded.storage.path == tmp_path / "shared"
+    assert loaded.tasks.keys() == study.tasks.keys()
+
+
+def test_files_too_large_to_travel_are_refused_with_their_sizes(study, staged, tmp_path, monkeypatch):
+    monkeypatch.setattr(submit, "SHIPPED_MIB", 2)
+    (tmp_path / "mine/backbone/model.safetensors").write_bytes(b"0" * 3 * 2**20)
+    (tmp_path / "shared/two.tsv").write_bytes(b"0" * 3 * 2**20)
+    with pytest.raises(StudyError) as caught:
+        staged(study)
+    assert f"{tmp_path / 'mine/backbone'} (3 MiB)" in str(caught.value)
+    assert f"storage.path ({tmp_path / 'shared'})" in str(caught.value)
+    assert "two.tsv" not in str(caught.value)
+    assert not (tmp_path / "job" / "files").exists()
+
+
+def test_a_cluster_that_does_not_answer_is_named_with_what_to_do(study):
+    address = "http://127.0.0.1:9"
+    with pytest.raises(ClusterError, match=f"the Ray cluster at {address} must answer"):
+        submit_study(study, address=address, options=[])
+    with pytest.raises(ClusterError, match="--address is its dashboard"):
+        job_status("raysubmit_1", address=address)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:8265", "ray://head:10001", "auto", ""])
+def test_an_address_of_another_kind_is_the_user_s_mistake(address):
+    with pytest.raises(UserError, match="--address must be http://HOST:PORT"):
+        stop_job("raysubmit_1", address=address)
+
+
+def test_the_address_given_counts_more_than_the_environment_s(monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", "http://127.0.0.1:10")
+    with pytest.raises(ClusterError) as caught:
+        job_status("raysubmit_1", address="http://127.0.0.1:9")
+    assert "127.0.0.1:10" not in str(caught.value)
+    assert os.environ["RAY_ADDRESS"] == "http://127.0.0.1:10"

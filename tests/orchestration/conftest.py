@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tutti.config.folder import StudyFolder
+from tutti.config.space import SearchSpace
+from tutti.orchestration.log import StudyLog
+from tutti.search.study_store import StudyStore
+from tutti.tracking.memory import MemoryTracker
+
+SPACE = {"learning_rate": {"type": "log_uniform", "low": 1e-5, "high": 1e-3}}
+
+
+@pytest.fixture
+def store(tmp_path) -> StudyStore:
+    space = SearchSpace.model_validate(SPACE)
+    return StudyStore.open(f"sqlite:///{tmp_path / 'optuna.db'}", name="s", space=space, sampler="random", seed=0)
+
+
+@dataclass
+class Logged:
+    """A study's log with all that it writes to, and Ray's events as calls."""
+
+    store: StudyStore
+    tracker: MemoryTracker
+    folder: StudyFolder
+    log: StudyLog
+    watched: list[None]
+
+    def start(self) -> Any:
+        """A new trial of the store, started as Ray Tune would."""
+        from ray.tune.experiment import Trial
+
+        proposal = self.store.ask()
+        config = {"key": proposal.key, "number": proposal.number, "parameters": dict(proposal.parameters)}
+        trial = Trial("tutti", config=config, stub=True)
+        self.log.on_trial_start(0, [], trial)
+        return trial
+
+    def epoch(self, trial: Any, epoch: int, score: float, **more: Any) -> None:
+        result = {
+            "epoch": epoch,
+            "score": score,
+            "task_scores": {"mood": score},
+            "metrics": {"train_loss": 1.0 / epoch, "mood/accuracy": score},
+            "steps": [(10 * epoch, {"loss": 1.0 / epoch})],
+            "at": 1000.0 + epoch,
+        }
+        self.log.on_trial_result(0, [], trial, {**result, **more})
+
+    def record(self, trial: Any) -> Any:
+        return self.store.records()[trial.config["number"]]
+
+    def run(self, trial: Any) -> Any:
+        return self.tracker.runs[trial.config["key"]]
+
+
+@pytest.fixture
+def logged(store, tmp_path) -> Logged:
+    tracker = MemoryTracker()
+    tracker.start_study(parameters={}, tags={}, files=[])
+    folder, watched = StudyFolder(Path(tmp_path / "study")), []
+    log = StudyLog(
+        store=store,
+        tracker=tracker,
+        folder=folder,
+        tags={"tutti.host": "here"},
+        watch=lambda: watched.append(None),
+        picture=lambda task, predictions: f"{task}: {len(predictions.ids)} rows".encode(),
+    )
+    return Logged(store, tracker, folder, log, watched)

@@ -1,0 +1,92 @@
+"""Processes are killed in mid-trial, and the study ends whole all the same."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import optuna
+import pytest
+
+from tutti.records import TrialState
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+WORKER = "ray::RayTrainWorker"
+EPOCHS = 40
+
+
+def ends(study) -> dict[int, object]:
+    """Trial number to the time that Optuna keeps as its end."""
+    kept = optuna.load_study(study_name=study.folder.name, storage=study.folder.optuna_url)
+    return {trial.number: trial.datetime_complete for trial in kept.trials}
+
+
+def check_went_on(study, key: str, *, from_epoch: int) -> None:
+    """No epoch was trained twice, and none after the interruption is missing; a report may be lost with it."""
+    epochs = study.reported_epochs(key)
+    assert epochs == sorted(set(epochs)), "the trial started again"
+    assert epochs[0] == 1
+    assert set(range(from_epoch + 2, EPOCHS + 1)) <= set(epochs)
+    assert not (study.folder.trial(key) / "resume").exists()
+
+
+def test_a_trial_whose_worker_is_killed_goes_on_from_its_last_checkpoint(make_study, tutti_command, tmp_path):
+    study = make_study(tmp_path, training__num_train_epochs=EPOCHS, search__trials=1)
+    running = tutti_command("tune", study.file)
+    running.wait_for(lambda: max(study.resume_epochs("t0000"), default=0) >= 4, what="a trial under way")
+    [worker] = running.descendants(WORKER)
+    worker.kill()
+    worker.wait(10)
+    reached = max(study.resume_epochs("t0000"))
+    assert reached < EPOCHS
+    running.wait_for(
+        lambda: [each for each in running.descendants(WORKER) if each.pid != worker.pid], what="another worker"
+    )
+    assert running.wait() == 0, running.said
+    [record] = study.records()
+    assert record.state is TrialState.FINISHED
+    check_went_on(study, "t0000", from_epoch=reached)
+    assert study.runs()["t0000"].info.status == "FINISHED"
+    assert running.left_behind() == []
+
+
+def test_a_study_goes_on_after_ctrl_c_and_after_a_kill_of_its_driver(make_study, tutti_command, interrupt, tmp_path):
+    changes = {"training__num_train_epochs": EPOCHS, "search__trials": 3, "resources__concurrent_trials": 1}
+    study = make_study(tmp_path, **changes)
+
+    first = tutti_command("tune", study.file)
+    first.wait_for(
+        lambda: max(study.resume_epochs("t0001"), default=0) >= 4, what="a second trial under way", seconds=200
+    )
+    interrupt(first)
+    assert first.wait() == 130, first.said
+    assert "1 trials cut off" in first.said
+    assert "--resume" in first.said
+    assert "Traceback" not in first.said
+    assert first.left_behind() == []
+    runs, ended, reached = study.runs(), ends(study), max(study.resume_epochs("t0001"))
+    assert {key: run.info.status for key, run in runs.items()} == {"": "KILLED", "t0000": "FINISHED", "t0001": "KILLED"}
+    assert runs["t0001"].data.tags["tutti.state"] == "interrupted"
+    assert [record.state for record in study.records()] == [TrialState.FINISHED, TrialState.RUNNING]
+
+    second = tutti_command("tune", study.file, "--resume")
+    second.wait_for(
+        lambda: max(study.resume_epochs("t0002"), default=0) >= 4, what="a third trial under way", seconds=200
+    )
+    os.kill(second.process.pid, signal.SIGKILL)
+    assert second.wait() == -signal.SIGKILL
+    assert second.left_behind() == []
+    check_went_on(study, "t0001", from_epoch=reached)
+    reached = max(study.resume_epochs("t0002"))
+
+    third = tutti_command("tune", study.file, "--resume")
+    assert third.wait() == 0, third.said
+    assert "3 of 3 trials done" in third.said
+    assert third.left_behind() == []
+    assert [record.state for record in study.records()] == [TrialState.FINISHED] * 3
+    check_went_on(study, "t0002", from_epoch=reached)
+    assert ends(study)[0] == ended[0]
+    after = study.runs()
+    assert {key: after[key].info.run_id for key in runs} == {key: run.info.run_id for key, run in runs.items()}
+    assert {run.info.status for run in after.values()} == {"FINISHED"}
+    assert all(len(study.reported_epochs(key)) >= EPOCHS - 2 for key in ("t0000", "t0001", "t0002"))

@@ -1,0 +1,188 @@
+"""Ray Tune's events become the study's records: in the store, in the tracker, and for whoever watches."""
+
+from __future__ import annotations
+
+import math
+import pickle
+
+import numpy as np
+import pytest
+
+from tutti.bank.bank import Bank
+from tutti.records import CheckpointRecord, Predictions, TrialState
+
+FINAL = {"final": True, "best_score": 0.8, "best_epoch": 2, "best_task_scores": {"mood": 0.8}, "checkpoint": "x"}
+
+
+def test_a_started_trial_is_tracked_with_its_parameters_its_place_and_ray_s_name(logged):
+    trial = logged.start()
+    run = logged.run(trial)
+    assert run.number == 0
+    assert run.parameters == trial.config["parameters"]
+    assert run.tags["tutti.host"] == "here"
+    assert run.tags["tutti.ray_trial"] == trial.trial_id
+    assert run.tags["tutti.checkpoint"] == str(logged.folder.trial("t0000") / "best")
+    assert logged.record(trial).state is TrialState.RUNNING
+    assert len(logged.watched) == 1
+
+
+def test_an_epoch_s_scores_go_to_the_store_and_its_curves_to_the_tracker(logged):
+    trial = logged.start()
+    logged.epoch(trial, 1, 0.5)
+    logged.epoch(trial, 2, 0.7)
+    assert logged.record(trial).scores_by_epoch == {1: 0.5, 2: 0.7}
+    assert logged.record(trial).task_scores == {"mood": 0.7}
+    assert logged.run(trial).metrics == {
+        "train/loss": {10: 1.0, 20: 0.5},
+        "validation_score": {1: 0.5, 2: 0.7},
+        "train_loss": {1: 1.0, 2: 0.5},
+        "mood/accuracy": {1: 0.5, 2: 0.7},
+    }
+
+
+def test_a_trial_whose_last_report_is_final_is_finished_with_its_best_score(logged):
+    trial = logged.start()
+    logged.epoch(trial, 1, 0.5)
+    logged.epoch(trial, 2, 0.8)
+    logged.epoch(trial, 3, 0.6, **FINAL)
+    logged.log.on_trial_complete(0, [], trial)
+    record, run = logged.record(trial), logged.run(trial)
+    assert (record.state, record.score, record.reason) == (TrialState.FINISHED, 0.8, None)
+    assert record.seconds is not None
+    assert (run.state, run.reason) == (TrialState.FINISHED, None)
+    assert {name: [*run.metrics[name].values()] for name in ("score", "score/mood", "best_epoch")} == {
+        "score": [0.8],
+        "score/mood": [0.8],
+        "best_epoch": [2.0],
+    }
+
+
+def test_a_finished_trial_gets_a_picture_for_each_task_with_validation_rows(logged):
+    said = Predictions(
+        ids=np.array(["a", "b"]),
+        probabilities=np.eye(2, dtype=np.float32),
+        labels=np.array([0, 1]),
+        class_names=("n", "y"),
+    )
+    parts = {"mood": {"validation": said, "test": said}, "odd": {"test": said}}
+    Bank(logged.folder.bank).put(CheckpointRecord("t0000", 0, 1, 0.8, {"mood": 0.8}, None), parts)
+    trial = logged.start()
+    logged.epoch(trial, 1, 0.8, **FINAL)
+    logged.log.on_trial_complete(0, [], trial)
+    logged.log.close()
+    assert logged.run(trial).pictures == {"confusion_matrix/mood": b"mood: 2 rows"}
+
+
+def test_a_picture_that_cannot_be_drawn_costs_a_warning_and_nothing_else(logged, caplog):
+    trial = logged.start()  # its bank entry is missing
+    logged.epoch(trial, 1, 0.8, **FINAL)
+    logged.log.on_trial_complete(0, [], trial)
+    logged.log.close()
+    assert logged.run(trial).state is TrialState.FINISHED
+    assert logged.run(trial).pictures == {}
+    assert "were not drawn: the bank" in caplog.text
+
+
+def test_a_trial_that_the_scheduler_ends_is_stopped_early_and_says_after_which_epoch(logged):
+    trial = logged.start()
+    logged.epoch(trial, 1, 0.5)
+    logged.log.on_trial_complete(0, [], trial)
+    assert logged.record(trial).state is logged.run(trial).state is TrialState.STOPPED
+    assert logged.record(trial).reason == logged.run(trial).reason == "fell behind the others after epoch 1"
+
+
+def test_a_trial_that_did_not_finish_is_tracked_with_its_best_epoch(logged):
+    stopped, cut_off, silent = logged.start(), logged.start(), logged.start()
+    for trial in (stopped, cut_off):
+        logged.epoch(trial, 1, 0.7)
+        logged.epoch(trial, 2, 0.5)
+    logged.log.on_trial_complete(0, [], stopped)
+    logged.log.interrupt()
+    for trial in (stopped, cut_off):
+        metrics = logged.run(trial).metrics
+        assert [metrics[name] for name in ("score", "score/mood", "best_epoch")] == [{0: 0.7}, {0: 0.7}, {0: 1.0}]
+    assert "score" not in logged.run(silent).metrics
+
+
+def test_the_objective_is_the_first_metric_that_the_tracker_is_told(logged):
+    trial = logged.start()
+    logged.epoch(trial, 1, 0.5)
+    assert next(iter(logged.run(trial).metrics)) == "validation_score"
+
+
+def test_a_trial_that_reports_its_own_failure_is_failed_for_that_reason(logged):
+    trial = logged.start()
+    logged.epoch(trial, 1, 0.5)
+    logged.log.on_trial_result(0, [], trial, {"failed": "the loss is nan after step 7"})
+    logged.log.on_trial_complete(0, [], trial)
+    assert logged.record(trial).state is logged.run(trial).state is TrialState.FAILED
+    assert logged.record(trial).reason == logged.run(trial).reason == "the loss is nan after step 7"
+
+
+@pytest.mark.parametrize("score", [math.nan, math.inf])
+def test_a_score_that_is_no_number_fails_the_trial(logged, score):
+    trial = logged.start()
+    logged.epoch(trial, 1, score, **FINAL | {"best_score": score})
+    logged.log.on_trial_complete(0, [], trial)
+    assert logged.record(trial).state is logged.run(trial).state is TrialState.FAILED
+    assert "not a finite number" in logged.record(trial).reason
+
+
+def test_a_trial_that_ends_without_a_report_is_failed(logged):
+    trial = logged.start()
+    logged.log.on_trial_complete(0, [], trial)
+    assert logged.record(trial).state is TrialState.FAILED
+    assert logged.run(trial).reason == "ended without a single report"
+
+
+def test_a_trial_whose_actor_died_is_failed_with_the_first_line_of_the_error(logged):
+    trial = logged.start()
+    trial.get_error = lambda: RuntimeError("\nno space left on device\nat line 3")
+    logged.log.on_trial_error(0, [], trial)
+    assert logged.record(trial).state is logged.run(trial).state is TrialState.FAILED
+    assert logged.record(trial).reason == logged.run(trial).reason == "no space left on device"
+
+
+def test_a_trial_that_is_tried_again_stays_one_trial(logged):
+    trial = logged.start()
+    logged.epoch(trial, 1, 0.5)
+    logged.log.on_trial_start(0, [], trial)
+    logged.epoch(trial, 1, 0.9)  # told again after the retry
+    logged.epoch(trial, 2, 0.6, **FINAL | {"best_score": 0.6})
+    logged.log.on_trial_complete(0, [], trial)
+    assert logged.record(trial).scores_by_epoch == {1: 0.5, 2: 0.6}
+    assert logged.run(trial).metrics["validation_score"] == {1: 0.5, 2: 0.6}
+    assert list(logged.tracker.runs) == ["", "t0000"]
+
+
+def test_what_a_trial_would_go_on_from_is_removed_once_it_has_ended(logged):
+    trial = logged.start()
+    state = logged.folder.trial("t0000") / "resume" / "epoch-1"
+    best = logged.folder.trial("t0000") / "best"
+    for folder in (state, best):
+        folder.mkdir(parents=True)
+    logged.epoch(trial, 1, 0.8, **FINAL)
+    assert state.is_dir()
+    logged.log.on_trial_complete(0, [], trial)
+    assert not state.parent.exists()
+    assert best.is_dir()
+
+
+def test_an_interrupted_trial_is_told_to_the_tracker_and_stays_to_be_resumed_in_the_store(logged):
+    ended, cut_off = logged.start(), logged.start()
+    state = logged.folder.trial("t0001") / "resume" / "epoch-1"
+    state.mkdir(parents=True)
+    logged.epoch(ended, 1, 0.8, **FINAL)
+    logged.log.on_trial_complete(0, [], ended)
+    logged.epoch(cut_off, 1, 0.5)
+    assert logged.log.interrupt() == ["t0001"]
+    assert logged.run(cut_off).state is TrialState.INTERRUPTED
+    assert logged.run(ended).state is TrialState.FINISHED
+    assert [proposal.key for proposal in logged.store.unfinished()] == ["t0001"]
+    assert state.is_dir()
+    assert logged.log.interrupt() == []
+
+
+def test_tune_s_snapshot_holds_nothing_of_it(logged):
+    logged.start()
+    assert vars(pickle.loads(pickle.dumps(logged.log))) == {}

@@ -1,0 +1,41 @@
+"""The searcher hands out what the store proposes."""
+
+from __future__ import annotations
+
+import pickle
+
+from ray.tune.search import Searcher
+
+from tutti.orchestration.searcher import StoreSearcher
+from tutti.records import TrialState
+
+
+def test_unfinished_trials_come_first_then_new_ones_then_the_end(store):
+    left = [store.ask(), store.ask()]
+    store.finish(left[0].key, state=TrialState.FAILED)
+    searcher = StoreSearcher(store, unfinished=store.unfinished(), new=2)
+    given = [searcher.suggest(f"ray{number}") for number in range(3)]
+    assert [each["key"] for each in given] == ["t0001", "t0002", "t0003"]
+    assert given[0]["parameters"] == dict(left[1].parameters)
+    assert [each["number"] for each in given] == [1, 2, 3]
+    assert searcher.suggest("ray3") == searcher.suggest("ray4") == Searcher.FINISHED
+    assert len(store.records()) == 4
+
+
+def test_what_tune_tells_it_changes_nothing_in_the_store(store):
+    searcher = StoreSearcher(store, unfinished=[], new=1)
+    searcher.suggest("ray0")
+    searcher.on_trial_complete("ray0", {"score": 0.9}, error=False)
+    assert [record.state for record in store.records()] == [TrialState.RUNNING]
+
+
+def test_a_suggestion_is_bound_to_ray_s_trial(store, tmp_path):
+    import optuna
+
+    StoreSearcher(store, unfinished=[], new=1).suggest("ray0")
+    trial = optuna.load_study(study_name="s", storage=f"sqlite:///{tmp_path / 'optuna.db'}").trials[0]
+    assert trial.user_attrs["ray_trial"] == "ray0"
+
+
+def test_tune_s_snapshot_holds_nothing_of_the_store(store):
+    assert vars(pickle.loads(pickle.dumps(StoreSearcher(store, unfinished=[], new=3)))) == {}

@@ -1,0 +1,70 @@
+"""What can be told of a study's run without starting one."""
+
+from __future__ import annotations
+
+import pytest
+from filelock import FileLock
+
+from tutti.config.study import StudyConfig
+from tutti.errors import StudyError
+from tutti.orchestration.build import trial_training
+from tutti.orchestration.study import _scheduler, longest_training, run_study
+from tutti.orchestration.trial import _reason
+
+
+def study(**changes) -> StudyConfig:
+    task = {"layout": "competition", "train": "/x"}
+    return StudyConfig.model_validate({"study": "s", "backbone": "b", "tasks": {"a": task}, **changes})
+
+
+@pytest.mark.parametrize(
+    ("training", "space", "epochs"),
+    [
+        ({}, {}, 3),  # the default of transformers
+        ({"num_train_epochs": 5}, {}, 5),
+        ({"num_train_epochs": 2.5}, {}, 3),
+        ({"num_train_epochs": 9}, {"num_train_epochs": {"type": "categorical", "choices": [2, 7, 4]}}, 7),
+        ({}, {"num_train_epochs": {"type": "int", "low": 2, "high": 6}}, 6),
+        ({}, {"num_train_epochs": {"type": "uniform", "low": 1.0, "high": 3.2}}, 4),
+    ],
+)
+def test_the_longest_training_is_the_most_epochs_that_any_trial_may_train(training, space, epochs):
+    assert longest_training(study(training=training, search_space=space)) == epochs
+
+
+def test_asha_never_ends_a_trial_that_trains_to_its_end():
+    scheduler = _scheduler(study(training={"num_train_epochs": 4}, search={"scheduler": "asha", "grace_epochs": 9}))
+    assert scheduler._max_t == 10
+    assert _scheduler(study(search={"scheduler": "none"})) is None
+
+
+def test_a_trial_s_parameters_lie_over_the_study_s_training_keys():
+    given = study(training={"learning_rate": 1.0, "seed": 3})
+    assert trial_training(given, {"learning_rate": 0.5, "pooling": "cls"}) == {
+        "learning_rate": 0.5,
+        "seed": 3,
+        "pooling": "cls",
+    }
+
+
+def test_a_second_process_on_the_same_study_is_refused(logged):
+    logged.folder.path.mkdir()
+    with FileLock(logged.folder.path / "study.lock"), pytest.raises(StudyError, match="one process at a time"):
+        run_study(
+            study(),
+            logged.folder,
+            store=logged.store,
+            tracker=logged.tracker,
+            concurrent_trials=1,
+            tags={},
+            watch=lambda: None,
+            picture=lambda task, predictions: b"",
+        )
+
+
+def test_a_worker_s_failure_is_told_in_one_line_with_its_rank():
+    failures = {1: ValueError("later"), 0: OSError("Traceback\n  at line 3\nno space left on device\n")}
+    assert _reason(failures) == "worker 0: OSError: no space left on device"
+    assert _reason({2: KeyError()}) == "worker 2: KeyError: KeyError"
+    assert _reason({}) == "the workers died without saying why"
+    assert len(_reason({0: ValueError("x" * 5000)})) == 500

@@ -1,0 +1,114 @@
+"""Trials that share their rows, that are stopped early, that fail, and that nobody can watch."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tutti.config.space import SearchSpace
+from tutti.records import TrialState
+from tutti.search.study_store import StudyStore
+from tutti.tracking.server import start_ui, stop_ui
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+GOOD, HOPELESS, BROKEN = 5e-3, 1e-12, 1e38
+
+
+def history(study, key: str, metric: str) -> dict[int, float]:
+    from mlflow import MlflowClient
+
+    client = MlflowClient(tracking_uri=study.folder.mlflow_uri)
+    points = client.get_metric_history(study.runs()[key].info.run_id, metric)
+    return {point.step: point.value for point in points}
+
+
+def test_two_workers_train_as_one_with_their_batches_together(make_study, tutti, tmp_path):
+    alike = {"search_space": {}, "search__trials": 1, "training__learning_rate": 2e-3, "training__num_train_epochs": 3}
+    one = make_study(tmp_path / "one", **alike)
+    two = make_study(tmp_path / "two", **alike, training__per_device_train_batch_size=8, resources__workers=2)
+    for study in (one, two):
+        tutti("tune", study.file)
+    for metric in ("train_loss", "validation_loss/mood", "validation_loss/same"):
+        expected = history(one, "t0000", metric)
+        assert sorted(expected) == [1, 2, 3]
+        assert history(two, "t0000", metric) == pytest.approx(expected, abs=1e-4)
+    assert two.records()[0].scores_by_epoch == pytest.approx(one.records()[0].scores_by_epoch, abs=1e-4)
+    assert history(one, "t0000", "train_loss")[3] < history(one, "t0000", "train_loss")[1]
+
+
+def seed_that_gives(choices: list[float], folder: Path) -> int:
+    """A seed of random search whose first trials have these learning rates, in this order."""
+    space = SearchSpace.model_validate({"learning_rate": {"type": "categorical", "choices": [GOOD, HOPELESS, BROKEN]}})
+    for seed in range(500):
+        store = StudyStore.open(
+            f"sqlite:///{folder / f'{seed}.db'}", name="s", space=space, sampler="random", seed=seed
+        )
+        given = [store.ask().parameters["learning_rate"] for _ in choices]
+        store.close()
+        if given == choices:
+            return seed
+    raise AssertionError("no such seed")
+
+
+def test_hopeless_trials_are_stopped_and_broken_ones_fail_while_the_study_goes_on(make_study, tutti, cluster, tmp_path):
+    """Each trial takes every CPU, so that one which kept its workers would keep the next from starting.
+
+    Another Ray runs on the machine meanwhile: what a trial asks of its cluster must not be answered by that one.
+    """
+    study = make_study(
+        tmp_path,
+        training__num_train_epochs=12,
+        search_space={"learning_rate": {"type": "categorical", "choices": [GOOD, HOPELESS, BROKEN]}},
+        search={
+            "trials": 3,
+            "sampler": "random",
+            "scheduler": "asha",
+            "seed": seed_that_gives([GOOD, HOPELESS, BROKEN], tmp_path),
+        },
+        resources={"workers": 1, "cpus_per_worker": os.cpu_count()},
+    )
+    said = tutti("tune", study.file)
+    good, hopeless, broken = study.records()
+    runs = study.runs()
+    assert good.state is TrialState.FINISHED
+    assert hopeless.state is TrialState.STOPPED
+    assert max(hopeless.scores_by_epoch) < 12
+    assert runs["t0001"].data.tags["tutti.state"] == "stopped early"
+    assert runs["t0001"].data.tags["tutti.reason"] == hopeless.reason
+    assert broken.state is TrialState.FAILED
+    assert "step" in broken.reason
+    assert "finite" in broken.reason
+    assert runs["t0002"].info.status == "FAILED"
+    assert runs["t0002"].data.tags["tutti.reason"] == broken.reason
+    assert f"t0002 failed: {broken.reason}" in said
+    assert "3 of 3 trials done, 0 running, 1 stopped early, 1 failed" in said
+
+
+def test_a_study_whose_trials_all_fail_has_exit_code_1(make_study, tutti, tmp_path):
+    study = make_study(tmp_path, search_space={}, training__learning_rate=BROKEN, search__trials=1)
+    said = tutti("tune", study.file, code=1)
+    assert "error: the study 'tiny' must have at least one trial that finishes; got 1 failed" in said
+    assert "Traceback" not in said
+    assert study.runs()["t0000"].info.status == "FAILED"
+
+
+def test_a_tracking_server_that_is_away_costs_nothing_but_the_view(make_study, tutti, free_port, tmp_path):
+    port = free_port()
+    uri = f"http://127.0.0.1:{port}"
+    study = make_study(tmp_path, search__trials=1, tracking={"uri": uri})
+    said = tutti("tune", study.file)
+    assert "events did not reach the tracking store" in said
+    assert "--resume" in said
+    assert "1 of 1 trials done" in said
+    assert [record.state for record in study.records()] == [TrialState.FINISHED]
+    server, _ = start_ui(f"sqlite:///{tmp_path / 'server.db'}", tmp_path / "artifacts", port=port)
+    try:
+        said = tutti("tune", study.file, "--resume")
+        runs = study.runs(uri)
+    finally:
+        stop_ui(server)
+    assert "did not reach" not in said
+    assert {key: run.info.status for key, run in runs.items()} == {"": "FINISHED", "t0000": "FINISHED"}
+    assert runs["t0000"].data.metrics["score"] == pytest.approx(study.records()[0].score)
