@@ -19,8 +19,13 @@ from typing import Any
 
 import pytest
 import requests
+from hypothesis import settings
 
 from tutti.config.folder import StudyFolder
+
+settings.register_profile("any machine", deadline=None)  # a busy one takes longer than 200 ms now and then
+settings.load_profile("any machine")
+os.environ["HF_HUB_OFFLINE"] = "1"  # no test asks the hub; its library reads this once, when it is imported
 
 CLASSES = {"mood": ("calm", "glad", "sad"), "same": ("0", "1")}
 # What the machine of whoever runs the tests may have set must not reach them.

@@ -49,3 +49,12 @@ def test_the_ui_prints_an_address_that_answers_and_ends_with_ctrl_c(finished, tu
     assert running.wait() == 0
     assert running.left_behind() == []
     assert running.process.returncode != -signal.SIGINT
+
+
+@pytest.mark.slow
+def test_the_ui_leaves_no_server_behind_when_it_is_ended_from_outside(finished, tutti_command):
+    running = tutti_command("ui", finished.study.folder.path)
+    running.wait_for(lambda: "Ctrl-C" in running.said)
+    running.process.send_signal(signal.SIGTERM)
+    assert running.wait() == 0
+    assert running.left_behind() == []

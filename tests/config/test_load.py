@@ -303,7 +303,7 @@ def test_overrides_are_yaml_values_under_dotted_keys(changed: Changed) -> None:
     assert config.training == {"num_train_epochs": 2, "bf16": True}
     assert config.tasks["news.topic"].metric == "accuracy"
     assert config.search_space.root["learning_rate"].high == 0.5  # type: ignore[union-attr]
-    assert "pooling" in config.search_space.root
+    assert "head_dropout" in config.search_space.root
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import AutoConfig, AutoModel
 
 from tutti.errors import BackboneError
-from tutti.modeling.model import MultiTaskModel, load_encoder
+from tutti.modeling.model import MultiTaskModel, load_encoder, positions
 
 
 def test_each_task_has_a_head_of_its_own_whatever_its_name(backbone: Path) -> None:
@@ -93,3 +94,37 @@ def test_weights_that_lack_a_layer_are_refused_not_drawn_at_random(backbone: Pat
     (folder / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 3}))
     with pytest.raises(BackboneError, match=r"encoder\.layer\.2"):
         load_encoder(str(folder))
+
+
+SMALL = {
+    "vocab_size": 64, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16,
+    "max_position_embeddings": 20, "pad_token_id": 1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "held"), [("bert", 20), ("electra", 20), ("roberta", 18), ("xlm-roberta", 18), ("mpnet", 18)]
+)
+def test_an_input_as_long_as_the_positions_is_taken_and_no_longer_one(kind: str, held: int) -> None:
+    encoder = AutoModel.from_config(AutoConfig.for_model(kind, **SMALL)).eval()
+    assert positions(encoder) == held
+    ids = torch.full((1, held), 5)
+    assert encoder(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state.shape[1] == held
+    longer = torch.full((1, held + 1), 5)
+    with pytest.raises((IndexError, RuntimeError)):
+        encoder(input_ids=longer, attention_mask=torch.ones_like(longer))
+
+
+@pytest.mark.parametrize(("kind", "options"), [("modernbert", {}), ("deberta-v2", {"position_biased_input": False})])
+def test_an_encoder_with_relative_or_rotary_positions_has_no_longest_input(
+    kind: str, options: dict[str, object]
+) -> None:
+    encoder = AutoModel.from_config(AutoConfig.for_model(kind, **SMALL, **options))
+    assert positions(encoder) is None
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "qwen2"])
+def test_a_decoder_is_no_backbone(kind: str, tmp_path: Path) -> None:
+    AutoConfig.for_model(kind).save_pretrained(tmp_path)
+    with pytest.raises(BackboneError, match=f"must be a text encoder, such as BERT; got a model of type '{kind}'"):
+        load_encoder(str(tmp_path))

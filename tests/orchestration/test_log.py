@@ -143,6 +143,15 @@ def test_a_trial_whose_actor_died_is_failed_with_the_first_line_of_the_error(log
     assert logged.record(trial).reason == logged.run(trial).reason == "no space left on device"
 
 
+def test_a_best_epoch_whose_report_was_lost_with_a_worker_is_kept_all_the_same(logged):
+    trial = logged.start()
+    logged.epoch(trial, 1, 0.5)
+    logged.epoch(trial, 4, 0.6, **FINAL | {"best_epoch": 3})
+    logged.log.on_trial_complete(0, [], trial)
+    assert logged.record(trial).scores_by_epoch == {1: 0.5, 3: 0.8, 4: 0.6}
+    assert logged.record(trial).task_scores == {"mood": 0.8}
+
+
 def test_a_trial_that_is_tried_again_stays_one_trial(logged):
     trial = logged.start()
     logged.epoch(trial, 1, 0.5)

@@ -30,7 +30,7 @@ def test_two_workers_train_as_one_with_their_batches_together(make_study, tutti,
     two = make_study(tmp_path / "two", **alike, training__per_device_train_batch_size=8, resources__workers=2)
     for study in (one, two):
         tutti("tune", study.file)
-    for metric in ("train_loss", "validation_loss/mood", "validation_loss/same"):
+    for metric in ("train_loss", "mood/loss", "same/loss"):
         expected = history(one, "t0000", metric)
         assert sorted(expected) == [1, 2, 3]
         assert history(two, "t0000", metric) == pytest.approx(expected, abs=1e-4)

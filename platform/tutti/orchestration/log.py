@@ -124,6 +124,9 @@ class StudyLog(Callback):
         seen = self._seen.pop(key)
         seconds = time.time() - seen.started
         result = seen.result
+        if state is TrialState.FINISHED:  # a report on its way is lost with a worker: the best one must not be
+            best = {"epoch": result["best_epoch"], "score": result["best_score"]}
+            self._store.report(key, **best, task_scores=result["best_task_scores"])
         self._store.finish(
             key, state=state, score=result.get("best_score", result.get("score")), reason=reason, seconds=seconds
         )

@@ -80,6 +80,10 @@ def _reach(uri: str) -> None:
         answer = requests.get(f"{uri.rstrip('/')}/health", timeout=5)
     except requests.exceptions.SSLError:
         return  # it answers; which certificates to trust is told to MLflow, not to this request
+    except requests.exceptions.Timeout as error:
+        raise TimeoutError("no answer within 5 s") from error
+    except requests.exceptions.ConnectionError as error:  # its own text is a line of internals
+        raise ConnectionError("nothing that answers") from error
     if answer.status_code in _AWAY:
         raise ConnectionError(f"it answers {answer.status_code} {answer.reason}")
 
