@@ -2,10 +2,11 @@
 
     python benchmarks/main_job.py [--quick] [--json FILE]
 
-* train_vs_trainer: a trial's fine-tuning against plain transformers.Trainer at its defaults: the same encoder (MiniLM, 6 layers),
-  rows, batch size and epochs, both evaluated and saved after each epoch. Examples/s, interleaved.
+* train_vs_trainer: a trial's fine-tuning against plain transformers.Trainer at its defaults: the same encoder (MiniLM,
+  6 layers), rows, batch size and epochs, both evaluated and saved after each epoch. Examples/s, interleaved.
 * encode_again: encoding a part's texts for the first time against a second study on the same texts.
-* vote_vs_pipeline: an ensemble of the test rows from the bank against transformers.pipeline over the same rows, a run for each member.
+* vote_vs_pipeline: an ensemble of the test rows from the bank against transformers.pipeline over the same rows, a run
+  for each member.
 """
 
 from __future__ import annotations
