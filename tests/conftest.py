@@ -59,7 +59,7 @@ class Running:
                     found.append(child)
         return found
 
-    def wait_for(self, condition: Callable[[], Any], *, seconds: float = 120, what: str = "what is waited for") -> Any:
+    def wait_for(self, condition: Callable[[], Any], *, seconds: float = 300, what: str = "what is waited for") -> Any:
         """The condition's first true value while the process runs."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
@@ -70,7 +70,7 @@ class Running:
             time.sleep(0.05)
         raise AssertionError(f"no {what} within {seconds} s:\n{self.said}")
 
-    def wait(self, seconds: float = 300) -> int:
+    def wait(self, seconds: float = 500) -> int:
         """The exit code."""
         until = time.monotonic() + seconds
         while self.process.poll() is None:
@@ -190,7 +190,7 @@ def tutti_command(tmp_path_factory) -> Iterator[Callable[..., Running]]:
 def tutti(tutti_command) -> Callable[..., str]:
     """Runs ``tutti`` to its end and returns what it said; the exit code must be the one expected."""
 
-    def run(*arguments: object, code: int = 0, seconds: float = 300, **options: Any) -> str:
+    def run(*arguments: object, code: int = 0, seconds: float = 500, **options: Any) -> str:
         running = tutti_command(*arguments, **options)
         assert running.wait(seconds) == code, running.said
         return running.said

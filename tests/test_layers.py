@@ -23,7 +23,7 @@ FLOORS = {
 }  # fmt: skip
 HEAVY = {
     "torch": {"data", "modeling", "training", "orchestration"},
-    "transformers": {"data", "modeling", "training", "cli"},
+    "transformers": {"data", "modeling", "training"},
     "datasets": {"data", "tasks"},
     "ray": {"orchestration", "cluster"},
     "optuna": {"search"},

@@ -171,6 +171,11 @@ FILES: dict[str, Sequence[Case]] = {
             ["tasks.mood.glue", "CoLA, SST-2 or MRPC"],
             yaml("layout: competition", "layout: glue"),
         ),
+        Case(
+            "a key of another layout",
+            ["tasks.topic.pair must stand in a task of the layout competition only", "true with the layout table"],
+            both(task(TABLE.replace("columns:", "pair: true, columns:")), rows("topic.csv", "{n},text {n},{c}")),
+        ),
         Case("a GLUE train file is empty", ["cola.tsv must have at least one row"], both(COLA, write("cola.tsv", ""))),
         Case(
             "a GLUE test file lacks its header",

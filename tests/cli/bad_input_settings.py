@@ -148,6 +148,11 @@ SETTINGS: dict[str, Sequence[Case]] = {
             space("lr_scheduler_type: {type: categorical, choices: [liner, cosine]}"),
         ),
         Case(
+            "a distribution of floats for a key of whole numbers",
+            ["search_space.max_length.type must be int or categorical", "'log_uniform'", "write `type: int`"],
+            space("max_length: {type: log_uniform, low: 8, high: 16}"),
+        ),
+        Case(
             "a range whose end is no value of its key",
             ["search_space.label_smoothing_factor.high must be below 1", "1.5"],
             space("label_smoothing_factor: {type: uniform, low: 0.0, high: 1.5}"),
@@ -284,6 +289,17 @@ SETTINGS: dict[str, Sequence[Case]] = {
             ["at most 100 MiB", "mood_pool.tsv (120 MiB)", "storage.path"],
             lambda folder: os.truncate(folder / "mood_pool.tsv", 120 * 2**20),
             "submit study.yaml",
+        ),
+        Case(
+            "a study for the cluster names no shared folder",
+            ["study.yaml: storage.path must name the folder", "set `storage.path` to a folder that every node sees"],
+            yaml("storage:\n  path: studies\n", ""),
+            "submit study.yaml",
+        ),
+        Case(
+            "the address of MLflow has an unknown scheme",
+            ["tracking.uri must be the address of an MLflow store", "the scheme 'htpp'", "did you mean 'http'"],
+            yaml("search:\n", "tracking: {uri: 'htpp://mlflow:5000'}\nsearch:\n"),
         ),
         Case(
             "a study file and `--status` together",

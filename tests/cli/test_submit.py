@@ -37,7 +37,7 @@ def test_a_job_that_is_stopped_leaves_no_trial_running(cluster, make_study, tutt
     job = re.search(r"^Job (\S+), ", said, re.MULTILINE)[1]
     assert f"tutti submit --status {job} --address {cluster.address}" in said
     running = cluster.running
-    running.wait_for(lambda: max(study.resume_epochs("t0000"), default=0) >= 2, what="a trial under way", seconds=200)
+    running.wait_for(lambda: max(study.resume_epochs("t0000"), default=0) >= 2, what="a trial under way")
     assert tutti("submit", "--status", job, *at, env=cluster.env).startswith("RUNNING")
     assert len(running.descendants(WORKER)) == 1
     assert tutti("submit", "--stop", job, *at, env=cluster.env) == "stopped\n"

@@ -147,7 +147,7 @@ def test_the_bank_has_what_each_trial_says_about_every_part(finished):
     assert [record.key for record in bank.records()] == ["t0000", "t0001"]
     for key in ("t0000", "t0001"):
         assert {task: sorted(parts) for task, parts in bank.parts(key).items()} == {
-            task: ["test", "train", "unlabeled", "validation"] for task in TASKS
+            task: ["test", "unlabeled", "validation"] for task in TASKS
         }
         assert len(bank.predictions(key, "mood", "test").ids) == 23
         assert len(bank.predictions(key, "same", "unlabeled").ids) == 37
@@ -199,9 +199,10 @@ def _study(tmp_path: Path, **changes) -> StudyConfig:
 
 def test_what_defines_a_study_s_results_may_not_change(tmp_path):
     old = _study(tmp_path, training={"learning_rate": 1e-3, "pooling": "cls"})
-    new = _study(tmp_path, training={"learning_rate": 2e-3}, backbone="c", search={"seed": 7})
+    new = _study(tmp_path, training={"learning_rate": 2e-3}, backbone="c", search={"seed": 7}, resources={"workers": 2})
     assert changed_keys(old, new) == {
         "backbone": ("b", "c"),
+        "resources.workers": (1, 2),
         "search.seed": (0, 7),
         "training.learning_rate": (1e-3, 2e-3),
         "training.pooling": ("cls", None),
@@ -211,7 +212,7 @@ def test_what_defines_a_study_s_results_may_not_change(tmp_path):
 def test_budget_resources_and_places_may_change(tmp_path):
     new = {
         "search": {"trials": 99, "retries": 0},
-        "resources": {"workers": 2},
+        "resources": {"cpus_per_worker": 2, "concurrent_trials": 3},
         "tracking": {"uri": "http://h"},
         "storage": {"path": "/elsewhere"},
         "ensemble": {"recipe": "weighted"},

@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from tutti.cli.parts import read_study_file
 from tutti.cluster import submit
 from tutti.cluster.submit import _stage, job_status, stop_job, submit_study
 from tutti.config.load import load_study, parse_study
@@ -52,6 +53,7 @@ def study(tmp_path) -> StudyConfig:
                 "d": {"layout": "hub", "dataset": "org/name", "train": "train", "test": "test"},
             },
             "storage": {"path": str(tmp_path / "shared")},
+            "ensemble": {"recipe": put("mine/own.yaml", "members: {top: 3}\n")},
         }
     )
 
@@ -80,6 +82,33 @@ def test_the_staged_study_file_is_one_that_tutti_tune_takes(study, staged, tmp_p
     assert loaded.tasks["a"].train == str(tmp_path / "job" / "files" / "1" / "train.tsv")
     assert loaded.storage.path == tmp_path / "shared"
     assert loaded.tasks.keys() == study.tasks.keys()
+
+
+def test_a_recipe_file_travels(study, staged, tmp_path):
+    job = staged(study)
+    assert job.ensemble.recipe.startswith("files/")
+    loaded = load_study(tmp_path / "job" / "study.json")
+    assert loaded.ensemble.recipe == str(tmp_path / "job" / job.ensemble.recipe)
+    assert (tmp_path / "job" / job.ensemble.recipe).read_text() == "members: {top: 3}\n"
+
+
+def test_a_recipe_by_name_stays_a_name(study, staged):
+    named = study.model_copy(update={"ensemble": study.ensemble.model_copy(update={"recipe": "weighted"})})
+    assert staged(named).ensemble.recipe == "weighted"
+
+
+def test_a_study_for_a_cluster_must_name_the_folder_that_all_nodes_see(study, staged, tmp_path, monkeypatch):
+    monkeypatch.delenv("TUTTI_STUDIES", raising=False)
+    staged(study)
+    file = tmp_path / "job" / "study.json"
+    with pytest.raises(StudyError, match=r"storage.path must .*set `storage.path` to a folder that every node sees"):
+        read_study_file(file, overrides=["storage.path=null"], shared=True)
+    given, _ = read_study_file(file, overrides=[f"storage.path={tmp_path / 'other'}"], shared=True)
+    assert given.storage.path == tmp_path / "other"
+    monkeypatch.setenv("TUTTI_STUDIES", str(tmp_path / "everywhere"))
+    given, folder = read_study_file(file, overrides=["storage.path=null"], shared=True)
+    assert given.storage.path == tmp_path / "everywhere"
+    assert folder.path == tmp_path / "everywhere" / "s"
 
 
 def test_files_too_large_to_travel_are_refused_with_their_sizes(study, staged, tmp_path, monkeypatch):

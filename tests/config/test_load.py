@@ -50,8 +50,8 @@ def test_paths_in_home_named_sets_extra_rows_and_storage_are_resolved(
 
 
 def test_yaml_is_of_version_1_2(changed: Changed) -> None:
-    config = load_study(changed(add="tracking: {uri: no}\n"), overrides=["training.learning_rate=2e-5"])
-    assert config.tracking.uri == "no"
+    config = load_study(changed("study: little", "study: no"), overrides=["training.learning_rate=2e-5"])
+    assert config.study == "no"
     assert config.training["learning_rate"] == 2e-5
 
 
@@ -379,3 +379,95 @@ def test_a_recipe_is_read_by_path_and_its_faults_are_told(tmp_path: Path) -> Non
 def test_an_unknown_recipe_is_told_with_the_known_ones() -> None:
     with pytest.raises(ConfigError, match=r"the recipe 'basline' must be one of .*, or the path of a YAML file"):
         load_recipe("basline")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        (
+            "layout: competition",
+            "layout: table\n    pair: true",
+            "tasks.topic.pair must stand in a task of the layout competition only; got true with the layout table",
+        ),
+        (
+            "layout: competition",
+            "layout: table\n    cleaning: {broken_rows: true}",
+            "tasks.topic.cleaning.broken_rows must stand in a task of the layout competition only; got true",
+        ),
+        (
+            "layout: competition",
+            "layout: competition\n    columns: {text: sentence}",
+            "tasks.topic.columns must stand in a task of the layout table or hub only; got a mapping with the",
+        ),
+        ("layout: competition", "layout: table\n    glue: MRPC", "tasks.topic.glue must stand in a task of the"),
+        ("layout: competition", "layout: table\n    dataset: data", "tasks.topic.dataset must stand in a task of the"),
+        ("layout: competition", "layout: glue\n    subset: a", "tasks.topic.subset must stand in a task of the layout"),
+        (
+            "layout: competition",
+            "layout: glue",
+            "tasks.topic.glue must say which layout of GLUE the task has",
+        ),
+        (
+            "layout: competition",
+            "layout: hub",
+            "tasks.topic.dataset must name the data set of the layout hub; got",
+        ),
+    ],
+)
+def test_a_key_of_another_layout_and_one_that_the_layout_needs_are_told(
+    changed: Changed, old: str, new: str, sentence: str
+) -> None:
+    path = changed(old, new, add="search: {trials: four}\n")
+    said = faults(path)
+    assert any(text.startswith(f"{path}: {sentence}") for text in said), said
+    assert any(text.startswith(f"{path}: search.trials") for text in said), said
+
+
+@pytest.mark.parametrize(
+    "lines",
+    ["layout: glue\n    glue: CoLA\n    pair: false", "layout: table\n    columns: {text: a}\n    dataset: null"],
+)
+def test_keys_of_the_layout_and_defaults_of_others_are_taken(changed: Changed, lines: str) -> None:
+    config = load_study(changed("layout: competition", lines))
+    written = changed()
+    written.write_text(dump_study(config), encoding="utf-8")
+    assert load_study(written) == config  # with every default of every layout written out
+
+
+@pytest.mark.parametrize(
+    ("uri", "expected"),
+    [
+        ("sqlite:///mlflow.db", "sqlite:///{folder}/mlflow.db"),
+        ("sqlite+pysqlite:///runs/m.db?timeout=5", "sqlite+pysqlite:///{folder}/runs/m.db?timeout=5"),
+        ("sqlite:////srv/mlflow.db", "sqlite:////srv/mlflow.db"),
+        ("sqlite:///:memory:", "sqlite:///:memory:"),
+        ("file:runs", "file:{folder}/runs"),
+        ("file:///srv/runs", "file:///srv/runs"),
+        ("http://mlflow:5000", "http://mlflow:5000"),
+        ("postgresql+psycopg2://me:pw@db/mlflow", "postgresql+psycopg2://me:pw@db/mlflow"),
+        ("databricks", "databricks"),
+        ("databricks://profile", "databricks://profile"),
+    ],
+)
+def test_an_mlflow_store_in_a_file_lies_beside_the_study_file(changed: Changed, uri: str, expected: str) -> None:
+    path = changed(add=f"tracking: {{uri: '{uri}'}}\n")
+    assert load_study(path).tracking.uri == expected.format(folder=path.parent)
+
+
+@pytest.mark.parametrize(
+    ("uri", "got"),
+    [
+        ("htpp://me:secret@mlflow:5000", "got the scheme 'htpp'; did you mean 'http'? Correct the name."),
+        ("mlflow.example:5000", "got the scheme 'mlflow.example'; write it like http://HOST:5000 or "),
+        ("http+unix://x", "got the scheme 'http+unix'; "),
+        ("runs", "got no scheme; write it like http://HOST:5000 or sqlite:///mlflow.db."),
+    ],
+)
+def test_an_address_that_is_no_mlflow_store_is_told_without_its_password(changed: Changed, uri: str, got: str) -> None:
+    path = changed(add=f"tracking: {{uri: '{uri}'}}\n")
+    (said,) = faults(path)
+    assert said.startswith(
+        f"{path}: tracking.uri must be the address of an MLflow store, with one of the schemes sqlite"
+    )
+    assert got in said
+    assert "secret" not in said

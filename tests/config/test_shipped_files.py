@@ -71,7 +71,11 @@ def test_an_example_is_sound_once_its_files_are_there(path: Path, tmp_path: Path
     for file in named:
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).touch()
-    config = load_study(copy)
+    from tutti.training import check_training
+
+    config = load_study(
+        copy, check_training=lambda training, space, file: check_training(training, search_space=space, file=file)
+    )
     assert config.study == path.stem
     assert len(config.tasks) == 3
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tutti.data.encode import encode, load_part
+from tutti.data.encode import load_part
 from tutti.data.prepare import Prepared, prepare
 from tutti.errors import BackboneError, StorageError
 from tutti.tasks.build import TaskSpec
@@ -37,11 +37,8 @@ def files_of(cache: Path) -> dict[Path, int]:
 def encode_test(
     prepared: Prepared, tokenizer: str, cache: Path, *, max_length: int = 16, task: str = "A"
 ) -> list[list]:
-    info = prepared.parts[task]["test"]
-    found = encode(
-        path=info.path, texts_sha256=info.texts_sha256, tokenizer=tokenizer, max_length=max_length, cache=cache
-    )
-    return found["input_ids"][:]
+    part = load_part(prepared, task=task, part="test", tokenizer=tokenizer, max_length=max_length, cache=cache)
+    return part.encoded["input_ids"][:]
 
 
 def test_rows_labels_and_weights_stand_in_the_order_of_the_part(

@@ -10,6 +10,7 @@ import pytest
 from tutti.config.load import load_study
 from tutti.demo.generate import write_demo_data
 from tutti.demo.words import FEELINGS, TOPICS
+from tutti.errors import StudyError
 from tutti.files import sha256_of
 
 TASKS = {"inference": 4, "emotion": 3, "topic": 3}  # columns of a training row
@@ -73,7 +74,7 @@ def test_a_word_tells_one_class_only() -> None:
 def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(demo: Path, tmp_path: Path) -> None:
     again, other = write_demo_data(tmp_path / "again").parent, write_demo_data(tmp_path / "other", seed=1).parent
     files = sorted(str(file.relative_to(demo)) for file in demo.rglob("*.*"))
-    assert len(files) == 13
+    assert len(files) == 14
     assert [sha256_of(demo / file) for file in files] == [sha256_of(again / file) for file in files]
     assert sha256_of(demo / "topic_train.csv") != sha256_of(other / "topic_train.csv")
 
@@ -82,7 +83,7 @@ def test_its_study_is_sound_once_the_backbone_is_made(demo: Path) -> None:
     (demo / "backbone").mkdir()
     config = load_study(demo / "study.yaml")
     assert config.study == "demo"
-    assert config.search.trials == 6
+    assert config.search.trials >= 6
     assert config.backbone == str(demo / "backbone")
     assert set(config.tasks) == set(TASKS)
     assert "learning_rate" in config.search_space.root
@@ -102,3 +103,23 @@ def test_a_bag_of_words_learns_the_task_but_not_wholly(demo: Path, task: str) ->
     )
     guessed = model.predict(words.transform([" ".join(row[1:-1]) for row in test]))
     assert 0.4 < f1_score([row[-1] for row in test], guessed, average="macro") < 0.85
+
+
+def test_the_demo_goes_on_with_its_own_seed_only(tmp_path: Path) -> None:
+    from tutti.cli.demo import demo as run_demo
+
+    write_demo_data(tmp_path / "data", seed=3)
+    with pytest.raises(StudyError, match="got 1 where it was 3; give --seed 3 to go on there, or another folder"):
+        run_demo(out=tmp_path, seed=1)
+    assert not (tmp_path / "studies").exists()
+
+
+def test_the_demo_stays_in_its_folder_whatever_the_folder_is_called(tmp_path: Path) -> None:
+    from tutti.cli.demo import _study_in
+
+    out = tmp_path / "a #b: [c"
+    write_demo_data(out / "data")
+    (out / "data" / "backbone").mkdir()
+    study, folder = _study_in(out)
+    assert study.storage.path == out / "studies"
+    assert folder.path == out / "studies" / "demo"

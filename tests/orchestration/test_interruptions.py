@@ -55,9 +55,7 @@ def test_a_study_goes_on_after_ctrl_c_and_after_a_kill_of_its_driver(make_study,
     study = make_study(tmp_path, **changes)
 
     first = tutti_command("tune", study.file)
-    first.wait_for(
-        lambda: max(study.resume_epochs("t0001"), default=0) >= 4, what="a second trial under way", seconds=200
-    )
+    first.wait_for(lambda: max(study.resume_epochs("t0001"), default=0) >= 4, what="a second trial under way")
     interrupt(first)
     assert first.wait() == 130, first.said
     assert "1 trials cut off" in first.said
@@ -70,9 +68,7 @@ def test_a_study_goes_on_after_ctrl_c_and_after_a_kill_of_its_driver(make_study,
     assert [record.state for record in study.records()] == [TrialState.FINISHED, TrialState.RUNNING]
 
     second = tutti_command("tune", study.file, "--resume")
-    second.wait_for(
-        lambda: max(study.resume_epochs("t0002"), default=0) >= 4, what="a third trial under way", seconds=200
-    )
+    second.wait_for(lambda: max(study.resume_epochs("t0002"), default=0) >= 4, what="a third trial under way")
     os.kill(second.process.pid, signal.SIGKILL)
     assert second.wait() == -signal.SIGKILL
     assert second.left_behind(120) == []  # Ray's own agents take a while to find that they are alone

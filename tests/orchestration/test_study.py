@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from filelock import FileLock
 
+from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
 from tutti.errors import StudyError
 from tutti.orchestration.build import trial_training
-from tutti.orchestration.study import _scheduler, longest_training, run_study
+from tutti.orchestration.study import _scheduler, is_running, longest_training, study_lock
 from tutti.orchestration.trial import _reason
 
 
@@ -26,6 +26,7 @@ def study(**changes) -> StudyConfig:
         ({"num_train_epochs": 9}, {"num_train_epochs": {"type": "categorical", "choices": [2, 7, 4]}}, 7),
         ({}, {"num_train_epochs": {"type": "int", "low": 2, "high": 6}}, 6),
         ({}, {"num_train_epochs": {"type": "uniform", "low": 1.0, "high": 3.2}}, 4),
+        ({"num_train_epochs": 2, "max_steps": 5000}, {}, 10**6),  # as many as the steps take
     ],
 )
 def test_the_longest_training_is_the_most_epochs_that_any_trial_may_train(training, space, epochs):
@@ -47,19 +48,13 @@ def test_a_trial_s_parameters_lie_over_the_study_s_training_keys():
     }
 
 
-def test_a_second_process_on_the_same_study_is_refused(logged):
-    logged.folder.path.mkdir()
-    with FileLock(logged.folder.path / "study.lock"), pytest.raises(StudyError, match="one process at a time"):
-        run_study(
-            study(),
-            logged.folder,
-            store=logged.store,
-            tracker=logged.tracker,
-            concurrent_trials=1,
-            tags={},
-            watch=lambda: None,
-            picture=lambda task, predictions: b"",
-        )
+def test_a_second_process_on_the_same_study_is_refused(tmp_path):
+    folder = StudyFolder(tmp_path / "tiny")
+    with study_lock(folder):
+        assert is_running(folder)
+        with pytest.raises(StudyError, match="one process at a time"), study_lock(folder, patience=0):
+            pass
+    assert not is_running(folder)
 
 
 def test_a_worker_s_failure_is_told_in_one_line_with_its_rank():

@@ -75,3 +75,10 @@ def test_the_real_files_lose_and_merge_no_row(shared_data: Path, kind: str, trai
         texts = rows[[column for column in ("text", "text_b") if column in rows]].itertuples(index=False)
         for line, text in zip(lines, texts, strict=True):
             assert set(text) <= set(line.split("\t"))
+
+
+@pytest.mark.parametrize("content", [b"\xef\xbb\xbf", b"\xef\xbb\xbf\n\n"])
+def test_a_file_of_a_byte_order_mark_alone_is_empty(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "sst2.tsv").write_bytes(content)
+    with pytest.raises(TaskFileError, match=r"sst2\.tsv must have at least one row; got an empty file"):
+        Glue("SST-2").read(str(tmp_path / "sst2.tsv"), labelled=True)

@@ -48,3 +48,11 @@ def test_f1_is_refused_for_three_classes() -> None:
 def test_an_unknown_metric_names_the_nearest_known_one() -> None:
     with pytest.raises(ConfigError, match="did you mean 'macro_f1'"):
         score("macrof1", labels=np.array([0]), probabilities=one_hot([0], 2))
+
+
+def test_a_study_file_may_name_the_metrics_that_there_are_and_no_other() -> None:
+    from typing import get_args
+
+    from tutti.config.study import Metric
+
+    assert get_args(Metric) == METRICS

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -111,3 +112,20 @@ def test_two_columns_of_one_name_are_refused(write: Write, tmp_path: Path) -> No
     for source in (write("text,text\na,b\n", "rows.csv"), str(tmp_path / "x.parquet")):
         with pytest.raises(TaskFileError, match="must have columns of different names; got text twice"):
             Table().read(source, labelled=False)
+
+
+@pytest.mark.parametrize("value", ["[" * 200_000 + "]" * 200_000, "1" * 5_000])
+def test_json_that_python_cannot_hold_is_named_by_its_line(tmp_path: Path, value: str) -> None:
+    (tmp_path / "a.jsonl").write_text(f'{{"text": "a", "label": "x"}}\n{{"text": {value}}}\n', encoding="utf-8")
+    with pytest.raises(TaskFileError, match=r"a\.jsonl, line 2 must be one JSON object"):
+        Table().read(str(tmp_path / "a.jsonl"), labelled=True)
+
+
+def test_a_cell_of_any_length_is_read_and_the_csv_modules_limit_stays(tmp_path: Path) -> None:
+    limit, long = csv.field_size_limit(), "word " * 40_000 + "end"
+    (tmp_path / "a.csv").write_text(f"text,label\n{long},x\nb,y\n", encoding="utf-8")
+    assert Table().read(str(tmp_path / "a.csv"), labelled=True)["text"].tolist() == [long, "b"]
+    (tmp_path / "b.csv").write_text('text,label\n"a,x\n', encoding="utf-8")
+    with pytest.raises(TaskFileError):
+        Table().read(str(tmp_path / "b.csv"), labelled=True)
+    assert csv.field_size_limit() == limit

@@ -90,10 +90,20 @@ def test_what_a_search_space_can_give_is_checked_as_a_value() -> None:
     assert starts == [
         "study.yaml: search_space.learning_rate.low",
         "study.yaml: search_space.pooling.choices.1",
-        "study.yaml: search_space.per_device_train_batch_size.low",
-        "study.yaml: search_space.per_device_train_batch_size.high",
+        "study.yaml: search_space.per_device_train_batch_size.type",
         "study.yaml: search_space.ema_dekay",
     ]
+
+
+@pytest.mark.parametrize("kind", ["uniform", "log_uniform"])
+@pytest.mark.parametrize("key", ["max_length", "per_device_train_batch_size", "seed", "max_steps"])
+def test_a_distribution_of_floats_does_not_fit_a_key_of_whole_numbers(key: str, kind: str) -> None:
+    (fault,) = _space_faults({key: {"type": kind, "low": 16, "high": 64}})
+    assert fault.startswith(
+        f"study.yaml: search_space.{key}.type must be int or categorical for a key of whole numbers"
+    )
+    assert "write `type: int`" in fault
+    assert not _space_faults({key: {"type": "int", "low": 16, "high": 64}})
 
 
 def test_a_sound_search_space_has_no_fault() -> None:

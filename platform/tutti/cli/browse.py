@@ -11,6 +11,7 @@ import typer
 
 from tutti.cli import parts
 from tutti.cli.parts import console
+from tutti.records import TrialState
 
 Study = Annotated[str, typer.Argument(metavar="STUDY", help="A study's name or folder.")]
 
@@ -23,9 +24,15 @@ def trials(
     Example: `tutti trials glue-trio`
     """
     from tutti.cli.progress import summary, trials_table
+    from tutti.orchestration.study import is_running
 
     config, folder, _ = parts.open_folder(study)
     records = parts.load_store(config, folder).records()
+    if not is_running(folder):  # the store keeps as running what is to be resumed
+        records = [
+            dataclasses.replace(record, state=TrialState.INTERRUPTED) if record.state is TrialState.RUNNING else record
+            for record in records
+        ]
     if as_json:
         typer.echo(json.dumps([dataclasses.asdict(record) for record in records], indent=2, ensure_ascii=False))
         return

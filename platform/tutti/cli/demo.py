@@ -13,6 +13,8 @@ from tutti.bank.bank import Bank
 from tutti.cli import parts, tune, vote
 from tutti.cli.parts import console
 from tutti.config.folder import StudyFolder
+from tutti.config.study import StudyConfig
+from tutti.errors import Fault, StudyError
 
 if TYPE_CHECKING:
     from tutti.data.prepare import Prepared
@@ -36,14 +38,16 @@ def demo(
     began = time.monotonic()
     out = out.absolute()
     data = out / "data"
-    if not (data / "study.yaml").is_file():
+    if (data / "study.yaml").is_file():
+        _check_seed(data, seed=seed)
+    else:
         console.print("Generating three tasks: inference, emotion, topic")
         write_demo_data(data, seed=seed)
     if not (data / "backbone").is_dir():
         console.print("Making a small encoder with random weights")
         texts = [*sorted(data.glob("*_train.csv")), *sorted(data.glob("*_unlabeled.csv"))]
         new_backbone(texts=texts, size="tiny", out=data / "backbone")
-    study, folder = parts.read_study_file(data / "study.yaml", overrides=[f"storage.path={out / 'studies'}"])
+    study, folder = _study_in(out)
     tune.run(study, folder, resume=True)
     console.rule("Ensemble")
     vote.ensemble(str(folder.path), out=out / "submission")
@@ -60,6 +64,23 @@ def demo(
     ):
         console.print(f"  {out / path}  {what}", soft_wrap=True)
     console.print(f"Browse the trials in MLflow:  tutti ui {folder.path}", soft_wrap=True)
+
+
+def _check_seed(data: Path, *, seed: int) -> None:
+    """Refuses to go on with data of another seed than the one asked for."""
+    from tutti.demo.generate import SEED_FILE
+
+    known = (data / SEED_FILE).read_text(encoding="utf8").strip() if (data / SEED_FILE).is_file() else "0"
+    if known != str(seed):
+        got, remedy = f"{seed} where it was {known}", f"give --seed {known} to go on there, or another folder as --out"
+        raise StudyError(Fault(f"--seed of the demo in {data.parent}", "be that of its data", got, remedy))
+
+
+def _study_in(out: Path) -> tuple[StudyConfig, StudyFolder]:
+    """The demo's study, living below ``out`` whatever characters its path has."""
+    study, _ = parts.read_study_file(out / "data" / "study.yaml", overrides=[])
+    study = study.model_copy(update={"storage": study.storage.model_copy(update={"path": out / "studies"})})
+    return study, StudyFolder(out / "studies" / study.study)
 
 
 def _compare(folder: StudyFolder, truth: Path, submission: Path) -> None:

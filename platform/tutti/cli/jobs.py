@@ -26,9 +26,9 @@ def submit(
 ) -> None:
     """Runs a study as a job on a Ray cluster: `tutti tune`, there.
 
-    `storage.path` must be a folder that every node sees.
+    `storage.path` of the study file must name a folder that every node sees.
 
-    Example: `tutti submit examples/glue_trio.yaml --address http://127.0.0.1:8265 --wait`
+    Example: `tutti submit study.yaml --set storage.path=/mnt/tutti/studies --wait`
     """
     from tutti.cluster import submit as jobs
 
@@ -49,7 +49,7 @@ def submit(
         return
     assert study_file is not None
     wanted = [*(overrides or []), *([f"search.trials={trials}"] if trials else [])]
-    study, folder = parts.read_study_file(study_file, overrides=wanted)
+    study, folder = parts.read_study_file(study_file, overrides=wanted, shared=True)
     job = jobs.submit_study(study, address=address, options=["--resume"] if resume else [])
     console.print(f"Job {job}, study folder {folder.path}", soft_wrap=True)
     if not wait:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import os
 import platform as machine
@@ -14,10 +13,12 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+import tutti
 from tutti.config.folder import StudyFolder, find_study, studies_folder
 from tutti.config.load import load_study, parse_study
 from tutti.config.study import StudyConfig
 from tutti.data.prepare import Prepared, load_prepared
+from tutti.errors import Fault, StudyError
 from tutti.files import write_whole
 from tutti.records import Scalar
 
@@ -30,8 +31,16 @@ if not console.is_terminal:
     console.width = 120  # a log has no width of its own; tables of 80 columns would break their words
 
 
-def read_study_file(file: Path, *, overrides: Sequence[str]) -> tuple[StudyConfig, StudyFolder]:
-    """The validated study and the folder it lives in, with ``storage.path`` absolute."""
+def read_study_file(file: Path, *, overrides: Sequence[str], shared: bool = False) -> tuple[StudyConfig, StudyFolder]:
+    """The validated study and the folder it lives in, with ``storage.path`` absolute.
+
+    Args:
+        shared: whether other machines have to see the folder, so that it may not be this one's by default.
+
+    Raises:
+        ConfigError: with every fault of the file.
+        StudyError: where the folder has to be shared and none is named.
+    """
     from tutti.training import check_training
 
     study = load_study(
@@ -39,6 +48,9 @@ def read_study_file(file: Path, *, overrides: Sequence[str]) -> tuple[StudyConfi
         overrides=overrides,
         check_training=lambda training, space, name: check_training(training, search_space=space, file=name),
     )
+    if shared and study.storage.path is None and not os.environ.get("TUTTI_STUDIES"):
+        rule, remedy = "name the folder of studies on a cluster", "set `storage.path` to a folder that every node sees"
+        raise StudyError(Fault(f"{file}: storage.path", rule, "nothing", remedy))
     path = (study.storage.path or studies_folder()).absolute()
     study = study.model_copy(update={"storage": study.storage.model_copy(update={"path": path})})
     return study, StudyFolder(path / study.study)
@@ -98,9 +110,14 @@ def open_tracker(study: StudyConfig, folder: StudyFolder) -> Tracker:
 
 
 def study_parameters(study: StudyConfig, prepared: Prepared) -> dict[str, Scalar]:
-    """What defines the study, flat, for the tracker's parent run: its keys, and the SHA-256 of every file of rows."""
+    """What defines the study, flat, for the tracker's parent run: its keys, and the SHA-256 of every file of rows.
+
+    Of each task the layout and the metric; of the search space one text for each key that it varies.
+    """
     document = study.model_dump(mode="json", exclude={"tasks", "search_space", "storage", "tracking", "ensemble"})
     parameters = {key: _scalar(value) for key, value in flat(document).items()}
+    for key, distribution in study.search_space.root.items():
+        parameters[f"search_space.{key}"] = json.dumps(distribution.model_dump(mode="json"))
     for name, task in study.tasks.items():
         parameters |= {f"tasks.{name}.{key}": getattr(task, key) for key in ("layout", "metric")}
     for name, files in prepared.origins.items():
@@ -154,15 +171,15 @@ def _scalar(value: object) -> Scalar:
 
 def study_tags(prepared: Prepared) -> dict[str, str]:
     """Environment and description, for the tracker's parent run."""
-    tags = {f"tutti.version.{name}": version(name) for name in ("tutti", "torch", "transformers", "ray", "optuna")}
-    tags |= {"tutti.version.python": machine.python_version(), "tutti.machine": machine.platform()}
+    tags = {f"tutti.version.{name}": version(name) for name in ("torch", "transformers", "ray", "optuna")}
+    tags |= {
+        "tutti.version.tutti": tutti.__version__,
+        "tutti.version.python": machine.python_version(),
+        "tutti.machine": machine.platform(),
+    }
     return tags | run_tags() | {"mlflow.note.content": study_note(prepared)}
 
 
 def run_tags() -> dict[str, str]:
-    """Who runs, and where."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # a container's user may have no name
-        user = "unknown"
-    return {"tutti.host": socket.gethostname(), "mlflow.user": user}
+    """Where it runs; who runs it, the tracker says itself."""
+    return {"tutti.host": socket.gethostname()}

@@ -58,12 +58,15 @@ def best_trial(records: Sequence[TrialRecord]) -> TrialRecord | None:
 def summary(records: Sequence[TrialRecord], *, total: int) -> str:
     """Trials done, running and left, and the best so far, in one line."""
     running = sum(r.state is TrialState.RUNNING for r in records)
+    interrupted = sum(r.state is TrialState.INTERRUPTED for r in records)
     stopped = sum(r.state is TrialState.STOPPED for r in records)
     failed = sum(r.state is TrialState.FAILED for r in records)
     best = best_trial(records)
-    parts = [f"{len(records) - running} of {total} trials done", f"{running} running"]
+    parts = [f"{len(records) - running - interrupted} of {total} trials done", f"{running} running"]
     if stopped:
         parts.append(f"{stopped} stopped early")
+    if interrupted:
+        parts.append(f"{interrupted} interrupted")
     if failed:
         parts.append(f"{failed} failed")
     parts.append(f"best {number(best.score)} ({best.key})" if best else "best –")

@@ -45,24 +45,27 @@ def run(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> list[TrialR
     """Prepares a study's data, runs its trials, and prints what to do next; exits with 130 when interrupted."""
     from tutti.cli.progress import best_trial, number, summary, trials_table
     from tutti.cluster.connect import connected
+    from tutti.orchestration.study import study_lock
 
     began = time.monotonic()
-    prepared = prepare_study(study, folder, resume=resume)
-    parts.write_split(prepared, folder)
-    resources = study.resources
-    console.print("Starting Ray")
-    with connected(  # before the study's stores are opened: one that does not fit the cluster has not begun
-        workers=resources.workers,
-        cpus_per_worker=resources.cpus_per_worker,
-        gpus_per_worker=resources.gpus_per_worker,
-        concurrent_trials=resources.concurrent_trials,
-    ) as concurrent:
-        outcome = _run_trials(study, folder, prepared, concurrent=concurrent)
+    _check_place(folder)
+    with study_lock(folder):
+        prepared = prepare_study(study, folder, resume=resume)
+        parts.write_split(prepared, folder)
+        resources = study.resources
+        console.print("Starting Ray")
+        with connected(  # before the study's stores are opened: one that does not fit the cluster has not begun
+            workers=resources.workers,
+            cpus_per_worker=resources.cpus_per_worker,
+            gpus_per_worker=resources.gpus_per_worker,
+            concurrent_trials=resources.concurrent_trials,
+        ) as concurrent:
+            outcome = _run_trials(study, folder, prepared, concurrent=concurrent)
     best = best_trial(outcome.trials)
     records = list(outcome.trials)
     console.print(trials_table(records, title=f"Study {study.study}"))
     console.print(f"{summary(records, total=study.search.trials)}, in {time.monotonic() - began:.0f} s")
-    if outcome.interrupted:
+    if not outcome.complete:
         console.print(
             f"Interrupted with {len(outcome.interrupted)} trials cut off; go on with `tutti tune STUDY.yaml --resume`."
         )
@@ -110,7 +113,7 @@ def _run_trials(study: StudyConfig, folder: StudyFolder, prepared: Prepared, *, 
             )
         best = best_trial(outcome.trials)
         tracker.end_study(
-            state=TrialState.INTERRUPTED if outcome.interrupted else TrialState.FINISHED,
+            state=TrialState.FINISHED if outcome.complete else TrialState.INTERRUPTED,
             metrics={BEST_SCORE: best.score} if best and best.score is not None else {},
         )
     except BaseException:
@@ -150,7 +153,6 @@ def prepare_study(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> P
     from tutti.orchestration.build import check_length, encode_study
     from tutti.tasks.build import task_specs
 
-    _check_place(folder)
     begun = folder.begun
     if begun and not resume:
         raise StudyError(
@@ -208,7 +210,13 @@ def _check_unchanged(study: StudyConfig, folder: StudyFolder) -> None:
         )
 
 
-FREE = {"search": {"trials", "retries"}, "resources": True, "storage": True, "tracking": True, "ensemble": True}
+FREE = {
+    "search": {"trials", "retries"},
+    "resources": {"cpus_per_worker", "gpus_per_worker", "concurrent_trials"},
+    "storage": True,
+    "tracking": True,
+    "ensemble": True,
+}
 
 
 def changed_keys(old: StudyConfig, new: StudyConfig) -> dict[str, tuple[object, object]]:
@@ -224,7 +232,8 @@ def changed_keys(old: StudyConfig, new: StudyConfig) -> dict[str, tuple[object, 
             task["test"] = {name: Path(file).name for name, file in (task["test"] or {}).items()}
             task["dataset"] = task["dataset"] and Path(task["dataset"]).name
             task["extra_train"] = [(Path(extra["path"]).name, extra["weight"]) for extra in task["extra_train"]]
-        document["backbone"] = Path(document["backbone"]).name
+        if Path(document["backbone"]).is_absolute():
+            document["backbone"] = Path(document["backbone"]).name
         return parts.flat(document)
 
     before, after = defining(old), defining(new)

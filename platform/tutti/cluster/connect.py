@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from tutti.errors import ClusterError, Fault, ResourcesError
@@ -51,7 +51,8 @@ def connected(
         ) from error
     try:
         _require_state_api()
-        fits = _fits(ray.cluster_resources(), workers=workers, cpus=cpus_per_worker, gpus=gpus_per_worker)
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        fits = _fits(nodes, workers=workers, cpus=cpus_per_worker, gpus=gpus_per_worker)
         if fits == 0 and not (address and concurrent_trials):
             have = ray.cluster_resources()
             raise ResourcesError(
@@ -70,11 +71,13 @@ def connected(
         ray.shutdown()
 
 
-def _fits(have: dict[str, float], *, workers: int, cpus: int, gpus: float) -> int:
-    fits = have.get("CPU", 0.0) // (workers * cpus)
-    if gpus:
-        fits = min(fits, have.get("GPU", 0.0) // (workers * gpus))
-    return int(fits)
+def _fits(nodes: Sequence[Mapping[str, float]], *, workers: int, cpus: int, gpus: float) -> int:
+    """How many trials fit at a time. A worker lies on one node, a trial's workers may lie on several."""
+    places = 0
+    for have in nodes:
+        here = have.get("CPU", 0.0) // cpus
+        places += int(min(here, have.get("GPU", 0.0) // gpus) if gpus else here)
+    return places // workers
 
 
 def _require_state_api(seconds: float = 30.0) -> None:

@@ -63,6 +63,7 @@ def _stage(study: StudyConfig, staging: Path) -> None:
 
     document: dict[str, Any] = study.model_dump(mode="json")
     document["backbone"] = shipped(document["backbone"])
+    document["ensemble"]["recipe"] = shipped(document["ensemble"]["recipe"])
     for task in document["tasks"].values():
         if task["layout"] == "hub":
             task["dataset"] = shipped(task["dataset"])

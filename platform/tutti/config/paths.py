@@ -11,6 +11,10 @@ from typing import Any
 
 from tutti.errors import Fault, nearest
 
+_DATABASES = ("sqlite", "postgresql", "mysql", "mssql")  # each also with a driver: mysql+pymysql
+_STORES = (*_DATABASES, "http", "https", "file", "databricks")
+_SCHEME = re.compile(r"^([A-Za-z][\w.-]*)(\+\w+)?(?=:|$)")
+_IN_A_FILE = re.compile(r"^((?:sqlite(?:\+\w+)?:///)|file:)(?!/|:memory:)([^?]+)(.*)$")
 _HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?$")
 
 
@@ -38,6 +42,9 @@ def resolve_paths(
     storage = raw.get("storage")
     if isinstance(storage, dict) and isinstance(storage.get("path"), str):
         found["storage"] = storage | {"path": str(absolute(storage["path"], folder))}
+    tracking = raw.get("tracking")
+    if isinstance(tracking, dict) and isinstance(tracking.get("uri"), str):
+        found["tracking"] = tracking | {"uri": paths.store("tracking.uri", tracking["uri"])}
     return found, paths.faults
 
 
@@ -106,6 +113,19 @@ class _Paths:
         if fault := missing_file(path, what=self.what(key)):
             self.faults.append(fault)
         return str(path)
+
+    def store(self, key: str, uri: str) -> str:
+        """An MLflow store's address; that of one in a file is made absolute."""
+        scheme = _SCHEME.match(uri) if ":" in uri or uri == "databricks" else None
+        name, driver = (scheme[1], scheme[2]) if scheme else ("", None)
+        if name not in _STORES or (driver and name not in _DATABASES):
+            got = f"the scheme {name + (driver or '')!r}" if scheme else "no scheme"  # the rest may hold a password
+            remedy = nearest(name, _STORES, otherwise="write it like http://HOST:5000 or sqlite:///mlflow.db")
+            rule = f"be the address of an MLflow store, with one of the schemes {', '.join(_STORES)}"
+            self.faults.append(Fault(self.what(key), rule, got, remedy))
+        elif local := _IN_A_FILE.match(uri):
+            return f"{local[1]}{absolute(local[2], self.folder)}{local[3]}"
+        return uri
 
     def folder_or_hub_id(self, key: str, value: str) -> str:
         path = absolute(value, self.folder)

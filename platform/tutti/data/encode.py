@@ -76,7 +76,7 @@ def load_part(prepared: Prepared, *, task: str, part: str, tokenizer: str, max_l
     )
 
 
-def encode(*, path: Path, texts_sha256: str, tokenizer: str, max_length: int, cache: Path) -> Dataset:
+def _encode(path: Path, texts_sha256: str, tokenizer: Any, max_length: int, cache: Path) -> Dataset:
     """The encoded texts of a part, memory-mapped; see ``EncodedPart.encoded``.
 
     They are made once for each (texts, tokenizer, max_length), whatever study asks, in a folder of ``cache``. Processes
@@ -85,18 +85,13 @@ def encode(*, path: Path, texts_sha256: str, tokenizer: str, max_length: int, ca
     Args:
         path: the part's Parquet file.
         texts_sha256: the hash that preparation took of its texts.
-        tokenizer: folder or hub id.
+        tokenizer: as ``load_tokenizer`` gives it.
         max_length: most tokens of a row, special tokens included.
         cache: folder shared by all studies.
 
     Raises:
-        BackboneError: where the tokenizer cannot be loaded, is empty, or has no padding token.
         StorageError: where the part is damaged or the cache cannot be written.
     """
-    return _encode(path, texts_sha256, load_tokenizer(tokenizer), max_length, cache)
-
-
-def _encode(path: Path, texts_sha256: str, tokenizer: Any, max_length: int, cache: Path) -> Dataset:
     from datasets import Dataset  # slow to import
 
     folder = cache / _key(texts_sha256, tokenizer, max_length)

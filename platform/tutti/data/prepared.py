@@ -57,11 +57,6 @@ class Prepared:
     origins: Mapping[str, Mapping[str, Mapping[str, str]]]
     settings: Mapping[str, Mapping[str, Any]]
 
-    @property
-    def sources(self) -> dict[str, str]:
-        """Every source file (or split of a data set) to the SHA-256 of its content."""
-        return {known["source"]: known["sha256"] for parts in self.origins.values() for known in parts.values()}
-
     def rows(self, task: str, part: str) -> DataFrame:
         """Columns id, text, text_b (pairs), label (int32 class index, where labelled), weight (float32, train only).
 

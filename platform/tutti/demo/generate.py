@@ -10,6 +10,8 @@ from pathlib import Path
 from tutti.demo.texts import Row, emotion_row, inference_row, topic_row
 from tutti.files import whole_folder
 
+SEED_FILE = "seed.txt"  # beside the data: the seed they were made with
+
 
 @dataclass(frozen=True)
 class _Sizes:
@@ -81,8 +83,8 @@ def write_demo_data(folder: Path, *, seed: int = 0) -> Path:
     """Makes ``folder`` with the demo's task files and returns the path of the study file in it.
 
     For each task: ``<task>_train.csv``, ``<task>_test.csv`` without labels, ``<task>_unlabeled.csv``, and
-    ``truth/<task>.csv``, the test rows with their labels. No text stands in two rows of a task. The study's backbone,
-    ``backbone/``, is not made here. What stood in ``folder`` before is replaced.
+    ``truth/<task>.csv``, the test rows with their labels. ``seed.txt`` keeps the seed. No text stands in two rows of a
+    task. The study's backbone, ``backbone/``, is not made here. What stood in ``folder`` before is replaced.
 
     Args:
         seed: the same seed gives the same bytes.
@@ -99,6 +101,7 @@ def write_demo_data(folder: Path, *, seed: int = 0) -> Path:
             _write(made / f"{task}_test.csv", [row[:-1] for row in test])
             _write(made / f"{task}_unlabeled.csv", [row[:-1] for row in rows[sizes.train + sizes.test :]])
             _write(made / "truth" / f"{task}.csv", test)
+        (made / SEED_FILE).write_text(f"{seed}\n", encoding="utf-8")
         (made / "study.yaml").write_text(_STUDY, encoding="utf-8")
         (made / "recipe.yaml").write_text(_RECIPE, encoding="utf-8")
     return folder / "study.yaml"

@@ -89,12 +89,17 @@ def load_encoder(backbone: str) -> PreTrainedModel:
     """
     check_backbone_folder(backbone)
     try:
-        config = AutoConfig.from_pretrained(backbone)
+        config = AutoConfig.from_pretrained(backbone, trust_remote_code=False)
         _check_is_encoder(backbone, config)
         options = {"add_pooling_layer": False} if _takes_pooling_layer(config) else {}
         with no_progress_bars():
             encoder, loading = AutoModel.from_pretrained(
-                backbone, config=config, dtype=torch.float32, output_loading_info=True, **options
+                backbone,
+                config=config,
+                dtype=torch.float32,
+                output_loading_info=True,
+                trust_remote_code=False,
+                **options,
             )
     except SafetensorError as error:
         rule, remedy = "hold weights that can be read", "copy or download the folder again"

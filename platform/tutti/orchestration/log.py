@@ -127,13 +127,15 @@ class StudyLog(Callback):
         if state is TrialState.FINISHED:  # a report on its way is lost with a worker: the best one must not be
             best = {"epoch": result["best_epoch"], "score": result["best_score"]}
             self._store.report(key, **best, task_scores=result["best_task_scores"])
+            self._drawing.submit(self._draw, key).add_done_callback(_warn)
+        metrics = {"seconds": seconds, **(_kept(result) if state is TrialState.FINISHED else self._best(key))}
+        tags = {"tutti.host": result["host"]} if "host" in result else {}
+        self._tracker.end_trial(key, state=state, reason=reason, metrics=metrics, tags=tags)
+        # The store last: a driver that dies before it runs the trial's end again, and telling the tracker twice is
+        # harmless.
         self._store.finish(
             key, state=state, score=result.get("best_score", result.get("score")), reason=reason, seconds=seconds
         )
-        if state is TrialState.FINISHED:
-            self._drawing.submit(self._draw, key).add_done_callback(_warn)
-        metrics = {"seconds": seconds, **(_kept(result) if state is TrialState.FINISHED else self._best(key))}
-        self._tracker.end_trial(key, state=state, reason=reason, metrics=metrics, tags={})
         shutil.rmtree(self._folder.trial(key) / "resume", ignore_errors=True)  # several times the size of the weights
         self._watch()
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from filelock import FileLock, Timeout
@@ -13,6 +15,7 @@ from tutti.config.folder import StudyFolder
 from tutti.config.space import Categorical
 from tutti.config.study import StudyConfig
 from tutti.errors import Fault, StudyError, TrialError
+from tutti.files import storage_faults
 from tutti.orchestration.trial import TrialJob, run_trial
 from tutti.records import Predictions, TrialRecord, TrialState
 from tutti.search.study_store import StudyStore
@@ -26,10 +29,52 @@ class StudyOutcome:
     Attributes:
         trials: every trial of the study, of earlier runs too.
         interrupted: keys of the trials that were cut off and go on with ``--resume``.
+        complete: whether the study has all its trials, and each has ended.
     """
 
     trials: tuple[TrialRecord, ...]
     interrupted: tuple[str, ...]
+    complete: bool
+
+
+@contextmanager
+def study_lock(folder: StudyFolder, *, patience: float = 2.0) -> Iterator[None]:
+    """Keeps a study to one process: it is held from before the first file is written until the study's end.
+
+    Args:
+        patience: seconds to wait for another process, which may only be looking whether anybody holds it.
+
+    Raises:
+        StudyError: where another process runs the same study.
+        StorageError: where the study's folder cannot be made.
+    """
+    with storage_faults(folder.path):
+        folder.path.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder.path / "study.lock")
+    try:
+        lock.acquire(timeout=patience)
+    except Timeout as error:
+        raise StudyError(
+            Fault(
+                f"the study {folder.name!r}",
+                "be run by one process at a time",
+                f"another process holding {lock.lock_file}",
+                "wait for the other run to end, or stop it",
+            )
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def is_running(folder: StudyFolder) -> bool:
+    """Whether a process holds the study now."""
+    try:
+        with study_lock(folder, patience=0):
+            return False
+    except StudyError:
+        return True
 
 
 def run_study(
@@ -45,47 +90,12 @@ def run_study(
 ) -> StudyOutcome:
     """Runs trials until the study has ``study.search.trials`` of them, on the Ray that this process is connected to.
 
-    Trials that an earlier run left unfinished come first, under their own keys, from their last checkpoints.
+    Trials that an earlier run left unfinished come first, under their own keys, from their last checkpoints. The caller
+    holds the study's lock.
 
     Raises:
-        StudyError: where another process runs the same study.
         TrialError: where every trial failed.
     """
-    lock = FileLock(folder.path / "study.lock")
-    try:
-        with lock.acquire(timeout=0):
-            return _run(
-                study,
-                folder,
-                store=store,
-                tracker=tracker,
-                concurrent_trials=concurrent_trials,
-                tags=tags,
-                watch=watch,
-                picture=picture,
-            )
-    except Timeout as error:
-        raise StudyError(
-            Fault(
-                f"the study {study.study!r}",
-                "be run by one process at a time",
-                f"another process holding {lock.lock_file}",
-                "wait for the other run to end, or stop it",
-            )
-        ) from error
-
-
-def _run(
-    study: StudyConfig,
-    folder: StudyFolder,
-    *,
-    store: StudyStore,
-    tracker: Tracker,
-    concurrent_trials: int,
-    tags: dict[str, str],
-    watch: Callable[[], None],
-    picture: Callable[[str, Predictions], bytes],
-) -> StudyOutcome:
     os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
     os.environ.setdefault("TUNE_WARN_THRESHOLD_S", "10")
     os.environ["TUNE_DISABLE_STRICT_METRIC_CHECKING"] = "1"  # a trial that reports its failure has no score to report
@@ -95,9 +105,12 @@ def _run(
     from tutti.orchestration.log import StudyLog
     from tutti.orchestration.searcher import StoreSearcher
 
+    records = store.records()
+    for record in records:  # what a driver that died between two writes left there
+        if record.state is not TrialState.RUNNING:
+            shutil.rmtree(folder.trial(record.key) / "resume", ignore_errors=True)
     unfinished = store.unfinished()
-    new = max(0, study.search.trials - len(store.records()))
-    interrupted: tuple[str, ...] = ()
+    new = max(0, study.search.trials - len(records))
     if unfinished or new:
         log = StudyLog(store=store, tracker=tracker, folder=folder, tags=tags, watch=watch, picture=picture)
         resources = study.resources
@@ -132,10 +145,13 @@ def _run(
                 ),
             ).fit()
         finally:
-            interrupted = tuple(log.interrupt())
+            log.interrupt()
             log.close()
     trials = tuple(store.records())
-    if not interrupted and trials and all(trial.state is TrialState.FAILED for trial in trials):
+    # Tune returns in good order when it was interrupted; the store knows what is left to do.
+    interrupted = tuple(proposal.key for proposal in store.unfinished())
+    complete = not interrupted and len(trials) >= study.search.trials
+    if complete and all(trial.state is TrialState.FAILED for trial in trials):
         raise TrialError(
             Fault(
                 f"the study {study.study!r}",
@@ -144,7 +160,7 @@ def _run(
                 "mend the cause, and start a study under a new name",
             )
         )
-    return StudyOutcome(trials=trials, interrupted=interrupted)
+    return StudyOutcome(trials=trials, interrupted=interrupted, complete=complete)
 
 
 def _trial_name(trial: object) -> str:
@@ -168,7 +184,9 @@ def _scheduler(study: StudyConfig) -> object | None:
 
 
 def longest_training(study: StudyConfig) -> int:
-    """The most epochs that any trial of the study may train, rounded up."""
+    """The most epochs that any trial of the study may train, rounded up; ``max_steps`` may stand for any number."""
+    if "max_steps" in study.search_space.root or int(study.training.get("max_steps", -1)) > 0:
+        return 10**6
     space = study.search_space.root.get("num_train_epochs")
     if space is None:
         epochs: object = study.training.get("num_train_epochs", 3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -97,6 +98,7 @@ def train_worker(config: Mapping[str, Any]) -> None:
             metrics=dict(report.metrics),
             steps=[(step, dict(values)) for step, values in report.steps],
             at=time.time(),
+            host=socket.gethostname(),
         )
         if not report.done:  # the last epoch is reported once its predictions lie in the bank: the trial is whole then
             train.report(dict(last) if main else {})
@@ -122,6 +124,7 @@ def train_worker(config: Mapping[str, Any]) -> None:
         "best_task_scores": dict(checkpoint.task_scores),
         "checkpoint": checkpoint.path,
         "at": time.time(),
+        "host": socket.gethostname(),
     }
     train.report(final if main else {})
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tutti.config.layouts import GLUE_NAMES
 from tutti.config.study import TaskConfig
 from tutti.errors import ConfigError, Fault
 from tutti.tasks.layouts.competition import Competition
@@ -14,7 +15,6 @@ from tutti.tasks.layouts.hub import Hub
 from tutti.tasks.layouts.protocol import Layout
 from tutti.tasks.layouts.table import Table
 
-_GLUE = {"cola": "CoLA", "sst-2": "SST-2", "sst2": "SST-2", "mrpc": "MRPC"}
 _SUBMISSIONS = {"competition": "competition", "glue": "glue"}
 
 
@@ -113,7 +113,7 @@ def _layouts(name: str, config: TaskConfig) -> tuple[Layout, Layout, bool]:
             competition = Competition(pair=config.pair, repair=config.cleaning.broken_rows)
             return competition, competition, config.pair
         case "glue":
-            kind = config.glue or _GLUE.get(name.lower())
+            kind = config.glue or GLUE_NAMES.get(name.lower())
             if kind is None:
                 rule = "say which layout of GLUE the task has where its name does not"
                 got = f"none, and the name {name!r}"

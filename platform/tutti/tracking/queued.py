@@ -103,11 +103,6 @@ class QueuedTracker:
         check_ended(state)
         self._put("end_study", state=state.value, metrics=dict(metrics), at=_now(at))
 
-    @property
-    def pending(self) -> int:
-        """How many events wait for delivery."""
-        return self._spool.pending
-
     def close(self, timeout: float = 30.0) -> int:
         """Delivers what it can within ``timeout`` seconds, then stops.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
 from tutti.data.encode import EncodedPart, load_tokenizer
 from tutti.errors import Fault, TrialError
 from tutti.files import storage_faults
-from tutti.modeling.checkpoint import load_checkpoint, save_checkpoint
+from tutti.modeling.checkpoint import METADATA, load_checkpoint, save_checkpoint
 from tutti.modeling.model import MultiTaskModel, load_encoder
 from tutti.records import CheckpointRecord, Predictions
 from tutti.tasks.metrics import score as score_of
@@ -43,7 +44,7 @@ def fine_tune(
     key: str = "",
     number: int = 0,
 ) -> FineTuned:
-    """Trains, evaluates after each epoch on the parts "validation", and predicts every part with the best epoch.
+    """Trains, evaluates after each epoch on the parts "validation", and predicts all but "train" with the best.
 
     Runs in a plain process, or on every rank of an initialised process group whose RANK, WORLD_SIZE and LOCAL_RANK
     are in the environment. The best checkpoint lies in ``folder/best``, the newest two states to go on from in
@@ -75,7 +76,10 @@ def fine_tune(
         torch.set_num_threads(threads)  # accelerate takes every core where OMP_NUM_THREADS is not set
         state = newest_state(folder / "resume")
         if state is not None:
-            run.best_score = state.best_score
+            if (
+                folder / "best" / METADATA
+            ).is_file():  # else a kill fell between two renames, and it is to be kept anew
+                run.best_score = state.best_score
             load_average(state, trainer)
         if state is None or not state.done:
             with _fits_the_machine(ImportError):  # such as an optimizer whose library is not installed
@@ -145,7 +149,7 @@ class _Run:
         return score, task_scores
 
     def finish(self, trainer: MultiTaskTrainer) -> FineTuned:
-        """Loads the best checkpoint and predicts every part of every task with it."""
+        """Loads the best checkpoint and predicts every part of every task but its training rows with it."""
         folder = self.folder / "best"
         model, found = load_checkpoint(folder)
         model.to(trainer.args.device)
@@ -158,6 +162,7 @@ class _Run:
                     class_names=task.class_names,
                 )
                 for name, part in self.parts[task.name].items()
+                if name != "train"
             }
             for task in self.tasks
         }
@@ -190,8 +195,11 @@ def _measure(task: Task, part: EncodedPart, probabilities: np.ndarray) -> dict[s
 
 
 def _make_folder(folder: Path) -> None:
+    """Makes the trial's folder, or sweeps from it what an earlier attempt was writing when it was killed."""
     with storage_faults(folder):
         folder.mkdir(parents=True, exist_ok=True)
+    for half in [*folder.rglob(".*.tmp"), *folder.rglob(".*.old")]:
+        shutil.rmtree(half, ignore_errors=True)
 
 
 def _training_arguments(arguments: Mapping[str, Any], folder: Path) -> TrainingArguments:

@@ -101,7 +101,7 @@ def check_training(training: Mapping[str, Any], *, search_space: Mapping[str, Di
         faults += _key_faults(f"{file}: training.{key}", key) or _value_faults(f"{file}: training.{key}", key, value)
     for key, distribution in search_space.items():
         what = f"{file}: search_space.{key}"
-        faults += _key_faults(what, key) or [
+        faults += (_key_faults(what, key) or _kind_faults(what, key, distribution)) or [
             fault for place, value in _values(distribution) for fault in _value_faults(f"{what}.{place}", key, value)
         ]
     if not faults:
@@ -126,6 +126,17 @@ def _key_faults(what: str, key: str) -> list[Fault]:
         return []
     rule = "be an option of Tutti or a field of transformers.TrainingArguments"
     return [Fault(what, rule, f"the unknown key {key!r}", nearest(key, known, otherwise="remove it"))]
+
+
+def _kind_faults(what: str, key: str, distribution: Distribution) -> list[Fault]:
+    """Of a distribution of floats for a key of whole numbers, even where its low and high are whole."""
+    own = TrainingOptions.model_fields.get(key)
+    kind = own.annotation if own else _argument_types()[key]
+    kinds = typing.get_args(kind) or (kind,)
+    if distribution.type not in ("uniform", "log_uniform") or int not in kinds or float in kinds:
+        return []
+    remedy = "write `type: int`, with `log: true` for orders of magnitude"
+    return [Fault(f"{what}.type", "be int or categorical for a key of whole numbers", repr(distribution.type), remedy)]
 
 
 def _value_faults(what: str, key: str, value: Any) -> list[Fault]:

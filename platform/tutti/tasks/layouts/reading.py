@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -35,7 +36,7 @@ def file_text(source: str) -> str:
         TaskFileError: where the file is missing, empty, binary, or not UTF-8.
     """
     content = existing_file(source).read_bytes()
-    if not content.strip():
+    if not content.removeprefix(codecs.BOM_UTF8).strip():
         raise TaskFileError(Fault(source, "have at least one row", "an empty file", "name the file that has the rows"))
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise TaskFileError(Fault(source, "be UTF-8", "UTF-16", "save the file as UTF-8"))

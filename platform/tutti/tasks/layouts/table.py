@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -127,22 +128,33 @@ def _csv_columns(source: str) -> tuple[dict[str, list[str]], list[int]]:
     header: list[str] = []
     start = 1
     try:
-        for row in reader:
-            if not header:
-                header = row
-                _check_names(header, source)
-            elif row and len(row) != len(header):
-                rule, remedy = f"have {len(header)} columns like the header", "quote cells that hold a comma"
-                faults.append(Fault(f"{source}, line {start}", rule, str(len(row)), remedy))
-            elif row:
-                rows.append(row)
-                places.append(start)
-            start = reader.line_num + 1
+        with _cells_of_any_length():
+            for row in reader:
+                if not header:
+                    header = row
+                    _check_names(header, source)
+                elif row and len(row) != len(header):
+                    rule, remedy = f"have {len(header)} columns like the header", "quote cells that hold a comma"
+                    faults.append(Fault(f"{source}, line {start}", rule, str(len(row)), remedy))
+                elif row:
+                    rows.append(row)
+                    places.append(start)
+                start = reader.line_num + 1
     except csv.Error as error:
         remedy = "write the file with a CSV library, or quote the cell"
         faults.append(Fault(f"{source}, line {start}", "be CSV as RFC 4180 has it", str(error), remedy))
     raise_any(faults, origin=source)
     return {name: [row[index] for row in rows] for index, name in enumerate(header)}, places
+
+
+@contextmanager
+def _cells_of_any_length() -> Iterator[None]:
+    """Lifts the csv module's limit of 131,072 characters a cell, which holds for the whole process, for a while."""
+    before = csv.field_size_limit(2**31 - 1)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(before)
 
 
 def _json_columns(source: str) -> tuple[dict[str, list[Any]], list[int]]:
@@ -152,8 +164,9 @@ def _json_columns(source: str) -> tuple[dict[str, list[Any]], list[int]]:
     for number, line in enumerate(split_lines(file_text(source)), start=1):
         try:
             row = json.loads(line) if line.strip() else None
-        except json.JSONDecodeError as error:
-            faults.append(Fault(f"{source}, line {number}", "be one JSON object", str(error), "write one row per line"))
+        except (ValueError, RecursionError) as error:  # a number of too many digits, brackets nested too deep
+            got = "brackets nested too deep" if isinstance(error, RecursionError) else str(error)
+            faults.append(Fault(f"{source}, line {number}", "be one JSON object", got, "write one row per line"))
             continue
         if isinstance(row, dict):
             rows.append(row)

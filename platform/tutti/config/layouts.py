@@ -1,0 +1,62 @@
+"""Keys of a task that belong to some layouts alone: a fault where they say nothing, and where they are needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, get_args
+
+from tutti.config.study import Columns, Layout
+from tutti.config.yaml_file import show
+from tutti.errors import Fault
+
+GLUE_NAMES = {"cola": "CoLA", "sst-2": "SST-2", "sst2": "SST-2", "mrpc": "MRPC"}  # task names that say their layout
+
+_ONLY: dict[str, tuple[Layout, ...]] = {
+    "pair": ("competition",),
+    "cleaning.broken_rows": ("competition",),
+    "columns": ("table", "hub"),
+    "glue": ("glue",),
+    "dataset": ("hub",),
+    "subset": ("hub",),
+}
+
+
+def layout_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[Fault]:
+    """A fault for each key that a task's layout does not look at, and for each that it lacks.
+
+    Read from the raw mapping, so that they are told together with faults of other kinds. A key that has its default, as
+    a study that Tutti wrote has them all, is as good as none.
+    """
+    tasks = raw.get("tasks")
+    return [
+        fault
+        for name, task in (tasks.items() if isinstance(tasks, dict) else ())
+        if isinstance(task, dict) and task.get("layout") in get_args(Layout)
+        for fault in [*_idle(name, task, what), *_lacking(name, task, what)]
+    ]
+
+
+def _idle(name: str, task: Mapping[str, Any], what: Callable[[str], str]) -> list[Fault]:
+    layout, cleaning = task["layout"], task.get("cleaning")
+    given = {**task, "cleaning.broken_rows": cleaning.get("broken_rows") if isinstance(cleaning, dict) else None}
+    return [
+        Fault(
+            what(f"tasks.{name}.{key}"),
+            f"stand in a task of the layout {' or '.join(layouts)} only",
+            f"{show(given[key])} with the layout {layout}",
+            "take it out, or correct the layout",
+        )
+        for key, layouts in _ONLY.items()
+        if given.get(key) and given[key] != Columns().model_dump() and layout not in layouts
+    ]
+
+
+def _lacking(name: str, task: Mapping[str, Any], what: Callable[[str], str]) -> list[Fault]:
+    if task["layout"] == "glue" and not task.get("glue") and name.lower() not in GLUE_NAMES:
+        rule = "say which layout of GLUE the task has where its name does not"
+        got = f"none, and the name {name!r}"
+        return [Fault(what(f"tasks.{name}.glue"), rule, got, "set `glue:` to CoLA, SST-2 or MRPC")]
+    if task["layout"] == "hub" and not task.get("dataset"):
+        rule, remedy = "name the data set of the layout hub", "set `dataset:` to a hub id or a folder"
+        return [Fault(what(f"tasks.{name}.dataset"), rule, "none", remedy)]
+    return []
