@@ -74,7 +74,7 @@ def test_a_word_tells_one_class_only() -> None:
 def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(demo: Path, tmp_path: Path) -> None:
     again, other = write_demo_data(tmp_path / "again").parent, write_demo_data(tmp_path / "other", seed=1).parent
     files = sorted(str(file.relative_to(demo)) for file in demo.rglob("*.*"))
-    assert len(files) == 14
+    assert len(files) == 15
     assert [sha256_of(demo / file) for file in files] == [sha256_of(again / file) for file in files]
     assert sha256_of(demo / "topic_train.csv") != sha256_of(other / "topic_train.csv")
 

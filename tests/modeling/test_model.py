@@ -128,3 +128,15 @@ def test_a_decoder_is_no_backbone(kind: str, tmp_path: Path) -> None:
     AutoConfig.for_model(kind).save_pretrained(tmp_path)
     with pytest.raises(BackboneError, match=f"must be a text encoder, such as BERT; got a model of type '{kind}'"):
         load_encoder(str(tmp_path))
+
+
+def test_code_that_a_backbone_brings_along_is_never_run(backbone: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "custom"
+    shutil.copytree(backbone, folder)
+    settings = json.loads((folder / "config.json").read_text())
+    settings |= {"model_type": "brought", "auto_map": {"AutoConfig": "brought.Config", "AutoModel": "brought.Model"}}
+    (folder / "config.json").write_text(json.dumps(settings))
+    (folder / "brought.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\n")
+    with pytest.raises(BackboneError, match="contains custom code"):
+        load_encoder(str(folder))
+    assert not (tmp_path / "ran").exists()

@@ -109,3 +109,20 @@ def test_texts_without_a_word_are_refused(tmp_path: Path, content: str | None) -
     path.write_text(content or "", encoding="utf-8")
     with pytest.raises(BackboneError, match="the texts must"):
         make(path, tmp_path / "backbone", texts=[path] if content is not None else [])
+
+
+@pytest.mark.parametrize("files", [["--texts", "a.txt", "b.txt"], ["--texts", "a.txt", "--texts", "b.txt"]])
+def test_the_command_takes_all_texts_after_one_option_or_each_after_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: list[str]
+) -> None:
+    from transformers import AutoTokenizer
+    from typer.testing import CliRunner
+
+    from tutti.cli.main import app
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.txt").write_text("apple orange apple orange\n" * 20, encoding="utf-8")
+    (tmp_path / "b.txt").write_text("window garden window garden\n" * 20, encoding="utf-8")
+    said = CliRunner().invoke(app, ["backbone", "new", *files, "--out", "made"])
+    assert said.exit_code == 0, said.output
+    assert {"apple", "window"} <= set(AutoTokenizer.from_pretrained(tmp_path / "made").get_vocab())

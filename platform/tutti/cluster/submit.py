@@ -63,7 +63,6 @@ def _stage(study: StudyConfig, staging: Path) -> None:
 
     document: dict[str, Any] = study.model_dump(mode="json")
     document["backbone"] = shipped(document["backbone"])
-    document["ensemble"]["recipe"] = shipped(document["ensemble"]["recipe"])
     for task in document["tasks"].values():
         if task["layout"] == "hub":
             task["dataset"] = shipped(task["dataset"])
@@ -76,6 +75,7 @@ def _stage(study: StudyConfig, staging: Path) -> None:
                 task["test"] = shipped(task["test"])
         for extra in task["extra_train"]:
             extra["path"] = shipped(extra["path"])
+    document["ensemble"]["recipe"] = shipped(document["ensemble"]["recipe"])
     sizes = {path: _mib(path) for path in names}
     if sum(sizes.values()) > SHIPPED_MIB:
         largest = sorted(((path, mib) for path, mib in sizes.items() if mib >= 1), key=lambda x: -x[1])[:5]
