@@ -130,7 +130,9 @@ def test_a_decoder_is_no_backbone(kind: str, tmp_path: Path) -> None:
         load_encoder(str(tmp_path))
 
 
-def test_code_that_a_backbone_brings_along_is_never_run(backbone: Path, tmp_path: Path) -> None:
+def test_code_that_a_backbone_brings_along_is_neither_run_nor_asked_about(
+    backbone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = tmp_path / "custom"
     shutil.copytree(backbone, folder)
     settings = json.loads((folder / "config.json").read_text())
@@ -140,3 +142,4 @@ def test_code_that_a_backbone_brings_along_is_never_run(backbone: Path, tmp_path
     with pytest.raises(BackboneError, match="contains custom code"):
         load_encoder(str(folder))
     assert not (tmp_path / "ran").exists()
+    assert "Do you wish to run" not in capsys.readouterr().out
