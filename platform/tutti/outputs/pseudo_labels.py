@@ -65,7 +65,7 @@ def write_pseudo_labels(
     vote). A task with no row at the threshold gets neither, and the report says so. ``out`` is replaced whole.
 
     Args:
-        rows: per task with unlabelled rows, the original rows (``id``, ``text``, perhaps ``text_b``), before cleaning.
+        rows: per task with unlabelled rows, the rows (``id``, ``text``, perhaps ``text_b``) as they were cleaned.
         layouts: per task, how its training file is laid out.
         suffixes: per task, the suffix of that file, such as ``.tsv``.
         threshold: lowest confidence, inclusive.
