@@ -85,4 +85,3 @@ def test_a_study_goes_on_after_ctrl_c_and_after_a_kill_of_its_driver(make_study,
     after = study.runs()
     assert {key: after[key].info.run_id for key in runs} == {key: run.info.run_id for key, run in runs.items()}
     assert {run.info.status for run in after.values()} == {"FINISHED"}
-    assert all(len(study.reported_epochs(key)) >= EPOCHS - 2 for key in ("t0000", "t0001", "t0002"))

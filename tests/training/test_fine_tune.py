@@ -4,6 +4,7 @@ import logging
 import resource
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -308,20 +309,22 @@ def test_a_backbone_without_tokenizer_is_a_backbone_error(
         )
 
 
-@pytest.fixture
-def largest_file() -> Iterator[Callable[[int], None]]:
-    """Makes the system refuse files above a size, as it refuses any on a full disk."""
+@contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    """The system refuses files above a size, as it refuses any on a full disk; pytest's own log too, so it is lifted."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.mark.parametrize("size", [5_000, 60_000, 150_000])
 def test_a_file_that_cannot_be_written_is_a_storage_error_and_leaves_nothing_half_written(
-    tune: Tune, tmp_path: Path, largest_file: Callable[[int], None], size: int
+    tune: Tune, tmp_path: Path, size: int
 ) -> None:
-    largest_file(size)
-    with pytest.raises(StorageError, match="must be written whole"):
+    with largest_file(size), pytest.raises(StorageError, match="must be written whole"):
         tune(tmp_path)
     left = [path.relative_to(tmp_path).parts for path in tmp_path.rglob("*") if path.is_dir()]
     assert all(not part.startswith(".") for parts in left for part in parts)
