@@ -311,7 +311,7 @@ def test_a_backbone_without_tokenizer_is_a_backbone_error(
 
 @contextmanager
 def largest_file(size: int) -> Iterator[None]:
-    """The system refuses files above a size, as it refuses any on a full disk; pytest's own log too, so it is lifted."""
+    """The system refuses files above a size, as on a full disk; lifted before pytest writes its own log."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
