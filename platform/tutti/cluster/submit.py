@@ -7,6 +7,7 @@ import os
 import shlex
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -133,14 +134,22 @@ def job_status(job: str, *, address: str) -> str:
         return f"{info.status.value}: {info.message}" if info.message else str(info.status.value)
 
 
-def stop_job(job: str, *, address: str) -> bool:
-    """Stops a job; false where it had ended already.
+def stop_job(job: str, *, address: str, seconds: float = 60.0) -> bool:
+    """Stops a job and waits until it has ended; false where it had ended already.
 
     Raises:
-        ClusterError: where the cluster does not answer or knows no such job.
+        ClusterError: where the cluster does not answer, knows no such job, or has not ended it after ``seconds``.
     """
     with _answering(address):
-        return bool(_client(address).stop_job(job))
+        client = _client(address)
+        if not client.stop_job(job):
+            return False
+        until = time.monotonic() + seconds
+        while not client.get_job_status(job).is_terminal():
+            if time.monotonic() > until:
+                raise TimeoutError(f"the job {job} is still running {seconds:g} s after it was told to stop")
+            time.sleep(0.2)
+        return True
 
 
 def _client(address: str) -> JobSubmissionClient:
@@ -166,7 +175,7 @@ def _answering(address: str) -> Iterator[None]:
         raise UserError(Fault("--address", "be http://HOST:PORT, by default port 8265", repr(address), "correct it"))
     try:
         yield
-    except (RuntimeError, ConnectionError, ValueError) as error:
+    except (RuntimeError, ConnectionError, TimeoutError, ValueError) as error:
         text = next((line for line in reversed(str(error).splitlines()) if line.strip()), type(error).__name__)
         raise ClusterError(
             Fault(
