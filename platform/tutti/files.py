@@ -79,6 +79,7 @@ def whole_folder(path: Path) -> Iterator[Path]:
                 if file.is_file():
                     with file.open("rb+") as written:
                         os.fsync(written.fileno())
+                    file.chmod(0o644)  # safetensors writes for the owner alone; shared storage has other readers
             temporary.chmod(0o755)
             if path.exists():
                 retired = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".old", dir=path.parent))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
 import time
@@ -130,10 +131,10 @@ def _run_trials(study: StudyConfig, folder: StudyFolder, prepared: Prepared, *, 
 
 
 def shown(folder: StudyFolder) -> str:
-    """The study's name where that finds it from here, otherwise its folder."""
+    """The study's name where that finds it from here, otherwise its folder, as a shell takes it."""
     from tutti.config.folder import studies_folder
 
-    return folder.name if folder.path.parent == studies_folder() else str(folder.path)
+    return folder.name if folder.path.parent == studies_folder() else shlex.quote(str(folder.path))
 
 
 def prepare_study(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> Prepared:
