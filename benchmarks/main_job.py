@@ -97,9 +97,7 @@ def plain_trainer(prepared: Prepared, folder: Path) -> Any:
         train_dataset=rows("train"),
         eval_dataset=rows("validation"),
         processing_class=tokenizer,
-        compute_metrics=lambda said: {
-            "macro_f1": score("macro_f1", labels=said.label_ids, probabilities=said.predictions)
-        },
+        compute_metrics=lambda said: {"macro_f1": score("macro_f1", labels=said.label_ids, predicted=said.predictions)},
     )
     trainer.train()
     trainer.save_model(str(folder / "best"))
@@ -157,6 +155,7 @@ def main() -> None:
                 by="objective",
                 weights="uniform",
                 submission=None,
+                threshold=0.99,
                 out=folder / out,
             )
 

@@ -93,6 +93,11 @@ class TrackingError(TuttiError):
     """The tracking store refuses or cannot be reached."""
 
 
+def counted(number: int, noun: str) -> str:
+    """How many there are of what: ``1 trial``, ``2 trials``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def nearest(name: str, known: Iterable[str], *, otherwise: str) -> str:
     """A remedy that names the known name most like ``name``, or ``otherwise`` where none is near."""
     close = get_close_matches(name, list(known), n=1, cutoff=0.6)

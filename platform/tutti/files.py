@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tutti.errors import Fault, StorageError
+from tutti.errors import Fault, StorageError, nearest
 
 
 @contextmanager
@@ -91,6 +91,15 @@ def whole_folder(path: Path) -> Iterator[Path]:
             _sync_folder(path.parent)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
+
+
+def nearest_file(path: Path, *, otherwise: str) -> str:
+    """A remedy that names the file most like ``path`` in its folder, or ``otherwise`` where none is near."""
+    try:
+        beside = [file.name for file in path.parent.iterdir() if file.is_file()]
+    except OSError:
+        beside = []
+    return nearest(path.name, beside, otherwise=otherwise)
 
 
 def sha256_of(path: Path) -> str:

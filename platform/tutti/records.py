@@ -30,10 +30,11 @@ class TrialRecord:
     Attributes:
         key: the one identity that binds the Optuna number, the Ray trial, the MLflow run and the checkpoint: ``t0007``.
         number: Optuna's trial number.
-        score: the best objective reported, or none before the first report.
+        score: the best objective reported, or none before the first report; of a trial with folds that has ended, the
+            one of its out-of-fold rows, or the mean of its folds where it did not finish.
         task_scores: per task, its metric at the report that gave ``score``.
         parameters: what the search space chose for this trial.
-        scores_by_epoch: every reported objective by epoch.
+        scores_by_epoch: every reported objective by epoch; with folds, the mean of those that were whole, by how many.
         seconds: wall time from start to end, or none while running.
         reason: why it failed or was stopped, in one sentence.
     """
@@ -55,9 +56,11 @@ class CheckpointRecord:
 
     Attributes:
         key: the trial's key.
-        path: folder that ``from_pretrained`` loads, or none once the weights were pruned.
-        epoch: the epoch, counted from 1, after which they were saved.
-        score: the study's objective on the validation rows.
+        path: folder that ``from_pretrained`` loads, or none once the weights were pruned. Of a trial with folds the
+            trial's folder, in which ``fold-N/best`` is such a folder for each fold, N from 0: it is one member of an
+            ensemble, whose predictions are those of all its folds.
+        epoch: the epoch, counted from 1, after which they were saved; of a trial with folds, how many it has.
+        score: the study's objective on the validation rows, which with folds are all rows, each predicted out of fold.
         task_scores: per task, its metric on the validation rows.
     """
 

@@ -50,6 +50,23 @@ def test_what_is_put_comes_back_bit_by_bit(bank, predictions, record):
     assert bank.records() == [record()]
 
 
+def test_values_of_a_regression_come_back_bit_by_bit(bank, record):
+    rng = np.random.default_rng(0)
+    ids, values = np.array(["a", "b", "好"], dtype=np.str_), rng.normal(2, 2, 3).astype(np.float32)
+    held_out = Predictions(ids=ids, values=values, labels=np.array([0, 3.8, 5], dtype=np.float32))
+    test = Predictions(ids=ids[:2], values=values[:2])
+    bank.put(record(), {"STS-B": {"validation": held_out, "test": test}})
+    assert same(bank.predictions("t0000", "STS-B", "validation"), held_out)
+    assert same(bank.predictions("t0000", "STS-B", "test"), test)
+
+
+def test_a_table_of_values_has_the_columns_that_its_docstring_names(tmp_path, record):
+    one = Predictions(ids=np.array(["a"]), values=np.array([1.5], np.float32), labels=np.array([2], np.float32))
+    Bank(tmp_path).put(record(), {"STS-B": {"validation": one}})
+    schema = pq.read_schema(next(tmp_path.rglob("validation.parquet")))
+    assert {field.name: str(field.type) for field in schema} == {"id": "string", "label": "float", "value": "float"}
+
+
 def test_a_bank_where_nothing_was_put_is_empty_and_makes_no_folder(tmp_path):
     assert Bank(tmp_path / "bank").records() == []
     assert not (tmp_path / "bank").exists()

@@ -159,6 +159,14 @@ def unmounted(folder: Path) -> None:
     subprocess.run(["umount", folder / "studies"], check=True)
 
 
+def own_test_file(folder: Path) -> None:
+    """Makes the test file of the finished study the one in this folder, and no longer that of its template."""
+    path = folder / "studies/moods/study.json"
+    document = json.loads(path.read_text(encoding="utf8"))
+    document["tasks"]["mood"]["test"] = str(folder / "mood_test.tsv")
+    path.write_text(json.dumps(document), encoding="utf8")
+
+
 def forget_pool(folder: Path) -> None:
     """Makes the study one that had no unlabelled rows."""
     for file, keys in {"data/prepared.json": ("parts", "mood"), "study.json": ("tasks", "mood")}.items():

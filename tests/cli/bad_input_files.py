@@ -78,6 +78,15 @@ FILES: dict[str, Sequence[Case]] = {
             yaml("macro_f1", "f1"),
         ),
         Case(
+            "folds beside other validation rows",
+            ["split.validation must be left out with split.folds", "tasks.mood.validation must be left out"],
+            both(
+                mood("validation: mood_dev.tsv"),
+                write("mood_dev.tsv", "d0\tsun\tglad\n"),
+                yaml("search:\n", "split: {folds: 5, validation: 0.2}\nsearch:\n"),
+            ),
+        ),
+        Case(
             "several things at once",
             ["search.trials", "tasks.mood.train", "training.learning_rat ", "metric"],
             both(
@@ -98,6 +107,15 @@ FILES: dict[str, Sequence[Case]] = {
             "a task file is a folder",
             ["must be a file", "the folder"],
             both(yaml("mood_test.tsv", "tests"), lambda folder: (folder / "tests").mkdir()),
+        ),
+        Case(
+            "several test files stand in a list",
+            [
+                "tasks.mood.test must be a file, or a mapping of names to files",
+                "a list",
+                "{round1: FILE, round2: FILE}",
+            ],
+            yaml("test: mood_test.tsv", "test: [mood_test.tsv, mood_pool.tsv]"),
         ),
         Case(
             "a task file is empty",
@@ -162,19 +180,52 @@ FILES: dict[str, Sequence[Case]] = {
             write("mood_train.tsv", "0\tx\ta\n1\ty\tb\n"),
         ),
         Case(
+            "a label is no number where the metric asks for numbers",
+            ["mood_train.tsv, line 2", "have a number as its label", "'glad'", "name a metric of classes"],
+            both(yaml("macro_f1", "pearson"), write("mood_train.tsv", "0\tx\t4.5\n1\ty\tglad\n2\tz\t-1\n")),
+        ),
+        Case(
+            "labels that are numbers are all the same",
+            ["mood_train.tsv", "have labels that differ", "2.5 in every row"],
+            both(yaml("macro_f1", "pearson"), rows("mood_train.tsv", "{n}\ttext {n}\t2.5")),
+        ),
+        Case(
+            "too few rows of numbers to split",
+            ["have three rows or more to split", "got 2"],
+            both(yaml("macro_f1", "pearson"), write("mood_train.tsv", "0\tx\t4.5\n1\ty\t3\n")),
+        ),
+        Case(
+            "a class has one row, and the study has folds",
+            ["two training rows or more of each class", "one row of 'b'", "split.validation in the place of"],
+            both(
+                yaml("search:\n", "split: {folds: 3}\nsearch:\n"),
+                write("mood_train.tsv", "0\tx\ta\n1\ty\tb\n2\tz\ta\n"),
+            ),
+        ),
+        Case(
+            "there are more folds than rows",
+            ["at least 31 training rows for 31 folds", "got 30", "lower split.folds"],
+            yaml("search:\n", "split: {folds: 31}\nsearch:\n"),
+        ),
+        Case(
             "a file of pseudo-labels has no labels",
             ["more.tsv", "3 tab-separated columns", "2 in every line"],
             both(mood("extra_train: [{path: more.tsv}]"), rows("more.tsv", "{n}\ttext")),
         ),
         Case(
             "a GLUE task's name says no kind",
-            ["tasks.mood.glue", "CoLA, SST-2 or MRPC"],
+            ["tasks.mood.glue", "CoLA, SST-2, MRPC"],
             yaml("layout: competition", "layout: glue"),
         ),
         Case(
             "a key of another layout",
             ["tasks.topic.pair must stand in a task of the layout competition only", "true with the layout table"],
             both(task(TABLE.replace("columns:", "pair: true, columns:")), rows("topic.csv", "{n},text {n},{c}")),
+        ),
+        Case(
+            "a metric of classes for GLUE's STS-B",
+            ["tasks.STS-B.metric must be a metric of values", "'macro_f1'", "pearson_spearman, as GLUE has it"],
+            both(task("STS-B: {layout: glue, train: stsb.tsv}"), write("stsb.tsv", "")),
         ),
         Case("a GLUE train file is empty", ["cola.tsv must have at least one row"], both(COLA, write("cola.tsv", ""))),
         Case(

@@ -16,6 +16,7 @@ from bad_input_changes import (
     no_root_mount,
     other_model,
     own_backbone,
+    own_test_file,
     replace,
     small_disk,
     space,
@@ -115,8 +116,13 @@ SETTINGS: dict[str, Sequence[Case]] = {
             both(training("bf16: true"), training("fp16: true")),
         ),
         Case(
+            "`bits` without an adapter",
+            ["have an adapter where bits is set: quantised weights cannot be trained"],
+            training("bits: 4"),
+        ),
+        Case(
             "a search space by an unknown name",
-            ["base_large, minute, small", "'minutes'", "did you mean 'minute'"],
+            ["base_large, lora, minute, small", "'minutes'", "did you mean 'minute'"],
             yaml(
                 "search_space:\n  learning_rate: {type: log_uniform, low: 1.0e-4, high: 1.0e-3}\n",
                 "search_space: minutes\n",
@@ -253,6 +259,13 @@ SETTINGS: dict[str, Sequence[Case]] = {
             "no trial has finished",
             ["have a finished trial", "tutti tune"],
             lambda folder: shutil.rmtree(folder / "studies/moods/bank"),
+            "ensemble studies/moods",
+            finished=True,
+        ),
+        Case(
+            "a test file has changed since the study read it",
+            ["mood_test.tsv must be the test file", "another content", "restore the file"],
+            both(own_test_file, line("mood_test.tsv", 2, "t1\tanother text")),
             "ensemble studies/moods",
             finished=True,
         ),

@@ -7,7 +7,7 @@ import io
 from rich.console import Console
 
 from tutti.cli import progress
-from tutti.cli.progress import Progress, best_trial, summary, trials_table
+from tutti.cli.progress import Progress, best_so_far, best_trial, cut_off, summary, trials_table
 from tutti.records import TrialRecord, TrialState
 
 
@@ -32,7 +32,7 @@ def console(*, terminal: bool) -> Console:
 def test_a_log_gets_one_line_for_each_thing_that_happened(monkeypatch):
     monkeypatch.setattr(progress, "REFRESH_SECONDS", 0)
     out, trials = console(terminal=False), []
-    with Progress(out, lambda: trials, total=3) as watch:
+    with Progress(out, lambda: trials, total=3, tasks=["mood"]) as watch:
         watch()
         trials[:] = [record(0)]
         watch()
@@ -40,21 +40,22 @@ def test_a_log_gets_one_line_for_each_thing_that_happened(monkeypatch):
         trials[:] = [record(0, TrialState.RUNNING, 0.5), record(1)]
         watch()
         trials[:] = [
-            record(0, TrialState.FINISHED, 0.5, 0.75),
+            record(0, TrialState.FINISHED, 0.5, 0.75, 0.625),
             record(1, TrialState.FAILED, reason="the loss is nan after step 7"),
         ]
     assert out.file.getvalue().splitlines() == [
         "t0000 running | 0 of 3 trials done, 1 running, best –",
-        "t0000 running, epoch 1, score 0.5000 | 0 of 3 trials done, 2 running, best –",
-        "t0001 running | 0 of 3 trials done, 2 running, best –",
-        "t0000 finished, epoch 2, score 0.7500 | 2 of 3 trials done, 0 running, 1 failed, best 0.7500 (t0000)",
-        "t0001 failed: the loss is nan after step 7 | 2 of 3 trials done, 0 running, 1 failed, best 0.7500 (t0000)",
+        "t0000 running, epoch 1, score 0.5000 | 0 of 3 trials done, 2 running, best 0.5000 (t0000)",
+        "t0001 running | 0 of 3 trials done, 2 running, best 0.5000 (t0000)",
+        "t0000 finished, epoch 3, score 0.6250 (best 0.7500) | "
+        "2 of 3 trials done (1 failed), 0 running, best 0.7500 (t0000)",
+        "t0001 failed: the loss is nan after step 7 | 2 of 3 trials done (1 failed), 0 running, best 0.7500 (t0000)",
     ]
 
 
 def test_the_store_is_read_at_most_twice_a_second():
     reads = []
-    with Progress(console(terminal=False), lambda: reads.append(None) or [], total=1) as watch:
+    with Progress(console(terminal=False), lambda: reads.append(None) or [], total=1, tasks=[]) as watch:
         for _ in range(100):
             watch()
     assert len(reads) == 2  # the first call, and the end
@@ -62,7 +63,7 @@ def test_the_store_is_read_at_most_twice_a_second():
 
 def test_a_terminal_gets_one_live_table_that_is_gone_at_the_end():
     out = console(terminal=True)
-    with Progress(out, lambda: [record(0, TrialState.RUNNING, 0.5)], total=2) as watch:
+    with Progress(out, lambda: [record(0, TrialState.RUNNING, 0.5)], total=2, tasks=["mood"]) as watch:
         watch()
         shown = out.file.getvalue()
     assert "0 of 2 trials done, 1 running" in shown
@@ -72,28 +73,58 @@ def test_a_terminal_gets_one_live_table_that_is_gone_at_the_end():
 
 def test_the_live_table_of_a_long_study_fits_a_screen():
     out = console(terminal=True)
-    with Progress(out, lambda: [record(number) for number in range(300)], total=300) as watch:
+    with Progress(out, lambda: [record(number) for number in range(300)], total=300, tasks=["mood"]) as watch:
         watch()
         shown = out.file.getvalue()
     assert shown.count("t02") == progress.SHOWN
     assert "t0000" not in shown
 
 
-def test_the_best_trial_is_a_finished_one():
+def test_the_best_trial_of_an_ended_study_is_a_finished_one():
     records = [
-        record(0, TrialState.STOPPED, 0.9),
+        record(0, TrialState.STOPPED, 0.6),
         record(1, TrialState.FINISHED, 0.5),
         record(2, TrialState.FINISHED, 0.7),
         record(3, TrialState.RUNNING, 0.8),
     ]
     assert best_trial(records) is records[2]
     assert best_trial(records[:1]) is None
-    assert summary(records, total=6) == "3 of 6 trials done, 1 running, 1 stopped early, best 0.7000 (t0002)"
+
+
+def test_while_trials_run_the_best_is_that_of_any_of_them():
+    records = [record(0, TrialState.FINISHED, 0.7), record(1), record(2, TrialState.RUNNING, 0.9, 0.8)]
+    assert best_so_far(records) is records[2]
+    assert best_so_far(records[1:2]) is None
+
+
+def test_trials_that_stopped_or_failed_are_counted_among_those_done():
+    states = [TrialState.FINISHED] * 3 + [TrialState.STOPPED] * 2 + [TrialState.FAILED] + [TrialState.RUNNING] * 2
+    records = [record(number, state, 0.8812 - number / 100) for number, state in enumerate(states)]
+    said = "6 of 8 trials done (2 stopped early, 1 failed), 2 running, best 0.8812 (t0000)"
+    assert summary(records, total=8, best=records[0]) == said
+    assert summary([], total=1, best=None) == "0 of 1 trial done, 0 running, best –"
+
+
+def test_what_nobody_runs_any_more_was_interrupted():
+    records = [record(0, TrialState.FINISHED, 0.7), record(1, TrialState.RUNNING, 0.8)]
+    left = cut_off(records)
+    assert [each.state for each in left] == [TrialState.FINISHED, TrialState.INTERRUPTED]
+    said = "1 of 2 trials done, 0 running, 1 interrupted, best 0.7000 (t0000)"
+    assert summary(left, total=2, best=best_trial(left)) == said
 
 
 def test_the_table_marks_the_best_and_leaves_a_dash_where_nothing_is_known():
-    out = console(terminal=False)
-    out.print(trials_table([record(0), record(1, TrialState.FINISHED, 0.5, seconds=12.4)]))
+    out = Console(file=io.StringIO(), force_terminal=True, color_system="standard", width=120)
+    records = [record(0), record(1, TrialState.FINISHED, 0.5, seconds=12.4)]
+    out.print(trials_table(records, tasks=["mood"], best=records[1]))
     lines = out.file.getvalue().splitlines()
     assert next(line for line in lines if "t0000" in line).count("–") == 2  # no score, none of the task
     assert "12 s" in next(line for line in lines if "t0001" in line)
+    assert ["\x1b[1;32m" in line for line in lines if "t000" in line] == [False, True]
+
+
+def test_tasks_stand_in_the_order_of_the_study():
+    out = console(terminal=False)
+    out.print(trials_table([record(0, TrialState.FINISHED, 0.5)], tasks=["zeal", "mood"], best=None))
+    head = out.file.getvalue().splitlines()[1]
+    assert head.index("zeal") < head.index("mood")

@@ -160,6 +160,7 @@ def test_a_finished_study_resumed_runs_nothing(finished, tutti, tmp_path):
     said = tutti("tune", study.file, "--resume", "--set", f"storage.path={tmp_path / 'studies'}")
     assert "2 of 2 trials done" in said
     assert "running |" not in said
+    assert "Starting Ray" not in said
     assert study.records() == before
     assert study.runs().keys() == {"", "t0000", "t0001"}
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -143,3 +146,46 @@ def test_the_address_given_counts_more_than_the_environment_s(monkeypatch):
         job_status("raysubmit_1", address="http://127.0.0.1:9")
     assert "127.0.0.1:10" not in str(caught.value)
     assert os.environ["RAY_ADDRESS"] == "http://127.0.0.1:10"
+
+
+def test_a_cluster_that_asks_for_a_token_is_told_plainly(monkeypatch, tmp_path):
+    """A server that answers as Ray's dashboard does to a request without its token."""
+
+    class Refusing(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            seen.append(self.headers.get("authorization"))
+            self.send_response(401)
+            self.end_headers()
+            self.wfile.write(b"Unauthorized: Missing authentication token")
+
+        def log_message(self, *_: object) -> None:
+            """Nothing."""
+
+    seen: list[str | None] = []
+    server = HTTPServer(("127.0.0.1", 0), Refusing)
+    Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    try:
+        with pytest.raises(ClusterError, match="be given the token that it was started with"):
+            job_status("raysubmit_x", address=f"http://127.0.0.1:{server.server_port}")
+    finally:
+        server.shutdown()
+    assert seen
+
+
+def test_a_token_of_ones_own_turns_token_mode_on(monkeypatch, tmp_path):
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    submit._use_own_token()
+    assert "RAY_AUTH_MODE" not in os.environ
+    (tmp_path / ".ray").mkdir()
+    (tmp_path / ".ray" / "auth_token").write_text("t")
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    submit._use_own_token()
+    assert os.environ["RAY_AUTH_MODE"] == "disabled"
+    monkeypatch.delenv("RAY_AUTH_MODE")
+    submit._use_own_token()
+    assert os.environ.pop("RAY_AUTH_MODE") == "token"

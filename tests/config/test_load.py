@@ -108,7 +108,7 @@ def test_a_study_file_that_is_not_there_is_told(tmp_path: Path) -> None:
             "tasks.topic.layout must be one of competition, glue, table, hub; got 'competitio'; ",
         ),
         ("    test:", "    tset:", "tasks.topic.tset must be a known key; got an unknown one; did you mean 'test'?"),
-        ("data/topic_test.csv", "4", "tasks.topic.test must be a text; got 4; "),
+        ("data/topic_test.csv", "4", "tasks.topic.test must be a file, or a mapping of names to files; got 4; "),
         ("data/topic_test.csv", "{}", "tasks.topic.test must hold at least one entry; got an empty mapping; add one."),
         ("data/topic_test.csv", "{a b: 3}", "tasks.topic.test.a b must be a"),
         (
@@ -276,10 +276,8 @@ def test_a_search_space_is_taken_from_a_shipped_name_or_a_file(changed: Changed,
 def test_a_wrong_search_space_is_told_by_its_own_file(changed: Changed, tmp_path: Path) -> None:
     inline = "search_space:\n  learning_rate: {type: log_uniform, low: 1e-5, high: 1e-3}\n"
     path = changed(inline, "search_space: smal\n")
-    assert (
-        "search_space must be one of base_large, minute, small, or the path of a YAML file; got 'smal'; did you mean"
-        in (faults(path)[0])
-    )
+    rule = "search_space must be one of base_large, lora, minute, small, or the path of a YAML file"
+    assert f"{rule}; got 'smal'; did you mean" in faults(path)[0]
     (tmp_path / "mine.yaml").write_text("weight_decay: {type: uniform, low: x, high: 0.1}\n", encoding="utf-8")
     changed("search_space: smal", "search_space: ./mine.yaml")
     assert faults(path) == [
@@ -409,6 +407,11 @@ def test_an_unknown_recipe_is_told_with_the_known_ones() -> None:
         ),
         (
             "layout: competition",
+            "layout: glue\n    glue: STS-B",
+            "tasks.topic.metric must be a metric of values, as the scores of STS-B are; got 'macro_f1'; set",
+        ),
+        (
+            "layout: competition",
             "layout: hub",
             "tasks.topic.dataset must name the data set of the layout hub; got",
         ),
@@ -425,7 +428,11 @@ def test_a_key_of_another_layout_and_one_that_the_layout_needs_are_told(
 
 @pytest.mark.parametrize(
     "lines",
-    ["layout: glue\n    glue: CoLA\n    pair: false", "layout: table\n    columns: {text: a}\n    dataset: null"],
+    [
+        "layout: glue\n    glue: CoLA\n    pair: false",
+        "layout: glue\n    glue: STS-B\n    metric: pearson_spearman",
+        "layout: table\n    columns: {text: a}\n    dataset: null",
+    ],
 )
 def test_keys_of_the_layout_and_defaults_of_others_are_taken(changed: Changed, lines: str) -> None:
     config = load_study(changed("layout: competition", lines))

@@ -23,7 +23,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 
 
 def test_the_package_finds_the_repositorys_folders() -> None:
-    assert shipped_names("search_spaces") == ("base_large", "minute", "small")
+    assert shipped_names("search_spaces") == ("base_large", "lora", "minute", "small")
     assert shipped_folder("search_spaces").resolve() == ROOT / "search_spaces"
     assert shipped_folder("ensembles").resolve() == ROOT / "ensembles"
 

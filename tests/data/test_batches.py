@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import datasets
 import numpy as np
@@ -9,58 +10,155 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tutti.data.batches import TaskBatch, TaskBatchSampler, TaskRows, TokenRows
+from tutti.data.batches import BatchPlan, BatchRows, TaskBatch, TaskBatchSampler, TaskRows, TokenRows
 from tutti.data.encode import EncodedPart
 
 SIZES = st.dictionaries(st.sampled_from(["a", "b", "c"]), st.integers(1, 40), min_size=1)
 
 
-def _sampler(sizes: dict[str, int], *, batch: int, seed: int = 0, rank: int = 0, world: int = 1) -> TaskBatchSampler:
-    weights = {task: np.linspace(0.5, 1, rows, dtype=np.float32) for task, rows in sizes.items()}
-    return TaskBatchSampler(weights, per_device_batch=batch, seed=seed, rank=rank, world=world)
+def _rows(sizes: dict[str, int]) -> dict[str, BatchRows]:
+    generator = np.random.default_rng(7)
+    return {
+        task: BatchRows(
+            lengths=generator.integers(3, 60, rows).astype(np.int32),
+            weights=np.linspace(0.5, 1, rows, dtype=np.float32),
+        )
+        for task, rows in sizes.items()
+    }
+
+
+def _sampler(
+    sizes: dict[str, int], *, batch: int, seed: int = 0, rank: int = 0, world: int = 1, **plan: Any
+) -> TaskBatchSampler:
+    cut = BatchPlan(per_device_batch=batch, **plan)
+    return TaskBatchSampler(_rows(sizes), plan=cut, seed=seed, rank=rank, world=world)
 
 
 def _real_rows(batch: TaskBatch) -> list[int]:
     return batch.rows[: len(batch.rows) - batch.fillers].tolist()
 
 
+PLANS = st.fixed_dictionaries(
+    {"group_by_length": st.booleans(), "max_tokens": st.none() | st.integers(10, 300)}
+)  # 10 tokens: most rows alone are longer
+
+
 @settings(deadline=None)
-@given(sizes=SIZES, batch=st.integers(1, 9), world=st.integers(1, 4), seed=st.integers(0, 99))
+@given(sizes=SIZES, batch=st.integers(1, 9), world=st.integers(1, 4), seed=st.integers(0, 99), plan=PLANS)
 def test_every_row_of_every_task_comes_once_an_epoch_over_all_ranks(
-    sizes: dict[str, int], batch: int, world: int, seed: int
+    sizes: dict[str, int], batch: int, world: int, seed: int, plan: dict[str, Any]
 ) -> None:
     seen: Counter[tuple[str, int]] = Counter()
     for rank in range(world):
-        for step in _sampler(sizes, batch=batch, seed=seed, rank=rank, world=world):
+        for step in _sampler(sizes, batch=batch, seed=seed, rank=rank, world=world, **plan):
             seen.update((step.task, row) for row in _real_rows(step))
     assert seen == Counter({(task, row): 1 for task, rows in sizes.items() for row in range(rows)})
 
 
 @settings(deadline=None)
-@given(sizes=SIZES, batch=st.integers(1, 9), world=st.integers(2, 4), seed=st.integers(0, 99))
+@given(sizes=SIZES, batch=st.integers(1, 9), world=st.integers(2, 4), seed=st.integers(0, 99), plan=PLANS)
 def test_all_ranks_step_together_on_one_task_with_as_many_rows(
-    sizes: dict[str, int], batch: int, world: int, seed: int
+    sizes: dict[str, int], batch: int, world: int, seed: int, plan: dict[str, Any]
 ) -> None:
-    samplers = [_sampler(sizes, batch=batch, seed=seed, rank=rank, world=world) for rank in range(world)]
+    samplers = [_sampler(sizes, batch=batch, seed=seed, rank=rank, world=world, **plan) for rank in range(world)]
     steps = list(zip(*samplers, strict=True))
     assert len(steps) == len(samplers[0])
     for step in steps:
         assert len({(share.task, len(share.rows), share.weight_sum) for share in step}) == 1
-        assert len(step[0].rows) <= batch
+        assert plan["max_tokens"] or len(step[0].rows) <= batch
         assert all(share.fillers <= 1 for share in step)
 
 
 @settings(deadline=None)
-@given(sizes=SIZES, batch=st.integers(1, 9), world=st.integers(2, 4))
+@given(sizes=SIZES, batch=st.integers(1, 9), world=st.integers(2, 4), grouped=st.booleans())
 def test_global_batches_are_those_of_one_worker_with_a_larger_batch(
-    sizes: dict[str, int], batch: int, world: int
+    sizes: dict[str, int], batch: int, world: int, grouped: bool
 ) -> None:
-    alone = list(_sampler(sizes, batch=batch * world))
-    shared = list(zip(*(_sampler(sizes, batch=batch, rank=rank, world=world) for rank in range(world)), strict=True))
+    alone = list(_sampler(sizes, batch=batch * world, group_by_length=grouped))
+    ranks = [_sampler(sizes, batch=batch, rank=rank, world=world, group_by_length=grouped) for rank in range(world)]
+    shared = list(zip(*ranks, strict=True))
     assert [(one.task, sorted(one.rows.tolist()), one.weight_sum) for one in alone] == [
         (step[0].task, sorted(row for share in step for row in _real_rows(share)), step[0].weight_sum)
         for step in shared
     ]
+
+
+@settings(deadline=None)
+@given(
+    lengths=st.lists(st.integers(1, 128), min_size=1, max_size=300),
+    max_tokens=st.integers(8, 600),
+    world=st.integers(1, 3),
+    grouped=st.booleans(),
+    epoch=st.integers(0, 3),
+)
+def test_a_token_budget_is_kept_in_every_epoch_with_as_many_batches(
+    lengths: list[int], max_tokens: int, world: int, grouped: bool, epoch: int
+) -> None:
+    own = BatchRows(lengths=np.array(lengths), weights=np.ones(len(lengths)))
+    plan = BatchPlan(per_device_batch=4, group_by_length=grouped, max_tokens=max_tokens)
+    sampler = TaskBatchSampler({"t": own}, plan=plan, seed=1, world=world)
+    sampler.set_epoch(epoch)
+    batches = list(sampler)
+    assert len(batches) == len(sampler)
+    for batch in batches:
+        longest = own.lengths[batch.rows].max()
+        assert len(batch.rows) * longest <= max_tokens or len(batch.rows) == 1
+
+
+def test_a_token_budget_is_used_up_by_grouped_rows() -> None:
+    own = _rows({"t": 4000})["t"]
+    batches = list(TaskBatchSampler({"t": own}, plan=BatchPlan(per_device_batch=1, max_tokens=1000), seed=0))
+    used = [len(batch.rows) * own.lengths[batch.rows].max() for batch in batches]
+    assert np.mean(used) > 850
+
+
+@pytest.mark.parametrize("plan", [{}, {"max_tokens": 1500}])
+def test_little_is_padded_where_rows_are_grouped_and_much_where_not(plan: dict[str, Any]) -> None:
+    def padded(grouped: bool) -> float:
+        lengths = np.random.default_rng(0).gamma(4, 8, 5000).astype(int).clip(3, 128)
+        own = BatchRows(lengths=lengths, weights=np.ones(5000))
+        batches = list(
+            TaskBatchSampler({"t": own}, plan=BatchPlan(per_device_batch=32, group_by_length=grouped, **plan), seed=0)
+        )
+        held = sum(len(batch.rows) * lengths[batch.rows].max() for batch in batches)
+        return 1 - lengths.sum() / held
+
+    assert padded(grouped=True) < 0.05
+    assert padded(grouped=False) > 0.3
+
+
+def test_grouped_rows_meet_others_in_each_epoch() -> None:
+    sampler = _sampler({"a": 400}, batch=8)
+    first = {frozenset(batch.rows.tolist()) for batch in sampler}
+    sampler.set_epoch(1)
+    assert len(first & {frozenset(batch.rows.tolist()) for batch in sampler}) <= 2
+
+
+@pytest.mark.parametrize(
+    ("plan", "shares"),
+    [
+        ({"sampling": "proportional"}, {"a": 64, "b": 16, "c": 1}),
+        ({"sampling": "temperature", "temperature": 2.0}, {"a": 50, "b": 25, "c": 6}),
+        ({"sampling": "uniform"}, {"a": 27, "b": 27, "c": 27}),
+        ({"sampling": "weights", "weights": {"a": 0, "b": 2}}, {"a": 0, "b": 54, "c": 27}),
+    ],
+    ids=lambda value: value.get("sampling", ""),
+)
+def test_tasks_come_as_often_as_their_sampling_says(plan: dict[str, Any], shares: dict[str, int]) -> None:
+    samplers = [_sampler({"a": 256, "b": 64, "c": 2}, batch=4, rank=rank, world=1, **plan) for rank in range(1)]
+    for sampler in samplers:
+        assert Counter(batch.task for batch in sampler) == Counter({t: n for t, n in shares.items() if n})
+        assert len(sampler) == 81
+
+
+def test_a_task_drawn_more_often_than_it_has_rows_shows_each_as_often() -> None:
+    seen = Counter(
+        row
+        for batch in _sampler({"a": 60, "b": 20}, batch=4, sampling="uniform")
+        if batch.task == "b"
+        for row in batch.rows.tolist()
+    )
+    assert set(seen.values()) == {2}
 
 
 def _order(sampler: TaskBatchSampler) -> list[tuple[str, list[int]]]:
@@ -122,7 +220,7 @@ def test_rows_chosen_from_a_larger_table_are_read_as_chosen(part: EncodedPart) -
 
 
 def test_a_batch_holds_what_the_loss_needs_and_fillers_weigh_nothing(part: EncodedPart) -> None:
-    batch = TaskRows({"t": part})[TaskBatch("t", np.array([1, 3, 0]), 1, 1.75)]
+    batch = TaskRows({"t": part}, weights={"t": part.weights})[TaskBatch("t", np.array([1, 3, 0]), 1, 1.75)]
     assert batch["task"] == "t"
     assert batch["labels"].tolist() == [1, 1, 0]
     assert batch["weights"].tolist() == [0.5, 0.25, 0]

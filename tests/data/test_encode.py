@@ -41,6 +41,24 @@ def encode_test(
     return part.encoded["input_ids"][:]
 
 
+def test_labels_of_a_regression_are_float32(
+    make_spec: Callable[..., TaskSpec], tokenizer_folder: str, tmp_path: Path
+) -> None:
+    scores = [(*row[:2], f"{n / 8}") for n, row in enumerate(TRAIN)]
+    spec = make_spec("C", metric="pearson", train=scores, test=[("0", "w1")])
+    prepared = prepare([spec], validation=0.2, seed=0, folder=tmp_path / "scores")
+    truth = {row[0]: float(row[2]) for row in scores}
+    for name in ("train", "validation"):
+        part = load_part(prepared, task="C", part=name, tokenizer=tokenizer_folder, max_length=16, cache=tmp_path / "c")
+        assert part.labels is not None
+        assert part.labels.dtype == np.float32
+        assert part.labels.flags.writeable  # torch warns of arrays that are not
+        assert part.weights.flags.writeable
+        assert part.labels.tolist() == [truth[identity] for identity in part.ids.tolist()]
+    test = load_part(prepared, task="C", part="test", tokenizer=tokenizer_folder, max_length=16, cache=tmp_path / "c")
+    assert test.labels is None
+
+
 def test_rows_labels_and_weights_stand_in_the_order_of_the_part(
     prepared: Prepared, tokenizer_folder: str, tmp_path: Path
 ) -> None:

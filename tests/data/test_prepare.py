@@ -225,6 +225,96 @@ def test_importing_preparation_loads_no_heavy_library() -> None:
     assert found.stdout.strip() == "[]"
 
 
+SCORES = [(f"r{n}", f"text {n}", f"{n % 11 / 2:g}") for n in range(40)]
+
+
+def test_labels_of_a_regression_are_numbers_in_every_part(make_spec: MakeSpec, run: Any) -> None:
+    spec = make_spec(train=SCORES, test=[("0", "a")], metric="pearson", extra=[([("x", "more", "99.5")], 0.5)])
+    prepared = run(spec)
+    assert prepared.tasks[0].regression
+    assert prepared.tasks[0].class_names == ()
+    train, held_out = prepared.rows("A", "train"), prepared.rows("A", "validation")
+    assert (train["label"].dtype, held_out["label"].dtype) == (np.float32, np.float32)
+    assert sorted([*train["id"], *held_out["id"]]) == sorted(["extra0/x", *(row[0] for row in SCORES)])
+    truth = {row[0]: np.float32(row[2]) for row in SCORES} | {"extra0/x": np.float32(99.5)}
+    for rows in (train, held_out):
+        assert all(truth[identity] == label for identity, label in zip(rows["id"], rows["label"], strict=True))
+    assert train["weight"].to_list() == [0.5 if identity == "extra0/x" else 1 for identity in train["id"]]
+    assert len(held_out) == 8
+    assert load_prepared(prepared.folder) == prepared
+
+
+def test_the_same_numbers_are_classes_under_a_metric_of_classes(make_spec: MakeSpec, run: Any) -> None:
+    prepared = run(make_spec(train=SCORES))
+    assert prepared.tasks[0].class_names == ("0", "0.5", "1", "1.5", "2", "2.5", "3", "3.5", "4", "4.5", "5")
+    assert prepared.rows("A", "train")["label"].dtype == np.int32
+
+
+def test_validation_values_that_no_training_row_has_are_no_fault(make_spec: MakeSpec, run: Any) -> None:
+    prepared = run(make_spec(train=SCORES, validation=[("z", "c", "-7.25"), ("y", "d", "3")], metric="neg_mse"))
+    assert prepared.rows("A", "validation")["label"].tolist() == [-7.25, 3]
+
+
+def test_duplicates_of_a_regression_are_told_by_their_value(make_spec: MakeSpec, run: Any) -> None:
+    rows = [("a", "same", "3.5"), ("b", "same", "3.50"), ("c", "same", "4")]
+    spec = make_spec(train=SCORES + rows, validation=rows, metric="spearman")
+    prepared = run(replace(spec, cleaning=CleaningSteps(duplicates=True)))
+    assert prepared.ids("A", "train").tolist()[-2:] == ["a", "c"]
+
+
+def test_labels_that_are_no_numbers_are_named_in_all_files(make_spec: MakeSpec, run: Any) -> None:
+    spec = make_spec(
+        train=[*SCORES, ("bad", "c", "high")],
+        validation=[("z", "c", "low"), ("y", "d", "1")],
+        extra=[([("0", "e", "mid")], 1.0)],
+        metric="pearson",
+    )
+    with pytest.raises(TaskFileError) as caught:
+        run(spec)
+    places = [(Path(fault.what).name, fault.got) for fault in caught.value.faults]
+    assert sorted(places) == [
+        ("extra0.tsv, line 1", "'mid'"),
+        ("train.tsv, line 41", "'high'"),
+        ("validation.tsv, line 1", "'low'"),
+    ]
+
+
+def test_labels_that_are_all_the_same_number_are_refused(make_spec: MakeSpec, run: Any) -> None:
+    rows = [("a", "b", "2.5"), ("c", "d", "2.50"), ("e", "f", "2.5")]
+    with pytest.raises(TaskFileError, match=r"train.tsv must have labels that differ.*; got 2.5 in every row"):
+        run(make_spec(train=rows, metric="pearson"))
+
+
+def test_another_kind_of_metric_is_refused_for_a_study_that_is_prepared(make_spec: MakeSpec, run: Any) -> None:
+    run(make_spec(train=SCORES))
+    with pytest.raises(StudyError, match="metric must be 'macro_f1' as when the study was prepared; got 'pearson'"):
+        run(make_spec(train=SCORES, metric="pearson"))
+
+
+def test_sts_b_is_prepared_whole(shared_data: Path, run: Any) -> None:
+    folder = shared_data / "glue" / "STS-B"
+    files = {"train": "train.tsv", "validation": "dev.tsv", "test": "test.tsv"}
+    values = {
+        "layout": "glue",
+        "metric": "pearson_spearman",
+        **{key: str(folder / name) for key, name in files.items()},
+    }
+    prepared = run(task_spec("STS-B", TaskConfig.model_validate(values)))
+    assert {part: info.rows for part, info in prepared.parts["STS-B"].items()} == {
+        "train": 3000,
+        "validation": 750,
+        "test": 2000,
+    }
+    for part in ("train", "validation"):
+        labels = prepared.rows("STS-B", part)["label"]
+        assert (labels.dtype, labels.min(), labels.max()) == (np.float32, 0, 5)
+    assert prepared.rows("STS-B", "train")["label"].tolist()[:2] == [4, np.float32(3.8)]
+    text = " ".join(prepared.rows("STS-B", "train")["text"])
+    assert '"' in text
+    ids = prepared.ids("STS-B", "test").tolist()
+    assert ids == [str(number) for number in range(2000)]
+
+
 def test_the_competition_is_prepared_whole(shared_data: Path, run: Any) -> None:
     folder = shared_data / "tianchi"
     emotion = TaskConfig.model_validate(

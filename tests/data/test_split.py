@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tutti.data.split import ordered_classes, validation_rows
+from tutti.data.split import ordered_classes, ranks, validation_rows, validation_values
 from tutti.errors import TaskFileError
 
 
@@ -56,6 +56,43 @@ def test_rows_of_single_row_classes_alone_cannot_be_split() -> None:
 def test_a_share_that_leaves_a_class_without_training_rows_is_refused() -> None:
     with pytest.raises(TaskFileError, match=r"got a validation share of 0.9; lower split.validation"):
         validation_rows(np.array([0] * 1000 + [1] * 2), share=0.9, seed=0, task="A")
+
+
+@given(
+    values=st.lists(st.floats(-10, 10, width=32), min_size=3, max_size=80),
+    share=st.floats(0.01, 0.99),
+    seed=st.integers(0, 2**32),
+)
+def test_the_split_of_a_regression_is_stable_and_leaves_training_rows(
+    values: list[float], share: float, seed: int
+) -> None:
+    found = np.array(values, dtype=np.float32)
+    held_out = validation_values(found, share=share, seed=seed, task="A")
+    assert held_out.tolist() == validation_values(found, share=share, seed=seed, task="A").tolist()
+    assert held_out.tolist() == sorted(set(held_out.tolist()))
+    assert 2 <= len(held_out) < len(values)
+    assert len(held_out) >= min(share * len(values) - 1e-6, len(values) - 1)
+
+
+def test_every_tenth_of_the_values_gives_its_share_to_validation() -> None:
+    values = np.random.default_rng(0).exponential(size=1000).astype(np.float32)
+    for seed in range(5):
+        held_out = validation_values(values, share=0.2, seed=seed, task="A")
+        assert Counter((ranks(values)[held_out] // 100).tolist()) == dict.fromkeys(range(10), 20)
+
+
+def test_rows_of_a_regression_are_shuffled_within_their_tenth_and_seed_and_task_change_the_split() -> None:
+    values = np.arange(100, dtype=np.float32)
+    splits = {
+        tuple(validation_values(values, share=0.5, seed=seed, task=task))
+        for seed, task in ((0, "A"), (1, "A"), (0, "B"))
+    }
+    assert len({*splits, tuple(range(0, 100, 2)), tuple(range(1, 100, 2))}) == 5
+
+
+def test_two_rows_of_a_regression_cannot_be_split() -> None:
+    with pytest.raises(TaskFileError, match="task A must have three rows or more to split; got 2; add rows"):
+        validation_values(np.array([0.5, 1.0]), share=0.5, seed=0, task="A")
 
 
 def test_integer_labels_are_ordered_as_numbers_and_others_as_text() -> None:

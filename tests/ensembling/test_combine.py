@@ -14,7 +14,7 @@ def votes(draw) -> tuple[np.ndarray, np.ndarray]:
     members, rows, classes = draw(st.integers(1, 6)), draw(st.integers(0, 5)), draw(st.integers(2, 5))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     probabilities = rng.dirichlet(np.full(classes, 0.3), size=(members, rows)).astype(np.float32)
-    weights = draw(st.lists(st.floats(0, 1e6), min_size=members, max_size=members).filter(any))
+    weights = draw(st.lists(st.floats(0, 1e6, allow_subnormal=False), min_size=members, max_size=members).filter(any))
     return probabilities, np.array(weights)
 
 
@@ -73,6 +73,25 @@ def test_only_the_ratio_of_weights_counts(vote, factor):
 def test_the_mean_is_the_weighted_mean():
     probabilities = np.array([[[1.0, 0.0]], [[0.0, 1.0]]], dtype=np.float32)
     assert average(probabilities, np.array([3, 1])).tolist() == [[0.75, 0.25]]
+
+
+def test_values_are_averaged_like_probabilities():
+    values = np.array([[1.0, -4.0, 0.0], [5.0, 4.0, 0.1]], dtype=np.float32)
+    mean = average(values, np.array([3, 1]))
+    assert mean.dtype == np.float32
+    assert mean.tolist() == [2.0, -2.0, np.float32(np.float32(0.1) / 4)]
+
+
+@given(votes())
+def test_the_values_of_one_class_are_the_column_of_all(vote):
+    probabilities, weights = vote
+    assert np.array_equal(average(probabilities[:, :, 0], weights), average(probabilities, weights)[:, 0])
+
+
+@pytest.mark.parametrize("shape", [(2,), (2, 3, 2, 1)])
+def test_votes_of_another_shape_are_refused(shape):
+    with pytest.raises(ValueError, match=r"votes and weights must have shapes \(members, rows\[, classes\]\)"):
+        average(np.full(shape, 0.5, np.float32), np.array([1.0, 1.0]))
 
 
 def test_a_member_of_weight_zero_is_not_even_read():

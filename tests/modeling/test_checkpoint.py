@@ -9,18 +9,16 @@ from transformers import AutoModel, AutoTokenizer
 
 from tutti.errors import StorageError
 from tutti.modeling.checkpoint import load_checkpoint, save_checkpoint
+from tutti.modeling.heads import HeadOptions
 from tutti.modeling.model import MultiTaskModel, load_encoder
 from tutti.tasks.task import Task
+
+HEADS = HeadOptions(pooling="attention", layers=2, dropout=0.2, dropout_samples=3)
 
 
 @pytest.fixture
 def model(backbone: Path, tasks: tuple[Task, ...]) -> MultiTaskModel:
-    return MultiTaskModel(
-        encoder=load_encoder(str(backbone)),
-        classes={task.name: len(task.class_names) for task in tasks},
-        pooling="attention",
-        head_dropout=0.2,
-    )
+    return MultiTaskModel(encoder=load_encoder(str(backbone)), tasks=tasks, heads=HEADS)
 
 
 @pytest.fixture
@@ -45,7 +43,8 @@ def test_a_checkpoint_comes_back_as_it_was(saved: Path, model: MultiTaskModel, t
     assert not loaded.training
     assert metadata.tasks == tasks
     assert (metadata.key, metadata.number, metadata.epoch, metadata.score) == ("t0007", 7, 2, 0.5)
-    assert (loaded.pooling, loaded.head_dropout) == ("attention", 0.2)
+    assert loaded.head_options == metadata.heads == HEADS
+    assert (metadata.adapter, metadata.base) == (None, None)
 
 
 def test_plain_transformers_loads_encoder_and_tokenizer(saved: Path, model: MultiTaskModel) -> None:

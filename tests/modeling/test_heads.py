@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tutti.modeling.heads import AttentionPooling, ClsPooling, Head, MeanPooling
+from tutti.modeling.heads import AttentionPooling, ClsPooling, Head, HeadOptions, LayerMix, MeanPooling
 
 
 @pytest.mark.parametrize("pooling", [AttentionPooling(8), ClsPooling(), MeanPooling()])
@@ -36,14 +36,108 @@ def test_the_same_seed_gives_the_same_head_and_its_scale_is_the_one_asked_for() 
     heads = []
     for _ in range(2):
         torch.manual_seed(3)
-        heads.append(Head(hidden=256, classes=100, pooling="attention", dropout=0.1, std=0.02))
+        heads.append(Head(hidden=256, outputs=100, options=HeadOptions(), std=0.02))
     torch.testing.assert_close(heads[0].state_dict(), heads[1].state_dict(), rtol=0, atol=0)
     assert heads[0].linear.weight.std().item() == pytest.approx(0.02, rel=0.1)
     assert heads[0].linear.bias.abs().max() == 0
 
 
 def test_a_head_gives_float32_logits_one_row_each() -> None:
-    head = Head(hidden=8, classes=5, pooling="cls", dropout=0.0, std=0.02).bfloat16()
-    logits = head(torch.randn(3, 4, 8, dtype=torch.bfloat16), torch.ones(3, 4))
+    head = Head(hidden=8, outputs=5, options=HeadOptions(pooling="cls", dropout=0.0), std=0.02).bfloat16()
+    logits = head([torch.randn(3, 4, 8, dtype=torch.bfloat16)], torch.ones(3, 4))
     assert logits.shape == (3, 5)
     assert logits.dtype == torch.float32
+
+
+def test_a_mix_of_layers_starts_as_their_mean_and_shifts_as_its_weights_do() -> None:
+    states = [torch.full((1, 2, 3), value) for value in (1.0, 2.0, 6.0)]
+    mix = LayerMix(3)
+    torch.testing.assert_close(mix(states), torch.full((1, 2, 3), 3.0))
+    mix(states).sum().backward()
+    gradient = mix.weights.grad
+    assert gradient is not None
+    assert gradient[0] < gradient[1] < 0 < gradient[2]  # towards the larger state the sum grows
+    with torch.no_grad():
+        mix.weights.copy_(torch.tensor([0.0, 50.0, 0.0]))
+    torch.testing.assert_close(mix(states), states[1])
+
+
+def test_a_head_without_a_mix_takes_the_last_layer_alone() -> None:
+    torch.manual_seed(0)
+    head = Head(hidden=4, outputs=2, options=HeadOptions(dropout=0.0), std=0.5)
+    states, other, mask = torch.randn(2, 3, 4), torch.randn(2, 3, 4), torch.ones(2, 3)
+    assert head.mix is None
+    torch.testing.assert_close(head([other, states], mask), head([states], mask))
+
+
+def _spread(samples: int) -> torch.Tensor:
+    """The standard deviation over dropout masks of what a head says of one row."""
+    torch.manual_seed(0)
+    options = HeadOptions(pooling="mean", dropout=0.5, dropout_samples=samples)
+    head = Head(hidden=64, outputs=3, options=options, std=0.5)
+    states, mask = [torch.randn(1, 4, 64)], torch.ones(1, 4)
+    with torch.no_grad():
+        said = torch.stack([head(states, mask) for _ in range(400)])
+        torch.testing.assert_close(said.mean(dim=0), head.eval()(states, mask), rtol=0, atol=0.6)
+    return said.std(dim=0)
+
+
+def test_several_dropout_samples_are_averaged_so_that_the_output_varies_less() -> None:
+    ratio = (_spread(1) / _spread(16)).mean().item()
+    assert ratio == pytest.approx(4, rel=0.15)  # the square root of 16
+
+
+def test_dropout_samples_change_nothing_once_training_is_over() -> None:
+    states, mask = [torch.randn(2, 4, 8)], torch.ones(2, 4)
+    said = []
+    for samples in (1, 8):
+        torch.manual_seed(0)
+        options = HeadOptions(dropout=0.5, dropout_samples=samples)
+        said.append(Head(hidden=8, outputs=3, options=options, std=0.5).eval()(states, mask))
+    torch.testing.assert_close(said[0], said[1], rtol=0, atol=0)
+
+
+def _regression(seed: int = 0) -> Head:
+    torch.manual_seed(seed)
+    return Head(hidden=8, outputs=1, options=HeadOptions(dropout=0.0), std=0.5, regression=True)
+
+
+def test_a_regression_takes_the_weighted_mean_and_spread_of_its_labels() -> None:
+    head = _regression()
+    head.fit_labels(torch.tensor([1.0, 5.0, 100.0]), torch.tensor([3.0, 1.0, 0.0]))
+    assert head.shift.item() == pytest.approx(2)
+    assert head.scale.item() == pytest.approx(3**0.5)
+    torch.nn.init.zeros_(head.linear.weight)
+    torch.testing.assert_close(head([torch.randn(2, 3, 8)], torch.ones(2, 3)), torch.full((2, 1), 2.0))
+
+
+def test_a_regression_learns_alike_whatever_the_scale_of_its_labels() -> None:
+    states, mask, labels = [torch.randn(6, 3, 8)], torch.ones(6, 3), torch.randn(6)
+    gradients, said = [], []
+    for factor, shift in ((1.0, 0.0), (1000.0, -7.0)):
+        head = _regression()
+        own = labels * factor + shift
+        head.fit_labels(own, torch.ones(6))
+        values = head(states, mask)
+        (((values.squeeze(1) - own) / head.scale) ** 2).mean().backward()
+        assert head.linear.weight.grad is not None
+        gradients.append(head.linear.weight.grad)
+        said.append((values - shift) / factor)
+    torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(said[0], said[1], rtol=1e-4, atol=1e-5)
+
+
+def test_labels_that_are_all_the_same_leave_a_regression_finite() -> None:
+    head = _regression()
+    head.fit_labels(torch.full((4,), 2.5), torch.ones(4))
+    values = head([torch.randn(2, 3, 8)], torch.ones(2, 3))
+    assert values.isfinite().all()
+    torch.testing.assert_close(values, torch.full((2, 1), 2.5), rtol=0, atol=1e-4)
+
+
+def test_what_a_regression_was_fitted_to_is_saved_and_is_no_weight() -> None:
+    head, other = _regression(), _regression(1)
+    head.fit_labels(torch.tensor([1.0, 3.0]), torch.ones(2))
+    other.load_state_dict(head.state_dict())
+    assert (other.shift.item(), other.scale.item()) == (2.0, 1.0)
+    assert {"shift", "scale"}.isdisjoint(name for name, _ in head.named_parameters())

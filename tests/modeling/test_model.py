@@ -3,26 +3,39 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from transformers import AutoConfig, AutoModel
 
-from tutti.errors import BackboneError
+from tutti.errors import BackboneError, TrialError
+from tutti.modeling.heads import HeadOptions
 from tutti.modeling.model import MultiTaskModel, load_encoder, positions
+from tutti.tasks.task import Task
+
+
+def _task(name: str, classes: int) -> Task:
+    """A task with so many classes; a regression where it has none."""
+    names = tuple(str(index) for index in range(classes))
+    return Task(name=name, class_names=names, pair=False, metric="accuracy" if classes else "pearson", submission="csv")
+
+
+def _model(backbone: Path, *tasks: Task, **heads: Any) -> MultiTaskModel:
+    return MultiTaskModel(encoder=load_encoder(str(backbone)), tasks=tasks, heads=HeadOptions(**heads))
 
 
 def test_each_task_has_a_head_of_its_own_whatever_its_name(backbone: Path) -> None:
-    classes = {"a.b": 3, "a%2eb": 4, "keys": 2, "train": 5, "a-b_c": 6}
-    model = MultiTaskModel(encoder=load_encoder(str(backbone)), classes=classes, pooling="mean", head_dropout=0.0)
+    classes = {"a.b": 3, "a%2eb": 4, "keys": 2, "train": 5, "a-b_c": 6, "score": 0}
+    model = _model(backbone, *(_task(name, count) for name, count in classes.items()), pooling="mean")
     ids = torch.tensor([[2, 5, 3], [2, 6, 3]])
     for task, count in classes.items():
-        assert model(task, ids, torch.ones_like(ids)).shape == (2, count)
-        assert model.class_count(task) == count
+        assert model(task, ids, torch.ones_like(ids)).shape == (2, count or 1)
+    assert len({id(model.head(task)) for task in classes}) == len(classes)
 
 
 def test_token_types_reach_an_encoder_that_takes_them(backbone: Path) -> None:
-    model = MultiTaskModel(encoder=load_encoder(str(backbone)), classes={"t": 2}, pooling="cls", head_dropout=0.0)
+    model = _model(backbone, _task("t", 2), pooling="cls")
     model.eval()
     ids = torch.tensor([[2, 5, 3, 7, 3]])
     first, second = torch.zeros_like(ids), torch.tensor([[0, 0, 0, 1, 1]])
@@ -32,12 +45,56 @@ def test_token_types_reach_an_encoder_that_takes_them(backbone: Path) -> None:
         )
 
 
-def test_every_weight_of_a_loaded_encoder_is_used_and_in_float32(backbone: Path) -> None:
-    model = MultiTaskModel(encoder=load_encoder(str(backbone)), classes={"t": 2}, pooling="attention", head_dropout=0.0)
+@pytest.mark.parametrize("layers", [1, 2])
+def test_every_weight_of_a_loaded_encoder_is_used_and_in_float32(backbone: Path, layers: int) -> None:
+    model = _model(backbone, _task("t", 2), layers=layers)
     ids = torch.tensor([[2, 5, 3]])
     model("t", ids, torch.ones_like(ids)).sum().backward()
     assert [name for name, weight in model.named_parameters() if weight.grad is None] == []
     assert {weight.dtype for weight in model.parameters()} == {torch.float32}
+
+
+def test_a_mix_of_layers_takes_the_top_ones_and_each_head_learns_its_own_shares(backbone: Path) -> None:
+    torch.manual_seed(0)
+    model = _model(backbone, _task("t", 2), _task("u", 2), layers=2).eval()
+    ids = torch.tensor([[2, 5, 9, 3]])
+    mask = torch.ones_like(ids)
+    states = model.encoder(input_ids=ids, attention_mask=mask, output_hidden_states=True).hidden_states
+    assert len(states) == 3  # the embeddings' and two layers'
+    head = model.head("t")
+    pooled = head.pooling((states[1] + states[2]) / 2, mask)
+    torch.testing.assert_close(model("t", ids, mask), head.linear(pooled))
+    before = model("t", ids, mask), model("u", ids, mask)
+    assert head.mix is not None
+    with torch.no_grad():
+        head.mix.weights.copy_(torch.tensor([30.0, 0.0]))  # the lower of the two alone
+    torch.testing.assert_close(model("t", ids, mask), head.linear(head.pooling(states[1], mask)))
+    assert not torch.allclose(model("t", ids, mask), before[0])
+    torch.testing.assert_close(model("u", ids, mask), before[1])
+
+
+def test_more_layers_than_the_encoder_has_are_refused(backbone: Path) -> None:
+    with pytest.raises(TrialError, match="pooling_layers must be at most 2"):
+        _model(backbone, _task("t", 2), layers=3)
+
+
+def test_an_attention_that_there_is_not_is_laid_to_its_key(backbone: Path) -> None:
+    assert load_encoder(str(backbone), attn_implementation="eager").config._attn_implementation == "eager"
+    for name in ("nonsense", "flash_attention_2"):
+        if name == "nonsense" or not torch.cuda.is_available():
+            with pytest.raises(TrialError, match=f"attn_implementation must .* got '{name}'"):
+                load_encoder(str(backbone), attn_implementation=name)
+
+
+def test_what_a_trial_changes_is_every_weight_and_the_labels_that_a_regression_was_fitted_to(backbone: Path) -> None:
+    torch.manual_seed(0)
+    model, other = (_model(backbone, _task("t", 2), _task("score", 0)) for _ in range(2))
+    model.head("score").fit_labels(torch.tensor([1.0, 3.0]), torch.ones(2))
+    state = model.trained_state()
+    assert set(state) == set(model.state_dict())
+    other.load_trained_state(state)
+    torch.testing.assert_close(other.state_dict(), model.state_dict(), rtol=0, atol=0)
+    assert other.head("score").shift == 2
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,24 @@ SPACE = {"learning_rate": {"type": "log_uniform", "low": 1e-5, "high": 1e-3}}
 def store(tmp_path) -> StudyStore:
     space = SearchSpace.model_validate(SPACE)
     return StudyStore.open(f"sqlite:///{tmp_path / 'optuna.db'}", name="s", space=space, sampler="random", seed=0)
+
+
+@pytest.fixture
+def seed_that_gives(tmp_path) -> Callable[[list[float]], int]:
+    """A seed of random search whose first trials have these learning rates, in this order, of just these choices."""
+
+    def found(wanted: list[float]) -> int:
+        space = SearchSpace.model_validate({"learning_rate": {"type": "categorical", "choices": wanted}})
+        for seed in range(500):
+            url = f"sqlite:///{tmp_path / f'seed-{seed}.db'}"
+            store = StudyStore.open(url, name="s", space=space, sampler="random", seed=seed)
+            given = [store.ask().parameters["learning_rate"] for _ in wanted]
+            store.close()
+            if given == wanted:
+                return seed
+        raise AssertionError("no such seed")
+
+    return found
 
 
 @dataclass
@@ -60,7 +79,13 @@ class Logged:
 
 
 @pytest.fixture
-def logged(store, tmp_path) -> Logged:
+def folds() -> bool:
+    """Whether the logged study has folds."""
+    return False
+
+
+@pytest.fixture
+def logged(store, tmp_path, folds) -> Logged:
     tracker = MemoryTracker()
     tracker.start_study(parameters={}, tags={}, files=[])
     folder, watched = StudyFolder(Path(tmp_path / "study")), []
@@ -71,5 +96,6 @@ def logged(store, tmp_path) -> Logged:
         tags={"tutti.host": "here"},
         watch=lambda: watched.append(None),
         picture=lambda task, predictions: f"{task}: {len(predictions.ids)} rows".encode(),
+        folds=folds,
     )
     return Logged(store, tracker, folder, log, watched)

@@ -58,7 +58,7 @@ def test_a_study_goes_on_after_ctrl_c_and_after_a_kill_of_its_driver(make_study,
     first.wait_for(lambda: max(study.resume_epochs("t0001"), default=0) >= 4, what="a second trial under way")
     interrupt(first)
     assert first.wait() == 130, first.said
-    assert "1 trials cut off" in first.said
+    assert "1 trial cut off" in first.said
     assert "--resume" in first.said
     assert "Traceback" not in first.said
     assert first.left_behind() == []

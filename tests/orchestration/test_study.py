@@ -27,6 +27,15 @@ def study(**changes) -> StudyConfig:
         ({}, {"num_train_epochs": {"type": "int", "low": 2, "high": 6}}, 6),
         ({}, {"num_train_epochs": {"type": "uniform", "low": 1.0, "high": 3.2}}, 4),
         ({"num_train_epochs": 2, "max_steps": 5000}, {}, 10**6),  # as many as the steps take
+        ({"stages": [{"num_train_epochs": 6}, {"freeze_encoder": True}]}, {}, 9),
+        (
+            {"stages": [{"num_train_epochs": 6}, {}]},
+            {
+                "num_train_epochs": {"type": "int", "low": 1, "high": 4},  # of the second stage alone
+                "stages.0.num_train_epochs": {"type": "int", "low": 1, "high": 8},
+            },
+            12,
+        ),
     ],
 )
 def test_the_longest_training_is_the_most_epochs_that_any_trial_may_train(training, space, epochs):

@@ -39,7 +39,14 @@ class Study:
     def ensemble(self, out: Path, **changes: Any) -> dict[str, Any]:
         """Arguments of ``write_ensemble``."""
         plain = {"study": "demo", "recipe_name": "baseline", "tasks": self.tasks, "test_ids": self.tests()}
-        plain |= {"bank": self.bank, "top": 3, "by": "objective", "weights": "uniform", "submission": None}
+        plain |= {
+            "bank": self.bank,
+            "top": 3,
+            "by": "objective",
+            "weights": "uniform",
+            "submission": None,
+            "threshold": 0.95,
+        }
         return {**plain, "out": out, **changes}
 
 
@@ -93,7 +100,7 @@ def make_study(tmp_path) -> Callable[..., Study]:
                 task.name: score(
                     task.metric,
                     labels=predictions[task.name]["validation"].labels,
-                    probabilities=predictions[task.name]["validation"].probabilities,
+                    predicted=predictions[task.name]["validation"].probabilities,
                 )
                 for task in TASKS
             }

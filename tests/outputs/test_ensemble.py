@@ -64,8 +64,8 @@ def test_the_card_s_scores_are_those_of_the_metric(make_study, tmp_path):
         each = [study.bank.predictions(member.key, task.name, "validation") for member in shown.members]
         labels = study.labels[task.name]
         mean = np.mean([one.probabilities for one in each], axis=0)
-        assert shown.score == pytest.approx(score(task.metric, labels=labels, probabilities=mean))
-        singles = [score(task.metric, labels=labels, probabilities=one.probabilities) for one in each]
+        assert shown.score == pytest.approx(score(task.metric, labels=labels, predicted=mean))
+        singles = [score(task.metric, labels=labels, predicted=one.probabilities) for one in each]
         assert [member.score for member in shown.members] == pytest.approx(singles)
         assert shown.best_member == pytest.approx(max(singles))
         assert sum(member.weight for member in shown.members) == pytest.approx(1)
@@ -101,7 +101,21 @@ def test_the_page_compares_every_single_trial_with_the_ensemble(make_study, tmp_
 
 def test_fewer_trials_than_the_recipe_asks_for_are_said_on_the_page(make_study, tmp_path):
     write_ensemble(**make_study(2).ensemble(tmp_path / "out"))
-    assert "> The recipe asks for 3 members; the study has only 2." in (tmp_path / "out" / "card.md").read_text()
+    page = (tmp_path / "out" / "card.md").read_text()
+    assert "> The recipe asks for 3 members; the study has only 2." in page
+    assert "Members: the best 2 by the study's objective, all with the same weight, out of 2 trials." in page
+
+
+def test_one_trial_is_called_one_trial(make_study, tmp_path):
+    write_ensemble(**make_study(1).ensemble(tmp_path / "out"))
+    page = (tmp_path / "out" / "card.md").read_text()
+    assert "Members: the best 1 by the study's objective, all with the same weight, out of 1 trial." in page
+
+
+def test_the_card_has_the_recipe_s_threshold(make_study, tmp_path):
+    write_ensemble(**make_study().ensemble(tmp_path / "out", threshold=0.875))
+    assert json.loads((tmp_path / "out" / "card.json").read_text())["threshold"] == 0.875
+    assert "with a confidence of at least 0.875." in (tmp_path / "out" / "card.md").read_text()
 
 
 def test_one_format_may_be_asked_for_all_tasks(make_study, tmp_path):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tutti.outputs.ensemble import write_ensemble
-from tutti.outputs.pictures import confusion_matrix_png, ensemble_png
+from tutti.outputs.pictures import confusion_matrix_png, ensemble_png, scatter_png
 
 
 def picture(classes: Sequence[str], rows: int = 400) -> bytes:
@@ -47,6 +47,33 @@ def test_a_class_without_rows_is_drawn_as_an_empty_row():
 def test_the_same_numbers_give_the_same_picture_and_others_another():
     assert picture("abc") == picture("abc")
     assert picture("abc") != picture("abc", rows=100)
+
+
+def scatter(labels: np.ndarray, values: np.ndarray) -> bytes:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return scatter_png(labels.astype(np.float32), values.astype(np.float32), "STS-B, $x$")
+
+
+def test_a_scatter_shows_where_values_lie():
+    from matplotlib.image import imread
+
+    labels = np.linspace(0, 5, 200)
+    right, wrong = (imread(io.BytesIO(scatter(labels, values))) for values in (labels, labels[::-1]))
+    assert right.shape == wrong.shape
+    blue = [np.argwhere((picture[..., 2] - picture[..., 0]) > 0.15) for picture in (right, wrong)]
+    slopes = [np.corrcoef(found[:, 0], found[:, 1])[0, 1] for found in blue]
+    assert slopes[0] < -0.95  # up in the picture is a smaller row
+    assert slopes[1] > 0.95
+
+
+def test_a_scatter_of_one_row_or_of_equal_values_is_drawn_without_complaint():
+    for labels, values in (
+        (np.ones(1), np.ones(1)),
+        (np.full(9, 2.0), np.full(9, 2.0)),
+        (np.zeros(3), np.full(3, 1e30)),
+    ):
+        assert size(scatter(labels, values))[0] > 300
 
 
 def test_the_ensemble_picture_has_a_lane_for_each_task(make_study, tmp_path):

@@ -67,6 +67,34 @@ def test_all_faults_come_at_once_and_long_lists_are_cut():
     assert "'104' and 15 more" in message
 
 
+SCORE = Task("STS-B", (), pair=True, metric="pearson_spearman", submission="glue")
+
+
+def test_a_submission_of_a_regression_may_hold_any_finite_number():
+    check(SCORE, part="test", expected=EXPECTED, ids=EXPECTED, labels=[-0.5, 2.0, 1e30])
+
+
+@pytest.mark.parametrize("label", [float("nan"), float("inf"), "2.5"])
+def test_what_is_no_finite_number_is_named(label):
+    with pytest.raises(SubmissionError, match="STS-B, test must hold only finite numbers; got") as error:
+        check(SCORE, part="test", expected=EXPECTED, ids=EXPECTED, labels=[0.5, label, 1.0])
+    assert repr(str(label)) in str(error.value)
+
+
+def test_a_missing_value_is_counted():
+    with pytest.raises(SubmissionError, match="must have one label for each of its 3 rows; got 1 labels"):
+        check(SCORE, part="test", expected=EXPECTED, ids=EXPECTED, labels=[0.5])
+
+
+def test_each_format_writes_values_its_own_way():
+    ids, values = ["0", "1", "2"], [3.8, -0.0001, 4.99951]
+    assert FORMATS["glue"].render(ids, values) == b"index\tprediction\n0\t3.800\n1\t0.000\n2\t5.000\n"
+    assert FORMATS["csv"].render(ids, values) == b"id,label\r\n0,3.8\r\n1,-0.0001\r\n2,4.99951\r\n"
+    lines = FORMATS["competition"].render(ids, values).decode().splitlines()
+    assert lines[0] == '{"id": "0", "label": 3.8}'
+    assert [json.loads(line)["label"] for line in lines] == values
+
+
 def test_the_competition_format_is_json_lines():
     form = FORMATS["competition"]
     assert form.file_name("topic") == "topic_predict.json"

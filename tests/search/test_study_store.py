@@ -98,6 +98,21 @@ def test_the_record_of_a_finished_trial_has_its_best_epoch(opened):
     assert list(record.parameters) == ["learning_rate", "dropout", "epochs", "pooling"]
 
 
+def test_the_record_of_a_trial_whose_end_tells_task_scores_has_these_whatever_was_reported(opened, url):
+    store = opened()
+    for state in (TrialState.FINISHED, TrialState.STOPPED, TrialState.FAILED):
+        key = store.ask().key
+        for fold, score in ((1, 0.9), (2, 0.7)):
+            store.report(key, epoch=fold, score=score, task_scores={"a": score})
+        value = math.nan if state is TrialState.FAILED else 0.6
+        last = {"score": value, "task_scores": {"a": value}}
+        store.finish(key, state=state, **last)
+    assert [(record.score, record.task_scores) for record in store.records()] == [
+        (0.6, {"a": 0.6}), (0.6, {"a": 0.6}), (0.9, {"a": 0.9}),
+    ]  # fmt: skip
+    assert [trial.value for trial in optuna.load_study(storage=url, study_name="s").trials] == [0.6, 0.7, None]
+
+
 def test_optuna_knows_each_end_by_its_own_state(opened, url):
     store = opened()
     for state in (TrialState.FINISHED, TrialState.STOPPED, TrialState.FAILED):

@@ -37,8 +37,16 @@ def test_sst2_may_lack_its_hyphen_and_glue_decides_over_the_name() -> None:
     assert task_spec("MRPC", config(layout="glue", glue="CoLA")).layout == Glue("CoLA")
 
 
+@pytest.mark.parametrize("name", ["STS-B", "stsb", "sts-b"])
+def test_sts_b_is_a_regression_of_pairs(name: str) -> None:
+    spec = task_spec(name, config(layout="glue", metric="pearson_spearman"))
+    assert spec.layout == Glue("STS-B")
+    assert (spec.pair, spec.regression, spec.submission) == (True, True, "glue")
+    assert not task_spec("A", config(layout="glue", glue="RTE")).regression
+
+
 def test_a_glue_task_of_another_name_must_say_its_layout() -> None:
-    with pytest.raises(ConfigError, match=r"tasks.mine.glue must .* set `glue:` to CoLA, SST-2 or MRPC"):
+    with pytest.raises(ConfigError, match=r"tasks.mine.glue must .* set `glue:` to CoLA, SST-2, MRPC, .* or WNLI"):
         task_spec("mine", config(layout="glue"))
 
 

@@ -108,6 +108,17 @@ def test_empty_texts_labels_and_repeated_ids_are_all_reported_at_once(write: Wri
     assert caught.value.faults[2].got == "'1', which line 2 has already"
 
 
+def test_labels_that_are_no_numbers_are_told_with_the_other_faults(write: Write) -> None:
+    source = write("0\ta\t4.5\n1\t \thigh\n2\tc\t\n")
+    with pytest.raises(TaskFileError) as caught:
+        Competition().read(source, labelled=True, numbers=True)
+    assert [(fault.what.rsplit(", ")[-1], fault.got) for fault in caught.value.faults] == [
+        ("line 2", "an empty one"),
+        ("line 3", "an empty one"),
+        ("line 2", "'high'"),
+    ]
+
+
 def test_rows_to_predict_may_have_an_empty_text(write: Write) -> None:
     assert rows_of(write("0\t\n1\tb\n"), labelled=False) == [["0", ""], ["1", "b"]]
 

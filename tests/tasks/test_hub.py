@@ -32,6 +32,15 @@ def test_class_labels_become_their_names(tmp_path: Path) -> None:
     assert rows.to_numpy().tolist() == [["0", "a", "bad"], ["1", "b", "good"]]
 
 
+def test_numbers_of_a_regression_are_read_and_other_labels_named(tmp_path: Path) -> None:
+    data = datasets.Dataset.from_dict({"text": ["a", "b"], "label": [3.8, 4.0]})
+    datasets.DatasetDict({"train": data}).save_to_disk(tmp_path / "scores")
+    rows = Hub(str(tmp_path / "scores")).read("train", labelled=True, numbers=True)
+    assert rows["label"].tolist() == ["3.8", "4.0"]
+    with pytest.raises(TaskFileError, match=r"row 1 must have a number as its label.*; got 'bad'"):
+        saved(tmp_path / "set", ["a", "b"]).read("train", labelled=True, numbers=True)
+
+
 def test_a_test_split_whose_labels_are_hidden_is_read_without_them(tmp_path: Path) -> None:
     assert saved(tmp_path / "set", ["a", "b"]).read("test", labelled=False).to_numpy().tolist() == [["0", "c"]]
 

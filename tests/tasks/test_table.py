@@ -5,12 +5,14 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pandas import DataFrame
 
 from tutti.errors import TaskFileError
+from tutti.tasks.layouts.reading import number
 from tutti.tasks.layouts.table import Table
 
 Write = Callable[..., str]
@@ -95,6 +97,38 @@ def test_missing_and_unfit_json_values_are_named(write: Write) -> None:
         ("line 3", "a list"),
         ("line 4", "half of a surrogate pair"),
     ]
+
+
+@pytest.mark.parametrize("good", ["3", "-0.5", "+2.", ".5", "1e-3", "1E+2", " 4.25 "])
+def test_a_number_may_be_written_in_all_usual_ways(write: Write, good: str) -> None:
+    source = write(f"text,label\na,{good}\n", "rows.csv")
+    assert Table().read(source, labelled=True, numbers=True)["label"].tolist() == [good]
+    assert number(good) == np.float32(float(good))
+
+
+@pytest.mark.parametrize("bad", ["yes", "nan", "inf", "-Infinity", "1_000", "1e39", '"3,8"', "0x10", "٣", "1 2", "--1"])
+def test_a_label_that_is_no_number_is_named_where_numbers_are_asked_for(write: Write, bad: str) -> None:
+    source = write(f"text,label\na,1\nb,{bad}\n", "rows.csv")
+    assert Table().read(source, labelled=True)["label"].tolist()[0] == "1"
+    with pytest.raises(TaskFileError, match="line 3 must have a number as its label") as caught:
+        Table().read(source, labelled=True, numbers=True)
+    assert [fault.got for fault in caught.value.faults] == [repr(bad.strip('"'))]
+
+
+def test_an_empty_label_is_one_fault_where_numbers_are_asked_for(write: Write) -> None:
+    with pytest.raises(TaskFileError, match="a label that is not empty") as caught:
+        Table().read(write("text,label\na,\n", "rows.csv"), labelled=True, numbers=True)
+    assert len(caught.value.faults) == 1
+
+
+def test_numbers_of_json_and_parquet_are_taken_as_they_are(write: Write, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"text": ["a", "b"], "label": pa.array([3.8, 4], pa.float32())}), tmp_path / "x.parquet")
+    for source in (
+        write('{"text": "a", "label": 3.8}\n{"text": "b", "label": 4}\n', "rows.jsonl"),
+        str(tmp_path / "x.parquet"),
+    ):
+        labels = Table().read(source, labelled=True, numbers=True)["label"]
+        assert [number(label) for label in labels] == [np.float32(3.8), np.float32(4)]
 
 
 def test_a_damaged_parquet_file_is_refused(write: Write) -> None:

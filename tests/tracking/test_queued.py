@@ -55,7 +55,7 @@ class Store(MemoryTracker):
 
 def _waiting(spool: Path) -> int:
     """How many events a next process would find undelivered."""
-    return Spool(spool).pending
+    return Spool(spool).pending()
 
 
 @pytest.fixture
@@ -198,6 +198,46 @@ def test_a_position_that_belongs_to_another_file_delivers_everything_again(store
         assert _waiting(tmp_path / position / "spool.jsonl") == 1
 
 
+def test_lines_of_another_process_do_not_end_the_delivery(queue, store, tmp_path):
+    """As when a second `tutti tune` of a study that runs is refused only after it has told its tracker."""
+    queue.start()
+    queue.start_study(**NONE, files=[])
+    _until(lambda: "" in store.runs)
+    other = Spool(tmp_path / "spool.jsonl")
+    for _ in range(3):
+        other.append({"call": "log_metrics", "key": "", "metrics": {"theirs": 1.0}, "step": 1, "at": 1.0})
+    _trial(queue, "t0")
+    _until(lambda: "end t0" in store.calls)
+    _trial(queue, "t1")
+    assert queue.close(10) == 0
+    assert _order(store) == [
+        *("metrics ", "start t0", "metrics t0", "end t0"),
+        *("start t1", "metrics t1", "end t1"),
+    ]
+
+
+@pytest.mark.parametrize("written", [0, 7, None])
+def test_an_interrupt_in_the_midst_of_a_call_costs_that_call_alone(queue, store, tmp_path, monkeypatch, written):
+    """Ctrl-C before anything of the line is written, in the midst of it, and right behind it."""
+    queue.start()
+    queue.start_study(**NONE, files=[])
+    _until(lambda: "" in store.runs)
+    write = os.write
+
+    def interrupted(descriptor, data):
+        write(descriptor, data[:written])
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("tutti.tracking.spool.os.write", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            queue.log_metrics("", {"loss": 1.0}, step=1, at=1.0)
+    _trial(queue, "t0")
+    assert queue.close(10) == 0
+    assert _order(store) == ["start t0", "metrics t0", "end t0"]
+    assert _waiting(tmp_path / "spool.jsonl") == 0
+
+
 def test_a_refused_event_is_skipped_with_one_warning(queue, store, caplog):
     queue.start_study(**NONE, files=[])
     queue.log_metrics("nobody", {"loss": 1.0}, step=7, at=1.0)
@@ -282,6 +322,13 @@ queue.log_metrics("t0", {{"loss": 1.0}}, step=100, at=1.0)
     events = [event for _, event in Spool(spool).peek(1000)]
     assert len(events) > 5
     assert [event["step"] for event in events] == [*range(len(events) - 1), 100]
+
+
+def test_a_queue_file_that_is_gone_at_the_end_costs_a_warning(queue, store, caplog, tmp_path):
+    queue.start()
+    (tmp_path / "spool.jsonl").unlink()
+    assert queue.close(10) == 0
+    assert "its queue cannot be read" in caplog.text
 
 
 def test_a_queue_file_in_an_impossible_place_is_a_storage_error(tmp_path):

@@ -72,7 +72,7 @@ def test_a_server_that_goes_away_and_comes_back_gets_everything_once_and_in_orde
             time.sleep(0.005)
         queue.log_picture("t0000", "confusion", PNG)
         queue.end_trial("t0000", state=TrialState.FINISHED, reason=None, metrics={"score": 0.5}, tags={})
-        assert Spool(tmp_path / "spool.jsonl").pending > 0
+        assert Spool(tmp_path / "spool.jsonl").pending() > 0
         process, _ = start_ui(uri, tmp_path / "artifacts", port=int(url.rpartition(":")[2]))
         assert queue.close(120) == 0
     finally:

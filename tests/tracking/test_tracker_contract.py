@@ -117,7 +117,8 @@ class QueuedBackend:
         return self.queues[-1]
 
     def flush(self):
-        assert all(queue.close(60) == 0 for queue in self.queues)
+        while self.queues:  # one that is closed would count what a later one waits to deliver
+            assert self.queues.pop().close(60) == 0
 
     def seen(self):
         self.flush()
@@ -208,6 +209,29 @@ def test_a_resumed_study_goes_on_in_the_same_runs(backend, tracker):
     assert seen[""].metrics[SCORE][-1][1] == 0.2
 
 
+def test_a_run_below_a_trial_s_is_its_own_and_is_gone_on_with(backend, tracker):
+    for number, key in enumerate(("t0", "t1")):
+        tracker.start_trial(key, number=number, **NONE)
+        tracker.start_trial(f"{key}/fold-0", number=number, parameters={}, tags={"tutti.fold": "0"})
+        tracker.log_metrics(f"{key}/fold-0", {"loss": 1.0 + number}, step=1, at=1.0)
+    tracker.log_metrics("t0", {"fold_score": 0.5}, step=1, at=2.0)
+    tracker.end_trial("t0/fold-0", state=TrialState.FINISHED, reason=None, metrics={"fold_score": 0.5}, tags={})
+    again = backend.connect()
+    again.start_study(**NONE, files=[])
+    again.start_trial("t1", number=1, **NONE)
+    again.start_trial("t1/fold-0", number=1, **NONE)
+    again.log_metrics("t1/fold-0", {"loss": 0.5}, step=2, at=3.0)
+    seen = backend.seen()
+    assert sorted(seen) == ["", "t0", "t0/fold-0", "t1", "t1/fold-0"]
+    assert seen["t0/fold-0"].metrics == {"loss": [(1, 1.0)], "fold_score": [(0, 0.5)]}
+    assert seen["t0"].metrics == {"fold_score": [(1, 0.5)]}
+    assert seen["t1/fold-0"].metrics == {"loss": [(1, 2.0), (2, 0.5)]}
+    assert seen["t1/fold-0"].tags["tutti.fold"] == "0"
+    assert {key: run.state for key, run in seen.items()} == {
+        "": "running", "t0": "running", "t0/fold-0": "finished", "t1": "running", "t1/fold-0": "running",
+    }  # fmt: skip
+
+
 def test_a_step_that_was_logged_is_not_logged_twice(backend, tracker):
     tracker.start_trial("t0", number=0, **NONE)
     tracker.log_metrics("t0", {"loss": 1.0}, step=1, at=1.0)
@@ -252,6 +276,7 @@ def test_what_is_wrong_is_refused_or_skipped_and_the_rest_is_kept(backend, track
         lambda: tracker.log_metrics("nobody", {"loss": 1.0}, step=1, at=1.0),
         lambda: tracker.end_trial("nobody", state=TrialState.FAILED, reason=None, metrics={}, tags={}),
         lambda: tracker.log_picture("nobody", "x", PNG),
+        lambda: tracker.start_trial("nobody/fold-0", number=0, **NONE),
         lambda: tracker.start_study(**NONE, files=[tmp_path / "gone.json"]),
     ]
     for call in wrong:

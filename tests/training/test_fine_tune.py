@@ -21,6 +21,7 @@ from tutti.training import EpochReport, FineTuned, fine_tune
 
 Tune = Callable[..., tuple[FineTuned, list[EpochReport]]]
 TRAINING = {"num_train_epochs": 3, "per_device_train_batch_size": 8, "learning_rate": 3e-3, "logging_steps": 4}
+TRAINING |= {"bf16": False}  # so that the same numbers come out on any machine
 
 
 class Stopped(Exception):
@@ -62,8 +63,13 @@ def whole(tune: Tune, tmp_path_factory: pytest.TempPathFactory) -> tuple[FineTun
     return *tune(folder, **RANDOM), folder
 
 
-def _final_weights(folder: Path, epoch: int = 3) -> dict[str, torch.Tensor]:
-    return load_file(folder / "resume" / f"epoch-{epoch}" / "model.safetensors")
+def _newest(folder: Path) -> Path:
+    """The folder of the newest state."""
+    return max((folder / "resume").iterdir(), key=lambda path: [int(number) for number in path.name.split("-")[1::2]])
+
+
+def _final_weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(_newest(folder) / "model.safetensors")
 
 
 def _assert_same_end(one: FineTuned, other: FineTuned, folder: Path, other_folder: Path) -> None:
@@ -96,8 +102,8 @@ def test_a_report_holds_scores_losses_and_the_steps_of_its_epoch(tune: Tune, tmp
     first = reports[0]
     assert set(first.metrics) == {
         "train_loss",
-        *("news.v1/loss", "news.v1/macro_f1", "news.v1/accuracy"),
-        *("mood/loss", "mood/macro_f1", "mood/accuracy"),
+        *("news.v1/train_loss", "news.v1/loss", "news.v1/macro_f1", "news.v1/accuracy"),
+        *("mood/train_loss", "mood/loss", "mood/macro_f1", "mood/accuracy"),
     }
     assert first.task_scores == {
         "news.v1": first.metrics["news.v1/macro_f1"],
@@ -144,6 +150,37 @@ def test_a_run_stopped_after_an_epoch_ends_bit_equal_to_one_that_was_not(
     assert done.checkpoint.score == resumed.checkpoint.score
 
 
+EVERYTHING = {
+    "ema_decay": 0.9,
+    "head_dropout": 0.3,
+    "pooling_layers": 2,
+    "head_dropout_samples": 2,
+    "rdrop_alpha": 1.0,
+    "loss_balancing": "uncertainty",
+    "adversarial": "awp",
+    "mixout": 0.1,
+    "layer_lr_decay": 0.9,
+    "state_steps": 5,
+    "stages": [{"num_train_epochs": 2}, {"num_train_epochs": 1, "freeze_encoder": True, "adversarial": None}],
+}
+
+
+@pytest.mark.parametrize("lost", [1, 2], ids=["in the second stage", "in the first stage"])
+def test_a_run_cut_within_an_epoch_ends_bit_equal_with_every_trick_on(tune: Tune, tmp_path: Path, lost: int) -> None:
+    done, reports = tune(tmp_path / "whole", **EVERYTHING)
+    with pytest.raises(Stopped):
+        tune(tmp_path / "cut", stop_after=4 - lost, **EVERYTHING)
+    states = sorted(path.name for path in (tmp_path / "cut" / "resume").iterdir())
+    assert states == {1: ["stage-1-step-10", "stage-1-step-12"], 2: ["stage-0-step-20", "stage-0-step-24"]}[lost]
+    shutil.rmtree(tmp_path / "cut" / "resume" / states[-1])  # as if killed some steps later, before it was whole
+    torch.manual_seed(99)
+    resumed, later = tune(tmp_path / "cut", **EVERYTHING)
+    _assert_same_end(done, resumed, tmp_path / "whole", tmp_path / "cut")
+    assert [(report.epoch, report.metrics, report.steps) for report in later] == [
+        (report.epoch, report.metrics, report.steps) for report in reports[-len(later) :]
+    ]
+
+
 def _cut(file: Path) -> None:
     file.write_bytes(file.read_bytes()[:-1])
 
@@ -168,11 +205,11 @@ def test_a_damaged_newest_state_is_passed_over_for_the_one_before(
     done, _, folder = whole
     damaged = tmp_path / "damaged"
     shutil.copytree(folder, damaged)
-    damage(damaged / "resume" / "epoch-3")
+    damage(_newest(damaged))
     with caplog.at_level(logging.WARNING):
         again, reports = tune(damaged, **RANDOM)
     assert [report.epoch for report in reports] == [3]
-    assert "epoch-3 is passed over" in caplog.text
+    assert "stage-0-step-36 is passed over" in caplog.text
     _assert_same_end(done, again, folder, damaged)
 
 
@@ -186,7 +223,7 @@ def test_without_a_whole_state_a_run_starts_anew(tune: Tune, tmp_path: Path) -> 
 
 def test_the_newest_two_states_are_kept(whole: tuple[FineTuned, list[EpochReport], Path]) -> None:
     folder = whole[2]
-    assert sorted(path.name for path in (folder / "resume").iterdir()) == ["epoch-2", "epoch-3"]
+    assert sorted(path.name for path in (folder / "resume").iterdir()) == ["stage-0-step-24", "stage-0-step-36"]
     assert sorted(path.name for path in folder.iterdir()) == ["best", "resume"]
 
 
@@ -194,10 +231,10 @@ def test_the_newest_two_states_are_kept(whole: tuple[FineTuned, list[EpochReport
 def test_a_finished_run_trains_no_more(tune: Tune, tmp_path: Path, training: dict[str, Any]) -> None:
     whole, reports = tune(tmp_path, **training)
     assert reports[-1].done
-    weights = _final_weights(tmp_path, reports[-1].epoch)
+    weights = _final_weights(tmp_path)
     again, none = tune(tmp_path, **training)
     assert none == []
-    torch.testing.assert_close(weights, _final_weights(tmp_path, reports[-1].epoch), rtol=0, atol=0)
+    torch.testing.assert_close(weights, _final_weights(tmp_path), rtol=0, atol=0)
     np.testing.assert_array_equal(
         whole.predictions["mood"]["test"].probabilities, again.predictions["mood"]["test"].probabilities
     )
@@ -211,9 +248,9 @@ def test_max_steps_ends_a_run_within_an_epoch(tune: Tune, tmp_path: Path) -> Non
 
 def test_with_an_average_the_averaged_weights_are_evaluated_and_kept(tune: Tune, tmp_path: Path) -> None:
     tune(tmp_path, ema_decay=0.99, num_train_epochs=1)
-    average = load_file(tmp_path / "resume" / "epoch-1" / "average.safetensors")
+    average = load_file(_newest(tmp_path) / "average.safetensors")
     kept = load_file(tmp_path / "best" / "model.safetensors")
-    own = _final_weights(tmp_path, 1)
+    own = _final_weights(tmp_path)
     for name, weight in kept.items():
         torch.testing.assert_close(weight, average[f"encoder.{name}"], rtol=0, atol=0)
         assert not torch.equal(weight, own[f"encoder.{name}"])
@@ -222,7 +259,7 @@ def test_with_an_average_the_averaged_weights_are_evaluated_and_kept(tune: Tune,
 def test_the_same_seed_gives_the_same_run_and_another_seed_another(tune: Tune, tmp_path: Path) -> None:
     for name, seed in {"a": 7, "b": 7, "c": 8}.items():
         tune(tmp_path / name, seed=seed, num_train_epochs=1)
-    first, second, other = (_final_weights(tmp_path / name, 1) for name in "abc")
+    first, second, other = (_final_weights(tmp_path / name) for name in "abc")
     torch.testing.assert_close(first, second, rtol=0, atol=0)
     assert not torch.equal(first["heads.task:mood.linear.weight"], other["heads.task:mood.linear.weight"])
 
@@ -237,7 +274,7 @@ def test_accumulated_batches_give_the_loss_and_weights_of_one_large_batch(
             tasks=tasks[1:],
             parts=parts,
             training={"per_device_train_batch_size": batch, "gradient_accumulation_steps": steps}
-            | {"optim": "sgd", "learning_rate": 0.1, "head_dropout": 0.0, "logging_steps": 1},
+            | {"optim": "sgd", "learning_rate": 0.1, "head_dropout": 0.0, "logging_steps": 1, "bf16": False},
             folder=tmp_path / str(steps),
             on_epoch=reports[steps].append,
         )

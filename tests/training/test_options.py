@@ -6,6 +6,8 @@ import pytest
 from transformers import TrainingArguments
 
 from tutti.config.space import SearchSpace
+from tutti.errors import TrialError
+from tutti.training import options
 from tutti.training.options import DEFAULTS, FIXED, SET_BY_TUTTI, check_training, split_training
 
 
@@ -59,6 +61,14 @@ def test_a_key_that_tutti_sets_says_why() -> None:
         ("pooling", "max", "be 'attention', 'cls' or 'mean'"),
         ("ema_decay", 1.0, "be below 1"),
         ("lr_scheduler_type", "cosin", "be one of linear, cosine"),
+        ("adversarial", "pgd", "be 'fgm' or 'awp'"),
+        ("mixout", 1, "be below 1"),
+        ("layer_lr_decay", 1.1, "be at most 1"),
+        ("max_tokens_per_batch", 0, "be at least 8"),
+        ("pooling_layers", 0, "be at least 1"),
+        ("bits", 16, "be 4 or 8"),
+        ("task_weights", {"news": -1.0}, "be at least 0"),
+        ("stages", {"num_train_epochs": 2}, "be a tuple"),
     ],
 )
 def test_a_wrong_value_is_named_with_its_rule(key: str, value: object, rule: str) -> None:
@@ -70,6 +80,51 @@ def test_a_wrong_value_is_named_with_its_rule(key: str, value: object, rule: str
 def test_a_combination_that_cannot_be_is_a_fault() -> None:
     (fault,) = _faults({"bf16": True, "fp16": True})
     assert "At most one of fp16 and bf16" in fault
+
+
+@pytest.mark.parametrize(
+    ("training", "rule"),
+    [
+        ({"swa_epochs": 2, "ema_decay": 0.99}, "have one of swa_epochs and ema_decay"),
+        ({"bits": 4}, "have an adapter where bits is set"),
+        ({"adversarial": "fgm", "freeze_encoder": True}, "have no `adversarial: fgm`"),
+        ({"task_sampling": "weights"}, "have sampling_weights"),
+        ({"stages": [{"ema_decay": 0.9}, {"swa_epochs": 1}], "swa_epochs": 1}, "have one of swa_epochs and ema_decay"),
+    ],
+)
+def test_switches_that_do_not_go_together_are_a_fault(training: dict[str, object], rule: str) -> None:
+    (fault,) = _faults(training)
+    assert f"must {rule}" in fault
+
+
+def test_what_a_search_space_chose_and_does_not_go_together_ends_the_trial() -> None:
+    with pytest.raises(TrialError, match=r"swa_epochs=2.*narrow the search space"):
+        split_training({"ema_decay": 0.9, "swa_epochs": 2})
+
+
+def test_keys_of_a_stage_are_checked_like_all_others() -> None:
+    stages = [{"learning_rate": 0, "ema_dekay": 0.9}, {"pooling": "cls"}]
+    assert [
+        fault.split("; got")[0].removeprefix("study.yaml: training.stages.") for fault in _faults({"stages": stages})
+    ] == [
+        "0.learning_rate must be above 0",
+        "0.ema_dekay must be an option of Tutti or a field of transformers.TrainingArguments",
+        "1.pooling must not differ from stage to stage",
+    ]
+
+
+def test_a_search_space_varies_a_key_of_a_stage() -> None:
+    def faults(key: str, low: float) -> list[str]:
+        space = SearchSpace.model_validate({key: {"type": "log_uniform", "low": low, "high": 1}}).root
+        training = {"stages": [{}, {"freeze_encoder": True}]}
+        return [str(fault) for fault in check_training(training, search_space=space, file="study.yaml")]
+
+    assert not faults("stages.1.learning_rate", 1e-4)
+    assert (
+        "search_space.stages.2.learning_rate must name a key of one of the 2 stages"
+        in faults("stages.2.learning_rate", 1e-4)[0]
+    )
+    assert "did you mean 'learning_rate'?" in faults("stages.1.learning_rat", 1e-4)[0]
 
 
 def test_all_faults_are_reported_at_once() -> None:
@@ -120,3 +175,31 @@ def test_the_users_values_lie_over_our_defaults() -> None:
     options, arguments = split_training({"pooling": "mean", "learning_rate": 1e-3, "adam_beta2": 0.98})
     assert options.pooling == "mean"
     assert arguments == {**DEFAULTS, "learning_rate": 1e-3, "adam_beta2": 0.98}
+
+
+def test_what_needs_bitsandbytes_says_so_before_any_trial_where_it_is_not_installed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    training = {"adapter": "lora", "bits": 4, "optim": "paged_adamw_32bit"}
+    space = {"optim": {"type": "categorical", "choices": ["adamw_torch", "adamw_8bit"]}}
+    monkeypatch.setattr(options, "has_bitsandbytes", lambda: True)
+    assert not _faults(training)
+    assert not _space_faults(space)
+    monkeypatch.setattr(options, "has_bitsandbytes", lambda: False)
+    rule, rest = "must have the package bitsandbytes installed", "install it with: pip install 'tutti[qlora]'."
+    assert _faults(training) == [
+        f"study.yaml: training.bits {rule}; got 4 without it; {rest}",
+        f"study.yaml: training.optim {rule}; got 'paged_adamw_32bit' without it; {rest}",
+    ]
+    assert _space_faults(space) == [
+        f"study.yaml: search_space.optim.choices.1 {rule}; got 'adamw_8bit' without it; {rest}"
+    ]
+    assert not _faults({"adapter": "lora", "bits": None, "optim": "adamw_torch"})
+
+
+def test_the_optimizers_of_bitsandbytes_are_those_that_transformers_takes_from_it() -> None:
+    from transformers.trainer_optimizer import _BITSANDBYTES_OPTIMIZERS
+    from transformers.training_args import OptimizerNames
+
+    theirs = {str(name.value) for name in _BITSANDBYTES_OPTIMIZERS}
+    assert theirs == {name.value for name in OptimizerNames if options._OF_BITSANDBYTES.match(name.value)}

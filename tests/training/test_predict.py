@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tutti.data.encode import EncodedPart
+from tutti.modeling.heads import HeadOptions
 from tutti.modeling.model import MultiTaskModel, load_encoder
+from tutti.tasks.task import Task
 from tutti.training.predict import predict
 
 CPU = torch.device("cpu")
@@ -19,7 +21,11 @@ CPU = torch.device("cpu")
 @pytest.fixture(scope="module")
 def model(backbone: Path) -> MultiTaskModel:
     torch.manual_seed(1)
-    return MultiTaskModel(encoder=load_encoder(str(backbone)), classes={"t": 3}, pooling="attention", head_dropout=0.5)
+    tasks = [
+        Task(name="t", class_names=("a", "b", "c"), pair=False, metric="accuracy", submission="csv"),
+        Task(name="value", class_names=(), pair=False, metric="pearson", submission="csv"),
+    ]
+    return MultiTaskModel(encoder=load_encoder(str(backbone)), tasks=tasks, heads=HeadOptions(dropout=0.5))
 
 
 @settings(max_examples=15, deadline=None)
@@ -37,6 +43,23 @@ def test_rows_come_back_in_input_order_for_any_batch_size(
         with torch.no_grad():
             alone = model("t", ids, torch.ones_like(ids)).softmax(dim=1)
         np.testing.assert_allclose(together[row], alone[0].numpy(), atol=1e-5)
+
+
+def test_a_regression_gives_one_value_for_each_row(
+    model: MultiTaskModel, make_part: Callable[..., EncodedPart]
+) -> None:
+    part = make_part(7, classes=3, seed=0)
+    model.eval()
+    head = model.head("value")
+    plain = predict(model, part, task="value", batch_size=3, device=CPU)
+    assert plain.shape == (7,)
+    head.fit_labels(torch.tensor([1.0, 5.0]), torch.tensor([1.0, 1.0]))
+    try:
+        np.testing.assert_allclose(
+            predict(model, part, task="value", batch_size=3, device=CPU), plain * 2 + 3, rtol=1e-5
+        )
+    finally:
+        head.fit_labels(torch.tensor([-1.0, 1.0]), torch.tensor([1.0, 1.0]))
 
 
 def test_a_model_in_training_stays_in_training(model: MultiTaskModel, make_part: Callable[..., EncodedPart]) -> None:

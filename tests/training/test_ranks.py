@@ -17,16 +17,35 @@ import torch
 from safetensors.torch import load_file
 
 from tutti.data.encode import EncodedPart
+from tutti.modeling.adapters import has_bitsandbytes
 from tutti.tasks.task import Task
 from tutti.training import EpochReport, FineTuned, fine_tune
 
 TRAINING = {"num_train_epochs": 2, "optim": "sgd", "learning_rate": 0.1, "head_dropout": 0.0, "logging_steps": 3}
+TRAINING |= {"bf16": False}  # compared to float32's precision
 RUNS: dict[str, dict[str, Any]] = {
     # 53 and 37 rows in global batches of 8: the last of each task has 5 rows and needs a filler
     "plain": {**TRAINING, "per_device_train_batch_size": 8},
     "accumulated": {**TRAINING, "per_device_train_batch_size": 8, "gradient_accumulation_steps": 3},
+    "balanced": {
+        **TRAINING,
+        "per_device_train_batch_size": 8,
+        "loss_balancing": "uncertainty",
+        "adversarial": "fgm",
+        "class_weights": "balanced",
+        "focal_gamma": 1.0,
+        "layer_lr_decay": 0.9,
+        "swa_epochs": 2,
+    },
     "averaged": {**TRAINING, "per_device_train_batch_size": 8, "ema_decay": 0.9, "label_smoothing_factor": 0.1},
+    "adapter": {**TRAINING, "per_device_train_batch_size": 8, "adapter": "lora", "lora_dropout": 0.0},
 }
+if has_bitsandbytes():
+    RUNS["quantised"] = {**RUNS["adapter"], "bits": 4}
+
+
+def _steps(state: Path) -> int:
+    return int(state.name.rpartition("-")[2])
 
 
 def _rows(part: EncodedPart) -> dict[str, Any]:
@@ -55,6 +74,10 @@ def by_two(
     runs["whole"] = {**again, "folder": str(folder / "whole")}
     runs["stopped"] = {**again, "folder": str(folder / "stopped"), "stop_after": 1}
     runs["resumed"] = {**again, "folder": str(folder / "stopped")}
+    within = {"training": {**again["training"], "state_steps": 4}}
+    runs["whole within"] = {**within, "folder": str(folder / "whole within")}
+    runs["cut within"] = {**within, "folder": str(folder / "cut within"), "lose_newest": True}
+    runs["resumed within"] = {**within, "folder": str(folder / "cut within")}
     diverging = {**runs["plain"]["training"], "learning_rate": 1e30, "warmup_steps": 0}
     runs["diverging"] = {"training": diverging, "folder": str(folder / "diverging")}
     (folder / "blocked").write_text("a file where a folder should be")
@@ -134,8 +157,9 @@ def test_two_workers_give_the_loss_gradient_norm_and_scores_of_one(both: tuple[A
 
 def test_two_workers_give_the_weights_of_one(both: tuple[Any, ...]) -> None:
     _, two, _, _, one = both
-    for file in (two / "resume" / "epoch-2").glob("*.safetensors"):
-        expected = load_file(one / "resume" / "epoch-2" / file.name)
+    (newest,) = {max((folder / "resume").iterdir(), key=_steps).name for folder in (one, two)}
+    for file in (two / "resume" / newest).glob("*.safetensors"):
+        expected = load_file(one / "resume" / newest / file.name)
         torch.testing.assert_close(load_file(file), expected, rtol=1e-4, atol=1e-5)
 
 
@@ -157,7 +181,18 @@ def test_two_workers_stopped_after_an_epoch_resume_bit_equal(by_two: tuple[list[
     assert outcome["stopped"]["error"].startswith("InterruptedError")
     assert outcome["resumed"]["reports"] == outcome["whole"]["reports"][1:]
     assert outcome["resumed"]["probabilities"] == outcome["whole"]["probabilities"]
-    states = [load_file(folder / name / "resume" / "epoch-2" / "model.safetensors") for name in ("stopped", "whole")]
+    _assert_same_weights(folder / "stopped", folder / "whole")
+
+
+def test_two_workers_resume_bit_equal_from_the_middle_of_an_epoch(by_two: tuple[list[dict[str, Any]], Path]) -> None:
+    (outcome, _), folder = by_two
+    assert outcome["resumed within"]["reports"] == outcome["whole within"]["reports"][1:]
+    assert outcome["resumed within"]["probabilities"] == outcome["whole within"]["probabilities"]
+    _assert_same_weights(folder / "cut within", folder / "whole within")
+
+
+def _assert_same_weights(one: Path, other: Path) -> None:
+    states = [load_file(folder / "resume" / "stage-0-step-24" / "model.safetensors") for folder in (one, other)]
     torch.testing.assert_close(*states, rtol=0, atol=0)
 
 

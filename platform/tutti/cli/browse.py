@@ -11,7 +11,6 @@ import typer
 
 from tutti.cli import parts
 from tutti.cli.parts import console
-from tutti.records import TrialState
 
 Study = Annotated[str, typer.Argument(metavar="STUDY", help="A study's name or folder.")]
 
@@ -21,23 +20,22 @@ def trials(
 ) -> None:
     """Lists a study's trials: state, score, per-task scores, parameters, duration.
 
-    Example: `tutti trials glue-trio`
+    Example: `tutti trials glue_trio`
     """
-    from tutti.cli.progress import summary, trials_table
+    from tutti.cli.progress import best_so_far, best_trial, cut_off, summary, trials_table
     from tutti.orchestration.study import is_running
 
     config, folder, _ = parts.open_folder(study)
     records = parts.load_store(config, folder).records()
-    if not is_running(folder):  # the store keeps as running what is to be resumed
-        records = [
-            dataclasses.replace(record, state=TrialState.INTERRUPTED) if record.state is TrialState.RUNNING else record
-            for record in records
-        ]
+    running = is_running(folder)
+    if not running:
+        records = cut_off(records)
     if as_json:
         typer.echo(json.dumps([dataclasses.asdict(record) for record in records], indent=2, ensure_ascii=False))
         return
-    console.print(trials_table(records, title=f"Study {config.study}"))
-    console.print(summary(records, total=max(config.search.trials, len(records))))
+    best = best_so_far(records) if running else best_trial(records)
+    console.print(trials_table(records, tasks=[*config.tasks], best=best, title=f"Study {config.study}"))
+    console.print(summary(records, total=max(config.search.trials, len(records)), best=best))
 
 
 def ui(
@@ -46,7 +44,7 @@ def ui(
 ) -> None:
     """Starts the MLflow UI on 127.0.0.1 on a study's tracking store and prints the address. Ctrl-C ends it.
 
-    Example: `tutti ui glue-trio`
+    Example: `tutti ui glue_trio`
     """
     from tutti.tracking.links import runs_page
     from tutti.tracking.server import start_ui, stop_ui

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -63,7 +64,7 @@ def demo(
         ("data/study.yaml", "the study file"),
     ):
         console.print(f"  {out / path}  {what}", soft_wrap=True)
-    console.print(f"Browse the trials in MLflow:  tutti ui {folder.path}", soft_wrap=True)
+    console.print(f"Browse the trials in MLflow:  {parts.program()} ui {shlex.quote(str(folder.path))}", soft_wrap=True)
 
 
 def _check_seed(data: Path, *, seed: int) -> None:
@@ -104,7 +105,7 @@ def _compare(folder: StudyFolder, truth: Path, submission: Path) -> None:
     for record in bank.records():
         said = {task.name: bank.predictions(record.key, task.name, "test").probabilities for task in prepared.tasks}
         rows[record.key] = [
-            score(task.metric, labels=labels[task.name], probabilities=said[task.name])  # type: ignore[arg-type]
+            score(task.metric, labels=labels[task.name], predicted=said[task.name])  # type: ignore[arg-type]
             for task in prepared.tasks
         ]
     ensemble = []
@@ -115,7 +116,7 @@ def _compare(folder: StudyFolder, truth: Path, submission: Path) -> None:
             score(
                 task.metric,
                 labels=labels[task.name],
-                probabilities=np.eye(len(task.class_names), dtype=np.float32)[chosen],
+                predicted=np.eye(len(task.class_names), dtype=np.float32)[chosen],
             )
         )
     for name, scores in sorted(rows.items(), key=lambda row: -float(np.mean(row[1]))):

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 import platform as machine
+import shlex
+import shutil
 import socket
+import sys
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
     from tutti.search.study_store import StudyStore
     from tutti.tracking.protocol import Tracker
 
-console = Console(highlight=False)
+console = Console(highlight=False, markup=False, emoji=False)  # a path may hold what rich takes for its marks
 if not console.is_terminal:
     console.width = 120  # a log has no width of its own; tables of 80 columns would break their words
 
@@ -54,6 +57,14 @@ def read_study_file(file: Path, *, overrides: Sequence[str], shared: bool = Fals
     path = (study.storage.path or studies_folder()).absolute()
     study = study.model_copy(update={"storage": study.storage.model_copy(update={"path": path})})
     return study, StudyFolder(path / study.study)
+
+
+def program() -> str:
+    """The command ``tutti`` as it can be typed here: where it is not on the PATH, as it was called."""
+    if shutil.which("tutti"):
+        return "tutti"
+    called = Path(sys.argv[0])
+    return f"{shlex.quote(sys.executable)} -m tutti" if called.name == "__main__.py" else shlex.quote(str(called))
 
 
 def open_folder(name: str) -> tuple[StudyConfig, StudyFolder, Prepared]:
@@ -140,17 +151,26 @@ def study_note(prepared: Prepared) -> str:
     ]
     for task in prepared.tasks:
         rows = ", ".join(f"{part} {info.rows:,}" for part, info in prepared.parts[task.name].items())
-        lines.append(f"| {task.name} | {task.metric} | {len(task.class_names)} | {rows} |")
+        classes = "none: a number" if task.regression else len(task.class_names)
+        lines.append(f"| {task.name} | {task.metric} | {classes} | {rows} |")
     return "\n".join(lines)
 
 
 def write_split(prepared: Prepared, folder: StudyFolder) -> None:
-    """The ids of every task's validation rows, as a file that the tracker keeps with the study.
+    """The ids of every task's validation rows, or of each fold's, as a file that the tracker keeps with the study.
 
     Raises:
         StorageError: where the file system refuses.
     """
-    split = {task.name: {"validation": prepared.ids(task.name, "validation").tolist()} for task in prepared.tasks}
+    split = {}
+    for task in prepared.tasks:
+        ids = prepared.ids(task.name, "validation")
+        if folds := prepared.settings["split"].get("folds"):
+            of_row = prepared.folds(task.name)
+            own = of_row[of_row >= 0]
+            split[task.name] = {f"fold-{fold}": ids[own == fold].tolist() for fold in range(folds)}
+        else:
+            split[task.name] = {"validation": ids.tolist()}
     write_whole(folder.data / "split.json", json.dumps(split, ensure_ascii=False, indent=1) + "\n")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -10,22 +11,23 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from tutti.errors import counted
 from tutti.records import TrialRecord, TrialState
 
 REFRESH_SECONDS = 0.5
 SHOWN = 20  # rows of the live table: a study of hundreds of trials must fit a screen
 
 
-def trials_table(records: Sequence[TrialRecord], *, title: str | None = None) -> Table:
-    """Trials with state, score, per-task scores, parameters and duration."""
-    tasks = sorted({task for record in records for task in record.task_scores})
+def trials_table(
+    records: Sequence[TrialRecord], *, tasks: Sequence[str], best: TrialRecord | None, title: str | None = None
+) -> Table:
+    """Trials with state, score, scores of the ``tasks`` in that order, parameters and duration; ``best`` stands out."""
     table = Table(title=title, title_justify="left")
     for name in ("trial", "state"):
         table.add_column(name, no_wrap=True)
     for name in ("score", *tasks, "time"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("parameters", style="dim", overflow="fold")
-    best = best_trial(records)
     for record in records:
         table.add_row(
             record.key,
@@ -34,7 +36,7 @@ def trials_table(records: Sequence[TrialRecord], *, title: str | None = None) ->
             *(number(record.task_scores.get(task)) for task in tasks),
             "" if record.seconds is None else f"{record.seconds:.0f} s",
             " ".join(f"{name}={short(value)}" for name, value in sorted(record.parameters.items())),
-            style="bold green" if record is best else None,
+            style="bold green" if best and record.key == best.key else None,
         )
     return table
 
@@ -55,20 +57,30 @@ def best_trial(records: Sequence[TrialRecord]) -> TrialRecord | None:
     return max(finished, key=lambda r: r.score or 0.0, default=None)
 
 
-def summary(records: Sequence[TrialRecord], *, total: int) -> str:
-    """Trials done, running and left, and the best so far, in one line."""
+def best_so_far(records: Sequence[TrialRecord]) -> TrialRecord | None:
+    """The trial with the best score that any has reported, whether it has ended or not."""
+    return max((r for r in records if r.score is not None), key=lambda r: r.score or 0.0, default=None)
+
+
+def cut_off(records: Sequence[TrialRecord]) -> list[TrialRecord]:
+    """The records of a study that nobody runs: what its store keeps as running, to be resumed, was interrupted."""
+    return [
+        dataclasses.replace(record, state=TrialState.INTERRUPTED) if record.state is TrialState.RUNNING else record
+        for record in records
+    ]
+
+
+def summary(records: Sequence[TrialRecord], *, total: int, best: TrialRecord | None) -> str:
+    """Trials done, running and interrupted, and the best, in one line."""
     running = sum(r.state is TrialState.RUNNING for r in records)
     interrupted = sum(r.state is TrialState.INTERRUPTED for r in records)
     stopped = sum(r.state is TrialState.STOPPED for r in records)
     failed = sum(r.state is TrialState.FAILED for r in records)
-    best = best_trial(records)
-    parts = [f"{len(records) - running - interrupted} of {total} trials done", f"{running} running"]
-    if stopped:
-        parts.append(f"{stopped} stopped early")
+    early = ", ".join(f"{number} {what}" for number, what in ((stopped, "stopped early"), (failed, "failed")) if number)
+    done = f"{len(records) - running - interrupted} of {counted(total, 'trial')} done"
+    parts = [f"{done} ({early})" if early else done, f"{running} running"]
     if interrupted:
         parts.append(f"{interrupted} interrupted")
-    if failed:
-        parts.append(f"{failed} failed")
     parts.append(f"best {number(best.score)} ({best.key})" if best else "best –")
     return ", ".join(parts)
 
@@ -79,10 +91,13 @@ class Progress:
     Args:
         read: the study's records.
         total: how many trials the study will have.
+        tasks: the study's tasks, in its order.
     """
 
-    def __init__(self, console: Console, read: Callable[[], Sequence[TrialRecord]], *, total: int) -> None:
-        self._console, self._read, self._total = console, read, total
+    def __init__(
+        self, console: Console, read: Callable[[], Sequence[TrialRecord]], *, total: int, tasks: Sequence[str]
+    ) -> None:
+        self._console, self._read, self._total, self._tasks = console, read, total, tasks
         self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
         self._drawn = 0.0
         self._told: dict[str, tuple[TrialState, int]] = {}
@@ -106,7 +121,9 @@ class Progress:
     def _show(self) -> None:
         records = list(self._read())
         if self._live:
-            table = trials_table(records[-SHOWN:], title=summary(records, total=self._total))
+            best = best_so_far(records)
+            title = summary(records, total=self._total, best=best)
+            table = trials_table(records[-SHOWN:], tasks=self._tasks, best=best, title=title)
             self._live.update(table, refresh=True)
         else:
             self._tell(records)
@@ -114,6 +131,7 @@ class Progress:
 
     def _tell(self, records: Sequence[TrialRecord]) -> None:
         """A line for every trial that started, reported or ended since the last look."""
+        standing = summary(records, total=self._total, best=best_so_far(records))
         for record in records:
             now = (record.state, len(record.scores_by_epoch))
             if self._told.get(record.key) == now:
@@ -122,7 +140,8 @@ class Progress:
             epoch = max(record.scores_by_epoch, default=0)
             line = f"{record.key} {record.state}"
             if epoch:
-                line += f", epoch {epoch}, score {number(record.scores_by_epoch[epoch])}"
+                last, best = number(record.scores_by_epoch[epoch]), number(record.score)
+                line += f", epoch {epoch}, score {last}" + (f" (best {best})" if best != last else "")
             if record.reason:
                 line += f": {record.reason}"
-            self._console.print(f"{line} | {summary(records, total=self._total)}", soft_wrap=True, highlight=False)
+            self._console.print(f"{line} | {standing}", soft_wrap=True, highlight=False)

@@ -15,7 +15,7 @@ from tutti.cli import parts
 from tutti.cli.parts import console
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
-from tutti.errors import Fault, StudyError
+from tutti.errors import Fault, StudyError, counted
 from tutti.records import Predictions, TrialRecord, TrialState
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def tune(
 
 def run(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> list[TrialRecord]:
     """Prepares a study's data, runs its trials, and prints what to do next; exits with 130 when interrupted."""
-    from tutti.cli.progress import best_trial, number, summary, trials_table
+    from tutti.cli.progress import best_trial, cut_off, number, summary, trials_table
     from tutti.cluster.connect import connected
     from tutti.orchestration.study import study_lock
 
@@ -54,35 +54,50 @@ def run(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> list[TrialR
         prepared = prepare_study(study, folder, resume=resume)
         parts.write_split(prepared, folder)
         resources = study.resources
-        console.print("Starting Ray")
-        with connected(  # before the study's stores are opened: one that does not fit the cluster has not begun
-            workers=resources.workers,
-            cpus_per_worker=resources.cpus_per_worker,
-            gpus_per_worker=resources.gpus_per_worker,
-            concurrent_trials=resources.concurrent_trials,
-        ) as concurrent:
-            outcome = _run_trials(study, folder, prepared, concurrent=concurrent)
-    best = best_trial(outcome.trials)
-    records = list(outcome.trials)
-    console.print(trials_table(records, title=f"Study {study.study}"))
-    console.print(f"{summary(records, total=study.search.trials)}, in {time.monotonic() - began:.0f} s")
+        if _complete(study, folder):  # there is nothing to run: what the tracker is still to be told needs no Ray
+            outcome = _run_trials(study, folder, prepared, concurrent=1)
+        else:
+            console.print("Starting Ray")
+            with connected(  # before the study's stores are opened: one that does not fit the cluster has not begun
+                workers=resources.workers,
+                cpus_per_worker=resources.cpus_per_worker,
+                gpus_per_worker=resources.gpus_per_worker,
+                concurrent_trials=resources.concurrent_trials,
+            ) as concurrent:
+                outcome = _run_trials(study, folder, prepared, concurrent=concurrent)
+    best, records = best_trial(outcome.trials), cut_off(outcome.trials)
+    total, command = max(study.search.trials, len(records)), parts.program()
+    console.print(trials_table(records, tasks=[*study.tasks], best=best, title=f"Study {study.study}"))
+    console.print(f"{summary(records, total=total, best=best)}, in {time.monotonic() - began:.0f} s")
     if not outcome.complete:
+        cut = counted(len(outcome.interrupted), "trial")
         console.print(
-            f"Interrupted with {len(outcome.interrupted)} trials cut off; go on with `tutti tune STUDY.yaml --resume`."
+            f"Interrupted with {cut} cut off; go on with `{command} tune STUDY.yaml --resume`.", soft_wrap=True
         )
         sys.exit(130)
     if best:
         console.print(f"Best: {best.key}, score {number(best.score)}. Next:")
-        console.print(f"  tutti ensemble {shown(folder)} --recipe {study.ensemble.recipe}")
-        console.print(f"  tutti ui {shown(folder)}")
+        recipe = shlex.quote(study.ensemble.recipe)
+        console.print(f"  {command} ensemble {shown(folder)} --recipe {recipe}", soft_wrap=True)
+        console.print(f"  {command} ui {shown(folder)}", soft_wrap=True)
     return records
+
+
+def _complete(study: StudyConfig, folder: StudyFolder) -> bool:
+    """Whether the study has all its trials, and each has ended."""
+    if not folder.begun:
+        return False
+    store = parts.load_store(study, folder)
+    records = store.records()
+    store.close()
+    return len(records) >= study.search.trials and all(record.state is not TrialState.RUNNING for record in records)
 
 
 def _run_trials(study: StudyConfig, folder: StudyFolder, prepared: Prepared, *, concurrent: int) -> StudyOutcome:
     """Runs the study's trials on the Ray that is connected, with its store, its tracker and a live table."""
     from tutti.cli.progress import Progress, best_trial
     from tutti.orchestration.study import run_study
-    from tutti.outputs.pictures import confusion_matrix_png
+    from tutti.outputs.pictures import confusion_matrix_png, scatter_png
     from tutti.tracking.protocol import BEST_SCORE
 
     class_names = {task.name: task.class_names for task in prepared.tasks}
@@ -91,6 +106,8 @@ def _run_trials(study: StudyConfig, folder: StudyFolder, prepared: Prepared, *, 
 
     def picture(task: str, predictions: Predictions) -> bytes:
         assert predictions.labels is not None
+        if predictions.values is not None:
+            return scatter_png(predictions.labels, predictions.values, title=task)
         assert predictions.probabilities is not None
         return confusion_matrix_png(predictions.labels, predictions.probabilities, class_names[task], title=task)
 
@@ -101,7 +118,7 @@ def _run_trials(study: StudyConfig, folder: StudyFolder, prepared: Prepared, *, 
             files=[folder.study_file, *sorted(folder.data.glob("*.json"))],
             columns=parts.study_columns(study),
         )
-        with Progress(console, store.records, total=study.search.trials) as progress:
+        with Progress(console, store.records, total=study.search.trials, tasks=[*study.tasks]) as progress:
             outcome = run_study(
                 study,
                 folder,
@@ -121,11 +138,14 @@ def _run_trials(study: StudyConfig, folder: StudyFolder, prepared: Prepared, *, 
         tracker.end_study(state=TrialState.INTERRUPTED, metrics={})
         raise
     finally:
+        store.close()  # SQLite then puts all into the one file, which may be copied
         left = tracker.close(timeout=60.0)
         if left:
+            kept, them = counted(left, "event"), "it is" if left == 1 else "they are"
             console.print(
-                f"{left} events did not reach the tracking store; they are kept in {folder.path} and are delivered "
-                "by the next `tutti tune --resume`."
+                f"{kept} did not reach the tracking store; {them} kept in {folder.path} and delivered by the next "
+                "`tutti tune --resume`.",
+                soft_wrap=True,
             )
     return outcome
 
@@ -173,12 +193,15 @@ def prepare_study(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> P
     if not begun:  # what a start that failed left there would bind this one to its files and settings
         shutil.rmtree(folder.data, ignore_errors=True)
     console.print("Reading the tasks")
+    split = study.split
     prepared = prepare(
-        task_specs(study.tasks), validation=study.split.validation, seed=study.split.seed, folder=folder.data
+        task_specs(study.tasks), validation=split.validation, folds=split.folds, seed=split.seed, folder=folder.data
     )
     for task in prepared.tasks:
         rows = ", ".join(f"{part} {info.rows:,}" for part, info in prepared.parts[task.name].items())
-        console.print(f"  {task.name}: {len(task.class_names)} classes; rows: {rows}")
+        labels = "numbers as labels" if task.regression else f"{len(task.class_names)} classes"
+        folds = f", validated in {split.folds} folds" if split.folds else ""
+        console.print(f"  {task.name}: {labels}; rows: {rows}{folds}")
     console.print("Encoding the texts")
     encode_study(study, folder, prepared)
     write_whole(folder.study_file, dump_study(study))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +13,12 @@ from tutti.bank.bank import Bank
 from tutti.cli import parts
 from tutti.cli.browse import Study
 from tutti.cli.parts import console
+from tutti.config.study import StudyConfig
+from tutti.errors import Fault, SubmissionError
+from tutti.files import sha256_of
+
+if TYPE_CHECKING:
+    from tutti.data.prepare import Prepared
 
 RecipeName = Annotated[
     str | None, typer.Option("--recipe", metavar="NAME|FILE", help="A recipe; by default the study's own.")
@@ -21,7 +29,7 @@ Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Where to
 def ensemble(study: Study, recipe: RecipeName = None, out: Out = None) -> None:
     """Averages the best checkpoints' probabilities into submission files and a card. Needs no GPU and no weights.
 
-    Example: `tutti ensemble glue-trio --recipe baseline --out submission`
+    Example: `tutti ensemble glue_trio --recipe baseline --out submission`
     """
     from rich.table import Table
 
@@ -31,6 +39,8 @@ def ensemble(study: Study, recipe: RecipeName = None, out: Out = None) -> None:
 
     config, folder, prepared = parts.open_folder(study)
     name, chosen = load_recipe(recipe or config.ensemble.recipe)
+    if changed := tuple(_changed_test_files(config, prepared)):
+        raise SubmissionError(*changed)
     target = out or folder.ensembles / name
     card = write_ensemble(
         study=config.study,
@@ -45,6 +55,7 @@ def ensemble(study: Study, recipe: RecipeName = None, out: Out = None) -> None:
         by=chosen.members.by,
         weights=chosen.weights,
         submission=chosen.submission,
+        threshold=chosen.pseudo_labels.threshold,
         out=target,
     )
     console.print(f"Study {config.study}, recipe {name}: scores on the validation rows")
@@ -63,12 +74,22 @@ def ensemble(study: Study, recipe: RecipeName = None, out: Out = None) -> None:
         console.print(f"wrote {target / file}", soft_wrap=True)
 
 
+def _changed_test_files(config: StudyConfig, prepared: Prepared) -> Iterator[Fault]:
+    """A fault for each test file with another content than the study read. One that is gone may lie elsewhere."""
+    for name, task in config.tasks.items():
+        for part, file in task.test_sets().items() if task.layout != "hub" else ():
+            with suppress(OSError):
+                if sha256_of(Path(file)) != prepared.origins[name][part]["sha256"]:
+                    rule = "be the test file that the study was prepared from"
+                    yield Fault(file, rule, "another content", "restore the file, or start a study with the new one")
+
+
 def pseudo_label(study: Study, recipe: RecipeName = None, out: Out = None) -> None:
     """Labels the unlabelled rows that the ensemble is sure of: one file per task, in the task's own training layout.
 
     The next study's `extra_train:` takes each file. Exit code 1 where no row of any task was sure enough.
 
-    Example: `tutti pseudo-label chinese-trio --recipe baseline`
+    Example: `tutti pseudo-label chinese_trio --recipe baseline`
     """
     from rich.table import Table
 

@@ -159,6 +159,16 @@ def _client(address: str) -> JobSubmissionClient:
         return JobSubmissionClient(address)
 
 
+def _use_own_token() -> None:
+    """Has Ray's client send this user's token, if there is one, as `ray start` has the cluster ask for it.
+
+    Unlike `ray.init`, the client does so only where RAY_AUTH_MODE says it, which is read once, at the first import.
+    """
+    given = {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys()
+    if given or (Path.home() / ".ray" / "auth_token").is_file():
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+
+
 @contextmanager
 def _without(*names: str) -> Iterator[None]:
     """Takes variables out of the environment for a while."""
@@ -173,8 +183,16 @@ def _without(*names: str) -> Iterator[None]:
 def _answering(address: str) -> Iterator[None]:
     if not address.startswith(("http://", "https://")):  # Ray would take it for that of its own protocol, and wait
         raise UserError(Fault("--address", "be http://HOST:PORT, by default port 8265", repr(address), "correct it"))
+    _use_own_token()
+    from ray.exceptions import AuthenticationError
+
     try:
         yield
+    except AuthenticationError as error:
+        remedy = "copy the head's ~/.ray/auth_token to this machine, or set RAY_AUTH_TOKEN to what is in it"
+        got = "a request without a token, or with another"
+        what = f"the Ray cluster at {address}"
+        raise ClusterError(Fault(what, "be given the token that it was started with", got, remedy)) from error
     except (RuntimeError, ConnectionError, TimeoutError, ValueError) as error:
         text = next((line for line in reversed(str(error).splitlines()) if line.strip()), type(error).__name__)
         raise ClusterError(

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
-from tutti.config.study import Columns, Layout
+from tutti.config.study import ClassMetric, Columns, GlueKind, Layout
 from tutti.config.yaml_file import show
 from tutti.errors import Fault
 
-GLUE_NAMES = {"cola": "CoLA", "sst-2": "SST-2", "sst2": "SST-2", "mrpc": "MRPC"}  # task names that say their layout
+# task names that say their layout
+GLUE_NAMES: dict[str, GlueKind] = {
+    written: kind for kind in get_args(GlueKind) for written in (kind.lower(), kind.lower().replace("-", ""))
+}
+GLUE_REMEDY = f"set `glue:` to {', '.join(get_args(GlueKind)[:-1])} or {get_args(GlueKind)[-1]}"
 
 _ONLY: dict[str, tuple[Layout, ...]] = {
     "pair": ("competition",),
@@ -55,8 +59,14 @@ def _lacking(name: str, task: Mapping[str, Any], what: Callable[[str], str]) -> 
     if task["layout"] == "glue" and not task.get("glue") and name.lower() not in GLUE_NAMES:
         rule = "say which layout of GLUE the task has where its name does not"
         got = f"none, and the name {name!r}"
-        return [Fault(what(f"tasks.{name}.glue"), rule, got, "set `glue:` to CoLA, SST-2 or MRPC")]
+        return [Fault(what(f"tasks.{name}.glue"), rule, got, GLUE_REMEDY)]
     if task["layout"] == "hub" and not task.get("dataset"):
         rule, remedy = "name the data set of the layout hub", "set `dataset:` to a hub id or a folder"
         return [Fault(what(f"tasks.{name}.dataset"), rule, "none", remedy)]
+    metric = task.get("metric", "macro_f1")
+    kind = task.get("glue") or GLUE_NAMES.get(name.lower())
+    if task["layout"] == "glue" and kind == "STS-B" and metric in get_args(ClassMetric):
+        rule, got = "be a metric of values, as the scores of STS-B are", show(metric)
+        remedy = "set `metric:` to pearson_spearman, as GLUE has it, or to pearson, spearman or neg_mse"
+        return [Fault(what(f"tasks.{name}.metric"), rule, got, remedy)]
     return []

@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from tutti.config.folds import fold_faults
 from tutti.config.layouts import layout_faults
 from tutti.config.names import Kind, is_path, shipped_folder, shipped_names
 from tutti.config.paths import absolute, missing_file, resolve_paths
@@ -48,7 +49,7 @@ def load_study(
     faults += _odd_values(raw, places)
     raw, path_faults = resolve_paths(raw, folder=path.parent, what=places.what)
     faults += path_faults + _recipe_faults(raw, path.parent, places)
-    faults = _joined(faults, layout_faults(raw, what=places.what))
+    faults = _joined(faults, [*layout_faults(raw, what=places.what), *fold_faults(raw, what=places.what)])
     config = None
     try:
         config = StudyConfig.model_validate(raw)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tutti.errors import Fault, nearest
+from tutti.files import nearest_file
 
 _DATABASES = ("sqlite", "postgresql", "mysql", "mssql")  # each also with a driver: mysql+pymysql
 _STORES = (*_DATABASES, "http", "https", "file", "databricks")
@@ -66,8 +67,7 @@ def _missing(path: Path, *, what: str) -> Fault:
     if existing != path.parent:
         got = f"{str(path)!r}, of which only the folder {str(existing)!r} is there"
         return Fault(what, "be a file that is there", got, "correct the path, or put the file there")
-    names = (file.name for file in existing.iterdir() if file.is_file())
-    remedy = nearest(path.name, names, otherwise="correct the path, or put the file there")
+    remedy = nearest_file(path, otherwise="correct the path, or put the file there")
     return Fault(what, "be a file that is there", f"{str(path)!r}, which is not", remedy)
 
 

@@ -35,6 +35,10 @@ _FIXED: dict[str, Phrase] = {
     ),
     "too_short": ("hold at least one entry", "add one"),
 }
+_FILE_OR_SETS = (
+    "be a file, or a mapping of names to files",
+    "write `test: FILE`, or `test: {round1: FILE, round2: FILE}`",
+)
 _BOUNDS = {
     "greater_than": ("above", "gt"),
     "greater_than_equal": ("at least", "ge"),
@@ -95,7 +99,10 @@ def _sentence(found: ErrorDetails, *, keys: Sequence[str], raw: Any, model: type
         rule, _, said = str(context["error"]).partition("; got ")  # a validator may say better what it got
         return rule, said or got, "correct it"
     if kind in _FIXED:
-        rule, remedy = _FIXED[kind]
+        file_or_sets = found["loc"][-1:] == ("file",) and keys[-1:] != [
+            "file"
+        ]  # pydantic's mark of a union's member, no key
+        rule, remedy = _FILE_OR_SETS if file_or_sets else _FIXED[kind]
         return rule, got, remedy
     return f"be valid: {found['msg'][:1].lower()}{found['msg'][1:]}", got, "correct it"
 

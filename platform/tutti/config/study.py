@@ -5,14 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
 
 from tutti.config.space import SearchSpace
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$")]
-Metric = Literal["macro_f1", "accuracy", "matthews", "f1"]
+ClassMetric = Literal["macro_f1", "accuracy", "matthews", "f1"]
+ValueMetric = Literal["pearson", "spearman", "pearson_spearman", "neg_mse"]  # of a task whose labels are numbers
+Metric = Literal[ClassMetric, ValueMetric]
+GlueKind = Literal["CoLA", "SST-2", "MRPC", "STS-B", "RTE", "QNLI", "WNLI"]
 Layout = Literal["competition", "glue", "table", "hub"]
 SubmissionFormat = Literal["competition", "glue", "csv"]
+
+SHARE = 0.1  # of a task's training rows, held out for validation where a study says nothing
 
 
 class Strict(BaseModel):
@@ -73,10 +78,10 @@ class TaskConfig(Strict):
     extra_train: tuple[ExtraTrain, ...] = ()
     dataset: str | None = None  # hub: id or folder
     subset: str | None = None  # hub: configuration name
-    glue: Literal["CoLA", "SST-2", "MRPC"] | None = None  # glue: which of its layouts; by default the task's name
+    glue: GlueKind | None = None  # glue: which of its layouts; by default the task's name
     pair: bool = False  # competition: two texts a row
     columns: Columns = Columns()  # table and hub
-    metric: Metric = "macro_f1"
+    metric: Metric = "macro_f1"  # also says whether labels are classes or numbers
     submission: SubmissionFormat | None = None  # by default competition, glue, or csv, after the layout
     cleaning: Cleaning = Cleaning()
 
@@ -90,10 +95,22 @@ class TaskConfig(Strict):
 
 
 class Split(Strict):
-    """Stratified, seeded, shuffled. Only tasks without a validation file of their own are split."""
+    """Stratified, seeded, shuffled. Only tasks without a validation file of their own are split.
 
-    validation: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    With ``folds`` a trial trains once for each fold, on the rows of the others, so that every row is validated once.
+    """
+
+    validation: Annotated[float, Field(gt=0, lt=1)] | None = None  # the share held out; by default SHARE without folds
+    folds: Annotated[int, Field(ge=2)] | None = None
     seed: Annotated[int, Field(ge=0)] = 0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _share_without_folds(cls, given: Any) -> Any:
+        """The default is written in, so that it is stored and compared like a value that was given."""
+        if isinstance(given, dict) and given.get("folds") is None and given.get("validation") is None:
+            return {**given, "validation": SHARE}
+        return given
 
 
 class Search(Strict):

@@ -10,7 +10,8 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
-from tutti.errors import ConfigError, Fault, nearest
+from tutti.errors import ConfigError, Fault
+from tutti.files import nearest_file
 
 
 def read_mapping(path: Path, *, kind: str) -> dict[str, Any]:
@@ -90,15 +91,8 @@ def _read_text(path: Path, *, kind: str) -> str:
         raise ConfigError(Fault(str(path), "be UTF-8 text", got, "save it as UTF-8")) from error
     except OSError as error:
         got = "a folder" if path.is_dir() else (error.strerror or str(error)).lower()
-        raise ConfigError(Fault(str(path), f"be a {kind} that can be read", got, _nearest_file(path))) from error
-
-
-def _nearest_file(path: Path) -> str:
-    try:
-        beside = [file.name for file in path.parent.iterdir() if file.is_file()]
-    except OSError:
-        beside = []
-    return nearest(path.name, beside, otherwise="correct the path")
+        remedy = nearest_file(path, otherwise="correct the path")
+        raise ConfigError(Fault(str(path), f"be a {kind} that can be read", got, remedy)) from error
 
 
 def _with_string_keys(value: Any) -> Any:

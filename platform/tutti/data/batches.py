@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -30,25 +30,107 @@ class TaskBatch:
     weight_sum: float
 
 
-class TaskBatchSampler(Sampler[TaskBatch]):
-    """Every row of every task once an epoch, shuffled; the order is a function of (seed, epoch) alone.
+BLUR = (
+    0.06  # rows of a batch differ in length by no more than this share, but for the edges; what is padded is about half
+)
 
-    A global batch has ``per_device_batch * world`` rows of one task. Its composition depends on that product only, so
-    one worker with batch 2b and two workers with batch b see the same global batches.
+
+@dataclass(frozen=True, eq=False)
+class BatchRows:
+    """The rows of one task, as batches are cut from them.
+
+    Attributes:
+        lengths: ``(rows,)`` tokens of each.
+        weights: ``(rows,)`` of each in the loss.
+    """
+
+    lengths: np.ndarray
+    weights: np.ndarray
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """How batches are cut and how often each task's come.
+
+    Attributes:
+        per_device_batch: rows of a rank's batch.
+        group_by_length: sort rows by length, blurred anew in each epoch, before they are cut.
+        max_tokens: of a rank's batch, padding included; it then decides how many rows a batch has. A row that is longer
+            is a batch of its own.
+        sampling: ``proportional``, ``temperature``, ``uniform`` or ``weights``.
+        temperature: of ``temperature``.
+        weights: of ``weights``; a task that is not named has 1.
+    """
+
+    per_device_batch: int
+    group_by_length: bool = True
+    max_tokens: int | None = None
+    sampling: str = "proportional"
+    temperature: float = 1.0
+    weights: Mapping[str, float] = field(default_factory=dict)
+
+    def slots(self, lengths: np.ndarray, world: int) -> np.ndarray:
+        """``(batches + 1,)`` int64: where the batches of any epoch begin in its order of rows, and where the last ends.
+
+        Blurring divides a length by at most 1 - BLUR, and the j-th of the blurred lengths is at most the j-th length.
+        So batches that keep within max_tokens with every length that much larger keep within it in every epoch.
+        """
+        if self.max_tokens is None:
+            return np.append(np.arange(0, len(lengths), self.per_device_batch * world), len(lengths))
+        if self.group_by_length:
+            longest = np.minimum(np.sort(lengths) / (1 - BLUR), lengths.max())
+        else:
+            longest = np.full(len(lengths), lengths.max())
+        starts = [0]
+        while starts[-1] < len(lengths):
+            # The longest row of a batch is its last: take as many as keep within the budget.
+            first = starts[-1]
+            rows = np.arange(1, min(len(lengths) - first, self.max_tokens * world) + 1)
+            fits = -(-rows // world) * longest[first : first + len(rows)] <= self.max_tokens
+            starts.append(first + max(int(fits.argmin()) if not fits.all() else len(rows), 1))
+        return np.array(starts)
+
+    def counts(self, batches: Mapping[str, int]) -> dict[str, int]:
+        """Batches of each task in an epoch, given how many hold all of its rows once. Their sum stays."""
+        match self.sampling:
+            case "proportional":
+                return dict(batches)
+            case "temperature":
+                wanted = {task: count ** (1 / self.temperature) for task, count in batches.items()}
+            case "uniform":
+                wanted = dict.fromkeys(batches, 1.0)
+            case "weights":
+                wanted = {task: self.weights.get(task, 1.0) for task in batches}
+            case other:
+                raise ValueError(f"unknown sampling {other!r}")
+        shares = np.array(list(wanted.values())) / sum(wanted.values())
+        edges = np.rint(shares.cumsum() * sum(batches.values())).astype(int)
+        return dict(zip(batches, np.diff(edges, prepend=0).tolist(), strict=True))
+
+
+class TaskBatchSampler(Sampler[TaskBatch]):
+    """Batches of one task each in shuffled order; what an epoch holds is a function of (seed, epoch) alone.
+
+    A global batch is cut into equal shares for the ranks. Its composition depends on the product of a rank's batch and
+    the number of ranks only, so one worker with batch 2b and two workers with batch b see the same global batches.
+    Every epoch has the same number of batches.
 
     Args:
-        weights: task to ``(rows,)`` weights in the loss.
+        rows: what is drawn from, by task.
+        plan: how batches are cut and how often each task's come.
     """
 
     def __init__(
-        self, weights: Mapping[str, np.ndarray], *, per_device_batch: int, seed: int, rank: int = 0, world: int = 1
+        self, rows: Mapping[str, BatchRows], *, plan: BatchPlan, seed: int, rank: int = 0, world: int = 1
     ) -> None:
-        self._weights = dict(weights)
-        self._global_batch = per_device_batch * world
+        self._rows = dict(rows)
         self._seed = seed
         self._rank = rank
         self._world = world
         self._epoch = 0
+        self._slots = {task: plan.slots(own.lengths, world) for task, own in self._rows.items()}
+        self._shuffled_by_length = plan.group_by_length
+        self._counts = plan.counts({task: len(slots) - 1 for task, slots in self._slots.items()})
 
     def set_epoch(self, epoch: int) -> None:
         """Chooses the epoch, counted from 0, that the next iteration draws."""
@@ -56,21 +138,35 @@ class TaskBatchSampler(Sampler[TaskBatch]):
 
     def __len__(self) -> int:
         """Global batches, and so steps of every rank, in one epoch."""
-        return sum(-(-len(weights) // self._global_batch) for weights in self._weights.values())
+        return sum(self._counts.values())
 
     def __iter__(self) -> Iterator[TaskBatch]:
         generator = np.random.default_rng([self._seed, self._epoch])
         batches: list[tuple[str, np.ndarray]] = []
-        for task, weights in self._weights.items():
-            order = generator.permutation(len(weights))
-            batches += [(task, order[i : i + self._global_batch]) for i in range(0, len(order), self._global_batch)]
+        for task, count in self._counts.items():
+            own: list[np.ndarray] = []
+            while len(own) < count:  # more batches than the task has: its rows come again, cut anew
+                drawn = self._cut(task, generator)
+                if count - len(own) < len(drawn):
+                    drawn = [drawn[index] for index in generator.permutation(len(drawn))[: count - len(own)]]
+                own += drawn
+            batches += [(task, rows) for rows in own]
         for index in generator.permutation(len(batches)):
             yield self._share(*batches[index])
+
+    def _cut(self, task: str, generator: np.random.Generator) -> list[np.ndarray]:
+        """All rows of a task, cut into batches."""
+        lengths, slots = self._rows[task].lengths, self._slots[task]
+        order = generator.permutation(len(lengths))
+        if self._shuffled_by_length:
+            blurred = lengths[order] * generator.uniform(1 - BLUR, 1, len(lengths))
+            order = order[np.argsort(blurred, kind="stable")]
+        return np.split(order, slots[1:-1])
 
     def _share(self, task: str, rows: np.ndarray) -> TaskBatch:
         mine = rows[self._rank :: self._world]
         fillers = -(-len(rows) // self._world) - len(mine)
-        weight_sum = float(self._weights[task][rows].sum(dtype=np.float64))
+        weight_sum = float(self._rows[task].weights[rows].sum(dtype=np.float64))
         return TaskBatch(task, np.concatenate([mine, rows[:fillers]]), fillers, weight_sum)
 
 
@@ -106,31 +202,33 @@ class TaskRows(Dataset):
     """The labelled rows of all tasks; a TaskBatch fetches a whole batch.
 
     Args:
+        weights: task to ``(rows,)`` weights in the loss, in the place of the parts' own.
         multiple: what batch widths are rounded up to: 8 on a GPU, 1 elsewhere.
     """
 
-    def __init__(self, parts: Mapping[str, EncodedPart], *, multiple: int = 1) -> None:
-        self._parts = dict(parts)
+    def __init__(
+        self, parts: Mapping[str, EncodedPart], *, weights: Mapping[str, np.ndarray], multiple: int = 1
+    ) -> None:
+        self._labels = {task: _label_tensor(part) for task, part in parts.items()}
         self._tokens = {task: TokenRows(part) for task, part in parts.items()}
+        self._weights = {task: own.astype(np.float32) for task, own in weights.items()}
         self._multiple = multiple
 
     def __len__(self) -> int:
-        return sum(len(part.ids) for part in self._parts.values())
+        return sum(map(len, self._labels.values()))
 
     def __getitem__(self, batch: TaskBatch) -> dict[str, Any]:
         """The model's inputs as TokenRows pads them, and what the loss needs.
 
-        ``task`` (str), ``labels`` ``(rows,)`` int64, ``weights`` ``(rows,)`` float32 with 0 for fillers, and
-        ``weight_sum`` (float), the weight of the global batch that losses are normalised by.
+        ``task`` (str), ``labels`` ``(rows,)`` int64 class indices or float32 values, ``weights`` ``(rows,)`` float32
+        with 0 for fillers, and ``weight_sum`` (float), the weight of the global batch that losses are normalised by.
         """
-        part = self._parts[batch.task]
-        assert part.labels is not None
-        weights = part.weights[batch.rows].astype(np.float32)
+        weights = self._weights[batch.task][batch.rows]
         weights[len(weights) - batch.fillers :] = 0
         return {
             "task": batch.task,
             **self._tokens[batch.task].pad(batch.rows, multiple=self._multiple),
-            "labels": torch.from_numpy(part.labels[batch.rows].astype(np.int64)),
+            "labels": self._labels[batch.task][torch.from_numpy(batch.rows)],
             "weights": torch.from_numpy(weights),
             "weight_sum": batch.weight_sum,
         }
@@ -138,6 +236,11 @@ class TaskRows(Dataset):
     def __getitems__(self, batch: TaskBatch) -> dict[str, Any]:
         """What a DataLoader calls with whatever its batch sampler yields."""
         return self[batch]
+
+
+def _label_tensor(part: EncodedPart) -> torch.Tensor:
+    assert part.labels is not None
+    return torch.from_numpy(part.labels.astype(np.float32 if part.labels.dtype.kind == "f" else np.int64))
 
 
 def _flatten(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:

@@ -38,7 +38,7 @@ class EncodedPart:
         ids: ``(rows,)`` of str.
         encoded: columns input_ids (list of int32), token_type_ids (only where the tokenizer has them), length (int32).
         lengths: ``(rows,)`` int32, tokens of each row.
-        labels: ``(rows,)`` int64 class indices, or none.
+        labels: ``(rows,)`` int64 class indices, float32 values for a regression, or none.
         weights: ``(rows,)`` float32, of each row in the loss; 1 outside of train.
         pad_token_id: what fills up shorter rows of a batch.
     """
@@ -49,6 +49,23 @@ class EncodedPart:
     labels: np.ndarray | None
     weights: np.ndarray
     pad_token_id: int
+
+
+def take(part: EncodedPart, rows: np.ndarray) -> EncodedPart:
+    """The rows of a part at the indices ``rows``, in their order, read into memory."""
+    from datasets import Dataset  # slow to import
+    from datasets.table import InMemoryTable
+
+    # Not Dataset.select: that leaves one Arrow chunk for each row, and batches are made chunk by chunk.
+    encoded = part.encoded.with_format("arrow")[:].take(pa.array(rows))
+    return EncodedPart(
+        ids=part.ids[rows],
+        encoded=Dataset(InMemoryTable(encoded)),
+        lengths=part.lengths[rows],
+        labels=None if part.labels is None else part.labels[rows],
+        weights=part.weights[rows],
+        pad_token_id=part.pad_token_id,
+    )
 
 
 def load_part(prepared: Prepared, *, task: str, part: str, tokenizer: str, max_length: int, cache: Path) -> EncodedPart:
@@ -70,10 +87,15 @@ def load_part(prepared: Prepared, *, task: str, part: str, tokenizer: str, max_l
         ids=np.array(table["id"].to_pylist(), dtype=np.str_),
         encoded=encoded,
         lengths=np.array(encoded.data.column("length")),
-        labels=np.array(table["label"], dtype=np.int64) if info.labelled else None,
-        weights=np.array(table["weight"]) if part == "train" else np.ones(table.num_rows, dtype=np.float32),
+        labels=_labels(table["label"]) if info.labelled else None,
+        weights=np.array(table["weight"].to_numpy()) if part == "train" else np.ones(table.num_rows, dtype=np.float32),
         pad_token_id=loaded.pad_token_id,
     )
+
+
+def _labels(column: pa.ChunkedArray) -> np.ndarray:
+    # Not np.array(column), which may give a view of Arrow's memory that nobody may write to; torch warns of such.
+    return np.array(column.to_numpy(), dtype=np.float32 if pa.types.is_floating(column.type) else np.int64)
 
 
 def _encode(path: Path, texts_sha256: str, tokenizer: Any, max_length: int, cache: Path) -> Dataset:

@@ -12,10 +12,11 @@ import pandas as pd
 
 from tutti.data.clean import clean_text, drop_duplicates
 from tutti.data.prepared import PREPARED_FILE, PartInfo, Prepared, load_prepared, texts_hash, write_part, write_prepared
-from tutti.data.split import ordered_classes, validation_rows
+from tutti.data.split import fold_numbers, ordered_classes, validation_rows, validation_values
 from tutti.errors import ConfigError, Fault, StudyError, TaskFileError, UserError
 from tutti.tasks.build import TaskSpec
 from tutti.tasks.layouts.protocol import Layout
+from tutti.tasks.layouts.reading import number
 from tutti.tasks.metrics import check_classes
 from tutti.tasks.task import Task
 
@@ -24,16 +25,23 @@ __all__ = ["PartInfo", "Prepared", "load_prepared", "prepare"]
 T = TypeVar("T")
 
 
-def prepare(specs: Sequence[TaskSpec], *, validation: float, seed: int, folder: Path) -> Prepared:
+def prepare(
+    specs: Sequence[TaskSpec], *, validation: float | None, seed: int, folder: Path, folds: int | None = None
+) -> Prepared:
     """Reads, cleans, splits and writes the rows of all tasks; or loads what stands in ``folder`` already.
 
-    Each part goes to ``folder/TASK/PART.parquet`` with columns id, text, text_b (pairs), label (int32 class index,
-    absent without labels) and weight (float32, train only). ``folder/prepared.json`` is written last. Rows of
-    ``extra_train`` go to train alone, with ``extraN/`` (N counted from 0) before their ids. Class names are the labels
-    of all training rows before the split.
+    Each part goes to ``folder/TASK/PART.parquet`` with columns id, text, text_b (pairs), label (int32 class index, or
+    float32 value for a regression; absent without labels) and weight (float32, train only). ``folder/prepared.json`` is
+    written last. Rows of ``extra_train`` go to train alone, with ``extraN/`` (N counted from 0) before their ids. Class
+    names are the labels of all training rows before the split.
+
+    With folds the part ``train`` keeps all rows and has the column fold (int32): the one of ``folds`` that the row
+    validates, from 0, or -1 for a row of ``extra_train``, which trains in each. The part ``validation`` is then all
+    other rows of ``train``, in its order: those of which a trial has out-of-fold predictions.
 
     Args:
-        validation: the share of training rows held out, for tasks that have no validation source.
+        validation: the share of training rows held out, for tasks that have no validation source; none with folds.
+        folds: how many, at least 2; no task has a validation source then.
         seed: of the split.
 
     Raises:
@@ -42,12 +50,12 @@ def prepare(specs: Sequence[TaskSpec], *, validation: float, seed: int, folder: 
         StorageError: where the folder cannot be written, or is damaged.
     """
     sources, settings = _each(specs, _fingerprints), {f"tasks.{spec.name}": _settings(spec) for spec in specs}
-    settings["split"] = {"validation": validation, "seed": seed}
+    settings["split"] = {"validation": validation, "folds": folds, "seed": seed}
     if (folder / PREPARED_FILE).is_file():
         there = load_prepared(folder)
         _check_unchanged(there, sources=sources, settings=settings)
         return there
-    ready = _each(specs, lambda spec: _prepared_task(spec, validation=validation, seed=seed))
+    ready = _each(specs, lambda spec: _prepared_task(spec, validation=validation, folds=folds, seed=seed))
     parts: dict[str, dict[str, PartInfo]] = {}
     for spec in specs:
         _, frames = ready[spec.name]
@@ -150,14 +158,11 @@ def _check_unchanged(there: Prepared, *, sources: Mapping[str, Any], settings: M
         raise StudyError(*faults)
 
 
-def _prepared_task(spec: TaskSpec, *, validation: float, seed: int) -> tuple[Task, dict[str, pd.DataFrame]]:
-    """The task and its cleaned parts, labels as class indices."""
-    read = _over_sources(
-        spec,
-        lambda part, layout, source: _clean(
-            layout.read(source, labelled=part in ("train", "validation") or part.startswith("extra")), spec
-        ),
-    )
+def _prepared_task(
+    spec: TaskSpec, *, validation: float | None, folds: int | None, seed: int
+) -> tuple[Task, dict[str, pd.DataFrame]]:
+    """The task and its cleaned parts, labels as class indices, or as values for a regression."""
+    read = _over_sources(spec, lambda part, layout, source: _read(spec, part, layout, source))
     train = pd.concat(
         [read.pop("train").assign(weight=np.float32(1), extra=False)]
         + [
@@ -168,19 +173,41 @@ def _prepared_task(spec: TaskSpec, *, validation: float, seed: int) -> tuple[Tas
     )
     if spec.cleaning.duplicates:
         train = drop_duplicates(train)
-    classes = ordered_classes(train["label"])
-    _check_labels(spec, classes, read.get("validation"))
+    classes = () if spec.regression else ordered_classes(train["label"])
+    if spec.regression:
+        _check_values(spec, train["label"])
+    else:
+        _check_labels(spec, classes, read.get("validation"))
     train, held_out = _indexed(train, classes), read.pop("validation", None)
     extra = train.pop("extra").to_numpy(dtype=bool)
-    if held_out is None:
+    if folds is not None:
+        assert held_out is None
+        labels, numbers = train["label"].to_numpy(), np.full(len(train), -1, dtype=np.int32)
+        numbers[~extra] = fold_numbers(
+            labels[~extra], extra=labels[extra], names=classes, folds=folds, seed=seed, task=spec.name
+        )
+        held_out = train[~extra].drop(columns="weight").reset_index(drop=True)
+        train = train.assign(fold=numbers)
+    elif held_out is None:
+        assert validation is not None
         own = np.flatnonzero(~extra)
-        chosen = own[validation_rows(train["label"].to_numpy()[own], share=validation, seed=seed, task=spec.name)]
+        choose = validation_values if spec.regression else validation_rows
+        chosen = own[choose(train["label"].to_numpy()[own], share=validation, seed=seed, task=spec.name)]
         held_out = train.iloc[chosen].drop(columns="weight").reset_index(drop=True)
         train = train.drop(index=chosen).reset_index(drop=True)
     else:
         held_out = _indexed(held_out, classes)
     task = Task(spec.name, class_names=classes, pair=spec.pair, metric=spec.metric, submission=spec.submission)
     return task, {"train": train, "validation": held_out, **read}
+
+
+def _read(spec: TaskSpec, part: str, layout: Layout, source: str) -> pd.DataFrame:
+    """The cleaned rows of one source; labels as they stand there, or as float32 for a regression."""
+    labelled = part in ("train", "validation") or part.startswith("extra")
+    rows = _clean(layout.read(source, labelled=labelled, numbers=spec.regression), spec)
+    if labelled and spec.regression:
+        rows = rows.assign(label=np.array([number(label) for label in rows["label"]], dtype=np.float32))
+    return rows
 
 
 def _clean(rows: pd.DataFrame, spec: TaskSpec) -> pd.DataFrame:
@@ -221,6 +248,15 @@ def _check_labels(spec: TaskSpec, classes: Sequence[str], held_out: pd.DataFrame
     check_classes(spec.metric, classes=len(classes), what=f"tasks.{spec.name}.metric")
 
 
+def _check_values(spec: TaskSpec, values: pd.Series) -> None:
+    if values.nunique() < 2:
+        source, got = spec.layout.origin(spec.sources["train"]), f"{values.iloc[0]:g} in every row"
+        remedy = "add rows, or take the task out"
+        raise TaskFileError(Fault(source, "have labels that differ, to learn from", got, remedy))
+
+
 def _indexed(rows: pd.DataFrame, classes: Sequence[str]) -> pd.DataFrame:
+    if not classes:  # a regression: values stay
+        return rows
     index = {name: number for number, name in enumerate(classes)}
     return rows.assign(label=np.array([index[label] for label in rows["label"]], dtype=np.int32))

@@ -19,7 +19,14 @@ from tutti.files import whole_file, write_whole
 from tutti.tasks.task import Task
 
 PREPARED_FILE = "prepared.json"
-_TYPES = {"id": pa.string(), "text": pa.string(), "text_b": pa.string(), "label": pa.int32(), "weight": pa.float32()}
+_TYPES = {
+    "id": pa.string(),
+    "text": pa.string(),
+    "text_b": pa.string(),
+    "label": pa.int32(),
+    "weight": pa.float32(),
+    "fold": pa.int32(),
+}
 
 
 @dataclass(frozen=True)
@@ -48,7 +55,8 @@ class Prepared:
         tasks: in the order of the study file.
         parts: task to part (``train``, ``validation``, ``test`` or ``test-NAME``, ``unlabeled``) to its file.
         origins: task to part (or ``extraN``) to ``{"source": ..., "sha256": ...}``.
-        settings: what decided the parts, under ``tasks.NAME``, and ``split``: ``{"validation": share, "seed": seed}``.
+        settings: what decided the parts, under ``tasks.NAME``, and ``split``: ``{"validation": share, "folds": folds,
+            "seed": seed}``.
     """
 
     folder: Path
@@ -58,7 +66,11 @@ class Prepared:
     settings: Mapping[str, Mapping[str, Any]]
 
     def rows(self, task: str, part: str) -> DataFrame:
-        """Columns id, text, text_b (pairs), label (int32 class index, where labelled), weight (float32, train only).
+        """Columns id, text, text_b (pairs), label (where labelled), weight (float32, train only).
+
+        A label is an int32 class index, or a float32 value for a regression.
+
+        With folds, fold (int32, train only) too.
 
         Raises:
             StorageError: where the file is gone or damaged.
@@ -72,6 +84,16 @@ class Prepared:
             StorageError: where the file is gone or damaged.
         """
         return np.array(read_columns(self.parts[task][part].path, ["id"])["id"].to_pylist(), dtype=np.str_)
+
+    def folds(self, task: str) -> np.ndarray:
+        """``(rows of train,)`` int32: the fold that each row validates, from 0, or -1 where it trains in every fold.
+
+        The rows of part ``validation`` are those at 0 or above, in this order.
+
+        Raises:
+            StorageError: where the file is gone or damaged, or the study has no folds.
+        """
+        return np.array(read_columns(self.parts[task]["train"].path, ["fold"])["fold"], dtype=np.int32)
 
 
 def texts_hash(rows: DataFrame) -> str:
@@ -92,7 +114,10 @@ def write_part(rows: DataFrame, path: Path) -> Path:
     Raises:
         StorageError: where the file system refuses.
     """
-    schema = pa.schema([(name, kind) for name, kind in _TYPES.items() if name in rows])
+    types = dict(_TYPES)
+    if "label" in rows and rows["label"].dtype.kind == "f":
+        types["label"] = pa.float32()  # values of a regression
+    schema = pa.schema([(name, kind) for name, kind in types.items() if name in rows])
     with whole_file(path) as temporary:
         pq.write_table(pa.Table.from_pandas(rows[schema.names], schema=schema, preserve_index=False), temporary)
     return path

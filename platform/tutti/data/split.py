@@ -1,17 +1,18 @@
-"""Class names, and the stratified split of training rows."""
+"""Class names, and the stratified split of training rows, into two parts or into folds."""
 
 from __future__ import annotations
 
 import hashlib
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from tutti.errors import Fault, TaskFileError
 
 _INTEGER = re.compile(r"-?[0-9]+")
+_QUANTILES = 10  # groups of neighbouring values that the split of a regression gives equal shares of
 
 
 def ordered_classes(labels: Iterable[str]) -> tuple[str, ...]:
@@ -45,10 +46,84 @@ def validation_rows(labels: np.ndarray, *, share: float, seed: int, task: str) -
         remedy = "add rows, or name a validation file"
         raise TaskFileError(Fault(f"task {task}", "have a class with two rows or more to split", "none", remedy))
     held_out = min(max(math.ceil(share * len(candidates) - 1e-9), classes), len(candidates) - classes)
-    stream = int.from_bytes(hashlib.sha256(f"{seed}/{task}".encode()).digest()[:4], "big")
+    stream = _stream(seed, task)
     _, chosen = train_test_split(candidates, test_size=held_out, stratify=labels[candidates], random_state=stream)
     left = counts - np.bincount(labels[chosen], minlength=len(counts))
     if (left[counts > 0] == 0).any():
         rule, got = "keep a training row of each class after the split", f"a validation share of {share}"
         raise TaskFileError(Fault(f"task {task}", rule, got, "lower split.validation, or name a validation file"))
     return np.sort(chosen).astype(np.int64)
+
+
+def validation_values(values: np.ndarray, *, share: float, seed: int, task: str) -> np.ndarray:
+    """Chooses the rows that are held out of a regression: like ``validation_rows``, with quantiles as classes.
+
+    Rows are put in as many groups of neighbours in value as rows are held out, and no more than ``_QUANTILES``; each
+    group gives its share.
+
+    Args:
+        values: ``(rows,)`` of any float type.
+
+    Raises:
+        TaskFileError: where there are fewer than three rows.
+    """
+    from sklearn.model_selection import train_test_split  # slow to import
+
+    rows = len(values)
+    if rows < 3:
+        rule, remedy = "have three rows or more to split", "add rows, or name a validation file"
+        raise TaskFileError(Fault(f"task {task}", rule, str(rows), remedy))
+    held_out = min(max(math.ceil(share * rows - 1e-9), 2), rows - 1)  # two at least: one value correlates with nothing
+    groups = ranks(values) * min(_QUANTILES, held_out, rows - held_out) // rows
+    _, chosen = train_test_split(np.arange(rows), test_size=held_out, stratify=groups, random_state=_stream(seed, task))
+    return np.sort(chosen).astype(np.int64)
+
+
+def fold_numbers(
+    labels: np.ndarray, *, extra: np.ndarray, names: Sequence[str], folds: int, seed: int, task: str
+) -> np.ndarray:
+    """Gives every row the fold that it validates: stratified and shuffled, the same for the same arguments.
+
+    Folds differ by at most one row, in all and of each class; a class with fewer rows than folds is not in all of them.
+    The values of a regression are dealt out evenly too: of each run of as many neighbours in value as there are folds,
+    one goes to each fold.
+
+    Args:
+        labels: ``(rows,)`` class indices of any integer type, or values of any float type.
+        extra: labels of the rows that train in every fold and validate in none.
+        names: the classes; empty for a regression.
+        folds: at least 2.
+        seed: of the study; each task draws from a stream of its own, whatever tasks stand beside it.
+
+    Returns:
+        ``(rows,)`` int32, from 0 to ``folds`` - 1.
+
+    Raises:
+        TaskFileError: where a fold would get no row, or would leave no row of a class to train on.
+    """
+    what, count = f"task {task}", len(labels)
+    if count < folds:
+        rule, remedy = f"have at least {folds} training rows for {folds} folds", "lower split.folds, or add rows"
+        raise TaskFileError(Fault(what, rule, f"{count}", remedy))
+    alone = [name for index, name in enumerate(names) if (labels == index).sum() == 1 and not (extra == index).any()]
+    if alone:
+        rule = "have two training rows or more of each class, so that it can be trained on in every fold"
+        got = f"one row of {', '.join(map(repr, alone[:5]))}{' and others' * (len(alone) > 5)}"
+        raise TaskFileError(Fault(what, rule, got, "add rows, or set split.validation in the place of split.folds"))
+    groups = labels if len(names) else ranks(labels) // folds
+    # Rows in the order of their groups, at random within each, are dealt out to the folds in turn: the rows of a group
+    # then lie in as many folds as they can.
+    order = np.lexsort((np.random.default_rng(_stream(seed, task)).random(count), groups))
+    numbers = np.empty(count, dtype=np.int32)
+    numbers[order] = np.arange(count, dtype=np.int32) % folds
+    return numbers
+
+
+def ranks(values: np.ndarray) -> np.ndarray:
+    """``(rows,)`` int64: the place of each value in ascending order, from 0; equal ones in the order of their rows."""
+    return np.argsort(np.argsort(values, kind="stable"), kind="stable")
+
+
+def _stream(seed: int, task: str) -> int:
+    """The seed of a task's own stream."""
+    return int.from_bytes(hashlib.sha256(f"{seed}/{task}".encode()).digest()[:4], "big")

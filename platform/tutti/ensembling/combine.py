@@ -1,4 +1,4 @@
-"""Soft voting: the weighted mean of the members' probabilities."""
+"""Soft voting: the weighted mean of the members' probabilities, or of their values."""
 
 from __future__ import annotations
 
@@ -7,33 +7,33 @@ import numpy as np
 from tutti.errors import Fault
 
 
-def average(probabilities: np.ndarray, weights: np.ndarray) -> np.ndarray:
+def average(votes: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """The weighted mean over members, added up in float64, one member at a time.
 
     Args:
-        probabilities: ``(members, rows, classes)`` float32.
+        votes: ``(members, rows, classes)`` float32 probabilities, or ``(members, rows)`` float32 values.
         weights: ``(members,)``, finite, none below 0, not all 0; they are divided by their sum. A member of weight 0 is
             not read at all.
 
     Returns:
-        ``(rows, classes)`` float32.
+        ``(rows, classes)`` or ``(rows,)`` float32.
 
     Raises:
         ValueError: where shapes or weights are not as said.
     """
     weights = np.asarray(weights, dtype=np.float64)
-    if probabilities.ndim != 3 or weights.shape != probabilities.shape[:1]:
-        got = f"shapes {probabilities.shape} and {weights.shape}"
-        rule = "have shapes (members, rows, classes) and (members,)"
-        raise ValueError(str(Fault("probabilities and weights", rule, got, "give one weight for each member")))
+    if votes.ndim not in (2, 3) or weights.shape != votes.shape[:1]:
+        got = f"shapes {votes.shape} and {weights.shape}"
+        rule = "have shapes (members, rows[, classes]) and (members,)"
+        raise ValueError(str(Fault("votes and weights", rule, got, "give one weight for each member")))
     if not np.isfinite(weights).all() or (weights < 0).any() or not weights.any():
         rule = "be finite and at least 0, and not all be 0"
         raise ValueError(str(Fault("the weights of an ensemble", rule, f"{weights.tolist()}", "correct the weights")))
     weights = weights / weights.max()  # first by the largest, so that no sum overflows
     weights /= weights.sum()
-    total = np.zeros(probabilities.shape[1:], dtype=np.float64)
+    total = np.zeros(votes.shape[1:], dtype=np.float64)
     vote = np.empty_like(total)
     for member in np.flatnonzero(weights):
-        np.multiply(probabilities[member], weights[member], out=vote)
+        np.multiply(votes[member], weights[member], out=vote)
         total += vote
     return total.astype(np.float32)

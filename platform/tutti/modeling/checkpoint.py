@@ -5,20 +5,39 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedTokenizerBase
 
 from tutti.errors import Fault, StorageError
 from tutti.files import sha256_of, whole_folder
-from tutti.modeling.model import MultiTaskModel, load_encoder, no_progress_bars
+from tutti.modeling.adapters import Adapter, load_adapter_state, own_name
+from tutti.modeling.heads import HeadOptions
+from tutti.modeling.model import MultiTaskModel, check_backbone_folder, load_encoder, no_progress_bars
 from tutti.tasks.task import Task
 
 METADATA = "tutti.json"
 HEADS = "heads.safetensors"
+ADAPTER = "adapter_model.safetensors"
+
+
+@dataclass(frozen=True)
+class Base:
+    """The backbone whose weights a checkpoint with an adapter needs and does not hold.
+
+    Attributes:
+        backbone: a folder, or an id of the hub.
+        revision: the hub's commit; none of a folder.
+        files: the folder's config and weights to their SHA-256; empty of an id.
+    """
+
+    backbone: str
+    revision: str | None
+    files: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -30,17 +49,20 @@ class CheckpointMetadata:
         score: the mean of ``task_scores``.
         task_scores: per task, its metric on the validation rows.
         files: every other file of the folder to its SHA-256.
+        adapter: what was trained in the place of the encoder's weights; none where those were.
+        base: what the adapter lies on; none without one.
     """
 
     tasks: tuple[Task, ...]
-    pooling: str
-    head_dropout: float
+    heads: HeadOptions
     key: str
     number: int
     epoch: int
     score: float
     task_scores: Mapping[str, float]
     files: Mapping[str, str]
+    adapter: Adapter | None = None
+    base: Base | None = None
 
 
 def save_checkpoint(
@@ -58,7 +80,8 @@ def save_checkpoint(
     """Writes ``folder`` whole, in the place of what was there.
 
     The encoder and the tokenizer lie there as ``AutoModel`` and ``AutoTokenizer`` expect them, the heads in
-    heads.safetensors, and the rest in tutti.json.
+    heads.safetensors, and the rest in tutti.json. With an adapter the encoder is adapter_config.json and
+    adapter_model.safetensors, which ``AutoModel`` lays over the backbone that the first names: no other weight is kept.
 
     Raises:
         StorageError: where the file system refuses; ``folder`` is then as it was before.
@@ -67,36 +90,54 @@ def save_checkpoint(
         model.encoder.save_pretrained(temporary)
         tokenizer.save_pretrained(temporary)
         save_file({name: t.contiguous() for name, t in model.heads.state_dict().items()}, temporary / HEADS)
+        base = None if model.adapter is None else _base_of(model)
         metadata = {
             "format": 1,
             "tasks": [task.to_dict() for task in tasks],
-            "pooling": model.pooling,
-            "head_dropout": model.head_dropout,
+            "heads": asdict(model.head_options),
             "key": key,
             "number": number,
             "epoch": epoch,
             "score": score,
             "task_scores": dict(task_scores),
             "files": {file.name: sha256_of(file) for file in sorted(temporary.iterdir())},
+            "adapter": None if model.adapter is None else asdict(model.adapter),
+            "base": None if base is None else asdict(base),
         }
         (temporary / METADATA).write_text(json.dumps(metadata, ensure_ascii=False, indent=1), encoding="utf-8")
 
 
-def load_checkpoint(folder: Path) -> tuple[MultiTaskModel, CheckpointMetadata]:
-    """The model, in evaluation mode on the CPU, and its metadata, after every file was compared with its SHA-256.
+def load_checkpoint(
+    folder: Path, *, device: torch.device | None = None, attn_implementation: str | None = None
+) -> tuple[MultiTaskModel, CheckpointMetadata]:
+    """The model, in evaluation mode, and its metadata, after every file was compared with its SHA-256.
+
+    Args:
+        device: where quantised weights are made, and stay; the CPU by default. All others are on the CPU.
+        attn_implementation: as load_encoder takes it.
 
     Raises:
-        StorageError: where a file is missing or not what was written, naming it.
+        StorageError: where a file, of the backbone too if it is needed, is missing or not what it was, naming it.
+        BackboneError: where a backbone that is needed is not there.
     """
     metadata = read_metadata(folder)
     for name, expected in metadata.files.items():
         check_file(folder / name, expected)
-    model = MultiTaskModel(
-        encoder=load_encoder(str(folder)),
-        classes={task.name: len(task.class_names) for task in metadata.tasks},
-        pooling=metadata.pooling,
-        head_dropout=metadata.head_dropout,
+    base = metadata.base
+    if base is not None:
+        check_backbone_folder(base.backbone)
+        for name, expected in base.files.items():
+            check_file(Path(base.backbone).expanduser() / name, expected)
+    encoder = load_encoder(
+        str(folder) if base is None else base.backbone,
+        adapter=metadata.adapter,
+        device=device,
+        revision=None if base is None else base.revision,
+        attn_implementation=attn_implementation,
     )
+    model = MultiTaskModel(encoder=encoder, tasks=metadata.tasks, heads=metadata.heads, adapter=metadata.adapter)
+    if metadata.adapter is not None:
+        load_adapter_state(encoder, {own_name(key): value for key, value in load_file(folder / ADAPTER).items()})
     model.heads.load_state_dict(load_file(folder / HEADS))
     return model.eval(), metadata
 
@@ -112,7 +153,15 @@ def read_metadata(folder: Path) -> CheckpointMetadata:
         content = json.loads(file.read_text(encoding="utf-8"))
         content.pop("format")
         tasks = tuple(Task.from_dict(task) for task in content.pop("tasks"))
-        return CheckpointMetadata(tasks=tasks, **content)
+        heads = HeadOptions(**content.pop("heads"))
+        adapter, base = content.pop("adapter", None), content.pop("base", None)
+        return CheckpointMetadata(
+            tasks=tasks,
+            heads=heads,
+            adapter=None if adapter is None else Adapter(**adapter),
+            base=None if base is None else Base(**base),
+            **content,
+        )
     except OSError as error:
         got = error.strerror or str(error)
         raise StorageError(
@@ -122,6 +171,18 @@ def read_metadata(folder: Path) -> CheckpointMetadata:
         raise StorageError(
             Fault(str(file), "be what was written", "something else", "train the trial again")
         ) from error
+
+
+def _base_of(model: MultiTaskModel) -> Base:
+    config = model.encoder.peft_config["default"]
+    folder = Path(config.base_model_name_or_path).expanduser()
+    weights = list(folder.glob("model*.safetensors")) or list(folder.glob("pytorch_model*.bin"))
+    files = [folder / "config.json", *weights] if folder.is_dir() else []
+    return Base(
+        backbone=config.base_model_name_or_path,
+        revision=config.revision if not files else None,
+        files={file.name: sha256_of(file) for file in sorted(files)},
+    )
 
 
 def check_file(file: Path, expected: str) -> None:

@@ -1,8 +1,9 @@
-"""Heads: pooling over tokens, dropout, and one linear layer to the classes of a task."""
+"""Heads: a mix of layers, pooling over tokens, dropout, and one linear layer to the outputs of a task."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -46,23 +47,80 @@ POOLINGS: Mapping[str, Callable[[int], nn.Module]] = {
 }
 
 
-class Head(nn.Module):
-    """``(rows, tokens, hidden)`` states and ``(rows, tokens)`` mask to ``(rows, classes)`` float32 logits.
+class LayerMix(nn.Module):
+    """The sum of the states of several layers with learned weights (ELMo, arXiv 1802.05365): a softmax, even at first.
 
-    Args:
-        pooling: ``attention``, ``cls`` or ``mean``.
-        std: standard deviation of the initial weights, drawn from torch's default generator: seed it first.
+    A sequence of ``(rows, tokens, hidden)`` states to one of that shape.
     """
 
-    def __init__(self, *, hidden: int, classes: int, pooling: str, dropout: float, std: float) -> None:
+    def __init__(self, layers: int) -> None:
         super().__init__()
-        self.pooling = POOLINGS[pooling](hidden)
-        self.dropout = nn.Dropout(dropout)
-        self.linear = nn.Linear(hidden, classes)
+        self.weights = nn.Parameter(torch.zeros(layers))
+
+    def forward(self, states: Sequence[Tensor]) -> Tensor:
+        shares = self.weights.softmax(dim=0)
+        return sum((share * state for share, state in zip(shares, states, strict=True)), torch.zeros_like(states[0]))
+
+
+@dataclass(frozen=True)
+class HeadOptions:
+    """How every head of a model is made.
+
+    Attributes:
+        pooling: ``attention``, ``cls`` or ``mean``.
+        layers: the last so many layers of the encoder are mixed before pooling; 1 takes the last alone.
+        dropout: probability in front of the linear layer.
+        dropout_samples: multi-sample dropout (arXiv 1905.09788): while training, the output is the mean over so many
+            masks. (The paper takes the mean of their losses.)
+    """
+
+    pooling: str = "attention"
+    layers: int = 1
+    dropout: float = 0.1
+    dropout_samples: int = 1
+
+
+class Head(nn.Module):
+    """States of the last ``options.layers`` layers, each ``(rows, tokens, hidden)``, and ``(rows, tokens)`` mask to
+    ``(rows, outputs)`` float32: logits, or values of a regression.
+
+    Args:
+        std: standard deviation of the initial weights, drawn from torch's default generator: seed it first.
+        regression: the output is ``value * scale + shift``, where these two buffers are the spread and the mean of the
+            training labels: set them with ``fit_labels``.
+    """
+
+    shift: Tensor
+    scale: Tensor
+
+    def __init__(
+        self, *, hidden: int, outputs: int, options: HeadOptions, std: float, regression: bool = False
+    ) -> None:
+        super().__init__()
+        self.mix = LayerMix(options.layers) if options.layers > 1 else None
+        self.pooling = POOLINGS[options.pooling](hidden)
+        self.dropout = nn.Dropout(options.dropout)
+        self.linear = nn.Linear(hidden, outputs)
+        self._samples = options.dropout_samples
+        self._regression = regression
+        if regression:
+            self.register_buffer("shift", torch.zeros(()))
+            self.register_buffer("scale", torch.ones(()))
         nn.init.normal_(self.linear.weight, std=std)
         nn.init.zeros_(self.linear.bias)
         for query in self.pooling.parameters():
             nn.init.normal_(query, std=std)
 
-    def forward(self, states: Tensor, mask: Tensor) -> Tensor:
-        return self.linear(self.dropout(self.pooling(states, mask))).float()
+    def fit_labels(self, labels: Tensor, weights: Tensor) -> None:
+        """Takes mean and spread of the training labels, ``(rows,)`` each, so that any scale is learnt alike."""
+        mean = (labels * weights).sum() / weights.sum()
+        self.shift.copy_(mean)
+        self.scale.copy_((((labels - mean).square() * weights).sum() / weights.sum()).sqrt().clamp(min=1e-6))
+
+    def forward(self, states: Sequence[Tensor], mask: Tensor) -> Tensor:
+        pooled = self.pooling(states[-1] if self.mix is None else self.mix(states), mask)
+        if self.training and self._samples > 1:
+            made = torch.stack([self.linear(self.dropout(pooled)).float() for _ in range(self._samples)]).mean(dim=0)
+        else:
+            made = self.linear(self.dropout(pooled)).float()
+        return made * self.scale + self.shift if self._regression else made

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,10 @@ from transformers import MODEL_MAPPING, AutoConfig, AutoModel, PretrainedConfig,
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_MASKED_LM_MAPPING_NAMES
 from transformers.utils import logging
 
-from tutti.errors import BackboneError, Fault
-from tutti.modeling.heads import Head
+from tutti.errors import BackboneError, Fault, TrialError
+from tutti.modeling.adapters import Adapter, adapter_state, add_adapter, load_adapter_state, quantisation
+from tutti.modeling.heads import Head, HeadOptions
+from tutti.tasks.task import Task
 
 _POSITION_TABLES = {"position_embeddings", "position_embedding", "embed_positions", "wpe"}
 REMEDY = "name a Hugging Face hub id, or a folder with config.json and model.safetensors"
@@ -29,39 +31,73 @@ class MultiTaskModel(nn.Module):
 
     Args:
         encoder: any model of ``AutoModel`` that gives ``last_hidden_state``.
-        classes: task to its number of classes. A task's name may hold any character.
-        pooling: ``attention``, ``cls`` or ``mean``.
-        head_dropout: dropout probability in front of each head's linear layer.
+        tasks: each gets a head. A task's name may hold any character.
+        heads: how they are made.
+        adapter: what ``load_encoder`` gave the encoder.
+
+    Raises:
+        TrialError: where the heads mix more layers than the encoder has.
     """
 
     def __init__(
-        self, *, encoder: PreTrainedModel, classes: Mapping[str, int], pooling: str, head_dropout: float
+        self, *, encoder: PreTrainedModel, tasks: Sequence[Task], heads: HeadOptions, adapter: Adapter | None = None
     ) -> None:
         super().__init__()
         self.encoder: PreTrainedModel = encoder
-        self.pooling = pooling
-        self.head_dropout = head_dropout
+        self.head_options = heads
+        self.adapter = adapter
+        self.tasks = {task.name: task for task in tasks}
         self._takes_types = "token_type_ids" in inspect.signature(encoder.forward).parameters
         hidden, std = self.config.hidden_size, getattr(self.config, "initializer_range", 0.02)
-        self._classes = dict(classes)
+        layers = getattr(self.config, "num_hidden_layers", heads.layers)
+        if heads.layers > layers:
+            what, remedy = "the training key pooling_layers", "lower it"
+            raise TrialError(Fault(what, f"be at most {layers}, the encoder's layers", f"{heads.layers}", remedy))
         self.heads = nn.ModuleDict(
             {
-                head_key(task): Head(hidden=hidden, classes=count, pooling=pooling, dropout=head_dropout, std=std)
-                for task, count in classes.items()
+                head_key(task.name): Head(
+                    hidden=hidden, outputs=task.outputs, options=heads, std=std, regression=task.regression
+                )
+                for task in tasks
             }
         )
 
     def forward(
         self, task: str, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
     ) -> Tensor:
-        """``(rows, tokens)`` int64 inputs to the task's logits ``(rows, classes)`` float32."""
-        types = {"token_type_ids": token_type_ids} if self._takes_types and token_type_ids is not None else {}
-        states = self.encoder(input_ids=input_ids, attention_mask=attention_mask, **types).last_hidden_state
+        """``(rows, tokens)`` int64 inputs to the task's ``(rows, outputs)`` float32: logits, or values."""
+        options: dict[str, Any] = {}
+        if self._takes_types and token_type_ids is not None:
+            options["token_type_ids"] = token_type_ids
+        layers = self.head_options.layers
+        if layers > 1:
+            options["output_hidden_states"] = True
+        found = self.encoder(input_ids=input_ids, attention_mask=attention_mask, **options)
+        states = found.hidden_states[-layers:] if layers > 1 else (found.last_hidden_state,)
         return self.heads[head_key(task)](states, attention_mask)
 
-    def class_count(self, task: str) -> int:
-        """Classes of a task."""
-        return self._classes[task]
+    def head(self, task: str) -> Head:
+        """The head of a task."""
+        return self.heads[head_key(task)]  # type: ignore[return-value]
+
+    def trained_state(self) -> dict[str, Tensor]:
+        """What a trial changes, by name: every weight and buffer of encoder and heads; of an encoder with an adapter
+        only the adapter's.
+        """
+        if self.adapter is None:
+            state = self.state_dict()
+        else:
+            state = {f"encoder.{name}": weight for name, weight in adapter_state(self.encoder).items()}
+            state |= self.heads.state_dict(prefix="heads.")
+        return {name: tensor.detach().contiguous() for name, tensor in state.items()}
+
+    def load_trained_state(self, state: Mapping[str, Tensor]) -> None:
+        """Goes on from what ``trained_state`` gave of a model of the same shape."""
+        if self.adapter is None:
+            self.load_state_dict(dict(state))
+            return
+        load_adapter_state(self.encoder, _below("encoder.", state))
+        self.heads.load_state_dict(_below("heads.", state))
 
     # What transformers.Trainer asks of a model for its options activation_checkpointing and neftune_noise_alpha.
 
@@ -76,30 +112,53 @@ class MultiTaskModel(nn.Module):
         self.encoder.activation_checkpointing_enable(**options)
 
 
+def _below(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
+
+
 def head_key(task: str) -> str:
     """A key for ModuleDict, which takes no "." and no name of its own attributes, such as "keys"."""
     return "task:" + task.replace("%", "%25").replace(".", "%2e")
 
 
-def load_encoder(backbone: str) -> PreTrainedModel:
+def load_encoder(
+    backbone: str,
+    *,
+    adapter: Adapter | None = None,
+    device: torch.device | None = None,
+    revision: str | None = None,
+    attn_implementation: str | None = None,
+) -> PreTrainedModel:
     """The encoder of a hub id or folder, in float32, without the pooler that no head uses.
+
+    Args:
+        adapter: added to it; the encoder's own weights are then frozen, and held in ``adapter.bits`` bits if it says.
+        device: where weights are quantised, and stay; the CPU by default. All others are loaded to the CPU.
+        revision: of a hub id.
+        attn_implementation: as ``from_pretrained`` takes it; none for its choice.
 
     Raises:
         BackboneError: where it is not there, has no config.json, is damaged, lacks weights, or is no encoder.
+        TrialError: where it cannot be quantised, have an adapter, or compute its attention so.
     """
     check_backbone_folder(backbone)
+    at = {"revision": revision} if revision else {}
+    quantised = quantisation(adapter, device or torch.device("cpu"))
     try:
-        config = AutoConfig.from_pretrained(backbone, trust_remote_code=False)
+        config = AutoConfig.from_pretrained(backbone, trust_remote_code=False, **at)
         _check_is_encoder(backbone, config)
         options = {"add_pooling_layer": False} if _takes_pooling_layer(config) else {}
-        with no_progress_bars():
+        with no_progress_bars(), _key_faults(adapter, attn_implementation):
             encoder, loading = AutoModel.from_pretrained(
                 backbone,
                 config=config,
                 dtype=torch.float32,
                 output_loading_info=True,
                 trust_remote_code=False,
+                attn_implementation=attn_implementation,
+                **at,
                 **options,
+                **quantised,
             )
     except SafetensorError as error:
         rule, remedy = "hold weights that can be read", "copy or download the folder again"
@@ -112,6 +171,8 @@ def load_encoder(backbone: str) -> PreTrainedModel:
     if missing:
         got = f"weights that lack {len(missing)} tensors, such as {missing[0]}"
         raise BackboneError(Fault(f"the backbone {backbone!r}", "hold every weight its config.json asks", got, REMEDY))
+    if adapter is not None:
+        add_adapter(encoder, adapter)
     return encoder
 
 
@@ -169,6 +230,23 @@ def _check_is_encoder(backbone: str, config: PretrainedConfig) -> None:
     if config.is_encoder_decoder or generates or not isinstance(getattr(config, "hidden_size", None), int):
         got = f"a model of type {config.model_type!r}"
         raise BackboneError(Fault(f"the backbone {backbone!r}", "be a text encoder, such as BERT", got, REMEDY))
+
+
+@contextmanager
+def _key_faults(adapter: Adapter | None, attn_implementation: str | None) -> Iterator[None]:
+    """Tells what a training key asks for in vain from what is wrong with the backbone."""
+    try:
+        yield
+    except (ValueError, RuntimeError, ImportError) as error:
+        said, got = str(error).lower(), _first_line(error)
+        rule = "be one that the backbone and this machine can compute"
+        if attn_implementation is not None and "attention" in said:
+            what, remedy = "the training key attn_implementation", "set it to sdpa or eager, or leave it out"
+            raise TrialError(Fault(what, rule, f"{attn_implementation!r} ({got})", remedy)) from error
+        if adapter is not None and adapter.bits and ("bitsandbytes" in said or "cuda" in said):
+            what, remedy = "the training key bits", "set it to null, or give each worker a GPU of its own"
+            raise TrialError(Fault(what, rule, f"{adapter.bits} ({got})", remedy)) from error
+        raise
 
 
 def _takes_pooling_layer(config: PretrainedConfig) -> bool:

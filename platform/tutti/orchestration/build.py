@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tutti.bank.bank import Bank
 from tutti.config.folder import StudyFolder
 from tutti.config.space import Categorical
+from tutti.config.stages import overlay
 from tutti.config.study import StudyConfig
 from tutti.config.training import TrainingOptions
 from tutti.data.prepare import Prepared, load_prepared
 from tutti.errors import ConfigError, Fault
+from tutti.orchestration.folds import FoldReport, fine_tune_folds
 from tutti.records import CheckpointRecord, Scalar
 
 if TYPE_CHECKING:
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 def trial_training(study: StudyConfig, parameters: Mapping[str, Scalar]) -> dict[str, object]:
     """The study's training keys with a trial's parameters laid over them."""
-    return {**study.training, **parameters}
+    return overlay(study.training, parameters)
 
 
 def encode_study(study: StudyConfig, folder: StudyFolder, prepared: Prepared) -> None:
@@ -75,11 +77,19 @@ def fine_tune_once(
     number: int,
     parameters: Mapping[str, Scalar],
     on_epoch: Callable[[EpochReport], None],
+    on_fold_epoch: Callable[[int, EpochReport], None] = lambda fold, report: None,
+    on_fold: Callable[[FoldReport], None] = lambda report: None,
     main: bool = True,
 ) -> CheckpointRecord:
     """Fine-tunes on the study's prepared data and puts the best checkpoint's predictions into the bank.
 
     Needs no Ray. In an initialised ``torch.distributed`` group every rank calls it; ``main`` is true on rank 0 alone.
+    With folds it fine-tunes once for each, and puts out-of-fold predictions of all training rows into the bank.
+
+    Args:
+        on_epoch: called after each epoch of a study without folds.
+        on_fold_epoch: called after each epoch of a study with folds, with the fold's number from 0.
+        on_fold: called once a fold is whole; see ``fine_tune_folds``.
 
     Raises:
         TrialError: where the loss is not finite, on every rank.
@@ -101,16 +111,20 @@ def fine_tune_once(
         }
         for task, names in prepared.parts.items()
     }
-    done = fine_tune(
-        backbone=study.backbone,
-        tasks=prepared.tasks,
-        parts=parts,
-        training=training,
-        folder=folder.trial(key),
-        on_epoch=on_epoch,
-        key=key,
-        number=number,
-    )
+    given: dict[str, Any] = {
+        "backbone": study.backbone,
+        "tasks": prepared.tasks,
+        "parts": parts,
+        "training": training,
+        "folder": folder.trial(key),
+        "key": key,
+        "number": number,
+    }
+    if study.split.folds:
+        folds = {task: prepared.folds(task) for task in parts}
+        done = fine_tune_folds(**given, folds=folds, on_epoch=on_fold_epoch, on_fold=on_fold)
+    else:
+        done = fine_tune(**given, on_epoch=on_epoch)
     if main:
         Bank(folder.bank).put(done.checkpoint, done.predictions)
     return done.checkpoint

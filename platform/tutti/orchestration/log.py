@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shutil
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,20 +14,30 @@ from ray.tune.experiment import Trial
 
 from tutti.bank.bank import Bank
 from tutti.config.folder import StudyFolder
+from tutti.errors import counted
+from tutti.orchestration.folds import fold_name, forget_states
 from tutti.records import Predictions, Scalar, TrialState
 from tutti.search.study_store import StudyStore
-from tutti.tracking.protocol import SCORE, MetricRow, Tracker
+from tutti.tracking.protocol import FOLD_SCORE, SCORE, MetricRow, Tracker
 
 _logger = logging.getLogger(__name__)
 
 
 @dataclass
 class Seen:
-    """What the log remembers of a running trial."""
+    """What the log remembers of a running trial.
+
+    Attributes:
+        epoch: the last one that was reported; with folds, how many are whole.
+        result: the last report, but for those of a fold's epochs.
+        fold: key of the run of the fold that is being trained.
+    """
 
     started: float = field(default_factory=time.time)
     epoch: int = 0
     result: dict[str, Any] = field(default_factory=dict)
+    fold: str | None = None
+    precision: str | None = None
     final: bool = False
     failed: str | None = None
 
@@ -37,6 +46,7 @@ class StudyLog(Callback):
     """A Tune callback that turns Ray's events into the study's own records.
 
     Args:
+        folds: whether the study's trials have folds, each of which gets a run below its trial's.
         watch: called after every event, with nothing; reads the store itself.
         picture: makes a PNG of a task's validation predictions, given them and the task's name.
     """
@@ -50,8 +60,10 @@ class StudyLog(Callback):
         tags: dict[str, str],
         watch: Callable[[], None],
         picture: Callable[[str, Predictions], bytes],
+        folds: bool = False,
     ) -> None:
         self._store, self._tracker, self._folder, self._tags = store, tracker, folder, tags
+        self._folds = folds
         self._watch, self._picture = watch, picture
         self._seen: dict[str, Seen] = {}
         self._drawing = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tutti-pictures")
@@ -66,10 +78,11 @@ class StudyLog(Callback):
             return
         self._seen[key] = Seen()
         parameters: dict[str, Scalar] = trial.config["parameters"]
+        place = self._folder.trial(key)
         tags = {
             **self._tags,
             "tutti.ray_trial": trial.trial_id,
-            "tutti.checkpoint": str(self._folder.trial(key) / "best"),
+            "tutti.checkpoint": str(place if self._folds else place / "best"),
         }
         self._tracker.start_trial(key, number=trial.config["number"], parameters=parameters, tags=tags)
         self._watch()
@@ -79,12 +92,43 @@ class StudyLog(Callback):
     ) -> None:
         key = trial.config["key"]
         seen = self._seen[key]
+        if "fold_epoch" in result:
+            self._log_fold_epoch(trial, seen, result)
+            return
         if "failed" in result:
             seen.failed = result["failed"]
         elif "score" in result:
+            if "fold" in result:
+                self._end_fold(trial, seen, result)
             self._log_epoch(key, seen, result)
         seen.result, seen.final = result, bool(result.get("final"))
         self._watch()
+
+    def _log_fold_epoch(self, trial: Trial, seen: Seen, result: dict[str, Any]) -> None:
+        self._start_fold(trial, seen, result["fold"])
+        assert seen.fold is not None
+        self._track_epoch(seen.fold, result["fold_epoch"], at=result["at"])
+        seen.precision = result["fold_epoch"].get("precision")
+
+    def _start_fold(self, trial: Trial, seen: Seen, fold: int) -> None:
+        key = f"{trial.config['key']}/{fold_name(fold)}"
+        if seen.fold != key:
+            place = self._folder.trial(trial.config["key"]) / fold_name(fold) / "best"
+            tags = {**self._tags, "tutti.fold": str(fold), "tutti.checkpoint": str(place)}
+            self._tracker.start_trial(key, number=trial.config["number"], parameters={}, tags=tags)
+            seen.fold = key
+
+    def _end_fold(self, trial: Trial, seen: Seen, result: dict[str, Any]) -> None:
+        """Ends a fold's run; it is started before where an earlier driver did that, or its epochs were lost."""
+        self._start_fold(trial, seen, result["fold"])
+        assert seen.fold is not None
+        best = result["fold_best"]
+        scores = {f"{FOLD_SCORE}/{task}": value for task, value in best["task_scores"].items()}
+        metrics = {FOLD_SCORE: best["score"], "best_epoch": best["epoch"], **scores}
+        self._tracker.end_trial(
+            seen.fold, state=TrialState.FINISHED, reason=None, metrics=metrics, tags={"tutti.host": result["host"]}
+        )
+        seen.fold = None
 
     def _log_epoch(self, key: str, seen: Seen, result: dict[str, Any]) -> None:
         epoch = int(result["epoch"])
@@ -93,15 +137,19 @@ class StudyLog(Callback):
         except ValueError as error:  # a score that is no number
             seen.failed = str(error)
             return
-        at = result["at"]
+        self._track_epoch(key, result, at=result["at"])
+        seen.epoch, seen.precision = epoch, result.get("precision", seen.precision)
+
+    def _track_epoch(self, key: str, told: dict[str, Any], *, at: float) -> None:
+        """An epoch's metrics and those of its steps go to the run ``key``."""
         # The first metric of a run is the one that MLflow compares trials by at first.
-        self._tracker.log_metrics(key, {"validation_score": result["score"], **result["metrics"]}, step=epoch, at=at)
+        metrics = {"validation_score": told["score"], **told["metrics"]}
+        self._tracker.log_metrics(key, metrics, step=int(told["epoch"]), at=at)
         steps = [
             MetricRow({f"train/{name}": value for name, value in values.items()}, step=step, at=at)
-            for step, values in result.get("steps", ())
+            for step, values in told.get("steps", ())
         ]
         self._tracker.log_history(key, steps)
-        seen.epoch = epoch
 
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         key = trial.config["key"]
@@ -111,7 +159,8 @@ class StudyLog(Callback):
         elif seen.final:
             self._end(key, TrialState.FINISHED)
         elif seen.epoch:
-            self._end(key, TrialState.STOPPED, reason=f"fell behind the others after epoch {seen.epoch}")
+            done = counted(seen.epoch, "fold") if self._folds else f"epoch {seen.epoch}"
+            self._end(key, TrialState.STOPPED, reason=f"fell behind the others after {done}")
         else:
             self._end(key, TrialState.FAILED, reason="ended without a single report")
 
@@ -124,48 +173,78 @@ class StudyLog(Callback):
         seen = self._seen.pop(key)
         seconds = time.time() - seen.started
         result = seen.result
-        if state is TrialState.FINISHED:  # a report on its way is lost with a worker: the best one must not be
-            best = {"epoch": result["best_epoch"], "score": result["best_score"]}
-            self._store.report(key, **best, task_scores=result["best_task_scores"])
+        finished = state is TrialState.FINISHED
+        if finished:
+            if not self._folds:  # a report on its way is lost with a worker: the best one must not be
+                best = {"epoch": result["best_epoch"], "score": result["best_score"]}
+                self._store.report(key, **best, task_scores=result["best_task_scores"])
             self._drawing.submit(self._draw, key).add_done_callback(_warn)
-        metrics = {"seconds": seconds, **(_kept(result) if state is TrialState.FINISHED else self._best(key))}
+        self._cut_off_fold(seen, state, reason)
+        metrics = {"seconds": seconds, **(self._kept(result) if finished else self._best(key, result))}
         tags = {"tutti.host": result["host"]} if "host" in result else {}
+        tags |= {"tutti.precision": seen.precision} if seen.precision else {}
         self._tracker.end_trial(key, state=state, reason=reason, metrics=metrics, tags=tags)
         # The store last: a driver that dies before it runs the trial's end again, and telling the tracker twice is
         # harmless.
+        last = result.get("best_task_scores", result.get("task_scores")) if self._folds else None
         self._store.finish(
-            key, state=state, score=result.get("best_score", result.get("score")), reason=reason, seconds=seconds
+            key,
+            state=state,
+            score=result.get("best_score", result.get("score")),
+            task_scores=last,
+            reason=reason,
+            seconds=seconds,
         )
-        shutil.rmtree(self._folder.trial(key) / "resume", ignore_errors=True)  # several times the size of the weights
+        forget_states(self._folder.trial(key))
         self._watch()
 
-    def _best(self, key: str) -> dict[str, float]:
-        """The best epoch so far of a trial that did not finish, as ``tutti trials`` shows it."""
+    def _cut_off_fold(self, seen: Seen, state: TrialState, reason: str | None) -> None:
+        """Ends the run of the fold that was being trained, in the way that its trial ended."""
+        if seen.fold is not None:
+            self._tracker.end_trial(seen.fold, state=state, reason=reason, metrics={}, tags={})
+            seen.fold = None
+
+    def _kept(self, result: Mapping[str, Any]) -> dict[str, float]:
+        """The epoch whose weights a finished trial kept; with folds, the scores of the out-of-fold rows."""
+        best = {"score": result["best_score"], "task_scores": result["best_task_scores"]}
+        return self._ending(**best, epoch=result["best_epoch"])
+
+    def _best(self, key: str, result: Mapping[str, Any]) -> dict[str, float]:
+        """The best epoch so far of a trial that did not finish, as ``tutti trials`` shows it; of folds, the last one.
+
+        Args:
+            result: the trial's last report.
+        """
+        if self._folds and "score" in result:
+            return self._ending(score=result["score"], epoch=result["epoch"], task_scores=result["task_scores"])
         record = next(record for record in self._store.records() if record.key == key)
         if not record.scores_by_epoch:
             return {}
         epoch, score = max(record.scores_by_epoch.items(), key=lambda item: item[1])
-        return _ending(score=score, epoch=epoch, task_scores=record.task_scores)
+        return self._ending(score=score, epoch=epoch, task_scores=record.task_scores)
+
+    def _ending(self, *, score: float, epoch: int, task_scores: Mapping[str, float]) -> dict[str, float]:
+        """A trial as a whole, in the tracker's names."""
+        scores = {f"{SCORE}/{task}": value for task, value in task_scores.items()}
+        return {SCORE: score, "folds" if self._folds else "best_epoch": epoch, **scores}
 
     def _draw(self, key: str) -> None:
         bank = Bank(self._folder.bank)
         for task, parts in bank.parts(key).items():
             if "validation" in parts:
-                png = self._picture(task, bank.predictions(key, task, "validation"))
-                self._tracker.log_picture(key, f"confusion_matrix/{task}", png)
+                said = bank.predictions(key, task, "validation")
+                kind = "confusion_matrix" if said.values is None else "predicted_and_true"
+                self._tracker.log_picture(key, f"{kind}/{task}", self._picture(task, said))
 
     def interrupt(self) -> list[str]:
         """Marks every trial still running as interrupted in the tracker; in the store it stays, to be resumed."""
         keys = list(self._seen)
         for key in keys:
             seen = self._seen.pop(key)
-            self._tracker.end_trial(
-                key,
-                state=TrialState.INTERRUPTED,
-                reason="the study was interrupted",
-                metrics={"seconds": time.time() - seen.started, **self._best(key)},
-                tags={},
-            )
+            state, reason = TrialState.INTERRUPTED, "the study was interrupted"
+            self._cut_off_fold(seen, state, reason)
+            metrics = {"seconds": time.time() - seen.started, **self._best(key, seen.result)}
+            self._tracker.end_trial(key, state=state, reason=reason, metrics=metrics, tags={})
         return keys
 
     def close(self) -> None:
@@ -176,14 +255,4 @@ class StudyLog(Callback):
 def _warn(drawing: Future[None]) -> None:
     """A picture that could not be drawn costs the trial nothing, but is not passed over in silence."""
     if error := drawing.exception():
-        _logger.warning("The confusion matrices of a trial were not drawn: %s", error)
-
-
-def _kept(result: Mapping[str, Any]) -> dict[str, float]:
-    """The epoch whose weights a finished trial kept."""
-    return _ending(score=result["best_score"], epoch=result["best_epoch"], task_scores=result["best_task_scores"])
-
-
-def _ending(*, score: float, epoch: int, task_scores: Mapping[str, float]) -> dict[str, float]:
-    """A trial as a whole, in the tracker's names."""
-    return {SCORE: score, "best_epoch": epoch, **{f"{SCORE}/{task}": value for task, value in task_scores.items()}}
+        _logger.warning("The pictures of a trial were not drawn: %s", error)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from filelock import FileLock, Timeout
 
 from tutti.config.folder import StudyFolder
-from tutti.config.space import Categorical
+from tutti.config.space import Categorical, Distribution
+from tutti.config.stages import STAGES, staged
 from tutti.config.study import StudyConfig
 from tutti.errors import Fault, StudyError, TrialError
 from tutti.files import storage_faults
+from tutti.orchestration.folds import forget_states
 from tutti.orchestration.trial import TrialJob, run_trial
 from tutti.records import Predictions, TrialRecord, TrialState
 from tutti.search.study_store import StudyStore
@@ -108,11 +110,19 @@ def run_study(
     records = store.records()
     for record in records:  # what a driver that died between two writes left there
         if record.state is not TrialState.RUNNING:
-            shutil.rmtree(folder.trial(record.key) / "resume", ignore_errors=True)
+            forget_states(folder.trial(record.key))
     unfinished = store.unfinished()
     new = max(0, study.search.trials - len(records))
     if unfinished or new:
-        log = StudyLog(store=store, tracker=tracker, folder=folder, tags=tags, watch=watch, picture=picture)
+        log = StudyLog(
+            store=store,
+            tracker=tracker,
+            folder=folder,
+            tags=tags,
+            watch=watch,
+            picture=picture,
+            folds=study.split.folds is not None,
+        )
         resources = study.resources
         job = TrialJob(
             study=study.model_dump_json(),
@@ -184,14 +194,25 @@ def _scheduler(study: StudyConfig) -> object | None:
 
 
 def longest_training(study: StudyConfig) -> int:
-    """The most epochs that any trial of the study may train, rounded up; ``max_steps`` may stand for any number."""
-    if "max_steps" in study.search_space.root or int(study.training.get("max_steps", -1)) > 0:
-        return 10**6
-    space = study.search_space.root.get("num_train_epochs")
-    if space is None:
-        epochs: object = study.training.get("num_train_epochs", 3)
-    elif isinstance(space, Categorical):
-        epochs = max(float(choice) for choice in space.choices if choice is not None)
-    else:
-        epochs = space.high
-    return -int(-float(epochs) // 1)  # type: ignore[arg-type]
+    """The most epochs that any trial of the study may report: those it may train, rounded up, or the folds.
+
+    ``max_steps`` may stand for any number.
+    """
+    if study.split.folds:
+        return study.split.folds
+    varied, epochs = study.search_space.root, 0
+    for index, keys in enumerate(staged(study.training)):
+        own = [f"{STAGES}.{index}.", ""]  # a key of the search space is laid over the study's, one of a stage over both
+        if any(f"{prefix}max_steps" in varied for prefix in own) or int(keys.get("max_steps", -1)) > 0:
+            return 10**6
+        stage: Mapping[str, object] = (study.training.get(STAGES) or ({},))[index]
+        found = [varied.get(f"{prefix}num_train_epochs") for prefix in own]
+        space = found[0] or (None if "num_train_epochs" in stage else found[1])
+        epochs += math.ceil(_highest(space) if space else float(keys.get("num_train_epochs", 3)))
+    return epochs
+
+
+def _highest(distribution: Distribution) -> float:
+    if isinstance(distribution, Categorical):
+        return max(float(choice) for choice in distribution.choices if choice is not None)
+    return float(distribution.high)

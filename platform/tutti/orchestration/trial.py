@@ -8,11 +8,15 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
 from tutti.errors import TrialError
+from tutti.tracking.protocol import FOLD_SCORE
+
+if TYPE_CHECKING:
+    from tutti.training import EpochReport
 
 POLL_SECONDS = "0.1"  # Ray Train's own 2 s cost each trial some 8 s: each poll takes one report per worker
 
@@ -83,25 +87,40 @@ def train_worker(config: Mapping[str, Any]) -> None:
     from ray import train
 
     from tutti.orchestration.build import fine_tune_once
-    from tutti.training import EpochReport
+    from tutti.orchestration.folds import FoldReport
 
     torch.set_num_threads(config["threads"])
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     main = train.get_context().get_world_rank() == 0
     last: dict[str, Any] = {}  # stays empty where a trial went on from a state saved after its last epoch
 
+    def tell(result: dict[str, Any]) -> None:
+        train.report({**result, "at": time.time(), "host": socket.gethostname()} if main else {})
+
     def on_epoch(report: EpochReport) -> None:
+        last.update(_epoch(report))
+        if not report.done:  # the last epoch is reported once its predictions lie in the bank: the trial is whole then
+            tell(last)
+
+    def on_fold_epoch(fold: int, report: EpochReport) -> None:
+        # Below a key of its own: a scheduler looks for `epoch` and `score`, and must see those of whole folds alone.
+        tell({"fold": fold, "fold_epoch": _epoch(report)})
+
+    def on_fold(report: FoldReport) -> None:
         last.update(
-            epoch=report.epoch,
+            epoch=report.fold + 1,
             score=report.score,
             task_scores=dict(report.task_scores),
-            metrics=dict(report.metrics),
-            steps=[(step, dict(values)) for step, values in report.steps],
-            at=time.time(),
-            host=socket.gethostname(),
+            metrics={FOLD_SCORE: report.best.score},
+            fold=report.fold,
+            fold_best={
+                "score": report.best.score,
+                "epoch": report.best.epoch,
+                "task_scores": dict(report.best.task_scores),
+            },
         )
-        if not report.done:  # the last epoch is reported once its predictions lie in the bank: the trial is whole then
-            train.report(dict(last) if main else {})
+        if not report.done:
+            tell(last)
 
     try:
         checkpoint = fine_tune_once(
@@ -111,6 +130,8 @@ def train_worker(config: Mapping[str, Any]) -> None:
             number=config["number"],
             parameters=config["parameters"],
             on_epoch=on_epoch,
+            on_fold_epoch=on_fold_epoch,
+            on_fold=on_fold,
             main=main,
         )
     except TrialError as error:  # raised on every rank alike, and no second try would end otherwise
@@ -123,10 +144,20 @@ def train_worker(config: Mapping[str, Any]) -> None:
         "best_epoch": checkpoint.epoch,
         "best_task_scores": dict(checkpoint.task_scores),
         "checkpoint": checkpoint.path,
-        "at": time.time(),
-        "host": socket.gethostname(),
     }
-    train.report(final if main else {})
+    tell(final)
+
+
+def _epoch(report: EpochReport) -> dict[str, Any]:
+    """What is told of one epoch."""
+    return {
+        "epoch": report.epoch,
+        "score": report.score,
+        "task_scores": dict(report.task_scores),
+        "metrics": dict(report.metrics),
+        "steps": [(step, dict(values)) for step, values in report.steps],
+        "precision": report.precision,
+    }
 
 
 def _reason(failures: Mapping[int, Exception]) -> str:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
+from tutti.errors import counted
 from tutti.outputs.members import Member
 
 CAVEAT = (
@@ -51,6 +52,7 @@ class Card:
     Attributes:
         created: UTC, ISO 8601.
         rule: how the members were chosen and weighed.
+        threshold: the recipe's lowest confidence of a pseudo-label, inclusive.
         objective: mean over tasks of the ensemble's validation scores.
         singles: every trial of the bank, best objective first, whether it votes or not.
         files: SHA-256 of every file beside the card, by path.
@@ -60,6 +62,7 @@ class Card:
     recipe: str
     created: str
     rule: str
+    threshold: float
     objective: float
     tasks: tuple[TaskCard, ...]
     singles: tuple[Single, ...]
@@ -76,7 +79,9 @@ class Card:
             [
                 f"# Ensemble `{self.recipe}` of study `{self.study}`",
                 "",
-                f"Made {self.created}. Members: {self.rule}, out of {len(self.singles)} trials.",
+                f"Made {self.created}. Members: {self.rule}, out of {counted(len(self.singles), 'trial')}.",
+                "",
+                f"Of unlabelled rows the recipe takes those with a confidence of at least {self.threshold:g}.",
                 "",
                 *(line for note in (*self.notes, self.caveat) for line in (f"> {note}", "")),
                 "## Every single trial and the ensemble",

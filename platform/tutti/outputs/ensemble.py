@@ -40,6 +40,7 @@ def write_ensemble(
     by: By,
     weights: Weights,
     submission: str | None,
+    threshold: float,
     out: Path,
 ) -> Card:
     """Writes submission files, a zip of them, ``card.json``, ``card.md`` and a picture into ``out``.
@@ -51,6 +52,7 @@ def write_ensemble(
         test_ids: per task and test part, the ids of the test file in its order. A task may have none.
         top: how many members at most; fewer where the bank has fewer.
         submission: one format for all tasks, or none for each task's own.
+        threshold: the recipe's lowest confidence of a pseudo-label, for the card.
         out: a new or empty folder, or an earlier ensemble's.
 
     Raises:
@@ -67,6 +69,7 @@ def write_ensemble(
         recipe=recipe_name,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         rule=election.rule,
+        threshold=threshold,
         objective=float(np.mean([task.score for task in scored])),
         tasks=tuple(scored),
         singles=tuple(Single(one.key, one.number, one.score, dict(one.task_scores)) for one in election.checkpoints),
@@ -98,10 +101,17 @@ def _scored(bank: Bank, task: Task, election: Election, tests: Mapping[str, np.n
         task=task.name,
         metric=task.metric,
         members=members,
-        score=score(task.metric, labels=said.labels, probabilities=said.mean),
+        score=score(task.metric, labels=said.labels, predicted=said.mean),
         best_member=max(member.score for member in members),
         rows={"validation": len(said.ids), **{part: len(ids) for part, ids in tests.items()}},
     )
+
+
+def _labels(task: Task, mean: np.ndarray) -> list[str] | list[float]:
+    """The likeliest class of each row, or its value with as many digits as float32 has."""
+    if task.regression:
+        return [float(str(value)) for value in mean]
+    return [task.class_names[index] for index in mean.argmax(axis=1)]
 
 
 def _submissions(
@@ -114,7 +124,7 @@ def _submissions(
         form = FORMATS[submission or task.submission]
         for part, expected in test_ids.get(task.name, {}).items():
             said = votes(bank, task=task, part=part, members=election.members[task.name])
-            ids, labels = said.ids.tolist(), [task.class_names[index] for index in said.mean.argmax(axis=1)]
+            ids, labels = said.ids.tolist(), _labels(task, said.mean)
             try:
                 check(task, part=part, expected=[str(each) for each in expected], ids=ids, labels=labels)
                 files.setdefault(part, {})[form.file_name(task.name)] = form.render(ids, labels)

@@ -12,7 +12,7 @@ from tutti.bank.bank import Bank
 from tutti.ensembling.combine import average
 from tutti.ensembling.select import top as best
 from tutti.ensembling.weigh import by_score, uniform
-from tutti.errors import Fault, StudyError
+from tutti.errors import Fault, StudyError, counted
 from tutti.records import CheckpointRecord
 
 if TYPE_CHECKING:
@@ -65,10 +65,10 @@ class Votes:
 
     Attributes:
         ids: ``(rows,)`` of str.
-        labels: ``(rows,)`` int64, or none where the part has no labels.
-        members: ``(members, rows, classes)`` float32.
+        labels: ``(rows,)`` int64 (float32 for a regression), or none where the part has no labels.
+        members: ``(members, rows, classes)`` float32 probabilities, or ``(members, rows)`` values of a regression.
         weights: ``(members,)`` float64.
-        mean: ``(rows, classes)`` float32, the weighted mean.
+        mean: ``(rows, classes)`` or ``(rows,)`` float32, the weighted mean.
     """
 
     ids: np.ndarray
@@ -105,32 +105,35 @@ def elect(
     _raise_some(_without_parts(bank, needed, members))
     ranking = best(np.array([record.score for record in records]), len(records))
     chosen = min(map(len, members.values()))
-    notes = [f"The recipe asks for {top} members; the study has only {chosen}."] if chosen < top else []
+    notes = [f"The recipe asks for {counted(top, 'member')}; the study has only {chosen}."] if chosen < top else []
     ranked = "the study's objective" if by == "objective" else "each task's own metric"
     weighed = "all with the same weight" if weights == "uniform" else "weighed by their validation scores in the task"
-    rule = f"the best {top} by {ranked}, {weighed}"
+    rule = f"the best {chosen} by {ranked}, {weighed}"
     return Election(tuple(records[index] for index in ranking), members, rule, tuple(notes))
 
 
 def votes(bank: Bank, *, task: Task, part: str, members: Sequence[Member]) -> Votes:
-    """The members' probabilities for one part, and their weighted mean.
+    """The members' probabilities, or values, for one part, and their weighted mean.
 
     Raises:
         StudyError: where a member's classes or rows are not those of the task and of the other members.
         StorageError: where the bank cannot be read.
     """
     first = bank.predictions(members[0].key, task.name, part)
-    stacked = np.empty((len(members), len(first.ids), len(task.class_names)), dtype=np.float32)
+    columns = () if task.regression else (task.outputs,)
+    stacked = np.empty((len(members), len(first.ids), *columns), dtype=np.float32)
     for index, member in enumerate(members):
         said = first if index == 0 else bank.predictions(member.key, task.name, part)
         what, remedy = f"trial {member.key}, {task.name}/{part}", "run the trial again, or start a new study"
-        if said.probabilities is None or said.class_names != task.class_names:
-            rule = f"hold probabilities of the classes {', '.join(task.class_names)}"
+        own = said.values if task.regression else said.probabilities
+        if own is None or said.class_names != task.class_names:
+            classes = f"hold probabilities of the classes {', '.join(task.class_names)}"
+            rule = "hold values of a regression" if task.regression else classes
             raise StudyError(Fault(what, rule, ", ".join(said.class_names) or "none", remedy))
         if not (np.array_equal(said.ids, first.ids) and _equal(said.labels, first.labels)):
             rule = f"hold the rows and labels that trial {members[0].key} holds, in the same order"
             raise StudyError(Fault(what, rule, "others", remedy))
-        stacked[index] = said.probabilities
+        stacked[index] = own
     weights = np.array([member.weight for member in members])
     return Votes(first.ids, first.labels, stacked, weights, average(stacked, weights))
 

@@ -64,6 +64,29 @@ def confusion_matrix_png(
     return _png(figure)
 
 
+def scatter_png(labels: np.ndarray, values: np.ndarray, title: str) -> bytes:
+    """True values across, predicted values up; a row that is predicted well lies on the diagonal.
+
+    Args:
+        labels: ``(rows,)`` of any float type.
+        values: ``(rows,)`` of any float type.
+    """
+    low, high = float(min(labels.min(), values.min())), float(max(labels.max(), values.max()))
+    edge = 0.03 * (high - low) or 0.5
+    figure = _figure(5.2, 5.2)
+    axes = figure.add_subplot()
+    axes.plot([low, high], [low, high], color="#bbbbbb", zorder=1)
+    axes.scatter(labels, values, s=14, alpha=0.35, color=_MEMBER, edgecolors="none", zorder=2)
+    axes.set_xlim(low - edge, high + edge)
+    axes.set_ylim(low - edge, high + edge)
+    axes.set_aspect("equal")
+    axes.set_xlabel("true")
+    axes.set_ylabel("predicted")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_title(title, parse_math=False, fontsize=11)
+    return _png(figure)
+
+
 def ensemble_png(card: Card) -> bytes:
     """One lane for the objective and one for each task: a dot for every single trial, a diamond for the ensemble."""
     lanes = [("objective (mean)", [one.objective for one in card.singles], card.objective, _voters(card, None))]

@@ -62,7 +62,8 @@ def write_pseudo_labels(
 
     ``TASK<suffix>`` is in the task's own training layout, for ``extra_train`` of the next study. Beside it
     ``TASK.confidence.csv`` has a row for each of its rows: id, label, confidence, agreeing members, members (with a
-    vote). A task with no row at the threshold gets neither, and the report says so. ``out`` is replaced whole.
+    vote). A task with no row at the threshold gets neither, and the report says so; so does a regression, whose values
+    have no confidence. ``out`` is replaced whole.
 
     Args:
         rows: per task with unlabelled rows, the rows (``id``, ``text``, perhaps ``text_b``) as they were cleaned.
@@ -77,10 +78,12 @@ def write_pseudo_labels(
         TaskFileError: where a task's layout cannot hold a row.
         StorageError: where the bank cannot be read or ``out`` cannot be written.
     """
-    pools = [task for task in tasks if task.name in rows]
+    pools = [task for task in tasks if task.name in rows and not task.regression]
+    values = [task.name for task in tasks if task.name in rows and task.regression]
     if not pools:
         remedy = "name a file of unlabelled rows as `unlabeled:` of a task and run a new study"
-        raise StudyError(Fault(f"the study {study}", "have a task with unlabelled rows", "none", remedy))
+        got = f"none but {', '.join(values)}, whose labels are numbers" if values else "none"
+        raise StudyError(Fault(f"the study {study}", "have a task with unlabelled rows", got, remedy))
     needed = {task.name: [_PART] for task in pools}
     election = elect(study=study, bank=bank, needed=needed, top=top, by=by, weights=weights)
     labelled = [_labelled(bank, task, election, rows[task.name], threshold) for task in pools]
@@ -92,7 +95,7 @@ def write_pseudo_labels(
         threshold=threshold,
         tasks=tuple(_task_report(each, election, suffixes[each.task.name]) for each in labelled),
         passed_over=tuple(task.name for task in tasks if task.name not in rows),
-        notes=election.notes,
+        notes=(*election.notes, *(f"Task {name} was passed over: a value has no confidence." for name in values)),
         files={},
     )
     with output_folder(out) as folder:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,20 +24,24 @@ _SHOWN = 5  # ids or labels named in one message
 _AGAIN = "run the study again on this test file"
 
 
-def check(task: Task, *, part: str, expected: Sequence[str], ids: Sequence[str], labels: Sequence[str]) -> None:
+def check(
+    task: Task, *, part: str, expected: Sequence[str], ids: Sequence[str], labels: Sequence[str] | Sequence[float]
+) -> None:
     """Checks that a submission has the test file's rows, each once and in the file's order, and only known labels.
+
+    Labels of a regression are known if they are numbers.
 
     Args:
         part: the part's name, for the message.
         expected: the ids of the test file, in its order.
         ids: the ids that were predicted.
-        labels: one label for each of ``ids``, as it would be written.
+        labels: one label for each of ``ids``, as it would be written, or one value.
 
     Raises:
         SubmissionError: naming every fault.
     """
     what = f"the submission of {task.name}, {part}"
-    if faults := (*_id_faults(what, list(expected), list(ids)), *_label_faults(what, task, len(ids), list(labels))):
+    if faults := (*_id_faults(what, list(expected), list(ids)), *_label_faults(what, task, len(ids), labels)):
         raise SubmissionError(*faults)
 
 
@@ -70,10 +75,13 @@ def _id_faults(what: str, expected: list[str], ids: list[str]) -> Iterator[Fault
         yield Fault(what, "be in the order of the test file", got, _AGAIN)
 
 
-def _label_faults(what: str, task: Task, rows: int, labels: list[str]) -> Iterator[Fault]:
+def _label_faults(what: str, task: Task, rows: int, labels: Sequence[str | float]) -> Iterator[Fault]:
     if len(labels) != rows:
         yield Fault(what, f"have one label for each of its {rows} rows", f"{len(labels)} labels", _AGAIN)
-    if unknown := set(labels) - set(task.class_names):
+    if task.regression:
+        if strange := {str(label) for label in labels if isinstance(label, str) or not math.isfinite(label)}:
+            yield Fault(what, "hold only finite numbers", _some(strange), "run the trials that vote again")
+    elif unknown := set(map(str, labels)) - set(task.class_names):
         rule = f"hold only labels of the task ({_some(task.class_names)})"
         yield Fault(what, rule, _some(unknown), "make a new study where the task's labels have changed")
 

@@ -32,6 +32,9 @@ _STATES = {
 }
 
 
+_ENDING = "ending"  # the attribute that a trial's record is taken from, where the reports do not tell it
+
+
 @dataclass(frozen=True)
 class Proposal:
     """A trial to run.
@@ -172,6 +175,7 @@ class StudyStore:
         *,
         state: TrialState,
         score: float | None = None,
+        task_scores: Mapping[str, float] | None = None,
         reason: str | None = None,
         seconds: float | None = None,
     ) -> None:
@@ -179,6 +183,10 @@ class StudyStore:
 
         A finished trial is told with ``score``, by default the best reported one. Without any finite score it is told
         as failed: left running it would never end. A trial stopped early is told as pruned, with its last score.
+
+        Args:
+            task_scores: given where what was reported is not comparable with ``score``, as with folds; ``score`` and
+                these are then the trial's record, whatever was reported.
 
         Raises:
             ValueError: where ``state`` is RUNNING.
@@ -194,7 +202,10 @@ class StudyStore:
             score = max(trial.intermediate_values.values(), default=None) if score is None else float(score)
             if score is None or not math.isfinite(score):
                 state, reason = TrialState.FAILED, reason or f"it ended with the score {score}, not a finite number"
-        ending = {"reason": reason, "seconds": seconds}
+        last = None
+        if task_scores is not None and score is not None and math.isfinite(score):
+            last = {"score": float(score), "task_scores": dict(task_scores)}
+        ending = {_ENDING: last, "reason": reason, "seconds": seconds}
         self._keep(trial_id, {name: value for name, value in ending.items() if value is not None})
         optuna_state = next(kept for kept, ours in _STATES.items() if ours is state)
         with self._faults():
@@ -249,12 +260,15 @@ def _record(trial: FrozenTrial) -> TrialRecord:
     scores = dict(sorted(trial.intermediate_values.items()))
     best_epoch = max(scores, key=lambda epoch: scores[epoch], default=None)
     told = [trial.value] if trial.state is optuna.trial.TrialState.COMPLETE and trial.value is not None else []
+    best = max([*scores.values(), *told], default=None)
+    best_scores = {} if best_epoch is None else trial.user_attrs.get(_task_scores_of(best_epoch), {})
+    last = trial.user_attrs.get(_ENDING, {"score": best, "task_scores": best_scores})
     return TrialRecord(
         key=_key(trial.number),
         number=trial.number,
         state=_STATES[trial.state],
-        score=max([*scores.values(), *told], default=None),
-        task_scores={} if best_epoch is None else trial.user_attrs.get(_task_scores_of(best_epoch), {}),
+        score=last["score"],
+        task_scores=last["task_scores"],
         parameters=dict(trial.params),
         scores_by_epoch=scores,
         seconds=trial.user_attrs.get("seconds"),

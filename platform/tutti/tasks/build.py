@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tutti.config.layouts import GLUE_NAMES
+from tutti.config.layouts import GLUE_NAMES, GLUE_REMEDY
 from tutti.config.study import TaskConfig
 from tutti.errors import ConfigError, Fault
 from tutti.tasks.layouts.competition import Competition
@@ -14,6 +14,7 @@ from tutti.tasks.layouts.glue import Glue
 from tutti.tasks.layouts.hub import Hub
 from tutti.tasks.layouts.protocol import Layout
 from tutti.tasks.layouts.table import Table
+from tutti.tasks.metrics import is_regression
 
 _SUBMISSIONS = {"competition": "competition", "glue": "glue"}
 
@@ -56,6 +57,11 @@ class TaskSpec:
     extra_train: tuple[tuple[Path, float], ...] = ()
     cleaning: CleaningSteps = field(default_factory=CleaningSteps)
     plain_files: bool = True
+
+    @property
+    def regression(self) -> bool:
+        """Whether its labels are numbers, as its metric says."""
+        return is_regression(self.metric)
 
     @property
     def training_suffix(self) -> str:
@@ -117,8 +123,9 @@ def _layouts(name: str, config: TaskConfig) -> tuple[Layout, Layout, bool]:
             if kind is None:
                 rule = "say which layout of GLUE the task has where its name does not"
                 got = f"none, and the name {name!r}"
-                raise ConfigError(Fault(f"tasks.{name}.glue", rule, got, "set `glue:` to CoLA, SST-2 or MRPC"))
-            return Glue(kind), Glue(kind), kind == "MRPC"
+                raise ConfigError(Fault(f"tasks.{name}.glue", rule, got, GLUE_REMEDY))
+            glue = Glue(kind)
+            return glue, glue, glue.pair
         case "table":
             return table, table, columns.text_b is not None
         case "hub":

@@ -13,9 +13,10 @@ class Task:
 
     Attributes:
         name: the task's key in the study file.
-        class_names: labels as they stand in the task's files; a label's class index is its place here.
+        class_names: labels as they stand in the task's files; a label's class index is its place here. None for a
+            regression, whose labels are numbers.
         pair: whether a row has two texts.
-        metric: one of ``macro_f1``, ``accuracy``, ``matthews``, ``f1``.
+        metric: as in ``tutti.tasks.metrics``.
         submission: one of ``competition``, ``glue``, ``csv``.
     """
 
@@ -24,6 +25,16 @@ class Task:
     pair: bool
     metric: str
     submission: str
+
+    @property
+    def regression(self) -> bool:
+        """Whether its labels are numbers; it has no classes then."""
+        return not self.class_names
+
+    @property
+    def outputs(self) -> int:
+        """Outputs of its head: one for each class, or one value."""
+        return len(self.class_names) or 1
 
     def to_dict(self) -> dict[str, Any]:
         """The task as JSON can hold it."""

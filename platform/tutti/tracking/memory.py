@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tutti.errors import Fault
 from tutti.records import Scalar, TrialState
-from tutti.tracking.protocol import MetricRow, RefusedError, check_ended
+from tutti.tracking.protocol import MetricRow, RefusedError, check_ended, parent_of
 
 
 @dataclass
@@ -64,7 +64,7 @@ class MemoryTracker:
         tags: Mapping[str, str],
         at: float | None = None,
     ) -> None:
-        self._run("")
+        self._run(parent_of(key))
         self._start(key, parameters, tags, at).number = number
 
     def log_metrics(self, key: str, metrics: Mapping[str, float], *, step: int, at: float) -> None:

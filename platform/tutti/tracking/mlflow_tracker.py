@@ -19,7 +19,7 @@ from mlflow.exceptions import MlflowException
 from tutti.errors import Fault, TrackingError
 from tutti.records import Scalar, TrialState
 from tutti.tracking.links import kept_view, run_page
-from tutti.tracking.protocol import SCORE, MetricRow, RefusedError, check_ended
+from tutti.tracking.protocol import SCORE, MetricRow, RefusedError, check_ended, parent_of
 from tutti.tracking.store import store_faults
 
 _METRICS, _PARAMETERS, _PARAMETER, _TAG = 1000, 100, 6000, 8000  # MLflow's limits: two by request, two by characters
@@ -40,9 +40,9 @@ Item = TypeVar("Item")
 class MlflowTracker:
     """The Tracker protocol over MLflow: tracking URIs of servers and of SQL databases.
 
-    A study's parent run and a trial's run are found by their tags ``tutti.study`` and ``tutti.trial``, so that another
-    process goes on in them. MLflow's parameters never change: where a resumed run has other ones, the first value
-    stays, and the new one is kept in the tag ``tutti.resumed.NAME``.
+    A study's parent run, a trial's run and a fold's are found by their tags ``tutti.study`` and ``tutti.trial``, so
+    that another process goes on in them. MLflow's parameters never change: where a resumed run has other ones, the
+    first value stays, and the new one is kept in the tag ``tutti.resumed.NAME``.
 
     Args:
         uri: MLflow's tracking URI.
@@ -99,7 +99,7 @@ class MlflowTracker:
         at: float | None = None,
     ) -> None:
         with self._faults():
-            own = {_PARENT: self._run(""), _TRIAL: key, _NUMBER: str(number)}
+            own = {_PARENT: self._run(parent_of(key)), _TRIAL: key, _NUMBER: str(number)}
             self._start(key, key, own, parameters, tags, at)
 
     def log_metrics(self, key: str, metrics: Mapping[str, float], *, step: int, at: float) -> None:
@@ -205,7 +205,7 @@ class MlflowTracker:
     def _find(self, key: str) -> Run | None:
         wanted = f"tags.`{_STUDY}` = '{self._name}'"
         if key:
-            wanted = f"tags.`{_TRIAL}` = '{key}' and tags.`{_PARENT}` = '{self._run('')}'"
+            wanted = f"tags.`{_TRIAL}` = '{key}' and tags.`{_PARENT}` = '{self._run(parent_of(key))}'"
         found = self._client.search_runs([self._experiment_id], wanted, max_results=1, order_by=["start_time ASC"])
         return found[0] if found else None
 

@@ -17,6 +17,10 @@ BEST_SCORE = "best_score"
 """Name of the metric that ``end_study`` gives the best trial's objective under: not ``SCORE``, so that in a list sorted
 by that the study's run does not stand among its trials."""
 
+FOLD_SCORE = "fold_score"
+"""Name of the metric that a fold's best objective goes by, in its own run and in its trial's: not ``SCORE``, so that
+in a list sorted by that no fold stands among the trials."""
+
 
 class RefusedError(TrackingError):
     """The store refuses this one call for good: trying it again cannot help."""
@@ -39,8 +43,9 @@ class MetricRow:
 class Tracker(Protocol):
     """Where a study's progress is shown. Every call may be repeated, also by a later process: nothing stands twice.
 
-    A key is a trial's key, or ``""`` for the parent run. ``at`` is when a thing happened, in Unix seconds; now where it
-    is none.
+    A key is a trial's key, or ``""`` for the parent run. ``TRIAL/NAME`` is the key of a run below the trial's: of one
+    of its folds. It may stand wherever a trial's key may. ``at`` is when a thing happened, in Unix seconds; now where
+    it is none.
 
     Every method but ``close`` raises TrackingError where the store cannot be reached, and its subclass RefusedError
     where the store refuses the call for good: a bad name, a run that was deleted or was never started.
@@ -72,7 +77,10 @@ class Tracker(Protocol):
         tags: Mapping[str, str],
         at: float | None = None,
     ) -> None:
-        """Opens the trial's run below the parent run, or goes on in the one that is there."""
+        """Opens the trial's run below the parent run, or goes on in the one that is there.
+
+        The run of ``TRIAL/NAME`` is opened below the trial's, which must have been started.
+        """
 
     def log_metrics(self, key: str, metrics: Mapping[str, float], *, step: int, at: float) -> None:
         """Keeps metrics of one step. A metric that has a value at this step keeps it."""
@@ -116,6 +124,11 @@ class Tracker(Protocol):
         Returns:
             How many calls were not delivered; always 0 for a tracker that delivers at once.
         """
+
+
+def parent_of(key: str) -> str:
+    """Key of the run that a run stands below: ``""`` for a trial, the trial for ``TRIAL/NAME``."""
+    return key.rpartition("/")[0]
 
 
 def check_ended(state: TrialState) -> None:

@@ -113,7 +113,11 @@ class QueuedTracker:
         if self._thread.is_alive():
             self._thread.join(timeout)
         self._signal(stopped=True)
-        return self._spool.pending
+        try:
+            return self._spool.pending()
+        except OSError as error:
+            _log.warning("MLflow may miss some of what happened: its queue cannot be read (%s).", error)
+            return 0
 
     def _put(self, call: str, **arguments: object) -> None:
         try:
@@ -152,8 +156,8 @@ class QueuedTracker:
     def _wait_for_events(self) -> bool:
         """Whether there is something to deliver; false once it is time to end."""
         with self._wake:
-            self._wake.wait_for(lambda: self._stopped or self._closing or self._spool.pending)
-            return not self._stopped and self._spool.pending > 0
+            self._wake.wait_for(lambda: self._stopped or self._closing or self._spool.waiting)
+            return not self._stopped and self._spool.waiting
 
     def _rest(self, pause: float) -> None:
         with self._wake:
@@ -169,7 +173,7 @@ class QueuedTracker:
             if self._stopped:
                 return
             _deliver(self._tracker, [event for _, event in batch if event is not None])
-            self._spool.advance(batch[-1][0], len(batch))
+            self._spool.advance(batch[-1][0])
 
 
 def _batches(events: Sequence[tuple[int, Event | None]]) -> Iterator[list[tuple[int, Event | None]]]:

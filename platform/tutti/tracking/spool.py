@@ -21,7 +21,8 @@ class Spool:
     """Events in a file, one JSON object a line, and beside it (``.position``) how far they were delivered.
 
     What a process leaves undelivered, the next one finds. A line that was torn by a crash is dropped. Safe for one
-    process that appends from any thread and reads from one.
+    process that appends from any thread and reads from one. What is waiting is always what the file itself holds, so
+    that neither an interrupt in the midst of a call nor a line of another process's makes the two disagree.
 
     Raises:
         StorageError: where the file cannot be made or read.
@@ -36,8 +37,21 @@ class Spool:
             with path.open("ab+") as file:
                 self._end = _drop_torn_line(file.fileno())
                 self._position = self._kept_position(file.fileno())
-                file.seek(self._position)
-                self.pending = sum(1 for _ in file)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there are events to deliver."""
+        return self._position < self._end
+
+    def pending(self) -> int:
+        """How many events are to be delivered. Reads them all.
+
+        Raises:
+            OSError: where the file cannot be read.
+        """
+        with self._path.open("rb") as file:
+            file.seek(self._position)
+            return sum(1 for _ in file)
 
     def append(self, event: Event) -> None:
         """Adds one event.
@@ -48,17 +62,17 @@ class Spool:
         line = json.dumps(event, default=_plain).encode() + b"\n"
         with self._lock:
             descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            end = os.fstat(descriptor).st_size
             try:
                 written = 0
                 while written < len(line):
                     written += os.write(descriptor, line[written:])
-            except OSError:
-                os.ftruncate(descriptor, self._end)
+            except BaseException:  # Ctrl-C too: a line that is torn would spoil the next one
+                os.ftruncate(descriptor, end)
                 raise
             finally:
                 os.close(descriptor)
-            self._end += len(line)
-            self.pending += 1
+            self._end = end + len(line)
 
     def peek(self, limit: int) -> list[tuple[int, Event | None]]:
         """The next events, at most ``limit``, each with the position behind it; none for a line that cannot be read.
@@ -78,11 +92,9 @@ class Spool:
                 events.append((file.tell(), event if isinstance(event, dict) else None))
         return events
 
-    def advance(self, position: int, count: int) -> None:
-        """Marks ``count`` events, up to ``position``, as delivered."""
-        with self._lock:
-            self._position = position
-            self.pending -= count
+    def advance(self, position: int) -> None:
+        """Marks the events up to ``position`` as delivered."""
+        self._position = position
         try:
             write_whole(self._position_file, str(position))
         except StorageError as error:  # a later process then delivers again what stands already: no harm

@@ -15,19 +15,26 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
 
+from tutti.config.stages import staged
+from tutti.config.training import TrainingOptions
 from tutti.data.encode import EncodedPart, load_tokenizer
 from tutti.errors import Fault, TrialError
 from tutti.files import storage_faults
+from tutti.modeling.adapters import adapter_of, forget_optimizers
 from tutti.modeling.checkpoint import METADATA, load_checkpoint, save_checkpoint
+from tutti.modeling.heads import HeadOptions
+from tutti.modeling.layers import reinitialise
+from tutti.modeling.mixout import add_mixout
 from tutti.modeling.model import MultiTaskModel, load_encoder
 from tutti.records import CheckpointRecord, Predictions
-from tutti.tasks.metrics import score as score_of
 from tutti.tasks.task import Task
+from tutti.training.measure import measure
 from tutti.training.options import FIXED, split_training
+from tutti.training.precision import autocast, name_of, with_precision
 from tutti.training.predict import predict
 from tutti.training.ranks import from_rank_zero, rank, world_size
 from tutti.training.report import EpochReport, FineTuned
-from tutti.training.resume import load_average, newest_state, save_state
+from tutti.training.resume import Position, load_state, newest_state, save_state
 from tutti.training.trainer import MultiTaskTrainer
 
 Parts = Mapping[str, Mapping[str, EncodedPart]]
@@ -44,7 +51,7 @@ def fine_tune(
     key: str = "",
     number: int = 0,
 ) -> FineTuned:
-    """Trains, evaluates after each epoch on the parts "validation", and predicts all but "train" with the best.
+    """Trains stage by stage, evaluates after each epoch on the parts "validation", predicts all but "train" at the end.
 
     Runs in a plain process, or on every rank of an initialised process group whose RANK, WORLD_SIZE and LOCAL_RANK
     are in the environment. The best checkpoint lies in ``folder/best``, the newest two states to go on from in
@@ -59,40 +66,40 @@ def fine_tune(
         TrialError: where the loss is not finite, or the training keys do not fit this machine.
         StorageError: where a file cannot be written or read back.
     """
-    options, arguments = split_training(training)
+    stages = staged(training)
     threads = torch.get_num_threads()
-    args = _training_arguments(arguments, folder)
     from_rank_zero(lambda: _make_folder(folder))
+    run = _Run(backbone, tasks, parts, folder, key, number, load_tokenizer(backbone), on_epoch, len(stages))
     try:
-        set_seed(args.seed)
-        model = MultiTaskModel(
-            encoder=load_encoder(backbone),
-            classes={task.name: len(task.class_names) for task in tasks},
-            pooling=options.pooling,
-            head_dropout=options.head_dropout,
-        )
-        run = _Run(tasks, parts, folder, key, number, load_tokenizer(backbone), on_epoch)
-        trainer = _trainer(model, args, run, training=training, ema_decay=options.ema_decay)
-        torch.set_num_threads(threads)  # accelerate takes every core where OMP_NUM_THREADS is not set
         state = newest_state(folder / "resume")
         if state is not None:
-            if (
-                folder / "best" / METADATA
-            ).is_file():  # else a kill fell between two renames, and it is to be kept anew
-                run.best_score = state.best_score
-            load_average(state, trainer)
-        if state is None or not state.done:
+            run.position = state.position
+            if not (folder / "best" / METADATA).is_file():  # a kill fell between two renames: it is to be kept anew
+                run.best_score = -math.inf
+            else:
+                run.best_score = state.position.best_score
+        first = 0 if state is None else state.position.stage
+        for index, keys in enumerate(stages):
+            if index < first or (index == first and state is not None and state.position.done):
+                continue
+            trainer = run.stage(index, keys, threads)
+            resumed = state if state is not None and index == first else None
+            if resumed:
+                load_state(resumed, trainer)
             with _fits_the_machine(ImportError):  # such as an optimizer whose library is not installed
-                trainer.train(resume_from_checkpoint=None if state is None else str(state.folder))
-        return run.finish(trainer)
+                trainer.train(resume_from_checkpoint=str(resumed.folder) if resumed else None)
+            del trainer
+        return run.finish(_training_arguments(split_training(stages[-1])[1], folder))
     finally:
         torch.set_num_threads(threads)
+        forget_optimizers()
 
 
 @dataclass
 class _Run:
-    """What goes on around the trainer's steps."""
+    """What goes on around the trainers' steps."""
 
+    backbone: str
     tasks: Sequence[Task]
     parts: Parts
     folder: Path
@@ -100,26 +107,100 @@ class _Run:
     number: int
     tokenizer: PreTrainedTokenizerBase
     on_epoch: Callable[[EpochReport], None]
+    stages: int
     best_score: float = -math.inf
+    position: Position | None = None
     started: float = field(default_factory=time.monotonic)
 
-    def after_epoch(self, trainer: MultiTaskTrainer) -> None:
-        """Evaluates, keeps the best, saves a state, reports."""
-        epoch = math.ceil(trainer.state.epoch or 0)
-        metrics = {"train_loss": trainer.take_train_loss()}
+    def stage(self, index: int, keys: Mapping[str, Any], threads: int) -> MultiTaskTrainer:
+        """The trainer of a stage, at the stage's first step."""
+        options, arguments = split_training(keys)
+        args = _training_arguments(arguments, self.folder)
+        set_seed(args.seed + index)
+        before = self.position
+        if before is None or before.stage < index:
+            epochs, steps = (0, 0) if before is None else (before.epoch, before.steps_before + before.step)
+            self.position = Position(index, 0, epochs, epochs, steps, self.best_score, done=False)
+        model = self._model(index, options, args)
+        with _fits_the_machine(ValueError, ImportError):
+            trainer = MultiTaskTrainer(
+                model=model,
+                args=args,
+                tasks=self.tasks,
+                parts={task.name: self.parts[task.name]["train"] for task in self.tasks},
+                options=options,
+                parameters=keys,
+                save=self.after_step,
+            )
+        torch.set_num_threads(threads)  # accelerate takes every core where OMP_NUM_THREADS is not set
+        return trainer
+
+    def _model(self, index: int, options: TrainingOptions, args: TrainingArguments) -> MultiTaskModel:
+        """The first stage's comes from the backbone, a later one's from the best checkpoint."""
+        if index > 0:
+            attention = options.attn_implementation
+            model, _ = load_checkpoint(self.folder / "best", device=args.device, attn_implementation=attention)
+        else:
+            heads = HeadOptions(
+                options.pooling, options.pooling_layers, options.head_dropout, options.head_dropout_samples
+            )
+            adapter = adapter_of(options, bf16=args.bf16)
+            encoder = load_encoder(
+                self.backbone,
+                adapter=adapter,
+                device=args.device,
+                attn_implementation=options.attn_implementation,
+            )
+            with _fits_the_machine(ValueError):
+                if options.reinit_layers:
+                    reinitialise(encoder, options.reinit_layers)
+            model = MultiTaskModel(encoder=encoder, tasks=self.tasks, heads=heads, adapter=adapter)
+            for task in self.tasks:
+                if task.regression:
+                    part = self.parts[task.name]["train"]
+                    model.head(task.name).fit_labels(torch.from_numpy(part.labels), torch.from_numpy(part.weights))
+        if options.mixout:
+            add_mixout(model.encoder, share=options.mixout)
+        if options.freeze_encoder:
+            model.encoder.requires_grad_(False)
+        return model
+
+    def after_step(self, trainer: MultiTaskTrainer, epoch_ended: bool) -> None:
+        """Saves a state; after an epoch's last step it evaluates before, keeps the best, and reports after."""
+        assert self.position is not None
+        at, step = self.position, trainer.state.global_step
+        done = step >= trainer.state.max_steps
+        epoch = at.epochs_before + (
+            math.ceil(trainer.state.epoch or 0) if epoch_ended else int(trainer.state.epoch or 0)
+        )
+        report = None
+        if epoch_ended:
+            report = self._evaluated(trainer, epoch=epoch, steps_before=at.steps_before, done=done)
+        self.position = Position(
+            at.stage, step, epoch, at.epochs_before, at.steps_before, self.best_score, done and epoch_ended
+        )
+        save_state(self.folder / "resume", trainer, self.position)
+        if report is not None:
+            self.on_epoch(report)
+
+    def _evaluated(self, trainer: MultiTaskTrainer, *, epoch: int, steps_before: int, done: bool) -> EpochReport:
+        loss, by_task = trainer.take_train_losses()
+        trainer.balance.end_epoch(by_task)
+        metrics = {"train_loss": loss, **{f"{task}/train_loss": value for task, value in by_task.items()}}
         if trainer.average is None:
             score, task_scores = self._evaluate_and_keep(trainer, epoch, metrics)
         else:
+            left = math.ceil(trainer.state.num_train_epochs) - math.ceil(trainer.state.epoch or 0)
+            trainer.average.after_epoch(left=0 if done else left)
             with trainer.average.applied():
                 score, task_scores = self._evaluate_and_keep(trainer, epoch, metrics)
-        done = trainer.state.global_step >= trainer.state.max_steps
-        save_state(self.folder / "resume", trainer, epoch=epoch, best_score=self.best_score, done=done)
-        steps = tuple(trainer.logged)
+        steps = tuple((steps_before + step, values) for step, values in trainer.logged)
         trainer.logged.clear()
         now = time.monotonic()
-        report = EpochReport(epoch, score, task_scores, metrics, steps, now - self.started, done)
-        self.started = now
-        self.on_epoch(report)
+        seconds, self.started = now - self.started, now
+        assert self.position is not None
+        last = done and self.position.stage == self.stages - 1
+        return EpochReport(epoch, score, task_scores, metrics, steps, seconds, last, name_of(trainer.args))
 
     def _evaluate_and_keep(
         self, trainer: MultiTaskTrainer, epoch: int, metrics: dict[str, float]
@@ -127,7 +208,7 @@ class _Run:
         task_scores = {}
         for task in self.tasks:
             part = self.parts[task.name]["validation"]
-            values = _measure(task, part, self._predict(trainer, trainer.model, task, part))
+            values = measure(task, part, self._predict(trainer.args, trainer.model, task, part))
             task_scores[task.name] = values[f"{task.name}/{task.metric}"]
             metrics |= values
         score = float(np.mean(list(task_scores.values())))
@@ -148,19 +229,14 @@ class _Run:
             )
         return score, task_scores
 
-    def finish(self, trainer: MultiTaskTrainer) -> FineTuned:
+    def finish(self, args: TrainingArguments) -> FineTuned:
         """Loads the best checkpoint and predicts every part of every task but its training rows with it."""
         folder = self.folder / "best"
-        model, found = load_checkpoint(folder)
-        model.to(trainer.args.device)
+        model, found = load_checkpoint(folder, device=args.device)
+        model.to(args.device)
         predictions = {
             task.name: {
-                name: Predictions(
-                    ids=part.ids,
-                    probabilities=self._predict(trainer, model, task, part),
-                    labels=part.labels,
-                    class_names=task.class_names,
-                )
+                name: _predictions(task, part, self._predict(args, model, task, part))
                 for name, part in self.parts[task.name].items()
                 if name != "train"
             }
@@ -169,9 +245,9 @@ class _Run:
         record = CheckpointRecord(self.key, self.number, found.epoch, found.score, found.task_scores, str(folder))
         return FineTuned(record, predictions)
 
-    def _predict(self, trainer: MultiTaskTrainer, model: MultiTaskModel, task: Task, part: EncodedPart) -> np.ndarray:
-        args = trainer.args
-        with trainer.accelerator.autocast():  # the precision that the trial trains in
+    @staticmethod
+    def _predict(args: TrainingArguments, model: MultiTaskModel, task: Task, part: EncodedPart) -> np.ndarray:
+        with autocast(args):  # the precision that the trial trains in
             return predict(
                 model,
                 part,
@@ -183,15 +259,10 @@ class _Run:
             )
 
 
-def _measure(task: Task, part: EncodedPart, probabilities: np.ndarray) -> dict[str, float]:
-    """Loss and metrics of one task on its validation rows."""
-    labels = part.labels
-    assert labels is not None
-    own = probabilities[np.arange(len(labels)), labels].astype(np.float64)
-    values = {f"{task.name}/loss": float(-np.log(own.clip(min=1e-30)).mean())}
-    for metric in sorted({"macro_f1", "accuracy", task.metric}):
-        values[f"{task.name}/{metric}"] = score_of(metric, labels=labels, probabilities=probabilities)
-    return values
+def _predictions(task: Task, part: EncodedPart, said: np.ndarray) -> Predictions:
+    if task.regression:
+        return Predictions(ids=part.ids, values=said, labels=part.labels)
+    return Predictions(ids=part.ids, probabilities=said, labels=part.labels, class_names=task.class_names)
 
 
 def _make_folder(folder: Path) -> None:
@@ -204,6 +275,7 @@ def _make_folder(folder: Path) -> None:
 
 def _training_arguments(arguments: Mapping[str, Any], folder: Path) -> TrainingArguments:
     given = {"use_cpu": not torch.cuda.is_available(), **arguments}
+    given = with_precision(given, cpu=given["use_cpu"])
     with _fits_the_machine(ValueError, ImportError):  # such as bf16 on a GPU without it
         args = TrainingArguments(**{**given, **FIXED, "output_dir": str(folder)})
     if args.fp16 and args.device.type == "cpu":  # accelerate would train in float32 without a word
@@ -214,20 +286,6 @@ def _training_arguments(arguments: Mapping[str, Any], folder: Path) -> TrainingA
         remedy = "set RANK, WORLD_SIZE and LOCAL_RANK on every worker before the process group is made"
         raise TrialError(Fault("the number of workers", f"be the process group's {world_size()}", got, remedy))
     return args
-
-
-def _trainer(
-    model: MultiTaskModel, args: TrainingArguments, run: _Run, *, training: Mapping[str, Any], ema_decay: float | None
-) -> MultiTaskTrainer:
-    with _fits_the_machine(ValueError, ImportError):
-        return MultiTaskTrainer(
-            model=model,
-            args=args,
-            parts={task.name: run.parts[task.name]["train"] for task in run.tasks},
-            ema_decay=ema_decay,
-            parameters=training,
-            after_epoch=run.after_epoch,
-        )
 
 
 @contextmanager

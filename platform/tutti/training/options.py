@@ -5,15 +5,18 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
+import re
 import typing
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from tutti.config.space import Categorical, Distribution
+from tutti.config.stages import OF_THE_TRIAL, STAGES, overlay, staged
 from tutti.config.training import TrainingOptions
-from tutti.errors import Fault, nearest
+from tutti.errors import Fault, TrialError, nearest
+from tutti.modeling.adapters import INSTALL, has_bitsandbytes
 
 DEFAULTS: Mapping[str, Any] = {
     "learning_rate": 5e-5,
@@ -65,6 +68,7 @@ SET_BY_TUTTI: Mapping[str, str] = {key: reason for reason, keys in _REASONS.item
 
 _WORDS = {  # of pydantic's sentences, and ours
     "Input should ": "",
+    "Value error, ": "",
     "a valid ": "a ",
     "a integer": "a whole number",
     "greater than or equal to": "at least",
@@ -72,6 +76,8 @@ _WORDS = {  # of pydantic's sentences, and ours
     "greater than": "above",
     "less than": "below",
 }
+
+_OF_BITSANDBYTES = re.compile("paged_|lion_|ademamix|rmsprop_bnb|adamw_8bit|adamw_bnb")  # values of `optim`
 
 _POSITIVE = frozenset({"num_train_epochs", "learning_rate"})
 _AT_LEAST_1 = frozenset({"per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps"})
@@ -84,30 +90,66 @@ _BELOW_1 = frozenset({"adam_beta1", "adam_beta2", "label_smoothing_factor"})
 def split_training(training: Mapping[str, Any]) -> tuple[TrainingOptions, dict[str, Any]]:
     """Our own options, and TrainingArguments' fields with Tutti's defaults beneath the user's.
 
-    ``training`` has passed check_training.
+    ``training`` has passed check_training; still a search space may have chosen what does not go together.
+
+    Raises:
+        TrialError: where it did.
     """
     own = {key: value for key, value in training.items() if key in TrainingOptions.model_fields}
-    return TrainingOptions(**own), {**DEFAULTS, **{key: value for key, value in training.items() if key not in own}}
+    try:
+        options = TrainingOptions(**own)
+    except ValidationError as error:
+        remedy = "narrow the search space so that they do not meet"
+        got = ", ".join(f"{key}={value}" for key, value in own.items())
+        raise TrialError(*(Fault("the training keys", rule, got, remedy) for rule in _rules(error))) from error
+    return options, {**DEFAULTS, **{key: value for key, value in training.items() if key not in own}}
 
 
 def check_training(training: Mapping[str, Any], *, search_space: Mapping[str, Distribution], file: str) -> list[Fault]:
     """Every fault of the keys of ``training`` and of ``search_space``, each named by file and dotted key.
 
     A key is a field of TrainingOptions or an init field of transformers.TrainingArguments that Tutti does not set
-    itself. A search space's choices, or its low and high, are checked as values of their key.
+    itself. A search space's choices, or its low and high, are checked as values of their key; ``stages.N.KEY`` is a
+    key of the stage N, counted from 0.
     """
     faults = []
     for key, value in training.items():
         faults += _key_faults(f"{file}: training.{key}", key) or _value_faults(f"{file}: training.{key}", key, value)
-    for key, distribution in search_space.items():
-        what = f"{file}: search_space.{key}"
-        faults += (_key_faults(what, key) or _kind_faults(what, key, distribution)) or [
+    stages = training.get(STAGES)
+    stages = [stage if isinstance(stage, dict) else {} for stage in stages] if isinstance(stages, list | tuple) else []
+    for index, stage in enumerate(stages):
+        for key, value in stage.items():
+            what = f"{file}: training.{STAGES}.{index}.{key}"
+            faults += _stage_faults(what, key) or _key_faults(what, key) or _value_faults(what, key, value)
+    for full, distribution in search_space.items():
+        what = f"{file}: search_space.{full}"
+        key, found = _stage_key(what, full, stages=len(stages))
+        faults += (found or _key_faults(what, key) or _kind_faults(what, key, distribution)) or [
             fault for place, value in _values(distribution) for fault in _value_faults(f"{what}.{place}", key, value)
         ]
     if not faults:
         first = {key: next(_values(distribution))[1] for key, distribution in search_space.items()}
-        faults += _combination_faults(f"{file}: training", {**training, **first})
+        for index, keys in enumerate(staged(overlay(training, first))):
+            where = f"{file}: training.{STAGES}.{index}" if stages else f"{file}: training"
+            faults += _combination_faults(where, keys)
     return faults
+
+
+def _stage_faults(what: str, key: str) -> list[Fault]:
+    if key in OF_THE_TRIAL:
+        return [Fault(what, "not differ from stage to stage", "a value for one", "set it beside `stages:`")]
+    return []
+
+
+def _stage_key(what: str, key: str, *, stages: int) -> tuple[str, list[Fault]]:
+    """The key that a search space's key stands for, and what is wrong with the stage that it names."""
+    if not key.startswith(f"{STAGES}."):
+        return key, []
+    _, index, name = (*key.split(".", 2), "", "")[:3]
+    if not index.isdecimal() or int(index) >= stages or not name:
+        rule = f"name a key of one of the {stages} stages, counted from 0" if stages else "have stages to vary"
+        return name, [Fault(what, rule, repr(key), f"write it like {STAGES}.0.learning_rate, below training.{STAGES}")]
+    return name, _stage_faults(what, name)
 
 
 def _values(distribution: Distribution) -> Iterator[tuple[str, Any]]:
@@ -142,15 +184,31 @@ def _kind_faults(what: str, key: str, distribution: Distribution) -> list[Fault]
 def _value_faults(what: str, key: str, value: Any) -> list[Fault]:
     try:
         if key in TrainingOptions.model_fields:
-            TrainingOptions(**{key: value})
-            return []
+            _check_own(key, value)
+            return _package_faults(what, key, value)
         TypeAdapter(
             _argument_types()[key], config=ConfigDict(arbitrary_types_allowed=True, strict=True)
         ).validate_python(value)
     except ValidationError as error:
-        rule = " or ".join(dict.fromkeys(_as_rule(detail["msg"]) for detail in error.errors()))
+        rule = " or ".join(dict.fromkeys(_rules(error)))
         return [Fault(what, rule, repr(value), "correct the value")]
-    return _bound_faults(what, key, value) + _enum_faults(what, key, value)
+    faults = _bound_faults(what, key, value) + _enum_faults(what, key, value)
+    return faults or _package_faults(what, key, value)
+
+
+def _check_own(key: str, value: Any) -> None:
+    """One of Tutti's own keys by itself; whether it goes with the others is seen later.
+
+    Raises:
+        ValidationError: where it has not its type, or is out of bounds.
+    """
+    known = TrainingOptions.model_fields[key]
+    kind: Any = known.annotation
+    TypeAdapter(Annotated[kind, *known.metadata] if known.metadata else kind).validate_python(value)
+
+
+def _rules(error: ValidationError) -> list[str]:
+    return [_as_rule(detail["msg"]) for detail in error.errors()]
 
 
 def _as_rule(message: str) -> str:
@@ -183,11 +241,22 @@ def _enum_faults(what: str, key: str, value: Any) -> list[Fault]:
     return []
 
 
+def _package_faults(what: str, key: str, value: Any) -> list[Fault]:
+    """Of a value that needs the package bitsandbytes where it is not installed: every trial would fail."""
+    needed = (key == "bits" and value) or (key == "optim" and _OF_BITSANDBYTES.match(str(value)))
+    if not needed or has_bitsandbytes():
+        return []
+    return [Fault(what, "have the package bitsandbytes installed", f"{value!r} without it", INSTALL)]
+
+
 def _combination_faults(what: str, training: Mapping[str, Any]) -> list[Fault]:
-    """What TrainingArguments itself refuses, such as fp16 together with bf16."""
+    """What does not go together: Tutti's own switches, and what TrainingArguments refuses, such as fp16 with bf16."""
     from transformers import TrainingArguments
 
-    arguments = split_training(training)[1]
+    try:
+        arguments = split_training(training)[1]
+    except TrialError as error:
+        return [Fault(what, fault.rule, "keys that do not go together", "change one of them") for fault in error.faults]
     try:
         # The machine that checks need not be the one that trains: ask for no GPU here.
         TrainingArguments(**{**arguments, **FIXED, "use_cpu": True, "tf32": None})

@@ -1,4 +1,4 @@
-"""Probabilities of a model for the rows of one part."""
+"""What a model says of the rows of one part."""
 
 from __future__ import annotations
 
@@ -22,12 +22,15 @@ def predict(
     rank: int = 0,
     world: int = 1,
 ) -> np.ndarray:
-    """``(rows, classes)`` float32 probabilities in the order of the part's rows, the same on every rank.
+    """``(rows, classes)`` float32 probabilities, or ``(rows,)`` values of a regression, the same on every rank.
+
+    They are in the order of the part's rows.
 
     Rows are sorted by length inside, so that little is padded, and batches are shared out over ranks: with
     ``world`` > 1 every rank of the process group must call it.
     """
-    probabilities = torch.zeros(len(part.ids), model.class_count(task), device=device)
+    regression = model.tasks[task].regression
+    said = torch.zeros(len(part.ids), model.tasks[task].outputs, device=device)
     tokens = TokenRows(part)
     order = np.argsort(-part.lengths.astype(np.int64), kind="stable")
     training = model.training
@@ -35,7 +38,9 @@ def predict(
     for start in range(rank * batch_size, len(order), world * batch_size):
         rows = order[start : start + batch_size]
         inputs = {name: values.to(device) for name, values in tokens.pad(rows).items()}
-        probabilities[torch.from_numpy(rows).to(device)] = model(task, **inputs).softmax(dim=1)
+        outputs = model(task, **inputs).float()
+        said[torch.from_numpy(rows).to(device)] = outputs if regression else outputs.softmax(dim=1)
     model.train(training)
     # Every row was filled by one rank and is 0 on all others.
-    return (summed(probabilities) if world > 1 else probabilities).cpu().numpy()
+    found = (summed(said) if world > 1 else said).cpu().numpy()
+    return found[:, 0] if regression else found

@@ -1,53 +1,70 @@
-"""States that a run can go on from: one folder per epoch, complete only when its manifest, written last, is there."""
+"""States that a run can go on from: one folder each, complete only when its manifest, written last, is there."""
 
 from __future__ import annotations
 
 import json
 import logging
+import re
 import shutil
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import load_file, save_file, save_model
+from safetensors.torch import load_file, save_file
 from transformers.trainer import TRAINER_STATE_NAME
 
 from tutti.errors import StorageError
 from tutti.files import sha256_of, whole_folder
 from tutti.modeling.checkpoint import check_file, tensor_faults
-from tutti.training.ranks import from_rank_zero, gathered
+from tutti.training.ranks import from_rank_zero, gathered, rank
 from tutti.training.trainer import MultiTaskTrainer
 
 MANIFEST = "manifest.json"
-AVERAGE = "average.safetensors"
+MODEL, AVERAGE, PROGRESS = "model.safetensors", "average.safetensors", "progress.json"
 KEPT = 2
+_NAME = re.compile(r"stage-(\d+)-step-(\d+)")
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class ResumeState:
-    """A whole state on disk.
+class Position:
+    """How far a run has come.
 
     Attributes:
-        folder: what ``Trainer.train(resume_from_checkpoint=...)`` takes.
-        epoch: the last epoch it holds, counted from 1.
+        stage: counted from 0.
+        step: optimizer steps of this stage.
+        epoch: epochs that ended, over all stages.
+        epochs_before: epochs of the stages before this one.
+        steps_before: their optimizer steps.
         best_score: the best score up to then.
-        done: whether no epoch is left.
+        done: whether the stage is at its end.
     """
 
-    folder: Path
+    stage: int
+    step: int
     epoch: int
+    epochs_before: int
+    steps_before: int
     best_score: float
     done: bool
 
 
-def save_state(folder: Path, trainer: MultiTaskTrainer, *, epoch: int, best_score: float, done: bool) -> None:
-    """Writes ``folder/epoch-N`` whole from rank 0, and removes all but the newest two. Every rank must call it.
+@dataclass(frozen=True)
+class ResumeState:
+    """A whole state on disk; ``folder`` is what ``Trainer.train(resume_from_checkpoint=...)`` takes."""
 
-    Model, weight average, optimizer, scheduler, loss scaler, trainer state and the random states of every rank.
+    folder: Path
+    position: Position
+
+
+def save_state(folder: Path, trainer: MultiTaskTrainer, position: Position) -> None:
+    """Writes ``folder/stage-S-step-N`` whole from rank 0, and removes all but the newest two. Every rank must call it.
+
+    Model, weight average, optimizer, scheduler, loss scaler, loss balance, trainer state (and with it the sampler's
+    place), and of every rank its random states and the sums of an epoch that has not ended.
 
     Raises:
         StorageError: on every rank, where the file system refuses.
@@ -55,8 +72,12 @@ def save_state(folder: Path, trainer: MultiTaskTrainer, *, epoch: int, best_scor
     random_states: dict[str, bytes] = {}
     for states in gathered(_own_random_states(trainer)):
         random_states |= states
-    facts = {"format": 1, "epoch": epoch, "best_score": best_score, "done": done}
-    from_rank_zero(lambda: _write(folder, trainer, random_states, facts))
+    progress = {
+        "balance": trainer.balance.state(),
+        "sums": gathered(trainer.loss_sums()),
+        "logged": trainer.logged,
+    }
+    from_rank_zero(lambda: _write(folder, trainer, random_states, progress, position))
 
 
 def newest_state(folder: Path) -> ResumeState | None:
@@ -64,10 +85,15 @@ def newest_state(folder: Path) -> ResumeState | None:
     return from_rank_zero(lambda: _newest(folder))
 
 
-def load_average(state: ResumeState, trainer: MultiTaskTrainer) -> None:
-    """Puts the saved weight average into the trainer; all else is loaded by the Trainer itself."""
+def load_state(state: ResumeState, trainer: MultiTaskTrainer) -> None:
+    """Puts weights, their average and the loss balance into the trainer; all else the Trainer loads by itself."""
+    trainer.model.load_trained_state(load_file(state.folder / MODEL))
     if trainer.average is not None:
         trainer.average.load_state_dict(load_file(state.folder / AVERAGE))
+    progress = json.loads((state.folder / PROGRESS).read_text(encoding="utf-8"))
+    trainer.balance.load(progress["balance"])
+    trainer.load_sums(progress["sums"][rank()])
+    trainer.logged = [(step, values) for step, values in progress["logged"]]
 
 
 def _own_random_states(trainer: MultiTaskTrainer) -> dict[str, bytes]:
@@ -77,19 +103,25 @@ def _own_random_states(trainer: MultiTaskTrainer) -> dict[str, bytes]:
 
 
 def _write(
-    folder: Path, trainer: MultiTaskTrainer, random_states: Mapping[str, bytes], facts: Mapping[str, Any]
+    folder: Path,
+    trainer: MultiTaskTrainer,
+    random_states: Mapping[str, bytes],
+    progress: Mapping[str, Any],
+    position: Position,
 ) -> None:
-    path = folder / f"epoch-{facts['epoch']}"
+    path = folder / f"stage-{position.stage}-step-{position.step}"
     with tensor_faults(path), whole_folder(path) as temporary:
-        save_model(trainer.model, str(temporary / "model.safetensors"))
+        save_file(trainer.model.trained_state(), temporary / MODEL)
         trainer._save_optimizer_and_scheduler(str(temporary))
         trainer._save_scaler(str(temporary))
         trainer.state.save_to_json(str(temporary / TRAINER_STATE_NAME))
         if trainer.average is not None:
             save_file(trainer.average.state_dict(), temporary / AVERAGE)
+        (temporary / PROGRESS).write_text(json.dumps(progress), encoding="utf-8")
         for name, content in random_states.items():
             (temporary / name).write_bytes(content)
-        manifest = {**facts, "files": {file.name: sha256_of(file) for file in sorted(temporary.iterdir())}}
+        files = {file.name: sha256_of(file) for file in sorted(temporary.iterdir())}
+        manifest = {"format": 2, "position": asdict(position), "files": files}
         (temporary / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
     for old in _states(folder)[KEPT:]:
         shutil.rmtree(old, ignore_errors=True)
@@ -97,8 +129,9 @@ def _write(
 
 def _states(folder: Path) -> list[Path]:
     """Folders of states, newest first."""
-    found = [path for path in folder.glob("epoch-*") if path.name.removeprefix("epoch-").isdecimal()]
-    return sorted(found, key=lambda path: int(path.name.removeprefix("epoch-")), reverse=True)
+    found = [(match, path) for path in folder.glob("stage-*") if (match := _NAME.fullmatch(path.name))]
+    found.sort(key=lambda item: (int(item[0][1]), int(item[0][2])), reverse=True)
+    return [path for _, path in found]
 
 
 def _newest(folder: Path) -> ResumeState | None:
@@ -116,4 +149,4 @@ def _checked(path: Path) -> ResumeState:
     manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
     for name, expected in manifest["files"].items():
         check_file(path / name, expected)
-    return ResumeState(path, int(manifest["epoch"]), float(manifest["best_score"]), bool(manifest["done"]))
+    return ResumeState(path, Position(**manifest["position"]))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
-from torch.nn.functional import cross_entropy
+import torch.distributed as dist
 from torch.utils.data import DataLoader
 from transformers import (
     PrinterCallback,
@@ -18,62 +19,85 @@ from transformers import (
     TrainingArguments,
 )
 
-from tutti.data.batches import TaskBatchSampler, TaskRows
+from tutti.config.training import TrainingOptions
+from tutti.data.batches import BatchPlan, BatchRows, TaskBatchSampler, TaskRows
 from tutti.data.encode import EncodedPart
 from tutti.errors import Fault, TrialError
 from tutti.modeling.model import MultiTaskModel
-from tutti.training.ema import WeightAverage
-from tutti.training.ranks import summed
+from tutti.tasks.task import Task
+from tutti.training.adversarial import make_attack
+from tutti.training.averages import EpochAverage, ExponentialAverage, WeightAverage
+from tutti.training.balance import make_balance
+from tutti.training.losses import class_weights, divergences, row_errors, row_losses, twice
+from tutti.training.ranks import summed, world_size
+from tutti.training.rates import parameter_groups
 
 
 class MultiTaskTrainer(Trainer):
-    """Trains one encoder and its heads; after each epoch it calls ``after_epoch`` in the place of saving.
+    """Trains one encoder and its heads; after each epoch, and at the steps that ask for it, it calls ``save``.
 
-    The loss of an optimizer step is the cross-entropy of all its rows, over all ranks and all accumulated batches,
-    weighted and divided by their total weight. So 2 workers, or 2 accumulation steps, with batch b give the loss,
-    gradients and weights of one worker with batch 2b.
+    The loss of an optimizer step is that of all its rows, over all ranks and all accumulated batches, weighted and
+    divided by their total weight. So 2 workers, or 2 accumulation steps, with batch b give the loss, gradients and
+    weights of one worker with batch 2b.
 
     Args:
         parts: task to its training rows, which have labels.
-        average: updated after each optimizer step.
+        options: the tricks that are switched on.
         parameters: what a TrialError names when the loss is no longer finite.
-        after_epoch: called on every rank, after the epoch's last step was logged.
+        save: called on every rank, after the step was logged, with whether an epoch ended.
     """
 
     loss_is_scaled_for_ga = True  # compute_loss divides by the weight of all accumulated batches itself
+    model: MultiTaskModel
 
     def __init__(
         self,
         *,
         model: MultiTaskModel,
         args: TrainingArguments,
+        tasks: Sequence[Task],
         parts: Mapping[str, EncodedPart],
-        ema_decay: float | None,
+        options: TrainingOptions,
         parameters: Mapping[str, Any],
-        after_epoch: Callable[[MultiTaskTrainer], None],
+        save: Callable[[MultiTaskTrainer, bool], None],
     ) -> None:
-        self._parts = dict(parts)
-        rows = TaskRows(parts, multiple=8 if args.device.type == "cuda" else 1)
+        self._options = options
+        self._tasks = {task.name: task for task in tasks}
+        weights = {task.name: _row_weights(task, parts[task.name], options) for task in tasks}
+        self._batch_rows = {name: BatchRows(lengths=parts[name].lengths, weights=own) for name, own in weights.items()}
+        rows = TaskRows(parts, weights=weights, multiple=8 if args.device.type == "cuda" else 1)
         args._n_gpu = min(args.n_gpu, 1)  # one GPU per worker: never DataParallel
         super().__init__(model=model, args=args, train_dataset=rows, callbacks=[_Hooks(self)])
         self.remove_callback(PrinterCallback)
         self.remove_callback(ProgressCallback)
-        self.average = None if ema_decay is None else WeightAverage(model, decay=ema_decay)
+        self.average = _average(model, options)
+        self.balance = make_balance(options.loss_balancing, tasks, options.task_weights, device=args.device)
         self.logged: list[tuple[int, dict[str, float]]] = []
+        self._attack = make_attack(options.adversarial, model, epsilon=options.adversarial_epsilon)
+        self._attacking = False
         self._parameters = dict(parameters)
-        self._after_epoch = after_epoch
+        self._save_state = save
         self._finite = torch.ones((), dtype=torch.bool, device=args.device)
-        self._loss_sum = torch.zeros((), dtype=torch.float64, device=args.device)
-        self._loss_steps = 0
+        self._sums = torch.zeros(
+            len(tasks) + 1, 2, dtype=torch.float64, device=args.device
+        )  # loss and weight; last: all
+        self._index = {name: index for index, name in enumerate(self._tasks)}
 
     def get_train_dataloader(self) -> DataLoader:
         """Not prepared by accelerate, which would share the batches out a second time."""
-        args = self.args
-        seed = args.seed if args.data_seed is None else args.data_seed
-        sampler = TaskBatchSampler(
-            {task: part.weights for task, part in self._parts.items()},
+        args, options = self.args, self._options
+        plan = BatchPlan(
             per_device_batch=args.per_device_train_batch_size,
-            seed=seed,
+            group_by_length=options.group_by_length,
+            max_tokens=options.max_tokens_per_batch,
+            sampling=options.task_sampling,
+            temperature=options.sampling_temperature,
+            weights=options.sampling_weights,
+        )
+        sampler = TaskBatchSampler(
+            self._batch_rows,
+            plan=plan,
+            seed=args.seed if args.data_seed is None else args.data_seed,
             rank=args.process_index,
             world=args.world_size,
         )
@@ -87,6 +111,41 @@ class MultiTaskTrainer(Trainer):
             pin_memory=args.dataloader_pin_memory and args.device.type == "cuda",
         )
 
+    def create_optimizer(self, model: torch.nn.Module | None = None) -> torch.optim.Optimizer:
+        """The optimizer that ``optim`` names, over groups with rates of their own.
+
+        The optimizers that make their own groups, such as GaLore's, take one rate for all.
+        """
+        options = self._options
+        beside = self.balance.parameters()
+        if not (beside or options.layer_lr_decay < 1 or options.head_learning_rate):
+            return super().create_optimizer(model)
+        groups = parameter_groups(
+            self.model,
+            decayed=set(self.get_decay_parameter_names(self.model)),
+            learning_rate=self.args.learning_rate,
+            weight_decay=self.args.weight_decay,
+            layer_decay=options.layer_lr_decay,
+            head_rate=options.head_learning_rate,
+            beside=beside,
+        )
+        kind, settings = self.get_optimizer_cls_and_kwargs(self.args, self.model)
+        made: torch.optim.Optimizer = kind(groups, **settings)
+        self.optimizer = made
+        return made
+
+    def training_step(
+        self, model: torch.nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None
+    ) -> torch.Tensor:
+        """One pass, and where an attack is on a second against it, whose gradients are added."""
+        loss = super().training_step(model, inputs, num_items_in_batch)
+        if self._attack is not None and (self.state.epoch or 0) >= self._options.adversarial_start:
+            self._attacking = True
+            with self._attack.perturbed():
+                super().training_step(model, inputs, num_items_in_batch)
+            self._attacking = False
+        return loss
+
     def compute_loss(
         self,
         model: torch.nn.Module,
@@ -97,25 +156,48 @@ class MultiTaskTrainer(Trainer):
         """This rank's share of the loss, times the ranks, since DDP and the log both take the mean over ranks."""
         inputs = dict(inputs)
         labels, weights, weight_sum = inputs.pop("labels"), inputs.pop("weights"), inputs.pop("weight_sum")
-        logits = model(**inputs)
-        losses = cross_entropy(
-            logits.float(), labels, reduction="none", label_smoothing=self.args.label_smoothing_factor
-        )
-        loss = (losses * weights).sum() * (self.args.world_size / (num_items_in_batch or weight_sum))
+        task = inputs.pop("task")
+        if self._options.rdrop_alpha:
+            inputs = twice(inputs)
+        outputs = model(task, **inputs).float()
+        per_weight = self.args.world_size / (num_items_in_batch or weight_sum)
+        own = (self._row_losses(task, outputs, labels) * weights).sum()
+        share = weight_sum / (num_items_in_batch or weight_sum)
+        loss = self.balance(task, own * per_weight, share)
         self._finite &= loss.detach().isfinite()
-        self._loss_sum += loss.detach()
-        return (loss, logits) if return_outputs else loss
+        if not self._attacking:
+            self._sums[self._index[task], 0] += own.detach()
+            self._sums[self._index[task], 1] += weights.sum()
+            self._sums[-1, 0] += loss.detach()
+        return (loss, outputs) if return_outputs else loss
+
+    def _row_losses(self, task: str, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """``(rows,)``; with R-Drop half of the paper's loss, of outputs that have every row twice."""
+        alpha = self._options.rdrop_alpha
+        if not alpha:
+            return self._plain_losses(task, outputs, labels)
+        one, other = outputs.chunk(2)
+        plain = (self._plain_losses(task, one, labels) + self._plain_losses(task, other, labels)) / 2
+        if self._tasks[task].regression:
+            return plain + alpha / 2 * row_errors(one, other.squeeze(1), scale=self.model.head(task).scale)
+        return plain + alpha / 2 * divergences(one, other)
+
+    def _plain_losses(self, task: str, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        if self._tasks[task].regression:
+            return row_errors(outputs, labels, scale=self.model.head(task).scale)
+        smoothing = self.args.label_smoothing_factor
+        return row_losses(outputs, labels, smoothing=smoothing, focal_gamma=self._options.focal_gamma)
 
     def _get_num_items_in_batch(self, batch_samples: list[dict[str, Any]], device: torch.device) -> float | None:
         return sum(batch["weight_sum"] for batch in batch_samples) or None
 
-    def check_loss(self) -> None:
+    def before_step(self) -> None:
         """Raises on every rank before a step is taken with a loss that is not finite on any.
 
         Raises:
             TrialError: naming step and parameters.
         """
-        self._loss_steps += 1
+        self._sums[-1, 1] += 1
         if summed((~self._finite).to(torch.int32)).item():
             parameters = ", ".join(f"{name}={value}" for name, value in self._parameters.items()) or "the defaults"
             raise TrialError(
@@ -126,16 +208,48 @@ class MultiTaskTrainer(Trainer):
                     "lower the learning_rate or set max_grad_norm",
                 )
             )
+        for weight in self.balance.parameters():  # DDP knows the model's own parameters only
+            if weight.grad is None:
+                weight.grad = torch.zeros_like(weight)
+            if world_size() > 1:
+                dist.all_reduce(weight.grad)
+                weight.grad /= world_size()
 
-    def take_train_loss(self) -> float:
-        """The mean loss of the steps since the last call, over all ranks."""
-        mean = summed(self._loss_sum).item() / (max(self._loss_steps, 1) * self.args.world_size)
-        self._loss_sum.zero_()
-        self._loss_steps = 0
-        return mean
+    def after_step(self) -> None:
+        """Takes the new weights into their average."""
+        for weight in self.balance.parameters():
+            weight.grad = None
+        if self.average is not None:
+            self.average.after_step()
+
+    def take_train_losses(self) -> tuple[float, dict[str, float]]:
+        """Since the last call: the mean of what the steps minimised, and each task's mean loss over its rows."""
+        sums = summed(self._sums.clone())
+        world = self.args.world_size
+        mean = sums[-1, 0].item() / max(self._sums[-1, 1].item(), 1) / world
+        by_task = {name: (sums[i, 0] / sums[i, 1].clamp(min=1e-12)).item() for name, i in self._index.items()}
+        self._sums.zero_()
+        return mean, by_task
+
+    def loss_sums(self) -> list[list[float]]:
+        """What a state in the middle of an epoch must keep of it: this rank's own sums, which ``load_sums`` takes."""
+        return self._sums.tolist()
+
+    def load_sums(self, sums: list[list[float]]) -> None:
+        """Goes on from ``loss_sums``."""
+        self._sums.copy_(torch.tensor(sums, dtype=torch.float64))
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: torch.nn.Module | None = None) -> None:
+        """The weights are in the model already."""
 
     def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
-        self._after_epoch(self)
+        self._save_state(self, self.epoch_ended)
+
+    @property
+    def epoch_ended(self) -> bool:
+        """Whether the step that was just taken is an epoch's last, or the run's."""
+        epoch = self.state.epoch or 0.0
+        return abs(epoch - round(epoch)) < 1e-9 or self.state.global_step >= self.state.max_steps
 
 
 class _Hooks(TrainerCallback):
@@ -145,11 +259,15 @@ class _Hooks(TrainerCallback):
         self._trainer = trainer
 
     def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
-        self._trainer.check_loss()
+        self._trainer.before_step()
 
     def on_optimizer_step(self, *_: Any, **__: Any) -> None:
-        if self._trainer.average is not None:
-            self._trainer.average.update()
+        self._trainer.after_step()
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        every = self._trainer._options.state_steps
+        if every and state.global_step % every == 0 and not self._trainer.epoch_ended:
+            control.should_log = control.should_save = True  # logged too: what is summed for the log is in no state
 
     def on_log(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs: dict[str, float], **_: Any
@@ -162,6 +280,19 @@ class _Hooks(TrainerCallback):
 
     def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         control.should_log = control.should_save = True
+
+
+def _row_weights(task: Task, part: EncodedPart, options: TrainingOptions) -> np.ndarray:
+    if options.class_weights is None or task.regression:
+        return part.weights
+    assert part.labels is not None
+    return class_weights(part.labels, part.weights)
+
+
+def _average(model: MultiTaskModel, options: TrainingOptions) -> WeightAverage | None:
+    if options.ema_decay is not None:
+        return ExponentialAverage(model, decay=options.ema_decay)
+    return EpochAverage(model, epochs=options.swa_epochs) if options.swa_epochs else None
 
 
 class _TaskLoader(DataLoader):

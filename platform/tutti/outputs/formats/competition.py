@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 
 class Competition:
-    """``{"id": "0", "label": "108"}`` in ``TASK_predict.json``."""
+    """``{"id": "0", "label": "108"}`` in ``TASK_predict.json``; a value stands there as a number."""
 
     def file_name(self, task: str) -> str:
         return f"{task}_predict.json"
 
-    def render(self, ids: Sequence[str], labels: Sequence[str]) -> bytes:
+    def render(self, ids: Sequence[str], labels: Sequence[str] | Sequence[float]) -> bytes:
         rows = zip(ids, labels, strict=True)
         lines = (json.dumps({"id": row, "label": label}, ensure_ascii=False) for row, label in rows)
         return "".join(f"{line}\n" for line in lines).encode()

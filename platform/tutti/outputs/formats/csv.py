@@ -13,7 +13,7 @@ class Csv:
     def file_name(self, task: str) -> str:
         return f"{task}.csv"
 
-    def render(self, ids: Sequence[str], labels: Sequence[str]) -> bytes:
+    def render(self, ids: Sequence[str], labels: Sequence[str] | Sequence[float]) -> bytes:
         text = io.StringIO()
         writer = csv.writer(text)
         writer.writerow(("id", "label"))

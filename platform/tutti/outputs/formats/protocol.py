@@ -7,12 +7,12 @@ from typing import Protocol
 
 
 class SubmissionFormat(Protocol):
-    """Turns predicted labels into the bytes of one submission file. Nothing is written."""
+    """Turns predicted labels, or the values of a regression, into the bytes of one submission file. Writes nothing."""
 
     def file_name(self, task: str) -> str:
         """The name of the task's file."""
 
-    def render(self, ids: Sequence[str], labels: Sequence[str]) -> bytes:
+    def render(self, ids: Sequence[str], labels: Sequence[str] | Sequence[float]) -> bytes:
         """The file's content, UTF-8, row by row in the order given; the lengths are equal.
 
         Raises:

@@ -32,7 +32,7 @@ class Competition:
     def fingerprint(self, source: str) -> str:
         return sha256_of(existing_file(source))
 
-    def read(self, source: str, *, labelled: bool) -> DataFrame:
+    def read(self, source: str, *, labelled: bool, numbers: bool = False) -> DataFrame:
         names = self._names(labelled=labelled)
         lines = split_lines(file_text(source))
         if self.repair:
@@ -41,7 +41,7 @@ class Competition:
             remedy = "mend the line, or set cleaning.broken_rows where a text holds a line feed"
             rows, places, faults = split_columns(lines, names, origin=source, remedy=remedy)
         columns = {name: [row[index] for row in rows] for index, name in enumerate(names)}
-        return checked_frame(columns, origin=source, places=places, faults=faults)
+        return checked_frame(columns, origin=source, places=places, faults=faults, numbers=numbers)
 
     def write(self, rows: DataFrame, path: Path) -> None:
         write_lines(path, rows[self._names(labelled=True)].itertuples(index=False, name=None))

@@ -23,6 +23,17 @@ class _Files:
     ours: dict[str, str]
 
 
+def _pairs(first: str, second: str) -> _Files:
+    """What several tasks share: an index, two texts, and the label where there is one."""
+    return _Files(
+        train=("index", first, second, "label"),
+        train_header=True,
+        test=("index", first, second),
+        ours={"text": first, "text_b": second, "label": "label"},
+    )
+
+
+_STSB = ("index", "genre", "filename", "year", "old_index", "source1", "source2", "sentence1", "sentence2")
 _FILES = {
     "CoLA": _Files(
         train=("source", "label", "mark", "sentence"),
@@ -42,6 +53,15 @@ _FILES = {
         test=("index", "#1 ID", "#2 ID", "#1 String", "#2 String"),
         ours={"text": "#1 String", "text_b": "#2 String", "label": "Quality"},
     ),
+    "STS-B": _Files(
+        train=(*_STSB, "score"),
+        train_header=True,
+        test=_STSB,
+        ours={"text": "sentence1", "text_b": "sentence2", "label": "score"},
+    ),
+    "RTE": _pairs("sentence1", "sentence2"),
+    "QNLI": _pairs("question", "sentence"),
+    "WNLI": _pairs("sentence1", "sentence2"),
 }
 
 
@@ -50,10 +70,15 @@ class Glue:
     """See the module. Train and dev rows have their row number, from 0, as id; test rows their ``index``.
 
     Attributes:
-        kind: ``CoLA``, ``SST-2`` or ``MRPC``.
+        kind: ``CoLA``, ``SST-2``, ``MRPC``, ``STS-B``, ``RTE``, ``QNLI`` or ``WNLI``.
     """
 
     kind: str
+
+    @property
+    def pair(self) -> bool:
+        """Whether a row has two texts."""
+        return "text_b" in _FILES[self.kind].ours
 
     def origin(self, source: str) -> str:
         return source
@@ -61,7 +86,7 @@ class Glue:
     def fingerprint(self, source: str) -> str:
         return sha256_of(existing_file(source))
 
-    def read(self, source: str, *, labelled: bool) -> DataFrame:
+    def read(self, source: str, *, labelled: bool, numbers: bool = False) -> DataFrame:
         files = _FILES[self.kind]
         names = files.train if labelled else files.test
         lines = split_lines(file_text(source))
@@ -73,7 +98,7 @@ class Glue:
         by_name = {name: [row[index] for row in rows] for index, name in enumerate(names)}
         columns = {"id": [str(place - first) for place in places] if labelled else by_name["index"]}
         columns |= {ours: by_name[name] for ours, name in files.ours.items() if labelled or ours != "label"}
-        return checked_frame(columns, origin=source, places=places, faults=faults)
+        return checked_frame(columns, origin=source, places=places, faults=faults, numbers=numbers)
 
     def write(self, rows: DataFrame, path: Path) -> None:
         """Columns that are none of ours get the row's id (sources, sentence ids) or stay empty (CoLA's mark)."""

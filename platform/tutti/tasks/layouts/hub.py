@@ -44,13 +44,13 @@ class Hub:
             digest.update(json.dumps(row, default=str).encode())
         return digest.hexdigest()
 
-    def read(self, source: str, *, labelled: bool) -> DataFrame:
+    def read(self, source: str, *, labelled: bool, numbers: bool = False) -> DataFrame:
         data = self._load(source)
         names = self.columns.names(labelled=labelled)
         found: dict[str, list[Any]] = {name: [] for name in data.column_names}
         found |= {name: _values(data, name) for name in names.values() if name in found}
         places = list(range(1, 1 + len(data)))
-        return frame_of(found, names, origin=self.origin(source), places=places, place="row")
+        return frame_of(found, names, origin=self.origin(source), places=places, place="row", numbers=numbers)
 
     def write(self, rows: DataFrame, path: Path) -> None:
         """Writes a table with the same columns, for the layout ``table`` to read; the suffix says which kind."""

@@ -23,8 +23,12 @@ class Layout(Protocol):
         """
         ...
 
-    def read(self, source: str, *, labelled: bool) -> DataFrame:
+    def read(self, source: str, *, labelled: bool, numbers: bool = False) -> DataFrame:
         """All rows of ``source`` in its order, untouched.
+
+        Args:
+            labelled: whether there are labels to read.
+            numbers: whether each label must be a number that float32 can hold, as ``reading.number`` reads it.
 
         Returns:
             Columns ``id``, ``text``, ``text_b`` (pairs only) and ``label`` (if ``labelled``), all str; ids are unique,

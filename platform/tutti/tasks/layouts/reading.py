@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 from pandas import DataFrame
 
 from tutti.errors import Fault, TaskFileError, nearest
 
 FAULTS_SHOWN = 10
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 def existing_file(source: str) -> Path:
@@ -59,6 +62,15 @@ def file_text(source: str) -> str:
         ) from error
 
 
+def number(text: str) -> np.float32:
+    """A label of a regression, such as ``3``, ``-0.5`` or ``1e-3``; NaN or infinity where float32 cannot hold it.
+
+    ASCII digits with a point only: ``float`` would also take ``1_000`` and digits of other scripts.
+    """
+    with np.errstate(over="ignore"):
+        return np.float32(text if _NUMBER.fullmatch(text.strip()) else "nan")
+
+
 def raise_any(faults: Sequence[Fault], *, origin: str) -> None:
     """Raises the first faults, and says how many more there are. Does nothing without any.
 
@@ -80,6 +92,7 @@ def checked_frame(
     places: Sequence[int],
     place: str = "line",
     faults: Sequence[Fault] = (),
+    numbers: bool = False,
 ) -> DataFrame:
     """The columns as a table, once nothing is empty that may not be and no id stands twice.
 
@@ -91,6 +104,7 @@ def checked_frame(
         places: for each row, where it stands in the file.
         place: what ``places`` counts: ``line`` or ``row``.
         faults: what was found wrong before; raised together with what is found here.
+        numbers: whether each label must be a number.
 
     Raises:
         TaskFileError: where there is any fault, or no row.
@@ -106,6 +120,12 @@ def checked_frame(
         for where, value in zip(places, values, strict=True):
             if not value.strip():
                 found.append(Fault(f"{origin}, {place} {where}", rule, "an empty one", remedy))
+    if numbers and "label" in columns:
+        rule = "have a number as its label, as the task's metric asks"
+        remedy = "mend the label, or name a metric of classes"
+        for where, value in zip(places, columns["label"], strict=True):
+            if value.strip() and not np.isfinite(number(value)):
+                found.append(Fault(f"{origin}, {place} {where}", rule, repr(value), remedy))
     first: dict[str, int] = {}
     for where, identity in zip(places, columns["id"], strict=True):
         if identity in first:

@@ -43,7 +43,7 @@ class Table:
     def fingerprint(self, source: str) -> str:
         return sha256_of(existing_file(source))
 
-    def read(self, source: str, *, labelled: bool) -> DataFrame:
+    def read(self, source: str, *, labelled: bool, numbers: bool = False) -> DataFrame:
         existing_file(source)
         match _suffix(source):
             case ".csv":
@@ -53,7 +53,8 @@ class Table:
                 places = list(range(1, 1 + len(next(iter(found.values()), []))))
             case _:
                 found, places, place = *_json_columns(source), "line"
-        return frame_of(found, self.names(labelled=labelled), origin=source, places=places, place=place)
+        names = self.names(labelled=labelled)
+        return frame_of(found, names, origin=source, places=places, place=place, numbers=numbers)
 
     def names(self, *, labelled: bool) -> dict[str, str]:
         """Our column names to those of the table, without those that are not asked for."""
@@ -78,9 +79,15 @@ class Table:
 
 
 def frame_of(
-    found: Mapping[str, Sequence[Any]], names: Mapping[str, str], *, origin: str, places: Sequence[int], place: str
+    found: Mapping[str, Sequence[Any]],
+    names: Mapping[str, str],
+    *,
+    origin: str,
+    places: Sequence[int],
+    place: str,
+    numbers: bool,
 ) -> DataFrame:
-    """The columns that ``names`` asks for, by our names and as str, checked.
+    """The columns that ``names`` asks for, by our names and as str, checked as ``checked_frame`` does.
 
     Raises:
         TaskFileError: naming each missing column with the nearest one there, or each faulty row.
@@ -108,7 +115,7 @@ def frame_of(
             elif not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
                 got, remedy = "half of a surrogate pair", "write the character whole"
                 faults.append(Fault(f"{origin}, {place} {where}", f"have valid Unicode in {name!r}", got, remedy))
-    return checked_frame(columns, origin=origin, places=places, place=place, faults=faults)
+    return checked_frame(columns, origin=origin, places=places, place=place, faults=faults, numbers=numbers)
 
 
 def _suffix(source: str) -> str:

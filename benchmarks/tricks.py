@@ -1,0 +1,405 @@
+"""What each trick of training does for the score and what it costs: the table of docs/tricks.md.
+
+    python benchmarks/tricks.py [--rows N] [--epochs E] [--seeds 3] [--only NAME] [--runs FILE] [--out FILE] [--quick]
+
+Fine-tunes MiniLM on CoLA, SST-2, MRPC and STS-B together: the baseline, and the baseline with each switch alone, with
+the same seeds. A seed decides which training rows are drawn, the heads' first weights, and the order of batches, so a
+trick and the baseline differ in nothing else. The rows of the tasks are drawn in proportion to their files, N a task
+on average: with equally many of each there would be nothing for the sampling over tasks to change.
+
+Each finished run is a line of --runs, so a script that was stopped goes on from there. The page is written from all
+lines that have the same settings.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from datetime import date
+from functools import lru_cache
+from multiprocessing import get_context
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+os.environ["OMP_NUM_THREADS"] = "1"  # one for each process
+
+import shared
+import torch
+from scipy.stats import t as student
+from shared import BACKBONE, MAX_LENGTH, METRICS
+
+from tutti.training import EpochReport, FineTuned, fine_tune
+
+ROOT = Path(__file__).resolve().parents[1]
+BASELINE = "baseline"
+LIKELY = 0.95
+ROWS, EPOCHS = 160, 2  # the whole table in 25 minutes on two cores
+
+TASKS = tuple(METRICS)
+
+
+def tricks(epochs: int) -> dict[str, dict[str, Any]]:
+    """Every switch by name, as training keys laid over the baseline's."""
+    return {
+        BASELINE: {},
+        "temperature sampling": {"task_sampling": "temperature"},
+        "uniform sampling": {"task_sampling": "uniform"},
+        "uncertainty weighting": {"loss_balancing": "uncertainty"},
+        "dynamic weight average": {"loss_balancing": "dynamic"},
+        "class weights": {"class_weights": "balanced"},
+        "focal loss": {"focal_gamma": 2.0},
+        "label smoothing": {"label_smoothing_factor": 0.1},
+        "cls pooling": {"pooling": "cls"},
+        "mean pooling": {"pooling": "mean"},
+        "last 4 layers": {"pooling_layers": 4},
+        "multi-sample dropout": {"head_dropout_samples": 5},
+        "FGM": {"adversarial": "fgm"},
+        "AWP": {"adversarial": "awp", "adversarial_start": 1.0},
+        "R-Drop": {"rdrop_alpha": 1.0},
+        "NEFTune": {"neftune_noise_alpha": 5.0},
+        "mixout": {"mixout": 0.7},
+        "re-initialised top layer": {"reinit_layers": 1},
+        "EMA": {"ema_decay": 0.999},
+        "SWA": {"swa_epochs": 2},
+        "layer-wise rates": {"layer_lr_decay": 0.9},
+        "head rate": {"head_learning_rate": 1e-3},
+        "two stages": {
+            "stages": [
+                {"num_train_epochs": epochs},
+                {"num_train_epochs": 1, "freeze_encoder": True, "learning_rate": 1e-3},
+            ]
+        },
+        "LoRA": {"adapter": "lora", "learning_rate": 1e-3},
+    }
+
+
+def baseline(epochs: int) -> dict[str, Any]:
+    """The training keys that every run starts from; the rest is at its default."""
+    return {
+        "num_train_epochs": epochs,
+        "learning_rate": 1e-4,
+        "per_device_train_batch_size": 16,
+        "max_length": MAX_LENGTH,
+    }
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run: a trick by name with a seed, and all that decides what comes out."""
+
+    name: str
+    seed: int
+    settings: Mapping[str, Any]
+    training: Mapping[str, Any]
+
+    @property
+    def key(self) -> str:
+        """Equal for runs that are the same."""
+        what = {"seed": self.seed, "settings": self.settings, "training": self.training}
+        return json.dumps([self.name, what], sort_keys=True)
+
+
+@lru_cache(maxsize=1)
+def _all_rows(data: str) -> shared.Rows:
+    return shared.glue_rows(Path(data), TASKS)
+
+
+def _drawn(data: str, settings: Mapping[str, Any], *, seed: int) -> shared.Rows:
+    rows = _all_rows(data).drawn(settings["rows"], part="train", seed=seed)
+    return rows.drawn(dict.fromkeys(TASKS, settings["validation_rows"]), part="validation", seed=0)
+
+
+def row_counts(data: str, rows: int) -> dict[str, int]:
+    """Training rows of each task, ``rows`` on average, in proportion to its file."""
+    whole = {task: len(_all_rows(data).parts[task]["train"].ids) for task in TASKS}
+    every = sum(whole.values())
+    return {task: min(round(rows * len(TASKS) * count / every), count) for task, count in whole.items()}
+
+
+def start_process(data: str) -> None:
+    """The first training of a process is slow: it is done before any is timed."""
+    shared.quiet()
+    torch.set_num_threads(1)
+    few = {"rows": dict.fromkeys(TASKS, 32), "validation_rows": 32}
+    _fine_tune(_drawn(data, few, seed=0), baseline(1))
+
+
+def run(job: Job, data: str) -> dict[str, Any]:
+    """Trains; the line of the runs' file."""
+    rows = _drawn(data, job.settings, seed=job.seed)
+    done, reports = _fine_tune(rows, {**job.training, "seed": job.seed})
+    return {
+        "name": job.name,
+        "seed": job.seed,
+        "score": done.checkpoint.score,
+        "task_scores": dict(done.checkpoint.task_scores),
+        "epoch": done.checkpoint.epoch,
+        "seconds": sum(report.seconds for report in reports),
+        "precision": reports[0].precision,
+        "settings": job.settings,
+        "training": job.training,
+    }
+
+
+def _fine_tune(rows: shared.Rows, training: Mapping[str, Any]) -> tuple[FineTuned, list[EpochReport]]:
+    reports: list[EpochReport] = []
+    with tempfile.TemporaryDirectory() as folder:
+        done = fine_tune(
+            backbone=BACKBONE,
+            tasks=rows.tasks,
+            parts=rows.parts,
+            training=training,
+            folder=Path(folder),
+            on_epoch=reports.append,
+        )
+    return done, reports
+
+
+def finished(file: Path) -> dict[str, dict[str, Any]]:
+    """The lines of a runs' file by the key of their job; what a kill cut off is no line."""
+    lines = {}
+    for text in file.read_text(encoding="utf8").splitlines() if file.is_file() else ():
+        try:
+            line = json.loads(text)
+        except ValueError:
+            continue
+        lines[Job(line["name"], line["seed"], line["settings"], line["training"]).key] = line
+    return lines
+
+
+def run_all(jobs: Sequence[Job], *, data: str, processes: int, file: Path) -> Iterator[str]:
+    """Runs what is not in the file yet, and adds it. Gives a sentence for each run that failed."""
+    there = finished(file)
+    missing = [job for job in jobs if job.key not in there]
+    print(f"{len(jobs)} runs, {len(jobs) - len(missing)} of them done before", flush=True)
+    if not missing:
+        return
+    file.parent.mkdir(parents=True, exist_ok=True)
+    if file.is_file() and not file.read_text(encoding="utf8").endswith("\n"):
+        with file.open("a", encoding="utf8") as out:
+            out.write("\n")
+    with (
+        file.open("a", encoding="utf8") as out,
+        ProcessPoolExecutor(
+            processes, mp_context=get_context("spawn"), initializer=start_process, initargs=(data,)
+        ) as pool,
+    ):
+        waiting = {pool.submit(run, job, data): job for job in missing}
+        for count, future in enumerate(as_completed(waiting), start=1):
+            job = waiting[future]
+            try:
+                line = future.result()
+            except Exception as error:  # one trick that cannot run here must not cost the table
+                reason = f"{type(error).__name__}: {error}".splitlines()[0]
+                print(f"{count:4}/{len(missing)}  {job.name}, seed {job.seed}: {reason}", flush=True)
+                yield f"{job.name}, seed {job.seed}: {reason}"
+                continue
+            out.write(json.dumps(line) + "\n")
+            out.flush()
+            said = f"{100 * line['score']:.2f} in {line['seconds']:.0f} s"
+            print(f"{count:4}/{len(missing)}  {job.name}, seed {job.seed}: {said}", flush=True)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One trick over its seeds, in points of 100.
+
+    Attributes:
+        score: the mean over tasks and seeds.
+        by_task: the mean over seeds.
+        difference: mean of the paired differences to the baseline; none for the baseline itself.
+        error: its standard error; none with a single pair.
+        threshold: how far from 0 the difference must be to be told from chance.
+        cost: seconds relative to the baseline with the same seed.
+    """
+
+    seeds: int
+    score: float
+    by_task: Mapping[str, float]
+    difference: float | None
+    error: float | None
+    threshold: float | None
+    cost: float
+
+    @property
+    def clear(self) -> bool:
+        """Whether chance alone would seldom give such a difference."""
+        return self.difference is not None and self.threshold is not None and abs(self.difference) > self.threshold
+
+
+def outcome(lines: Mapping[int, Mapping[str, Any]], base: Mapping[int, Mapping[str, Any]], *, of_base: bool) -> Outcome:
+    """The runs of a trick against those of the baseline, both by seed."""
+    pairs = [(lines[seed], base[seed]) for seed in sorted(lines) if seed in base]
+    differences = [100 * (one["score"] - other["score"]) for one, other in pairs]
+    several = len(pairs) > 1 and not of_base
+    error = stdev(differences) / len(pairs) ** 0.5 if several else None
+    threshold = float(student.ppf((1 + LIKELY) / 2, len(pairs) - 1)) * error if error is not None else None
+    return Outcome(
+        seeds=len(pairs),
+        score=100 * mean(one["score"] for one, _ in pairs),
+        by_task={task: 100 * mean(one["task_scores"][task] for one, _ in pairs) for task in TASKS},
+        difference=None if of_base else mean(differences),
+        error=error,
+        threshold=threshold,
+        cost=mean(one["seconds"] / other["seconds"] for one, other in pairs),
+    )
+
+
+def page(
+    outcomes: Mapping[str, Outcome],
+    base: Mapping[int, Mapping[str, Any]],
+    *,
+    keys: Mapping[str, Mapping[str, Any]],
+    settings: Mapping[str, Any],
+    training: Mapping[str, Any],
+    failures: Sequence[str],
+) -> str:
+    """docs/tricks.md."""
+    seconds = mean(line["seconds"] for line in base.values())
+    precision = next(iter(base.values()))["precision"]
+    drawn = ", ".join(f"{count:,} of {task}" for task, count in settings["rows"].items())
+    lines = [
+        "# Tricks",
+        "",
+        "What each switch of `training:` does by itself to the score of one small encoder on four small tasks, and "
+        "what it costs. `python benchmarks/tricks.py` measures it and writes this page.",
+        "",
+        f"MiniLM (6 layers, 22.7 million weights) fine-tuned on four tasks of GLUE together. Training rows: {drawn}, "
+        f"drawn anew for each seed; up to {settings['validation_rows']} validation rows of a task, always the same. "
+        "Every run has, where its trick does not say otherwise, "
+        f"{_keys(training)}, and the defaults for the rest. Metrics: "
+        f"{', '.join(f'{METRICS[task]} ({task})' for task in TASKS)}; the score is their mean, of the best epoch, as a "
+        "study reports it. All numbers are in points of 100.",
+        "",
+        "A difference is the mean over seeds of trick minus baseline with the same seed (same rows, same first "
+        "weights, same order), with its standard error. Cost is the time of training, evaluating and saving in "
+        f"relation to the baseline's, which is {seconds:.0f} s on one CPU thread in {precision}.",
+        "",
+        f"| trick | keys | seeds | score | difference | {' | '.join(TASKS)} | cost |",
+        f"|---|---|---|---|---|{'---|' * len(TASKS)}---|",
+    ]
+    for name, found in outcomes.items():
+        by_task = " | ".join(f"{found.by_task[task]:.1f}" for task in TASKS)
+        shown = f"**{_difference(found)}**" if found.clear else _difference(found)
+        own = _keys(keys[name]) or "none"
+        lines.append(
+            f"| {name} | {own} | {found.seeds} | {found.score:.2f} | {shown} | {by_task} | {found.cost:.2f}x |"
+        )
+    lines += ["", "## How to read it", "", *_reading(outcomes, base)]
+    if failures:
+        lines += ["", "These did not run:", "", *(f"* {failure}" for failure in failures)]
+    kind = platform.machine()
+    lines += ["", f"Measured on {date.today():%d %B %Y} with PyTorch {torch.__version__} on a {kind} CPU.", ""]
+    return "\n".join(lines)
+
+
+def _keys(training: Mapping[str, Any]) -> str:
+    def said(value: Any) -> str:
+        return value if isinstance(value, str) else json.dumps(value)
+
+    return ", ".join(f"`{key}: {said(value)}`" for key, value in training.items())
+
+
+def _difference(found: Outcome) -> str:
+    if found.difference is None:
+        return ""
+    return f"{found.difference:+.2f}" + ("" if found.error is None else f" ± {found.error:.2f}")
+
+
+def _reading(outcomes: Mapping[str, Outcome], base: Mapping[int, Mapping[str, Any]]) -> list[str]:
+    compared = {name: found for name, found in outcomes.items() if found.difference is not None}
+    measured = {name: found for name, found in compared.items() if found.error is not None}
+    if len(base) < 2 or not measured:
+        return ["With a single seed there is no telling a difference from chance: read the costs, not the scores."]
+    seeds = min(found.seeds for found in measured.values())
+    spread = stdev(100 * line["score"] for line in base.values())
+    errors = sorted(found.error or 0.0 for found in measured.values())
+    factor = float(student.ppf((1 + LIKELY) / 2, seeds - 1))
+    clear = {name: found for name, found in measured.items() if found.clear}
+    better = [f"{name} ({_difference(found)})" for name, found in clear.items() if (found.difference or 0) > 0]
+    worse = [f"{name} ({_difference(found)})" for name, found in clear.items() if (found.difference or 0) < 0]
+    ahead = sum((found.difference or 0) > 0 for found in compared.values())
+    return [
+        f"The baseline's score alone spreads by {spread:.2f} points over its {len(base)} seeds (standard deviation). "
+        f"Half of the standard errors are above {errors[len(errors) // 2]:.2f} points, and with {seeds} pairs a "
+        f"difference must be {factor:.1f} standard errors from zero before chance is an unlikely reason for it (a "
+        f"two-sided t-test at {1 - LIKELY:.0%}; bold in the table). Among {len(measured)} tricks about "
+        f"{(1 - LIKELY) * len(measured):.0f} would come out bold if none of them did anything.",
+        "",
+        f"* Better than the baseline beyond that: {', '.join(better) or 'none'}.",
+        f"* Worse beyond that: {', '.join(worse) or 'none'}.",
+        f"* All others cannot be told from the baseline at this size. {ahead} of {len(compared)} tricks have a "
+        "positive difference.",
+        "",
+        "A trick that does nothing here may well help a larger encoder, more rows, longer training or another rate: "
+        "each was tried at one setting, and the learning rate was not tuned for any but those that name one. Let a "
+        "search space vary what costs little, and let the study decide.",
+    ]
+
+
+def main() -> None:
+    parser = shared.arguments(__doc__, quick="1 epoch of few rows, 2 seeds: under 10 minutes on two cores; no page")
+    parser.add_argument("--rows", type=int, help=f"training rows a task on average ({ROWS}; with --quick 40)")
+    parser.add_argument("--validation-rows", type=int, help="of a task, at most (250; with --quick 100)")
+    parser.add_argument("--epochs", type=int, help=f"of the baseline ({EPOCHS}; with --quick 1)")
+    parser.add_argument("--seeds", type=int, help="of each trick (3; with --quick 2)")
+    parser.add_argument("--only", action="append", metavar="NAME", help="this trick, beside the baseline; repeatable")
+    parser.add_argument("--processes", type=int, default=2, help="that train at a time, with one thread each")
+    parser.add_argument("--runs", type=Path, default=Path("tricks-runs.jsonl"), help="keeps a line for each run")
+    parser.add_argument("--out", type=Path, help="the page (docs/tricks.md; with --quick none)")
+    options = parser.parse_args()
+    shared.quiet()
+    epochs = options.epochs or (1 if options.quick else EPOCHS)
+    seeds = options.seeds or (2 if options.quick else 3)
+    out = options.out or (None if options.quick else ROOT / "docs" / "tricks.md")
+    data = str(options.data.resolve())
+    every = tricks(epochs)
+    unknown = [name for name in options.only or () if name not in every]
+    if unknown:
+        parser.error(f"unknown trick {unknown[0]!r}; known are {', '.join(every)}")
+    counts = row_counts(data, options.rows or (40 if options.quick else ROWS))
+    validation_rows = options.validation_rows or (100 if options.quick else 250)
+    settings = {"rows": counts, "validation_rows": validation_rows}
+    training = baseline(epochs)
+
+    def job(name: str, seed: int) -> Job:
+        return Job(name, seed, settings, {**training, **every[name]})
+
+    wanted = [name for name in every if not options.only or name == BASELINE or name in options.only]
+    jobs = [job(name, seed) for seed in range(seeds) for name in wanted]  # a whole table after each seed
+    failures = list(run_all(jobs, data=data, processes=options.processes, file=options.runs))
+
+    there = finished(options.runs)
+    lines = {
+        name: {seed: there[key] for seed in range(seeds) if (key := job(name, seed).key) in there} for name in every
+    }
+    base = lines[BASELINE]
+    if not base:
+        sys.exit("no run of the baseline was finished: there is nothing to compare with")
+    outcomes = {
+        name: outcome(found, base, of_base=name == BASELINE)
+        for name, found in lines.items()
+        if found.keys() & base.keys()
+    }
+    text = page(outcomes, base, keys=every, settings=settings, training=training, failures=failures)
+    if out is None:
+        print(f"\n{text}")
+    else:
+        out.write_text(text, encoding="utf8")
+        print(f"wrote {out}")
+    values: dict[str, float] = {}
+    for name, found in outcomes.items():
+        if found.difference is not None:
+            values |= {f"{name}: difference": found.difference, f"{name}: cost": found.cost}
+    shared.write_json(values, options.json)
+
+
+if __name__ == "__main__":
+    main()

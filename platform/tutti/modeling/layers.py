@@ -1,0 +1,53 @@
+"""The stack of layers of an encoder: how deep each weight lies, and a new start for the top of it."""
+
+from __future__ import annotations
+
+from torch import nn
+from transformers import PreTrainedModel
+
+
+def encoder_layers(encoder: nn.Module) -> tuple[str, nn.ModuleList]:
+    """The name and the modules of the encoder's layers, the lowest first: its longest ModuleList.
+
+    Raises:
+        ValueError: where it has none.
+    """
+    lists = [(name, module) for name, module in encoder.named_modules() if isinstance(module, nn.ModuleList)]
+    if not lists:
+        raise ValueError(f"{type(encoder).__name__} has no list of layers")
+    return max(lists, key=lambda found: len(found[1]))
+
+
+def depths(encoder: nn.Module) -> tuple[dict[str, int], int]:
+    """How many layers lie above each parameter, by name, and the number of layers.
+
+    0 for the top layer and for what follows it; as many as there are layers for the embeddings.
+    """
+    prefix, layers = encoder_layers(encoder)
+    found, seen_layers = {}, False
+    for name, _ in encoder.named_parameters():
+        if name.startswith(f"{prefix}."):
+            index = int(name.removeprefix(f"{prefix}.").split(".")[0])
+            found[name] = len(layers) - 1 - index
+            seen_layers = True
+        else:
+            found[name] = 0 if seen_layers else len(layers)
+    return found, len(layers)
+
+
+def reinitialise(encoder: PreTrainedModel, count: int) -> None:
+    """Draws the weights of the top ``count`` layers anew, as the encoder's own class does (arXiv 2006.05987).
+
+    From torch's default generator: seed it first.
+
+    Raises:
+        ValueError: where the encoder has fewer layers.
+    """
+    _, layers = encoder_layers(encoder)
+    if count > len(layers):
+        raise ValueError(f"reinit_layers must be at most {len(layers)}, the encoder's layers; got {count}")
+    for layer in layers[len(layers) - count :]:
+        for module in layer.modules():
+            for parameter in module.parameters(recurse=False):  # else transformers takes it for loaded, and leaves it
+                parameter._is_hf_initialized = False  # type: ignore[attr-defined]
+            encoder._init_weights(module)

@@ -1,0 +1,28 @@
+"""Loss and metrics of one task on its validation rows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tutti.data.encode import EncodedPart
+from tutti.tasks.metrics import score
+from tutti.tasks.task import Task
+
+
+def measure(task: Task, part: EncodedPart, said: np.ndarray) -> dict[str, float]:
+    """``TASK/loss`` (mean negative log-likelihood, or squared error), and what the task is measured by.
+
+    Args:
+        said: ``(rows, classes)`` probabilities, or ``(rows,)`` values of a regression.
+    """
+    labels = part.labels
+    assert labels is not None
+    if task.regression:
+        loss, metrics = np.square(said - labels, dtype=np.float64).mean(), {"pearson", "spearman", task.metric}
+    else:
+        own = said[np.arange(len(labels)), labels].astype(np.float64)
+        loss, metrics = -np.log(own.clip(min=1e-30)).mean(), {"macro_f1", "accuracy", task.metric}
+    values = {f"{task.name}/loss": float(loss)}
+    for metric in sorted(metrics):
+        values[f"{task.name}/{metric}"] = score(metric, labels=labels, predicted=said)
+    return values

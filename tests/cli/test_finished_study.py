@@ -1,0 +1,93 @@
+"""``tutti tune --resume`` and ``tutti ensemble`` on a study that has all its trials, without a Ray."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # the helpers serve a script too, so they are no plugin
+
+from bad_input_changes import own_test_file
+from bad_input_run import Templates, inside, make_templates, run
+
+from tutti.tracking.spool import Spool
+
+
+@pytest.fixture(scope="module")
+def templates(tmp_path_factory: pytest.TempPathFactory) -> Templates:
+    return make_templates(tmp_path_factory.mktemp("finished") / "templates")
+
+
+@pytest.fixture
+def folder(templates: Templates, tmp_path: Path) -> Path:
+    copy = shutil.copytree(templates.finished, tmp_path / "my [bold] study", symlinks=True)
+    own_test_file(copy)
+    return copy
+
+
+def test_a_complete_study_resumed_shows_its_table_and_tells_its_tracker_without_a_ray(folder):
+    import ray
+    from mlflow import MlflowClient
+
+    spool = folder / "studies/moods/tracking.jsonl"
+    Spool(spool).append({"call": "start_study", "parameters": {}, "tags": {"left": "here"}, "columns": [], "files": []})
+    said = run(folder, "tune study.yaml --resume", code=0, env={"TUTTI_STUDIES": "elsewhere"})
+    assert "Starting Ray" not in said.out
+    assert not ray.is_initialized()
+    assert "1 of 1 trial done, 0 running, best " in said.out
+    assert f"  tutti ensemble '{folder / 'studies/moods'}' --recipe baseline\n" in said.out
+    assert f"  tutti ui '{folder / 'studies/moods'}'\n" in said.out
+    assert Spool(spool).pending() == 0
+    assert [file.name for file in spool.parent.glob("optuna.db*")] == ["optuna.db"]
+    client = MlflowClient(tracking_uri=f"sqlite:///{folder / 'studies/moods/mlflow.db'}")
+    [parent] = client.search_runs([client.get_experiment_by_name("moods").experiment_id])
+    assert parent.data.tags["left"] == "here"
+    assert parent.info.status == "FINISHED"
+
+
+def test_a_study_that_lacks_trials_or_has_one_cut_off_is_not_complete(folder):
+    from tutti.cli import parts
+    from tutti.cli.tune import _complete
+
+    with inside(folder):
+        study, place = parts.read_study_file(Path("study.yaml"), overrides=[])
+        assert _complete(study, place)
+        more, _ = parts.read_study_file(Path("study.yaml"), overrides=["search.trials=2"])
+        assert not _complete(more, place)
+        parts.open_store(study, place).ask()
+        assert not _complete(more, place)
+        (place.path / "optuna.db").unlink()
+        assert not _complete(study, place)
+
+
+def test_the_command_is_named_as_it_can_be_typed(tmp_path, monkeypatch):
+    from tutti.cli import parts
+
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", [".venv/bin/tutti", "demo"])
+    assert parts.program() == ".venv/bin/tutti"
+    monkeypatch.setattr(sys, "argv", ["my venv/bin/tutti", "demo"])
+    assert parts.program() == "'my venv/bin/tutti'"
+    monkeypatch.setattr(sys, "argv", ["/site-packages/tutti/__main__.py", "demo"])
+    assert parts.program() == f"{sys.executable} -m tutti"
+    (tmp_path / "tutti").touch(mode=0o755)
+    assert parts.program() == "tutti"
+
+
+def test_a_test_file_that_is_gone_is_not_missed(folder):
+    (folder / "mood_test.tsv").unlink()
+    run(folder, "ensemble studies/moods", code=0)
+    lines = (folder / "studies/moods/ensembles/baseline/mood_predict.json").read_text(encoding="utf8").splitlines()
+    assert [json.loads(line)["id"] for line in lines] == [f"t{row}" for row in range(6)]
+
+
+def test_a_test_file_that_has_changed_is_refused_and_nothing_written(folder):
+    file = folder / "mood_test.tsv"
+    file.write_text(file.read_text(encoding="utf8").replace("rain", "snow"), encoding="utf8")  # the ids stay
+    said = run(folder, "ensemble studies/moods", code=2)
+    assert "DIR/mood_test.tsv must be the test file that the study was prepared from" in said.message
+    assert not (folder / "studies/moods/ensembles").exists()

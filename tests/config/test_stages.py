@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+from tutti.config.stages import overlay, staged
+
+TRAINING = {"learning_rate": 1e-5, "ema_decay": 0.999, "stages": [{"num_train_epochs": 6}, {"learning_rate": 1e-3}]}
+
+
+def test_a_stages_keys_are_laid_over_all_others() -> None:
+    assert staged(TRAINING) == (
+        {"learning_rate": 1e-5, "ema_decay": 0.999, "num_train_epochs": 6},
+        {"learning_rate": 1e-3, "ema_decay": 0.999},
+    )
+
+
+def test_without_stages_there_is_one() -> None:
+    assert staged({"seed": 1}) == staged({"seed": 1, "stages": []}) == ({"seed": 1},)
+
+
+def test_a_trials_parameters_reach_the_stage_they_name() -> None:
+    laid = overlay(TRAINING, {"ema_decay": 0.99, "stages.1.learning_rate": 2e-3, "stages.0.weight_decay": 0.1})
+    assert staged(laid) == (
+        {"learning_rate": 1e-5, "ema_decay": 0.99, "num_train_epochs": 6, "weight_decay": 0.1},
+        {"learning_rate": 2e-3, "ema_decay": 0.99},
+    )
+    assert TRAINING["stages"] == [{"num_train_epochs": 6}, {"learning_rate": 1e-3}]

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+
+from tutti.modeling.layers import depths, reinitialise
+from tutti.modeling.mixout import add_mixout
+from tutti.modeling.model import load_encoder
+
+
+def test_depth_counts_the_layers_above(backbone: Path) -> None:
+    encoder = load_encoder(str(backbone))
+    found, layers = depths(encoder)
+    assert layers == encoder.config.num_hidden_layers
+    assert set(found) == {name for name, _ in encoder.named_parameters()}
+    assert found["embeddings.word_embeddings.weight"] == layers
+    for index in range(layers):
+        assert found[f"encoder.layer.{index}.output.dense.weight"] == layers - 1 - index
+
+
+def test_the_top_layers_start_anew_and_the_rest_stays(backbone: Path) -> None:
+    encoder = load_encoder(str(backbone))
+    with torch.no_grad():
+        for weight in encoder.parameters():
+            weight.add_(1.0)  # far from what any class draws
+    before = {name: weight.detach().clone() for name, weight in encoder.named_parameters()}
+    torch.manual_seed(0)
+    reinitialise(encoder, 1)
+    top = f"encoder.layer.{encoder.config.num_hidden_layers - 1}."
+    for name, weight in encoder.named_parameters():
+        assert torch.equal(weight, before[name]) != name.startswith(top), name
+    dense = encoder.get_parameter(f"{top}output.dense.weight")
+    assert dense.std().item() == pytest.approx(encoder.config.initializer_range, rel=0.2)
+    assert encoder.get_parameter(f"{top}output.LayerNorm.weight").unique().tolist() == [1.0]
+
+
+def test_more_layers_than_there_are_cannot_start_anew(backbone: Path) -> None:
+    with pytest.raises(ValueError, match="at most 2"):
+        reinitialise(load_encoder(str(backbone)), 3)
+
+
+def test_mixout_puts_a_share_of_the_weights_back_to_their_pretrained_value(backbone: Path) -> None:
+    encoder = load_encoder(str(backbone))
+    pretrained = copy.deepcopy(encoder)
+    names = set(encoder.state_dict())
+    add_mixout(encoder, share=0.7)
+    assert set(encoder.state_dict()) == names
+    layer = encoder.get_submodule("encoder.layer.0.output.dense")
+    original = pretrained.get_submodule("encoder.layer.0.output.dense")
+    rows = torch.eye(layer.in_features)
+    torch.manual_seed(0)
+    torch.testing.assert_close(layer.train()(rows), original(rows))  # nothing moved yet: nothing to mix
+    with torch.no_grad():
+        layer.weight.add_(1.0)
+    seen = torch.stack([layer(rows) - original(rows) for _ in range(400)])  # each weight's own move, one by one
+    assert (seen.abs() < 1e-5).float().mean().item() == pytest.approx(0.7, abs=0.01)
+    assert seen.mean().item() == pytest.approx(1.0, abs=0.02)
+    torch.testing.assert_close(layer.eval()(rows) - original(rows), torch.ones_like(rows[:, : layer.out_features]))

@@ -1,0 +1,123 @@
+"""What the trials of a study with folds tell becomes a run for each fold, and the trial's own record."""
+
+from __future__ import annotations
+
+import pytest
+
+from tutti.records import TrialState
+
+FINAL = {"final": True, "best_score": 0.7, "best_epoch": 2, "best_task_scores": {"mood": 0.7}, "checkpoint": "x"}
+
+
+@pytest.fixture
+def folds() -> bool:
+    return True
+
+
+def fold_epoch(logged, trial, fold: int, epoch: int, score: float) -> None:
+    told = {"epoch": epoch, "score": score, "task_scores": {"mood": score}, "metrics": {"train_loss": 1 / epoch}}
+    told |= {"steps": [(10 * epoch, {"loss": 1 / epoch})], "precision": "bf16"}
+    logged.log.on_trial_result(0, [], trial, {"fold": fold, "fold_epoch": told, "at": 1000.0 + epoch, "host": "there"})
+
+
+def fold_end(logged, trial, fold: int, best: float, mean: float, **more) -> None:
+    result = {"fold": fold, "epoch": fold + 1, "score": mean, "task_scores": {"mood": mean}, "at": 2000.0}
+    result |= {"fold_best": {"score": best, "epoch": 1, "task_scores": {"mood": best}}, "host": "there"}
+    logged.log.on_trial_result(0, [], trial, {**result, "metrics": {"fold_score": best}, "steps": [], **more})
+
+
+def whole_trial(logged):
+    trial = logged.start()
+    fold_epoch(logged, trial, 0, 1, 0.9)
+    fold_epoch(logged, trial, 0, 2, 0.5)
+    fold_end(logged, trial, 0, 0.9, 0.9)
+    fold_epoch(logged, trial, 1, 1, 0.6)
+    fold_end(logged, trial, 1, 0.6, 0.75, **FINAL)
+    logged.log.on_trial_complete(0, [], trial)
+    return trial
+
+
+def test_a_fold_s_epochs_go_to_a_run_of_its_own_below_the_trial_s(logged):
+    trial = whole_trial(logged)
+    runs = logged.tracker.runs
+    assert list(runs) == ["", "t0000", "t0000/fold-0", "t0000/fold-1"]
+    first = runs["t0000/fold-0"]
+    assert first.metrics == {
+        "validation_score": {1: 0.9, 2: 0.5},
+        "train_loss": {1: 1.0, 2: 0.5},
+        "train/loss": {10: 1.0, 20: 0.5},
+        "fold_score": {0: 0.9},
+        "fold_score/mood": {0: 0.9},
+        "best_epoch": {0: 1.0},
+    }
+    assert (first.tags["tutti.fold"], first.number, first.state) == ("0", 0, TrialState.FINISHED)
+    place = logged.folder.trial("t0000")
+    assert first.tags["tutti.checkpoint"] == str(place / "fold-0" / "best")
+    assert logged.run(trial).tags["tutti.checkpoint"] == str(place)
+    assert logged.run(trial).tags["tutti.precision"] == "bf16"
+    assert logged.run(trial).metrics["validation_score"] == {1: 0.9, 2: 0.75}
+    assert logged.run(trial).metrics["fold_score"] == {1: 0.9, 2: 0.6}
+    assert "train_loss" not in logged.run(trial).metrics
+
+
+def test_a_finished_trial_s_score_is_that_of_its_out_of_fold_rows(logged):
+    trial = whole_trial(logged)
+    record, run = logged.record(trial), logged.run(trial)
+    assert record.scores_by_epoch == {1: 0.9, 2: 0.75}
+    assert (record.state, record.score, record.task_scores) == (TrialState.FINISHED, 0.7, {"mood": 0.7})
+    ends = {name: [*run.metrics[name].values()] for name in ("score", "score/mood", "folds")}
+    assert ends == {"score": [0.7], "score/mood": [0.7], "folds": [2]}
+    assert "best_epoch" not in run.metrics
+
+
+def test_a_trial_stopped_after_two_folds_says_so_and_has_the_mean_of_both(logged):
+    trial = logged.start()
+    for fold, (best, mean) in enumerate(((0.9, 0.9), (0.5, 0.7))):
+        fold_epoch(logged, trial, fold, 1, best)
+        fold_end(logged, trial, fold, best, mean)
+    logged.log.on_trial_complete(0, [], trial)
+    record, run = logged.record(trial), logged.run(trial)
+    assert (record.state, record.score, record.task_scores) == (TrialState.STOPPED, 0.7, {"mood": 0.7})
+    assert record.reason == run.reason == "fell behind the others after 2 folds"
+    assert (run.metrics["score"], run.metrics["folds"]) == ({0: 0.7}, {0: 2})
+
+
+def test_a_fold_that_was_being_trained_ends_as_its_trial_does(logged):
+    failed, cut_off = logged.start(), logged.start()
+    for trial in (failed, cut_off):
+        fold_epoch(logged, trial, 0, 1, 0.5)
+    logged.log.on_trial_result(0, [], failed, {"failed": "the loss is nan after step 7"})
+    logged.log.on_trial_complete(0, [], failed)
+    logged.log.interrupt()
+    runs = logged.tracker.runs
+    assert (runs["t0000/fold-0"].state, runs["t0000/fold-0"].reason) == (TrialState.FAILED, runs["t0000"].reason)
+    assert (runs["t0001/fold-0"].state, runs["t0001/fold-0"].reason) == (TrialState.INTERRUPTED, runs["t0001"].reason)
+    assert logged.record(failed).reason == "the loss is nan after step 7"
+
+
+def test_folds_told_again_by_a_trial_that_goes_on_stand_once_and_a_lost_end_is_made_good(logged):
+    trial = logged.start()
+    fold_epoch(logged, trial, 0, 1, 0.9)  # its end was on its way when the worker died
+    logged.log.on_trial_start(0, [], trial)
+    fold_end(logged, trial, 0, 0.9, 0.9)
+    fold_epoch(logged, trial, 1, 1, 0.6)
+    logged.log.on_trial_start(0, [], trial)
+    fold_end(logged, trial, 0, 0.9, 0.9)
+    fold_epoch(logged, trial, 1, 1, 0.6)
+    fold_end(logged, trial, 1, 0.6, 0.75, **FINAL)
+    logged.log.on_trial_complete(0, [], trial)
+    runs = logged.tracker.runs
+    assert list(runs) == ["", "t0000", "t0000/fold-0", "t0000/fold-1"]
+    assert {run.state for key, run in runs.items() if key} == {TrialState.FINISHED}
+    assert runs["t0000/fold-0"].metrics["fold_score"] == {0: 0.9}
+    assert logged.record(trial).scores_by_epoch == {1: 0.9, 2: 0.75}
+
+
+def test_what_the_folds_of_a_trial_would_go_on_from_is_removed_once_it_has_ended(logged):
+    trial, place = logged.start(), logged.folder.trial("t0000")
+    for name in ("resume/fold-0", "fold-0/resume/epoch-1", "fold-0/best", "fold-1/resume"):
+        (place / name).mkdir(parents=True)
+    fold_end(logged, trial, 0, 0.9, 0.9)
+    assert (place / "resume").is_dir()
+    logged.log.on_trial_complete(0, [], trial)
+    assert sorted(str(path.relative_to(place)) for path in place.rglob("*")) == ["fold-0", "fold-0/best", "fold-1"]

@@ -1,0 +1,182 @@
+"""A regression from the bank to its submission, beside a task of classes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tutti.bank.bank import Bank
+from tutti.errors import StudyError
+from tutti.outputs.ensemble import write_ensemble
+from tutti.outputs.members import elect, votes
+from tutti.outputs.pseudo_labels import write_pseudo_labels
+from tutti.records import CheckpointRecord, Predictions
+from tutti.tasks.layouts.glue import Glue
+from tutti.tasks.metrics import score
+from tutti.tasks.task import Task
+
+STSB = Task("STS-B", (), pair=True, metric="pearson_spearman", submission="glue")
+COLA = Task("CoLA", ("0", "1"), pair=False, metric="matthews", submission="glue")
+ROWS = {"validation": 120, "test": 40, "unlabeled": 30}
+
+
+def ids(part: str) -> np.ndarray:
+    return np.array([str(row) for row in range(ROWS[part])])
+
+
+def put(bank: Bank) -> None:
+    """Three members that are each right but for noise of their own."""
+    rng = np.random.default_rng(7)
+    truth = {part: rng.uniform(0, 5, rows).astype(np.float32) for part, rows in ROWS.items()}
+    grammatical = rng.integers(2, size=ROWS["validation"])
+    for number in range(3):
+        values = {
+            part: Predictions(
+                ids=ids(part),
+                values=(right + rng.normal(0, 1 + number / 10, len(right))).astype(np.float32),
+                labels=right if part == "validation" else None,
+            )
+            for part, right in truth.items()
+        }
+        classes = {
+            part: Predictions(
+                ids=ids(part),
+                probabilities=rng.dirichlet([1, 1], rows).astype(np.float32),
+                labels=grammatical if part == "validation" else None,
+                class_names=COLA.class_names,
+            )
+            for part, rows in ROWS.items()
+        }
+        scores = {
+            "STS-B": score(STSB.metric, labels=truth["validation"], predicted=values["validation"].values),
+            "CoLA": score(COLA.metric, labels=grammatical, predicted=classes["validation"].probabilities),
+        }
+        record = CheckpointRecord(f"t{number:04d}", number, 1, float(np.mean(list(scores.values()))), scores, None)
+        bank.put(record, {"STS-B": values, "CoLA": classes})
+
+
+@pytest.fixture
+def bank(tmp_path: Path) -> Bank:
+    bank = Bank(tmp_path / "bank")
+    put(bank)
+    return bank
+
+
+@pytest.fixture
+def ensemble(bank: Bank, tmp_path: Path) -> Callable:
+    def written(**changes):
+        plain = {"study": "demo", "recipe_name": "baseline", "tasks": [STSB, COLA], "bank": bank, "top": 3}
+        plain |= {"test_ids": {task: {"test": ids("test")} for task in ("STS-B", "CoLA")}, "by": "objective"}
+        plain |= {"weights": "uniform", "submission": None, "threshold": 0.9, "out": tmp_path / "out"}
+        return write_ensemble(**{**plain, **changes})
+
+    return written
+
+
+def mean_of(bank: Bank, part: str, members) -> np.ndarray:
+    return sum(one.weight * bank.predictions(one.key, "STS-B", part).values.astype(np.float64) for one in members)
+
+
+@pytest.mark.parametrize("weights", ["uniform", "score"])
+def test_the_submission_holds_the_weighted_mean_with_three_decimals(bank, ensemble, tmp_path, weights):
+    card = ensemble(weights=weights)
+    mean = mean_of(bank, "test", card.tasks[0].members)
+    assert len({round(one.weight, 9) for one in card.tasks[0].members}) == (1 if weights == "uniform" else 3)
+    header, *lines = (tmp_path / "out" / "STS-B.tsv").read_text().splitlines()
+    assert header == "index\tprediction"
+    assert [line.split("\t")[0] for line in lines] == ids("test").tolist()
+    said = [line.split("\t")[1] for line in lines]
+    assert [len(text.split(".")[1]) for text in said] == [3] * ROWS["test"]
+    assert np.abs(np.array(said, dtype=float) - mean).max() <= 0.00051
+    assert set((tmp_path / "out" / "CoLA.tsv").read_text().split("\n")[1:-1]) <= {
+        f"{row}\t{label}" for row in ids("test") for label in "01"
+    }
+
+
+def test_the_card_scores_the_mean_value_and_it_beats_its_members(bank, ensemble, tmp_path):
+    card = ensemble()
+    shown, truth = card.tasks[0], bank.predictions("t0000", "STS-B", "validation").labels
+    mean = mean_of(bank, "validation", shown.members)
+    assert (shown.task, shown.metric) == ("STS-B", "pearson_spearman")
+    assert shown.score == pytest.approx(score("pearson_spearman", labels=truth, predicted=mean), abs=1e-6)
+    assert shown.score > shown.best_member
+    assert "| STS-B (pearson_spearman) |" in (tmp_path / "out" / "card.md").read_text()
+
+
+def test_other_formats_hold_all_digits_of_float32(bank, ensemble, tmp_path):
+    card = ensemble(submission="competition", out=tmp_path / "json")
+    ensemble(submission="csv", out=tmp_path / "csv")
+    mean = mean_of(bank, "test", card.tasks[0].members)
+    lines = (tmp_path / "json" / "STS-B_predict.json").read_text().splitlines()
+    said = [json.loads(line)["label"] for line in lines]
+    assert np.array_equal(np.array(said, dtype=np.float32), mean.astype(np.float32))
+    table = pd.read_csv(tmp_path / "csv" / "STS-B.csv", dtype={"id": str})
+    assert table["id"].tolist() == ids("test").tolist()
+    assert np.array_equal(table["label"].to_numpy(dtype=np.float32), mean.astype(np.float32))
+
+
+def test_a_squared_error_weighs_all_members_alike(bank, ensemble):
+    for record in bank.records():
+        parts = {
+            task: {part: bank.predictions(record.key, task, part) for part in names}
+            for task, names in bank.parts(record.key).items()
+        }
+        scores = {**record.task_scores, "STS-B": -1.0 - record.number}
+        bank.put(CheckpointRecord(record.key, record.number, 1, record.score, scores, None), parts)
+    task = Task("STS-B", (), pair=True, metric="neg_mse", submission="glue")
+    card = ensemble(tasks=[task, COLA], weights="score", by="task")
+    assert [one.weight for one in card.tasks[0].members] == pytest.approx([1 / 3] * 3)
+    assert [one.key for one in card.tasks[0].members] == ["t0000", "t0001", "t0002"]
+
+
+def test_members_of_another_kind_are_named(bank):
+    election = elect(study="s", bank=bank, needed={"CoLA": [], "STS-B": []}, top=2, by="task", weights="uniform")
+    values = Task("CoLA", (), pair=False, metric="pearson", submission="csv")
+    with pytest.raises(StudyError, match="CoLA/test must hold values of a regression; got 0, 1; run the trial again"):
+        votes(bank, task=values, part="test", members=election.members["CoLA"])
+    classes = Task("STS-B", ("a", "b"), pair=True, metric="accuracy", submission="csv")
+    with pytest.raises(StudyError, match="STS-B/test must hold probabilities of the classes a, b; got none"):
+        votes(bank, task=classes, part="test", members=election.members["STS-B"])
+
+
+def pseudo(bank: Bank, out: Path, names: tuple[str, ...]):
+    rows = pd.DataFrame({"id": ids("unlabeled"), "text": "a", "text_b": "b"})
+    return write_pseudo_labels(
+        study="demo",
+        recipe_name="baseline",
+        tasks=[STSB, COLA],
+        rows=dict.fromkeys(names, rows),
+        layouts={"STS-B": Glue("STS-B"), "CoLA": Glue("CoLA")},
+        suffixes={"STS-B": ".tsv", "CoLA": ".tsv"},
+        bank=bank,
+        top=3,
+        by="objective",
+        weights="uniform",
+        threshold=0.5,
+        out=out,
+    )
+
+
+def test_a_regression_gets_no_pseudo_labels_and_the_report_says_why(bank, tmp_path):
+    report = pseudo(bank, tmp_path / "out", ("STS-B", "CoLA"))
+    assert [task.task for task in report.tasks] == ["CoLA"]
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "CoLA.tsv",
+        "CoLA.confidence.csv",
+        "card.json",
+        "card.md",
+    }
+    remark = "Task STS-B was passed over: a value has no confidence."
+    assert report.remarks == (remark,)
+    assert f"> {remark}" in (tmp_path / "out" / "card.md").read_text()
+
+
+def test_a_study_of_regressions_alone_has_nothing_to_label(bank, tmp_path):
+    with pytest.raises(StudyError, match="a task with unlabelled rows; got none but STS-B, whose labels are numbers"):
+        pseudo(bank, tmp_path / "out", ("STS-B",))
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,183 @@
+"""LoRA and QLoRA through fine_tune: what is trained, kept, averaged, and gone on from."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tutti.data.encode import EncodedPart
+from tutti.modeling.adapters import has_bitsandbytes
+from tutti.modeling.checkpoint import load_checkpoint
+from tutti.modeling.model import MultiTaskModel
+from tutti.tasks.task import Task
+from tutti.training import EpochReport, FineTuned, fine_tune
+
+Tune = Callable[..., tuple[FineTuned, list[EpochReport]]]
+TRAINING = {"num_train_epochs": 2, "per_device_train_batch_size": 8, "learning_rate": 3e-3, "bf16": False}
+TRAINING |= {"adapter": "lora", "lora_r": 4, "lora_dropout": 0.1}
+
+needs_bitsandbytes = pytest.mark.skipif(not has_bitsandbytes(), reason="bitsandbytes is not installed")
+BITS = [None, pytest.param(4, marks=needs_bitsandbytes), pytest.param(8, marks=needs_bitsandbytes)]
+
+
+class Stopped(Exception):
+    """What a caller raises in on_epoch to end a run."""
+
+
+@pytest.fixture(scope="module")
+def tune(backbone: Path, tasks: tuple[Task, ...], parts: dict[str, dict[str, EncodedPart]]) -> Tune:
+    def run(folder: Path, *, stop_after: int = 0, **training: Any) -> tuple[FineTuned, list[EpochReport]]:
+        reports: list[EpochReport] = []
+
+        def on_epoch(report: EpochReport) -> None:
+            reports.append(report)
+            if report.epoch == stop_after:
+                raise Stopped
+
+        keys = {**TRAINING, **training}
+        return fine_tune(
+            backbone=str(backbone), tasks=tasks, parts=parts, training=keys, folder=folder, on_epoch=on_epoch
+        ), reports
+
+    return run
+
+
+def _state(folder: Path, file: str = "model.safetensors") -> dict[str, torch.Tensor]:
+    """The newest state's tensors."""
+    newest = max((folder / "resume").iterdir(), key=lambda path: [int(n) for n in path.name.split("-")[1::2]])
+    return load_file(newest / file)
+
+
+@contextmanager
+def _watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[MultiTaskModel, dict[str, torch.Tensor]]]]:
+    """Every model that is made from a backbone, with its weights as they were then."""
+    seen = []
+    module = importlib.import_module("tutti.training.fine_tune")  # the package's name for it is the function's
+    made = module.MultiTaskModel
+
+    def make(**options: Any) -> MultiTaskModel:
+        model = made(**options)
+        seen.append((model, {name: weight.detach().clone() for name, weight in model.named_parameters()}))
+        return model
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "MultiTaskModel", make)
+        yield seen
+
+
+@pytest.mark.parametrize("bits", BITS)
+def test_adapter_and_heads_learn_and_the_encoders_own_weights_stay(
+    tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bits: int | None
+) -> None:
+    with _watched(monkeypatch) as seen:
+        done, reports = tune(tmp_path, bits=bits, num_train_epochs=6)
+    ((model, before),) = seen
+    after = dict(model.named_parameters())
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert changed == set(model.trained_state())
+    assert done.checkpoint.score == max(report.score for report in reports) > 0.8
+
+
+@pytest.mark.parametrize("bits", BITS)
+def test_the_checkpoint_says_what_the_run_said(
+    tune: Tune, tmp_path: Path, parts: dict[str, dict[str, EncodedPart]], bits: int | None
+) -> None:
+    done, _ = tune(tmp_path, bits=bits)
+    model, metadata = load_checkpoint(tmp_path / "best")
+    assert metadata.adapter is not None
+    assert (metadata.adapter.bits, metadata.adapter.rank) == (bits, 4)
+    part = parts["mood"]["test"]
+    for row, expected in zip(part.encoded["input_ids"], done.predictions["mood"]["test"].probabilities, strict=True):
+        ids = torch.tensor([row])
+        with torch.inference_mode():
+            said = model("mood", ids, torch.ones_like(ids)).softmax(dim=1)[0]
+        np.testing.assert_allclose(said, expected, atol=1e-2 if bits == 8 else 1e-5)  # 8 bits round each batch's inputs
+
+
+@pytest.mark.parametrize(
+    "training",
+    [
+        {"ema_decay": 0.9},
+        pytest.param({"bits": 4, "optim": "paged_adamw_8bit", "lora_r": 128}, marks=needs_bitsandbytes),
+        pytest.param({"bits": 4, "bf16": True, "quant_type": "fp4", "double_quant": False}, marks=needs_bitsandbytes),
+        pytest.param({"bits": 8, "ema_decay": 0.9, "activation_checkpointing": True}, marks=needs_bitsandbytes),
+    ],
+    ids=lambda training: "-".join(map(str, training.values())),
+)
+def test_a_run_that_was_interrupted_ends_bit_equal(tune: Tune, tmp_path: Path, training: dict[str, Any]) -> None:
+    whole, _ = tune(tmp_path / "whole", num_train_epochs=3, **training)
+    with pytest.raises(Stopped):
+        tune(tmp_path / "cut", num_train_epochs=3, stop_after=1, **training)
+    resumed, reports = tune(tmp_path / "cut", num_train_epochs=3, **training)
+    assert [report.epoch for report in reports] == [2, 3]
+    ends = _state(tmp_path / "whole"), _state(tmp_path / "cut")
+    assert all("lora_" in name or name.startswith("heads.") for name in ends[0])
+    torch.testing.assert_close(*ends, rtol=0, atol=0)
+    for task, by_part in whole.predictions.items():
+        for part, predictions in by_part.items():
+            found = resumed.predictions[task][part].probabilities
+            np.testing.assert_array_equal(predictions.probabilities, found)
+
+
+def test_a_moving_average_holds_the_trained_weights_alone_and_is_what_is_kept(tune: Tune, tmp_path: Path) -> None:
+    tune(tmp_path, ema_decay=0.9)
+    average = _state(tmp_path, "average.safetensors")
+    assert set(average) - {"updates"} == set(_state(tmp_path))
+    kept, metadata = load_checkpoint(tmp_path / "best")
+    assert metadata.epoch == 2  # the best is the last, whose average lies there to compare with
+    for name, weight in kept.trained_state().items():
+        torch.testing.assert_close(weight, average[name], rtol=0, atol=0)
+        assert not torch.equal(weight, _state(tmp_path)[name])
+
+
+def test_activation_checkpointing_trains_alike(tune: Tune, tmp_path: Path) -> None:
+    for name, on in (("plain", False), ("recomputed", True)):
+        tune(tmp_path / name, activation_checkpointing=on)
+    torch.testing.assert_close(_state(tmp_path / "plain"), _state(tmp_path / "recomputed"), rtol=1e-5, atol=1e-6)
+
+
+def test_a_later_stage_trains_the_adapter_that_one_before_left_alone(tune: Tune, tmp_path: Path) -> None:
+    stages = [{"freeze_encoder": True, "num_train_epochs": 1}, {"freeze_encoder": False, "num_train_epochs": 1}]
+    with pytest.raises(Stopped):
+        tune(tmp_path, stages=stages, stop_after=1)
+    zero = {name: weight for name, weight in _state(tmp_path).items() if "lora_B" in name}
+    assert all(weight.abs().max() == 0 for weight in zero.values())
+    tune(tmp_path, stages=stages)
+    assert all(_state(tmp_path)[name].abs().max() > 0 for name in zero)
+
+
+@needs_bitsandbytes
+@pytest.mark.parametrize(
+    ("optim", "same_in_32"),
+    [("adamw_8bit", "adamw_torch"), ("paged_adamw_8bit", "adamw_torch"), ("paged_lion_8bit", "lion_32bit")],
+)
+def test_an_8_bit_optimizer_holds_its_moments_in_a_byte_each_and_learns_as_one_of_32_bits_does(
+    tune: Tune, tmp_path: Path, optim: str, same_in_32: str
+) -> None:
+    losses = []
+    for name in (optim, same_in_32):
+        _, reports = tune(tmp_path / name, optim=name, lora_r=128, num_train_epochs=3)
+        losses.append([report.metrics["train_loss"] for report in reports])
+    assert losses[0] == pytest.approx(losses[1], rel=0.02)
+    assert losses[0] == sorted(losses[0], reverse=True)
+    newest = max((tmp_path / optim / "resume").iterdir(), key=lambda path: int(path.name.rsplit("-", 1)[1]))
+    states = torch.load(newest / "optimizer.pt", weights_only=False)["state"].values()
+    moments = [state["__bnb_optimizer_quant_state__"]["state1"] for state in states]
+    held = {(moment.numel() >= 4096, moment.dtype) for moment in moments}
+    assert held == {(True, torch.uint8), (False, torch.float32)}  # small ones stay in 32 bits
+
+
+@needs_bitsandbytes
+def test_what_bitsandbytes_keeps_of_an_optimizer_is_let_go_after_the_run(tune: Tune, tmp_path: Path) -> None:
+    from bitsandbytes.optim.optimizer import GlobalOptimManager
+
+    tune(tmp_path, adapter=None, optim="adamw_8bit")
+    assert GlobalOptimManager.get_instance().module_weight_config_triple == []

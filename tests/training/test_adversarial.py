@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tutti.modeling.heads import HeadOptions
+from tutti.modeling.model import MultiTaskModel, load_encoder
+from tutti.tasks.task import Task
+from tutti.training.adversarial import make_attack
+
+TASK = Task(name="t", class_names=("a", "b"), pair=False, metric="accuracy", submission="csv")
+IDS = torch.tensor([[2, 5, 6, 3], [2, 7, 8, 3]])
+LABELS = torch.tensor([0, 1])
+
+
+@pytest.fixture
+def model(steady_backbone: Path) -> MultiTaskModel:
+    torch.manual_seed(3)
+    return MultiTaskModel(encoder=load_encoder(str(steady_backbone)), tasks=[TASK], heads=HeadOptions(dropout=0.0))
+
+
+def _loss(model: MultiTaskModel) -> torch.Tensor:
+    return torch.nn.functional.cross_entropy(model("t", IDS, torch.ones_like(IDS)), LABELS)
+
+
+@pytest.mark.parametrize("kind", ["fgm", "awp"])
+def test_the_loss_is_higher_while_the_attack_is_on_and_every_weight_comes_back(
+    model: MultiTaskModel, kind: str
+) -> None:
+    attack = make_attack(kind, model, epsilon=None)
+    assert attack is not None
+    before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+    clean = _loss(model)
+    clean.backward()
+    with attack.perturbed():
+        attacked = _loss(model)
+    assert attacked > clean
+    torch.testing.assert_close(dict(model.named_parameters()), before, rtol=0, atol=0)
+
+
+def test_fgm_moves_the_word_embeddings_by_epsilon_and_nothing_else(model: MultiTaskModel) -> None:
+    attack = make_attack("fgm", model, epsilon=0.5)
+    assert attack is not None
+    before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+    _loss(model).backward()
+    with attack.perturbed():
+        moved = {name: (weight - before[name]).norm().item() for name, weight in model.named_parameters()}
+    words = moved.pop("encoder.embeddings.word_embeddings.weight")
+    assert words == pytest.approx(0.5, rel=1e-4)
+    assert set(moved.values()) == {0.0}
+
+
+def test_awp_moves_each_matrix_by_a_share_of_its_norm(model: MultiTaskModel) -> None:
+    attack = make_attack("awp", model, epsilon=0.02)
+    assert attack is not None
+    before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+    _loss(model).backward()
+    with attack.perturbed():
+        for name, weight in model.named_parameters():
+            moved = (weight - before[name]).norm() / before[name].norm().clamp(min=1e-9)
+            expected = 0.02 if weight.ndim > 1 and name.startswith("encoder.") else 0.0
+            assert moved.item() == pytest.approx(expected, rel=1e-3), name
+
+
+def test_a_gradient_that_is_not_finite_moves_nothing(model: MultiTaskModel) -> None:
+    attack = make_attack("fgm", model, epsilon=1.0)
+    assert attack is not None
+    words = model.get_input_embeddings().weight
+    words.grad = torch.full_like(words, torch.inf)
+    before = words.detach().clone()
+    with attack.perturbed():
+        assert torch.equal(words, before)

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from tutti.training.losses import class_weights, divergences, row_errors, row_losses, twice
+
+LOGITS = torch.tensor([[2.0, 0.0, -1.0], [0.1, 0.0, 0.0]])
+LABELS = torch.tensor([0, 1])
+
+
+def test_without_switches_it_is_cross_entropy() -> None:
+    expected = cross_entropy(LOGITS, LABELS, reduction="none")
+    torch.testing.assert_close(row_losses(LOGITS, LABELS, smoothing=0.0, focal_gamma=0.0), expected)
+
+
+def test_focal_loss_takes_weight_from_rows_that_are_easy() -> None:
+    plain = row_losses(LOGITS, LABELS, smoothing=0.0, focal_gamma=0.0)
+    focal = row_losses(LOGITS, LABELS, smoothing=0.0, focal_gamma=2.0)
+    own = LOGITS.softmax(dim=1)[[0, 1], LABELS]
+    torch.testing.assert_close(focal, plain * (1 - own) ** 2)
+    assert focal[0] / focal[1] < plain[0] / plain[1]
+
+
+def test_a_certain_row_has_a_finite_focal_gradient() -> None:
+    logits = torch.tensor([[90.0, -90.0]], requires_grad=True)
+    row_losses(logits, torch.tensor([0]), smoothing=0.0, focal_gamma=0.5).sum().backward()
+    assert logits.grad is not None
+    assert logits.grad.isfinite().all()
+
+
+def test_label_smoothing_punishes_certainty() -> None:
+    sure, unsure = torch.tensor([[20.0, 0.0]]), torch.tensor([[3.0, 0.0]])
+    label = torch.tensor([0])
+    assert row_losses(sure, label, smoothing=0.1, focal_gamma=0.0) > row_losses(
+        unsure, label, smoothing=0.1, focal_gamma=0.0
+    )
+
+
+def test_errors_of_a_regression_do_not_depend_on_the_scale_of_its_labels() -> None:
+    values, labels = torch.tensor([[1.0], [4.0]]), torch.tensor([2.0, 2.0])
+    small = row_errors(values, labels, scale=torch.tensor(2.0))
+    large = row_errors(values * 10, labels * 10, scale=torch.tensor(20.0))
+    assert small.tolist() == large.tolist() == [0.25, 1.0]
+
+
+def test_the_divergence_of_two_masks_is_symmetric_and_nothing_between_equals() -> None:
+    other = LOGITS.flip(0)
+    assert divergences(LOGITS, LOGITS).abs().max() < 1e-7
+    torch.testing.assert_close(divergences(LOGITS, other), divergences(other, LOGITS))
+    assert (divergences(LOGITS, other) > 0).all()
+
+
+def test_rows_come_twice_in_order() -> None:
+    assert twice({"a": torch.tensor([[1], [2]])})["a"].tolist() == [[1], [2], [1], [2]]
+
+
+def test_balanced_classes_weigh_alike_and_the_mean_weight_stays() -> None:
+    labels = np.array([0, 0, 0, 1, 3])
+    weights = np.array([1, 1, 0.5, 1, 2], dtype=np.float32)
+    balanced = class_weights(labels, weights)
+    assert np.bincount(labels, weights=balanced)[[0, 1, 3]] == pytest.approx([5.5 / 3] * 3)
+    assert balanced.sum() == pytest.approx(weights.sum())
+    assert balanced[2] == pytest.approx(balanced[0] / 2)

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tutti.modeling.heads import HeadOptions
+from tutti.modeling.model import MultiTaskModel, load_encoder
+from tutti.tasks.task import Task
+from tutti.training.rates import parameter_groups
+
+TASK = Task(name="t", class_names=("a", "b"), pair=False, metric="accuracy", submission="csv")
+
+
+@pytest.fixture
+def model(backbone: Path) -> MultiTaskModel:
+    return MultiTaskModel(encoder=load_encoder(str(backbone)), tasks=[TASK], heads=HeadOptions())
+
+
+def _by_name(model: MultiTaskModel, **settings: Any) -> dict[str, tuple[float, float]]:
+    """Rate and decay of each parameter."""
+    given: dict[str, Any] = {"learning_rate": 1e-3, "weight_decay": 0.1, "layer_decay": 1.0, "head_rate": None}
+    matrices = {name for name, weight in model.named_parameters() if weight.ndim > 1}
+    groups = parameter_groups(model, decayed=matrices, beside=[], **{**given, **settings})
+    names = {weight: name for name, weight in model.named_parameters()}
+    found = {names[weight]: (group["lr"], group["weight_decay"]) for group in groups for weight in group["params"]}
+    assert len(found) == sum(len(group["params"]) for group in groups)  # none stands twice
+    return found
+
+
+def test_each_layer_learns_slower_than_the_one_above_it(model: MultiTaskModel) -> None:
+    found = _by_name(model, layer_decay=0.5)
+    names = ("encoder.layer.1.output.dense", "encoder.layer.0.output.dense", "embeddings.word_embeddings")
+    rates = [found[f"encoder.{name}.weight"][0] for name in names]
+    assert rates == pytest.approx([1e-3, 5e-4, 2.5e-4])
+    assert found["heads.task:t.linear.weight"][0] == 1e-3
+
+
+def test_heads_learn_at_a_rate_of_their_own(model: MultiTaskModel) -> None:
+    found = _by_name(model, head_rate=0.01)
+    assert {rate for name, (rate, _) in found.items() if name.startswith("heads.")} == {0.01}
+    assert {rate for name, (rate, _) in found.items() if name.startswith("encoder.")} == {1e-3}
+
+
+def test_only_what_is_named_decays(model: MultiTaskModel) -> None:
+    for name, (_, decay) in _by_name(model, layer_decay=0.9).items():
+        assert decay == (0.1 if model.get_parameter(name).ndim > 1 else 0.0)
+
+
+def test_frozen_weights_are_in_no_group(model: MultiTaskModel) -> None:
+    model.encoder.requires_grad_(False)
+    assert all(name.startswith("heads.") for name in _by_name(model))
+
+
+def test_the_top_of_the_encoder_comes_first_since_its_rate_is_logged(model: MultiTaskModel) -> None:
+    extra = torch.nn.Parameter(torch.zeros(()))
+    groups = parameter_groups(
+        model, decayed=[], learning_rate=1e-3, weight_decay=0.0, layer_decay=0.5, head_rate=0.1, beside=[extra]
+    )
+    assert groups[0]["lr"] == 1e-3
+    assert groups[-1]["params"] == [extra]
+    assert groups[-1]["lr"] == 0.1
