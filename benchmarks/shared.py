@@ -96,13 +96,13 @@ def glue_rows(data: Path, names: Sequence[str]) -> Rows:
             layout="glue",
             train=str(data / name / "train.tsv"),
             validation=str(data / name / "dev.tsv"),
-            metric=METRICS[name],  # type: ignore[arg-type]
+            metric=METRICS[name],
         )
         for name in names
     }
     with tempfile.TemporaryDirectory() as folder:
         prepared = prepare(task_specs(configs), validation=None, seed=0, folder=Path(folder) / "prepared")
-        parts = {}
+        parts: dict[str, dict[str, EncodedPart]] = {}
         for name in names:
             parts[name] = {}
             for part in ("train", "validation"):

@@ -275,7 +275,9 @@ def test_a_checkpoint_holds_adapter_and_heads_alone_and_says_what_the_model_said
 def test_plain_transformers_lays_the_adapter_over_the_backbone(
     base: Path, tasks: tuple[Task, ...], tmp_path: Path
 ) -> None:
-    model = _model(base, tasks, Adapter(rank=4)).eval()
+    deep = Path(shutil.copytree(base, tmp_path / "deep"))  # of 20 layers and more peft would write down the names' ends
+    BertModel(BertConfig(**{**SMALL, "num_hidden_layers": 4})).save_pretrained(deep)
+    model = _model(deep, tasks, Adapter(rank=4)).eval()
     folder = _save(tmp_path / "best", model, base, tasks)
     inputs = {"input_ids": IDS, "attention_mask": MASK}
     plain = AutoModel.from_pretrained(folder).eval()

@@ -84,7 +84,8 @@ def quantisation(adapter: Adapter | None, device: torch.device) -> dict[str, Any
     if not has_bitsandbytes():
         rule = "have the package bitsandbytes that quantises"
         raise TrialError(Fault("the training key bits", rule, "none that is installed", INSTALL))
-    # An empty list, since by default the last module is taken for a head and left out. Tutti's heads lie outside.
+    # An empty list: by default a last layer without bias, and tied ones, are taken for a head and left out. Tutti's
+    # heads lie outside of the encoder.
     skipped: list[str] = []
     if adapter.bits == 8:
         config = BitsAndBytesConfig(load_in_8bit=True, llm_int8_skip_modules=skipped)
