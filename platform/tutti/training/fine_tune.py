@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import shutil
 import time
@@ -89,6 +90,7 @@ def fine_tune(
             with _fits_the_machine(ImportError):  # such as an optimizer whose library is not installed
                 trainer.train(resume_from_checkpoint=str(resumed.folder) if resumed else None)
             del trainer
+            gc.collect()  # its callbacks hold it in a ring: model and optimizer are not to stay beside the next ones
         return run.finish(_training_arguments(split_training(stages[-1])[1], folder))
     finally:
         torch.set_num_threads(threads)
@@ -109,6 +111,7 @@ class _Run:
     on_epoch: Callable[[EpochReport], None]
     stages: int
     best_score: float = -math.inf
+    said_by_best: dict[str, np.ndarray] = field(default_factory=dict)  # of the validation rows, by task
     position: Position | None = None
     started: float = field(default_factory=time.monotonic)
 
@@ -205,15 +208,16 @@ class _Run:
     def _evaluate_and_keep(
         self, trainer: MultiTaskTrainer, epoch: int, metrics: dict[str, float]
     ) -> tuple[float, dict[str, float]]:
-        task_scores = {}
+        task_scores, said = {}, {}
         for task in self.tasks:
             part = self.parts[task.name]["validation"]
-            values = measure(task, part, self._predict(trainer.args, trainer.model, task, part))
+            said[task.name] = self._predict(trainer.args, trainer.model, task, part)
+            values = measure(task, part, said[task.name])
             task_scores[task.name] = values[f"{task.name}/{task.metric}"]
             metrics |= values
         score = float(np.mean(list(task_scores.values())))
         if score > self.best_score:
-            self.best_score = score
+            self.best_score, self.said_by_best = score, said
             from_rank_zero(
                 lambda: save_checkpoint(
                     self.folder / "best",
@@ -234,9 +238,15 @@ class _Run:
         folder = self.folder / "best"
         model, found = load_checkpoint(folder, device=args.device)
         model.to(args.device)
+
+        def predictions_of(task: Task, name: str, part: EncodedPart) -> Predictions:
+            known = self.said_by_best.get(task.name) if name == "validation" else None
+            said = self._predict(args, model, task, part) if known is None else known
+            return _predictions(task, part, said)
+
         predictions = {
             task.name: {
-                name: _predictions(task, part, self._predict(args, model, task, part))
+                name: predictions_of(task, name, part)
                 for name, part in self.parts[task.name].items()
                 if name != "train"
             }
