@@ -39,7 +39,7 @@ def _real_rows(batch: TaskBatch) -> list[int]:
 
 
 PLANS = st.fixed_dictionaries(
-    {"group_by_length": st.booleans(), "max_tokens": st.none() | st.integers(10, 300)}
+    {"group_by_length": st.booleans(), "max_tokens": st.none() | st.integers(10, 300), "multiple": st.integers(1, 8)}
 )  # 10 tokens: most rows alone are longer
 
 
@@ -90,19 +90,20 @@ def test_global_batches_are_those_of_one_worker_with_a_larger_batch(
     world=st.integers(1, 3),
     grouped=st.booleans(),
     epoch=st.integers(0, 3),
+    multiple=st.sampled_from([1, 8]),
 )
 def test_a_token_budget_is_kept_in_every_epoch_with_as_many_batches(
-    lengths: list[int], max_tokens: int, world: int, grouped: bool, epoch: int
+    lengths: list[int], max_tokens: int, world: int, grouped: bool, epoch: int, multiple: int
 ) -> None:
     own = BatchRows(lengths=np.array(lengths), weights=np.ones(len(lengths)))
-    plan = BatchPlan(per_device_batch=4, group_by_length=grouped, max_tokens=max_tokens)
+    plan = BatchPlan(per_device_batch=4, group_by_length=grouped, max_tokens=max_tokens, multiple=multiple)
     sampler = TaskBatchSampler({"t": own}, plan=plan, seed=1, world=world)
     sampler.set_epoch(epoch)
     batches = list(sampler)
     assert len(batches) == len(sampler)
     for batch in batches:
-        longest = own.lengths[batch.rows].max()
-        assert len(batch.rows) * longest <= max_tokens or len(batch.rows) == 1
+        width = -(-own.lengths[batch.rows].max() // multiple) * multiple
+        assert len(batch.rows) * width <= max_tokens or len(batch.rows) == 1
 
 
 def test_a_token_budget_is_used_up_by_grouped_rows() -> None:
@@ -140,7 +141,8 @@ def test_grouped_rows_meet_others_in_each_epoch() -> None:
         ({"sampling": "proportional"}, {"a": 64, "b": 16, "c": 1}),
         ({"sampling": "temperature", "temperature": 2.0}, {"a": 50, "b": 25, "c": 6}),
         ({"sampling": "uniform"}, {"a": 27, "b": 27, "c": 27}),
-        ({"sampling": "weights", "weights": {"a": 0, "b": 2}}, {"a": 0, "b": 54, "c": 27}),
+        ({"sampling": "weights", "weights": {"a": 1, "b": 2}}, {"a": 20, "b": 41, "c": 20}),
+        ({"sampling": "weights", "weights": {"a": 500, "b": 500}}, {"a": 40, "b": 40, "c": 1}),  # none is left out
     ],
     ids=lambda value: value.get("sampling", ""),
 )

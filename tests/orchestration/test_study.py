@@ -6,8 +6,8 @@ import pytest
 
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
-from tutti.errors import StudyError
-from tutti.orchestration.build import trial_training
+from tutti.errors import ConfigError, StudyError
+from tutti.orchestration.build import check_backbone, trial_training
 from tutti.orchestration.study import _scheduler, is_running, longest_training, study_lock
 from tutti.orchestration.trial import _reason
 
@@ -46,6 +46,21 @@ def test_asha_never_ends_a_trial_that_trains_to_its_end():
     scheduler = _scheduler(study(training={"num_train_epochs": 4}, search={"scheduler": "asha", "grace_epochs": 9}))
     assert scheduler._max_t == 10
     assert _scheduler(study(search={"scheduler": "none"})) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"training": {"reinit_layers": 3}}, "training.reinit_layers"),
+        ({"search_space": {"pooling_layers": {"type": "int", "low": 1, "high": 4}}}, "search_space.pooling_layers"),
+        ({"search_space": {"max_length": {"type": "categorical", "choices": [64, 1024]}}}, "search_space.max_length"),
+    ],
+)
+def test_what_is_beyond_the_backbone_is_refused_before_a_trial_is_made(changes, key):
+    with pytest.raises(ConfigError) as caught:
+        check_backbone(study(**changes), positions=512, layers=2)
+    assert [fault.what for fault in caught.value.faults] == [key]
+    check_backbone(study(**changes), positions=None, layers=None)
 
 
 def test_a_trial_s_parameters_lie_over_the_study_s_training_keys():

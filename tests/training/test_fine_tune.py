@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import logging
 import resource
 import shutil
@@ -65,7 +66,9 @@ def whole(tune: Tune, tmp_path_factory: pytest.TempPathFactory) -> tuple[FineTun
 
 def _newest(folder: Path) -> Path:
     """The folder of the newest state."""
-    return max((folder / "resume").iterdir(), key=lambda path: [int(number) for number in path.name.split("-")[1::2]])
+    return max(
+        (folder / "resume").glob("stage-*"), key=lambda path: [int(number) for number in path.name.split("-")[1::2]]
+    )
 
 
 def _final_weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -170,7 +173,7 @@ def test_a_run_cut_within_an_epoch_ends_bit_equal_with_every_trick_on(tune: Tune
     done, reports = tune(tmp_path / "whole", **EVERYTHING)
     with pytest.raises(Stopped):
         tune(tmp_path / "cut", stop_after=4 - lost, **EVERYTHING)
-    states = sorted(path.name for path in (tmp_path / "cut" / "resume").iterdir())
+    states = sorted(path.name for path in (tmp_path / "cut" / "resume").glob("stage-*"))
     assert states == {1: ["stage-1-step-10", "stage-1-step-12"], 2: ["stage-0-step-20", "stage-0-step-24"]}[lost]
     shutil.rmtree(tmp_path / "cut" / "resume" / states[-1])  # as if killed some steps later, before it was whole
     torch.manual_seed(99)
@@ -179,6 +182,135 @@ def test_a_run_cut_within_an_epoch_ends_bit_equal_with_every_trick_on(tune: Tune
     assert [(report.epoch, report.metrics, report.steps) for report in later] == [
         (report.epoch, report.metrics, report.steps) for report in reports[-len(later) :]
     ]
+
+
+STAGED = {"stages": [{"num_train_epochs": 1}, {"num_train_epochs": 2, "mixout": 0.3, "learning_rate": 1e-2}]}
+
+
+@pytest.fixture(scope="module")
+def staged(tune: Tune, tmp_path_factory: pytest.TempPathFactory) -> tuple[FineTuned, Path]:
+    folder = tmp_path_factory.mktemp("staged")
+    return tune(folder, **STAGED)[0], folder
+
+
+@pytest.mark.parametrize("lost", [[], ["stage-1-step-12"], ["stage-1-step-12", "best"]], ids=str)
+def test_a_later_stage_begins_from_the_same_weights_whenever_it_is_begun_again(
+    tune: Tune, tmp_path: Path, lost: list[str], staged: tuple[FineTuned, Path]
+) -> None:
+    with pytest.raises(Stopped):
+        tune(tmp_path, stop_after=2, **STAGED)
+    for name in lost:
+        if name == "best":  # killed between the two renames that replace it
+            retired = tmp_path / ".best.x.old"
+            retired.mkdir()
+            (tmp_path / "best").rename(retired / "best")
+        else:  # damaged, or not yet whole when it was killed
+            (tmp_path / "resume" / name / "model.safetensors").write_bytes(b"")
+    resumed, _ = tune(tmp_path, **STAGED)
+    _assert_same_end(staged[0], resumed, staged[1], tmp_path)
+    assert not list(tmp_path.glob(".best*"))
+
+
+def test_stages_see_their_batches_in_different_orders(tune: Tune, tmp_path: Path) -> None:
+    def losses(folder: Path, **training: Any) -> list[list[float]]:
+        _, reports = tune(folder, logging_steps=1, learning_rate=1e-30, head_dropout=0.0, **training)
+        return [[values["loss"] for _, values in report.steps] for report in reports]
+
+    one, two = losses(tmp_path, stages=[{"num_train_epochs": 1}, {"num_train_epochs": 1}])
+    assert sorted(one) != pytest.approx(sorted(two), rel=1e-3)  # grouped anew, and dropout drawn anew
+
+
+SWITCHES: dict[str, dict[str, Any]] = {
+    "class weights": {"class_weights": "balanced"},
+    "focal": {"focal_gamma": 2.0},
+    "task weights": {"task_weights": {"mood": 2.0}},
+    "uncertainty": {"loss_balancing": "uncertainty"},
+    "R-Drop": {"rdrop_alpha": 2.0},
+    "FGM": {"adversarial": "fgm"},
+    "AWP": {"adversarial": "awp"},
+    "mixout": {"mixout": 0.5},
+    "reinit": {"reinit_layers": 1},
+    "layer rates": {"layer_lr_decay": 0.5},
+    "head rate": {"head_learning_rate": 1e-2},
+    "last layers": {"pooling_layers": 2},
+    "dropout samples": {"head_dropout_samples": 3},
+    "uniform": {"task_sampling": "uniform"},
+    "temperature": {"task_sampling": "temperature", "sampling_temperature": 50.0},
+    "ungrouped": {"group_by_length": False},
+    "token budget": {"max_tokens_per_batch": 100},
+    "LoRA": {"adapter": "lora"},
+}
+
+
+@pytest.fixture(scope="module")
+def plain_losses(tune: Tune, tmp_path_factory: pytest.TempPathFactory) -> list[float]:
+    _, (report,) = tune(tmp_path_factory.mktemp("switch"), num_train_epochs=1, logging_steps=1)
+    return [values["loss"] for _, values in report.steps]
+
+
+@pytest.mark.parametrize("name", SWITCHES)
+def test_every_switch_changes_what_is_trained(tune: Tune, tmp_path: Path, name: str, plain_losses: list[float]) -> None:
+    _, (report,) = tune(tmp_path, num_train_epochs=1, logging_steps=1, **SWITCHES[name])
+    assert [values["loss"] for _, values in report.steps] != plain_losses
+
+
+def test_an_attack_begins_with_its_epoch(tune: Tune, tmp_path: Path) -> None:
+    attack = {"adversarial": "fgm", "num_train_epochs": 2}
+    _, plain = tune(tmp_path / "plain", num_train_epochs=2)
+    _, late = tune(tmp_path / "late", adversarial_start=1, **attack)
+    assert late[0].metrics == plain[0].metrics
+    assert late[1].metrics != plain[1].metrics
+
+
+def test_the_mean_over_the_last_epochs_is_what_is_kept(tune: Tune, tmp_path: Path) -> None:
+    tune(tmp_path, swa_epochs=2, num_train_epochs=2)
+    ends = [load_file(tmp_path / "resume" / f"stage-0-step-{step}" / "model.safetensors") for step in (12, 24)]
+    average = load_file(_newest(tmp_path) / "average.safetensors")
+    assert average.pop("updates") == 2
+    for name, weight in average.items():
+        torch.testing.assert_close(weight, (ends[0][name] + ends[1][name]) / 2, rtol=1e-5, atol=1e-6)
+
+
+def test_the_balance_of_tasks_is_learnt_within_a_run(tune: Tune, tmp_path: Path) -> None:
+    tune(tmp_path, loss_balancing="uncertainty", learning_rate=1e-5)
+    learnt = json.loads((_newest(tmp_path) / "progress.json").read_text())["balance"]
+    assert max(abs(value) for value in learnt.values()) > 0.05
+
+
+@pytest.mark.parametrize(
+    ("training", "words"),
+    [
+        ({"reinit_layers": 3}, "reinit_layers must be at most 2"),
+        ({"lr_scheduler_type": "cosine_with_min_lr"}, "min_lr or min_lr_rate should be set"),
+        (
+            {"optim": "apollo_adamw", "optim_target_modules": "attn", "layer_lr_decay": 0.9},
+            "fit the machine|one setting",
+        ),
+    ],
+)
+def test_what_the_model_or_the_optimizer_cannot_do_is_a_trial_error(
+    tune: Tune, tmp_path: Path, training: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(TrialError, match=words):
+        tune(tmp_path, **training)
+
+
+def test_an_optimizer_of_8_bits_keeps_its_rule_for_embeddings_with_rates_of_their_own(
+    tune: Tune, tmp_path: Path
+) -> None:
+    pytest.importorskip("bitsandbytes")
+    done, _ = tune(tmp_path, optim="adamw_8bit", layer_lr_decay=0.9, num_train_epochs=1)
+    assert done.checkpoint.epoch == 1
+
+
+def test_a_state_of_other_workers_is_passed_over(tune: Tune, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    tune(tmp_path, num_train_epochs=1)
+    manifest = _newest(tmp_path) / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"workers": 1', '"workers": 2'))
+    with caplog.at_level(logging.WARNING):
+        _, reports = tune(tmp_path, num_train_epochs=1)
+    assert len(reports) == 1
+    assert "made by 2 workers" in caplog.text
 
 
 def _cut(file: Path) -> None:

@@ -67,8 +67,8 @@ def test_a_key_that_tutti_sets_says_why() -> None:
         ("max_tokens_per_batch", 0, "be at least 8"),
         ("pooling_layers", 0, "be at least 1"),
         ("bits", 16, "be 4 or 8"),
-        ("task_weights", {"news": -1.0}, "be at least 0"),
-        ("stages", {"num_train_epochs": 2}, "be a tuple"),
+        ("task_weights", {"news": 0.0}, "be above 0"),
+        ("stages", {"num_train_epochs": 2}, "be a list"),
     ],
 )
 def test_a_wrong_value_is_named_with_its_rule(key: str, value: object, rule: str) -> None:
@@ -89,12 +89,27 @@ def test_a_combination_that_cannot_be_is_a_fault() -> None:
         ({"bits": 4}, "have an adapter where bits is set"),
         ({"adversarial": "fgm", "freeze_encoder": True}, "have no `adversarial: fgm`"),
         ({"task_sampling": "weights"}, "have sampling_weights"),
+        ({"adversarial": "awp", "gradient_accumulation_steps": 2}, "have gradient_accumulation_steps 1 with"),
         ({"stages": [{"ema_decay": 0.9}, {"swa_epochs": 1}], "swa_epochs": 1}, "have one of swa_epochs and ema_decay"),
     ],
 )
 def test_switches_that_do_not_go_together_are_a_fault(training: dict[str, object], rule: str) -> None:
     (fault,) = _faults(training)
     assert f"must {rule}" in fault
+
+
+@pytest.mark.parametrize("order", [[0.999, None], [None, 0.999]])
+def test_a_search_space_passes_where_some_of_its_trials_can_run(order: list[float | None]) -> None:
+    space: dict[str, object] = {
+        "ema_decay": {"type": "categorical", "choices": order},
+        "swa_epochs": {"type": "categorical", "choices": [2, 0]},
+    }
+    assert not _space_faults(space)
+    (fault,) = _space_faults(
+        {**space, "ema_decay": {"type": "categorical", "choices": [0.9, 0.99]}}
+        | {"swa_epochs": {"type": "int", "low": 1, "high": 2}}
+    )
+    assert "must have one of swa_epochs and ema_decay" in fault
 
 
 def test_what_a_search_space_chose_and_does_not_go_together_ends_the_trial() -> None:
@@ -151,7 +166,7 @@ def test_what_a_search_space_can_give_is_checked_as_a_value() -> None:
 
 
 @pytest.mark.parametrize("kind", ["uniform", "log_uniform"])
-@pytest.mark.parametrize("key", ["max_length", "per_device_train_batch_size", "seed", "max_steps"])
+@pytest.mark.parametrize("key", ["max_length", "per_device_train_batch_size", "seed", "max_steps", "state_steps"])
 def test_a_distribution_of_floats_does_not_fit_a_key_of_whole_numbers(key: str, kind: str) -> None:
     (fault,) = _space_faults({key: {"type": kind, "low": 16, "high": 64}})
     assert fault.startswith(

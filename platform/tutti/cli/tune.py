@@ -170,8 +170,9 @@ def prepare_study(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> P
     from tutti.data.encode import load_tokenizer
     from tutti.data.prepare import prepare
     from tutti.files import write_whole
+    from tutti.modeling.layers import layer_count
     from tutti.modeling.model import load_encoder, positions
-    from tutti.orchestration.build import check_length, encode_study
+    from tutti.orchestration.build import check_backbone, encode_study
     from tutti.tasks.build import task_specs
 
     begun = folder.begun
@@ -189,7 +190,7 @@ def prepare_study(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> P
     # A backbone that does not serve is found now, and one from the hub is fetched once.
     encoder = load_encoder(study.backbone)
     load_tokenizer(study.backbone)
-    check_length(study, positions(encoder))
+    check_backbone(study, positions=positions(encoder), layers=layer_count(encoder))
     if not begun:  # what a start that failed left there would bind this one to its files and settings
         shutil.rmtree(folder.data, ignore_errors=True)
     console.print("Reading the tasks")

@@ -17,6 +17,7 @@ from tutti.config.paths import absolute, missing_file, resolve_paths
 from tutti.config.recipe import Recipe
 from tutti.config.sentences import faults_of
 from tutti.config.space import Distribution
+from tutti.config.stages import weight_faults
 from tutti.config.study import StudyConfig
 from tutti.config.yaml_file import odd_values, parse_yaml, read_mapping, show
 from tutti.errors import ConfigError, Fault, nearest
@@ -49,7 +50,8 @@ def load_study(
     faults += _odd_values(raw, places)
     raw, path_faults = resolve_paths(raw, folder=path.parent, what=places.what)
     faults += path_faults + _recipe_faults(raw, path.parent, places)
-    faults = _joined(faults, [*layout_faults(raw, what=places.what), *fold_faults(raw, what=places.what)])
+    for told in (layout_faults, fold_faults, weight_faults):
+        faults = _joined(faults, told(raw, what=places.what))
     config = None
     try:
         config = StudyConfig.model_validate(raw)

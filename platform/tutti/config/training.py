@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from tutti.config.study import Name, Strict
 
 Share = Annotated[float, Field(ge=0, lt=1)]
-Weights = dict[Name, Annotated[float, Field(ge=0, allow_inf_nan=False)]]
+Weights = dict[Name, Annotated[float, Field(gt=0, allow_inf_nan=False)]]
 
 
 class TrainingOptions(Strict):
@@ -21,7 +21,7 @@ class TrainingOptions(Strict):
         max_tokens_per_batch: tokens of a batch, padding included, on each worker; it then decides how many rows a batch
             has, in the place of per_device_train_batch_size. None for batches of as many rows each.
         task_sampling: how often a task's batches come: ``proportional`` (every row once an epoch), ``temperature`` (as
-            often as its rows to the power of 1 / sampling_temperature), ``uniform`` (each task alike), ``weights``
+            often as its batches to the power of 1 / sampling_temperature), ``uniform`` (each task alike), ``weights``
             (as sampling_weights says). An epoch has as many batches either way.
         pooling: how token vectors become one: ``attention`` (Lin et al. 2017, one learned query for each task), ``cls``
             (the first token), or ``mean`` (over tokens that are not padding).
@@ -30,7 +30,7 @@ class TrainingOptions(Strict):
         head_dropout_samples: multi-sample dropout (arXiv 1905.09788): the head's output is the mean over so many masks.
         task_weights: factor of each task's loss; 1 for a task that is not named.
         loss_balancing: ``fixed`` (task_weights alone), ``uncertainty`` (arXiv 1705.07115), or ``dynamic`` (dynamic
-            weight average, arXiv 1803.10704).
+            weight average, arXiv 1803.10704, from the third epoch of a stage on).
         class_weights: ``balanced`` weighs each class by the inverse of its share; none for rows as they are.
         focal_gamma: the focal loss's exponent (arXiv 1708.02002); 0 is cross-entropy.
         adversarial: ``fgm`` (arXiv 1605.07725, on the word embeddings) or ``awp`` (arXiv 2004.05884, on the weights).
@@ -45,7 +45,7 @@ class TrainingOptions(Strict):
         swa_epochs: the plain mean of the weights after each of the last so many epochs stands in for them
             (arXiv 1803.05407); 0 is off.
         layer_lr_decay: factor of the learning rate from each layer of the encoder to the one below it; 1 is off.
-        head_learning_rate: of the heads; none for the encoder's.
+        head_learning_rate: of the heads, also where only they are trained; none for learning_rate.
         freeze_encoder: only the heads are trained.
         stages: training keys of one stage after the other, laid over all others; each stage starts from the best
             weights of those before it. Empty for a single stage.
@@ -111,10 +111,6 @@ class TrainingOptions(Strict):
             (
                 self.task_sampling == "weights" and not self.sampling_weights,
                 "have sampling_weights with `task_sampling: weights`",
-            ),
-            (
-                self.sampling_weights and self.task_sampling != "weights",
-                "have `task_sampling: weights` with sampling_weights",
             ),
         ):
             if wrong:

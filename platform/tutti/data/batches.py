@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,6 +57,7 @@ class BatchPlan:
         group_by_length: sort rows by length, blurred anew in each epoch, before they are cut.
         max_tokens: of a rank's batch, padding included; it then decides how many rows a batch has. A row that is longer
             is a batch of its own.
+        multiple: what a batch's width is rounded up to.
         sampling: ``proportional``, ``temperature``, ``uniform`` or ``weights``.
         temperature: of ``temperature``.
         weights: of ``weights``; a task that is not named has 1.
@@ -65,6 +66,7 @@ class BatchPlan:
     per_device_batch: int
     group_by_length: bool = True
     max_tokens: int | None = None
+    multiple: int = 1
     sampling: str = "proportional"
     temperature: float = 1.0
     weights: Mapping[str, float] = field(default_factory=dict)
@@ -81,6 +83,7 @@ class BatchPlan:
             longest = np.minimum(np.sort(lengths) / (1 - BLUR), lengths.max())
         else:
             longest = np.full(len(lengths), lengths.max())
+        longest = np.ceil(longest / self.multiple) * self.multiple
         starts = [0]
         while starts[-1] < len(lengths):
             # The longest row of a batch is its last: take as many as keep within the budget.
@@ -105,7 +108,12 @@ class BatchPlan:
                 raise ValueError(f"unknown sampling {other!r}")
         shares = np.array(list(wanted.values())) / sum(wanted.values())
         edges = np.rint(shares.cumsum() * sum(batches.values())).astype(int)
-        return dict(zip(batches, np.diff(edges, prepend=0).tolist(), strict=True))
+        counts = dict(zip(batches, np.diff(edges, prepend=0).tolist(), strict=True))
+        for task, share in wanted.items():  # none that is asked for goes without a single batch
+            if share > 0 and not counts[task]:
+                counts[max(counts, key=counts.__getitem__)] -= 1
+                counts[task] = 1
+        return counts
 
 
 class TaskBatchSampler(Sampler[TaskBatch]):
@@ -121,10 +129,16 @@ class TaskBatchSampler(Sampler[TaskBatch]):
     """
 
     def __init__(
-        self, rows: Mapping[str, BatchRows], *, plan: BatchPlan, seed: int, rank: int = 0, world: int = 1
+        self,
+        rows: Mapping[str, BatchRows],
+        *,
+        plan: BatchPlan,
+        seed: int | Sequence[int],
+        rank: int = 0,
+        world: int = 1,
     ) -> None:
         self._rows = dict(rows)
-        self._seed = seed
+        self._seed = [seed] if isinstance(seed, int) else list(seed)
         self._rank = rank
         self._world = world
         self._epoch = 0
@@ -141,7 +155,7 @@ class TaskBatchSampler(Sampler[TaskBatch]):
         return sum(self._counts.values())
 
     def __iter__(self) -> Iterator[TaskBatch]:
-        generator = np.random.default_rng([self._seed, self._epoch])
+        generator = np.random.default_rng([*self._seed, self._epoch])
         batches: list[tuple[str, np.ndarray]] = []
         for task, count in self._counts.items():
             own: list[np.ndarray] = []

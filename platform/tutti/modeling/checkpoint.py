@@ -127,7 +127,8 @@ def load_checkpoint(
     if base is not None:
         check_backbone_folder(base.backbone)
         for name, expected in base.files.items():
-            check_file(Path(base.backbone).expanduser() / name, expected)
+            remedy = "put back the backbone that the adapter was trained on"
+            check_file(Path(base.backbone).expanduser() / name, expected, remedy=remedy)
     encoder = load_encoder(
         str(folder) if base is None else base.backbone,
         adapter=metadata.adapter,
@@ -185,7 +186,7 @@ def _base_of(model: MultiTaskModel) -> Base:
     )
 
 
-def check_file(file: Path, expected: str) -> None:
+def check_file(file: Path, expected: str, *, remedy: str = "train the trial again") -> None:
     """Compares a file with its SHA-256.
 
     Raises:
@@ -195,11 +196,9 @@ def check_file(file: Path, expected: str) -> None:
         same = sha256_of(file) == expected
     except OSError as error:
         got = error.strerror or str(error)
-        raise StorageError(
-            Fault(str(file), "be there in a complete checkpoint", got, "train the trial again")
-        ) from error
+        raise StorageError(Fault(str(file), "be there in a complete checkpoint", got, remedy)) from error
     if not same:
-        raise StorageError(Fault(str(file), "be what was written", "changed content", "train the trial again"))
+        raise StorageError(Fault(str(file), "be what it was", "changed content", remedy))
 
 
 @contextmanager

@@ -118,9 +118,10 @@ class Head(nn.Module):
         self.scale.copy_((((labels - mean).square() * weights).sum() / weights.sum()).sqrt().clamp(min=1e-6))
 
     def forward(self, states: Sequence[Tensor], mask: Tensor) -> Tensor:
-        pooled = self.pooling(states[-1] if self.mix is None else self.mix(states), mask)
-        if self.training and self._samples > 1:
-            made = torch.stack([self.linear(self.dropout(pooled)).float() for _ in range(self._samples)]).mean(dim=0)
-        else:
-            made = self.linear(self.dropout(pooled)).float()
+        pooled = self.pooling(states[-1] if self.mix is None else self.mix(states), mask).float()
+        with torch.autocast(pooled.device.type, enabled=False):  # values and confidences in more than 8 bits
+            if self.training and self._samples > 1:
+                made = torch.stack([self.linear(self.dropout(pooled)) for _ in range(self._samples)]).mean(dim=0)
+            else:
+                made = self.linear(self.dropout(pooled))
         return made * self.scale + self.shift if self._regression else made

@@ -18,6 +18,12 @@ def encoder_layers(encoder: nn.Module) -> tuple[str, nn.ModuleList]:
     return max(lists, key=lambda found: len(found[1]))
 
 
+def layer_count(encoder: nn.Module) -> int | None:
+    """How many layers the encoder's own config tells, or none."""
+    count = getattr(getattr(encoder, "config", None), "num_hidden_layers", None)
+    return count if isinstance(count, int) else None
+
+
 def depths(encoder: nn.Module) -> tuple[dict[str, int], int]:
     """How many layers lie above each parameter, by name, and the number of layers.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -26,47 +27,60 @@ def trial_training(study: StudyConfig, parameters: Mapping[str, Scalar]) -> dict
 
 
 def encode_study(study: StudyConfig, folder: StudyFolder, prepared: Prepared) -> None:
-    """Encodes every part of every task once, before any trial starts, for the study's ``max_length``.
+    """Encodes every part of every task once, before any trial starts, for each ``max_length`` that is known.
 
     Raises:
         BackboneError: where the backbone has no tokenizer that loads.
     """
     from tutti.data.encode import load_part
 
-    max_length = training_options(study.training).max_length
+    match study.search_space.root.get("max_length"):
+        case Categorical(choices=choices):
+            lengths = sorted({int(choice) for choice in choices if choice is not None})
+        case _:  # of a range, what no trial may draw is not encoded beforehand
+            lengths = [_max_length(study.training)]
     for task, parts in prepared.parts.items():
-        for part in parts:
-            load_part(
-                prepared, task=task, part=part, tokenizer=study.backbone, max_length=max_length, cache=folder.encoded
-            )
+        for part, length in itertools.product(parts, lengths):
+            load_part(prepared, task=task, part=part, tokenizer=study.backbone, max_length=length, cache=folder.encoded)
 
 
-def check_length(study: StudyConfig, positions: int | None) -> None:
-    """Refuses a ``max_length`` beyond the backbone's table of positions: a trial would die at its first long row.
+def check_backbone(study: StudyConfig, *, positions: int | None, layers: int | None) -> None:
+    """Refuses what is beyond the backbone: a trial would die at its first long row, or as it is built.
 
     Args:
-        positions: how many the backbone has; none for any number.
+        positions: the longest input that it takes; none for any.
+        layers: how many it has; none where that is not known.
 
     Raises:
         ConfigError: for the training key, or for the search space where that varies it.
     """
-    key, longest = "training.max_length", training_options(study.training).max_length
-    match study.search_space.root.get("max_length"):
+    limits = {"max_length": (positions, "positions"), "pooling_layers": (layers, "layers")}
+    limits["reinit_layers"] = (layers, "layers")
+    faults = []
+    for name, (most, what) in limits.items():
+        key, highest = _highest(study, name)
+        if most is not None and highest > most:
+            given = "" if name in study.training or key.startswith("search") else ", the default"
+            rule = f"be at most {most}, the {what} that the backbone {study.backbone} has"
+            faults.append(Fault(key, rule, f"{highest}{given}", f"set it to {most} or less"))
+    if faults:
+        raise ConfigError(*faults)
+
+
+def _highest(study: StudyConfig, name: str) -> tuple[str, int]:
+    """The key that gives the highest value which any trial may have, and that value."""
+    match study.search_space.root.get(name):
         case None:
-            pass
+            default = TrainingOptions.model_fields[name].default
+            return f"training.{name}", int(study.training.get(name, default))
         case Categorical(choices=choices):
-            key, longest = "search_space.max_length", max(int(choice) for choice in choices if choice is not None)
+            return f"search_space.{name}", max(int(choice) for choice in choices if choice is not None)
         case distribution:
-            key, longest = "search_space.max_length", int(distribution.high)
-    if positions is not None and longest > positions:
-        given = "" if "max_length" in study.training or key.startswith("search") else ", the default"
-        rule = f"be at most {positions}, the positions that the backbone {study.backbone} has"
-        raise ConfigError(Fault(key, rule, f"{longest}{given}", f"set it to {positions} or less"))
+            return f"search_space.{name}", int(distribution.high)
 
 
-def training_options(training: Mapping[str, object]) -> TrainingOptions:
-    """Tutti's own keys of a training mapping, with their defaults."""
-    return TrainingOptions.model_validate({k: v for k, v in training.items() if k in TrainingOptions.model_fields})
+def _max_length(training: Mapping[str, object]) -> int:
+    return int(training.get("max_length", TrainingOptions.model_fields["max_length"].default))  # type: ignore[call-overload]
 
 
 def fine_tune_once(
@@ -100,7 +114,7 @@ def fine_tune_once(
     from tutti.training import fine_tune
 
     training = trial_training(study, parameters)
-    max_length = training_options(training).max_length
+    max_length = _max_length(training)
     prepared = load_prepared(folder.data)
     parts = {
         task: {

@@ -55,7 +55,8 @@ class FastGradient(_Attack):
 
 class WeightPerturbation(_Attack):
     """AWP (Wu, Xia, Wang 2020, arXiv 2004.05884): each weight matrix of the encoder is moved along its gradient by
-    ``epsilon`` times its own norm.
+    ``epsilon`` times its own norm. The step is taken with the sum of both passes' gradients, as competitions do; the
+    paper takes the second's alone.
     """
 
     def __init__(self, model: MultiTaskModel, *, epsilon: float) -> None:

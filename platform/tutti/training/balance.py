@@ -59,7 +59,7 @@ class UncertaintyBalance(FixedBalance):
     """Learned homoscedastic uncertainty (Kendall, Gal, Cipolla 2018, arXiv 1705.07115).
 
     With s the log of a task's variance, a class task gives ``exp(-s) * loss + s / 2`` and a regression
-    ``exp(-s) * loss / 2 + s / 2``; s starts at 0 and is trained with the heads. Task weights are factors of the loss.
+    ``exp(-s) * loss / 2 + s / 2``; s starts at 0 and has a rate of its own. Task weights are factors of the loss.
     """
 
     def __init__(self, tasks: Sequence[Task], weights: Mapping[str, float], *, device: torch.device) -> None:
@@ -86,8 +86,8 @@ class UncertaintyBalance(FixedBalance):
 class DynamicBalance(FixedBalance):
     """Dynamic weight average (Liu, Johns, Davison 2019, arXiv 1803.10704).
 
-    From the third epoch on a task weighs the more the less its loss fell between the last two epochs; the weights
-    sum to the number of tasks. Task weights are further factors.
+    From the third epoch of a stage on a task weighs the more the less its loss fell between the last two epochs; the
+    weights sum to the number of tasks. Task weights are further factors.
     """
 
     def __init__(self, tasks: Sequence[Task], weights: Mapping[str, float]) -> None:

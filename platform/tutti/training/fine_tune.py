@@ -6,9 +6,9 @@ import gc
 import math
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,7 @@ from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
 from tutti.config.stages import staged
 from tutti.config.training import TrainingOptions
 from tutti.data.encode import EncodedPart, load_tokenizer
-from tutti.errors import Fault, TrialError
-from tutti.files import storage_faults
+from tutti.files import storage_faults, whole_folder
 from tutti.modeling.adapters import adapter_of, forget_optimizers
 from tutti.modeling.checkpoint import METADATA, load_checkpoint, save_checkpoint
 from tutti.modeling.heads import HeadOptions
@@ -29,11 +28,12 @@ from tutti.modeling.mixout import add_mixout
 from tutti.modeling.model import MultiTaskModel, load_encoder
 from tutti.records import CheckpointRecord, Predictions
 from tutti.tasks.task import Task
+from tutti.training.arguments import fits_the_machine, training_arguments
 from tutti.training.measure import measure
-from tutti.training.options import FIXED, split_training
-from tutti.training.precision import autocast, name_of, with_precision
+from tutti.training.options import split_training
+from tutti.training.precision import autocast, name_of
 from tutti.training.predict import predict
-from tutti.training.ranks import from_rank_zero, rank, world_size
+from tutti.training.ranks import from_rank_zero, rank, together, world_size
 from tutti.training.report import EpochReport, FineTuned
 from tutti.training.resume import Position, load_state, newest_state, save_state
 from tutti.training.trainer import MultiTaskTrainer
@@ -56,7 +56,8 @@ def fine_tune(
 
     Runs in a plain process, or on every rank of an initialised process group whose RANK, WORLD_SIZE and LOCAL_RANK
     are in the environment. The best checkpoint lies in ``folder/best``, the newest two states to go on from in
-    ``folder/resume``: a run on the same folder goes on from the newest whole one. Only rank 0 writes.
+    ``folder/resume``, with the weights that each later stage began from: a run on the same folder goes on from the
+    newest whole state. Only rank 0 writes.
 
     Args:
         training: the user's training keys with the trial's parameters laid over them.
@@ -74,24 +75,22 @@ def fine_tune(
     try:
         state = newest_state(folder / "resume")
         if state is not None:
-            run.position = state.position
-            if not (folder / "best" / METADATA).is_file():  # a kill fell between two renames: it is to be kept anew
-                run.best_score = -math.inf
-            else:
-                run.best_score = state.position.best_score
+            run.position, run.best_score = state.position, state.position.best_score
         first = 0 if state is None else state.position.stage
         for index, keys in enumerate(stages):
             if index < first or (index == first and state is not None and state.position.done):
                 continue
-            trainer = run.stage(index, keys, threads)
+            if index > 0:
+                from_rank_zero(partial(run.keep_start, index))
+            trainer = together(partial(run.stage, index, keys, threads))
             resumed = state if state is not None and index == first else None
             if resumed:
                 load_state(resumed, trainer)
-            with _fits_the_machine(ImportError):  # such as an optimizer whose library is not installed
+            with fits_the_machine(ImportError):  # such as an optimizer whose library is not installed
                 trainer.train(resume_from_checkpoint=str(resumed.folder) if resumed else None)
             del trainer
             gc.collect()  # its callbacks hold it in a ring: model and optimizer are not to stay beside the next ones
-        return run.finish(_training_arguments(split_training(stages[-1])[1], folder))
+        return run.finish(stages[-1])
     finally:
         torch.set_num_threads(threads)
         forget_optimizers()
@@ -118,31 +117,34 @@ class _Run:
     def stage(self, index: int, keys: Mapping[str, Any], threads: int) -> MultiTaskTrainer:
         """The trainer of a stage, at the stage's first step."""
         options, arguments = split_training(keys)
-        args = _training_arguments(arguments, self.folder)
-        set_seed(args.seed + index)
+        args = training_arguments(arguments, self.folder)
+        set_seed(args.seed)
         before = self.position
         if before is None or before.stage < index:
             epochs, steps = (0, 0) if before is None else (before.epoch, before.steps_before + before.step)
             self.position = Position(index, 0, epochs, epochs, steps, self.best_score, done=False)
         model = self._model(index, options, args)
-        with _fits_the_machine(ValueError, ImportError):
+        with fits_the_machine(ValueError, ImportError):
             trainer = MultiTaskTrainer(
                 model=model,
                 args=args,
                 tasks=self.tasks,
                 parts={task.name: self.parts[task.name]["train"] for task in self.tasks},
                 options=options,
+                stage=index,
                 parameters=keys,
                 save=self.after_step,
             )
+        if index > 0:  # not the first stage's dropout once more; the Trainer has just set the seed again
+            set_seed(args.seed + index)
         torch.set_num_threads(threads)  # accelerate takes every core where OMP_NUM_THREADS is not set
         return trainer
 
     def _model(self, index: int, options: TrainingOptions, args: TrainingArguments) -> MultiTaskModel:
-        """The first stage's comes from the backbone, a later one's from the best checkpoint."""
+        """The first stage's comes from the backbone, a later one's from the best checkpoint at its beginning."""
         if index > 0:
             attention = options.attn_implementation
-            model, _ = load_checkpoint(self.folder / "best", device=args.device, attn_implementation=attention)
+            model, _ = load_checkpoint(self._start(index), device=args.device, attn_implementation=attention)
         else:
             heads = HeadOptions(
                 options.pooling, options.pooling_layers, options.head_dropout, options.head_dropout_samples
@@ -154,7 +156,7 @@ class _Run:
                 device=args.device,
                 attn_implementation=options.attn_implementation,
             )
-            with _fits_the_machine(ValueError):
+            with fits_the_machine(ValueError):
                 if options.reinit_layers:
                     reinitialise(encoder, options.reinit_layers)
             model = MultiTaskModel(encoder=encoder, tasks=self.tasks, heads=heads, adapter=adapter)
@@ -162,11 +164,20 @@ class _Run:
                 if task.regression:
                     part = self.parts[task.name]["train"]
                     model.head(task.name).fit_labels(torch.from_numpy(part.labels), torch.from_numpy(part.weights))
-        if options.mixout:
+        if options.mixout and not options.freeze_encoder:
             add_mixout(model.encoder, share=options.mixout)
         if options.freeze_encoder:
             model.encoder.requires_grad_(False)
         return model
+
+    def _start(self, index: int) -> Path:
+        return self.folder / "resume" / f"start-{index}"
+
+    def keep_start(self, index: int) -> None:
+        """Copies what a stage begins from, once: the stage itself will write a new best checkpoint."""
+        if not (self._start(index) / METADATA).is_file():
+            with whole_folder(self._start(index)) as temporary:
+                shutil.copytree(self.folder / "best", temporary, dirs_exist_ok=True)
 
     def after_step(self, trainer: MultiTaskTrainer, epoch_ended: bool) -> None:
         """Saves a state; after an epoch's last step it evaluates before, keeps the best, and reports after."""
@@ -190,6 +201,10 @@ class _Run:
         loss, by_task = trainer.take_train_losses()
         trainer.balance.end_epoch(by_task)
         metrics = {"train_loss": loss, **{f"{task}/train_loss": value for task, value in by_task.items()}}
+        optimizer: Any = trainer.optimizer
+        schedule_free = "schedule_free" in str(trainer.args.optim)
+        if schedule_free:  # such an optimizer keeps other weights for training than those that it has found
+            optimizer.eval()
         if trainer.average is None:
             score, task_scores = self._evaluate_and_keep(trainer, epoch, metrics)
         else:
@@ -197,6 +212,8 @@ class _Run:
             trainer.average.after_epoch(left=0 if done else left)
             with trainer.average.applied():
                 score, task_scores = self._evaluate_and_keep(trainer, epoch, metrics)
+        if schedule_free:
+            optimizer.train()
         steps = tuple((steps_before + step, values) for step, values in trainer.logged)
         trainer.logged.clear()
         now = time.monotonic()
@@ -233,10 +250,13 @@ class _Run:
             )
         return score, task_scores
 
-    def finish(self, args: TrainingArguments) -> FineTuned:
+    def finish(self, keys: Mapping[str, Any]) -> FineTuned:
         """Loads the best checkpoint and predicts every part of every task but its training rows with it."""
         folder = self.folder / "best"
-        model, found = load_checkpoint(folder, device=args.device)
+        options, arguments = split_training(keys)
+        args = training_arguments(arguments, self.folder)
+        attention = options.attn_implementation
+        model, found = load_checkpoint(folder, device=args.device, attn_implementation=attention)
         model.to(args.device)
 
         def predictions_of(task: Task, name: str, part: EncodedPart) -> Predictions:
@@ -279,30 +299,8 @@ def _make_folder(folder: Path) -> None:
     """Makes the trial's folder, or sweeps from it what an earlier attempt was writing when it was killed."""
     with storage_faults(folder):
         folder.mkdir(parents=True, exist_ok=True)
+        for retired in folder.rglob(".*.old/*"):  # a kill fell between the two renames that replace a folder
+            if not (retired.parents[1] / retired.name).exists():
+                retired.rename(retired.parents[1] / retired.name)
     for half in [*folder.rglob(".*.tmp"), *folder.rglob(".*.old")]:
         shutil.rmtree(half, ignore_errors=True)
-
-
-def _training_arguments(arguments: Mapping[str, Any], folder: Path) -> TrainingArguments:
-    given = {"use_cpu": not torch.cuda.is_available(), **arguments}
-    given = with_precision(given, cpu=given["use_cpu"])
-    with _fits_the_machine(ValueError, ImportError):  # such as bf16 on a GPU without it
-        args = TrainingArguments(**{**given, **FIXED, "output_dir": str(folder)})
-    if args.fp16 and args.device.type == "cpu":  # accelerate would train in float32 without a word
-        what = "the training key fp16"
-        raise TrialError(Fault(what, "be left out on a CPU", "fp16 without a GPU", "set bf16 instead, or use a GPU"))
-    if args.world_size != world_size():
-        got = f"{args.world_size} by the environment variables"
-        remedy = "set RANK, WORLD_SIZE and LOCAL_RANK on every worker before the process group is made"
-        raise TrialError(Fault("the number of workers", f"be the process group's {world_size()}", got, remedy))
-    return args
-
-
-@contextmanager
-def _fits_the_machine(*kinds: type[Exception]) -> Iterator[None]:
-    try:
-        yield
-    except kinds as error:
-        got = str(error).splitlines()[0] if str(error) else type(error).__name__
-        what, remedy = "the training keys", "change them in the study file"
-        raise TrialError(Fault(what, "fit the machine that trains", got, remedy)) from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import itertools
 import math
 import re
 import typing
@@ -39,6 +40,7 @@ FIXED: Mapping[str, Any] = {
     "average_tokens_across_devices": False,
     "logging_nan_inf_filter": False,
     "ddp_find_unused_parameters": True,  # a batch uses the head of one task alone
+    "ddp_broadcast_buffers": False,  # none changes in training
 }
 
 _REASONS = {
@@ -57,7 +59,9 @@ _REASONS = {
     "nothing is pushed to a hub": "push_to_hub hub_token hub_private_repo hub_model_id hub_strategy hub_always_push "
     "hub_revision",
     "Ray starts the workers, as many as resources.workers says": "local_rank ddp_backend ddp_find_unused_parameters "
-    "ddp_static_graph fsdp fsdp_config deepspeed parallelism_config accelerator_config",
+    "ddp_broadcast_buffers ddp_static_graph parallelism_config accelerator_config",
+    "every worker holds the whole model: averages, attacks and states need all its weights": "fsdp fsdp_config "
+    "deepspeed",
     "Tutti draws batches of one task each": "train_sampling_strategy length_column_name remove_unused_columns "
     "label_names dataloader_drop_last auto_find_batch_size",
     "Tutti normalises the loss over all workers": "average_tokens_across_devices",
@@ -70,6 +74,8 @@ _WORDS = {  # of pydantic's sentences, and ours
     "Input should ": "",
     "Value error, ": "",
     "a valid ": "a ",
+    "a tuple": "a list",
+    "a dictionary": "a mapping",
     "a integer": "a whole number",
     "greater than or equal to": "at least",
     "less than or equal to": "at most",
@@ -78,6 +84,8 @@ _WORDS = {  # of pydantic's sentences, and ours
 }
 
 _OF_BITSANDBYTES = re.compile("paged_|lion_|ademamix|rmsprop_bnb|adamw_8bit|adamw_bnb")  # values of `optim`
+
+MOST_DRAWS = 256  # of a search space's trials that are looked at for one that can run
 
 _POSITIVE = frozenset({"num_train_epochs", "learning_rate"})
 _AT_LEAST_1 = frozenset({"per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps"})
@@ -102,7 +110,11 @@ def split_training(training: Mapping[str, Any]) -> tuple[TrainingOptions, dict[s
         remedy = "narrow the search space so that they do not meet"
         got = ", ".join(f"{key}={value}" for key, value in own.items())
         raise TrialError(*(Fault("the training keys", rule, got, remedy) for rule in _rules(error))) from error
-    return options, {**DEFAULTS, **{key: value for key, value in training.items() if key not in own}}
+    arguments = {**DEFAULTS, **{key: value for key, value in training.items() if key not in own}}
+    if options.adversarial and arguments.get("gradient_accumulation_steps", 1) > 1:
+        rule = "have gradient_accumulation_steps 1 with adversarial: a batch is attacked along its own gradient"
+        raise TrialError(Fault("the training keys", rule, f"adversarial={options.adversarial}", "change one of them"))
+    return options, arguments
 
 
 def check_training(training: Mapping[str, Any], *, search_space: Mapping[str, Distribution], file: str) -> list[Fault]:
@@ -128,11 +140,24 @@ def check_training(training: Mapping[str, Any], *, search_space: Mapping[str, Di
             fault for place, value in _values(distribution) for fault in _value_faults(f"{what}.{place}", key, value)
         ]
     if not faults:
-        first = {key: next(_values(distribution))[1] for key, distribution in search_space.items()}
-        for index, keys in enumerate(staged(overlay(training, first))):
-            where = f"{file}: training.{STAGES}.{index}" if stages else f"{file}: training"
-            faults += _combination_faults(where, keys)
+        where = f"{file}: training.{STAGES}.{{}}" if stages else f"{file}: training"
+        drawn = itertools.islice(_draws(search_space), MOST_DRAWS)
+        told = (_drawn_faults(where, overlay(training, parameters)) for parameters in drawn)
+        first = next(told)
+        # A study goes ahead if any trial can: those that draw what does not go together fail by themselves.
+        faults += first if first and all(told) else []
     return faults
+
+
+def _draws(search_space: Mapping[str, Distribution]) -> Iterator[dict[str, Any]]:
+    """Trials that a search space can give: every choice of a category with every other, and both ends of a range."""
+    values = [[value for _, value in _values(distribution)] for distribution in search_space.values()]
+    return (dict(zip(search_space, drawn, strict=True)) for drawn in itertools.product(*values))
+
+
+def _drawn_faults(where: str, training: Mapping[str, Any]) -> list[Fault]:
+    stages = enumerate(staged(training))
+    return [fault for index, keys in stages for fault in _combination_faults(where.format(index), keys)]
 
 
 def _stage_faults(what: str, key: str) -> list[Fault]:
@@ -174,7 +199,7 @@ def _kind_faults(what: str, key: str, distribution: Distribution) -> list[Fault]
     """Of a distribution of floats for a key of whole numbers, even where its low and high are whole."""
     own = TrainingOptions.model_fields.get(key)
     kind = own.annotation if own else _argument_types()[key]
-    kinds = typing.get_args(kind) or (kind,)
+    kinds = {inner for outer in typing.get_args(kind) or (kind,) for inner in typing.get_args(outer) or (outer,)}
     if distribution.type not in ("uniform", "log_uniform") or int not in kinds or float in kinds:
         return []
     remedy = "write `type: int`, with `log: true` for orders of magnitude"

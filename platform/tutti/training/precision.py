@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from transformers import TrainingArguments
 
+PRECISIONS = ("bf16", "fp16", "tf32")
+
 
 def with_precision(arguments: Mapping[str, Any], *, cpu: bool) -> dict[str, Any]:
     """TrainingArguments' fields with bf16, fp16 and tf32 chosen where the user names neither bf16 nor fp16.

@@ -52,6 +52,24 @@ def from_rank_zero(action: Callable[[], Value]) -> Value:
     return result  # type: ignore[return-value]
 
 
+def together(action: Callable[[], Value]) -> Value:
+    """Runs ``action`` on every rank; where it fails on one, every rank gets the first one's error, so that none waits.
+
+    Raises:
+        TuttiError: what ``action`` raised on the lowest rank on which it did.
+    """
+    result: Value | None = None
+    failure: TuttiError | None = None
+    try:
+        result = action()
+    except TuttiError as error:
+        failure = error
+    first = next((found for found in gathered(failure) if found is not None), None)
+    if first is not None:
+        raise failure or first
+    return result  # type: ignore[return-value]
+
+
 def gathered(value: Value) -> list[Value]:
     """Every rank's ``value``, in the order of ranks."""
     if world_size() == 1:

@@ -10,6 +10,8 @@ from torch import nn
 from tutti.modeling.layers import depths
 from tutti.modeling.model import MultiTaskModel
 
+BALANCE_RATE = 1e-2  # Adam moves a number by about its rate a step, and the log of a variance has some way to go
+
 
 def parameter_groups(
     model: MultiTaskModel,
@@ -29,7 +31,10 @@ def parameter_groups(
     Args:
         decayed: names of the model's parameters that ``weight_decay`` applies to.
         head_rate: the heads' learning rate; none for ``learning_rate``.
-        beside: trained at the heads' rate without decay.
+        beside: the loss balance's own numbers, trained at ``BALANCE_RATE`` without decay.
+
+    Raises:
+        ValueError: where ``layer_decay`` is below 1 and the encoder has no list of layers.
     """
     above = depths(model.encoder)[0] if layer_decay < 1 else {}
     groups: dict[tuple[int, float, bool], list[nn.Parameter]] = {}
@@ -43,4 +48,4 @@ def parameter_groups(
         {"params": parameters, "lr": rate, "weight_decay": weight_decay if decay else 0.0}
         for (_, rate, decay), parameters in sorted(groups.items(), key=lambda item: (item[0][0], not item[0][2]))
     ]
-    return made + ([{"params": beside, "lr": head_rate or learning_rate, "weight_decay": 0.0}] if beside else [])
+    return made + ([{"params": beside, "lr": BALANCE_RATE, "weight_decay": 0.0}] if beside else [])

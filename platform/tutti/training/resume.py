@@ -18,7 +18,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from tutti.errors import StorageError
 from tutti.files import sha256_of, whole_folder
 from tutti.modeling.checkpoint import check_file, tensor_faults
-from tutti.training.ranks import from_rank_zero, gathered, rank
+from tutti.training.ranks import from_rank_zero, gathered, rank, world_size
 from tutti.training.trainer import MultiTaskTrainer
 
 MANIFEST = "manifest.json"
@@ -77,7 +77,8 @@ def save_state(folder: Path, trainer: MultiTaskTrainer, position: Position) -> N
         "sums": gathered(trainer.loss_sums()),
         "logged": trainer.logged,
     }
-    from_rank_zero(lambda: _write(folder, trainer, random_states, progress, position))
+    made_by = {"workers": world_size()}
+    from_rank_zero(lambda: _write(folder, trainer, random_states, progress, position, made_by))
 
 
 def newest_state(folder: Path) -> ResumeState | None:
@@ -108,6 +109,7 @@ def _write(
     random_states: Mapping[str, bytes],
     progress: Mapping[str, Any],
     position: Position,
+    made_by: Mapping[str, Any],
 ) -> None:
     path = folder / f"stage-{position.stage}-step-{position.step}"
     with tensor_faults(path), whole_folder(path) as temporary:
@@ -121,7 +123,7 @@ def _write(
         for name, content in random_states.items():
             (temporary / name).write_bytes(content)
         files = {file.name: sha256_of(file) for file in sorted(temporary.iterdir())}
-        manifest = {"format": 2, "position": asdict(position), "files": files}
+        manifest = {"format": 2, "position": asdict(position), "made_by": made_by, "files": files}
         (temporary / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
     for old in _states(folder)[KEPT:]:
         shutil.rmtree(old, ignore_errors=True)
@@ -141,7 +143,7 @@ def _newest(folder: Path) -> ResumeState | None:
         except StorageError as error:
             logger.warning("The state %s is passed over: %s", path, error)
         except (OSError, ValueError, KeyError, TypeError) as error:
-            logger.warning("The state %s is passed over: its manifest cannot be read: %s", path, error)
+            logger.warning("The state %s is passed over: its manifest does not serve: %s", path, error)
     return None
 
 
@@ -149,4 +151,6 @@ def _checked(path: Path) -> ResumeState:
     manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
     for name, expected in manifest["files"].items():
         check_file(path / name, expected)
+    if manifest["made_by"]["workers"] != world_size():
+        raise ValueError(f"it was made by {manifest['made_by']['workers']} workers, and {world_size()} are here")
     return ResumeState(path, Position(**manifest["position"]))

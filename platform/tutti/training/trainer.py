@@ -26,6 +26,7 @@ from tutti.errors import Fault, TrialError
 from tutti.modeling.model import MultiTaskModel
 from tutti.tasks.task import Task
 from tutti.training.adversarial import make_attack
+from tutti.training.arguments import fits_the_machine
 from tutti.training.averages import EpochAverage, ExponentialAverage, WeightAverage
 from tutti.training.balance import make_balance
 from tutti.training.losses import class_weights, divergences, row_errors, row_losses, twice
@@ -43,6 +44,7 @@ class MultiTaskTrainer(Trainer):
     Args:
         parts: task to its training rows, which have labels.
         options: the tricks that are switched on.
+        stage: counted from 0; each draws its batches in an order of its own.
         parameters: what a TrialError names when the loss is no longer finite.
         save: called on every rank, after the step was logged, with whether an epoch ended.
     """
@@ -58,14 +60,16 @@ class MultiTaskTrainer(Trainer):
         tasks: Sequence[Task],
         parts: Mapping[str, EncodedPart],
         options: TrainingOptions,
+        stage: int,
         parameters: Mapping[str, Any],
         save: Callable[[MultiTaskTrainer, bool], None],
     ) -> None:
-        self._options = options
+        self._options, self._stage = options, stage
         self._tasks = {task.name: task for task in tasks}
         weights = {task.name: _row_weights(task, parts[task.name], options) for task in tasks}
         self._batch_rows = {name: BatchRows(lengths=parts[name].lengths, weights=own) for name, own in weights.items()}
-        rows = TaskRows(parts, weights=weights, multiple=8 if args.device.type == "cuda" else 1)
+        self._multiple = 8 if args.device.type == "cuda" else 1
+        rows = TaskRows(parts, weights=weights, multiple=self._multiple)
         args._n_gpu = min(args.n_gpu, 1)  # one GPU per worker: never DataParallel
         super().__init__(model=model, args=args, train_dataset=rows, callbacks=[_Hooks(self)])
         self.remove_callback(PrinterCallback)
@@ -90,6 +94,7 @@ class MultiTaskTrainer(Trainer):
             per_device_batch=args.per_device_train_batch_size,
             group_by_length=options.group_by_length,
             max_tokens=options.max_tokens_per_batch,
+            multiple=self._multiple,
             sampling=options.task_sampling,
             temperature=options.sampling_temperature,
             weights=options.sampling_weights,
@@ -97,7 +102,7 @@ class MultiTaskTrainer(Trainer):
         sampler = TaskBatchSampler(
             self._batch_rows,
             plan=plan,
-            seed=args.seed if args.data_seed is None else args.data_seed,
+            seed=(args.seed if args.data_seed is None else args.data_seed, *([self._stage] if self._stage else [])),
             rank=args.process_index,
             world=args.world_size,
         )
@@ -114,12 +119,20 @@ class MultiTaskTrainer(Trainer):
     def create_optimizer(self, model: torch.nn.Module | None = None) -> torch.optim.Optimizer:
         """The optimizer that ``optim`` names, over groups with rates of their own.
 
-        The optimizers that make their own groups, such as GaLore's, take one rate for all.
+        Raises:
+            TrialError: where the optimizer makes groups of its own, as GaLore's does.
         """
-        options = self._options
-        beside = self.balance.parameters()
+        with fits_the_machine(ValueError, TypeError, ImportError):
+            made: torch.optim.Optimizer = super().create_optimizer(model)
+        options, beside = self._options, self.balance.parameters()
         if not (beside or options.layer_lr_decay < 1 or options.head_learning_rate):
-            return super().create_optimizer(model)
+            return made
+        plain = {"params", "lr", "initial_lr", "weight_decay"}
+        settings = [{key: value for key, value in group.items() if key not in plain} for group in made.param_groups]
+        if any(setting != settings[0] for setting in settings) or made.state:
+            what, remedy = f"optim {self.args.optim}", "choose another, or leave those keys out"
+            rule = "be an optimizer with one setting for all weights beside layer_lr_decay, head_learning_rate and "
+            raise TrialError(Fault(what, rule + "loss_balancing: uncertainty", "one that groups them itself", remedy))
         groups = parameter_groups(
             self.model,
             decayed=set(self.get_decay_parameter_names(self.model)),
@@ -129,10 +142,17 @@ class MultiTaskTrainer(Trainer):
             head_rate=options.head_learning_rate,
             beside=beside,
         )
-        kind, settings = self.get_optimizer_cls_and_kwargs(self.args, self.model)
-        made: torch.optim.Optimizer = kind(groups, **settings)
-        self.optimizer = made
+        made.param_groups[:] = [{**settings[0], **group} for group in groups]
         return made
+
+    def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> Any:
+        """The schedule that ``lr_scheduler_type`` names.
+
+        Raises:
+            TrialError: where it lacks a setting.
+        """
+        with fits_the_machine(ValueError, TypeError):
+            return super().create_scheduler(num_training_steps, optimizer)
 
     def training_step(
         self, model: torch.nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None
