@@ -167,8 +167,8 @@ def main() -> None:
         vote("warm-up")  # the first picture loads matplotlib
         votes = [seconds(lambda i=i: vote(f"vote-{i}")) for i in range(repeats)]  # type: ignore[misc]
         pipelines = seconds(predict_again)
+        rows = prepared.parts[TASK]["train"].rows
 
-    rows = len(prepared.rows(TASK, "train"))
     ratios = {
         "train_vs_trainer": median(theirs) / median(ours),
         "encode_again": median(first) / median(again),
