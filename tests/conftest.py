@@ -113,8 +113,11 @@ class Study:
 
     def resume_epochs(self, key: str) -> list[int]:
         """Epochs of the states that a trial could go on from now."""
-        found = (self.folder.trial(key) / "resume").glob("epoch-*")
-        return sorted(int(path.name.removeprefix("epoch-")) for path in found)
+        epochs = []
+        for manifest in (self.folder.trial(key) / "resume").glob("stage-*/manifest.json"):
+            with suppress(FileNotFoundError):  # an older state goes as a newer one comes
+                epochs.append(json.loads(manifest.read_text(encoding="utf8"))["position"]["epoch"])
+        return sorted(epochs)
 
     def reported_epochs(self, key: str) -> list[int]:
         """Every epoch a trial reported, in the order it did, a repeated one as often as it was."""
