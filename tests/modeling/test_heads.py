@@ -43,7 +43,7 @@ def test_the_same_seed_gives_the_same_head_and_its_scale_is_the_one_asked_for() 
 
 
 def test_a_head_gives_float32_logits_one_row_each() -> None:
-    head = Head(hidden=8, outputs=5, options=HeadOptions(pooling="cls", dropout=0.0), std=0.02).bfloat16()
+    head = Head(hidden=8, outputs=5, options=HeadOptions(pooling="cls", dropout=0.0), std=0.02)
     logits = head([torch.randn(3, 4, 8, dtype=torch.bfloat16)], torch.ones(3, 4))
     assert logits.shape == (3, 5)
     assert logits.dtype == torch.float32

@@ -9,7 +9,7 @@ import torch
 from tutti.modeling.heads import HeadOptions
 from tutti.modeling.model import MultiTaskModel, load_encoder
 from tutti.tasks.task import Task
-from tutti.training.rates import parameter_groups
+from tutti.training.rates import BALANCE_RATE, parameter_groups
 
 TASK = Task(name="t", class_names=("a", "b"), pair=False, metric="accuracy", submission="csv")
 
@@ -61,4 +61,4 @@ def test_the_top_of_the_encoder_comes_first_since_its_rate_is_logged(model: Mult
     )
     assert groups[0]["lr"] == 1e-3
     assert groups[-1]["params"] == [extra]
-    assert groups[-1]["lr"] == 0.1
+    assert groups[-1]["lr"] == BALANCE_RATE
