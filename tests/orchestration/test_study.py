@@ -7,7 +7,7 @@ import pytest
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
 from tutti.errors import ConfigError, StudyError
-from tutti.orchestration.build import check_backbone, trial_training
+from tutti.orchestration.build import check_backbone
 from tutti.orchestration.study import _scheduler, is_running, longest_training, study_lock
 from tutti.orchestration.trial import _reason
 
@@ -61,15 +61,6 @@ def test_what_is_beyond_the_backbone_is_refused_before_a_trial_is_made(changes, 
         check_backbone(study(**changes), positions=512, layers=2)
     assert [fault.what for fault in caught.value.faults] == [key]
     check_backbone(study(**changes), positions=None, layers=None)
-
-
-def test_a_trial_s_parameters_lie_over_the_study_s_training_keys():
-    given = study(training={"learning_rate": 1.0, "seed": 3})
-    assert trial_training(given, {"learning_rate": 0.5, "pooling": "cls"}) == {
-        "learning_rate": 0.5,
-        "seed": 3,
-        "pooling": "cls",
-    }
 
 
 def test_a_second_process_on_the_same_study_is_refused(tmp_path):

@@ -30,9 +30,8 @@ class TaskBatch:
     weight_sum: float
 
 
-BLUR = (
-    0.06  # rows of a batch differ in length by no more than this share, but for the edges; what is padded is about half
-)
+# Rows of a batch differ in length by no more than this share, but for the edges; what is padded is about half of it.
+BLUR = 0.06
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,11 +21,6 @@ if TYPE_CHECKING:
     from tutti.training import EpochReport
 
 
-def trial_training(study: StudyConfig, parameters: Mapping[str, Scalar]) -> dict[str, object]:
-    """The study's training keys with a trial's parameters laid over them."""
-    return overlay(study.training, parameters)
-
-
 def encode_study(study: StudyConfig, folder: StudyFolder, prepared: Prepared) -> None:
     """Encodes every part of every task once, before any trial starts, for each ``max_length`` that is known.
 
@@ -113,7 +108,7 @@ def fine_tune_once(
     from tutti.data.encode import load_part
     from tutti.training import fine_tune
 
-    training = trial_training(study, parameters)
+    training = overlay(study.training, parameters)
     max_length = _max_length(training)
     prepared = load_prepared(folder.data)
     parts = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -110,8 +109,6 @@ def fine_tune_folds(
         from_rank_zero(lambda record=record, done=done: kept.put(record, done.predictions))  # type: ignore[misc]
         if rank() == 0:
             shutil.rmtree(place / "resume", ignore_errors=True)
-        del done
-        gc.collect()  # a trainer and its model hold each other: two models at a time may be too many
         whole.append(record)
         on_fold(_report(whole, count))
     predictions: dict[str, dict[str, Predictions]] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
@@ -11,12 +11,18 @@ from torch import nn
 from tutti.modeling.model import MultiTaskModel
 
 
-class _Attack:
-    """Moves chosen parameters while a block runs, and puts them back bit for bit."""
+class Attack:
+    """Moves chosen parameters along their gradients while a block runs, and puts them back bit for bit.
 
-    def __init__(self, parameters: list[nn.Parameter], *, epsilon: float) -> None:
+    Args:
+        epsilon: how far each is moved, in its own norm.
+        relative: whether ``epsilon`` is a share of the parameter's norm.
+    """
+
+    def __init__(self, parameters: list[nn.Parameter], *, epsilon: float, relative: bool) -> None:
         self._parameters = parameters
         self._epsilon = epsilon
+        self._relative = relative
 
     @contextmanager
     def perturbed(self) -> Iterator[None]:
@@ -27,7 +33,8 @@ class _Attack:
             for weight in moved:
                 assert weight.grad is not None
                 size = weight.grad.norm()
-                step = weight.grad * (self._reach(weight) / size.clamp(min=1e-12))
+                reach = weight.norm() * self._epsilon if self._relative else self._epsilon
+                step = weight.grad * (reach / size.clamp(min=1e-12))
                 weight.add_(torch.where(size.isfinite(), step, 0.0))
         try:
             yield
@@ -36,45 +43,22 @@ class _Attack:
                 for weight, before in zip(moved, own, strict=True):
                     weight.copy_(before)
 
-    def _reach(self, weight: nn.Parameter) -> torch.Tensor | float:
-        """How far a parameter is moved, in its own norm."""
-        raise NotImplementedError
 
+def make_attack(kind: str | None, model: MultiTaskModel, *, epsilon: float | None) -> Attack | None:
+    """The attack of this name, or none.
 
-class FastGradient(_Attack):
-    """FGM (Miyato, Dai, Goodfellow 2017, arXiv 1605.07725), on the table of word embeddings as competitions have it:
-    ``epsilon * gradient / norm of the gradient`` is added to it.
+    ``fgm`` (Miyato, Dai, Goodfellow 2017, arXiv 1605.07725) moves the table of word embeddings, as competitions have
+    it. ``awp`` (Wu, Xia, Wang 2020, arXiv 2004.05884) moves each weight matrix of the encoder by a share of its norm;
+    the step is taken with the sum of both passes' gradients, as competitions do, where the paper takes the second's.
+
+    Args:
+        epsilon: none for 1.0 of fgm and 0.01 of awp.
     """
-
-    def __init__(self, model: MultiTaskModel, *, epsilon: float) -> None:
-        super().__init__(list(model.get_input_embeddings().parameters()), epsilon=epsilon)
-
-    def _reach(self, weight: nn.Parameter) -> float:
-        return self._epsilon
-
-
-class WeightPerturbation(_Attack):
-    """AWP (Wu, Xia, Wang 2020, arXiv 2004.05884): each weight matrix of the encoder is moved along its gradient by
-    ``epsilon`` times its own norm. The step is taken with the sum of both passes' gradients, as competitions do; the
-    paper takes the second's alone.
-    """
-
-    def __init__(self, model: MultiTaskModel, *, epsilon: float) -> None:
-        super().__init__([weight for weight in model.encoder.parameters() if weight.ndim > 1], epsilon=epsilon)
-
-    def _reach(self, weight: nn.Parameter) -> torch.Tensor:
-        return weight.detach().norm() * self._epsilon
-
-
-ATTACKS: Mapping[str, tuple[Callable[..., _Attack], float]] = {
-    "fgm": (FastGradient, 1.0),
-    "awp": (WeightPerturbation, 0.01),
-}
-
-
-def make_attack(kind: str | None, model: MultiTaskModel, *, epsilon: float | None) -> _Attack | None:
-    """``fgm``, ``awp``, or none; ``epsilon`` none takes the kind's own."""
-    if kind is None:
-        return None
-    made, own = ATTACKS[kind]
-    return made(model, epsilon=own if epsilon is None else epsilon)
+    match kind:
+        case "fgm":
+            words = list(model.get_input_embeddings().parameters())
+            return Attack(words, epsilon=1.0 if epsilon is None else epsilon, relative=False)
+        case "awp":
+            matrices = [weight for weight in model.encoder.parameters() if weight.ndim > 1]
+            return Attack(matrices, epsilon=0.01 if epsilon is None else epsilon, relative=True)
+    return None

@@ -77,8 +77,7 @@ def save_state(folder: Path, trainer: MultiTaskTrainer, position: Position) -> N
         "sums": gathered(trainer.loss_sums()),
         "logged": trainer.logged,
     }
-    made_by = {"workers": world_size()}
-    from_rank_zero(lambda: _write(folder, trainer, random_states, progress, position, made_by))
+    from_rank_zero(lambda: _write(folder, trainer, random_states, progress, position))
 
 
 def newest_state(folder: Path) -> ResumeState | None:
@@ -109,7 +108,6 @@ def _write(
     random_states: Mapping[str, bytes],
     progress: Mapping[str, Any],
     position: Position,
-    made_by: Mapping[str, Any],
 ) -> None:
     path = folder / f"stage-{position.stage}-step-{position.step}"
     with tensor_faults(path), whole_folder(path) as temporary:
@@ -123,7 +121,7 @@ def _write(
         for name, content in random_states.items():
             (temporary / name).write_bytes(content)
         files = {file.name: sha256_of(file) for file in sorted(temporary.iterdir())}
-        manifest = {"format": 2, "position": asdict(position), "made_by": made_by, "files": files}
+        manifest = {"format": 2, "position": asdict(position), "workers": world_size(), "files": files}
         (temporary / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
     for old in _states(folder)[KEPT:]:
         shutil.rmtree(old, ignore_errors=True)
@@ -151,6 +149,6 @@ def _checked(path: Path) -> ResumeState:
     manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
     for name, expected in manifest["files"].items():
         check_file(path / name, expected)
-    if manifest["made_by"]["workers"] != world_size():
-        raise ValueError(f"it was made by {manifest['made_by']['workers']} workers, and {world_size()} are here")
+    if manifest["workers"] != world_size():
+        raise ValueError(f"it was made by {manifest['workers']} workers, and {world_size()} are here")
     return ResumeState(path, Position(**manifest["position"]))

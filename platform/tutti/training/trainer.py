@@ -82,9 +82,8 @@ class MultiTaskTrainer(Trainer):
         self._parameters = dict(parameters)
         self._save_state = save
         self._finite = torch.ones((), dtype=torch.bool, device=args.device)
-        self._sums = torch.zeros(
-            len(tasks) + 1, 2, dtype=torch.float64, device=args.device
-        )  # loss and weight; last: all
+        # Of each task's rows the loss and the weight; last the sum of all that was minimised, and the steps.
+        self._sums = torch.zeros(len(tasks) + 1, 2, dtype=torch.float64, device=args.device)
         self._index = {name: index for index, name in enumerate(self._tasks)}
 
     def get_train_dataloader(self) -> DataLoader:
