@@ -57,7 +57,7 @@ from transformers import (
 from tutti.data.batches import BatchPlan, BatchRows, TaskBatchSampler, TaskRows
 from tutti.modeling.model import load_encoder
 from tutti.training.averages import ExponentialAverage
-from tutti.training.precision import cpu_has_bf16
+from tutti.training.precision import cpu_gains_from_bf16
 
 BATCH = 8  # per_device_train_batch_size of TrainingArguments where nobody sets it
 MAX_TOKENS = BATCH * MAX_LENGTH
@@ -140,7 +140,7 @@ def _bare(rows: Rows, folder: Path) -> Timed:
     model.train()
     began = shared.clock()
     for batch in collated():
-        with torch.autocast("cpu", torch.bfloat16) if cpu_has_bf16() else nullcontext():
+        with torch.autocast("cpu", torch.bfloat16) if cpu_gains_from_bf16() else nullcontext():
             loss = model(**batch).loss
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -155,7 +155,7 @@ CONTENDERS: dict[str, Callable[[Rows, Path], Timed]] = {
     "trainer": _plain_trainer,
     "padded": lambda rows, folder: _plain_trainer(rows, folder, padded=True),
     "grouped bf16": lambda rows, folder: _plain_trainer(
-        rows, folder, train_sampling_strategy="group_by_length", bf16=cpu_has_bf16()
+        rows, folder, train_sampling_strategy="group_by_length", bf16=cpu_gains_from_bf16()
     ),
     "bare": _bare,
     "trial, 8 rows": lambda rows, folder: _trial(rows, folder, per_device_train_batch_size=BATCH),

@@ -3,9 +3,10 @@
     python benchmarks/tricks.py [--rows N] [--epochs E] [--seeds 3] [--only NAME] [--runs FILE] [--out FILE] [--quick]
 
 Fine-tunes MiniLM on CoLA, SST-2, MRPC and STS-B together: the baseline, and the baseline with each switch alone, with
-the same seeds. A seed decides which training rows are drawn, the heads' first weights, and the order of batches, so a
-trick and the baseline differ in nothing else. The rows of the tasks are drawn in proportion to their files, N a task
-on average: with equally many of each there would be nothing for the sampling over tasks to change.
+the same seeds. A seed decides which training rows are drawn, the heads' first weights (where a trick has the same) and
+the order of batches, so a trick and the baseline differ in nothing else. The rows of the tasks are drawn in proportion
+to their files, N a task on average: with equally many of each there would be nothing for the sampling over tasks to
+change.
 
 The defaults make a table in 25 minutes on two cores, of so few rows that hardly a difference can be told from chance.
 ``--rows 1000 --validation-rows 500`` asks for 16 times the training: take more cores, and as many --processes.
@@ -18,35 +19,31 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
-from datetime import date
 from functools import lru_cache
 from multiprocessing import get_context
 from pathlib import Path
-from statistics import mean, median, stdev
 from typing import Any
 
 os.environ["OMP_NUM_THREADS"] = "1"  # one for each process
 
 import shared
 import torch
-from scipy.stats import t as student  # type: ignore[import-untyped]
-from shared import BACKBONE, MAX_LENGTH, METRICS
+from shared import BACKBONE, MAX_LENGTH
+from tricks_page import TASKS, outcome, page
 
 from tutti.training import EpochReport, FineTuned, fine_tune
+from tutti.training.precision import cpu_gains_from_bf16
 
 ROOT = Path(__file__).resolve().parents[1]
 BASELINE = "baseline"
-LIKELY = 0.95
 ROWS, VALIDATION_ROWS = 64, 100  # the whole table in 25 minutes on two cores; there is little to learn from so few
 EPOCHS = 3  # the dynamic weight average begins with the third
-
-TASKS = tuple(METRICS)
 
 
 def tricks(epochs: int) -> dict[str, dict[str, Any]]:
@@ -91,6 +88,7 @@ def baseline(epochs: int) -> dict[str, Any]:
         "learning_rate": 3e-4,
         "per_device_train_batch_size": 8,
         "max_length": MAX_LENGTH,
+        "bf16": cpu_gains_from_bf16(),  # once for all runs, so that no pair differs in it
     }
 
 
@@ -138,14 +136,16 @@ def start_process(data: str) -> None:
 def run(job: Job, data: str) -> dict[str, Any]:
     """Trains; the line of the runs' file."""
     rows = _drawn(data, job.settings, seed=job.seed)
+    began = time.process_time()  # of one thread: what else runs on the machine hardly counts
     done, reports = _fine_tune(rows, {**job.training, "seed": job.seed})
+    seconds = time.process_time() - began
     return {
         "name": job.name,
         "seed": job.seed,
         "score": done.checkpoint.score,
         "task_scores": dict(done.checkpoint.task_scores),
         "epoch": done.checkpoint.epoch,
-        "seconds": sum(report.seconds for report in reports),
+        "seconds": seconds,
         "precision": reports[0].precision,
         "settings": job.settings,
         "training": job.training,
@@ -209,143 +209,6 @@ def run_all(jobs: Sequence[Job], *, data: str, processes: int, file: Path) -> It
             out.flush()
             said = f"{100 * line['score']:.2f} in {line['seconds']:.0f} s"
             print(f"{count:4}/{len(missing)}  {job.name}, seed {job.seed}: {said}", flush=True)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """One trick over its seeds, in points of 100.
-
-    Attributes:
-        score: the mean over tasks and seeds.
-        by_task: the mean over seeds.
-        difference: mean of the paired differences to the baseline; none for the baseline itself.
-        error: its standard error; none with a single pair.
-        threshold: how far from 0 the difference must be to be told from chance.
-        cost: seconds relative to the baseline with the same seed.
-    """
-
-    seeds: int
-    score: float
-    by_task: Mapping[str, float]
-    difference: float | None
-    error: float | None
-    threshold: float | None
-    cost: float
-
-    @property
-    def clear(self) -> bool:
-        """Whether chance alone would seldom give such a difference."""
-        return self.difference is not None and self.threshold is not None and abs(self.difference) > self.threshold
-
-
-def outcome(lines: Mapping[int, Mapping[str, Any]], base: Mapping[int, Mapping[str, Any]], *, of_base: bool) -> Outcome:
-    """The runs of a trick against those of the baseline, both by seed."""
-    pairs = [(lines[seed], base[seed]) for seed in sorted(lines) if seed in base]
-    differences = [100 * (one["score"] - other["score"]) for one, other in pairs]
-    several = len(pairs) > 1 and not of_base
-    error = stdev(differences) / len(pairs) ** 0.5 if several else None
-    threshold = float(student.ppf((1 + LIKELY) / 2, len(pairs) - 1)) * error if error is not None else None
-    return Outcome(
-        seeds=len(pairs),
-        score=100 * mean(one["score"] for one, _ in pairs),
-        by_task={task: 100 * mean(one["task_scores"][task] for one, _ in pairs) for task in TASKS},
-        difference=None if of_base else mean(differences),
-        error=error,
-        threshold=threshold,
-        cost=mean(one["seconds"] / other["seconds"] for one, other in pairs),
-    )
-
-
-def page(
-    outcomes: Mapping[str, Outcome],
-    base: Mapping[int, Mapping[str, Any]],
-    *,
-    keys: Mapping[str, Mapping[str, Any]],
-    settings: Mapping[str, Any],
-    training: Mapping[str, Any],
-    failures: Sequence[str],
-) -> str:
-    """docs/tricks.md."""
-    seconds = mean(line["seconds"] for line in base.values())
-    precision = next(iter(base.values()))["precision"]
-    drawn = ", ".join(f"{count:,} of {task}" for task, count in settings["rows"].items())
-    lines = [
-        "# Tricks",
-        "",
-        "What each switch of `training:` does by itself to the score of one small encoder on four small tasks, and "
-        "what it costs. `python benchmarks/tricks.py` measures it and writes this page.",
-        "",
-        f"MiniLM (6 layers, 22.7 million weights) fine-tuned on four tasks of GLUE together. Training rows: {drawn}, "
-        f"drawn anew for each seed; up to {settings['validation_rows']} validation rows of a task, always the same. "
-        "Every run has, where its trick does not say otherwise, "
-        f"{_keys(training)}, and the defaults for the rest. Metrics: "
-        f"{', '.join(f'{METRICS[task]} ({task})' for task in TASKS)}; the score is their mean, of the best epoch, as a "
-        "study reports it. All numbers are in points of 100.",
-        "",
-        "A difference is the mean over seeds of trick minus baseline with the same seed (same rows, same first "
-        "weights, same order), with its standard error. Cost is the time of training, evaluating and saving in "
-        f"relation to the baseline's, which is {seconds:.0f} s on one CPU thread in {precision}.",
-        "",
-        f"| trick | keys | seeds | score | difference | {' | '.join(TASKS)} | cost |",
-        f"|---|---|---|---|---|{'---|' * len(TASKS)}---|",
-    ]
-    for name, found in outcomes.items():
-        by_task = " | ".join(f"{found.by_task[task]:.1f}" for task in TASKS)
-        shown = f"**{_difference(found)}**" if found.clear else _difference(found)
-        own = _keys(keys[name]) or "none"
-        lines.append(
-            f"| {name} | {own} | {found.seeds} | {found.score:.2f} | {shown} | {by_task} | {found.cost:.2f}x |"
-        )
-    lines += ["", "## How to read it", "", *_reading(outcomes, base)]
-    if failures:
-        lines += ["", "These did not run:", "", *(f"* {failure}" for failure in failures)]
-    kind = platform.machine()
-    lines += ["", f"Measured on {date.today():%d %B %Y} with PyTorch {torch.__version__} on a {kind} CPU.", ""]
-    return "\n".join(lines)
-
-
-def _keys(training: Mapping[str, Any]) -> str:
-    def said(value: Any) -> str:
-        return value if isinstance(value, str) else json.dumps(value)
-
-    return ", ".join(f"`{key}: {said(value)}`" for key, value in training.items())
-
-
-def _difference(found: Outcome) -> str:
-    if found.difference is None:
-        return ""
-    return f"{found.difference:+.2f}" + ("" if found.error is None else f" ± {found.error:.2f}")
-
-
-def _reading(outcomes: Mapping[str, Outcome], base: Mapping[int, Mapping[str, Any]]) -> list[str]:
-    compared = {name: found for name, found in outcomes.items() if found.difference is not None}
-    measured = {name: found for name, found in compared.items() if found.error is not None}
-    if len(base) < 2 or not measured:
-        return ["With a single seed there is no telling a difference from chance: read the costs, not the scores."]
-    seeds = min(found.seeds for found in measured.values())
-    spread = stdev(100 * line["score"] for line in base.values())
-    errors = [found.error or 0.0 for found in measured.values()]
-    factor = float(student.ppf((1 + LIKELY) / 2, seeds - 1))
-    clear = {name: found for name, found in measured.items() if found.clear}
-    better = [f"{name} ({_difference(found)})" for name, found in clear.items() if (found.difference or 0) > 0]
-    worse = [f"{name} ({_difference(found)})" for name, found in clear.items() if (found.difference or 0) < 0]
-    ahead = sum((found.difference or 0) > 0 for found in compared.values())
-    return [
-        f"The baseline's score alone spreads by {spread:.2f} points over its {len(base)} seeds (standard deviation). "
-        f"The median standard error of a difference is {median(errors):.2f} points, and with {seeds} pairs a "
-        f"difference must be {factor:.1f} standard errors from zero before chance is an unlikely reason for it (a "
-        f"two-sided t-test at {1 - LIKELY:.0%}; bold in the table). Among {len(measured)} tricks about "
-        f"{(1 - LIKELY) * len(measured):.1f} would come out bold if none of them did anything.",
-        "",
-        f"* Better than the baseline beyond that: {', '.join(better) or 'none'}.",
-        f"* Worse beyond that: {', '.join(worse) or 'none'}.",
-        f"* All others cannot be told from the baseline at this size. {ahead} of {len(compared)} tricks have a "
-        "positive difference.",
-        "",
-        "A trick that does nothing here may well help a larger encoder, more rows, longer training or another rate: "
-        "each was tried at one setting, and the learning rate was not tuned for any but those that name one. Let a "
-        "search space vary what costs little, and let the study decide.",
-    ]
 
 
 def main() -> None:

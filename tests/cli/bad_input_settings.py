@@ -180,7 +180,7 @@ SETTINGS: dict[str, Sequence[Case]] = {
             ["--set search.trials must be a whole number"],
             command=f"{TUNE} --set search.trials=few",
         ),
-        Case("`--trials 0`", ["'--trials'", "greater than or equal to 1"], command=f"{TUNE} --trials 0"),
+        Case("`--trials 0`", ["'--trials'", "of at least 1", "got '0'"], command=f"{TUNE} --trials 0"),
         Case("an unknown option", ["--trails", "--trials"], command=f"{TUNE} --trails 3"),
         Case("an unknown command", ["tuna", "tune"], command="tuna study.yaml"),
         Case(

@@ -9,7 +9,6 @@ from tutti.config.study import StudyConfig
 from tutti.errors import ConfigError, StudyError
 from tutti.orchestration.build import check_backbone
 from tutti.orchestration.study import _scheduler, is_running, longest_training, study_lock
-from tutti.orchestration.trial import _reason
 
 
 def study(**changes) -> StudyConfig:
@@ -70,11 +69,3 @@ def test_a_second_process_on_the_same_study_is_refused(tmp_path):
         with pytest.raises(StudyError, match="one process at a time"), study_lock(folder, patience=0):
             pass
     assert not is_running(folder)
-
-
-def test_a_worker_s_failure_is_told_in_one_line_with_its_rank():
-    failures = {1: ValueError("later"), 0: OSError("Traceback\n  at line 3\nno space left on device\n")}
-    assert _reason(failures) == "worker 0: OSError: no space left on device"
-    assert _reason({2: KeyError()}) == "worker 2: KeyError: KeyError"
-    assert _reason({}) == "the workers died without saying why"
-    assert len(_reason({0: ValueError("x" * 5000)})) == 500

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from tutti.config.space import SearchSpace
+from tutti.records import TrialState
+from tutti.search.study_store import StudyStore
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def space() -> SearchSpace:
     return SearchSpace.model_validate(
         {
@@ -22,3 +26,33 @@ def space() -> SearchSpace:
 @pytest.fixture
 def url(tmp_path) -> str:
     return f"sqlite:///{tmp_path / 'optuna.db'}"
+
+
+@pytest.fixture
+def opened(url, space):
+    """Opens the study, with changes to how that is done; closed when the test ends."""
+    stores = []
+
+    def open_(**changes) -> StudyStore:
+        stores.append(
+            StudyStore.open(**({"url": url, "name": "s", "space": space, "sampler": "tpe", "seed": 3} | changes))
+        )
+        return stores[-1]
+
+    yield open_
+    for store in stores:
+        store.close()
+
+
+@pytest.fixture
+def run() -> Callable[..., list[dict]]:
+    """Runs so many trials of a store to their end, all asked for before the first is told; gives their parameters."""
+
+    def run_(store, trials, *, score=lambda parameters: parameters.get("dropout", 0.0)):
+        proposals = [store.ask() for _ in range(trials)]
+        for proposal in proposals:
+            store.report(proposal.key, epoch=1, score=score(proposal.parameters), task_scores={})
+            store.finish(proposal.key, state=TrialState.FINISHED)
+        return [dict(proposal.parameters) for proposal in proposals]
+
+    return run_

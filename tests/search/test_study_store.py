@@ -15,30 +15,8 @@ import pytest
 from tutti.config.space import SearchSpace
 from tutti.errors import StorageError, StudyError
 from tutti.records import TrialState
-from tutti.search.study_store import STARTUP_TRIALS, StudyStore
-
-
-@pytest.fixture
-def opened(url, space):
-    stores = []
-
-    def open_(**changes) -> StudyStore:
-        stores.append(
-            StudyStore.open(**({"url": url, "name": "s", "space": space, "sampler": "tpe", "seed": 3} | changes))
-        )
-        return stores[-1]
-
-    yield open_
-    for store in stores:
-        store.close()
-
-
-def _run(store, trials, *, score=lambda parameters: parameters.get("dropout", 0.0)):
-    proposals = [store.ask() for _ in range(trials)]
-    for proposal in proposals:
-        store.report(proposal.key, epoch=1, score=score(proposal.parameters), task_scores={})
-        store.finish(proposal.key, state=TrialState.FINISHED)
-    return [dict(proposal.parameters) for proposal in proposals]
+from tutti.search.samplers import STARTUP_TRIALS
+from tutti.search.study_store import StudyStore
 
 
 def test_a_proposal_has_a_key_a_number_and_one_value_for_each_parameter(opened, space):
@@ -56,31 +34,31 @@ def test_an_empty_space_gives_different_trials_with_no_parameters(opened):
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "random"])
-def test_the_same_seed_gives_the_same_sequence_and_another_seed_another(opened, tmp_path, sampler):
+def test_the_same_seed_gives_the_same_sequence_and_another_seed_another(opened, run, tmp_path, sampler):
     sequences = [
-        _run(opened(url=f"sqlite:///{tmp_path / str(i)}.db", sampler=sampler, seed=seed), STARTUP_TRIALS + 3)
+        run(opened(url=f"sqlite:///{tmp_path / str(i)}.db", sampler=sampler, seed=seed), STARTUP_TRIALS + 3)
         for i, seed in enumerate([1, 1, 2])
     ]
     assert sequences[0] == sequences[1] != sequences[2]
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "random"])
-def test_a_resumed_study_does_not_repeat_its_suggestions(opened, sampler):
-    before = _run(opened(sampler=sampler), 4)
-    after = _run(opened(sampler=sampler), 4)
+def test_a_resumed_study_does_not_repeat_its_suggestions(opened, run, sampler):
+    before = run(opened(sampler=sampler), 4)
+    after = run(opened(sampler=sampler), 4)
     assert all(parameters not in before for parameters in after)
 
 
-def test_tpe_looks_where_scores_were_high(opened):
-    suggested = [p for _ in range(6) for p in _run(opened(), STARTUP_TRIALS)]
+def test_tpe_looks_where_scores_were_high(opened, run):
+    suggested = [p for _ in range(6) for p in run(opened(), STARTUP_TRIALS)]
     first, last = suggested[:STARTUP_TRIALS], suggested[-10:]
     assert sum(p["dropout"] for p in last) / 10 > sum(p["dropout"] for p in first) / STARTUP_TRIALS
     assert sum(p["dropout"] for p in last) / 10 > 0.3
 
 
-def test_trials_asked_for_at_the_same_time_differ_once_tpe_is_at_work(opened):
+def test_trials_asked_for_at_the_same_time_differ_once_tpe_is_at_work(opened, run):
     store = opened()
-    _run(store, STARTUP_TRIALS + 1)
+    run(store, STARTUP_TRIALS + 1)
     rates = [store.ask().parameters["learning_rate"] for _ in range(4)]
     assert len(set(rates)) == 4
 
@@ -222,8 +200,8 @@ def test_a_study_kept_in_the_other_direction_is_refused(opened, url):
         opened()
 
 
-def test_every_changed_parameter_is_named_when_a_study_is_opened_again(opened):
-    _run(opened(), 1)
+def test_every_changed_parameter_is_named_when_a_study_is_opened_again(opened, run):
+    run(opened(), 1)
     changed = {
         "pooling": {"type": "categorical", "choices": ["cls"]},
         "dropout": {"type": "int", "low": 1, "high": 2},
@@ -276,8 +254,8 @@ def test_the_database_is_in_write_ahead_mode(opened, tmp_path):
     assert (tmp_path / "optuna.db-wal").is_file()
 
 
-def test_opening_a_study_logs_nothing(opened, capfd):
-    _run(opened(), STARTUP_TRIALS + 2)
+def test_opening_a_study_logs_nothing(opened, run, capfd):
+    run(opened(), STARTUP_TRIALS + 2)
     opened()
     assert capfd.readouterr() == ("", "")
     assert logging.getLogger("optuna").level == logging.ERROR

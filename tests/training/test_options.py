@@ -11,13 +11,13 @@ from tutti.training import options
 from tutti.training.options import DEFAULTS, FIXED, SET_BY_TUTTI, check_training, split_training
 
 
-def _faults(training: dict[str, object]) -> list[str]:
-    return [str(fault) for fault in check_training(training, search_space={}, file="study.yaml")]
+def _faults(training: dict[str, object], space: dict[str, object] | None = None) -> list[str]:
+    checked = SearchSpace.model_validate(space or {}).root
+    return [str(fault) for fault in check_training(training, search_space=checked, file="study.yaml")]
 
 
 def _space_faults(space: dict[str, object]) -> list[str]:
-    checked = SearchSpace.model_validate(space).root
-    return [str(fault) for fault in check_training({}, search_space=checked, file="study.yaml")]
+    return _faults({}, space)
 
 
 def test_what_users_usually_write_passes() -> None:
@@ -218,3 +218,37 @@ def test_the_optimizers_of_bitsandbytes_are_those_that_transformers_takes_from_i
 
     theirs = {str(name.value) for name in _BITSANDBYTES_OPTIMIZERS}
     assert theirs == {name.value for name in OptimizerNames if options._OF_BITSANDBYTES.match(name.value)}
+
+
+@pytest.mark.parametrize(
+    ("given", "key"),
+    [
+        ({"lora_r": 8}, "training.lora_r"),
+        ({"lora_r": 8, "adapter": None}, "training.lora_r"),
+        ({"adapter": "lora", "bits": 8, "quant_type": "fp4"}, "training.quant_type"),
+        ({"adversarial_start": 1}, "training.adversarial_start"),
+        ({"stages": [{}, {"adversarial_start": 1}]}, "training.stages.1.adversarial_start"),
+        ({"task_sampling": "uniform", "sampling_temperature": 3.0}, "training.sampling_temperature"),
+    ],
+)
+def test_a_key_that_no_trial_uses_is_refused(given: dict[str, object], key: str) -> None:
+    (fault,) = _faults(given)
+    assert fault.startswith(f"study.yaml: {key} must stand beside")
+
+
+def test_a_key_whose_switch_is_on_in_a_stage_or_in_some_trials_stays() -> None:
+    assert _faults({"adversarial_start": 1, "stages": [{}, {"adversarial": "awp"}]}) == []
+    space = {"adapter": {"type": "categorical", "choices": [None, "lora"]}}
+    assert _faults({"lora_r": 8}, space) == []
+
+
+def test_a_key_is_put_together_only_with_those_that_it_is_drawn_with() -> None:
+    rates = [1e-6 * (number + 1) for number in range(options.MOST_DRAWS)]  # so many that adapter is null in all draws
+    space = {
+        "adapter": {"type": "categorical", "choices": [None, "lora"]},
+        "learning_rate": {"type": "categorical", "choices": rates},
+        "bits": {"type": "categorical", "choices": [4]},
+    }
+    assert len(_space_faults(space)) == 1
+    space["bits"] |= {"when": {"adapter": "lora"}}  # type: ignore[operator]
+    assert not _space_faults(space)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import platform
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,30 @@ def _given(**arguments: Any) -> dict[str, Any]:
     return precision.with_precision(arguments, cpu=True)
 
 
-@pytest.mark.skipif(platform.system() != "Linux", reason="reads /proc/cpuinfo")
-def test_a_cpu_takes_bf16_where_it_computes_in_it() -> None:
-    flags = Path("/proc/cpuinfo").read_text()
-    assert _given()["bf16"] is ("avx512_bf16" in flags or "amx_bf16" in flags)
+@pytest.mark.parametrize(("bf16_seconds", "chosen"), [(0.5, True), (0.9, False), (1.6, False)])
+def test_a_cpu_takes_bf16_only_where_it_is_the_faster(
+    monkeypatch: pytest.MonkeyPatch, bf16_seconds: float, chosen: bool
+) -> None:
+    now = 0.0
+
+    def linear(rows: torch.Tensor, weight: torch.Tensor) -> None:
+        nonlocal now
+        now += bf16_seconds if rows.dtype == torch.bfloat16 else 1.0
+
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
+    monkeypatch.setattr(torch.nn.functional, "linear", linear)
+    monkeypatch.setattr(precision.time, "perf_counter", lambda: now)
+    precision.cpu_gains_from_bf16.cache_clear()
+    assert _given()["bf16"] is chosen
+    precision.cpu_gains_from_bf16.cache_clear()
+
+
+def test_a_cpu_without_bf16_takes_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    for flag in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
+        monkeypatch.setattr(torch.cpu, flag, lambda: False)
+    precision.cpu_gains_from_bf16.cache_clear()
+    assert _given()["bf16"] is False
+    precision.cpu_gains_from_bf16.cache_clear()
 
 
 @pytest.mark.parametrize("arguments", [{"bf16": False}, {"bf16": True}, {"fp16": False}])

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 import tutti
+from tutti.config.conditions import fixed_values
 from tutti.config.folder import StudyFolder, find_study, studies_folder
 from tutti.config.load import load_study, parse_study
 from tutti.config.study import StudyConfig
@@ -27,6 +28,7 @@ from tutti.records import Scalar
 
 if TYPE_CHECKING:
     from tutti.search.study_store import StudyStore
+    from tutti.search.warm_start import OlderStudy
     from tutti.tracking.protocol import Tracker
 
 console = Console(highlight=False, markup=False, emoji=False)  # a path may hold what rich takes for its marks
@@ -87,8 +89,49 @@ def open_store(study: StudyConfig, folder: StudyFolder) -> StudyStore:
 
     search = study.search
     return StudyStore.open(
-        folder.optuna_url, name=study.study, space=study.search_space, sampler=search.sampler, seed=search.seed
+        folder.optuna_url,
+        name=study.study,
+        space=study.search_space,
+        sampler=search.sampler,
+        seed=search.seed,
+        fixed=fixed_values(study.training),
+        enqueued=search.enqueue,
+        older=_older_studies(study),
     )
+
+
+def count_trials(study: StudyConfig, folder: StudyFolder) -> int:
+    """How many trials a study has, those that were cut off too."""
+    store = load_store(study, folder)
+    try:
+        return len(store.records())
+    finally:
+        store.close()
+
+
+def fitting_trials(study: StudyConfig) -> dict[str, int]:
+    """Of each older study that this one starts warm from, how many finished trials its search space could draw.
+
+    Raises:
+        StudyError: where one of them has none.
+        StorageError: where a database cannot be read.
+    """
+    if not study.search.warm_start:
+        return {}
+    from tutti.search.warm_start import fitting_trials
+
+    fixed = fixed_values(study.training)
+    return {older.name: len(fitting_trials(older, study.search_space, fixed=fixed)) for older in _older_studies(study)}
+
+
+def _older_studies(study: StudyConfig) -> list[OlderStudy]:
+    from tutti.search.warm_start import OlderStudy
+
+    found = []
+    for place in map(Path, study.search.warm_start):
+        older = parse_study(StudyFolder(place).study_file)
+        found.append(OlderStudy(older.study, StudyFolder(place).optuna_url, fixed_values(older.training)))
+    return found
 
 
 def with_tracking_uri(study: StudyConfig) -> StudyConfig:
@@ -128,7 +171,8 @@ def study_parameters(study: StudyConfig, prepared: Prepared) -> dict[str, Scalar
     document = study.model_dump(mode="json", exclude={"tasks", "search_space", "storage", "tracking", "ensemble"})
     parameters = {key: _scalar(value) for key, value in flat(document).items()}
     for key, distribution in study.search_space.root.items():
-        parameters[f"search_space.{key}"] = json.dumps(distribution.model_dump(mode="json"))
+        unconditional = None if distribution.when else {"when"}
+        parameters[f"search_space.{key}"] = json.dumps(distribution.model_dump(mode="json", exclude=unconditional))
     for name, task in study.tasks.items():
         parameters |= {f"tasks.{name}.{key}": getattr(task, key) for key in ("layout", "metric")}
     for name, files in prepared.origins.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
 import sys
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
 
 def tune(
     study_file: Annotated[Path, typer.Argument(metavar="STUDY.yaml", help="The study file.")],
-    trials: Annotated[int | None, typer.Option(min=1, help="How many trials the study shall have.")] = None,
+    trials: Annotated[
+        str | None, typer.Option(metavar="N|+N", help="How many trials the study shall have, or how many more.")
+    ] = None,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key; may be repeated.")
     ] = None,
@@ -37,9 +40,22 @@ def tune(
 
     Example: `tutti tune examples/glue_trio.yaml --trials 12 --set training.num_train_epochs=2`
     """
-    wanted = [*(overrides or []), *([f"search.trials={trials}"] if trials else [])]
-    study, folder = parts.read_study_file(study_file, overrides=wanted)
+    given = overrides or []
+    wanted = [] if trials is None else [f"search.trials={_budget(trials, study_file, overrides=given)}"]
+    study, folder = parts.read_study_file(study_file, overrides=[*given, *wanted])
     run(parts.with_tracking_uri(study), folder, resume=resume)
+
+
+def _budget(trials: str, study_file: Path, *, overrides: list[str]) -> int:
+    """What ``--trials`` asks for: ``12``, or with ``+12`` as many more than the study has."""
+    if not re.fullmatch(r"\+?0*[1-9]\d*", trials):
+        hint = "Must be a whole number of at least 1, as in 12, or +12 for so many more than the study has"
+        raise typer.BadParameter(f"{hint}; got {trials!r}.", param_hint="'--trials'")
+    if not trials.startswith("+"):
+        return int(trials)
+    # Until it is known how many trials there are, the file's own number must not be held against the search space.
+    study, folder = parts.read_study_file(study_file, overrides=[*overrides, "search.trials=1"])
+    return int(trials) + (parts.count_trials(study, folder) if folder.begun else 0)
 
 
 def run(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> list[TrialRecord]:
@@ -51,6 +67,9 @@ def run(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> list[TrialR
     began = time.monotonic()
     _check_place(folder)
     with study_lock(folder):
+        if not folder.begun:
+            for older, count in parts.fitting_trials(study).items():
+                console.print(f"The sampler learns from {counted(count, 'trial')} of the study {older}")
         prepared = prepare_study(study, folder, resume=resume)
         parts.write_split(prepared, folder)
         resources = study.resources
@@ -237,7 +256,7 @@ def _check_unchanged(study: StudyConfig, folder: StudyFolder) -> None:
 
 FREE = {
     "search": {"trials", "retries"},
-    "resources": {"cpus_per_worker", "gpus_per_worker", "concurrent_trials"},
+    "resources": {"cpus_per_worker", "gpus_per_worker", "concurrent_trials", "isolation"},
     "storage": True,
     "tracking": True,
     "ensemble": True,
@@ -257,6 +276,7 @@ def changed_keys(old: StudyConfig, new: StudyConfig) -> dict[str, tuple[object, 
             task["test"] = {name: Path(file).name for name, file in (task["test"] or {}).items()}
             task["dataset"] = task["dataset"] and Path(task["dataset"]).name
             task["extra_train"] = [(Path(extra["path"]).name, extra["weight"]) for extra in task["extra_train"]]
+        document["search"]["warm_start"] = [Path(older).name for older in document["search"]["warm_start"]]
         if Path(document["backbone"]).is_absolute():
             document["backbone"] = Path(document["backbone"]).name
         return parts.flat(document)

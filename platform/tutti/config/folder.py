@@ -78,16 +78,19 @@ class StudyFolder:
         return self.path / "trials" / key
 
 
-def find_study(study: str) -> StudyFolder:
+def find_study(study: str, *, beside: Path | None = None) -> StudyFolder:
     """The folder of a study given by folder or by name.
+
+    Args:
+        beside: the folder of studies that has those given by name; by default that of ``studies_folder``.
 
     Raises:
         StudyError: where neither is there.
     """
-    for candidate in (Path(study).absolute(), studies_folder() / study):
+    parent = beside or studies_folder()
+    for candidate in (Path(study).absolute(), parent / study):
         if (candidate / "study.json").is_file():
             return StudyFolder(candidate)
-    parent = studies_folder()
     known = sorted(folder.parent.name for folder in parent.glob("*/study.json"))
     listed = ", ".join(known) if known else "none"
     raise StudyError(

@@ -8,15 +8,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
+from tutti.config.folder import StudyFolder
 from tutti.config.folds import fold_faults
 from tutti.config.layouts import layout_faults
 from tutti.config.names import Kind, is_path, shipped_folder, shipped_names
-from tutti.config.paths import absolute, missing_file, resolve_paths
+from tutti.config.paths import absolute, missing_file, older_folders, resolve_paths
 from tutti.config.recipe import Recipe
+from tutti.config.search import search_faults
 from tutti.config.sentences import faults_of
-from tutti.config.space import Distribution
+from tutti.config.space import Distribution, sound_distributions
 from tutti.config.stages import weight_faults
 from tutti.config.study import StudyConfig
 from tutti.config.yaml_file import odd_values, parse_yaml, read_mapping, show
@@ -50,7 +52,8 @@ def load_study(
     faults += _odd_values(raw, places)
     raw, path_faults = resolve_paths(raw, folder=path.parent, what=places.what)
     faults += path_faults + _recipe_faults(raw, path.parent, places)
-    for told in (layout_faults, fold_faults, weight_faults):
+    faults += _older_faults(raw, places)
+    for told in (layout_faults, fold_faults, weight_faults, search_faults):
         faults = _joined(faults, told(raw, what=places.what))
     config = None
     try:
@@ -60,7 +63,9 @@ def load_study(
     if check_training:
         training = raw.get("training")
         training = training if isinstance(training, dict) else {}
-        faults += [places.moved(fault) for fault in check_training(training, _sound(raw.get(_SPACE)), str(path))]
+        faults += [
+            places.moved(fault) for fault in check_training(training, sound_distributions(raw.get(_SPACE)), str(path))
+        ]
     if faults or config is None:
         raise ConfigError(*faults)
     return config
@@ -231,6 +236,30 @@ def _recipe_faults(raw: dict[str, Any], folder: Path, places: _Places) -> list[F
     return []
 
 
+def _older_faults(raw: Mapping[str, Any], places: _Places) -> list[Fault]:
+    """Of studies to start warm from: one that cannot be read, or has other tasks or metrics than this one."""
+    tasks = raw.get("tasks")
+    tasks = tasks if isinstance(tasks, dict) else {}
+    own = {name: task.get("metric", "macro_f1") for name, task in tasks.items() if isinstance(task, dict)}
+    faults: list[Fault] = []
+    for index, folder in older_folders(raw).items():
+        try:
+            older = parse_study(StudyFolder(folder).study_file)
+        except ConfigError as error:
+            faults += error.faults
+            continue
+        metrics = {name: task.metric for name, task in older.tasks.items()}
+        if metrics != own:
+            rule = f"have this study's tasks and metrics, {_listed(own)}"
+            remedy = "name a study that has them, or take it out"
+            faults.append(Fault(places.what(f"search.warm_start.{index}"), rule, _listed(metrics), remedy))
+    return faults
+
+
+def _listed(metrics: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} ({metric})" for name, metric in metrics.items())
+
+
 def _odd_values(raw: dict[str, Any], places: _Places) -> list[Fault]:
     return [Fault(places.what(key), rule, got, remedy) for key, rule, got, remedy in odd_values(raw)]
 
@@ -239,15 +268,3 @@ def _joined(faults: Sequence[Fault], more: Iterable[Fault]) -> list[Fault]:
     """Both, without a second fault for a place that has one."""
     told = {fault.what for fault in faults}
     return [*faults, *(fault for fault in more if fault.what not in told)]
-
-
-def _sound(space: Any) -> dict[str, Distribution]:
-    """The distributions that are valid each by itself; the others are reported elsewhere."""
-    adapter: TypeAdapter[Distribution] = TypeAdapter(Distribution)
-    sound = {}
-    for key, value in space.items() if isinstance(space, dict) else ():
-        try:
-            sound[key] = adapter.validate_python(value)
-        except ValidationError:
-            continue
-    return sound

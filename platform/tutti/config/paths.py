@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tutti.errors import Fault, nearest
+from tutti.config.folder import StudyFolder, find_study
+from tutti.errors import Fault, StudyError, nearest
 from tutti.files import nearest_file
 
 _DATABASES = ("sqlite", "postgresql", "mysql", "mssql")  # each also with a driver: mysql+pymysql
@@ -43,10 +45,24 @@ def resolve_paths(
     storage = raw.get("storage")
     if isinstance(storage, dict) and isinstance(storage.get("path"), str):
         found["storage"] = storage | {"path": str(absolute(storage["path"], folder))}
+    search = raw.get("search")
+    if isinstance(search, dict) and isinstance(search.get("warm_start"), list):
+        place = found["storage"].get("path") if isinstance(storage, dict) else None
+        beside = Path(place) if isinstance(place, str) else None
+        older = [paths.study(index, value, beside=beside) for index, value in enumerate(search["warm_start"])]
+        found["search"] = search | {"warm_start": older}
     tracking = raw.get("tracking")
     if isinstance(tracking, dict) and isinstance(tracking.get("uri"), str):
         found["tracking"] = tracking | {"uri": paths.store("tracking.uri", tracking["uri"])}
     return found, paths.faults
+
+
+def older_folders(raw: Mapping[str, Any]) -> dict[int, Path]:
+    """Of resolved paths, the folders of the studies under ``search.warm_start`` that are there, by their index."""
+    search = raw.get("search")
+    given = search.get("warm_start") if isinstance(search, dict) else None
+    paths = {index: Path(value) for index, value in enumerate(given or ()) if isinstance(value, str)}
+    return {index: path for index, path in paths.items() if StudyFolder(path).study_file.is_file()}
 
 
 def missing_file(path: Path, *, what: str) -> Fault | None:
@@ -113,6 +129,18 @@ class _Paths:
         if fault := missing_file(path, what=self.what(key)):
             self.faults.append(fault)
         return str(path)
+
+    def study(self, index: int, value: Any, *, beside: Path | None) -> Any:
+        """The folder of another study, given by folder or by name."""
+        if not isinstance(value, str):
+            return value
+        own = StudyFolder(absolute(value, self.folder))
+        try:
+            return str((own if own.study_file.is_file() else find_study(value, beside=beside)).path)
+        except StudyError as error:
+            what = self.what(f"search.warm_start.{index}")
+            self.faults += [replace(fault, what=what) for fault in error.faults]
+            return value
 
     def store(self, key: str, uri: str) -> str:
         """An MLflow store's address; that of one in a file is made absolute."""

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, RootModel, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    RootModel,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 
 
 def _plain(value: Any) -> Any:
@@ -17,8 +27,24 @@ def _plain(value: Any) -> Any:
 Choice = Annotated[bool | int | float | str | None, PlainValidator(_plain)]
 
 
+def _listed(value: Any) -> Any:
+    """One value that a condition names is a list of one."""
+    if not isinstance(value, dict):
+        return value
+    return {key: given if isinstance(given, list | tuple) else (given,) for key, given in value.items()}
+
+
+Condition = Annotated[
+    dict[str, Annotated[tuple[Choice, ...], Field(min_length=1)]],
+    BeforeValidator(_listed),
+]
+
+
 class _Distribution(BaseModel):
+    """Of one key. ``when`` names other keys with their values: elsewhere the key is not drawn (see conditions.py)."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    when: Condition = {}
 
 
 class _Range(_Distribution):
@@ -79,3 +105,15 @@ class SearchSpace(RootModel[dict[str, Distribution]]):
 
     model_config = ConfigDict(frozen=True)
     root: dict[str, Distribution] = {}
+
+
+def sound_distributions(space: Any) -> dict[str, Distribution]:
+    """Of a raw search space, the distributions that are valid each by itself; the others are reported elsewhere."""
+    adapter: TypeAdapter[Distribution] = TypeAdapter(Distribution)
+    sound = {}
+    for key, value in space.items() if isinstance(space, dict) else ():
+        try:
+            sound[key] = adapter.validate_python(value)
+        except ValidationError:
+            continue
+    return sound

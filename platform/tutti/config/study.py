@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
 
-from tutti.config.space import SearchSpace
+from tutti.config.space import Choice, SearchSpace
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$")]
 ClassMetric = Literal["macro_f1", "accuracy", "matthews", "f1"]
@@ -16,6 +16,8 @@ Metric = Literal[ClassMetric, ValueMetric]
 GlueKind = Literal["CoLA", "SST-2", "MRPC", "STS-B", "RTE", "QNLI", "WNLI"]
 Layout = Literal["competition", "glue", "table", "hub"]
 SubmissionFormat = Literal["competition", "glue", "csv"]
+Sampler = Literal["tpe", "gp", "cmaes", "nsgaii", "nsgaiii", "qmc", "random", "grid"]
+LEARNING = ("tpe", "gp", "cmaes", "nsgaii", "nsgaiii")  # samplers whose choice depends on earlier trials' scores
 
 SHARE = 0.1  # of a task's training rows, held out for validation where a study says nothing
 
@@ -118,7 +120,9 @@ class Search(Strict):
 
     trials: Annotated[int, Field(ge=1)] = 8
     seed: Annotated[int, Field(ge=0)] = 0
-    sampler: Literal["tpe", "random"] = "tpe"
+    sampler: Sampler = "tpe"
+    enqueue: tuple[Annotated[dict[str, Choice], Field(min_length=1)], ...] = ()  # known-good points: the first trials
+    warm_start: tuple[str, ...] = ()  # folders of older studies, whose finished trials the sampler learns from
     scheduler: Literal["asha", "none"] = "asha"
     grace_epochs: Annotated[int, Field(ge=1)] = 1  # asha: no trial is stopped before
     reduction_factor: Annotated[int, Field(ge=2)] = 2  # asha: one trial in so many passes each rung
@@ -132,6 +136,7 @@ class Resources(Strict):
     cpus_per_worker: Annotated[int, Field(ge=1)] = 1
     gpus_per_worker: Annotated[float, Field(ge=0)] = 0
     concurrent_trials: Annotated[int, Field(ge=1)] | None = None  # by default as many as fit
+    isolation: Literal["auto", "warm", "isolated"] = "auto"  # isolated: new worker processes for every trial
 
 
 class Storage(Strict):

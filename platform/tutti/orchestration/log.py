@@ -92,6 +92,8 @@ class StudyLog(Callback):
     ) -> None:
         key = trial.config["key"]
         seen = self._seen[key]
+        if not seen.result:  # it may have waited for its workers
+            seen.started = result.get("began", seen.started)
         if "fold_epoch" in result:
             self._log_fold_epoch(trial, seen, result)
             return
@@ -170,7 +172,7 @@ class StudyLog(Callback):
         self._end(trial.config["key"], TrialState.FAILED, reason=next((x for x in lines if x.strip()), "")[:500])
 
     def _end(self, key: str, state: TrialState, reason: str | None = None) -> None:
-        seen = self._seen.pop(key)
+        seen = self._seen.pop(key, None) or Seen()  # one whose actor was lost before it started was never seen
         seconds = time.time() - seen.started
         result = seen.result
         finished = state is TrialState.FINISHED

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
@@ -17,11 +17,19 @@ from tutti.config.stages import STAGES, staged
 from tutti.config.study import StudyConfig
 from tutti.errors import Fault, StudyError, TrialError
 from tutti.files import storage_faults
+from tutti.orchestration.broker import Broker
 from tutti.orchestration.folds import forget_states
-from tutti.orchestration.trial import TrialJob, run_trial
+from tutti.orchestration.pool import PoolHost, PoolJob
+from tutti.orchestration.trial import train_trial
 from tutti.records import Predictions, TrialRecord, TrialState
 from tutti.search.study_store import StudyStore
 from tutti.tracking.protocol import Tracker
+
+if TYPE_CHECKING:
+    from ray import ObjectRef
+    from ray.actor import ActorHandle
+
+CLOSING_SECONDS = 5.0  # for pools that have nothing left to train to go home
 
 
 @dataclass(frozen=True)
@@ -89,14 +97,19 @@ def run_study(
     tags: dict[str, str],
     watch: Callable[[], None],
     picture: Callable[[str, Predictions], bytes],
+    train: Callable[..., None] = train_trial,
 ) -> StudyOutcome:
     """Runs trials until the study has ``study.search.trials`` of them, on the Ray that this process is connected to.
 
     Trials that an earlier run left unfinished come first, under their own keys, from their last checkpoints. The caller
     holds the study's lock.
 
+    Args:
+        train: what every worker of a trial does: ``train_trial``, or what takes its arguments.
+
     Raises:
         TrialError: where every trial failed.
+        ClusterError: where the workers of no trial can start.
     """
     os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
     os.environ.setdefault("TUNE_WARN_THRESHOLD_S", "10")
@@ -105,6 +118,7 @@ def run_study(
     from ray import tune
 
     from tutti.orchestration.log import StudyLog
+    from tutti.orchestration.relay import RelayedTrial, Watch
     from tutti.orchestration.searcher import StoreSearcher
 
     records = store.records()
@@ -123,37 +137,30 @@ def run_study(
             picture=picture,
             folds=study.split.folds is not None,
         )
-        resources = study.resources
-        job = TrialJob(
-            study=study.model_dump_json(),
-            folder=folder.path,
-            workers=resources.workers,
-            cpus_per_worker=resources.cpus_per_worker,
-            gpus_per_worker=resources.gpus_per_worker,
-            retries=study.search.retries,
-        )
-        # A trial's actor only waits for its workers: were it to ask for a CPU, a trial that needs them all would hang.
-        # Tune wants it to ask for something, so it asks for one byte.
-        trainable = tune.with_resources(functools.partial(run_trial, job=job), {"memory": 1})
+        count = min(concurrent_trials, len(unfinished) + new)
         try:
-            tune.Tuner(
-                trainable,
-                tune_config=tune.TuneConfig(
-                    search_alg=StoreSearcher(store, unfinished=unfinished, new=new),
-                    scheduler=_scheduler(study),
-                    num_samples=len(unfinished) + new,
-                    max_concurrent_trials=concurrent_trials,
-                    trial_name_creator=_trial_name,
-                    trial_dirname_creator=_trial_name,
-                ),
-                run_config=tune.RunConfig(
-                    name="tune",
-                    storage_path=str(folder.ray),
-                    callbacks=[log],
-                    failure_config=tune.FailureConfig(max_failures=study.search.retries),
-                    verbose=0,
-                ),
-            ).fit()
+            with _pools(study, folder, count=count, train=train) as (broker, pools):
+                tune.Tuner(
+                    # It only relays: were it to ask for a CPU, a trial that needs them all would hang. Tune wants it to
+                    # ask for something, so it asks for one byte.
+                    tune.with_resources(tune.with_parameters(RelayedTrial, broker=broker), {"memory": 1}),
+                    tune_config=tune.TuneConfig(
+                        search_alg=StoreSearcher(store, unfinished=unfinished, new=new),
+                        scheduler=_scheduler(study),
+                        num_samples=len(unfinished) + new,
+                        max_concurrent_trials=concurrent_trials,
+                        reuse_actors=True,
+                        trial_name_creator=_trial_name,
+                        trial_dirname_creator=_trial_name,
+                    ),
+                    run_config=tune.RunConfig(
+                        name="tune",
+                        storage_path=str(folder.ray),
+                        callbacks=[log, Watch(broker, pools)],
+                        failure_config=tune.FailureConfig(max_failures=study.search.retries),
+                        verbose=0,
+                    ),
+                ).fit()
         finally:
             log.interrupt()
             log.close()
@@ -171,6 +178,43 @@ def run_study(
             )
         )
     return StudyOutcome(trials=trials, interrupted=interrupted, complete=complete)
+
+
+@contextmanager
+def _pools(
+    study: StudyConfig, folder: StudyFolder, *, count: int, train: Callable[..., None]
+) -> Iterator[tuple[ActorHandle[Broker], list[ObjectRef[str | None]]]]:
+    """So many pools of workers, which come and go with the block, and the broker that trials find them through."""
+    import ray
+    from ray.exceptions import RayError
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    resources = study.resources
+    job = PoolJob(
+        study=study.model_dump_json(),
+        folder=folder.path,
+        workers=resources.workers,
+        cpus_per_worker=resources.cpus_per_worker,
+        gpus_per_worker=resources.gpus_per_worker,
+        retries=study.search.retries,
+        warm=resources.isolation != "isolated",
+        train=train,
+    )
+    # Beside the driver: they hold no data, and the loss of another node must not take them along.
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+    light: dict[str, Any] = {"num_cpus": 0, "scheduling_strategy": here}
+    broker = ray.remote(Broker).options(**light).remote(study.search.retries)
+    host = ray.remote(PoolHost).options(**light, max_restarts=-1, max_task_retries=-1)
+    hosts = [host.remote() for _ in range(count)]
+    runs = [each.run.remote(f"pool-{index}", job, broker) for index, each in enumerate(hosts)]
+    try:
+        yield broker, runs
+    finally:
+        with suppress(RayError):  # the broker may be what has died
+            idle = ray.get(broker.close.remote())
+            ray.wait(runs, num_returns=len(runs), timeout=CLOSING_SECONDS if idle else 0)
+        for each in (*hosts, broker):
+            ray.kill(each)
 
 
 def _trial_name(trial: object) -> str:
@@ -207,8 +251,15 @@ def longest_training(study: StudyConfig) -> int:
             return 10**6
         stage: Mapping[str, object] = (study.training.get(STAGES) or ({},))[index]
         found = [varied.get(f"{prefix}num_train_epochs") for prefix in own]
-        space = found[0] or (None if "num_train_epochs" in stage else found[1])
-        epochs += math.ceil(_highest(space) if space else float(keys.get("num_train_epochs", 3)))
+        most = []  # of what may hold: the stage's own, drawn or set, then what all stages have
+        for space in found[:1] if "num_train_epochs" in stage else found:
+            if space:
+                most.append(_highest(space))
+            if space and not space.when:
+                break
+        else:
+            most.append(float(keys.get("num_train_epochs", 3)))
+        epochs += math.ceil(max(most))
     return epochs
 
 

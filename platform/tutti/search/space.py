@@ -1,17 +1,42 @@
-"""From a search space to Optuna's distributions."""
+"""From a search space to Optuna's distributions, and to what a trial draws from them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from decimal import Decimal
+from typing import Any
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.trial import Trial
 
+from tutti.config.conditions import applies, drawing_order
 from tutti.config.space import Categorical, Distribution, Int, LogUniform, SearchSpace
 
 
 def distributions(space: SearchSpace) -> dict[str, BaseDistribution]:
     """One Optuna distribution for each training key, in the order of the file; none for an empty space."""
     return {key: _distribution(given) for key, given in space.root.items()}
+
+
+def draw(trial: Trial, space: SearchSpace, *, fixed: Mapping[str, Any]) -> None:
+    """Draws the trial's parameters, one after the other; a key whose condition does not hold is left out.
+
+    Args:
+        fixed: what the study sets for all trials, by key: a condition may ask for it.
+    """
+    kinds = distributions(space)
+    for key in drawing_order(space.root):
+        if applies(space.root[key], {**fixed, **trial.params}):
+            _suggest(trial, key, kinds[key])
+
+
+def _suggest(trial: Trial, key: str, kind: BaseDistribution) -> None:
+    if isinstance(kind, CategoricalDistribution):
+        trial.suggest_categorical(key, kind.choices)
+    elif isinstance(kind, IntDistribution):
+        trial.suggest_int(key, kind.low, kind.high, step=kind.step, log=kind.log)
+    elif isinstance(kind, FloatDistribution):
+        trial.suggest_float(key, kind.low, kind.high, step=kind.step, log=kind.log)
 
 
 def _distribution(given: Distribution) -> BaseDistribution:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution, check_distribution_compatibility
@@ -15,17 +15,17 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial
 
 from tutti.config.space import SearchSpace
+from tutti.config.study import Sampler
 from tutti.errors import Fault, StudyError
 from tutti.records import Scalar, TrialRecord, TrialState
 from tutti.search import database
-from tutti.search.space import distributions
-
-STARTUP_TRIALS = 5
-"""Random trials before TPE takes over. Optuna's 10 would leave a budget of 8 trials, our default, without any TPE."""
+from tutti.search.queue import PROPOSED, Grid, Point, enqueue
+from tutti.search.samplers import first_generation, make_sampler
+from tutti.search.space import distributions, draw
+from tutti.search.warm_start import OlderStudy, fitting_trials, is_older, take_over
 
 _STATES = {
     optuna.trial.TrialState.RUNNING: TrialState.RUNNING,
-    optuna.trial.TrialState.WAITING: TrialState.RUNNING,
     optuna.trial.TrialState.COMPLETE: TrialState.FINISHED,
     optuna.trial.TrialState.PRUNED: TrialState.STOPPED,
     optuna.trial.TrialState.FAIL: TrialState.FAILED,
@@ -41,8 +41,9 @@ class Proposal:
 
     Attributes:
         key: the trial's one identity, ``t0007`` for number 7.
-        number: Optuna's trial number.
-        parameters: what the search space chose; the order is the space's.
+        number: the how manieth trial of the study it is, from 0.
+        parameters: what the search space chose, in the order in which it was drawn: the space's, but that a key whose
+            condition does not hold is left out, and that one comes after those that its condition names.
     """
 
     key: str
@@ -57,40 +58,59 @@ class StudyStore:
     that died may repeat its last calls. One driver at a time writes; any number of readers may look on.
     """
 
-    def __init__(self, study: optuna.Study, storage: RDBStorage, space: dict[str, BaseDistribution]) -> None:
+    def __init__(
+        self, study: optuna.Study, storage: RDBStorage, *, space: SearchSpace, fixed: Mapping[str, Any]
+    ) -> None:
         self._study = study
         self._storage = storage
         self._study_id = storage.get_study_id_from_name(study.study_name)
         self._space = space
+        self._fixed = fixed
+        self._grid: Grid | None = None
+        self._older = sum(map(is_older, study.get_trials(deepcopy=False)))  # Optuna's numbers are so much higher
 
     @classmethod
     def open(
-        cls, url: str, *, name: str, space: SearchSpace, sampler: Literal["tpe", "random"], seed: int
+        cls,
+        url: str,
+        *,
+        name: str,
+        space: SearchSpace,
+        sampler: Sampler,
+        seed: int,
+        fixed: Mapping[str, Any] | None = None,
+        enqueued: Sequence[Point] = (),
+        older: Sequence[OlderStudy] = (),
     ) -> StudyStore:
         """Opens the study ``name``, or makes it.
 
         Args:
             url: any SQLAlchemy URL; a SQLite file is made where there is none, and kept in write-ahead mode.
-            sampler: ``tpe`` is the multivariate TPE of Falkner et al. 2018 (BOHB), section 4, that treats running
-                trials as bad ones (constant liar), so that trials at a time differ; ``random`` is seeded random search.
+            sampler: see ``samplers.make_sampler``.
             seed: the same seed from an empty study gives the same proposals. A resumed study counts its trials in, so
                 that it does not repeat them.
+            fixed: what the study sets for all trials, by key: conditions of the space may ask for it.
+            enqueued: points that are the study's first trials, in order; what they do not name is drawn.
+            older: studies whose finished trials the sampler learns from, where this one has no trials yet; later it
+                has them by itself.
 
         Raises:
-            StudyError: where the study is kept in the other direction, or its trials do not fit ``space``.
-            StorageError: where the database cannot be opened.
+            StudyError: where the study is kept in the other direction, its trials do not fit ``space``, or no trial of
+                an older study does.
+            StorageError: where a database cannot be opened.
         """
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        wanted = distributions(space)
         with database.faults(url):
             storage = database.to_write(url)
             study = optuna.create_study(storage=storage, study_name=name, direction="maximize", load_if_exists=True)
             _check_direction(study)
-            trials = study.get_trials(deepcopy=False)
-            _check_space(study.study_name, trials, wanted)
-            study.sampler = _sampler(sampler, seed=seed + len(trials))
-            store = cls(study, storage, wanted)
-            store._fail_half_asked(trials)
+            store = cls(study, storage, space=space, fixed=fixed or {})
+            _check_space(study.study_name, store._own_trials(), distributions(space))
+            store._begin(sampler, seed=seed, older=older)
+            store._fail_half_asked()
+            store._grid = Grid(space, fixed=store._fixed, seed=seed) if sampler == "grid" else None
+            trials = store._own_trials()
+            enqueue(study, enqueued, space=distributions(space), trials=trials, grid=store._grid)
         return store
 
     @classmethod
@@ -110,7 +130,7 @@ class StudyStore:
                 study = optuna.load_study(storage=storage, study_name=name)
             except KeyError:
                 raise _no_study(name, "a database without it") from None
-        return cls(study, storage, {})
+        return cls(study, storage, space=SearchSpace(), fixed={})
 
     def close(self) -> None:
         """Gives the database's connections back. The store cannot be used afterwards."""
@@ -124,10 +144,14 @@ class StudyStore:
             StorageError: where the database cannot be written.
         """
         with self._faults():
-            trial = self._study.ask(self._space)
-            for name, value in (attributes | {"proposed": True}).items():
+            if self._grid and (point := self._grid.next(self._own_trials())) is not None:
+                self._study.enqueue_trial(point)
+            trial = self._study.ask()
+            draw(trial, self._space, fixed=self._fixed)
+            for name, value in (attributes | {PROPOSED: True}).items():
                 trial.set_user_attr(name, value)
-        return Proposal(_key(trial.number), trial.number, {key: trial.params[key] for key in self._space})
+            number = trial.number - self._older
+        return Proposal(_key(number), number, trial.params)
 
     def unfinished(self) -> list[Proposal]:
         """Trials that a driver left running, by number: to be run again as they are. ``ask`` sees them as running.
@@ -136,8 +160,12 @@ class StudyStore:
             StorageError: where the database cannot be read.
         """
         with self._faults():
-            trials = self._study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,))
-        return [Proposal(_key(trial.number), trial.number, dict(trial.params)) for trial in trials]
+            trials = self._own_trials()
+        return [
+            Proposal(_key(number), number, dict(trial.params))
+            for number, trial in enumerate(trials)
+            if trial.state is optuna.trial.TrialState.RUNNING
+        ]
 
     def bind(self, key: str, **attributes: Scalar) -> None:
         """Keeps attributes with a running trial, such as the ids that Ray and MLflow know it by.
@@ -212,21 +240,44 @@ class StudyStore:
             self._study.tell(trial.number, score if state is TrialState.FINISHED else None, state=optuna_state)
 
     def records(self) -> list[TrialRecord]:
-        """Every trial, by number, running ones too.
+        """Every trial, by number, running ones too; none of an older study, and no point that is still to be run.
 
         Raises:
             StorageError: where the database cannot be read.
         """
         with self._faults():
-            trials = self._study.get_trials(deepcopy=False)
-        return [_record(trial) for trial in trials]
+            trials = self._own_trials()
+        return [_record(trial, number) for number, trial in enumerate(trials) if trial.state in _STATES]
+
+    def _own_trials(self) -> list[FrozenTrial]:
+        """By number, without those of older studies, which come before all others."""
+        return [trial for trial in self._study.get_trials(deepcopy=False) if not is_older(trial)]
+
+    def _begin(self, sampler: Sampler, *, seed: int, older: Sequence[OlderStudy]) -> None:
+        """Gives the study its sampler, and where it has no trial yet, the trials of older studies."""
+        kept = len(self._own_trials())
+        if not kept:
+            trials = [trial for study in older for trial in fitting_trials(study, self._space, fixed=self._fixed)]
+            take_over(self._study, trials, attributes=first_generation(sampler))
+        taken = [trial for trial in self._study.get_trials(deepcopy=False) if is_older(trial)]
+        self._older = len(taken)
+        self._study.sampler = make_sampler(
+            sampler,
+            seed=seed,
+            kept=kept,
+            space=distributions(self._space),
+            conditional=[key for key, given in self._space.root.items() if given.when],
+            older=taken,
+        )
 
     def _trial(self, key: str) -> tuple[int, FrozenTrial]:
         """The storage's id of a trial, and the trial."""
         with self._faults():
             try:
                 number = int(key.removeprefix("t"))
-                trial_id = self._storage.get_trial_id_from_study_id_trial_number(self._study_id, number)
+                if number < 0:
+                    raise KeyError(key)
+                trial_id = self._storage.get_trial_id_from_study_id_trial_number(self._study_id, number + self._older)
                 return trial_id, self._storage.get_trial(trial_id)
             except (KeyError, ValueError):
                 remedy = "use the key that the study gave"
@@ -237,12 +288,12 @@ class StudyStore:
             for name, value in attributes.items():
                 self._storage.set_trial_user_attr(trial_id, name, value)
 
-    def _fail_half_asked(self, trials: list[FrozenTrial]) -> None:
+    def _fail_half_asked(self) -> None:
         """Ends trials whose driver died while their parameters were being chosen: nobody ever ran them."""
         reason = "the driver ended before it chose the parameters"
-        for trial in trials:
-            if not trial.state.is_finished() and "proposed" not in trial.user_attrs:
-                self.finish(_key(trial.number), state=TrialState.FAILED, reason=reason)
+        for number, trial in enumerate(self._own_trials()):
+            if trial.state is optuna.trial.TrialState.RUNNING and PROPOSED not in trial.user_attrs:
+                self.finish(_key(number), state=TrialState.FAILED, reason=reason)
 
     def _faults(self) -> AbstractContextManager[None]:
         return database.faults(self._storage.url)
@@ -256,7 +307,7 @@ def _task_scores_of(epoch: int) -> str:
     return f"task_scores:{epoch}"
 
 
-def _record(trial: FrozenTrial) -> TrialRecord:
+def _record(trial: FrozenTrial, number: int) -> TrialRecord:
     scores = dict(sorted(trial.intermediate_values.items()))
     best_epoch = max(scores, key=lambda epoch: scores[epoch], default=None)
     told = [trial.value] if trial.state is optuna.trial.TrialState.COMPLETE and trial.value is not None else []
@@ -264,8 +315,8 @@ def _record(trial: FrozenTrial) -> TrialRecord:
     best_scores = {} if best_epoch is None else trial.user_attrs.get(_task_scores_of(best_epoch), {})
     last = trial.user_attrs.get(_ENDING, {"score": best, "task_scores": best_scores})
     return TrialRecord(
-        key=_key(trial.number),
-        number=trial.number,
+        key=_key(number),
+        number=number,
         state=_STATES[trial.state],
         score=last["score"],
         task_scores=last["task_scores"],
@@ -274,12 +325,6 @@ def _record(trial: FrozenTrial) -> TrialRecord:
         seconds=trial.user_attrs.get("seconds"),
         reason=trial.user_attrs.get("reason"),
     )
-
-
-def _sampler(name: Literal["tpe", "random"], *, seed: int) -> optuna.samplers.BaseSampler:
-    if name == "random":
-        return optuna.samplers.RandomSampler(seed=seed)
-    return optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP_TRIALS, multivariate=True, constant_liar=True)
 
 
 def _check_direction(study: optuna.Study) -> None:
@@ -292,7 +337,7 @@ def _check_direction(study: optuna.Study) -> None:
 def _check_space(name: str, trials: list[FrozenTrial], space: dict[str, BaseDistribution]) -> None:
     """Optuna refuses a parameter whose kind changed, but only when it is asked for: said here, all at once."""
     faults: dict[str, Fault] = {}
-    for trial in trials:
+    for number, trial in enumerate(trials):
         for key in trial.distributions.keys() & space.keys() - faults.keys():
             try:
                 check_distribution_compatibility(trial.distributions[key], space[key])
@@ -300,7 +345,7 @@ def _check_space(name: str, trials: list[FrozenTrial], space: dict[str, BaseDist
                 faults[key] = Fault(
                     f"search_space.{key}",
                     f"be of the kind that the kept trials of {name!r} have",
-                    f"{space[key]} where trial {_key(trial.number)} has {trial.distributions[key]}",
+                    f"{space[key]} where trial {_key(number)} has {trial.distributions[key]}",
                     "give the changed study another name, or undo the change",
                 )
     if faults:

@@ -76,6 +76,7 @@ def fine_tune(
         state = newest_state(folder / "resume")
         if state is not None:
             run.position, run.best_score = state.position, state.position.best_score
+            run.precision = state.precision
         first = 0 if state is None else state.position.stage
         for index, keys in enumerate(stages):
             if index < first or (index == first and state is not None and state.position.done):
@@ -112,12 +113,14 @@ class _Run:
     best_score: float = -math.inf
     said_by_best: dict[str, np.ndarray] = field(default_factory=dict)  # of the validation rows, by task
     position: Position | None = None
+    precision: str | None = None  # that the run began in
     started: float = field(default_factory=time.monotonic)
 
     def stage(self, index: int, keys: Mapping[str, Any], threads: int) -> MultiTaskTrainer:
         """The trainer of a stage, at the stage's first step."""
         options, arguments = split_training(keys)
-        args = training_arguments(arguments, self.folder)
+        args = training_arguments(arguments, self.folder, began_in=self.precision)
+        self.precision = name_of(args)
         set_seed(args.seed)
         before = self.position
         if before is None or before.stage < index:
@@ -254,7 +257,7 @@ class _Run:
         """Loads the best checkpoint and predicts every part of every task but its training rows with it."""
         folder = self.folder / "best"
         options, arguments = split_training(keys)
-        args = training_arguments(arguments, self.folder)
+        args = training_arguments(arguments, self.folder, began_in=self.precision)
         attention = options.attn_implementation
         model, found = load_checkpoint(folder, device=args.device, attn_implementation=attention)
         model.to(args.device)

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from tutti.config.conditions import fixed_values, without_undrawn
 from tutti.config.space import Categorical, Distribution
 from tutti.config.stages import OF_THE_TRIAL, STAGES, overlay, staged
 from tutti.config.training import TrainingOptions
@@ -85,6 +86,18 @@ _WORDS = {  # of pydantic's sentences, and ours
 
 _OF_BITSANDBYTES = re.compile("paged_|lion_|ademamix|rmsprop_bnb|adamw_8bit|adamw_bnb")  # values of `optim`
 
+_USED_WITH: Mapping[str, tuple[str, Any]] = {  # keys that do nothing unless another has this value; none for any
+    "lora_r": ("adapter", None),
+    "lora_alpha": ("adapter", None),
+    "lora_dropout": ("adapter", None),
+    "double_quant": ("bits", 4),
+    "quant_type": ("bits", 4),
+    "adversarial_epsilon": ("adversarial", None),
+    "adversarial_start": ("adversarial", None),
+    "sampling_temperature": ("task_sampling", "temperature"),
+    "sampling_weights": ("task_sampling", "weights"),
+}
+
 MOST_DRAWS = 256  # of a search space's trials that are looked at for one that can run
 
 _POSITIVE = frozenset({"num_train_epochs", "learning_rate"})
@@ -139,9 +152,10 @@ def check_training(training: Mapping[str, Any], *, search_space: Mapping[str, Di
         faults += (found or _key_faults(what, key) or _kind_faults(what, key, distribution)) or [
             fault for place, value in _values(distribution) for fault in _value_faults(f"{what}.{place}", key, value)
         ]
+    faults = faults or _idle_faults(training, search_space, file=file)
     if not faults:
         where = f"{file}: training.{STAGES}.{{}}" if stages else f"{file}: training"
-        drawn = itertools.islice(_draws(search_space), MOST_DRAWS)
+        drawn = itertools.islice(_draws(search_space, fixed_values(training)), MOST_DRAWS)
         told = (_drawn_faults(where, overlay(training, parameters)) for parameters in drawn)
         first = next(told)
         # A study goes ahead if any trial can: those that draw what does not go together fail by themselves.
@@ -149,10 +163,32 @@ def check_training(training: Mapping[str, Any], *, search_space: Mapping[str, Di
     return faults
 
 
-def _draws(search_space: Mapping[str, Distribution]) -> Iterator[dict[str, Any]]:
+def _idle_faults(training: Mapping[str, Any], search_space: Mapping[str, Distribution], *, file: str) -> list[Fault]:
+    """Of keys that no trial uses: the switch that they belong to is off in all of them."""
+    everywhere = {full: [value] for full, value in fixed_values(training).items()}
+    everywhere |= {full: [value for _, value in _values(drawn)] for full, drawn in search_space.items()}
+    given: dict[str, list[Any]] = {}  # by key, whichever stage it stands in
+    for full, values in everywhere.items():
+        given.setdefault(full.split(".")[-1], []).extend(values)
+    faults = []
+    for full in everywhere:
+        switch, wanted = _USED_WITH.get(full.split(".")[-1], (None, None))
+        on = given.get(switch, []) if switch else []
+        if switch is None or (wanted in on if wanted is not None else any(on)):
+            continue
+        what = f"{file}: {'search_space' if full in search_space else 'training'}.{full}"
+        rule = f"stand beside `{switch}`" + ("" if wanted is None else f": {wanted}")
+        faults.append(Fault(what, rule, "a value that no trial uses", f"set {switch}, or remove it"))
+    return faults
+
+
+def _draws(search_space: Mapping[str, Distribution], fixed: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Trials that a search space can give: every choice of a category with every other, and both ends of a range."""
     values = [[value for _, value in _values(distribution)] for distribution in search_space.values()]
-    return (dict(zip(search_space, drawn, strict=True)) for drawn in itertools.product(*values))
+    return (
+        without_undrawn(dict(zip(search_space, drawn, strict=True)), search_space, fixed)
+        for drawn in itertools.product(*values)
+    )
 
 
 def _drawn_faults(where: str, training: Mapping[str, Any]) -> list[Fault]:

@@ -18,6 +18,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from tutti.errors import StorageError
 from tutti.files import sha256_of, whole_folder
 from tutti.modeling.checkpoint import check_file, tensor_faults
+from tutti.training.precision import name_of
 from tutti.training.ranks import from_rank_zero, gathered, rank, world_size
 from tutti.training.trainer import MultiTaskTrainer
 
@@ -58,6 +59,7 @@ class ResumeState:
 
     folder: Path
     position: Position
+    precision: str
 
 
 def save_state(folder: Path, trainer: MultiTaskTrainer, position: Position) -> None:
@@ -121,7 +123,8 @@ def _write(
         for name, content in random_states.items():
             (temporary / name).write_bytes(content)
         files = {file.name: sha256_of(file) for file in sorted(temporary.iterdir())}
-        manifest = {"format": 2, "position": asdict(position), "workers": world_size(), "files": files}
+        manifest = {"format": 3, "position": asdict(position), "workers": world_size(), "files": files}
+        manifest["precision"] = name_of(trainer.args)
         (temporary / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
     for old in _states(folder)[KEPT:]:
         shutil.rmtree(old, ignore_errors=True)
@@ -151,4 +154,4 @@ def _checked(path: Path) -> ResumeState:
         check_file(path / name, expected)
     if manifest["workers"] != world_size():
         raise ValueError(f"it was made by {manifest['workers']} workers, and {world_size()} are here")
-    return ResumeState(path, Position(**manifest["position"]))
+    return ResumeState(path, Position(**manifest["position"]), manifest["precision"])

@@ -1,0 +1,263 @@
+"""Seconds that a trial costs beside its training, against plain nested Ray, and what lies between two trials.
+
+    python benchmarks/trial_overhead.py [--quick] [--json FILE]
+
+A trial here reports three epochs and trains nothing; everything around it is real (Tune, Ray Train, Optuna, MLflow):
+
+* warm: a study with resources.isolation: warm. Its workers stay for the next trial.
+* isolated: the same with new worker processes for every trial.
+* nested: what a user would write: a Tune function that calls TorchTrainer.fit() with TuneReportCallback, at Ray's
+  defaults in a process and a Ray of its own, with no search, tracker or bank at all.
+
+One trial at a time. What a trial costs is the time from the end of the one before to its own; what a study costs once
+is start_seconds, to the beginning of its first trial, and end_seconds, from the end of its last. Contenders take turns,
+in the other order every other time; the table gives medians.
+
+* stop_to_free_seconds: from the report at which ASHA stops a trial until the next trial begins on the same workers.
+* first_step_seconds: from the end of a trial that fine-tunes MiniLM to the first optimizer step of the next one.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from itertools import pairwise
+from multiprocessing import get_context
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import shared
+from shared import BACKBONE, Target
+
+from tutti.bank.bank import Bank
+from tutti.cli import parts
+from tutti.cli.tune import prepare_study
+from tutti.config.folder import StudyFolder
+from tutti.config.study import StudyConfig
+from tutti.orchestration.study import run_study
+from tutti.orchestration.trial import Stopped, train_trial
+from tutti.records import CheckpointRecord, Predictions
+
+EPOCHS = 3
+TARGETS = {
+    "vs_nested": Target(8),
+    "stop_to_free_seconds": Target(5, most=True),
+    "first_step_seconds": Target(2, most=True),
+}
+
+Trial = Mapping[str, Any]
+Tell = Callable[[dict[str, Any]], bool]
+
+
+def _note(folder: Path, key: str, what: str) -> None:
+    with (folder / "times.jsonl").open("a", encoding="utf8") as file:
+        file.write(json.dumps([key, what, time.time()]) + "\n")
+
+
+def report_alone(study: StudyConfig, folder: StudyFolder, trial: Trial, *, tell: Tell, worsening: bool = False) -> None:
+    """A trial that trains nothing. Where they are ``worsening``, each is behind the one before at every epoch."""
+    _note(folder.path, trial["key"], "begin")
+    score = 1.0 / (1 + trial["number"]) if worsening else 0.5
+    told = {"score": score, "task_scores": {"SST-2": score}, "metrics": {}, "at": time.time(), "host": "here"}
+    for epoch in range(1, EPOCHS + 1):
+        if not tell({**told, "epoch": epoch}):
+            raise Stopped
+    best = {"best_score": score, "best_epoch": EPOCHS, "best_task_scores": told["task_scores"]}
+    labels = np.arange(64) % 2
+    said = Predictions(
+        ids=np.arange(64).astype(str),
+        probabilities=np.eye(2, dtype=np.float32)[labels],
+        labels=labels,
+        class_names=("0", "1"),
+    )
+    record = CheckpointRecord(trial["key"], trial["number"], EPOCHS, score, {"SST-2": score}, None)
+    Bank(folder.bank).put(record, {"SST-2": {"validation": said}})
+    _note(folder.path, trial["key"], "end")
+    tell({**told, "epoch": EPOCHS, "final": True, **best})
+
+
+def fine_tune_and_note(study: StudyConfig, folder: StudyFolder, trial: Trial, *, tell: Tell) -> None:
+    """A trial as it is, that notes its first optimizer step and its end."""
+    from tutti.training.trainer import MultiTaskTrainer
+
+    plain = MultiTaskTrainer.before_step
+
+    def before_step(trainer: MultiTaskTrainer) -> None:
+        if trainer.state.global_step == 0:
+            _note(folder.path, trial["key"], "step")
+        plain(trainer)
+
+    MultiTaskTrainer.before_step = before_step  # type: ignore[method-assign]
+    try:
+        train_trial(study, folder, trial, tell=tell)
+    finally:
+        MultiTaskTrainer.before_step = plain  # type: ignore[method-assign]
+        _note(folder.path, trial["key"], "end")
+
+
+def run(
+    folder: Path, *, trials: int, isolation: str, train: Callable[..., None], data: Path, **changes: Any
+) -> list[tuple[str, str, float]]:
+    """A whole study; what it and its trials noted, in order: key, what, when."""
+    rows = data / "SST-2"
+    study = StudyConfig.model_validate(
+        {
+            "study": isolation,
+            "backbone": BACKBONE,
+            "tasks": {
+                "SST-2": {
+                    "layout": "glue",
+                    "train": str(_few(rows / "train.tsv", folder)),
+                    "validation": str(_few(rows / "dev.tsv", folder)),
+                    "metric": "accuracy",
+                }
+            },
+            "training": {"num_train_epochs": 1, "max_length": 32},
+            "search_space": {"learning_rate": {"type": "log_uniform", "low": 1e-5, "high": 1e-4}},
+            "search": {"trials": trials, "scheduler": "none", **changes},
+            "resources": {"isolation": isolation, "concurrent_trials": 1},
+            "storage": {"path": str(folder)},
+        }
+    )
+    place = StudyFolder(folder / study.study)
+    prepared = prepare_study(study, place, resume=False)
+    _note(place.path, "", "start")
+    store, tracker = parts.open_store(study, place), parts.open_tracker(study, place)
+    tracker.start_study(parameters={}, tags=parts.study_tags(prepared), files=[])
+    run_study(
+        study,
+        place,
+        store=store,
+        tracker=tracker,
+        concurrent_trials=1,
+        tags={},
+        watch=lambda: None,
+        picture=lambda task, predictions: b"",
+        train=train,
+    )
+    _note(place.path, "", "over")
+    tracker.close()
+    store.close()
+    lines = (place.path / "times.jsonl").read_text(encoding="utf8").splitlines()
+    return [tuple(json.loads(line)) for line in lines]
+
+
+def _few(file: Path, folder: Path, rows: int = 64) -> Path:
+    few = folder / file.name
+    few.write_text("\n".join(file.read_text(encoding="utf8").splitlines()[: rows + 1]) + "\n", encoding="utf8")
+    return few
+
+
+def nested(folder: Path, *, trials: int) -> list[float]:
+    """Plain nesting at Ray's defaults; when each trial ended."""
+    import ray
+    from ray import train, tune
+    from ray.train.torch import TorchTrainer
+    from ray.tune.integration.ray_train import TuneReportCallback
+
+    file = folder / "ends.jsonl"
+
+    def worker(config: dict[str, Any]) -> None:
+        for epoch in range(1, EPOCHS + 1):
+            train.report({"epoch": epoch, "score": 0.5})
+
+    def trainable(config: dict[str, Any]) -> None:
+        TorchTrainer(
+            worker,
+            scaling_config=train.ScalingConfig(num_workers=1),
+            run_config=train.RunConfig(
+                name=f"nested-{time.time_ns()}", storage_path=str(folder), callbacks=[TuneReportCallback()]
+            ),
+        ).fit()
+        with file.open("a", encoding="utf8") as out:
+            out.write(f"{time.time()}\n")
+
+    ray.init(address="local", logging_level="ERROR", log_to_driver=False)
+    tune.Tuner(
+        tune.with_resources(trainable, {"memory": 1}),
+        param_space={"learning_rate": tune.loguniform(1e-5, 1e-4)},
+        tune_config=tune.TuneConfig(num_samples=trials, max_concurrent_trials=1),
+        run_config=tune.RunConfig(storage_path=str(folder), name="tune", verbose=0),
+    ).fit()
+    return [float(line) for line in file.read_text(encoding="utf8").splitlines()]
+
+
+def stops(folder: Path, *, trials: int, data: Path) -> list[float]:
+    """From the begin of a trial that is stopped at its first report to the begin of the next, on the same workers."""
+    worsening = functools.partial(report_alone, worsening=True)
+    noted = run(folder, trials=trials, isolation="warm", train=worsening, data=data, scheduler="asha")
+    begun = {key: at for key, what, at in noted if what == "begin"}
+    ended = {key for key, what, _ in noted if what == "end"}
+    return [begun[later] - begun[key] for key, later in pairwise(sorted(begun)) if key not in ended]
+
+
+def first_steps(folder: Path, *, data: Path) -> list[float]:
+    """From the end of a trial to the first optimizer step of the next."""
+    noted = run(folder, trials=4, isolation="warm", train=fine_tune_and_note, data=data)
+    ends, steps = ({key: at for key, what, at in noted if key and what == which} for which in ("end", "step"))
+    return [steps[later] - ends[key] for key, later in pairwise(sorted(ends))]
+
+
+def between(times: Sequence[float]) -> float:
+    return median(later - earlier for earlier, later in pairwise(times))
+
+
+def main() -> None:
+    parser = shared.arguments(__doc__, quick="one turn of few trials: under 10 minutes on two cores")
+    options = parser.parse_args()
+    shared.quiet()
+    os.environ["OMP_NUM_THREADS"] = "1"
+    turns, trials = (1, 4) if options.quick else (3, 6)
+    from tutti.cluster.connect import connected
+
+    names = ("warm", "isolated", "nested", "start", "end", "stop", "step")
+    found: dict[str, list[float]] = {name: [] for name in names}
+    with (
+        tempfile.TemporaryDirectory() as temporary,
+        connected(workers=1, cpus_per_worker=1, gpus_per_worker=0, concurrent_trials=1),
+    ):
+
+        def folder(name: str) -> Path:
+            place = Path(temporary) / f"{name}-{len(found[name])}"
+            place.mkdir()
+            return place
+
+        def ours(name: str) -> None:
+            many = trials if name == "isolated" else 4 * trials
+            noted = run(folder(name), trials=many, isolation=name, train=report_alone, data=options.data)
+            ends = [at for _, what, at in noted if what == "end"]
+            found[name].append(between(ends))
+            if name == "warm":
+                when = {what: at for _, what, at in reversed(noted)}  # the first of each
+                found["start"].append(when["begin"] - when["start"])
+                found["end"].append(when["over"] - ends[-1])
+
+        def plain() -> None:
+            with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+                found["nested"].append(between(pool.submit(nested, folder("nested"), trials=trials).result()))
+
+        for turn in range(turns):
+            contenders: list[Callable[[], None]] = [lambda: ours("warm"), lambda: ours("isolated"), plain]
+            for contender in contenders[:: -1 if turn % 2 else 1]:
+                contender()
+            found["stop"] += stops(folder("stop"), trials=4 * trials, data=options.data)
+            found["step"] += first_steps(folder("step"), data=options.data)
+
+    values = {f"{name}_seconds": median(found[name]) for name in ("warm", "isolated", "nested", "start", "end")}
+    values["vs_nested"] = values["nested_seconds"] / values["warm_seconds"]
+    values["isolated_vs_nested"] = values["nested_seconds"] / values["isolated_seconds"]
+    values["stop_to_free_seconds"] = median(found["stop"])
+    values["first_step_seconds"] = median(found["step"])
+    shared.show_results(values, TARGETS)
+    shared.write_json(values, options.json)
+
+
+if __name__ == "__main__":
+    main()

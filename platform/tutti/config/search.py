@@ -1,0 +1,90 @@
+"""What a study file's ``search:`` asks of its search space: conditions, a grid, points to begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import islice
+from typing import Any
+
+from tutti.config.conditions import Values, applies, condition_faults, fixed_values, written
+from tutti.config.points import grid, is_finite, value_fault
+from tutti.config.space import Distribution, sound_distributions
+from tutti.config.study import LEARNING, Search
+from tutti.errors import Fault, nearest
+
+MOST_POINTS = 10_000  # of a grid: beyond it, nobody runs it to its end
+
+What = Callable[[str], str]
+
+
+def search_faults(raw: Mapping[str, Any], *, what: What) -> list[Fault]:
+    """A fault for each condition, point, or budget that does not fit the search space as a whole."""
+    known = raw.get("search_space")
+    known = known if isinstance(known, dict) else {}
+    space, fixed = sound_distributions(known), fixed_values(raw.get("training"))
+    search = raw.get("search")
+    search = search if isinstance(search, dict) else {}
+    faults = condition_faults(space, fixed, known=known, what=what)
+    if not faults:
+        faults += _enqueue_faults(search.get("enqueue"), space, fixed, known=known, what=what)
+        if search.get("sampler") == "grid" and len(space) == len(known):
+            faults += _grid_faults(search, space, fixed, what=what)
+    sampler = search.get("sampler", "tpe")
+    if search.get("warm_start") and sampler not in LEARNING and isinstance(sampler, str):
+        rule = f"go with a sampler that learns from trials: {', '.join(LEARNING)}"
+        remedy = "name one of these as search.sampler, or take search.warm_start out"
+        faults.append(Fault(what("search.warm_start"), rule, f"the sampler {sampler}", remedy))
+    return faults
+
+
+def _grid_faults(
+    search: Mapping[str, Any], space: Mapping[str, Distribution], fixed: Values, what: What
+) -> list[Fault]:
+    faults = [
+        Fault(
+            what(f"search_space.{key}"),
+            "have finitely many values for the sampler grid",
+            f"the type {distribution.type} without a step",
+            "make it categorical, int, or uniform with `step:`, or name another sampler",
+        )
+        for key, distribution in space.items()
+        if not is_finite(distribution)
+    ]
+    if faults:
+        return faults
+    points = sum(1 for _ in islice(grid(space, fixed), MOST_POINTS + 1))
+    if points > MOST_POINTS:
+        rule, remedy = f"be another one where the grid has more than {MOST_POINTS:,} points", "name qmc or random"
+        return [Fault(what("search.sampler"), rule, "grid", f"{remedy}, or make the search space coarser")]
+    trials = search.get("trials", Search().trials)
+    if isinstance(trials, int) and trials > points:
+        rule = f"be at most {points}, the points that the grid of the search space has"
+        return [Fault(what("search.trials"), rule, str(trials), "lower it, or give the search space more values")]
+    return []
+
+
+def _enqueue_faults(
+    enqueue: Any, space: Mapping[str, Distribution], fixed: Values, *, known: Mapping[str, Any], what: What
+) -> list[Fault]:
+    faults = []
+    for index, point in enumerate(enqueue if isinstance(enqueue, list | tuple) else ()):
+        for key, value in point.items() if isinstance(point, dict) else ():
+            place = what(f"search.enqueue.{index}.{key}")
+            if key in space:
+                faults += _point_faults(place, key, value, space[key], {**fixed, **point})
+            elif key not in known:
+                otherwise = "take it out" if key in fixed else "add it to the search space, or take it out"
+                remedy = nearest(key, known, otherwise=otherwise)
+                faults.append(Fault(place, "be a key of the search space", repr(key), remedy))
+    return faults
+
+
+def _point_faults(place: str, key: str, value: Any, distribution: Distribution, values: Values) -> list[Fault]:
+    if broken := value_fault(distribution, value):
+        got = repr(value) if isinstance(value, str) else written(value)
+        return [Fault(place, broken[0], got, broken[1])]
+    if not applies(distribution, values):
+        needed = ", ".join(f"{name}: {' or '.join(map(written, wanted))}" for name, wanted in distribution.when.items())
+        rule = f"stand beside {needed}, without which {key} is not drawn"
+        return [Fault(place, rule, "a point of other values", "add that, or take the key out of the point")]
+    return []

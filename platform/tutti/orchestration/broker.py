@@ -1,0 +1,205 @@
+"""Stands between Ray Tune's trials and the pools of workers that train them: who trains what, and who goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Report = dict[str, Any]
+FINAL, FAILED = "final", "failed"  # keys of a trial's last report
+PATIENCE = 60.0
+"""Seconds after which a worker hears that there is nothing to hear: ranks that wait for rank 0 give up at last."""
+
+
+@dataclass
+class _Trial:
+    """One trial on its way.
+
+    Attributes:
+        config: what a pool trains: key, number and parameters.
+        ticket: counts the times that Tune asked for it; who holds an older one is not heard.
+        reports: all that were told, in order; empty once Tune has decided on them.
+        taken: how many of them Tune has decided on.
+        attempt: counts up when a pool takes it and when one is lost; what is told of an older attempt is not heard.
+        lost: how many pools it has lost.
+        pool: who trains it now.
+    """
+
+    config: Mapping[str, Any]
+    ticket: int = 0
+    reports: list[Report] = field(default_factory=list)
+    taken: int = 0
+    attempt: int = 0
+    lost: int = 0
+    pool: str | None = None
+    stopped: bool = False
+
+    @property
+    def ended(self) -> bool:
+        return bool(self.reports) and bool(self.reports[-1].keys() & {FINAL, FAILED})
+
+    @property
+    def over(self) -> bool:
+        return self.ended or self.stopped
+
+
+class Broker:
+    """The desk at which trials wait for a pool and pools for a trial; Ray runs it as an actor.
+
+    A report is answered only once Tune has decided on it, so a trial that Tune stops does not train one step further.
+
+    Args:
+        retries: how often a trial whose pool was lost is given to another one.
+    """
+
+    def __init__(self, retries: int) -> None:
+        self._retries = retries
+        self._trials: dict[str, _Trial] = {}
+        self._waiting: deque[str] = deque()
+        self._generations: Counter[str] = Counter()  # of each pool's workers
+        self._closed = False
+        self._news = asyncio.Condition()
+
+    async def submit(self, config: Mapping[str, Any]) -> tuple[int, int]:
+        """Asks for a trial to be trained. One that is under way stays so: whoever asked for it before has died.
+
+        Returns:
+            The ticket, and how many of its reports were decided on: the place of the one to ask for first.
+        """
+        async with self._news:
+            key = config["key"]
+            old = self._trials.get(key)
+            if old is None or old.stopped:
+                self._trials[key] = _Trial(config, attempt=old.attempt + 1 if old else 0)
+                self._waiting.append(key)
+                self._news.notify_all()
+            trial = self._trials[key]
+            trial.ticket = (old.ticket if old else 0) + 1
+            return trial.ticket, trial.taken
+
+    async def next(self, key: str, place: int) -> Report:
+        """The trial's report at ``place``, once it was told; says that Tune lets the trial go on after those before.
+
+        Returns:
+            An empty report of a trial that was stopped.
+        """
+        async with self._news:
+            trial = self._trials[key]
+            for decided in range(trial.taken, place):
+                trial.reports[decided] = {}
+            trial.taken = max(trial.taken, place)
+            self._news.notify_all()
+            await self._news.wait_for(lambda: len(trial.reports) > place or trial.stopped)
+            return trial.reports[place] if len(trial.reports) > place else {}
+
+    async def stop(self, key: str, ticket: int | None = None) -> None:
+        """Ends a trial that Tune no longer waits for; one that is unknown or has ended stays so.
+
+        Args:
+            ticket: of who says so; none for Tune itself.
+        """
+        async with self._news:
+            trial = self._trials.get(key)
+            if trial and ticket in (None, trial.ticket):
+                trial.stopped = True
+                if key in self._waiting:
+                    self._waiting.remove(key)
+                self._news.notify_all()
+
+    async def take(self, pool: str, patience: float = PATIENCE) -> tuple[Mapping[str, Any], int] | tuple[()] | None:
+        """The next trial for a pool, with what ``tell`` knows the attempt by.
+
+        A pool that asks does not train the trial that it had before: if that has not ended, its workers were replaced.
+
+        Returns:
+            Nothing, ``()``, where there is none yet, or the pool has other workers by now; none to go home.
+        """
+        async with self._news:
+            self._lose(pool, "the workers died and were replaced")
+            generation = self._generations[pool]
+
+            def replaced() -> bool:
+                return self._generations[pool] != generation
+
+            if not await self._within(patience, lambda: self._closed or bool(self._waiting) or replaced()):
+                return ()
+            if self._closed:
+                return None
+            if replaced():
+                return ()
+            trial = self._trials[self._waiting.popleft()]
+            trial.pool, trial.attempt = pool, trial.attempt + 1
+            return trial.config, trial.attempt
+
+    async def tell(self, key: str, attempt: int, report: Report) -> int | None:
+        """Hands a report in.
+
+        Returns:
+            The place to ask ``verdict`` for; none where there is nothing to go on with.
+        """
+        async with self._news:
+            trial = self._trials[key]
+            if self._closed or trial.over or trial.attempt != attempt:
+                return None
+            trial.reports.append(report)
+            self._news.notify_all()
+            return None if trial.ended else len(trial.reports)
+
+    async def verdict(self, key: str, attempt: int, place: int, patience: float = PATIENCE) -> bool | None:
+        """Tune's word on the report before ``place``: whether to go on; none where it has not come yet."""
+        async with self._news:
+            trial = self._trials[key]
+
+            def over() -> bool:
+                return self._closed or trial.over or trial.attempt != attempt
+
+            said = await self._within(patience, lambda: over() or trial.taken >= place)
+            return not over() if said else None
+
+    async def lost(self, pool: str, reason: str) -> bool:
+        """A pool's workers died: what they trained goes to the next pool, or has failed if that happened too often.
+
+        Returns:
+            Whether they trained anything.
+        """
+        async with self._news:
+            return self._lose(pool, reason)
+
+    async def wanted(self, patience: float = PATIENCE) -> bool:
+        """Whether a trial waits for a pool, or the study is over."""
+        async with self._news:
+            return await self._within(patience, lambda: self._closed or bool(self._waiting))
+
+    async def closed(self) -> bool:
+        """Whether the study is over."""
+        return self._closed
+
+    async def close(self) -> bool:
+        """Sends every pool home; says whether none was in the middle of a trial."""
+        async with self._news:
+            self._closed = True
+            self._news.notify_all()
+            return all(trial.over or trial.pool is None for trial in self._trials.values())
+
+    def _lose(self, pool: str, reason: str) -> bool:
+        self._generations[pool] += 1
+        held = [trial for trial in self._trials.values() if trial.pool == pool and not trial.over]
+        for trial in held:
+            trial.pool, trial.attempt, trial.lost = None, trial.attempt + 1, trial.lost + 1
+            if trial.lost > self._retries:
+                trial.reports.append({FAILED: reason})
+            else:
+                self._waiting.appendleft(trial.config["key"])
+        self._news.notify_all()
+        return bool(held)
+
+    async def _within(self, patience: float, condition: Callable[[], bool]) -> bool:
+        """Waits until the condition holds; whether it did so in time."""
+        try:
+            await asyncio.wait_for(self._news.wait_for(condition), patience)
+        except TimeoutError:
+            return False
+        return True

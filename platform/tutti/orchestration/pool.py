@@ -1,0 +1,199 @@
+"""A pool: the workers of one Ray Train run, which train one trial after the other, or just one."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tutti.config.folder import StudyFolder
+from tutti.config.study import StudyConfig
+from tutti.errors import TrialError
+from tutti.orchestration.broker import FAILED, Broker
+from tutti.orchestration.trial import Stopped
+
+if TYPE_CHECKING:
+    from ray.actor import ActorHandle
+
+# Between two looks of Ray Train at the workers. Reports do not wait for it, but the start and the end of a run do.
+POLL_SECONDS = {True: "1", False: "0.1"}  # warm, isolated
+
+
+@dataclass(frozen=True)
+class PoolJob:
+    """What every trial of a study has in common.
+
+    Attributes:
+        study: the validated study as JSON.
+        folder: the study's folder, which every node sees.
+        retries: how often workers that could not start are tried again.
+        warm: whether the workers stay for the next trial.
+        train: what every worker does with a trial: ``train_trial``, or what takes its arguments.
+    """
+
+    study: str
+    folder: Path
+    workers: int
+    cpus_per_worker: int
+    gpus_per_worker: float
+    retries: int
+    warm: bool
+    train: Callable[..., None]
+
+
+class PoolHost:
+    """Runs Ray Train runs one after the other, until the study is over; Ray runs it as an actor."""
+
+    def run(self, name: str, job: PoolJob, broker: ActorHandle[Broker]) -> str | None:
+        """Ends with the study, or with the reason why the workers cannot start.
+
+        Every run has a name of its own, so that a snapshot cut off by a kill never fails a later one.
+        """
+        os.environ["RAY_TRAIN_HEALTH_CHECK_INTERVAL_S"] = POLL_SECONDS[job.warm]
+        os.environ["RAY_CHDIR_TO_TRIAL_DIR"] = "0"
+        import ray
+        from ray.train.v2._internal.constants import ENV_VARS_TO_PROPAGATE
+
+        # Ray Train frees a run's workers once the State API says that its controller is dead. Not told which cluster to
+        # ask, it asks any that it finds on the machine: with two there, it may kill a living run, or free nothing.
+        os.environ["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address
+        ENV_VARS_TO_PROPAGATE.add("RAY_ADDRESS")
+        ray.get(broker.lost.remote(name, "the host of its workers died"))  # where this is not the first to run
+        in_vain = 0
+        while not ray.get(broker.closed.remote()):
+            if not job.warm and not ray.get(broker.wanted.remote()):
+                continue
+            failure = _run_once(name, job, broker)
+            if failure is None:
+                in_vain = 0
+                continue
+            trained = ray.get(broker.lost.remote(name, failure))
+            in_vain = 0 if trained else in_vain + 1
+            if in_vain > job.retries:
+                return failure
+            time.sleep(in_vain)
+        return None
+
+
+def _run_once(name: str, job: PoolJob, broker: ActorHandle[Broker]) -> str | None:
+    """One Ray Train run; why it failed, or nothing."""
+    from ray import train
+    from ray.train.torch import TorchConfig, TorchTrainer
+
+    per_worker: dict[str, float] = {"CPU": job.cpus_per_worker}
+    if job.gpus_per_worker:
+        per_worker["GPU"] = job.gpus_per_worker
+    # What ranks say to each other is no matter of the GPU: over NCCL, one that waits for a trial would keep it busy.
+    backend = "cpu:gloo,cuda:nccl" if job.gpus_per_worker and job.workers > 1 else None
+    try:
+        TorchTrainer(
+            train_trials,
+            train_loop_config={"pool": name, "job": job, "broker": broker},
+            torch_config=TorchConfig(backend=backend),
+            scaling_config=train.ScalingConfig(
+                num_workers=job.workers, use_gpu=job.gpus_per_worker > 0, resources_per_worker=per_worker
+            ),
+            run_config=train.RunConfig(
+                name=f"{name}-{time.time_ns()}",
+                storage_path=str(StudyFolder(job.folder).ray / "pools"),
+                # None within a run: its workers would take a new trial, and leave theirs to nobody.
+                failure_config=train.FailureConfig(
+                    max_failures=0, controller_failure_limit=0, max_preemption_failures=0
+                ),
+            ),
+        ).fit()
+    except Exception as error:  # of a worker, of Ray Train's controller, or of Ray itself
+        if isinstance(error, train.WorkerGroupError) and error.worker_failures:
+            return reason_of(error.worker_failures)
+        return _line(getattr(error, "controller_failure", None) or error)
+    return None
+
+
+def train_trials(config: Mapping[str, Any]) -> None:
+    """What every worker of a pool runs: rank 0 takes a trial from the broker, and all ranks train it together."""
+    import ray
+    import torch
+
+    from tutti.training.ranks import from_rank_zero, world_size
+
+    pool, job, broker = config["pool"], config["job"], config["broker"]
+    if world_size() == 1:
+        _leave_group()
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    torch.set_num_threads(job.cpus_per_worker)
+    study, folder = StudyConfig.model_validate_json(job.study), StudyFolder(job.folder)
+    while (taken := from_rank_zero(lambda: ray.get(broker.take.remote(pool)))) is not None:
+        if not taken:
+            continue
+        trial, attempt = taken
+
+        def tell(report: dict[str, Any], key: str = trial["key"], attempt: int = attempt) -> bool:
+            place = from_rank_zero(lambda: ray.get(broker.tell.remote(key, attempt, report)))
+            while place is not None:
+                said = from_rank_zero(lambda: ray.get(broker.verdict.remote(key, attempt, place)))
+                if said is not None:
+                    return said
+            return False
+
+        with _nothing_left():
+            try:
+                job.train(study, folder, trial, tell=tell)
+            except Stopped:
+                pass
+            except TrialError as error:  # raised on every rank alike, and no second try would end otherwise
+                tell({FAILED: str(error)})
+        if not job.warm:
+            return
+
+
+def _leave_group() -> None:
+    """Ray Train makes a process group of one worker too, and DDP would copy every gradient into its buckets for it."""
+    import torch.distributed as dist
+
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    for name in ("RANK", "LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"):
+        os.environ.pop(name, None)
+
+
+@contextmanager
+def _nothing_left() -> Iterator[None]:
+    """Leaves nothing of a trial in its process for the next one: memory, compiled code, switches, environment.
+
+    What the trial raised must be caught inside: its traceback holds the trainer.
+    """
+    import torch
+
+    threads, environment = torch.get_num_threads(), dict(os.environ)
+    cudnn = torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.use_deterministic_algorithms(False)  # TrainingArguments' full_determinism, as are the next three lines
+        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = cudnn
+        for name in os.environ.keys() - environment.keys():
+            del os.environ[name]
+        os.environ.update(environment)
+        if "torch._dynamo" in sys.modules:  # it gives up compiling after so many models
+            torch._dynamo.reset()
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+
+def reason_of(failures: Mapping[int, BaseException]) -> str:
+    """The first worker's failure in one line."""
+    rank, error = min(failures.items())
+    return f"worker {rank}: {_line(getattr(error, 'cause', None) or error)}"[:500]
+
+
+def _line(error: BaseException) -> str:
+    text = next((line for line in reversed(str(error).splitlines()) if line.strip()), type(error).__name__)
+    return f"{type(error).__name__}: {text.strip()}"[:500]

@@ -1,0 +1,163 @@
+"""Which of Optuna's samplers chooses the points of a study, and how it is set."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import warnings
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.samplers import (
+    BaseSampler,
+    CmaEsSampler,
+    GPSampler,
+    NSGAIIISampler,
+    NSGAIISampler,
+    QMCSampler,
+    RandomSampler,
+    TPESampler,
+)
+from optuna.trial import FrozenTrial, create_trial
+
+from tutti.config.study import Sampler
+from tutti.errors import Fault, StorageError
+
+STARTUP_TRIALS = 5
+"""Random trials before TPE or GP takes over. Optuna's 10 would leave a budget of 8 trials, our default, without any."""
+
+POPULATION = 10
+"""Finished trials that make a generation of NSGA-II and -III. Optuna's 50 are more than most studies have trials."""
+
+
+def make_sampler(
+    name: Sampler,
+    *,
+    seed: int,
+    kept: int,
+    space: Mapping[str, BaseDistribution],
+    conditional: Collection[str],
+    older: Sequence[FrozenTrial],
+) -> BaseSampler:
+    """The sampler of a study.
+
+    Args:
+        seed: the same seed from an empty study gives the same proposals.
+        kept: how many trials the study has. A resumed study counts them in, so that it does not repeat them.
+        space: every key that a trial may draw.
+        conditional: those of them that not every trial draws.
+        older: finished trials of other studies that the study was begun with.
+    """
+    counted = seed + kept
+    makers: dict[Sampler, Callable[[], BaseSampler]] = {
+        "tpe": lambda: _tpe(counted, group=True),
+        "gp": lambda: GPSampler(
+            seed=counted,
+            n_startup_trials=STARTUP_TRIALS,
+            independent_sampler=_tpe(counted),
+            warn_independent_sampling=False,
+        ),
+        "cmaes": lambda: _CmaEs(seed=counted, unconditional=space.keys() - set(conditional), older=older),
+        "nsgaii": lambda: NSGAIISampler(seed=counted, population_size=POPULATION),
+        "nsgaiii": lambda: NSGAIIISampler(seed=counted, population_size=POPULATION),
+        "qmc": lambda: _QuasiMonteCarlo(seed, space),
+        "random": lambda: RandomSampler(seed=counted),
+        "grid": lambda: RandomSampler(seed=counted),  # the queue has every point: nothing is left to draw
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        return makers[name]()
+
+
+def first_generation(name: Sampler) -> dict[str, int]:
+    """The system attributes by which an older trial is of the first generation of a genetic algorithm; else none."""
+    genetic = {"nsgaii": NSGAIISampler, "nsgaiii": NSGAIIISampler}
+    return {genetic[name]._get_generation_key(): 0} if name in genetic else {}
+
+
+def _tpe(seed: int, *, group: bool = False) -> TPESampler:
+    """Multivariate TPE that treats running trials as bad ones, so that trials at a time differ.
+
+    Args:
+        group: whether keys that some trials have and others not are drawn jointly with those that come with them.
+    """
+    return TPESampler(seed=seed, n_startup_trials=STARTUP_TRIALS, multivariate=True, group=group, constant_liar=True)
+
+
+class _QuasiMonteCarlo(QMCSampler):
+    """A scrambled Sobol sequence over the whole space, of which a trial takes the keys that it draws.
+
+    Optuna's own takes the space from whichever trial has ended first, which need not have drawn every key. How far the
+    sequence has come is kept with the study under the seed, so that a resumed one goes on in it.
+    """
+
+    def __init__(self, seed: int, space: Mapping[str, BaseDistribution]) -> None:
+        super().__init__(seed=seed, scramble=True, warn_independent_sampling=False)
+        self._space = {key: kind for key, kind in space.items() if not kind.single()}
+
+    def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        return self._space
+
+
+class _CmaEs(CmaEsSampler):
+    """CMA-ES over the numbers that every trial has; all else is drawn by TPE, key by key.
+
+    Optuna's own stops for good once the numbers that all trials have in common change, as with conditions they do, and
+    it unpickles its state from the study's database, which may come from anybody.
+    """
+
+    def __init__(self, *, seed: int, unconditional: Collection[str], older: Sequence[FrozenTrial]) -> None:
+        super().__init__(
+            seed=seed,
+            independent_sampler=_tpe(seed),
+            consider_pruned_trials=True,  # with ASHA, few trials are not
+            warn_independent_sampling=False,
+            source_trials=_sources(older, unconditional) or None,
+        )
+        self._unconditional = unconditional
+
+    def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        space = super().infer_relative_search_space(study, trial)
+        return {key: kind for key, kind in space.items() if key in self._unconditional}
+
+    def _restore_optimizer(self, completed_trials: list[FrozenTrial]) -> Any:
+        for trial in reversed(completed_trials):
+            parts = {key: text for key, text in trial.system_attrs.items() if key.startswith(self._attr_key_optimizer)}
+            if parts:
+                return _State(io.BytesIO(bytes.fromhex(self._concat_optimizer_attrs(parts)))).load()
+        return None
+
+
+class _State(pickle.Unpickler):
+    """Reads the state of CMA-ES, which is made of numbers and arrays, and nothing that would run code."""
+
+    _KNOWN = frozenset(
+        {("cmaes._cma", "CMA"), ("numpy", "dtype"), ("numpy", "ndarray")}
+        | {("numpy._core.multiarray", name) for name in ("scalar", "_reconstruct")}
+    )
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) in self._KNOWN:
+            return super().find_class(module, name)
+        rule, remedy = "hold numbers alone", "do not resume a study that somebody else has changed"
+        raise StorageError(Fault("the kept state of the sampler cmaes", rule, f"{module}.{name}", remedy))
+
+
+def _sources(older: Sequence[FrozenTrial], unconditional: Collection[str]) -> list[FrozenTrial]:
+    """The older trials as warm-starting CMA-ES takes them: with numbers alone, and ten or more.
+
+    It begins at the best tenth of them; where there are fewer than ten, all are repeated, and that is the best one.
+    """
+    plain = [_numbers_of(trial, unconditional) for trial in older]
+    return [trial for trial in plain if trial.params] * (10 if len(plain) < 10 else 1)
+
+
+def _numbers_of(trial: FrozenTrial, unconditional: Collection[str]) -> FrozenTrial:
+    kinds = {
+        key: kind
+        for key, kind in trial.distributions.items()
+        if key in unconditional and not kind.single() and not isinstance(kind, CategoricalDistribution)
+    }
+    return create_trial(value=trial.value, params={key: trial.params[key] for key in kinds}, distributions=kinds)

@@ -1,0 +1,82 @@
+"""Bad input in what the search is asked: conditions, grids, known points, older studies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bad_input_changes import Case, both, space, yaml
+
+POOLING = "pooling: {type: categorical, choices: [cls, mean]}"
+RATE = "learning_rate: {type: log_uniform, low: 1.0e-4, high: 1.0e-3}"
+WARM = both(yaml("study: moods", "study: later"), yaml("trials: 1", "trials: 1\n  warm_start: [moods]"))
+
+SEARCH: dict[str, Sequence[Case]] = {
+    "The search": (
+        Case(
+            "a condition names a key that the study does not have",
+            ["search_space.head_dropout.when.pooling", "the search space varies or training: sets"],
+            space("head_dropout: {type: uniform, low: 0.0, high: 0.1, when: {pooling: cls}}"),
+        ),
+        Case(
+            "a condition asks for a value that its key cannot have",
+            ["search_space.learning_rate.when.pooling", "cls, mean", "'maen'", "did you mean 'mean'"],
+            space(f"{POOLING}\n  {RATE[:-1]}, when: {{pooling: maen}}}}"),
+        ),
+        Case(
+            "conditions lead in a circle",
+            ["search_space.pooling.when must not lead back", "pooling -> adapter -> pooling"],
+            space(
+                f"{POOLING[:-1]}, when: {{adapter: lora}}}}\n"
+                "  adapter: {type: categorical, choices: [lora], when: {pooling: cls}}"
+            ),
+        ),
+        Case(
+            "a grid over a range without steps",
+            ["search_space.learning_rate must have finitely many values", "name another sampler"],
+            yaml("trials: 1", "trials: 1\n  sampler: grid"),
+        ),
+        Case(
+            "a grid of fewer points than trials",
+            ["search.trials must be at most 2", "got 3"],
+            both(space(POOLING), yaml("trials: 1", "trials: 3\n  sampler: grid")),
+        ),
+        Case(
+            "a known point of an unknown key",
+            ["search.enqueue.0.learningrate must be a key of the search space", "did you mean 'learning_rate'"],
+            yaml("trials: 1", "trials: 1\n  enqueue: [{learningrate: 3.0e-4}]"),
+        ),
+        Case(
+            "a known point outside of the search space",
+            ["search.enqueue.0.learning_rate must be from 0.0001 to 0.001", "got 0.3"],
+            yaml("trials: 1", "trials: 1\n  enqueue: [{learning_rate: 0.3}]"),
+        ),
+        Case(
+            "an older study that is not there",
+            ["search.warm_start.0 must be the folder of a study", "studies there: none"],
+            yaml("trials: 1", "trials: 1\n  warm_start: [mods]"),
+        ),
+        Case(
+            "an older study of another metric",
+            ["search.warm_start.0 must have this study's tasks and metrics, mood (accuracy)", "mood (macro_f1)"],
+            both(WARM, yaml("metric: macro_f1", "metric: accuracy")),
+            finished=True,
+        ),
+        Case(
+            "an older study with no trial that the search space could draw",
+            ["the older study 'moods' must have a finished trial", "1 finished trial, none of which fits"],
+            both(WARM, yaml("low: 1.0e-4, high: 1.0e-3", "low: 1.0e-2, high: 1.0e-1")),
+            finished=True,
+        ),
+        Case(
+            "an older study and a sampler that does not learn",
+            ["search.warm_start must go with a sampler that learns", "the sampler random"],
+            both(WARM, yaml("trials: 1", "trials: 1\n  sampler: random")),
+            finished=True,
+        ),
+        Case(
+            "`--trials` that is no number",
+            ["'--trials'", "12, or +12", "got '+few'"],
+            command="tune study.yaml --trials +few",
+        ),
+    ),
+}

@@ -1,0 +1,54 @@
+"""``--trials`` says how many trials a study shall have, or how many more."""
+
+from __future__ import annotations
+
+import pytest
+import typer
+
+from tutti.cli import parts
+from tutti.cli.tune import _budget, changed_keys
+from tutti.config.load import dump_study
+from tutti.records import TrialState
+
+
+def test_a_number_is_that_of_all_trials_and_with_a_plus_that_of_further_ones(make_study, tmp_path):
+    study = make_study(tmp_path, search__enqueue=[{"learning_rate": 0.002}, {"learning_rate": 0.003}])
+    assert [_budget(text, study.file, overrides=[]) for text in ("12", "+12")] == [12, 12]
+    config, folder = parts.read_study_file(study.file, overrides=[])
+    folder.path.mkdir(parents=True)
+    folder.study_file.write_text(dump_study(config), encoding="utf8")
+    store = parts.open_store(config, folder)
+    store.finish(store.ask().key, state=TrialState.FAILED)  # the second point still waits, and is no trial
+    store.close()
+    assert [_budget(text, study.file, overrides=[]) for text in ("12", "+12")] == [12, 13]
+
+
+def test_a_budget_beyond_a_grid_is_refused_once_it_is_known_not_before(make_study, tmp_path):
+    space = {"pooling": {"type": "categorical", "choices": ["cls", "mean"]}}
+    study = make_study(tmp_path, search_space=space, search__sampler="grid", search__trials=9)
+    assert _budget("+2", study.file, overrides=[]) == 2
+
+
+@pytest.mark.parametrize("text", ["0", "+0", "-1", "few", "1.5", "++2", "", "²"])
+def test_what_is_no_number_of_trials_is_refused(tmp_path, text):
+    with pytest.raises(typer.BadParameter, match="at least 1"):
+        _budget(text, tmp_path / "study.yaml", overrides=[])
+
+
+def test_older_studies_may_move_but_not_change(make_study, tmp_path):
+    first, second = make_study(tmp_path / "a"), make_study(tmp_path / "b", study="other")
+    for study in (first, second):
+        config, folder = parts.read_study_file(study.file, overrides=[])
+        folder.path.mkdir(parents=True)
+        folder.study_file.write_text(dump_study(config), encoding="utf8")
+    new = make_study(tmp_path / "c", study="new")
+
+    def named(*places):
+        given = [f"search.warm_start=[{', '.join(map(str, places))}]"]
+        return parts.read_study_file(new.file, overrides=given)[0]
+
+    moved = tmp_path / "moved" / "tiny"
+    moved.mkdir(parents=True)
+    (moved / "study.json").write_bytes(first.folder.study_file.read_bytes())
+    assert changed_keys(named(first.folder.path), named(moved)) == {}
+    assert list(changed_keys(named(first.folder.path), named(second.folder.path))) == ["search.warm_start"]

@@ -1,0 +1,200 @@
+"""Who trains what, and who goes on, without Ray."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from tutti.orchestration.broker import Broker, Report
+
+
+def trial(number: int) -> dict[str, Any]:
+    return {"key": f"t{number:04d}", "number": number, "parameters": {}}
+
+
+async def soon(waiting: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+    """A call that has begun, and has gone as far as it can by itself."""
+    task = asyncio.ensure_future(waiting)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    return task
+
+
+async def report(broker: Broker, attempt: int, told: Report, key: str = "t0000") -> bool:
+    """What a worker does with a report: whether it goes on."""
+    place = await broker.tell(key, attempt, told)
+    while place is not None:
+        if (said := await broker.verdict(key, attempt, place)) is not None:
+            return said
+    return False
+
+
+@pytest.fixture
+def run():
+    def run(steps: Coroutine[Any, Any, None]) -> None:
+        asyncio.run(asyncio.wait_for(steps, 20))
+
+    return run
+
+
+async def begun(broker: Broker, pool: str = "one") -> int:
+    """The trial t0000, submitted and taken; the attempt."""
+    assert await broker.submit(trial(0)) == (1, 0)
+    taken, attempt = await broker.take(pool)
+    assert taken == trial(0)
+    return attempt
+
+
+def test_a_report_is_answered_once_tune_asks_for_the_next_one(run):
+    async def steps() -> None:
+        broker = Broker(retries=0)
+        attempt = await begun(broker)
+        told = await soon(report(broker, attempt, {"epoch": 1}))
+        assert await broker.next("t0000", 0) == {"epoch": 1}
+        assert not told.done()  # Tune has the report, and may still stop the trial
+        asked = await soon(broker.next("t0000", 1))
+        assert await told is True
+        assert await report(broker, attempt, {"final": True}) is False  # at once: there is nothing to wait for
+        assert await asked == {"final": True}
+
+    run(steps())
+
+
+def test_a_worker_that_waits_long_hears_now_and_then_that_there_is_no_word_yet(run):
+    async def steps() -> None:
+        broker = Broker(retries=0)
+        attempt = await begun(broker)
+        assert await broker.tell("t0000", attempt, {"epoch": 1}) == 1
+        assert await broker.verdict("t0000", attempt, 1, 0) is None
+        assert await broker.take("another", 0) == ()
+        assert await broker.wanted(0) is False
+
+    run(steps())
+
+
+def test_a_stopped_trial_is_told_so_and_its_pool_takes_the_next(run):
+    async def steps() -> None:
+        broker = Broker(retries=0)
+        attempt = await begun(broker)
+        told = await soon(report(broker, attempt, {"epoch": 1}))
+        await broker.next("t0000", 0)
+        await broker.stop("t0000")
+        assert await told is False
+        await broker.submit(trial(1))
+        assert await broker.wanted()
+        assert await broker.take("one") == (trial(1), 1)
+
+    run(steps())
+
+
+def test_a_trial_that_waits_is_not_trained_once_it_is_stopped(run):
+    async def steps() -> None:
+        broker = Broker(retries=0)
+        await broker.submit(trial(0))
+        await broker.stop("t0000")
+        assert await broker.take("one", 0) == ()
+        assert await broker.next("t0000", 0) == {}  # nobody waits for what will never come
+
+    run(steps())
+
+
+@pytest.mark.parametrize("noticed", [True, False], ids=["by its host", "as its new workers ask for a trial"])
+def test_a_lost_trial_goes_to_the_next_pool_before_all_others_and_the_old_one_is_not_heard(run, noticed):
+    async def steps() -> None:
+        broker = Broker(retries=1)
+        first = await begun(broker, "one")
+        await broker.submit(trial(1))
+        if noticed:
+            assert await broker.lost("one", "it died") is True
+        again, attempt = await broker.take("one")
+        assert again == trial(0)
+        assert await report(broker, first, {"epoch": 1}) is False  # a worker that was thought to be dead
+        told = await soon(report(broker, attempt, {"epoch": 2}))
+        assert await broker.next("t0000", 0) == {"epoch": 2}
+        assert not told.done()
+        await broker.lost("one", "it died too")
+        assert await told is False
+        assert await broker.next("t0000", 1) == {"failed": "it died too"}
+        assert await broker.take("three") == (trial(1), 1)
+
+    run(steps())
+
+
+def test_a_worker_that_died_as_it_waited_takes_no_trial_from_the_one_in_its_place(run):
+    async def steps() -> None:
+        broker = Broker(retries=0)
+        dead = await soon(broker.take("one"))  # Ray does not end the call of a worker that has died
+        assert await broker.lost("one", "it died") is False
+        alive = await soon(broker.take("one"))
+        await broker.submit(trial(0))
+        assert await alive == (trial(0), 1)
+        assert await dead == ()
+
+    run(steps())
+
+
+def test_the_loss_of_a_pool_harms_no_other_pool_s_trial_nor_one_that_has_ended(run):
+    async def steps() -> None:
+        broker = Broker(retries=0)
+        first = await begun(broker, "one")
+        await broker.submit(trial(1))
+        _, second = await broker.take("two")
+        assert await report(broker, first, {"final": True}) is False
+        assert await broker.lost("one", "it died") is False
+        assert await broker.next("t0000", 0) == {"final": True}
+        assert await broker.take("one", 0) == ()
+        assert await broker.tell("t0001", second, {"epoch": 1}) == 1
+
+    run(steps())
+
+
+def test_tune_s_own_actor_may_die_and_another_goes_on_where_it_was(run):
+    async def steps() -> None:
+        broker = Broker(retries=0)
+        attempt = await begun(broker)
+        first = await soon(report(broker, attempt, {"epoch": 1}))
+        await broker.next("t0000", 0)
+        asked = await soon(broker.next("t0000", 1))
+        assert await first is True
+        second = await soon(report(broker, attempt, {"epoch": 2}))
+        assert await asked == {"epoch": 2}  # and dies with it
+        assert await broker.submit(trial(0)) == (2, 1)
+        await broker.stop("t0000", 1)  # the old actor's last call comes late
+        assert await broker.next("t0000", 1) == {"epoch": 2}
+        assert not second.done()
+        assert await broker.take("another", 0) == ()  # it is trained only once
+
+    run(steps())
+
+
+def test_a_trial_that_was_stopped_may_be_asked_for_again_and_its_old_worker_is_not_heard(run):
+    async def steps() -> None:
+        broker = Broker(retries=0)
+        old = await begun(broker)
+        await broker.stop("t0000")
+        assert await broker.submit(trial(0)) == (2, 0)
+        assert await report(broker, old, {"epoch": 1}) is False  # also while nobody has taken it yet
+        taken, attempt = await broker.take("two")
+        assert taken == trial(0)
+        assert attempt != old
+
+    run(steps())
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_at_the_end_every_pool_goes_home_and_it_is_known_whether_one_was_busy(run, trained):
+    async def steps() -> None:
+        broker = Broker(retries=0)
+        attempt = await begun(broker)
+        idle = await soon(broker.take("two"))
+        told = await soon(report(broker, attempt, {"final": True} if trained else {"epoch": 1}))
+        assert await broker.close() is trained
+        assert await idle is None
+        assert await told is False
+        assert await broker.closed()
+        assert await broker.wanted()
+
+    run(steps())

@@ -1,0 +1,179 @@
+"""Workers that stay for the next trial: nothing of one trial may be felt in another, and their loss loses no trial."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tutti.cluster.connect import connected
+from tutti.config.folder import StudyFolder
+from tutti.config.study import StudyConfig
+from tutti.errors import ClusterError
+from tutti.orchestration.study import StudyOutcome, run_study
+from tutti.orchestration.trial import Stopped
+from tutti.records import TrialState
+from tutti.search.study_store import StudyStore
+from tutti.tracking.memory import MemoryTracker
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+# Trials that leave as much behind as they can: averages, moved weights, another precision, layers that are others.
+SPACE = {
+    "learning_rate": {"type": "log_uniform", "low": 1e-3, "high": 1e-2},
+    "bf16": {"type": "categorical", "choices": [True, False]},
+    "pooling": {"type": "categorical", "choices": ["attention", "cls", "mean"]},
+    "adversarial": {"type": "categorical", "choices": [None, "awp"]},
+    "ema_decay": {"type": "categorical", "choices": [None, 0.9]},
+    "adapter": {"type": "categorical", "choices": [None, "lora"]},
+    "optim": {"type": "categorical", "choices": ["adamw_torch_fused", "adafactor"]},
+}
+WORKER = "ray::RayTrainWorker"
+
+
+def outcomes(study) -> dict[str, Any]:
+    return {record.key: (record.state, record.parameters, record.scores_by_epoch) for record in study.records()}
+
+
+def weights(study, key: str) -> dict[str, str]:
+    """File of a trial's checkpoint to its SHA-256."""
+    return json.loads((study.folder.trial(key) / "best" / "tutti.json").read_text(encoding="utf8"))["files"]
+
+
+def runs_of(folder: StudyFolder) -> int:
+    return len(list((folder.ray / "pools").glob("pool-*")))
+
+
+def test_a_trial_gives_the_same_weights_after_others_in_its_process_and_in_one_of_its_own(make_study, tutti, tmp_path):
+    changes = {
+        "search_space": SPACE,
+        "search": {"trials": 6, "sampler": "random", "scheduler": "none", "seed": 3},
+        "resources": {"concurrent_trials": 1},
+    }
+    warm = make_study(tmp_path / "warm", **changes)
+    changes["resources"] = {**changes["resources"], "isolation": "isolated"}
+    isolated = make_study(tmp_path / "isolated", **changes)
+    for study in (warm, isolated):
+        tutti("tune", study.file)
+    assert outcomes(warm) == outcomes(isolated)
+    assert {state for state, _, _ in outcomes(warm).values()} == {TrialState.FINISHED}
+    for key in outcomes(warm):
+        assert weights(warm, key) == weights(isolated, key)
+    assert runs_of(warm.folder) == 1
+    assert runs_of(isolated.folder) == 6
+
+
+def test_the_memory_of_a_worker_does_not_grow_over_50_trials(make_study, tutti_command, tmp_path):
+    """Half of them are stopped in mid-training, where a traceback might hold on to model and optimizer."""
+    study = make_study(
+        tmp_path,
+        training__num_train_epochs=2,
+        search={"trials": 50, "scheduler": "asha"},
+        resources={"concurrent_trials": 1, "isolation": "warm"},
+    )
+    running = tutti_command("tune", study.file)
+    held: dict[int, int] = {}
+    while running.process.poll() is None:
+        ended = sum(record.state is not TrialState.RUNNING for record in study.records())
+        for worker in running.descendants(WORKER):
+            held[ended] = worker.memory_info().rss
+        time.sleep(0.2)
+    assert running.wait() == 0, running.said
+    states = [record.state for record in study.records()]
+    assert len(states) == 50
+    assert states.count(TrialState.STOPPED) > 10
+    early = max(rss for ended, rss in held.items() if 5 <= ended <= 12)
+    late = max(rss for ended, rss in held.items() if ended >= 40)
+    assert late - early < 40 * 2**20  # 1 MiB a trial
+    assert running.left_behind() == []
+
+
+@pytest.mark.parametrize("process", [WORKER, "ray::TrainController"])
+def test_a_pool_that_loses_a_process_is_replaced_and_no_trial_is_lost(make_study, tutti_command, tmp_path, process):
+    study = make_study(
+        tmp_path,
+        training__num_train_epochs=40,
+        search={"trials": 3, "scheduler": "none"},
+        resources={"concurrent_trials": 1},
+    )
+    running = tutti_command("tune", study.file)
+    running.wait_for(lambda: max(study.resume_epochs("t0001"), default=0) >= 3, what="a second trial under way")
+    [victim] = running.descendants(process)
+    victim.kill()
+    assert running.wait() == 0, running.said
+    assert [record.state for record in study.records()] == [TrialState.FINISHED] * 3
+    for key in ("t0000", "t0001", "t0002"):
+        epochs = study.reported_epochs(key)
+        assert epochs == sorted(set(epochs))
+    assert runs_of(study.folder) == 2
+    assert running.left_behind() == []
+
+
+def told(epoch: int, score: float, **more: Any) -> dict[str, Any]:
+    return {"epoch": epoch, "score": score, "task_scores": {"a": score}, "metrics": {}, "at": 0.0, "host": "", **more}
+
+
+def raises_at_first(study: StudyConfig, folder: StudyFolder, trial: dict[str, Any], *, tell: Any) -> None:
+    """Trials that train nothing: t0001 raises once, and t0002 whenever it is tried."""
+    tries = folder.path / f"{trial['key']}-tries"
+    tries.write_text(tries.read_text() + "." if tries.exists() else ".")
+    if trial["number"] == 2 or (trial["number"] == 1 and len(tries.read_text()) == 1):
+        raise KeyError("what is not there")
+    if not tell(told(1, 0.5)):
+        raise Stopped
+    tell(told(1, 0.5, final=True, best_epoch=1, best_score=0.5, best_task_scores={"a": 0.5}))
+
+
+def run_alone(folder: Path, train: Any) -> tuple[StudyOutcome, StudyFolder]:
+    """A study of three trials without its command."""
+    task = {"layout": "competition", "train": "/x"}
+    study = StudyConfig.model_validate(
+        {
+            "study": "s",
+            "backbone": "b",
+            "tasks": {"a": task},
+            "search": {"trials": 3, "scheduler": "none", "retries": 1},
+        }
+    )
+    place = StudyFolder(folder / "s")
+    place.path.mkdir(exist_ok=True)
+    store = StudyStore.open(place.optuna_url, name="s", space=study.search_space, sampler="random", seed=0)
+    tracker = MemoryTracker()
+    tracker.start_study(parameters={}, tags={}, files=[])
+    try:
+        with connected(workers=1, cpus_per_worker=1, gpus_per_worker=0, concurrent_trials=1):
+            done = run_study(
+                study,
+                place,
+                store=store,
+                tracker=tracker,
+                concurrent_trials=1,
+                tags={},
+                watch=lambda: None,
+                picture=lambda task, predictions: b"",
+                train=train,
+            )
+    finally:
+        store.close()
+    return done, place
+
+
+def test_a_trial_that_raises_is_tried_again_in_a_new_process_and_fails_with_its_reason_at_last(tmp_path):
+    done, folder = run_alone(tmp_path, raises_at_first)
+    assert [trial.state for trial in done.trials] == [TrialState.FINISHED, TrialState.FINISHED, TrialState.FAILED]
+    assert done.trials[2].reason == "worker 0: KeyError: 'what is not there'"
+    assert (folder.path / "t0001-tries").read_text() == ".."
+    assert (folder.path / "t0002-tries").read_text() == ".."
+
+
+def test_a_study_whose_workers_cannot_start_ends_with_the_reason_and_fails_no_trial(tmp_path):
+    folder = StudyFolder(tmp_path / "s")
+    folder.ray.mkdir(parents=True)
+    (folder.ray / "pools").write_text("where a folder has to be")
+    with pytest.raises(ClusterError, match="the study's workers must start and stay"):
+        run_alone(tmp_path, raises_at_first)
+    store = StudyStore.load(folder.optuna_url, name="s")
+    assert {record.state for record in store.records()} == {TrialState.RUNNING}  # to go on with
+    store.close()

@@ -1,0 +1,132 @@
+"""Every sampler proposes points of the space, seeded, goes on when resumed, and copes with conditions."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from typing import get_args
+
+import optuna
+import pytest
+
+from tutti.config.conditions import applies
+from tutti.config.points import grid, value_fault
+from tutti.config.space import SearchSpace
+from tutti.config.study import LEARNING, Sampler
+from tutti.errors import StorageError
+from tutti.records import TrialState
+from tutti.search.samplers import POPULATION, STARTUP_TRIALS
+
+ALL = get_args(Sampler)
+MANY = STARTUP_TRIALS + POPULATION
+
+
+@pytest.fixture
+def space() -> SearchSpace:
+    """Finite, and with a key that not every trial draws, which stands before the one that its condition names."""
+    return SearchSpace.model_validate(
+        {
+            "lora_r": {"type": "int", "low": 4, "high": 16, "step": 4, "when": {"adapter": "lora"}},
+            "adapter": {"type": "categorical", "choices": [None, "lora"]},
+            "dropout": {"type": "uniform", "low": 0.0, "high": 0.5, "step": 0.1},
+            "weight_decay": {"type": "uniform", "low": 0.0, "high": 0.3, "step": 0.1},
+            "per_device_train_batch_size": {"type": "categorical", "choices": [16]},
+        }
+    )
+
+
+@pytest.fixture
+def one_by_one(run):
+    """Runs trials one after the other, so that each can learn from those before it."""
+    return lambda store, trials, **options: [point for _ in range(trials) for point in run(store, 1, **options)]
+
+
+@pytest.mark.parametrize("sampler", ALL)
+def test_every_proposal_has_the_keys_whose_conditions_hold_and_values_of_the_space(opened, one_by_one, space, sampler):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        points = one_by_one(opened(sampler=sampler), 20 if sampler == "grid" else STARTUP_TRIALS + 3)
+    for point in points:
+        assert point.keys() == {key for key, given in space.root.items() if applies(given, point)}
+        assert [key for key in point if value_fault(space.root[key], point[key])] == []
+    assert {"lora_r" in point for point in points} == {True, False}
+
+
+@pytest.mark.parametrize("sampler", ALL)
+def test_the_same_seed_gives_the_same_points_and_another_seed_another(opened, one_by_one, tmp_path, sampler):
+    sequences = [
+        one_by_one(opened(url=f"sqlite:///{tmp_path / str(i)}.db", sampler=sampler, seed=seed), STARTUP_TRIALS + 2)
+        for i, seed in enumerate([1, 1, 2])
+    ]
+    assert sequences[0] == sequences[1] != sequences[2]
+
+
+@pytest.mark.parametrize("sampler", ALL)
+def test_a_resumed_study_goes_on_with_other_points(opened, one_by_one, sampler):
+    before = one_by_one(opened(sampler=sampler), 4)
+    assert one_by_one(opened(sampler=sampler), 4) != before
+
+
+@pytest.mark.parametrize("sampler", LEARNING)
+def test_a_sampler_that_learns_looks_where_scores_were_high(opened, one_by_one, sampler):
+    points = one_by_one(opened(sampler=sampler), MANY + 10)
+    assert sum(point["dropout"] for point in points[-10:]) / 10 > 0.3  # 0.25 is what chance gives
+
+
+def test_cmaes_varies_what_all_trials_have_and_goes_on_in_its_generations(opened, one_by_one, url):
+    one_by_one(opened(sampler="cmaes"), 8)
+    one_by_one(opened(sampler="cmaes"), 8)
+    trials = optuna.load_study(storage=url, study_name="s").trials
+    generations = [trial.system_attrs["cma:generation"] for trial in trials[1:]]
+    assert generations == sorted(generations)
+    assert generations[-1] >= 1
+
+
+class _Harm:
+    def __reduce__(self):
+        return print, ("code of somebody else runs",)
+
+
+def test_the_kept_state_of_cmaes_cannot_run_code(opened, one_by_one, capsys):
+    store = opened(sampler="cmaes")
+    one_by_one(store, 2)
+    last = store._study.get_trials(deepcopy=False)[-1]
+    key = store.ask().key
+    harmful = pickle.dumps(_Harm()).hex()
+    store._storage.set_trial_system_attr(last._trial_id + 1, "cma:optimizer:0", harmful)
+    store.finish(key, state=TrialState.FINISHED, score=0.5)
+    with pytest.raises(StorageError, match=r"hold numbers alone; got builtins\.print"):
+        store.ask()
+    assert capsys.readouterr().out == ""
+
+
+@pytest.fixture
+def coarse(space) -> SearchSpace:
+    """Three values of a key, beside an adapter's four and none: 15 points."""
+    document = space.model_dump() | {"dropout": {"type": "uniform", "low": 0.0, "high": 0.5, "step": 0.25}}
+    del document["weight_decay"]
+    return SearchSpace.model_validate(document)
+
+
+def test_a_grid_has_every_point_once_whatever_ends_it_and_however_often_it_is_resumed(opened, coarse):
+    points = []
+    for size in (3, 5, 7):
+        store = opened(sampler="grid", space=coarse)
+        for number in range(size):
+            proposal = store.ask()
+            points.append(dict(proposal.parameters))
+            state = [TrialState.FINISHED, TrialState.STOPPED, TrialState.FAILED][number % 3]
+            store.finish(proposal.key, state=state, score=0.5)
+    whole = list(grid(coarse.root, {}))
+    assert len(points) == len(whole) == 3 * (1 + 4)
+    assert sorted(map(repr, (sorted(point.items()) for point in points))) == sorted(
+        map(repr, (sorted(point.items()) for point in whole))
+    )
+
+
+def test_a_point_of_the_grid_whose_driver_died_while_asking_comes_again(opened, url, coarse):
+    opened(sampler="grid", space=coarse)
+    trial = optuna.load_study(storage=url, study_name="s").ask()
+    trial.suggest_categorical("adapter", [None, "lora"])
+    store = opened(sampler="grid", space=coarse)
+    assert len({str(store.ask().parameters) for _ in range(15)}) == 15

@@ -1,0 +1,136 @@
+"""A new study learns from the finished trials of older ones, which are no trials of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import optuna
+import pytest
+
+from tutti.config.space import SearchSpace
+from tutti.config.study import LEARNING
+from tutti.errors import StudyError
+from tutti.records import TrialState
+from tutti.search.study_store import StudyStore
+from tutti.search.warm_start import OlderStudy, fitting_trials, take_over
+
+TRIALS = 30
+
+
+@pytest.fixture(scope="module")
+def older(tmp_path_factory, space) -> OlderStudy:
+    """A study of 30 finished trials, the best those of high dropout, and of one that was stopped early."""
+    url = f"sqlite:///{tmp_path_factory.mktemp('older') / 'optuna.db'}"
+    store = StudyStore.open(url, name="old", space=space, sampler="random", seed=0)
+    for number in range(TRIALS + 1):
+        proposal = store.ask()
+        store.report(proposal.key, epoch=1, score=proposal.parameters["dropout"], task_scores={})
+        store.finish(proposal.key, state=TrialState.FINISHED if number < TRIALS else TrialState.STOPPED)
+    store.close()
+    return OlderStudy("old", url)
+
+
+def test_older_trials_are_not_counted_not_shown_and_take_no_key(opened, older, url):
+    store = opened(older=[older])
+    assert (store.records(), store.unfinished()) == ([], [])
+    proposal = store.ask()
+    assert (proposal.key, proposal.number) == ("t0000", 0)
+    store.report(proposal.key, epoch=1, score=0.4, task_scores={"a": 0.4})
+    assert [left.key for left in store.unfinished()] == ["t0000"]
+    store.finish(proposal.key, state=TrialState.FINISHED)
+    assert [(record.key, record.number, record.score) for record in store.records()] == [("t0000", 0, 0.4)]
+    reader = StudyStore.load(url, name="s")
+    assert reader.records() == store.records()
+    reader.close()
+
+
+@pytest.mark.parametrize("key", ["t-001", "t0001"])
+def test_an_older_trial_cannot_be_reached_by_a_key(opened, older, key):
+    store = opened(older=[older])
+    with pytest.raises(StudyError, match=key):
+        store.finish(key, state=TrialState.FAILED)
+
+
+@pytest.mark.parametrize("sampler", LEARNING)
+def test_the_first_trials_are_like_the_best_older_ones(opened, older, run, sampler):
+    store = opened(sampler=sampler, older=[older])
+    first = [point for _ in range(6) for point in run(store, 1)]
+    assert sum(point["dropout"] for point in first) / 6 > 0.3  # 0.25 is what chance gives
+
+
+def _points(older):
+    trials = optuna.load_study(storage=older.url, study_name=older.name).get_trials(
+        states=(optuna.trial.TrialState.COMPLETE,)
+    )
+    return [trial.params for trial in trials]
+
+
+def test_a_resumed_study_has_its_older_trials_even_where_the_older_study_is_gone(opened, older, url, tmp_path):
+    gone = tmp_path / "gone.db"
+    gone.write_bytes(Path(older.url.removeprefix("sqlite:///")).read_bytes())
+    opened(older=[OlderStudy("old", f"sqlite:///{gone}")]).ask()
+    gone.unlink()
+    store = opened(older=[OlderStudy("old", f"sqlite:///{gone}")])
+    assert [left.key for left in store.unfinished()] == ["t0000"]
+    assert store.ask().key == "t0001"
+    assert len(optuna.load_study(storage=url, study_name="s").trials) == TRIALS + 2
+
+
+def test_a_start_that_died_while_it_took_trials_over_takes_the_others_later(opened, older, url, space):
+    study = optuna.create_study(storage=url, study_name="s", direction="maximize")
+    take_over(study, fitting_trials(older, space, fixed={})[:5], attributes={})
+    for _ in range(2):
+        opened(older=[older])
+        assert len(optuna.load_study(storage=url, study_name="s").trials) == TRIALS
+
+
+def test_enqueued_points_come_first_beside_older_trials_too(opened, older):
+    store = opened(older=[older], enqueued=[{"epochs": 7}])
+    proposal = store.ask()
+    assert (proposal.key, proposal.parameters["epochs"]) == ("t0000", 7)
+    assert opened(older=[older], enqueued=[{"epochs": 7}]).ask().key == "t0001"
+
+
+def _space(space, **changes) -> SearchSpace:
+    document = space.model_dump()
+    document |= changes
+    return SearchSpace.model_validate({key: given for key, given in document.items() if given})
+
+
+def test_trials_outside_of_the_new_space_are_left_out(older, space):
+    narrow = _space(space, epochs={"type": "int", "low": 1, "high": 4})
+    expected = [point for point in _points(older) if point["epochs"] <= 4]
+    assert [trial.params for trial in fitting_trials(older, narrow, fixed={})] == expected
+    assert 0 < len(expected) < TRIALS
+
+
+def test_a_category_without_a_trials_choice_leaves_the_trial_out(older, space):
+    fewer = _space(space, pooling={"type": "categorical", "choices": ["mean", "max"]})
+    assert {trial.params["pooling"] for trial in fitting_trials(older, fewer, fixed={})} == {"mean"}
+
+
+def test_a_key_that_is_new_must_have_been_set_for_all_older_trials(older, space):
+    wider = _space(space, weight_decay={"type": "uniform", "low": 0.0, "high": 0.1})
+    with pytest.raises(StudyError, match="got 30 finished trials, none of which fits"):
+        fitting_trials(older, wider, fixed={})
+    known = OlderStudy("old", older.url, {"weight_decay": 0})
+    assert {trial.params["weight_decay"] for trial in fitting_trials(known, wider, fixed={})} == {0.0}
+    beyond = OlderStudy("old", older.url, {"weight_decay": 0.2})
+    with pytest.raises(StudyError, match="none of which fits"):
+        fitting_trials(beyond, wider, fixed={})
+
+
+def test_a_key_that_is_no_longer_drawn_must_be_set_to_what_an_older_trial_drew(older, space):
+    fewer = _space(space, pooling=None)
+    with pytest.raises(StudyError, match="none of which fits"):
+        fitting_trials(older, fewer, fixed={})
+    taken = fitting_trials(older, fewer, fixed={"pooling": "mean"})
+    assert len(taken) == sum(point["pooling"] == "mean" for point in _points(older)) > 0
+    assert all("pooling" not in trial.params for trial in taken)
+
+
+def test_an_older_study_without_finished_trials_is_told(opened, tmp_path, space):
+    url = f"sqlite:///{tmp_path / 'empty.db'}"
+    opened(url=url, name="empty").ask()
+    with pytest.raises(StudyError, match=r"the older study 'empty' must have a finished trial .*got no finished trial"):
+        fitting_trials(OlderStudy("empty", url), space, fixed={})
