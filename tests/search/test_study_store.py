@@ -6,8 +6,12 @@ import logging
 import math
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 
 import optuna
 import pytest
@@ -259,3 +263,32 @@ def test_opening_a_study_logs_nothing(opened, run, capfd):
     opened()
     assert capfd.readouterr() == ("", "")
     assert logging.getLogger("optuna").level == logging.ERROR
+
+
+def test_a_study_can_be_made_under_the_eyes_of_readers(opened, url):
+    """Optuna writes its version into a database that it opens, so that a reader might be there before the driver."""
+    made = threading.Event()
+
+    def look() -> None:
+        while not made.is_set():
+            with suppress(StudyError):
+                StudyStore.load(url, name="s").close()
+
+    with ThreadPoolExecutor(4) as readers:
+        looks = [readers.submit(look) for _ in range(4)]
+        try:
+            opened().ask()
+        finally:
+            made.set()
+    for each in looks:
+        each.result()
+
+
+def test_a_reader_leaves_a_half_made_database_to_the_driver(opened, url, tmp_path):
+    opened().close()
+    with closing(sqlite3.connect(tmp_path / "optuna.db")) as connection, connection:
+        connection.execute("DELETE FROM version_info")
+        connection.execute("DELETE FROM alembic_version")
+    with pytest.raises(StorageError):
+        StudyStore.load(url, name="s")
+    assert opened().ask().key == "t0000"

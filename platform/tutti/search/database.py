@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from sqlite3 import Connection
+from typing import Any
 
 from optuna.exceptions import StorageInternalError
 from optuna.storages import RDBStorage
-from sqlalchemy import event
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, IntegrityError, OperationalError, ProgrammingError, SQLAlchemyError
 
 from tutti.errors import Fault, StorageError
 
 _BUSY_SECONDS = 30  # how long a SQLite file's user waits for another one's lock
+_MAKING_SECONDS = 2  # how long another process may take to make the tables
 
 
 def to_write(url: str) -> RDBStorage:
@@ -23,7 +25,7 @@ def to_write(url: str) -> RDBStorage:
     parsed = make_url(url)
     if _is_file(parsed):
         Path(str(parsed.database)).parent.mkdir(parents=True, exist_ok=True)
-    storage = RDBStorage(_escaped(url), engine_kwargs=_engine_arguments(parsed))
+    storage = _opened(url, parsed)
     if _is_file(parsed):
         with storage.engine.connect() as connection:  # readers then never wait for the driver, nor the driver for them
             connection.exec_driver_sql("PRAGMA journal_mode=WAL")
@@ -35,11 +37,7 @@ def to_read(url: str) -> RDBStorage | None:
     parsed = make_url(url)
     if _is_file(parsed) and not Path(str(parsed.database)).is_file():
         return None
-    storage = RDBStorage(_escaped(url), engine_kwargs=_engine_arguments(parsed), skip_table_creation=True)
-    if parsed.get_backend_name() == "sqlite":
-        event.listen(storage.engine, "connect", _refuse_writes)
-        storage.engine.dispose()  # connections made before the line above would still write
-    return storage
+    return _opened(url, parsed, read_only=True)
 
 
 @contextmanager
@@ -62,14 +60,32 @@ def _is_file(url: URL) -> bool:
     return url.get_backend_name() == "sqlite" and url.database not in (None, "", ":memory:")
 
 
-def _engine_arguments(url: URL) -> dict[str, object]:
-    return {"connect_args": {"timeout": _BUSY_SECONDS}} if url.get_backend_name() == "sqlite" else {}
+def _opened(url: str, parsed: URL, *, read_only: bool = False) -> RDBStorage:
+    """Opens what may just be in the making: Optuna makes its tables and their version one after the other, unlocked.
+
+    Who comes between fails, because the other one was first or, as a reader, because he may not do it himself.
+    """
+    arguments: dict[str, Any] = {}
+    if parsed.get_backend_name() == "sqlite":
+        arguments = {"timeout": _BUSY_SECONDS} | ({"factory": _Reader} if read_only else {})
+    end = time.monotonic() + _MAKING_SECONDS
+    while True:
+        try:
+            return RDBStorage(_escaped(url), engine_kwargs={"connect_args": arguments}, skip_table_creation=read_only)
+        except (IntegrityError, OperationalError, ProgrammingError, StorageInternalError):
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.1)
+
+
+class _Reader(Connection):
+    """A connection to a SQLite file that refuses every write, from the first on: Optuna writes as it opens."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.execute("PRAGMA query_only=ON")
 
 
 def _escaped(url: str) -> str:
     """Optuna puts the URL through ``str.format``, so that a brace in a folder's name has to be doubled."""
     return url.replace("{", "{{").replace("}", "}}")
-
-
-def _refuse_writes(connection: Connection, _: object) -> None:
-    connection.execute("PRAGMA query_only=ON")
