@@ -102,6 +102,7 @@ def test_the_checkpoint_says_what_the_run_said(
         np.testing.assert_allclose(said, expected, atol=1e-2 if bits == 8 else 1e-5)  # 8 bits round each batch's inputs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "training",
     [
@@ -154,6 +155,7 @@ def test_a_later_stage_trains_the_adapter_that_one_before_left_alone(tune: Tune,
     assert all(_state(tmp_path)[name].abs().max() > 0 for name in zero)
 
 
+@pytest.mark.slow
 @needs_bitsandbytes
 @pytest.mark.parametrize(
     ("optim", "same_in_32"),

@@ -18,7 +18,7 @@ from tutti.data.encode import EncodedPart
 from tutti.errors import BackboneError, StorageError, TrialError
 from tutti.modeling.checkpoint import load_checkpoint
 from tutti.tasks.task import Task
-from tutti.training import EpochReport, FineTuned, fine_tune
+from tutti.training import EpochReport, FineTuned, fine_tune, precision
 
 Tune = Callable[..., tuple[FineTuned, list[EpochReport]]]
 TRAINING = {"num_train_epochs": 3, "per_device_train_batch_size": 8, "learning_rate": 3e-3, "logging_steps": 4}
@@ -43,7 +43,7 @@ def tune(backbone: Path, tasks: tuple[Task, ...], parts: dict[str, dict[str, Enc
             backbone=str(backbone),
             tasks=tasks,
             parts=parts,
-            training={**TRAINING, **training},
+            training={key: value for key, value in {**TRAINING, **training}.items() if value is not None},
             folder=folder,
             on_epoch=on_epoch,
             key="t0003",
@@ -185,6 +185,19 @@ def test_a_run_cut_within_an_epoch_ends_bit_equal_with_every_trick_on(tune: Tune
 
 
 STAGED = {"stages": [{"num_train_epochs": 1}, {"num_train_epochs": 2, "mixout": 0.3, "learning_rate": 1e-2}]}
+
+
+@pytest.mark.parametrize("gains", [True, False])
+def test_a_run_goes_on_in_its_precision_on_a_machine_where_the_other_is_the_faster(
+    tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gains: bool
+) -> None:
+    whole, _ = tune(tmp_path / "whole", bf16=gains)
+    monkeypatch.setattr(precision, "cpu_gains_from_bf16", lambda: gains)
+    with pytest.raises(Stopped):
+        tune(tmp_path / "cut", bf16=None, stop_after=1)
+    monkeypatch.setattr(precision, "cpu_gains_from_bf16", lambda: not gains)
+    done, _ = tune(tmp_path / "cut", bf16=None)
+    _assert_same_end(whole, done, tmp_path / "whole", tmp_path / "cut")
 
 
 @pytest.fixture(scope="module")

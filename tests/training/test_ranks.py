@@ -21,6 +21,7 @@ from tutti.modeling.adapters import has_bitsandbytes
 from tutti.tasks.task import Task
 from tutti.training import EpochReport, FineTuned, fine_tune
 
+pytestmark = pytest.mark.slow
 TRAINING = {"num_train_epochs": 2, "optim": "sgd", "learning_rate": 0.1, "head_dropout": 0.0, "logging_steps": 3}
 TRAINING |= {"bf16": False}  # compared to float32's precision
 RUNS: dict[str, dict[str, Any]] = {

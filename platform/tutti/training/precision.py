@@ -49,9 +49,8 @@ def cpu_gains_from_bf16() -> bool:
     torch.set_num_threads(1)
     with torch.no_grad():
         factors = {dtype: (torch.ones(64, 384, dtype=dtype), torch.ones(384, 384, dtype=dtype)) for dtype in fastest}
-        for _ in range(
-            100
-        ):  # short, in turns, and the fastest of each: so what else runs on the machine does not count
+        # Short, in turns, and the fastest of each: so what else runs on the machine does not count.
+        for _ in range(100):
             for dtype, (rows, weight) in factors.items():
                 began = time.perf_counter()
                 torch.nn.functional.linear(rows, weight)
