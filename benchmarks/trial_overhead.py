@@ -34,16 +34,15 @@ from typing import Any
 
 import numpy as np
 import shared
-from shared import BACKBONE, Target
+import studies
+from shared import Target
 
 from tutti.bank.bank import Bank
-from tutti.cli import parts
-from tutti.cli.tune import prepare_study
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
-from tutti.orchestration.study import run_study
 from tutti.orchestration.trial import Stopped, train_trial
 from tutti.records import CheckpointRecord, Predictions
+from tutti.search.study_store import StudyStore
 
 EPOCHS = 3
 TARGETS = {
@@ -103,56 +102,33 @@ def fine_tune_and_note(study: StudyConfig, folder: StudyFolder, trial: Trial, *,
 
 
 def run(
-    folder: Path, *, trials: int, isolation: str, train: Callable[..., None], data: Path, **changes: Any
+    folder: Path,
+    *,
+    trials: int,
+    isolation: str,
+    train: Callable[..., None],
+    data: Path,
+    watch: Callable[[StudyStore], None] = lambda store: None,
+    **changes: Any,
 ) -> list[tuple[str, str, float]]:
-    """A whole study; what it and its trials noted, in order: key, what, when."""
-    rows = data / "SST-2"
-    study = StudyConfig.model_validate(
+    """A whole study in ``folder``; what it and its trials noted, in order: key, what, when."""
+    place = studies.run(
         {
             "study": isolation,
-            "backbone": BACKBONE,
-            "tasks": {
-                "SST-2": {
-                    "layout": "glue",
-                    "train": str(_few(rows / "train.tsv", folder)),
-                    "validation": str(_few(rows / "dev.tsv", folder)),
-                    "metric": "accuracy",
-                }
-            },
+            "tasks": {"SST-2": studies.sst2(data, folder, rows=64)},
             "training": {"num_train_epochs": 1, "max_length": 32},
             "search_space": {"learning_rate": {"type": "log_uniform", "low": 1e-5, "high": 1e-4}},
             "search": {"trials": trials, "scheduler": "none", **changes},
             "resources": {"isolation": isolation, "concurrent_trials": 1},
             "storage": {"path": str(folder)},
-        }
-    )
-    place = StudyFolder(folder / study.study)
-    prepared = prepare_study(study, place, resume=False)
-    _note(place.path, "", "start")
-    store, tracker = parts.open_store(study, place), parts.open_tracker(study, place)
-    tracker.start_study(parameters={}, tags=parts.study_tags(prepared), files=[])
-    run_study(
-        study,
-        place,
-        store=store,
-        tracker=tracker,
-        concurrent_trials=1,
-        tags={},
-        watch=lambda: None,
-        picture=lambda task, predictions: b"",
+        },
         train=train,
+        began=lambda place: _note(place.path, "", "start"),
+        watch=watch,
     )
     _note(place.path, "", "over")
-    tracker.close()
-    store.close()
     lines = (place.path / "times.jsonl").read_text(encoding="utf8").splitlines()
     return [tuple(json.loads(line)) for line in lines]
-
-
-def _few(file: Path, folder: Path, rows: int = 64) -> Path:
-    few = folder / file.name
-    few.write_text("\n".join(file.read_text(encoding="utf8").splitlines()[: rows + 1]) + "\n", encoding="utf8")
-    return few
 
 
 def nested(folder: Path, *, trials: int) -> list[float]:

@@ -1,0 +1,98 @@
+"""What a trial costs, in time, memory and disk, once a study has a thousand of them.
+
+    python benchmarks/many_trials.py [--quick] [--json FILE]
+
+One study of 1,000 trials (--quick: 300) that report three epochs and train nothing, one at a time on warm workers;
+everything around them is real (Tune, Ray Train, Optuna, MLflow, the bank). Points are drawn at random: what a sampler
+such as TPE thinks about so many trials is its own.
+
+* early_seconds, late_seconds: the median time from the end of one trial to the end of the next, over 100 trials around
+  the hundredth, and over the last hundred.
+* growth: late_seconds over early_seconds.
+* mib_per_trial: how much more memory the driver's process holds for each further trial, from the hundredth on.
+* optuna_mib, mlflow_mib, bank_mib, ray_mib, other_mib: what lies on disk at the end.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import psutil
+import shared
+from shared import Target
+from trial_overhead import report_alone, run
+
+from tutti.search.study_store import StudyStore
+
+WINDOW = 100
+MIB = 2**20
+TARGETS = {"growth": Target(1.1, most=True)}
+
+
+def _size(*paths: Path) -> int:
+    """Bytes of files, and of all files below folders."""
+    files = [file for path in paths for file in ([path] if path.is_file() else path.rglob("*"))]
+    return sum(file.stat().st_size for file in files if file.is_file() and not file.is_symlink())
+
+
+def sizes(study: Path) -> dict[str, float]:
+    """MiB of each store in a study's folder."""
+    stores = {
+        "optuna": list(study.glob("optuna.db*")),
+        "mlflow": [*study.glob("mlflow.db*"), study / "mlflow-artifacts"],
+        "bank": [study / "bank"],
+        "ray": [study / "ray"],
+    }
+    found = {name: _size(*paths) / MIB for name, paths in stores.items()}
+    return {**found, "other": _size(study) / MIB - sum(found.values())}
+
+
+def main() -> None:
+    parser = shared.arguments(__doc__, quick="300 trials: under 10 minutes on two cores")
+    options = parser.parse_args()
+    shared.quiet()
+    os.environ["OMP_NUM_THREADS"] = "1"
+    trials = 300 if options.quick else 1000
+    from tutti.cluster.connect import connected
+
+    held: list[tuple[int, int]] = []  # lines noted by trials so far, bytes of the driver
+    with (
+        tempfile.TemporaryDirectory() as temporary,
+        connected(workers=1, cpus_per_worker=1, gpus_per_worker=0, concurrent_trials=1),
+    ):
+        study = Path(temporary) / "warm"
+
+        def watch(store: StudyStore) -> None:
+            held.append(((study / "times.jsonl").stat().st_size, psutil.Process().memory_info().rss))
+
+        noted = run(
+            Path(temporary),
+            trials=trials,
+            isolation="warm",
+            train=report_alone,
+            data=options.data,
+            watch=watch,
+            sampler="random",
+        )
+        disk = sizes(study)
+        length = (study / "times.jsonl").stat().st_size
+    ends = [at for _, what, at in noted if what == "end"]
+    costs = [later - earlier for earlier, later in pairwise(ends)]
+    early, late = median(costs[WINDOW // 2 : WINDOW * 3 // 2]), median(costs[-WINDOW:])
+    # A trial notes lines of one length, so the file's length tells how many there have been.
+    count, bytes_ = np.array(held, dtype=float).T
+    settled = count * trials / length > WINDOW
+    slope = np.polyfit(count[settled] * trials / length, bytes_[settled], 1)[0]
+    values = {"early_seconds": early, "late_seconds": late, "growth": late / early, "mib_per_trial": slope / MIB}
+    values |= {f"{name}_mib": size for name, size in disk.items()}
+    shared.show_results(values, TARGETS)
+    shared.write_json(values, options.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""What the benchmarks of whole studies share: a study run in this process, on the Ray that it is connected to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from shared import BACKBONE
+
+from tutti.cli import parts
+from tutti.cli.tune import prepare_study
+from tutti.config.folder import StudyFolder
+from tutti.config.study import StudyConfig
+from tutti.orchestration.study import run_study
+from tutti.orchestration.trial import train_trial
+from tutti.search.study_store import StudyStore
+
+
+def sst2(data: Path, folder: Path, *, rows: int | None = None) -> dict[str, Any]:
+    """The task SST-2 as a study file has it; with ``rows``, of so many training and validation rows, kept in folder."""
+    files = {"train": data / "SST-2" / "train.tsv", "validation": data / "SST-2" / "dev.tsv"}
+    if rows is not None:
+        files = {part: _few(file, folder, rows) for part, file in files.items()}
+    return {"layout": "glue", "metric": "accuracy", **{part: str(file) for part, file in files.items()}}
+
+
+def _few(file: Path, folder: Path, rows: int) -> Path:
+    few = folder / file.name
+    few.write_text("\n".join(file.read_text(encoding="utf8").splitlines()[: rows + 1]) + "\n", encoding="utf8")
+    return few
+
+
+def run(
+    document: Mapping[str, Any],
+    *,
+    concurrent_trials: int = 1,
+    train: Callable[..., None] = train_trial,
+    began: Callable[[StudyFolder], None] = lambda folder: None,
+    watch: Callable[[StudyStore], None] = lambda store: None,
+) -> StudyFolder:
+    """A study on MiniLM, prepared and run to its end as ``tutti tune`` does it.
+
+    Args:
+        document: the study file, all but its backbone.
+        began: called once the data are prepared.
+        watch: called with the study's store after every event.
+    """
+    study = StudyConfig.model_validate({"backbone": BACKBONE, **document})
+    assert study.storage.path is not None
+    place = StudyFolder(study.storage.path / study.study)
+    prepared = prepare_study(study, place, resume=False)
+    began(place)
+    store, tracker = parts.open_store(study, place), parts.open_tracker(study, place)
+    tracker.start_study(parameters={}, tags=parts.study_tags(prepared), files=[])
+    run_study(
+        study,
+        place,
+        store=store,
+        tracker=tracker,
+        concurrent_trials=concurrent_trials,
+        tags={},
+        watch=lambda: watch(store),
+        picture=lambda task, predictions: b"",
+        train=train,
+    )
+    tracker.close()
+    store.close()
+    return place
