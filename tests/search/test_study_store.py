@@ -289,6 +289,12 @@ def test_a_reader_leaves_a_half_made_database_to_the_driver(opened, url, tmp_pat
     with closing(sqlite3.connect(tmp_path / "optuna.db")) as connection, connection:
         connection.execute("DELETE FROM version_info")
         connection.execute("DELETE FROM alembic_version")
-    with pytest.raises(StorageError):
+    with pytest.raises(StudyError, match="no database"):
         StudyStore.load(url, name="s")
     assert opened().ask().key == "t0000"
+
+
+def test_studies_that_begin_at_once_in_one_database_are_all_made(opened):
+    with ThreadPoolExecutor(4) as drivers:
+        for store in drivers.map(lambda name: opened(name=name), "abcd"):
+            assert store.ask().key == "t0000"

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from sqlite3 import Connection
+from sqlite3 import SQLITE_ERROR, SQLITE_READONLY, Connection
 from typing import Any
 
 from optuna.exceptions import StorageInternalError
@@ -17,7 +17,7 @@ from sqlalchemy.exc import ArgumentError, IntegrityError, OperationalError, Prog
 from tutti.errors import Fault, StorageError
 
 _BUSY_SECONDS = 30  # how long a SQLite file's user waits for another one's lock
-_MAKING_SECONDS = 2  # how long another process may take to make the tables
+_ATTEMPTS = 5  # to make the tables that others may be making too
 
 
 def to_write(url: str) -> RDBStorage:
@@ -25,7 +25,7 @@ def to_write(url: str) -> RDBStorage:
     parsed = make_url(url)
     if _is_file(parsed):
         Path(str(parsed.database)).parent.mkdir(parents=True, exist_ok=True)
-    storage = _opened(url, parsed)
+    storage = _made(url, parsed)
     if _is_file(parsed):
         with storage.engine.connect() as connection:  # readers then never wait for the driver, nor the driver for them
             connection.exec_driver_sql("PRAGMA journal_mode=WAL")
@@ -33,11 +33,20 @@ def to_write(url: str) -> RDBStorage:
 
 
 def to_read(url: str) -> RDBStorage | None:
-    """The database, or none where its SQLite file is not there. SQLite itself then refuses every write."""
+    """The database, or none where its SQLite file is not there, or not made to its end.
+
+    SQLite itself refuses every write of it.
+    """
     parsed = make_url(url)
     if _is_file(parsed) and not Path(str(parsed.database)).is_file():
         return None
-    return _opened(url, parsed, read_only=True)
+    try:
+        return RDBStorage(_escaped(url), engine_kwargs=_engine_arguments(parsed, reader=True), skip_table_creation=True)
+    except (OperationalError, StorageInternalError) as error:
+        origin = getattr(error.__cause__ if isinstance(error, StorageInternalError) else error, "orig", None)
+        if getattr(origin, "sqlite_errorcode", None) in (SQLITE_READONLY, SQLITE_ERROR):
+            return None  # a table or Optuna's version is not there yet, and a reader makes neither
+        raise
 
 
 @contextmanager
@@ -60,22 +69,25 @@ def _is_file(url: URL) -> bool:
     return url.get_backend_name() == "sqlite" and url.database not in (None, "", ":memory:")
 
 
-def _opened(url: str, parsed: URL, *, read_only: bool = False) -> RDBStorage:
-    """Opens what may just be in the making: Optuna makes its tables and their version one after the other, unlocked.
+def _engine_arguments(url: URL, *, reader: bool = False) -> dict[str, object]:
+    arguments: dict[str, object] = {}
+    if url.get_backend_name() == "sqlite":
+        arguments = {"timeout": _BUSY_SECONDS} | ({"factory": _Reader} if reader else {})
+    return {"connect_args": arguments}
 
-    Who comes between fails, because the other one was first or, as a reader, because he may not do it himself.
-    """
-    arguments: dict[str, Any] = {}
-    if parsed.get_backend_name() == "sqlite":
-        arguments = {"timeout": _BUSY_SECONDS} | ({"factory": _Reader} if read_only else {})
-    end = time.monotonic() + _MAKING_SECONDS
-    while True:
+
+def _made(url: str, parsed: URL) -> RDBStorage:
+    """Optuna makes its tables and their version one after the other, unlocked: of two studies that begin at once in one
+    database, one finds that the other was first, and has to look again."""
+    end = time.monotonic() + _BUSY_SECONDS  # by then it is locked, and would be the next time
+    for attempt in range(_ATTEMPTS):
         try:
-            return RDBStorage(_escaped(url), engine_kwargs={"connect_args": arguments}, skip_table_creation=read_only)
+            return RDBStorage(_escaped(url), engine_kwargs=_engine_arguments(parsed))
         except (IntegrityError, OperationalError, ProgrammingError, StorageInternalError):
-            if time.monotonic() > end:
+            if attempt == _ATTEMPTS - 1 or time.monotonic() > end:
                 raise
             time.sleep(0.1)
+    raise AssertionError("the last attempt raises or returns")
 
 
 class _Reader(Connection):
