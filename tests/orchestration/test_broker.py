@@ -184,6 +184,17 @@ def test_a_trial_that_was_stopped_may_be_asked_for_again_and_its_old_worker_is_n
     run(steps())
 
 
+def test_nobody_waits_for_the_report_of_a_trial_once_the_study_is_over(run):
+    async def steps() -> None:
+        broker = Broker(retries=0)
+        await begun(broker)
+        asked = await soon(broker.next("t0000", 0))
+        await broker.close()
+        assert await asked == {}
+
+    run(steps())
+
+
 @pytest.mark.parametrize("trained", [False, True])
 def test_at_the_end_every_pool_goes_home_and_it_is_known_whether_one_was_busy(run, trained):
     async def steps() -> None:

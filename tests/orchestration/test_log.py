@@ -204,6 +204,25 @@ def test_an_interrupted_trial_is_told_to_the_tracker_and_stays_to_be_resumed_in_
     assert logged.log.interrupt() == []
 
 
+def test_trials_that_the_study_needs_no_more_are_stopped_early_with_the_reason_whatever_they_have_reported(logged):
+    reported, silent = logged.start(), logged.start()
+    waiting = logged.store.ask()
+    logged.epoch(reported, 1, 0.5)
+    logged.log.stop("the study needs it no more")
+    for trial in (reported, silent):
+        assert logged.record(trial).state is logged.run(trial).state is TrialState.STOPPED
+        assert logged.record(trial).reason == logged.run(trial).reason == "the study needs it no more"
+    assert logged.record(reported).scores_by_epoch == {1: 0.5}
+    assert [proposal.key for proposal in logged.store.unfinished()] == [waiting.key]
+    assert logged.log.interrupt() == []
+
+
+def test_an_interrupted_trial_says_why(logged):
+    trial = logged.start()
+    logged.log.interrupt("the study ended")
+    assert (logged.run(trial).state, logged.run(trial).reason) == (TrialState.INTERRUPTED, "the study ended")
+
+
 def test_tune_s_snapshot_holds_nothing_of_it(logged):
     logged.start()
     assert vars(pickle.loads(pickle.dumps(logged.log))) == {}

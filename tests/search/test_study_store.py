@@ -292,3 +292,14 @@ def test_a_reader_leaves_a_half_made_database_to_the_driver(opened, url, tmp_pat
     with pytest.raises(StorageError):
         StudyStore.load(url, name="s")
     assert opened().ask().key == "t0000"
+
+
+def test_the_time_that_a_study_has_run_is_kept_for_the_next_run_and_for_readers(opened, url):
+    store = opened()
+    assert store.run_seconds() == 0
+    store.keep_run_seconds(12.5)
+    store.keep_run_seconds(30.25)
+    assert opened().run_seconds() == 30.25
+    reader = StudyStore.load(url, name="s")
+    assert reader.run_seconds() == 30.25
+    reader.close()

@@ -84,7 +84,7 @@ class Broker:
         """The trial's report at ``place``, once it was told; says that Tune lets the trial go on after those before.
 
         Returns:
-            An empty report of a trial that was stopped.
+            An empty report of a trial that was stopped, or once the study is over.
         """
         async with self._news:
             trial = self._trials[key]
@@ -92,7 +92,7 @@ class Broker:
                 trial.reports[decided] = {}
             trial.taken = max(trial.taken, place)
             self._news.notify_all()
-            await self._news.wait_for(lambda: len(trial.reports) > place or trial.stopped)
+            await self._news.wait_for(lambda: len(trial.reports) > place or trial.stopped or self._closed)
             return trial.reports[place] if len(trial.reports) > place else {}
 
     async def stop(self, key: str, ticket: int | None = None) -> None:

@@ -238,12 +238,17 @@ class StudyLog(Callback):
                 kind = "confusion_matrix" if said.values is None else "predicted_and_true"
                 self._tracker.log_picture(key, f"{kind}/{task}", self._picture(task, said))
 
-    def interrupt(self) -> list[str]:
+    def stop(self, reason: str) -> None:
+        """Ends every trial still running as stopped early. One that was asked for and has not begun stays as it is."""
+        for key in list(self._seen):
+            self._end(key, TrialState.STOPPED, reason)
+
+    def interrupt(self, reason: str = "the study was interrupted") -> list[str]:
         """Marks every trial still running as interrupted in the tracker; in the store it stays, to be resumed."""
         keys = list(self._seen)
         for key in keys:
             seen = self._seen.pop(key)
-            state, reason = TrialState.INTERRUPTED, "the study was interrupted"
+            state = TrialState.INTERRUPTED
             self._cut_off_fold(seen, state, reason)
             metrics = {"seconds": time.time() - seen.started, **self._best(key, seen.result)}
             self._tracker.end_trial(key, state=state, reason=reason, metrics=metrics, tags={})

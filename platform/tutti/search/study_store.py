@@ -33,6 +33,7 @@ _STATES = {
 
 
 _ENDING = "ending"  # the attribute that a trial's record is taken from, where the reports do not tell it
+_RUN_SECONDS = "run_seconds"  # the study's attribute
 
 
 @dataclass(frozen=True)
@@ -238,6 +239,24 @@ class StudyStore:
         optuna_state = next(kept for kept, ours in _STATES.items() if ours is state)
         with self._faults():
             self._study.tell(trial.number, score if state is TrialState.FINISHED else None, state=optuna_state)
+
+    def run_seconds(self) -> float:
+        """How long the study's runs took so far, together, as ``keep_run_seconds`` was told last.
+
+        Raises:
+            StorageError: where the database cannot be read.
+        """
+        with self._faults():
+            return float(self._storage.get_study_user_attrs(self._study_id).get(_RUN_SECONDS, 0.0))
+
+    def keep_run_seconds(self, seconds: float) -> None:
+        """Keeps how long the study's runs took so far.
+
+        Raises:
+            StorageError: where the database cannot be written.
+        """
+        with self._faults():
+            self._storage.set_study_user_attr(self._study_id, _RUN_SECONDS, seconds)
 
     def records(self) -> list[TrialRecord]:
         """Every trial, by number, running ones too; none of an older study, and no point that is still to be run.
