@@ -101,7 +101,7 @@ def fine_tune_once(
         on_fold: called once a fold is whole; see ``fine_tune_folds``.
 
     Raises:
-        TrialError: where the loss is not finite, on every rank.
+        TrialError: where a loss or a prediction is not finite, on every rank.
         StorageError: where a file cannot be written or read.
         BackboneError: where the backbone does not load.
     """
