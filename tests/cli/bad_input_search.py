@@ -84,6 +84,11 @@ SEARCH: dict[str, Sequence[Case]] = {
             yaml("trials: 1", "trials: 1\n  target_score: high"),
         ),
         Case(
+            "a trial of no hours",
+            ["search.max_trial_hours must be above 0", "got -1"],
+            yaml("trials: 1", "trials: 1\n  max_trial_hours: -1"),
+        ),
+        Case(
             "no patience at all",
             ["search.patience must be at least 1", "got 0"],
             yaml("trials: 1", "trials: 1\n  patience: 0"),

@@ -70,6 +70,20 @@ def test_trials_that_the_hours_cut_off_go_on_when_there_are_more(run_alone, tmp_
     assert (more.complete, more.ending) == (True, None)
 
 
+def test_a_trial_that_takes_too_long_is_stopped_and_its_workers_take_the_next(run_alone, tmp_path):
+    def second_takes_long(study: StudyConfig, folder: StudyFolder, trial: dict[str, Any], *, tell: Any) -> None:
+        hour = 3600.0 * (trial["number"] == 1)
+        for epoch in (1, 2):
+            if not tell(report(epoch, 0.5, began=1.0) | {"at": hour * epoch}):
+                raise Stopped
+        tell(report(3, 0.5, final=True, best_epoch=1, best_score=0.5, best_task_scores={"a": 0.5}))
+
+    done, _ = run_alone(tmp_path, second_takes_long, max_trial_hours=1.5)
+    assert states(done) == [FINISHED, STOPPED, FINISHED]
+    assert done.trials[1].reason == "had trained for 2 h of at most 1.5 after epoch 2"
+    assert done.trials[1].scores_by_epoch == {1: 0.5, 2: 0.5}
+
+
 def test_out_of_patience_a_study_begins_no_trial_and_ends_when_the_last_has(run_alone, tmp_path):
     def quick(study: StudyConfig, folder: StudyFolder, trial: dict[str, Any], *, tell: Any) -> None:
         score = 0.9 - trial["number"] / 10

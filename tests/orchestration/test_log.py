@@ -103,6 +103,16 @@ def test_a_trial_that_the_scheduler_ends_is_stopped_early_and_says_after_which_e
     assert logged.record(trial).reason == logged.run(trial).reason == "fell behind the others after epoch 1"
 
 
+def test_a_trial_whose_time_is_over_is_stopped_early_for_that_reason(logged):
+    trial = logged.start()
+    logged.epoch(trial, 1, 0.5)
+    logged.epoch(trial, 2, 0.6, stopped="had trained for 2 h of at most 2")
+    logged.log.on_trial_complete(0, [], trial)
+    assert logged.record(trial).state is logged.run(trial).state is TrialState.STOPPED
+    assert logged.record(trial).reason == "had trained for 2 h of at most 2 after epoch 2"
+    assert logged.record(trial).scores_by_epoch == {1: 0.5, 2: 0.6}
+
+
 def test_a_trial_that_did_not_finish_is_tracked_with_its_best_epoch(logged):
     stopped, cut_off, silent = logged.start(), logged.start(), logged.start()
     for trial in (stopped, cut_off):

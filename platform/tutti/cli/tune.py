@@ -261,7 +261,7 @@ def _check_unchanged(study: StudyConfig, folder: StudyFolder) -> None:
 
 
 FREE = {
-    "search": {"trials", "max_hours", "target_score", "patience", "retries"},
+    "search": {"trials", "max_hours", "target_score", "patience", "max_trial_hours", "retries"},
     "resources": {"cpus_per_worker", "gpus_per_worker", "concurrent_trials", "isolation"},
     "storage": True,
     "tracking": True,

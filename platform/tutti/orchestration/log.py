@@ -16,6 +16,7 @@ from tutti.bank.bank import Bank
 from tutti.config.folder import StudyFolder
 from tutti.errors import counted
 from tutti.orchestration.folds import fold_name, forget_states
+from tutti.orchestration.stopper import STOPPED
 from tutti.records import Predictions, Scalar, TrialState
 from tutti.search.study_store import StudyStore
 from tutti.tracking.protocol import FOLD_SCORE, SCORE, MetricRow, Tracker
@@ -31,6 +32,7 @@ class Seen:
         epoch: the last one that was reported; with folds, how many are whole.
         result: the last report, but for those of a fold's epochs.
         fold: key of the run of the fold that is being trained.
+        stopped: why the study's stopper ends it with its last report.
     """
 
     started: float = field(default_factory=time.time)
@@ -40,6 +42,7 @@ class Seen:
     precision: str | None = None
     final: bool = False
     failed: str | None = None
+    stopped: str | None = None
 
 
 class StudyLog(Callback):
@@ -94,6 +97,7 @@ class StudyLog(Callback):
         seen = self._seen[key]
         if not seen.result:  # it may have waited for its workers
             seen.started = result.get("began", seen.started)
+        seen.stopped = result.get(STOPPED)
         if "fold_epoch" in result:
             self._log_fold_epoch(trial, seen, result)
             return
@@ -160,9 +164,9 @@ class StudyLog(Callback):
             self._end(key, TrialState.FAILED, reason=seen.failed)
         elif seen.final:
             self._end(key, TrialState.FINISHED)
-        elif seen.epoch:
+        elif seen.epoch or seen.stopped:
             done = counted(seen.epoch, "fold") if self._folds else f"epoch {seen.epoch}"
-            self._end(key, TrialState.STOPPED, reason=f"fell behind the others after {done}")
+            self._end(key, TrialState.STOPPED, reason=f"{seen.stopped or 'fell behind the others'} after {done}")
         else:
             self._end(key, TrialState.FAILED, reason="ended without a single report")
 

@@ -1,7 +1,8 @@
-"""Ends a study that has reached a limit, and keeps the time that its trials run."""
+"""Ends a study or a trial that has reached a limit, and keeps the time that the study runs."""
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any
 
@@ -10,10 +11,11 @@ from ray.tune import Callback, Stopper
 from ray.tune.experiment import Trial
 
 from tutti.config.study import Search
-from tutti.orchestration.broker import Broker
-from tutti.search.limits import Ending, ending_of
+from tutti.orchestration.broker import FAILED, FINAL, Broker
+from tutti.search.limits import SECONDS, Ending, ending_of
 from tutti.search.study_store import StudyStore
 
+STOPPED = "stopped"  # the key of a report that tells the study's log why its trial ends with it
 KEEP_SECONDS = 10.0
 """Between two times that the study's time is kept: as much is lost of it where the driver is killed."""
 
@@ -29,6 +31,7 @@ class StudyStopper(Stopper, Callback):
         self._store, self._search, self._broker = store, search, broker
         self._before, self._began = store.run_seconds(), time.monotonic()
         self._kept = self._began
+        self._trials_began: dict[str, float] = {}
         self._records = store.records()
         self.ending: Ending | None = None
 
@@ -37,7 +40,15 @@ class StudyStopper(Stopper, Callback):
         return {}
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        return False
+        """Whether a trial ends with this report: its time is over, or its score is no number, for which it fails."""
+        if result.keys() & {FINAL, FAILED}:
+            return False
+        if "began" in result and self._search.max_trial_hours is not None:
+            hours = (result["at"] - self._trials_began.setdefault(trial_id, result["began"])) / SECONDS
+            if hours >= self._search.max_trial_hours:
+                result[STOPPED] = f"had trained for {hours:.2g} h of at most {self._search.max_trial_hours:g}"
+                return True
+        return not math.isfinite(result.get("score", 0.0))
 
     def stop_all(self) -> bool:
         """Whether the study ends at once. Tune asks many times a second, after each event."""
