@@ -113,6 +113,31 @@ def test_a_trial_whose_time_is_over_is_stopped_early_for_that_reason(logged):
     assert logged.record(trial).scores_by_epoch == {1: 0.5, 2: 0.6}
 
 
+def test_a_trial_whose_batch_was_halved_keeps_that_for_its_next_run_and_shows_it(logged):
+    trial = logged.start()
+    logged.log.on_trial_result(0, [], trial, {"halved": "no memory"})
+    assert [(each.halved, each.reported) for each in logged.store.unfinished()] == [("no memory", False)]
+    logged.epoch(trial, 1, 0.8)
+    assert [(each.halved, each.reported) for each in logged.store.unfinished()] == [("no memory", True)]
+    logged.epoch(trial, 2, 0.8, **FINAL)
+    logged.log.on_trial_complete(0, [], trial)
+    assert logged.record(trial).state is TrialState.FINISHED
+    assert logged.run(trial).tags["tutti.halved_batch"] == "no memory"
+
+
+def test_a_trial_that_does_not_fit_into_memory_has_failed_and_samplers_learn_from_it(logged, tmp_path):
+    import optuna
+
+    trial = logged.start()
+    logged.log.on_trial_result(0, [], trial, {"failed": "out of memory", "infeasible": True})
+    logged.log.on_trial_complete(0, [], trial)
+    assert logged.record(trial).state is logged.run(trial).state is TrialState.FAILED
+    assert logged.record(trial).reason == logged.run(trial).reason == "out of memory"
+    [kept] = optuna.load_study(study_name="s", storage=f"sqlite:///{tmp_path / 'optuna.db'}").trials
+    assert kept.state is optuna.trial.TrialState.PRUNED
+    assert kept.constraints == {"memory": 1.0}
+
+
 def test_a_trial_that_did_not_finish_is_tracked_with_its_best_epoch(logged):
     stopped, cut_off, silent = logged.start(), logged.start(), logged.start()
     for trial in (stopped, cut_off):

@@ -6,7 +6,9 @@ import json
 import time
 from typing import Any
 
+import optuna
 import pytest
+import torch
 
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
@@ -139,3 +141,26 @@ def test_a_study_whose_workers_cannot_start_ends_with_the_reason_and_fails_no_tr
     store = StudyStore.load(folder.optuna_url, name="s")
     assert {record.state for record in store.records()} == {TrialState.RUNNING}  # to go on with
     store.close()
+
+
+def needs_memory(study: StudyConfig, folder: StudyFolder, trial: dict[str, Any], *, tell: Any) -> None:
+    """Trials that train nothing: t0000 fits with half its batch, t0001 never does, and t0002 at once."""
+    with (folder.path / "tries").open("a") as tries:
+        tries.write(f"{trial['key']} {'halved' if 'halved' in trial else 'whole'}\n")
+    if trial["number"] == 1:
+        torch.empty(1 << 62, dtype=torch.uint8)
+    if trial["number"] == 0 and "halved" not in trial:
+        bytearray(1 << 62)
+    tell(told(1, 0.5, final=True, best_epoch=1, best_score=0.5, best_task_scores={"a": 0.5}))
+
+
+def test_a_trial_that_runs_out_of_memory_is_tried_once_with_half_its_batch_and_is_infeasible_then(run_alone, tmp_path):
+    done, folder = run_alone(tmp_path, needs_memory, retries=0)
+    assert [trial.state for trial in done.trials] == [TrialState.FINISHED, TrialState.FAILED, TrialState.FINISHED]
+    assert done.trials[1].reason.startswith("out of memory, with half the batch too: worker 0: RuntimeError: ")
+    assert "can't allocate memory" in done.trials[1].reason
+    tries = (folder.path / "tries").read_text().splitlines()
+    assert tries == ["t0000 whole", "t0000 halved", "t0001 whole", "t0001 halved", "t0002 whole"]
+    kept = optuna.load_study(study_name="s", storage=folder.optuna_url).trials
+    assert [trial.constraints for trial in kept] == [{}, {"memory": 1.0}, {}]
+    assert "MemoryError" in kept[0].user_attrs["halved"]

@@ -61,3 +61,13 @@ def test_trials_that_were_cut_off_run_to_their_end_in_a_study_out_of_patience(st
     searcher = StoreSearcher(store, unfinished=store.unfinished(), new=3, reached=lambda: Ending("patience", "none"))
     assert searcher.suggest("ray0")["key"] == "t0000"
     assert searcher.suggest("ray1") is None
+
+
+def test_a_trial_goes_on_with_the_batch_that_it_had(store):
+    first, second = store.ask(), store.ask()
+    store.bind(first.key, halved="no memory")
+    store.report(second.key, epoch=1, score=0.5, task_scores={})
+    searcher = StoreSearcher(store, unfinished=store.unfinished(), new=1)
+    given = [searcher.suggest(f"ray{number}") for number in range(3)]
+    beside = [{name: each[name] for name in ("halved", "reported") if name in each} for each in given]
+    assert beside == [{"halved": "no memory"}, {"reported": True}, {}]

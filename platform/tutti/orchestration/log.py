@@ -15,6 +15,7 @@ from ray.tune.experiment import Trial
 from tutti.bank.bank import Bank
 from tutti.config.folder import StudyFolder
 from tutti.errors import counted
+from tutti.orchestration.broker import HALVED, INFEASIBLE
 from tutti.orchestration.folds import fold_name, forget_states
 from tutti.orchestration.stopper import STOPPED
 from tutti.records import Predictions, Scalar, TrialState
@@ -32,6 +33,8 @@ class Seen:
         epoch: the last one that was reported; with folds, how many are whole.
         result: the last report, but for those of a fold's epochs.
         fold: key of the run of the fold that is being trained.
+        infeasible: whether it failed because it does not fit into memory.
+        halved: why its batches are halved.
         stopped: why the study's stopper ends it with its last report.
     """
 
@@ -42,7 +45,9 @@ class Seen:
     precision: str | None = None
     final: bool = False
     failed: str | None = None
+    infeasible: bool = False
     stopped: str | None = None
+    halved: str | None = None
 
 
 class StudyLog(Callback):
@@ -79,7 +84,7 @@ class StudyLog(Callback):
         key = trial.config["key"]
         if key in self._seen:  # the same trial, tried again
             return
-        self._seen[key] = Seen()
+        self._seen[key] = Seen(halved=trial.config.get(HALVED))
         parameters: dict[str, Scalar] = trial.config["parameters"]
         place = self._folder.trial(key)
         tags = {
@@ -98,11 +103,15 @@ class StudyLog(Callback):
         if not seen.result:  # it may have waited for its workers
             seen.started = result.get("began", seen.started)
         seen.stopped = result.get(STOPPED)
+        if HALVED in result:
+            seen.halved = result[HALVED]
+            self._store.bind(key, **{HALVED: seen.halved})
+            return
         if "fold_epoch" in result:
             self._log_fold_epoch(trial, seen, result)
             return
         if "failed" in result:
-            seen.failed = result["failed"]
+            seen.failed, seen.infeasible = result["failed"], bool(result.get(INFEASIBLE))
         elif "score" in result:
             if "fold" in result:
                 self._end_fold(trial, seen, result)
@@ -189,6 +198,7 @@ class StudyLog(Callback):
         metrics = {"seconds": seconds, **(self._kept(result) if finished else self._best(key, result))}
         tags = {"tutti.host": result["host"]} if "host" in result else {}
         tags |= {"tutti.precision": seen.precision} if seen.precision else {}
+        tags |= {"tutti.halved_batch": seen.halved} if seen.halved else {}
         self._tracker.end_trial(key, state=state, reason=reason, metrics=metrics, tags=tags)
         # The store last: a driver that dies before it runs the trial's end again, and telling the tracker twice is
         # harmless.
@@ -200,6 +210,7 @@ class StudyLog(Callback):
             task_scores=last,
             reason=reason,
             seconds=seconds,
+            infeasible=seen.infeasible,
         )
         forget_states(self._folder.trial(key))
         self._watch()

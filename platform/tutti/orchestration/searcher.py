@@ -7,6 +7,7 @@ from typing import Any
 
 from ray.tune.search import Searcher
 
+from tutti.orchestration.broker import HALVED, REPORTED
 from tutti.search.limits import Ending
 from tutti.search.study_store import Proposal, StudyStore
 
@@ -54,7 +55,9 @@ class StoreSearcher(Searcher):
             return Searcher.FINISHED
         self._store.bind(proposal.key, ray_trial=trial_id)
         self._running.add(trial_id)
-        return {"key": proposal.key, "number": proposal.number, "parameters": dict(proposal.parameters)}
+        config = {"key": proposal.key, "number": proposal.number, "parameters": dict(proposal.parameters)}
+        beside = {HALVED: proposal.halved, REPORTED: proposal.reported}
+        return config | {name: value for name, value in beside.items() if value}
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         """Tells the store nothing: the study's log does, for it knows why a trial ended."""
