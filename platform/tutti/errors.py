@@ -81,6 +81,10 @@ class TrialError(TuttiError):
     """A trial, or all trials of a study, failed."""
 
 
+class TrialMemoryError(TrialError):
+    """A trial needs more memory than its workers have, however its batches are cut."""
+
+
 class ClusterError(TuttiError):
     """Ray cannot be reached or cannot give what a study needs."""
 

@@ -74,6 +74,26 @@ SEARCH: dict[str, Sequence[Case]] = {
             finished=True,
         ),
         Case(
+            "a limit of no hours",
+            ["search.max_hours must be above 0", "got 0"],
+            yaml("trials: 1", "trials: 1\n  max_hours: 0"),
+        ),
+        Case(
+            "a target that is no number",
+            ["search.target_score must be a number", "got 'high'"],
+            yaml("trials: 1", "trials: 1\n  target_score: high"),
+        ),
+        Case(
+            "a trial of no hours",
+            ["search.max_trial_hours must be above 0", "got -1"],
+            yaml("trials: 1", "trials: 1\n  max_trial_hours: -1"),
+        ),
+        Case(
+            "no patience at all",
+            ["search.patience must be at least 1", "got 0"],
+            yaml("trials: 1", "trials: 1\n  patience: 0"),
+        ),
+        Case(
             "`--trials` that is no number",
             ["'--trials'", "12, or +12", "got '+few'"],
             command="tune study.yaml --trials +few",

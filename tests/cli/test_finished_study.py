@@ -49,19 +49,31 @@ def test_a_complete_study_resumed_shows_its_table_and_tells_its_tracker_without_
     assert parent.info.status == "FINISHED"
 
 
-def test_a_study_that_lacks_trials_or_has_one_cut_off_is_not_complete(folder):
+def test_a_study_that_lacks_trials_or_has_one_cut_off_is_not_over(folder):
     from tutti.cli import parts
-    from tutti.cli.tune import _complete
+    from tutti.cli.tune import _is_over
 
     with inside(folder):
         study, place = parts.read_study_file(Path("study.yaml"), overrides=[])
-        assert _complete(study, place)
+        assert _is_over(study, place)
         more, _ = parts.read_study_file(Path("study.yaml"), overrides=["search.trials=2"])
-        assert not _complete(more, place)
+        assert not _is_over(more, place)
         parts.open_store(study, place).ask()
-        assert not _complete(more, place)
+        assert not _is_over(more, place)
         (place.path / "optuna.db").unlink()
-        assert not _complete(study, place)
+        assert not _is_over(study, place)
+
+
+def test_a_study_that_has_reached_a_limit_says_why_it_ended_and_how_to_go_on_without_a_ray(folder):
+    import ray
+
+    limits = "--set search.trials=9 --set search.target_score=0"
+    said = run(folder, f"tune study.yaml --resume {limits}", code=0)
+    assert not ray.is_initialized()
+    assert "1 of 9 trials done, 0 running, best " in said.out
+    assert "Ended early: t0000 has reached the score 0 with " in said.out
+    assert "raise or remove search.target_score and run `tutti tune STUDY.yaml --resume`." in said.out
+    run(folder, "ensemble studies/moods", code=0)
 
 
 def test_the_command_is_named_as_it_can_be_typed(tmp_path, monkeypatch):

@@ -212,7 +212,7 @@ def test_what_defines_a_study_s_results_may_not_change(tmp_path):
 
 def test_budget_resources_and_places_may_change(tmp_path):
     new = {
-        "search": {"trials": 99, "retries": 0},
+        "search": {"trials": 99, "max_hours": 9, "target_score": 0.9, "patience": 5, "max_trial_hours": 1},
         "resources": {"cpus_per_worker": 2, "concurrent_trials": 3},
         "tracking": {"uri": "http://h"},
         "storage": {"path": "/elsewhere"},

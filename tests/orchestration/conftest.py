@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,9 @@ import pytest
 
 from tutti.config.folder import StudyFolder
 from tutti.config.space import SearchSpace
+from tutti.config.study import StudyConfig
 from tutti.orchestration.log import StudyLog
+from tutti.orchestration.study import StudyOutcome, run_study
 from tutti.search.study_store import StudyStore
 from tutti.tracking.memory import MemoryTracker
 
@@ -99,3 +101,47 @@ def logged(store, tmp_path, folds) -> Logged:
         folds=folds,
     )
     return Logged(store, tracker, folder, log, watched)
+
+
+@pytest.fixture(scope="module")
+def cluster_of_two() -> Iterator[None]:
+    """A Ray in which two trials run at a time."""
+    from tutti.cluster.connect import connected
+
+    with connected(workers=1, cpus_per_worker=1, gpus_per_worker=0, concurrent_trials=2):
+        yield
+
+
+@pytest.fixture
+def run_alone(cluster_of_two) -> Callable[..., tuple[StudyOutcome, StudyFolder]]:
+    """Runs a study without its command, or goes on with it, its trials made of ``train``."""
+
+    def run(folder: Path, train: Any, *, concurrent: int = 1, **search: Any) -> tuple[StudyOutcome, StudyFolder]:
+        document = {
+            "study": "s",
+            "backbone": "b",
+            "tasks": {"a": {"layout": "competition", "train": "/x"}},
+            "search": {"trials": 3, "scheduler": "none", "retries": 1, **search},
+        }
+        study, place = StudyConfig.model_validate(document), StudyFolder(folder / "s")
+        place.path.mkdir(exist_ok=True)
+        store = StudyStore.open(place.optuna_url, name="s", space=study.search_space, sampler="random", seed=0)
+        tracker = MemoryTracker()
+        tracker.start_study(parameters={}, tags={}, files=[])
+        try:
+            done = run_study(
+                study,
+                place,
+                store=store,
+                tracker=tracker,
+                concurrent_trials=concurrent,
+                tags={},
+                watch=lambda: None,
+                picture=lambda task, predictions: b"",
+                train=train,
+            )
+        finally:
+            store.close()
+        return done, place
+
+    return run

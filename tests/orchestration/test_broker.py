@@ -184,6 +184,69 @@ def test_a_trial_that_was_stopped_may_be_asked_for_again_and_its_old_worker_is_n
     run(steps())
 
 
+def test_a_trial_that_runs_out_of_memory_begins_anew_with_half_its_batch_and_is_infeasible_the_second_time(run):
+    async def steps() -> None:
+        broker = Broker(retries=5)
+        await begun(broker)
+        assert await broker.lost("one", "no memory", out_of_memory=True) is True
+        again, attempt = await broker.take("one")
+        assert again == {**trial(0), "halved": "no memory", "anew": True}
+        assert await broker.next("t0000", 0) == {"halved": "no memory"}  # for the study to keep
+        await broker.lost("one", "no memory again", out_of_memory=True)
+        assert await broker.tell("t0000", attempt, {"epoch": 1}) is None
+        failed = {"failed": "out of memory, with half the batch too: no memory again", "infeasible": True}
+        assert await broker.next("t0000", 1) == failed
+
+    run(steps())
+
+
+def test_a_halved_trial_begins_anew_until_it_has_reported_and_goes_on_from_its_states_afterwards(run):
+    async def steps() -> None:
+        broker = Broker(retries=2)
+        await begun(broker)
+        await broker.lost("one", "no memory", out_of_memory=True)
+        await broker.take("one")
+        await broker.lost("one", "it died")
+        again, attempt = await broker.take("one")
+        assert again == {**trial(0), "halved": "no memory", "anew": True}
+        assert await broker.tell("t0000", attempt, {"epoch": 1}) == 2
+        await broker.lost("one", "it died")
+        assert (await broker.take("one"))[0] == {**trial(0), "halved": "no memory"}
+        await broker.lost("one", "it died")  # that its batch was halved was no retry, these three were
+        assert await broker.next("t0000", 2) == {"failed": "it died"}
+
+    run(steps())
+
+
+@pytest.mark.parametrize("earlier", [False, True], ids=["in this run", "in an earlier one"])
+def test_a_trial_that_once_fitted_is_tried_again_as_it_is_and_is_infeasible_in_the_end(run, earlier):
+    async def steps() -> None:
+        broker = Broker(retries=1)
+        config = trial(0) | ({"reported": True} if earlier else {})
+        await broker.submit(config)
+        _, attempt = await broker.take("one")
+        if not earlier:
+            assert await broker.tell("t0000", attempt, {"epoch": 1}) == 1
+        await broker.lost("one", "no memory", out_of_memory=True)
+        assert (await broker.take("one"))[0] == config
+        await broker.lost("one", "no memory", out_of_memory=True)
+        place = 0 if earlier else 1
+        assert await broker.next("t0000", place) == {"failed": "out of memory: no memory", "infeasible": True}
+
+    run(steps())
+
+
+def test_nobody_waits_for_the_report_of_a_trial_once_the_study_is_over(run):
+    async def steps() -> None:
+        broker = Broker(retries=0)
+        await begun(broker)
+        asked = await soon(broker.next("t0000", 0))
+        await broker.close()
+        assert await asked == {}
+
+    run(steps())
+
+
 @pytest.mark.parametrize("trained", [False, True])
 def test_at_the_end_every_pool_goes_home_and_it_is_known_whether_one_was_busy(run, trained):
     async def steps() -> None:

@@ -103,6 +103,41 @@ def test_a_trial_that_the_scheduler_ends_is_stopped_early_and_says_after_which_e
     assert logged.record(trial).reason == logged.run(trial).reason == "fell behind the others after epoch 1"
 
 
+def test_a_trial_whose_time_is_over_is_stopped_early_for_that_reason(logged):
+    trial = logged.start()
+    logged.epoch(trial, 1, 0.5)
+    logged.epoch(trial, 2, 0.6, stopped="had trained for 2 h of at most 2")
+    logged.log.on_trial_complete(0, [], trial)
+    assert logged.record(trial).state is logged.run(trial).state is TrialState.STOPPED
+    assert logged.record(trial).reason == "had trained for 2 h of at most 2 after epoch 2"
+    assert logged.record(trial).scores_by_epoch == {1: 0.5, 2: 0.6}
+
+
+def test_a_trial_whose_batch_was_halved_keeps_that_for_its_next_run_and_shows_it(logged):
+    trial = logged.start()
+    logged.log.on_trial_result(0, [], trial, {"halved": "no memory"})
+    assert [(each.halved, each.reported) for each in logged.store.unfinished()] == [("no memory", False)]
+    logged.epoch(trial, 1, 0.8)
+    assert [(each.halved, each.reported) for each in logged.store.unfinished()] == [("no memory", True)]
+    logged.epoch(trial, 2, 0.8, **FINAL)
+    logged.log.on_trial_complete(0, [], trial)
+    assert logged.record(trial).state is TrialState.FINISHED
+    assert logged.run(trial).tags["tutti.halved_batch"] == "no memory"
+
+
+def test_a_trial_that_does_not_fit_into_memory_has_failed_and_samplers_learn_from_it(logged, tmp_path):
+    import optuna
+
+    trial = logged.start()
+    logged.log.on_trial_result(0, [], trial, {"failed": "out of memory", "infeasible": True})
+    logged.log.on_trial_complete(0, [], trial)
+    assert logged.record(trial).state is logged.run(trial).state is TrialState.FAILED
+    assert logged.record(trial).reason == logged.run(trial).reason == "out of memory"
+    [kept] = optuna.load_study(study_name="s", storage=f"sqlite:///{tmp_path / 'optuna.db'}").trials
+    assert kept.state is optuna.trial.TrialState.PRUNED
+    assert kept.constraints == {"memory": 1.0}
+
+
 def test_a_trial_that_did_not_finish_is_tracked_with_its_best_epoch(logged):
     stopped, cut_off, silent = logged.start(), logged.start(), logged.start()
     for trial in (stopped, cut_off):
@@ -202,6 +237,25 @@ def test_an_interrupted_trial_is_told_to_the_tracker_and_stays_to_be_resumed_in_
     assert [proposal.key for proposal in logged.store.unfinished()] == ["t0001"]
     assert state.is_dir()
     assert logged.log.interrupt() == []
+
+
+def test_trials_that_the_study_needs_no_more_are_stopped_early_with_the_reason_whatever_they_have_reported(logged):
+    reported, silent = logged.start(), logged.start()
+    waiting = logged.store.ask()
+    logged.epoch(reported, 1, 0.5)
+    logged.log.stop("the study needs it no more")
+    for trial in (reported, silent):
+        assert logged.record(trial).state is logged.run(trial).state is TrialState.STOPPED
+        assert logged.record(trial).reason == logged.run(trial).reason == "the study needs it no more"
+    assert logged.record(reported).scores_by_epoch == {1: 0.5}
+    assert [proposal.key for proposal in logged.store.unfinished()] == [waiting.key]
+    assert logged.log.interrupt() == []
+
+
+def test_an_interrupted_trial_says_why(logged):
+    trial = logged.start()
+    logged.log.interrupt("the study ended")
+    assert (logged.run(trial).state, logged.run(trial).reason) == (TrialState.INTERRUPTED, "the study ended")
 
 
 def test_tune_s_snapshot_holds_nothing_of_it(logged):

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 import time
-from pathlib import Path
 from typing import Any
 
+import optuna
 import pytest
+import torch
 
-from tutti.cluster.connect import connected
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
 from tutti.errors import ClusterError
-from tutti.orchestration.study import StudyOutcome, run_study
 from tutti.orchestration.trial import Stopped
 from tutti.records import TrialState
 from tutti.search.study_store import StudyStore
-from tutti.tracking.memory import MemoryTracker
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 # Trials that leave as much behind as they can: averages, moved weights, another precision, layers that are others.
@@ -126,41 +124,7 @@ def raises_at_first(study: StudyConfig, folder: StudyFolder, trial: dict[str, An
     tell(told(1, 0.5, final=True, best_epoch=1, best_score=0.5, best_task_scores={"a": 0.5}))
 
 
-def run_alone(folder: Path, train: Any) -> tuple[StudyOutcome, StudyFolder]:
-    """A study of three trials without its command."""
-    task = {"layout": "competition", "train": "/x"}
-    study = StudyConfig.model_validate(
-        {
-            "study": "s",
-            "backbone": "b",
-            "tasks": {"a": task},
-            "search": {"trials": 3, "scheduler": "none", "retries": 1},
-        }
-    )
-    place = StudyFolder(folder / "s")
-    place.path.mkdir(exist_ok=True)
-    store = StudyStore.open(place.optuna_url, name="s", space=study.search_space, sampler="random", seed=0)
-    tracker = MemoryTracker()
-    tracker.start_study(parameters={}, tags={}, files=[])
-    try:
-        with connected(workers=1, cpus_per_worker=1, gpus_per_worker=0, concurrent_trials=1):
-            done = run_study(
-                study,
-                place,
-                store=store,
-                tracker=tracker,
-                concurrent_trials=1,
-                tags={},
-                watch=lambda: None,
-                picture=lambda task, predictions: b"",
-                train=train,
-            )
-    finally:
-        store.close()
-    return done, place
-
-
-def test_a_trial_that_raises_is_tried_again_in_a_new_process_and_fails_with_its_reason_at_last(tmp_path):
+def test_a_trial_that_raises_is_tried_again_in_a_new_process_and_fails_with_its_reason_at_last(run_alone, tmp_path):
     done, folder = run_alone(tmp_path, raises_at_first)
     assert [trial.state for trial in done.trials] == [TrialState.FINISHED, TrialState.FINISHED, TrialState.FAILED]
     assert done.trials[2].reason == "worker 0: KeyError: 'what is not there'"
@@ -168,7 +132,7 @@ def test_a_trial_that_raises_is_tried_again_in_a_new_process_and_fails_with_its_
     assert (folder.path / "t0002-tries").read_text() == ".."
 
 
-def test_a_study_whose_workers_cannot_start_ends_with_the_reason_and_fails_no_trial(tmp_path):
+def test_a_study_whose_workers_cannot_start_ends_with_the_reason_and_fails_no_trial(run_alone, tmp_path):
     folder = StudyFolder(tmp_path / "s")
     folder.ray.mkdir(parents=True)
     (folder.ray / "pools").write_text("where a folder has to be")
@@ -177,3 +141,26 @@ def test_a_study_whose_workers_cannot_start_ends_with_the_reason_and_fails_no_tr
     store = StudyStore.load(folder.optuna_url, name="s")
     assert {record.state for record in store.records()} == {TrialState.RUNNING}  # to go on with
     store.close()
+
+
+def needs_memory(study: StudyConfig, folder: StudyFolder, trial: dict[str, Any], *, tell: Any) -> None:
+    """Trials that train nothing: t0000 fits with half its batch, t0001 never does, and t0002 at once."""
+    with (folder.path / "tries").open("a") as tries:
+        tries.write(f"{trial['key']} {'halved' if 'halved' in trial else 'whole'}\n")
+    if trial["number"] == 1:
+        torch.empty(1 << 62, dtype=torch.uint8)
+    if trial["number"] == 0 and "halved" not in trial:
+        bytearray(1 << 62)
+    tell(told(1, 0.5, final=True, best_epoch=1, best_score=0.5, best_task_scores={"a": 0.5}))
+
+
+def test_a_trial_that_runs_out_of_memory_is_tried_once_with_half_its_batch_and_is_infeasible_then(run_alone, tmp_path):
+    done, folder = run_alone(tmp_path, needs_memory, retries=0)
+    assert [trial.state for trial in done.trials] == [TrialState.FINISHED, TrialState.FAILED, TrialState.FINISHED]
+    assert done.trials[1].reason.startswith("out of memory, with half the batch too: worker 0: RuntimeError: ")
+    assert "can't allocate memory" in done.trials[1].reason
+    tries = (folder.path / "tries").read_text().splitlines()
+    assert tries == ["t0000 whole", "t0000 halved", "t0001 whole", "t0001 halved", "t0002 whole"]
+    kept = optuna.load_study(study_name="s", storage=folder.optuna_url).trials
+    assert [trial.constraints for trial in kept] == [{}, {"memory": 1.0}, {}]
+    assert "MemoryError" in kept[0].user_attrs["halved"]

@@ -8,6 +8,7 @@ from ray.tune.search import Searcher
 
 from tutti.orchestration.searcher import StoreSearcher
 from tutti.records import TrialState
+from tutti.search.limits import Ending
 
 
 def test_unfinished_trials_come_first_then_new_ones_then_the_end(store):
@@ -39,3 +40,34 @@ def test_a_suggestion_is_bound_to_ray_s_trial(store, tmp_path):
 
 def test_tune_s_snapshot_holds_nothing_of_the_store(store):
     assert vars(pickle.loads(pickle.dumps(StoreSearcher(store, unfinished=[], new=3)))) == {}
+
+
+def test_a_study_that_has_reached_a_limit_gets_no_new_trial_until_one_that_runs_lifts_it(store):
+    limits: list[Ending | None] = [None]
+    searcher = StoreSearcher(store, unfinished=[], new=3, reached=lambda: limits[0])
+    assert searcher.suggest("ray0")["key"] == "t0000"
+    limits[0] = Ending("patience", "none was better")
+    assert searcher.suggest("ray1") is None  # not now
+    limits[0] = None  # what ran was better
+    searcher.on_trial_complete("ray0")
+    assert searcher.suggest("ray2")["key"] == "t0001"
+    limits[0] = Ending("patience", "none was better")
+    searcher.on_trial_complete("ray2", error=True)
+    assert searcher.suggest("ray3") == Searcher.FINISHED
+
+
+def test_trials_that_were_cut_off_run_to_their_end_in_a_study_out_of_patience(store):
+    store.ask()
+    searcher = StoreSearcher(store, unfinished=store.unfinished(), new=3, reached=lambda: Ending("patience", "none"))
+    assert searcher.suggest("ray0")["key"] == "t0000"
+    assert searcher.suggest("ray1") is None
+
+
+def test_a_trial_goes_on_with_the_batch_that_it_had(store):
+    first, second = store.ask(), store.ask()
+    store.bind(first.key, halved="no memory")
+    store.report(second.key, epoch=1, score=0.5, task_scores={})
+    searcher = StoreSearcher(store, unfinished=store.unfinished(), new=1)
+    given = [searcher.suggest(f"ray{number}") for number in range(3)]
+    beside = [{name: each[name] for name in ("halved", "reported") if name in each} for each in given]
+    assert beside == [{"halved": "no memory"}, {"reported": True}, {}]

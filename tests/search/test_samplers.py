@@ -130,3 +130,32 @@ def test_a_point_of_the_grid_whose_driver_died_while_asking_comes_again(opened, 
     trial.suggest_categorical("adapter", [None, "lora"])
     store = opened(sampler="grid", space=coarse)
     assert len({str(store.ask().parameters) for _ in range(15)}) == 15
+
+
+def test_tpe_keeps_away_from_what_did_not_fit_into_memory_as_it_does_not_from_what_failed(opened):
+    space = SearchSpace.model_validate({"rows": {"type": "int", "low": 1, "high": 64}})
+
+    def drawn_large(name: str, *, infeasible: bool) -> int:
+        store = opened(name=name, space=space)
+        for _ in range(30):
+            proposal = store.ask()
+            if proposal.parameters["rows"] > 32:
+                store.finish(proposal.key, state=TrialState.FAILED, infeasible=infeasible)
+            else:
+                store.report(proposal.key, epoch=1, score=0.5, task_scores={})
+                store.finish(proposal.key, state=TrialState.FINISHED)
+        return sum(record.state is TrialState.FAILED for record in store.records()[10:])
+
+    learned, blind = drawn_large("infeasible", infeasible=True), drawn_large("failed", infeasible=False)
+    assert learned < blind
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "gp", "cmaes", "nsgaii", "nsgaiii"])
+def test_every_sampler_goes_on_after_a_trial_that_did_not_fit_into_memory(opened, sampler, recwarn):
+    store = opened(sampler=sampler)
+    for number in range(STARTUP_TRIALS + 3):
+        proposal, fits = store.ask(), number % 3 < 2
+        store.report(proposal.key, epoch=1, score=number / 10, task_scores={})
+        store.finish(proposal.key, state=TrialState.FINISHED if fits else TrialState.FAILED, infeasible=not fits)
+    assert [record.state for record in store.records()].count(TrialState.FAILED) == 2
+    assert [str(each.message) for each in recwarn if "onstraint" in str(each.message)] == []

@@ -298,3 +298,14 @@ def test_studies_that_begin_at_once_in_one_database_are_all_made(opened):
     with ThreadPoolExecutor(4) as drivers:
         for store in drivers.map(lambda name: opened(name=name), "abcd"):
             assert store.ask().key == "t0000"
+
+
+def test_the_time_that_a_study_has_run_is_kept_for_the_next_run_and_for_readers(opened, url):
+    store = opened()
+    assert store.run_seconds() == 0
+    store.keep_run_seconds(12.5)
+    store.keep_run_seconds(30.25)
+    assert opened().run_seconds() == 30.25
+    reader = StudyStore.load(url, name="s")
+    assert reader.run_seconds() == 30.25
+    reader.close()

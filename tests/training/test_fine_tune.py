@@ -434,6 +434,12 @@ def test_a_loss_that_is_not_finite_ends_the_trial_naming_step_and_parameters(tun
         tune(tmp_path, learning_rate=1e30, optim="sgd", warmup_steps=0)
 
 
+def test_weights_that_the_last_step_ruined_end_the_trial_before_they_are_kept(tune: Tune, tmp_path: Path) -> None:
+    with pytest.raises(TrialError, match=r"predicts of the task .+ after step 1 must be a finite number.*rate=1e\+30"):
+        tune(tmp_path, learning_rate=1e30, optim="sgd", warmup_steps=0, max_steps=1)
+    assert not (tmp_path / "best").exists()
+
+
 @pytest.fixture(scope="module")
 def plain_epoch(tune: Tune, tmp_path_factory: pytest.TempPathFactory) -> EpochReport:
     return tune(tmp_path_factory.mktemp("plain"), num_train_epochs=1)[1][0]

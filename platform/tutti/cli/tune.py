@@ -73,7 +73,7 @@ def run(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> list[TrialR
         prepared = prepare_study(study, folder, resume=resume)
         parts.write_split(prepared, folder)
         resources = study.resources
-        if _complete(study, folder):  # there is nothing to run: what the tracker is still to be told needs no Ray
+        if _is_over(study, folder):  # there is nothing to run: what the tracker is still to be told needs no Ray
             outcome = _run_trials(study, folder, prepared, concurrent=1)
         else:
             console.print("Starting Ray")
@@ -88,7 +88,10 @@ def run(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> list[TrialR
     total, command = max(study.search.trials, len(records)), parts.program()
     console.print(trials_table(records, tasks=[*study.tasks], best=best, title=f"Study {study.study}"))
     console.print(f"{summary(records, total=total, best=best)}, in {time.monotonic() - began:.0f} s")
-    if not outcome.complete:
+    if outcome.ending:
+        go_on = f"raise or remove search.{outcome.ending.limit} and run `{command} tune STUDY.yaml --resume`"
+        console.print(f"Ended early: {outcome.ending.reason}. To go on, {go_on}.", soft_wrap=True)
+    elif not outcome.complete:
         cut = counted(len(outcome.interrupted), "trial")
         console.print(
             f"Interrupted with {cut} cut off; go on with `{command} tune STUDY.yaml --resume`.", soft_wrap=True
@@ -102,14 +105,17 @@ def run(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> list[TrialR
     return records
 
 
-def _complete(study: StudyConfig, folder: StudyFolder) -> bool:
-    """Whether the study has all its trials, and each has ended."""
+def _is_over(study: StudyConfig, folder: StudyFolder) -> bool:
+    """Whether the study has all its trials, and each has ended, or has reached a limit."""
+    from tutti.search.limits import is_over
+
     if not folder.begun:
         return False
     store = parts.load_store(study, folder)
-    records = store.records()
-    store.close()
-    return len(records) >= study.search.trials and all(record.state is not TrialState.RUNNING for record in records)
+    try:
+        return is_over(study.search, store.records(), seconds=store.run_seconds())
+    finally:
+        store.close()
 
 
 def _run_trials(study: StudyConfig, folder: StudyFolder, prepared: Prepared, *, concurrent: int) -> StudyOutcome:
@@ -150,7 +156,7 @@ def _run_trials(study: StudyConfig, folder: StudyFolder, prepared: Prepared, *, 
             )
         best = best_trial(outcome.trials)
         tracker.end_study(
-            state=TrialState.FINISHED if outcome.complete else TrialState.INTERRUPTED,
+            state=TrialState.FINISHED if outcome.complete or outcome.ending else TrialState.INTERRUPTED,
             metrics={BEST_SCORE: best.score} if best and best.score is not None else {},
         )
     except BaseException:
@@ -255,7 +261,7 @@ def _check_unchanged(study: StudyConfig, folder: StudyFolder) -> None:
 
 
 FREE = {
-    "search": {"trials", "retries"},
+    "search": {"trials", "max_hours", "target_score", "patience", "max_trial_hours", "retries"},
     "resources": {"cpus_per_worker", "gpus_per_worker", "concurrent_trials", "isolation"},
     "storage": True,
     "tracking": True,

@@ -126,6 +126,10 @@ class Search(Strict):
     scheduler: Literal["asha", "none"] = "asha"
     grace_epochs: Annotated[int, Field(ge=1)] = 1  # asha: no trial is stopped before
     reduction_factor: Annotated[int, Field(ge=2)] = 2  # asha: one trial in so many passes each rung
+    max_hours: Annotated[float, Field(gt=0)] | None = None  # of all runs of the study together
+    target_score: float | None = None  # a finished trial that has it ends the study
+    patience: Annotated[int, Field(ge=1)] | None = None  # trials after the best one that may end without being better
+    max_trial_hours: Annotated[float, Field(gt=0)] | None = None  # a trial ends at the first report after so many
     retries: Annotated[int, Field(ge=0)] = 2  # of a trial whose worker died, each from its last checkpoint
 
 

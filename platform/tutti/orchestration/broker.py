@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Report = dict[str, Any]
-FINAL, FAILED = "final", "failed"  # keys of a trial's last report
+FINAL, FAILED, INFEASIBLE = "final", "failed", "infeasible"  # keys of a trial's last report
+HALVED = "halved"  # of a trial's config, and a report's alone: why its batches are halved
+ANEW, REPORTED = "anew", "reported"  # of a config: begins anew, whatever states there are; had epochs in an earlier run
 PATIENCE = 60.0
 """Seconds after which a worker hears that there is nothing to hear: ranks that wait for rank 0 give up at last."""
 
@@ -20,6 +22,7 @@ class _Trial:
 
     Attributes:
         config: what a pool trains: key, number and parameters.
+            Its batches are halved where they did not fit into memory: ``HALVED`` then says why.
         ticket: counts the times that Tune asked for it; who holds an older one is not heard.
         reports: all that were told, in order; empty once Tune has decided on them.
         taken: how many of them Tune has decided on.
@@ -44,6 +47,11 @@ class _Trial:
     @property
     def over(self) -> bool:
         return self.ended or self.stopped
+
+    @property
+    def reported(self) -> bool:
+        """Whether it has told of an epoch, and so has once fitted into memory."""
+        return bool(self.config.get(REPORTED)) or len(self.reports) > (ANEW in self.config)
 
 
 class Broker:
@@ -84,7 +92,7 @@ class Broker:
         """The trial's report at ``place``, once it was told; says that Tune lets the trial go on after those before.
 
         Returns:
-            An empty report of a trial that was stopped.
+            An empty report of a trial that was stopped, or once the study is over.
         """
         async with self._news:
             trial = self._trials[key]
@@ -92,7 +100,7 @@ class Broker:
                 trial.reports[decided] = {}
             trial.taken = max(trial.taken, place)
             self._news.notify_all()
-            await self._news.wait_for(lambda: len(trial.reports) > place or trial.stopped)
+            await self._news.wait_for(lambda: len(trial.reports) > place or trial.stopped or self._closed)
             return trial.reports[place] if len(trial.reports) > place else {}
 
     async def stop(self, key: str, ticket: int | None = None) -> None:
@@ -159,14 +167,17 @@ class Broker:
             said = await self._within(patience, lambda: over() or trial.taken >= place)
             return not over() if said else None
 
-    async def lost(self, pool: str, reason: str) -> bool:
+    async def lost(self, pool: str, reason: str, out_of_memory: bool = False) -> bool:
         """A pool's workers died: what they trained goes to the next pool, or has failed if that happened too often.
+
+        A trial that ran out of memory before it told of anything begins anew with half its batch, once; it is not
+        feasible where that is too large too.
 
         Returns:
             Whether they trained anything.
         """
         async with self._news:
-            return self._lose(pool, reason)
+            return self._lose(pool, reason, out_of_memory)
 
     async def wanted(self, patience: float = PATIENCE) -> bool:
         """Whether a trial waits for a pool, or the study is over."""
@@ -184,15 +195,27 @@ class Broker:
             self._news.notify_all()
             return all(trial.over or trial.pool is None for trial in self._trials.values())
 
-    def _lose(self, pool: str, reason: str) -> bool:
+    def _lose(self, pool: str, reason: str, out_of_memory: bool = False) -> bool:
         self._generations[pool] += 1
         held = [trial for trial in self._trials.values() if trial.pool == pool and not trial.over]
         for trial in held:
-            trial.pool, trial.attempt, trial.lost = None, trial.attempt + 1, trial.lost + 1
-            if trial.lost > self._retries:
-                trial.reports.append({FAILED: reason})
-            else:
+            trial.pool, trial.attempt = None, trial.attempt + 1
+            fits = not out_of_memory or trial.reported
+            if not fits and HALVED not in trial.config:
+                trial.config = {**trial.config, HALVED: reason, ANEW: True}
+                trial.reports.append({HALVED: reason})
                 self._waiting.appendleft(trial.config["key"])
+                continue
+            trial.lost += 1
+            if fits and trial.lost <= self._retries:
+                if trial.reported:
+                    trial.config = {name: value for name, value in trial.config.items() if name != ANEW}
+                self._waiting.appendleft(trial.config["key"])
+            elif out_of_memory:
+                halved = ", with half the batch too" if HALVED in trial.config else ""
+                trial.reports.append({FAILED: f"out of memory{halved}: {reason}", INFEASIBLE: True})
+            else:
+                trial.reports.append({FAILED: reason})
         self._news.notify_all()
         return bool(held)
 

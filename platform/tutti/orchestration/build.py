@@ -15,6 +15,7 @@ from tutti.config.training import TrainingOptions
 from tutti.data.prepare import Prepared, load_prepared
 from tutti.errors import ConfigError, Fault
 from tutti.orchestration.folds import FoldReport, fine_tune_folds
+from tutti.orchestration.memory import with_smaller_batches
 from tutti.records import CheckpointRecord, Scalar
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ def fine_tune_once(
     on_fold_epoch: Callable[[int, EpochReport], None] = lambda fold, report: None,
     on_fold: Callable[[FoldReport], None] = lambda report: None,
     main: bool = True,
+    smaller_batches: bool = False,
 ) -> CheckpointRecord:
     """Fine-tunes on the study's prepared data and puts the best checkpoint's predictions into the bank.
 
@@ -99,9 +101,11 @@ def fine_tune_once(
         on_epoch: called after each epoch of a study without folds.
         on_fold_epoch: called after each epoch of a study with folds, with the fold's number from 0.
         on_fold: called once a fold is whole; see ``fine_tune_folds``.
+        smaller_batches: whether steps are to take less memory, see ``with_smaller_batches``.
 
     Raises:
-        TrialError: where the loss is not finite, on every rank.
+        TrialError: where a loss or a prediction is not finite, on every rank.
+        TrialMemoryError: where its batches cannot be made smaller.
         StorageError: where a file cannot be written or read.
         BackboneError: where the backbone does not load.
     """
@@ -109,6 +113,8 @@ def fine_tune_once(
     from tutti.training import fine_tune
 
     training = overlay(study.training, parameters)
+    if smaller_batches:
+        training = with_smaller_batches(training)
     max_length = _max_length(training)
     prepared = load_prepared(folder.data)
     parts = {

@@ -15,7 +15,9 @@ from ray.tune.experiment import Trial
 from tutti.bank.bank import Bank
 from tutti.config.folder import StudyFolder
 from tutti.errors import counted
+from tutti.orchestration.broker import HALVED, INFEASIBLE
 from tutti.orchestration.folds import fold_name, forget_states
+from tutti.orchestration.stopper import STOPPED
 from tutti.records import Predictions, Scalar, TrialState
 from tutti.search.study_store import StudyStore
 from tutti.tracking.protocol import FOLD_SCORE, SCORE, MetricRow, Tracker
@@ -31,6 +33,9 @@ class Seen:
         epoch: the last one that was reported; with folds, how many are whole.
         result: the last report, but for those of a fold's epochs.
         fold: key of the run of the fold that is being trained.
+        infeasible: whether it failed because it does not fit into memory.
+        halved: why its batches are halved.
+        stopped: why the study's stopper ends it with its last report.
     """
 
     started: float = field(default_factory=time.time)
@@ -40,6 +45,9 @@ class Seen:
     precision: str | None = None
     final: bool = False
     failed: str | None = None
+    infeasible: bool = False
+    stopped: str | None = None
+    halved: str | None = None
 
 
 class StudyLog(Callback):
@@ -76,7 +84,7 @@ class StudyLog(Callback):
         key = trial.config["key"]
         if key in self._seen:  # the same trial, tried again
             return
-        self._seen[key] = Seen()
+        self._seen[key] = Seen(halved=trial.config.get(HALVED))
         parameters: dict[str, Scalar] = trial.config["parameters"]
         place = self._folder.trial(key)
         tags = {
@@ -94,11 +102,16 @@ class StudyLog(Callback):
         seen = self._seen[key]
         if not seen.result:  # it may have waited for its workers
             seen.started = result.get("began", seen.started)
+        seen.stopped = result.get(STOPPED)
+        if HALVED in result:
+            seen.halved = result[HALVED]
+            self._store.bind(key, **{HALVED: seen.halved})
+            return
         if "fold_epoch" in result:
             self._log_fold_epoch(trial, seen, result)
             return
         if "failed" in result:
-            seen.failed = result["failed"]
+            seen.failed, seen.infeasible = result["failed"], bool(result.get(INFEASIBLE))
         elif "score" in result:
             if "fold" in result:
                 self._end_fold(trial, seen, result)
@@ -160,9 +173,9 @@ class StudyLog(Callback):
             self._end(key, TrialState.FAILED, reason=seen.failed)
         elif seen.final:
             self._end(key, TrialState.FINISHED)
-        elif seen.epoch:
+        elif seen.epoch or seen.stopped:
             done = counted(seen.epoch, "fold") if self._folds else f"epoch {seen.epoch}"
-            self._end(key, TrialState.STOPPED, reason=f"fell behind the others after {done}")
+            self._end(key, TrialState.STOPPED, reason=f"{seen.stopped or 'fell behind the others'} after {done}")
         else:
             self._end(key, TrialState.FAILED, reason="ended without a single report")
 
@@ -185,6 +198,7 @@ class StudyLog(Callback):
         metrics = {"seconds": seconds, **(self._kept(result) if finished else self._best(key, result))}
         tags = {"tutti.host": result["host"]} if "host" in result else {}
         tags |= {"tutti.precision": seen.precision} if seen.precision else {}
+        tags |= {"tutti.halved_batch": seen.halved} if seen.halved else {}
         self._tracker.end_trial(key, state=state, reason=reason, metrics=metrics, tags=tags)
         # The store last: a driver that dies before it runs the trial's end again, and telling the tracker twice is
         # harmless.
@@ -196,6 +210,7 @@ class StudyLog(Callback):
             task_scores=last,
             reason=reason,
             seconds=seconds,
+            infeasible=seen.infeasible,
         )
         forget_states(self._folder.trial(key))
         self._watch()
@@ -238,12 +253,17 @@ class StudyLog(Callback):
                 kind = "confusion_matrix" if said.values is None else "predicted_and_true"
                 self._tracker.log_picture(key, f"{kind}/{task}", self._picture(task, said))
 
-    def interrupt(self) -> list[str]:
+    def stop(self, reason: str) -> None:
+        """Ends every trial still running as stopped early. One that was asked for and has not begun stays as it is."""
+        for key in list(self._seen):
+            self._end(key, TrialState.STOPPED, reason)
+
+    def interrupt(self, reason: str = "the study was interrupted") -> list[str]:
         """Marks every trial still running as interrupted in the tracker; in the store it stays, to be resumed."""
         keys = list(self._seen)
         for key in keys:
             seen = self._seen.pop(key)
-            state, reason = TrialState.INTERRUPTED, "the study was interrupted"
+            state = TrialState.INTERRUPTED
             self._cut_off_fold(seen, state, reason)
             metrics = {"seconds": time.time() - seen.started, **self._best(key, seen.result)}
             self._tracker.end_trial(key, state=state, reason=reason, metrics=metrics, tags={})

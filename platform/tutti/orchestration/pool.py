@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
-from tutti.errors import TrialError
-from tutti.orchestration.broker import FAILED, Broker
+from tutti.errors import TrialError, TrialMemoryError
+from tutti.orchestration.broker import FAILED, INFEASIBLE, Broker
+from tutti.orchestration.memory import is_out_of_memory
 from tutti.orchestration.trial import Stopped
 
 if TYPE_CHECKING:
@@ -47,6 +48,14 @@ class PoolJob:
     train: Callable[..., None]
 
 
+@dataclass(frozen=True)
+class Failure:
+    """Why a run of workers failed, in one line."""
+
+    reason: str
+    out_of_memory: bool = False
+
+
 class PoolHost:
     """Runs Ray Train runs one after the other, until the study is over; Ray runs it as an actor."""
 
@@ -73,15 +82,15 @@ class PoolHost:
             if failure is None:
                 in_vain = 0
                 continue
-            trained = ray.get(broker.lost.remote(name, failure))
+            trained = ray.get(broker.lost.remote(name, failure.reason, failure.out_of_memory))
             in_vain = 0 if trained else in_vain + 1
             if in_vain > job.retries:
-                return failure
+                return failure.reason
             time.sleep(in_vain)
         return None
 
 
-def _run_once(name: str, job: PoolJob, broker: ActorHandle[Broker]) -> str | None:
+def _run_once(name: str, job: PoolJob, broker: ActorHandle[Broker]) -> Failure | None:
     """One Ray Train run; why it failed, or nothing."""
     from ray import train
     from ray.train.torch import TorchConfig, TorchTrainer
@@ -110,8 +119,10 @@ def _run_once(name: str, job: PoolJob, broker: ActorHandle[Broker]) -> str | Non
         ).fit()
     except Exception as error:  # of a worker, of Ray Train's controller, or of Ray itself
         if isinstance(error, train.WorkerGroupError) and error.worker_failures:
-            return reason_of(error.worker_failures)
-        return _line(getattr(error, "controller_failure", None) or error)
+            failures = error.worker_failures
+            starved = {rank: each for rank, each in failures.items() if is_out_of_memory(each)}
+            return Failure(reason_of(starved or failures), out_of_memory=bool(starved))
+        return Failure(_line(getattr(error, "controller_failure", None) or error))
     return None
 
 
@@ -147,7 +158,7 @@ def train_trials(config: Mapping[str, Any]) -> None:
             except Stopped:
                 pass
             except TrialError as error:  # raised on every rank alike, and no second try would end otherwise
-                tell({FAILED: str(error)})
+                tell({FAILED: str(error)} | ({INFEASIBLE: True} if isinstance(error, TrialMemoryError) else {}))
         if not job.warm:
             return
 

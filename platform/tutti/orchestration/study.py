@@ -22,12 +22,15 @@ from tutti.orchestration.folds import forget_states
 from tutti.orchestration.pool import PoolHost, PoolJob
 from tutti.orchestration.trial import train_trial
 from tutti.records import Predictions, TrialRecord, TrialState
+from tutti.search.limits import Ending, ending_of, is_over
 from tutti.search.study_store import StudyStore
 from tutti.tracking.protocol import Tracker
 
 if TYPE_CHECKING:
     from ray import ObjectRef
     from ray.actor import ActorHandle
+
+    from tutti.orchestration.log import StudyLog
 
 CLOSING_SECONDS = 5.0  # for pools that have nothing left to train to go home
 
@@ -40,11 +43,13 @@ class StudyOutcome:
         trials: every trial of the study, of earlier runs too.
         interrupted: keys of the trials that were cut off and go on with ``--resume``.
         complete: whether the study has all its trials, and each has ended.
+        ending: the limit that the study ended at before that, if it did; it may have cut trials off.
     """
 
     trials: tuple[TrialRecord, ...]
     interrupted: tuple[str, ...]
     complete: bool
+    ending: Ending | None = None
 
 
 @contextmanager
@@ -99,7 +104,9 @@ def run_study(
     picture: Callable[[str, Predictions], bytes],
     train: Callable[..., None] = train_trial,
 ) -> StudyOutcome:
-    """Runs trials until the study has ``study.search.trials`` of them, on the Ray that this process is connected to.
+    """Runs trials until the study has ``study.search.trials`` of them, or has reached another limit of ``search``.
+
+    They run on the Ray that this process is connected to.
 
     Trials that an earlier run left unfinished come first, under their own keys, from their last checkpoints. The caller
     holds the study's lock.
@@ -111,23 +118,13 @@ def run_study(
         TrialError: where every trial failed.
         ClusterError: where the workers of no trial can start.
     """
-    os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
-    os.environ.setdefault("TUNE_WARN_THRESHOLD_S", "10")
-    os.environ["TUNE_DISABLE_STRICT_METRIC_CHECKING"] = "1"  # a trial that reports its failure has no score to report
-    os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")  # its banner comes even at verbosity 0
-    from ray import tune
-
     from tutti.orchestration.log import StudyLog
-    from tutti.orchestration.relay import RelayedTrial, Watch
-    from tutti.orchestration.searcher import StoreSearcher
 
     records = store.records()
     for record in records:  # what a driver that died between two writes left there
         if record.state is not TrialState.RUNNING:
             forget_states(folder.trial(record.key))
-    unfinished = store.unfinished()
-    new = max(0, study.search.trials - len(records))
-    if unfinished or new:
+    if not is_over(study.search, records, seconds=store.run_seconds()):
         log = StudyLog(
             store=store,
             tracker=tracker,
@@ -137,30 +134,8 @@ def run_study(
             picture=picture,
             folds=study.split.folds is not None,
         )
-        count = min(concurrent_trials, len(unfinished) + new)
         try:
-            with _pools(study, folder, count=count, train=train) as (broker, pools):
-                tune.Tuner(
-                    # It only relays: were it to ask for a CPU, a trial that needs them all would hang. Tune wants it to
-                    # ask for something, so it asks for one byte.
-                    tune.with_resources(tune.with_parameters(RelayedTrial, broker=broker), {"memory": 1}),
-                    tune_config=tune.TuneConfig(
-                        search_alg=StoreSearcher(store, unfinished=unfinished, new=new),
-                        scheduler=_scheduler(study),
-                        num_samples=len(unfinished) + new,
-                        max_concurrent_trials=concurrent_trials,
-                        reuse_actors=True,
-                        trial_name_creator=_trial_name,
-                        trial_dirname_creator=_trial_name,
-                    ),
-                    run_config=tune.RunConfig(
-                        name="tune",
-                        storage_path=str(folder.ray),
-                        callbacks=[log, Watch(broker, pools)],
-                        failure_config=tune.FailureConfig(max_failures=study.search.retries),
-                        verbose=0,
-                    ),
-                ).fit()
+            _tune(study, folder, store=store, log=log, concurrent_trials=concurrent_trials, train=train)
         finally:
             log.interrupt()
             log.close()
@@ -177,7 +152,67 @@ def run_study(
                 "mend the cause, and start a study under a new name",
             )
         )
-    return StudyOutcome(trials=trials, interrupted=interrupted, complete=complete)
+    ending = None if complete else ending_of(study.search, trials, seconds=store.run_seconds())
+    if ending and interrupted and not ending.at_once:  # trials that it would have let go on were cut off
+        ending = None
+    return StudyOutcome(trials=trials, interrupted=interrupted, complete=complete, ending=ending)
+
+
+def _tune(
+    study: StudyConfig,
+    folder: StudyFolder,
+    *,
+    store: StudyStore,
+    log: StudyLog,
+    concurrent_trials: int,
+    train: Callable[..., None],
+) -> None:
+    """Runs what the study lacks as one Ray Tune run."""
+    os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
+    os.environ.setdefault("TUNE_WARN_THRESHOLD_S", "10")
+    os.environ["TUNE_DISABLE_STRICT_METRIC_CHECKING"] = "1"  # a trial that reports its failure has no score to report
+    os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")  # its banner comes even at verbosity 0
+    from ray import tune
+
+    from tutti.orchestration.relay import RelayedTrial, Watch
+    from tutti.orchestration.searcher import StoreSearcher
+    from tutti.orchestration.stopper import StudyStopper
+
+    unfinished = store.unfinished()
+    new = max(0, study.search.trials - len(store.records()))
+    count = min(concurrent_trials, len(unfinished) + new)
+    with _pools(study, folder, count=count, train=train) as (broker, pools):
+        stopper = StudyStopper(store, study.search, broker=broker)
+        try:
+            tune.Tuner(
+                # It only relays: were it to ask for a CPU, a trial that needs them all would hang. Tune wants it to
+                # ask for something, so it asks for one byte.
+                tune.with_resources(tune.with_parameters(RelayedTrial, broker=broker), {"memory": 1}),
+                tune_config=tune.TuneConfig(
+                    search_alg=StoreSearcher(store, unfinished=unfinished, new=new, reached=stopper.reached),
+                    scheduler=_scheduler(study),
+                    num_samples=len(unfinished) + new,
+                    max_concurrent_trials=concurrent_trials,
+                    reuse_actors=True,
+                    trial_name_creator=_trial_name,
+                    trial_dirname_creator=_trial_name,
+                ),
+                run_config=tune.RunConfig(
+                    name="tune",
+                    storage_path=str(folder.ray),
+                    stop=stopper,
+                    callbacks=[log, stopper, Watch(broker, pools)],
+                    failure_config=tune.FailureConfig(max_failures=study.search.retries),
+                    verbose=0,
+                ),
+            ).fit()
+        finally:
+            stopper.keep_time()
+    match stopper.ending:
+        case Ending(limit="target_score", reason=reason):
+            log.stop(f"the study needs it no more: {reason}")
+        case Ending(reason=reason):  # to go on once there are more hours
+            log.interrupt(f"the study ended: {reason}")
 
 
 @contextmanager
@@ -213,6 +248,8 @@ def _pools(
         with suppress(RayError):  # the broker may be what has died
             idle = ray.get(broker.close.remote())
             ray.wait(runs, num_returns=len(runs), timeout=CLOSING_SECONDS if idle else 0)
+        for run in runs:
+            ray.cancel(run)  # else Ray says on the terminal that it will be tried again
         for each in (*hosts, broker):
             ray.kill(each)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
-from tutti.orchestration.broker import FINAL
+from tutti.orchestration.broker import ANEW, FINAL, HALVED
 from tutti.tracking.protocol import FOLD_SCORE
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def train_trial(
     """Trains one trial on every rank, from its last state if it has one.
 
     Args:
-        trial: key, number and parameters.
+        trial: key, number and parameters; ``HALVED`` where its batches are halved, ``ANEW`` where it has no states.
         tell: called on every rank with each report, of which rank 0's counts; says on every rank whether to go on.
 
     Raises:
@@ -34,9 +34,11 @@ def train_trial(
         TrialError: on every rank, as ``fine_tune_once`` raises it.
     """
     from tutti.orchestration.build import fine_tune_once
-    from tutti.orchestration.folds import FoldReport
-    from tutti.training.ranks import rank
+    from tutti.orchestration.folds import FoldReport, forget_states
+    from tutti.training.ranks import from_rank_zero, rank
 
+    if trial.get(ANEW):  # those in the middle of an epoch count steps of the whole batch
+        from_rank_zero(lambda: forget_states(folder.trial(trial["key"])))
     began = time.time()
     last: dict[str, Any] = {}  # stays empty where a trial went on from a state saved after its last epoch
 
@@ -82,6 +84,7 @@ def train_trial(
         on_fold_epoch=on_fold_epoch,
         on_fold=on_fold,
         main=rank() == 0,
+        smaller_batches=HALVED in trial,
     )
     final = {
         **last,

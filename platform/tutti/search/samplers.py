@@ -20,7 +20,7 @@ from optuna.samplers import (
     RandomSampler,
     TPESampler,
 )
-from optuna.trial import FrozenTrial, create_trial
+from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from tutti.config.study import Sampler
 from tutti.errors import Fault, StorageError
@@ -121,6 +121,12 @@ class _CmaEs(CmaEsSampler):
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         space = super().infer_relative_search_space(study, trial)
         return {key: kind for key, kind in space.items() if key in self._unconditional}
+
+    def after_trial(
+        self, study: optuna.Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None
+    ) -> None:
+        """Not Optuna's own, which warns that a constraint is of no use to it: TPE, for the rest, makes use of it."""
+        self._independent_sampler.after_trial(study, trial, state, values)
 
     def _restore_optimizer(self, completed_trials: list[FrozenTrial]) -> Any:
         for trial in reversed(completed_trials):

@@ -12,6 +12,7 @@ import optuna
 from optuna.distributions import BaseDistribution, check_distribution_compatibility
 from optuna.storages import RDBStorage
 from optuna.study import StudyDirection
+from optuna.study._constrained_optimization import _CONSTRAINTS_KEY
 from optuna.trial import FrozenTrial
 
 from tutti.config.space import SearchSpace
@@ -33,6 +34,8 @@ _STATES = {
 
 
 _ENDING = "ending"  # the attribute that a trial's record is taken from, where the reports do not tell it
+_CONSTRAINT = f"{_CONSTRAINTS_KEY}:memory"  # as Trial.set_constraint keeps it, which needs a trial that was just asked
+_RUN_SECONDS = "run_seconds"  # the study's attribute
 
 
 @dataclass(frozen=True)
@@ -44,11 +47,15 @@ class Proposal:
         number: the how manieth trial of the study it is, from 0.
         parameters: what the search space chose, in the order in which it was drawn: the space's, but that a key whose
             condition does not hold is left out, and that one comes after those that its condition names.
+        halved: why its batches are to be halved, as it was bound to the trial; none where they are not.
+        reported: whether an earlier run has reported on it.
     """
 
     key: str
     number: int
     parameters: Mapping[str, Scalar]
+    halved: str | None = None
+    reported: bool = False
 
 
 class StudyStore:
@@ -162,7 +169,13 @@ class StudyStore:
         with self._faults():
             trials = self._own_trials()
         return [
-            Proposal(_key(number), number, dict(trial.params))
+            Proposal(
+                _key(number),
+                number,
+                dict(trial.params),
+                trial.user_attrs.get("halved"),
+                bool(trial.intermediate_values),
+            )
             for number, trial in enumerate(trials)
             if trial.state is optuna.trial.TrialState.RUNNING
         ]
@@ -206,6 +219,7 @@ class StudyStore:
         task_scores: Mapping[str, float] | None = None,
         reason: str | None = None,
         seconds: float | None = None,
+        infeasible: bool = False,
     ) -> None:
         """Ends a trial; an ended one stays as it was.
 
@@ -215,6 +229,8 @@ class StudyStore:
         Args:
             task_scores: given where what was reported is not comparable with ``score``, as with folds; ``score`` and
                 these are then the trial's record, whatever was reported.
+            infeasible: of a failed trial, whether its parameters are why: it does not fit into memory. It is told as
+                pruned and in violation of a constraint, from which samplers learn; of other failed ones they do not.
 
         Raises:
             ValueError: where ``state`` is RUNNING.
@@ -237,7 +253,28 @@ class StudyStore:
         self._keep(trial_id, {name: value for name, value in ending.items() if value is not None})
         optuna_state = next(kept for kept, ours in _STATES.items() if ours is state)
         with self._faults():
+            if infeasible:
+                self._storage.set_trial_system_attr(trial_id, _CONSTRAINT, 1.0)  # above 0: violated
+                optuna_state = optuna.trial.TrialState.PRUNED
             self._study.tell(trial.number, score if state is TrialState.FINISHED else None, state=optuna_state)
+
+    def run_seconds(self) -> float:
+        """How long the study's runs took so far, together, as ``keep_run_seconds`` was told last.
+
+        Raises:
+            StorageError: where the database cannot be read.
+        """
+        with self._faults():
+            return float(self._storage.get_study_user_attrs(self._study_id).get(_RUN_SECONDS, 0.0))
+
+    def keep_run_seconds(self, seconds: float) -> None:
+        """Keeps how long the study's runs took so far.
+
+        Raises:
+            StorageError: where the database cannot be written.
+        """
+        with self._faults():
+            self._storage.set_study_user_attr(self._study_id, _RUN_SECONDS, seconds)
 
     def records(self) -> list[TrialRecord]:
         """Every trial, by number, running ones too; none of an older study, and no point that is still to be run.
@@ -313,11 +350,12 @@ def _record(trial: FrozenTrial, number: int) -> TrialRecord:
     told = [trial.value] if trial.state is optuna.trial.TrialState.COMPLETE and trial.value is not None else []
     best = max([*scores.values(), *told], default=None)
     best_scores = {} if best_epoch is None else trial.user_attrs.get(_task_scores_of(best_epoch), {})
+    infeasible = any(value > 0 for value in trial.constraints.values())
     last = trial.user_attrs.get(_ENDING, {"score": best, "task_scores": best_scores})
     return TrialRecord(
         key=_key(number),
         number=number,
-        state=_STATES[trial.state],
+        state=TrialState.FAILED if infeasible else _STATES[trial.state],
         score=last["score"],
         task_scores=last["task_scores"],
         parameters=dict(trial.params),

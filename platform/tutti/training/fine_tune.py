@@ -65,7 +65,7 @@ def fine_tune(
 
     Raises:
         BackboneError: where the backbone or its tokenizer does not load.
-        TrialError: where the loss is not finite, or the training keys do not fit this machine.
+        TrialError: where a loss or a prediction is not finite, or the training keys do not fit this machine.
         StorageError: where a file cannot be written or read back.
     """
     stages = staged(training)
@@ -232,6 +232,9 @@ class _Run:
         for task in self.tasks:
             part = self.parts[task.name]["validation"]
             said[task.name] = self._predict(trainer.args, trainer.model, task, part)
+            if not np.isfinite(said[task.name]).all():  # the last step's loss was, but not its gradient
+                step = trainer.state.global_step
+                raise trainer.diverged(f"what the model predicts of the task {task.name} after step {step}")
             values = measure(task, part, said[task.name])
             task_scores[task.name] = values[f"{task.name}/{task.metric}"]
             metrics |= values

@@ -218,21 +218,19 @@ class MultiTaskTrainer(Trainer):
         """
         self._sums[-1, 1] += 1
         if summed((~self._finite).to(torch.int32)).item():
-            parameters = ", ".join(f"{name}={value}" for name, value in self._parameters.items()) or "the defaults"
-            raise TrialError(
-                Fault(
-                    f"the training loss at step {self.state.global_step + 1}",
-                    "be a finite number",
-                    f"nan or infinity with {parameters}",
-                    "lower the learning_rate or set max_grad_norm",
-                )
-            )
+            raise self.diverged(f"the training loss at step {self.state.global_step + 1}")
         for weight in self.balance.parameters():  # DDP knows the model's own parameters only
             if weight.grad is None:
                 weight.grad = torch.zeros_like(weight)
             if world_size() > 1:
                 dist.all_reduce(weight.grad)
                 weight.grad /= world_size()
+
+    def diverged(self, what: str) -> TrialError:
+        """The error that ends the trial where ``what`` is not finite; it names the parameters."""
+        parameters = ", ".join(f"{name}={value}" for name, value in self._parameters.items()) or "the defaults"
+        remedy = "lower the learning_rate or set max_grad_norm"
+        return TrialError(Fault(what, "be a finite number", f"nan or infinity with {parameters}", remedy))
 
     def after_step(self) -> None:
         """Takes the new weights into their average."""

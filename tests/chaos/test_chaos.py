@@ -1,0 +1,141 @@
+"""Workers, drivers and nodes are killed at random moments, and a study ends as one that nobody touched.
+
+``make chaos`` kills each kind of process at 20 moments, the slow tests at 3.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from tutti.records import TrialState
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(7200)]
+MOMENTS = int(os.environ.get("CHAOS_MOMENTS", "3"))
+SEED = 20
+EPOCHS, TRIALS = 60, 8
+# Where the moment lies: seconds after the command began (a driver, a node) or after it has workers (a worker).
+LATEST = {"worker": 8.0, "driver": 30.0, "node": 30.0}
+PROCESS = {"worker": "ray::RayTrainWorker", "node": "raylet"}
+CHANGES: dict[str, Any] = {
+    "training": {"num_train_epochs": EPOCHS, "per_device_train_batch_size": 16, "max_length": 16, "ema_decay": 0.9},
+    "search_space": {"learning_rate": {"type": "log_uniform", "low": 1e-4, "high": 1e-2}},
+    # Given by hand: what a sampler draws depends on which trials had ended by then.
+    "search": {
+        "trials": TRIALS,
+        "scheduler": "none",
+        "retries": 1000,
+        "enqueue": [{"learning_rate": 1e-4 * 1.7**number} for number in range(TRIALS)],
+    },
+    "resources": {"workers": 1, "cpus_per_worker": 1, "concurrent_trials": 2},
+}
+
+
+@dataclass
+class Toll:
+    """What happened to the studies that were hit.
+
+    Attributes:
+        hits: by kind of process, how many were killed in a study that was not over.
+        studies: how many studies it took.
+    """
+
+    hits: dict[str, int] = field(default_factory=lambda: dict.fromkeys(LATEST, 0))
+    studies: int = 0
+
+    def __str__(self) -> str:
+        killed = ", ".join(f"{count} x {kind}" for kind, count in self.hits.items())
+        return f"killed {killed}, in {self.studies} studies of {TRIALS} trials: 0 lost, 0 repeated, 0 left running"
+
+
+def ends(study) -> dict[str, Any]:
+    """Trial to what it scored at its best and the hash of each file of its checkpoint."""
+    kept = {}
+    for record in study.records():
+        best = json.loads((study.folder.trial(record.key) / "best" / "tutti.json").read_text(encoding="utf8"))
+        kept[record.key] = (record.state, record.parameters, record.score, record.task_scores, best["files"])
+    return kept
+
+
+def kill(running, kind: str, moment: float, chance: random.Random) -> bool:
+    """Kills a process of the kind when its moment has come, or not at all where the study is over by then."""
+    if kind == "worker":
+        while not running.descendants(PROCESS[kind]):
+            if running.process.poll() is not None:
+                return False
+            time.sleep(0.1)
+    until = time.monotonic() + moment
+    while time.monotonic() < until:
+        running.descendants()  # seen once, a process is found again when its parent is gone
+        time.sleep(0.2)
+    if running.process.poll() is not None:
+        return False
+    if kind == "driver":
+        os.kill(running.process.pid, signal.SIGKILL)
+        running.process.wait()
+    elif found := running.descendants(PROCESS[kind]):
+        chance.choice(found).kill()
+    else:  # between two pools, or before Ray is there
+        return kill(running, kind, 1.0, chance)
+    return True
+
+
+def over(running) -> bool:
+    """Waits until a command whose node was killed has given up; whether it ended the study all the same."""
+    code = running.wait()
+    assert code == 0 or "Traceback" not in running.said, running.said
+    return code == 0
+
+
+def check_whole(study, untouched: dict[str, Any]) -> None:
+    """Each trial once, ended, with the weights and scores of the study that nobody touched."""
+    assert ends(study) == untouched
+    runs = study.runs()
+    assert set(runs) == {"", *untouched}
+    assert {run.info.status for run in runs.values()} == {"FINISHED"}
+    for record in study.records():
+        assert record.state is TrialState.FINISHED
+        epochs = study.reported_epochs(record.key)
+        assert epochs == sorted(set(epochs)), f"{record.key} trained an epoch again that it had a state of"
+        assert not (study.folder.trial(record.key) / "resume").exists()
+
+
+def test_a_study_whose_processes_are_killed_at_random_ends_as_one_that_nobody_touched(
+    make_study, tutti, tutti_command, tmp_path, capsys
+):
+    calm = make_study(tmp_path / "calm", **CHANGES)
+    tutti("tune", calm.file)
+    untouched = ends(calm)
+    assert len(untouched) == TRIALS
+
+    chance, toll = random.Random(SEED), Toll()
+    left = [kind for kind in LATEST for _ in range(MOMENTS)]
+    chance.shuffle(left)
+    while left:
+        study = make_study(tmp_path / f"hit-{toll.studies}", **CHANGES)
+        toll.studies += 1
+        running, done = tutti_command("tune", study.file, "--resume"), False
+        while left and not done:
+            kind = left[-1]
+            if not kill(running, kind, chance.uniform(0, LATEST[kind]), chance):
+                assert running.wait() == 0, running.said
+                break
+            left.pop()
+            toll.hits[kind] += 1
+            if kind != "worker":
+                done = kind == "node" and over(running)
+                assert running.left_behind(120) == []
+                if not done:
+                    running = tutti_command("tune", study.file, "--resume")
+        assert running.wait() == 0, running.said
+        assert running.left_behind() == []
+        check_whole(study, untouched)
+    with capsys.disabled():
+        print(f"\n{toll}")

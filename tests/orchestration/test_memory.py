@@ -1,0 +1,113 @@
+"""A batch that does not fit into memory is cut, and the rows of a step stay."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tutti.config.folder import StudyFolder
+from tutti.config.study import StudyConfig
+from tutti.errors import TrialMemoryError
+from tutti.orchestration.build import fine_tune_once
+from tutti.orchestration.memory import is_out_of_memory, with_smaller_batches
+from tutti.orchestration.trial import train_trial
+
+FOUR_EIB = 1 << 62
+
+
+def raised(action: Any) -> BaseException:
+    with pytest.raises(Exception) as caught:  # noqa: PT011 (whatever it raises is what is looked at)
+        action()
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        lambda: bytearray(FOUR_EIB),
+        lambda: np.empty(FOUR_EIB, np.uint8),
+        lambda: torch.empty(FOUR_EIB, dtype=torch.uint8),
+        lambda: (_ for _ in ()).throw(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 4.00 GiB")),
+    ],
+    ids=["Python", "NumPy", "torch on a CPU", "torch on a GPU"],
+)
+def test_an_allocation_that_failed_is_known_whoever_tried_it(action):
+    assert is_out_of_memory(raised(action))
+
+
+def test_what_a_worker_s_error_was_made_of_counts():
+    error = RuntimeError("training failed")
+    assert not is_out_of_memory(error)
+    error.cause = MemoryError()
+    assert is_out_of_memory(error)
+
+
+@pytest.mark.parametrize("action", [lambda: torch.ones(2) @ torch.ones(3), lambda: {}["memory"]])
+def test_other_errors_are_no_matter_of_memory(action):
+    assert not is_out_of_memory(raised(action))
+
+
+@pytest.mark.parametrize(
+    ("given", "rows", "times"),
+    [
+        ({}, 8, 2),
+        ({"per_device_train_batch_size": 6}, 3, 2),
+        ({"per_device_train_batch_size": 15}, 5, 3),
+        ({"per_device_train_batch_size": 7}, 1, 7),
+        ({"gradient_accumulation_steps": 3}, 8, 6),
+    ],
+)
+def test_a_step_keeps_its_rows_in_more_and_smaller_batches(given, rows, times):
+    cut = with_smaller_batches({"learning_rate": 1e-3, **given})
+    assert (cut["per_device_train_batch_size"], cut["gradient_accumulation_steps"]) == (rows, times)
+    before = given.get("per_device_train_batch_size", 16) * given.get("gradient_accumulation_steps", 1)
+    assert rows * times == before
+    assert (cut["learning_rate"], cut["per_device_eval_batch_size"]) == (1e-3, 32)
+
+
+def test_a_budget_of_tokens_is_halved_where_it_decides_how_many_rows_a_batch_has():
+    cut = with_smaller_batches({"max_tokens_per_batch": 1000, "per_device_train_batch_size": 32})
+    expected = {"max_tokens_per_batch": 500, "per_device_train_batch_size": 32, "gradient_accumulation_steps": 2}
+    assert {key: cut[key] for key in expected} == expected
+
+
+def test_every_stage_is_cut_by_what_it_has():
+    training = {"per_device_train_batch_size": 8, "stages": [{}, {"per_device_train_batch_size": 4}]}
+    first, second = with_smaller_batches(training)["stages"]
+    assert (first["per_device_train_batch_size"], second["per_device_train_batch_size"]) == (4, 2)
+    assert first["gradient_accumulation_steps"] == second["gradient_accumulation_steps"] == 2
+
+
+@pytest.mark.parametrize(
+    ("training", "said"),
+    [
+        ({"per_device_train_batch_size": 1}, "a batch of one row"),
+        ({"max_tokens_per_batch": 15}, "max_tokens_per_batch=15"),
+        ({"stages": [{}, {"adversarial": "fgm"}]}, "adversarial=fgm, which takes a batch as a whole"),
+    ],
+)
+def test_a_batch_that_cannot_be_cut_says_so_and_is_out_of_memory(training, said):
+    with pytest.raises(TrialMemoryError, match=f"out of memory: the batch must be .* got {said}; narrow"):
+        with_smaller_batches(training)
+
+
+def test_a_trial_that_begins_anew_forgets_its_states_and_cuts_its_batches(tmp_path):
+    task = {"layout": "competition", "train": "/x"}
+    training = {"per_device_train_batch_size": 1}
+    study = StudyConfig.model_validate({"study": "s", "backbone": "b", "tasks": {"a": task}, "training": training})
+    folder = StudyFolder(tmp_path)
+    state = folder.trial("t0000") / "resume" / "stage-0-step-3"
+    state.mkdir(parents=True)
+    trial = {"key": "t0000", "number": 0, "parameters": {}, "halved": "no memory"}
+    with pytest.raises(TrialMemoryError, match="a batch of one row"):
+        train_trial(study, folder, trial, tell=lambda report: True)
+    assert state.is_dir()  # of the smaller batches: to go on from
+    with pytest.raises(TrialMemoryError):
+        train_trial(study, folder, {**trial, "anew": True}, tell=lambda report: True)
+    assert not state.parent.exists()
+    parameters: dict[str, Any] = {"key": "t0000", "number": 0, "parameters": {"per_device_train_batch_size": 1}}
+    with pytest.raises(TrialMemoryError):
+        fine_tune_once(study, folder, **parameters, on_epoch=lambda report: None, smaller_batches=True)
