@@ -12,6 +12,8 @@ from bad_input_changes import (
     both,
     damaged,
     forget_pool,
+    held,
+    let_go,
     line,
     no_root_mount,
     other_model,
@@ -227,6 +229,14 @@ SETTINGS: dict[str, Sequence[Case]] = {
             replace("studies/moods/study.json", '"trials": 1', '"trials": "one"'),
             "trials studies/moods",
             finished=True,
+        ),
+        Case(
+            "a study is mended while a process runs it",
+            ["the study 'moods' must be run by one process at a time", "wait for the other run to end"],
+            held,
+            "doctor studies/moods",
+            finished=True,
+            after=let_go,
         ),
     ),
     "Ensembles and pseudo-labels": (

@@ -49,6 +49,12 @@ def test_a_complete_study_resumed_shows_its_table_and_tells_its_tracker_without_
     assert parent.info.status == "FINISHED"
 
 
+def test_a_checkpoint_and_predictions_that_were_really_made_are_sound(folder):
+    states, _ = run(folder, "doctor studies/moods", code=0).out.splitlines()
+    assert states == "trials/t0000: what it would go on from, and the trial has ended; removed"
+    assert run(folder, "doctor studies/moods", code=0).out == "The study moods is healthy.\n"
+
+
 def test_a_study_that_lacks_trials_or_has_one_cut_off_is_not_complete(folder):
     from tutti.cli import parts
     from tutti.cli.tune import _complete

@@ -116,6 +116,38 @@ class Bank:
                 return self._decoded(path, self._read(path), sha256)
         raise self._damaged(path, "no file")
 
+    def check(self, key: str) -> None:
+        """Reads all that the bank holds of a checkpoint.
+
+        Raises:
+            StorageError: where the bank has no complete entry ``key``, or a file of it is damaged.
+        """
+        for task, parts in self.parts(key).items():
+            for part in parts:
+                self.predictions(key, task, part)
+
+    def leftovers(self) -> list[str]:
+        """Folders ``KEY/VERSION`` that nothing reads: of an entry without metadata, or with a later version.
+
+        Raises:
+            StorageError: where the store cannot be read.
+        """
+        newest = {key: _version(entry.folder) for key, entry in self._entries("").items()}
+        whole = {path.rsplit("/", 1)[0] for path in self._versions("")}
+        versions = [path for path in self._listing("") if path.count("/") == 1 and _version(path)]
+        return sorted(
+            path for path in versions if path not in whole or _version(path) < newest.get(path.split("/")[0], 0)
+        )
+
+    def discard(self, leftover: str) -> None:
+        """Removes one of the ``leftovers``.
+
+        Raises:
+            StorageError: where the store refuses.
+        """
+        with self._faults("be removed", leftover):
+            self._fs.delete_dir(self._path(leftover))
+
     def _file(self, key: str, task: str, part: str) -> tuple[str, str]:
         """Path and SHA-256 of one part's file."""
         entry = self._entry(key)

@@ -120,9 +120,7 @@ def load_checkpoint(
         StorageError: where a file, of the backbone too if it is needed, is missing or not what it was, naming it.
         BackboneError: where a backbone that is needed is not there.
     """
-    metadata = read_metadata(folder)
-    for name, expected in metadata.files.items():
-        check_file(folder / name, expected)
+    metadata = check_checkpoint(folder)
     base = metadata.base
     if base is not None:
         check_backbone_folder(base.backbone)
@@ -141,6 +139,18 @@ def load_checkpoint(
         load_adapter_state(encoder, {own_name(key): value for key, value in load_file(folder / ADAPTER).items()})
     model.heads.load_state_dict(load_file(folder / HEADS))
     return model.eval(), metadata
+
+
+def check_checkpoint(folder: Path) -> CheckpointMetadata:
+    """Its metadata, after every file was compared with its SHA-256.
+
+    Raises:
+        StorageError: where a file is missing or not what it was, naming it.
+    """
+    metadata = read_metadata(folder)
+    for name, expected in metadata.files.items():
+        check_file(folder / name, expected)
+    return metadata
 
 
 def read_metadata(folder: Path) -> CheckpointMetadata:
