@@ -356,6 +356,11 @@ SETTINGS: dict[str, Sequence[Case]] = {
             write("studies", ""),
         ),
         Case(
+            "a limit of no room at all for checkpoints",
+            ["storage.max_gigabytes must be above 0"],
+            yaml("  path: studies\n", "  path: studies\n  max_gigabytes: 0\n"),
+        ),
+        Case(
             "the studies' folder lies on a read-only disk",
             ["Read-only file system", "name a folder that can be written to"],
             small_disk("16k,ro"),

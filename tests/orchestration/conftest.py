@@ -10,6 +10,7 @@ import pytest
 from tutti.config.folder import StudyFolder
 from tutti.config.space import SearchSpace
 from tutti.orchestration.log import StudyLog
+from tutti.records import TrialState
 from tutti.search.study_store import StudyStore
 from tutti.tracking.memory import MemoryTracker
 
@@ -49,6 +50,7 @@ class Logged:
     folder: StudyFolder
     log: StudyLog
     watched: list[None]
+    pruned: list[int]
 
     def start(self) -> Any:
         """A new trial of the store, started as Ray Tune would."""
@@ -88,7 +90,7 @@ def folds() -> bool:
 def logged(store, tmp_path, folds) -> Logged:
     tracker = MemoryTracker()
     tracker.start_study(parameters={}, tags={}, files=[])
-    folder, watched = StudyFolder(Path(tmp_path / "study")), []
+    folder, watched, pruned = StudyFolder(Path(tmp_path / "study")), [], []
     log = StudyLog(
         store=store,
         tracker=tracker,
@@ -97,5 +99,6 @@ def logged(store, tmp_path, folds) -> Logged:
         watch=lambda: watched.append(None),
         picture=lambda task, predictions: f"{task}: {len(predictions.ids)} rows".encode(),
         folds=folds,
+        prune=lambda: pruned.append(sum(record.state is not TrialState.RUNNING for record in store.records())),
     )
-    return Logged(store, tracker, folder, log, watched)
+    return Logged(store, tracker, folder, log, watched, pruned)

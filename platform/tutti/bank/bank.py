@@ -39,8 +39,8 @@ class Bank:
 
     A checkpoint's entry is ``ROOT/KEY/VERSION/``: one Parquet file for each task and part in ``predictions/TASK/``,
     then, written last, ``record.json`` with the checkpoint's record and the SHA-256 of each file. An entry without a
-    readable ``record.json`` is not there. Nothing is ever written over: putting a key again makes a later version, and
-    the earlier ones go once it is complete.
+    readable ``record.json`` is not there. Predictions are never written over: putting a key again makes a later
+    version, and the earlier ones go once it is complete.
 
     Args:
         root: a folder, or a URI that pyarrow knows (``s3://bucket/folder``). Nothing is made by naming it.
@@ -78,8 +78,7 @@ class Bank:
                     self._write(f"{folder}/{name}", content)
                     files[task][part] = {"file": name, "sha256": hashlib.sha256(content).hexdigest()}
             fields = {**asdict(record), "task_scores": dict(record.task_scores)}
-            metadata = {"checkpoint": fields, "predictions": files}
-            self._write(f"{folder}/{_METADATA}", json.dumps(metadata, ensure_ascii=False, indent=1).encode())
+            self._write_metadata(folder, {"checkpoint": fields, "predictions": files})
         except BaseException:
             self._delete(folder)
             raise
@@ -125,6 +124,16 @@ class Bank:
         for task, parts in self.parts(key).items():
             for part in parts:
                 self.predictions(key, task, part)
+
+    def forget_weights(self, key: str) -> None:
+        """Says of a checkpoint that its weights are gone; its predictions stay.
+
+        Raises:
+            StorageError: where the bank has no complete entry ``key``, or the store refuses.
+        """
+        entry = self._entry(key)
+        fields = {**entry.metadata["checkpoint"], "path": None}
+        self._write_metadata(entry.folder, {**entry.metadata, "checkpoint": fields})
 
     def leftovers(self) -> list[str]:
         """Folders ``KEY/VERSION`` that nothing reads: of an entry without metadata, or with a later version.
@@ -217,6 +226,9 @@ class Bank:
             self._fs.open_input_stream(self._path(path)) as stream,
         ):
             return stream.read()
+
+    def _write_metadata(self, folder: str, metadata: Mapping[str, Any]) -> None:
+        self._write(f"{folder}/{_METADATA}", json.dumps(metadata, ensure_ascii=False, indent=1).encode())
 
     def _write(self, path: str, content: bytes) -> None:
         if isinstance(self._fs, fs.LocalFileSystem):
