@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -12,6 +13,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tutti.errors import Fault, StorageError, nearest
+
+_STRAY = re.compile(r"\..+\.[a-z0-9_]{8}\.(tmp|old)", re.DOTALL)  # as tempfile names what is written here
 
 
 @contextmanager
@@ -91,6 +94,28 @@ def whole_folder(path: Path) -> Iterator[Path]:
             _sync_folder(path.parent)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
+
+
+def strays(folder: Path) -> list[Path]:
+    """Temporary siblings below ``folder``, at any depth, which nobody writes any more where their process has died."""
+    return sorted(path for path in folder.rglob(".*") if _STRAY.fullmatch(path.name))
+
+
+def clear_stray(stray: Path) -> None:
+    """Removes a temporary sibling. What a kill has left retired goes back where nothing has come into its place.
+
+    Raises:
+        StorageError: where the file system refuses.
+    """
+    with storage_faults(stray):
+        if stray.is_symlink() or not stray.is_dir():
+            stray.unlink(missing_ok=True)
+            return
+        if stray.suffix == ".old":
+            for retired in stray.iterdir():
+                if not (stray.parent / retired.name).exists():
+                    retired.rename(stray.parent / retired.name)
+        shutil.rmtree(stray)
 
 
 def nearest_file(path: Path, *, otherwise: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -112,6 +112,24 @@ class Predictions:
             )
         if rows and not np.allclose(self.probabilities.sum(axis=1, dtype=np.float64), 1.0, atol=1e-3):
             raise _broken("have rows of probabilities that sum to 1", "rows that do not")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something in a study's folder or stores that is not as it should be, and what mends it.
+
+    Attributes:
+        what: the place: a trial, a run, a file.
+        found: what is wrong there.
+        mended: what becomes of it, to follow "to be": ``removed``. Where nothing can mend it here, what the user can
+            do, in the imperative.
+        mend: does it, once the findings before are mended; raises a TuttiError where it cannot. None where nothing can.
+    """
+
+    what: str
+    found: str
+    mended: str
+    mend: Callable[[], object] | None = None
 
 
 def _broken(rule: str, got: str) -> StorageError:

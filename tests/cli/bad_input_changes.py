@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from filelock import FileLock
+
 Change = Callable[[Path], object]
 TUNE = "tune study.yaml"
 
@@ -157,6 +159,19 @@ def small_disk(size: str) -> Change:
 
 def unmounted(folder: Path) -> None:
     subprocess.run(["umount", folder / "studies"], check=True)
+
+
+_LOCKS: dict[Path, FileLock] = {}
+
+
+def held(folder: Path) -> None:
+    """Another process holds the finished study, as far as this one can tell."""
+    _LOCKS[folder] = FileLock(folder / "studies/moods/study.lock")
+    _LOCKS[folder].acquire()
+
+
+def let_go(folder: Path) -> None:
+    _LOCKS.pop(folder).release()
 
 
 def own_test_file(folder: Path) -> None:

@@ -12,6 +12,8 @@ from bad_input_changes import (
     both,
     damaged,
     forget_pool,
+    held,
+    let_go,
     line,
     no_root_mount,
     other_model,
@@ -228,6 +230,14 @@ SETTINGS: dict[str, Sequence[Case]] = {
             "trials studies/moods",
             finished=True,
         ),
+        Case(
+            "a study is mended while a process runs it",
+            ["the study 'moods' must be run by one process at a time", "wait for the other run to end"],
+            held,
+            "doctor studies/moods",
+            finished=True,
+            after=let_go,
+        ),
     ),
     "Ensembles and pseudo-labels": (
         Case(
@@ -344,6 +354,11 @@ SETTINGS: dict[str, Sequence[Case]] = {
             "a file stands where the studies' folder should be",
             ["DIR/studies must be a folder", "got a file", "`storage.path:`"],
             write("studies", ""),
+        ),
+        Case(
+            "a limit of no room at all for checkpoints",
+            ["storage.max_gigabytes must be above 0"],
+            yaml("  path: studies\n", "  path: studies\n  max_gigabytes: 0\n"),
         ),
         Case(
             "the studies' folder lies on a read-only disk",

@@ -37,6 +37,10 @@ def test_a_study_that_is_not_there_is_told_with_those_that_are(finished, tutti):
     assert "did you mean 'tiny'?" in said
 
 
+def test_a_study_that_was_really_run_has_nothing_to_mend(finished, tutti):
+    assert tutti("doctor", finished.study.folder.path) == "The study tiny is healthy.\n"
+
+
 @pytest.mark.slow
 def test_the_ui_prints_an_address_that_answers_and_ends_with_ctrl_c(finished, tutti_command, interrupt):
     running = tutti_command("ui", finished.study.folder.path)

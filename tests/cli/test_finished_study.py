@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # the helpers serve a script too
 from bad_input_changes import own_test_file
 from bad_input_run import Templates, inside, make_templates, run
 
+from tutti.cli import parts
 from tutti.tracking.spool import Spool
 
 
@@ -49,6 +51,12 @@ def test_a_complete_study_resumed_shows_its_table_and_tells_its_tracker_without_
     assert parent.info.status == "FINISHED"
 
 
+def test_a_checkpoint_and_predictions_that_were_really_made_are_sound(folder):
+    states, _ = run(folder, "doctor studies/moods", code=0).out.splitlines()
+    assert states == "trials/t0000: what it would go on from, and the trial has ended; removed"
+    assert run(folder, "doctor studies/moods", code=0).out == "The study moods is healthy.\n"
+
+
 def test_a_study_that_lacks_trials_or_has_one_cut_off_is_not_over(folder):
     from tutti.cli import parts
     from tutti.cli.tune import _is_over
@@ -77,8 +85,6 @@ def test_a_study_that_has_reached_a_limit_says_why_it_ended_and_how_to_go_on_wit
 
 
 def test_the_command_is_named_as_it_can_be_typed(tmp_path, monkeypatch):
-    from tutti.cli import parts
-
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "argv", [".venv/bin/tutti", "demo"])
     assert parts.program() == ".venv/bin/tutti"
@@ -88,6 +94,32 @@ def test_the_command_is_named_as_it_can_be_typed(tmp_path, monkeypatch):
     assert parts.program() == f"{sys.executable} -m tutti"
     (tmp_path / "tutti").touch(mode=0o755)
     assert parts.program() == "tutti"
+
+
+def test_a_resumed_study_with_a_lower_limit_loses_weights_and_votes_as_before(folder):
+    from kept_study import put_checkpoint
+
+    from tutti.bank.bank import Bank
+    from tutti.records import TrialState
+
+    with inside(folder):
+        study, place = parts.read_study_file(Path("study.yaml"), overrides=[])
+    store, bank = parts.open_store(study, place), Bank(place.bank)
+    key = store.ask().key
+    store.report(key, epoch=1, score=0.01, task_scores={"mood": 0.01})
+    store.finish(key, state=TrialState.FINISHED)
+    store.close()
+    put_checkpoint(place.trial(key) / "best", number=1, score=0.01, size=1000)
+    held = bank.parts("t0000")
+    said = {task: {part: bank.predictions("t0000", task, part) for part in held[task]} for task in held}
+    worse = replace(bank.records()[0], key=key, number=1, score=0.01, path="there")
+    bank.put(replace(worse, task_scores={"mood": 0.01}), said)
+    run(folder, "tune study.yaml --resume --trials 2 --set storage.max_gigabytes=1e-6", code=0)
+    assert (place.trial("t0000") / "best" / "tutti.json").is_file()  # the best of all
+    assert not (place.trial(key) / "best").exists()
+    assert [record.path for record in bank.records()][1] is None
+    assert "t0001" in run(folder, "ensemble studies/moods", code=0).out
+    assert run(folder, "doctor studies/moods", code=0).out == "The study moods is healthy.\n"
 
 
 def test_a_test_file_that_is_gone_is_not_missed(folder):

@@ -12,6 +12,7 @@ from tutti.config.space import SearchSpace
 from tutti.config.study import StudyConfig
 from tutti.orchestration.log import StudyLog
 from tutti.orchestration.study import StudyOutcome, run_study
+from tutti.records import TrialState
 from tutti.search.study_store import StudyStore
 from tutti.tracking.memory import MemoryTracker
 
@@ -51,6 +52,7 @@ class Logged:
     folder: StudyFolder
     log: StudyLog
     watched: list[None]
+    pruned: list[int]
 
     def start(self) -> Any:
         """A new trial of the store, started as Ray Tune would."""
@@ -90,7 +92,7 @@ def folds() -> bool:
 def logged(store, tmp_path, folds) -> Logged:
     tracker = MemoryTracker()
     tracker.start_study(parameters={}, tags={}, files=[])
-    folder, watched = StudyFolder(Path(tmp_path / "study")), []
+    folder, watched, pruned = StudyFolder(Path(tmp_path / "study")), [], []
     log = StudyLog(
         store=store,
         tracker=tracker,
@@ -99,8 +101,9 @@ def logged(store, tmp_path, folds) -> Logged:
         watch=lambda: watched.append(None),
         picture=lambda task, predictions: f"{task}: {len(predictions.ids)} rows".encode(),
         folds=folds,
+        prune=lambda: pruned.append(sum(record.state is not TrialState.RUNNING for record in store.records())),
     )
-    return Logged(store, tracker, folder, log, watched)
+    return Logged(store, tracker, folder, log, watched, pruned)
 
 
 @pytest.fixture(scope="module")

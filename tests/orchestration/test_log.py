@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tutti.bank.bank import Bank
+from tutti.errors import Fault, StorageError
 from tutti.records import CheckpointRecord, Predictions, TrialState
 
 FINAL = {"final": True, "best_score": 0.8, "best_epoch": 2, "best_task_scores": {"mood": 0.8}, "checkpoint": "x"}
@@ -256,6 +257,26 @@ def test_an_interrupted_trial_says_why(logged):
     trial = logged.start()
     logged.log.interrupt("the study ended")
     assert (logged.run(trial).state, logged.run(trial).reason) == (TrialState.INTERRUPTED, "the study ended")
+
+
+def test_checkpoints_are_kept_within_their_limit_each_time_a_trial_has_ended(logged):
+    for ended in (1, 2):
+        trial = logged.start()
+        logged.epoch(trial, 1, 0.8, **FINAL)
+        logged.log.on_trial_complete(0, [], trial)
+        assert logged.pruned == [*range(1, ended + 1)]
+
+
+def test_checkpoints_that_cannot_be_removed_cost_a_warning_and_nothing_else(logged, caplog):
+    def refused() -> None:
+        raise StorageError(Fault("best", "be written whole", "Read-only file system", "name another folder"))
+
+    logged.log._prune = refused
+    trial = logged.start()
+    logged.epoch(trial, 1, 0.8, **FINAL)
+    logged.log.on_trial_complete(0, [], trial)
+    assert logged.record(trial).state is TrialState.FINISHED
+    assert "beyond storage.max_gigabytes: best must be written whole; got Read-only file system" in caplog.text
 
 
 def test_tune_s_snapshot_holds_nothing_of_it(logged):

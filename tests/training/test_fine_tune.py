@@ -214,7 +214,7 @@ def test_a_later_stage_begins_from_the_same_weights_whenever_it_is_begun_again(
         tune(tmp_path, stop_after=2, **STAGED)
     for name in lost:
         if name == "best":  # killed between the two renames that replace it
-            retired = tmp_path / ".best.x.old"
+            retired = tmp_path / ".best.x_0y1z2w.old"
             retired.mkdir()
             (tmp_path / "best").rename(retired / "best")
         else:  # damaged, or not yet whole when it was killed

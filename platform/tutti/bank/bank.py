@@ -39,8 +39,8 @@ class Bank:
 
     A checkpoint's entry is ``ROOT/KEY/VERSION/``: one Parquet file for each task and part in ``predictions/TASK/``,
     then, written last, ``record.json`` with the checkpoint's record and the SHA-256 of each file. An entry without a
-    readable ``record.json`` is not there. Nothing is ever written over: putting a key again makes a later version, and
-    the earlier ones go once it is complete.
+    readable ``record.json`` is not there. Predictions are never written over: putting a key again makes a later
+    version, and the earlier ones go once it is complete.
 
     Args:
         root: a folder, or a URI that pyarrow knows (``s3://bucket/folder``). Nothing is made by naming it.
@@ -78,8 +78,7 @@ class Bank:
                     self._write(f"{folder}/{name}", content)
                     files[task][part] = {"file": name, "sha256": hashlib.sha256(content).hexdigest()}
             fields = {**asdict(record), "task_scores": dict(record.task_scores)}
-            metadata = {"checkpoint": fields, "predictions": files}
-            self._write(f"{folder}/{_METADATA}", json.dumps(metadata, ensure_ascii=False, indent=1).encode())
+            self._write_metadata(folder, {"checkpoint": fields, "predictions": files})
         except BaseException:
             self._delete(folder)
             raise
@@ -115,6 +114,48 @@ class Bank:
             with suppress(FileNotFoundError):  # replaced since it was looked up: look again
                 return self._decoded(path, self._read(path), sha256)
         raise self._damaged(path, "no file")
+
+    def check(self, key: str) -> None:
+        """Reads all that the bank holds of a checkpoint.
+
+        Raises:
+            StorageError: where the bank has no complete entry ``key``, or a file of it is damaged.
+        """
+        for task, parts in self.parts(key).items():
+            for part in parts:
+                self.predictions(key, task, part)
+
+    def forget_weights(self, key: str) -> None:
+        """Says of a checkpoint that its weights are gone; its predictions stay.
+
+        Raises:
+            StorageError: where the bank has no complete entry ``key``, or the store refuses.
+        """
+        entry = self._entry(key)
+        fields = {**entry.metadata["checkpoint"], "path": None}
+        self._write_metadata(entry.folder, {**entry.metadata, "checkpoint": fields})
+
+    def leftovers(self) -> list[str]:
+        """Folders ``KEY/VERSION`` that nothing reads: of an entry without metadata, or with a later version.
+
+        Raises:
+            StorageError: where the store cannot be read.
+        """
+        newest = {key: _version(entry.folder) for key, entry in self._entries("").items()}
+        whole = {path.rsplit("/", 1)[0] for path in self._versions("")}
+        versions = [path for path in self._listing("") if path.count("/") == 1 and _version(path)]
+        return sorted(
+            path for path in versions if path not in whole or _version(path) < newest.get(path.split("/")[0], 0)
+        )
+
+    def discard(self, leftover: str) -> None:
+        """Removes one of the ``leftovers``.
+
+        Raises:
+            StorageError: where the store refuses.
+        """
+        with self._faults("be removed", leftover):
+            self._fs.delete_dir(self._path(leftover))
 
     def _file(self, key: str, task: str, part: str) -> tuple[str, str]:
         """Path and SHA-256 of one part's file."""
@@ -185,6 +226,9 @@ class Bank:
             self._fs.open_input_stream(self._path(path)) as stream,
         ):
             return stream.read()
+
+    def _write_metadata(self, folder: str, metadata: Mapping[str, Any]) -> None:
+        self._write(f"{folder}/{_METADATA}", json.dumps(metadata, ensure_ascii=False, indent=1).encode())
 
     def _write(self, path: str, content: bytes) -> None:
         if isinstance(self._fs, fs.LocalFileSystem):

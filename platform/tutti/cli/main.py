@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from tutti import __version__
-from tutti.cli import backbone, browse, demo, jobs, tune, vote
+from tutti.cli import backbone, browse, demo, doctor, jobs, tune, vote
 from tutti.errors import TuttiError
 
 app = typer.Typer(
@@ -37,6 +37,7 @@ def _root(
 app.command("tune")(tune.tune)
 app.command("trials")(browse.trials)
 app.command("ui")(browse.ui)
+app.command("doctor")(doctor.doctor)
 app.command("ensemble")(vote.ensemble)
 app.command("pseudo-label")(vote.pseudo_label)
 app.command("submit")(jobs.submit)

@@ -24,7 +24,7 @@ from tutti.config.study import StudyConfig
 from tutti.data.prepare import Prepared, load_prepared
 from tutti.errors import Fault, StudyError
 from tutti.files import write_whole
-from tutti.records import Scalar
+from tutti.records import Finding, Scalar, TrialRecord
 
 if TYPE_CHECKING:
     from tutti.search.study_store import StudyStore
@@ -76,11 +76,11 @@ def open_folder(name: str) -> tuple[StudyConfig, StudyFolder, Prepared]:
     return study, folder, load_prepared(folder.data)
 
 
-def load_store(study: StudyConfig, folder: StudyFolder) -> StudyStore:
-    """The study's trials, to read."""
+def load_store(study: StudyConfig, folder: StudyFolder, *, mend: bool = False) -> StudyStore:
+    """The study's trials, to read, or to ``mend``."""
     from tutti.search.study_store import StudyStore
 
-    return StudyStore.load(folder.optuna_url, name=study.study)
+    return StudyStore.load(folder.optuna_url, name=study.study, mend=mend)
 
 
 def open_store(study: StudyConfig, folder: StudyFolder) -> StudyStore:
@@ -145,11 +145,27 @@ def tracking_uri(study: StudyConfig, folder: StudyFolder) -> str:
     return study.tracking.uri or folder.mlflow_uri
 
 
+def run_findings(
+    study: StudyConfig, folder: StudyFolder, trials: Sequence[TrialRecord], *, complete: bool
+) -> list[Finding]:
+    """What is wrong with the study's runs in MLflow; nothing where it has no store of its own yet."""
+    if not study.tracking.uri and not (folder.path / "mlflow.db").is_file():
+        return []
+    _quiet_mlflow()
+    from tutti.tracking.mending import run_findings
+
+    uri = tracking_uri(study, folder)
+    return run_findings(uri, experiment=study.study, folder=folder.path, trials=trials, complete=complete)
+
+
+def _quiet_mlflow() -> None:
+    """Nothing is sent to anybody. Read when mlflow is imported."""
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+
+
 def open_tracker(study: StudyConfig, folder: StudyFolder) -> Tracker:
     """MLflow behind a durable queue, so that no trial waits for it or dies of it."""
-    os.environ.setdefault(
-        "MLFLOW_DISABLE_TELEMETRY", "true"
-    )  # read when mlflow is imported; nothing is sent to anybody
+    _quiet_mlflow()
     from tutti.tracking.mlflow_tracker import MlflowTracker
     from tutti.tracking.queued import QueuedTracker
 

@@ -147,6 +147,7 @@ class Storage(Strict):
     """Where studies live. On a cluster: a folder that every node sees."""
 
     path: Path | None = None  # by default $TUTTI_STUDIES, or ./studies; the study's folder is PATH/STUDY
+    max_gigabytes: Annotated[float, Field(gt=0)] | None = None  # of all ended trials' checkpoints; 1 GB is 10^9 bytes
 
 
 class Tracking(Strict):

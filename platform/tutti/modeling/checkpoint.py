@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -14,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from transformers import PreTrainedTokenizerBase
 
 from tutti.errors import Fault, StorageError
-from tutti.files import sha256_of, whole_folder
+from tutti.files import sha256_of, storage_faults, whole_folder
 from tutti.modeling.adapters import Adapter, load_adapter_state, own_name
 from tutti.modeling.heads import HeadOptions
 from tutti.modeling.model import MultiTaskModel, check_backbone_folder, load_encoder, no_progress_bars
@@ -120,9 +121,7 @@ def load_checkpoint(
         StorageError: where a file, of the backbone too if it is needed, is missing or not what it was, naming it.
         BackboneError: where a backbone that is needed is not there.
     """
-    metadata = read_metadata(folder)
-    for name, expected in metadata.files.items():
-        check_file(folder / name, expected)
+    metadata = check_checkpoint(folder)
     base = metadata.base
     if base is not None:
         check_backbone_folder(base.backbone)
@@ -143,13 +142,29 @@ def load_checkpoint(
     return model.eval(), metadata
 
 
+def check_checkpoint(folder: Path) -> CheckpointMetadata:
+    """Its metadata, after every file was compared with its SHA-256.
+
+    Raises:
+        StorageError: where a file is missing or not what it was, naming it.
+    """
+    metadata = read_metadata(folder)
+    for name, expected in metadata.files.items():
+        check_file(folder / name, expected)
+    return metadata
+
+
 def read_metadata(folder: Path) -> CheckpointMetadata:
     """What tutti.json says, without a look at the other files.
 
     Raises:
-        StorageError: where it is missing or unreadable: the checkpoint is then not complete.
+        StorageError: where it is missing or unreadable: the checkpoint is then not complete; or where it was pruned.
     """
     file = folder / METADATA
+    if not file.is_file() and is_pruned(folder):
+        got = "one whose weights were pruned to keep within storage.max_gigabytes"
+        remedy = "use its predictions, which the bank has, or train with a higher limit"
+        raise StorageError(Fault(str(folder), "hold a checkpoint", got, remedy))
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
         content.pop("format")
@@ -172,6 +187,27 @@ def read_metadata(folder: Path) -> CheckpointMetadata:
         raise StorageError(
             Fault(str(file), "be what was written", "something else", "train the trial again")
         ) from error
+
+
+def prune_checkpoint(folder: Path) -> None:
+    """Removes a checkpoint. Its metadata goes first, to the file ``best.pruned.json`` beside it: it takes no space.
+
+    Raises:
+        StorageError: where the file system refuses.
+    """
+    with storage_faults(folder):
+        if (folder / METADATA).is_file():
+            (folder / METADATA).replace(_note(folder))
+        shutil.rmtree(folder)
+
+
+def is_pruned(folder: Path) -> bool:
+    """Whether a checkpoint was here that ``prune_checkpoint`` has removed, or begun to."""
+    return _note(folder).is_file() and not (folder / METADATA).is_file()
+
+
+def _note(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.pruned.json")
 
 
 def _base_of(model: MultiTaskModel) -> Base:

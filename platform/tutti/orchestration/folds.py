@@ -48,9 +48,13 @@ def fold_name(fold: int) -> str:
 
 
 def forget_states(trial: Path) -> None:
-    """Removes what a trial that has ended would have gone on from: several times the size of its weights."""
-    for folder in (trial / "resume", *trial.glob("fold-*/resume")):
-        shutil.rmtree(folder, ignore_errors=True)
+    """Removes what a trial that has ended would have gone on from: several times the size of its weights.
+
+    Not through a link: what it leads to may be somebody else's.
+    """
+    for folder in (trial, *trial.glob("fold-*")):
+        if not folder.is_symlink():
+            shutil.rmtree(folder / "resume", ignore_errors=True)
 
 
 def fine_tune_folds(
@@ -147,9 +151,7 @@ def _whole(kept: Bank, count: int) -> list[CheckpointRecord]:
 
 def _readable(kept: Bank, key: str) -> bool:
     try:
-        for task, parts in kept.parts(key).items():
-            for part in parts:
-                kept.predictions(key, task, part)
+        kept.check(key)
     except StorageError:  # a damaged file: the fold is trained again
         return False
     return True

@@ -14,7 +14,7 @@ from ray.tune.experiment import Trial
 
 from tutti.bank.bank import Bank
 from tutti.config.folder import StudyFolder
-from tutti.errors import counted
+from tutti.errors import TuttiError, counted
 from tutti.orchestration.broker import HALVED, INFEASIBLE
 from tutti.orchestration.folds import fold_name, forget_states
 from tutti.orchestration.stopper import STOPPED
@@ -57,6 +57,7 @@ class StudyLog(Callback):
         folds: whether the study's trials have folds, each of which gets a run below its trial's.
         watch: called after every event, with nothing; reads the store itself.
         picture: makes a PNG of a task's validation predictions, given them and the task's name.
+        prune: called once a trial has ended, to keep the study's checkpoints within their limit.
     """
 
     def __init__(
@@ -69,10 +70,11 @@ class StudyLog(Callback):
         watch: Callable[[], None],
         picture: Callable[[str, Predictions], bytes],
         folds: bool = False,
+        prune: Callable[[], object] = lambda: None,
     ) -> None:
         self._store, self._tracker, self._folder, self._tags = store, tracker, folder, tags
         self._folds = folds
-        self._watch, self._picture = watch, picture
+        self._watch, self._picture, self._prune = watch, picture, prune
         self._seen: dict[str, Seen] = {}
         self._drawing = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tutti-pictures")
 
@@ -213,6 +215,10 @@ class StudyLog(Callback):
             infeasible=seen.infeasible,
         )
         forget_states(self._folder.trial(key))
+        try:
+            self._prune()
+        except TuttiError as error:  # the next trial's end tries it again
+            _logger.warning("The checkpoints are beyond storage.max_gigabytes: %s", error)
         self._watch()
 
     def _cut_off_fold(self, seen: Seen, state: TrialState, reason: str | None) -> None:

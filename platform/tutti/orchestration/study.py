@@ -18,6 +18,7 @@ from tutti.config.study import StudyConfig
 from tutti.errors import Fault, StudyError, TrialError
 from tutti.files import storage_faults
 from tutti.orchestration.broker import Broker
+from tutti.orchestration.budget import prune
 from tutti.orchestration.folds import forget_states
 from tutti.orchestration.pool import PoolHost, PoolJob
 from tutti.orchestration.trial import train_trial
@@ -124,6 +125,12 @@ def run_study(
     for record in records:  # what a driver that died between two writes left there
         if record.state is not TrialState.RUNNING:
             forget_states(folder.trial(record.key))
+
+    def keep_within_limit() -> None:
+        if study.storage.max_gigabytes is not None:
+            prune(folder, trials=store.records(), max_gigabytes=study.storage.max_gigabytes)
+
+    keep_within_limit()  # a resumed study may have a lower one
     if not is_over(study.search, records, seconds=store.run_seconds()):
         log = StudyLog(
             store=store,
@@ -133,6 +140,7 @@ def run_study(
             watch=watch,
             picture=picture,
             folds=study.split.folds is not None,
+            prune=keep_within_limit,
         )
         try:
             _tune(study, folder, store=store, log=log, concurrent_trials=concurrent_trials, train=train)

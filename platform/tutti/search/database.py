@@ -49,6 +49,12 @@ def to_read(url: str) -> RDBStorage | None:
         raise
 
 
+def to_mend(url: str) -> RDBStorage | None:
+    """The database to write to, or none where its SQLite file is not there."""
+    parsed = make_url(url)
+    return None if _is_file(parsed) and not Path(str(parsed.database)).is_file() else to_write(url)
+
+
 @contextmanager
 def faults(url: str) -> Iterator[None]:
     """Turns what a database or its driver raises into a StorageError that names it, without its password."""

@@ -114,15 +114,19 @@ class StudyStore:
             store = cls(study, storage, space=space, fixed=fixed or {})
             _check_space(study.study_name, store._own_trials(), distributions(space))
             store._begin(sampler, seed=seed, older=older)
-            store._fail_half_asked()
+            for key in store.half_asked():
+                store.fail_half_asked(key)
             store._grid = Grid(space, fixed=store._fixed, seed=seed) if sampler == "grid" else None
             trials = store._own_trials()
             enqueue(study, enqueued, space=distributions(space), trials=trials, grid=store._grid)
         return store
 
     @classmethod
-    def load(cls, url: str, *, name: str) -> StudyStore:
+    def load(cls, url: str, *, name: str, mend: bool = False) -> StudyStore:
         """Opens the study ``name`` to read its ``records``; the database is not written to.
+
+        Args:
+            mend: whether its trials may be told all the same; nobody else may hold the study then.
 
         Raises:
             StudyError: where there is no such study.
@@ -130,7 +134,7 @@ class StudyStore:
         """
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         with database.faults(url):
-            storage = database.to_read(url)
+            storage = database.to_mend(url) if mend else database.to_read(url)
             if storage is None:
                 raise _no_study(name, "no database at all")
             try:
@@ -179,6 +183,28 @@ class StudyStore:
             for number, trial in enumerate(trials)
             if trial.state is optuna.trial.TrialState.RUNNING
         ]
+
+    def half_asked(self) -> list[str]:
+        """Keys of running trials whose driver died while their parameters were being chosen: nobody ever ran them.
+
+        Raises:
+            StorageError: where the database cannot be read.
+        """
+        with self._faults():
+            trials = self._own_trials()
+        return [
+            _key(number)
+            for number, trial in enumerate(trials)
+            if trial.state is optuna.trial.TrialState.RUNNING and PROPOSED not in trial.user_attrs
+        ]
+
+    def fail_half_asked(self, key: str) -> None:
+        """Ends one of the ``half_asked`` as failed.
+
+        Raises:
+            StorageError: where the database cannot be written.
+        """
+        self.finish(key, state=TrialState.FAILED, reason="the driver ended before it chose the parameters")
 
     def bind(self, key: str, **attributes: Scalar) -> None:
         """Keeps attributes with a running trial, such as the ids that Ray and MLflow know it by.
@@ -324,13 +350,6 @@ class StudyStore:
         with self._faults():
             for name, value in attributes.items():
                 self._storage.set_trial_user_attr(trial_id, name, value)
-
-    def _fail_half_asked(self) -> None:
-        """Ends trials whose driver died while their parameters were being chosen: nobody ever ran them."""
-        reason = "the driver ended before it chose the parameters"
-        for number, trial in enumerate(self._own_trials()):
-            if trial.state is optuna.trial.TrialState.RUNNING and PROPOSED not in trial.user_attrs:
-                self.finish(_key(number), state=TrialState.FAILED, reason=reason)
 
     def _faults(self) -> AbstractContextManager[None]:
         return database.faults(self._storage.url)

@@ -23,15 +23,15 @@ from tutti.tracking.protocol import SCORE, MetricRow, RefusedError, check_ended,
 from tutti.tracking.store import store_faults
 
 _METRICS, _PARAMETERS, _PARAMETER, _TAG = 1000, 100, 6000, 8000  # MLflow's limits: two by request, two by characters
-_STATUS = {
+STATUS = {
     TrialState.FINISHED: "FINISHED",
     TrialState.STOPPED: "FINISHED",
     TrialState.FAILED: "FAILED",
     TrialState.INTERRUPTED: "KILLED",
 }
-_PARENT = "mlflow.parentRunId"
+PARENT = "mlflow.parentRunId"
 _NOTE = "mlflow.note.content"
-_STUDY, _TRIAL, _NUMBER, _STATE, _REASON = "tutti.study", "tutti.trial", "tutti.number", "tutti.state", "tutti.reason"
+STUDY, TRIAL, _NUMBER, STATE, _REASON = "tutti.study", "tutti.trial", "tutti.number", "tutti.state", "tutti.reason"
 
 
 Item = TypeVar("Item")
@@ -77,12 +77,12 @@ class MlflowTracker:
         at: float | None = None,
     ) -> None:
         with self._faults():
-            run_id = self._start("", self._name, {_STUDY: self._name}, parameters, tags, at)
-            view = kept_view(first=[f"tags.{_STATE}", f"metrics.{SCORE}"], then=columns, last=[f"tags.{_REASON}"])
+            run_id = self._start("", self._name, {STUDY: self._name}, parameters, tags, at)
+            view = kept_view(first=[f"tags.{STATE}", f"metrics.{SCORE}"], then=columns, last=[f"tags.{_REASON}"])
             page = run_page(self._experiment_id, run_id)
             note = (
                 f"[The study {self._name}]({page}): its file, data, split and environment. Below, its trials: {SCORE} "
-                f"is that of a trial's best epoch, {_STATE} says what became of it."
+                f"is that of a trial's best epoch, {STATE} says what became of it."
             )
             for tag, value in (view, (_NOTE, note)):
                 self._client.set_experiment_tag(self._experiment_id, tag, value)
@@ -99,7 +99,7 @@ class MlflowTracker:
         at: float | None = None,
     ) -> None:
         with self._faults():
-            own = {_PARENT: self._run(parent_of(key)), _TRIAL: key, _NUMBER: str(number)}
+            own = {PARENT: self._run(parent_of(key)), TRIAL: key, _NUMBER: str(number)}
             self._start(key, key, own, parameters, tags, at)
 
     def log_metrics(self, key: str, metrics: Mapping[str, float], *, step: int, at: float) -> None:
@@ -145,8 +145,8 @@ class MlflowTracker:
                 if not history or max(history, key=lambda metric: metric.step).value != value:
                     points.append(Metric(name, float(value), ended, len(history)))
             self._log(run_id, points)
-            self._tag(run_id, {**tags, _STATE: state.value} | ({_REASON: reason} if reason else {}))
-            self._client.set_terminated(run_id, _STATUS[state], ended)
+            self._tag(run_id, {**tags, STATE: state.value} | ({_REASON: reason} if reason else {}))
+            self._client.set_terminated(run_id, STATUS[state], ended)
 
     def end_study(self, *, state: TrialState, metrics: Mapping[str, float], at: float | None = None) -> None:
         self.end_trial("", state=state, reason=None, metrics=metrics, tags={}, at=at)
@@ -181,7 +181,7 @@ class MlflowTracker:
         run = self._find(key)
         values = {parameter: _cut(value, _PARAMETER) for parameter, value in parameters.items()}
         if run is None:
-            first = {"mlflow.user": _user(), **own, _STATE: TrialState.RUNNING.value}
+            first = {"mlflow.user": _user(), **own, STATE: TrialState.RUNNING.value}
             run = self._client.create_run(self._experiment_id, _milliseconds(at), first, name)
             known: Mapping[str, str] = {}
         else:
@@ -199,13 +199,13 @@ class MlflowTracker:
             for parameter, value in values.items()
             if known.get(parameter, value) != value
         }
-        self._tag(run_id, {**own, **changed, **tags, _STATE: TrialState.RUNNING.value})
+        self._tag(run_id, {**own, **changed, **tags, STATE: TrialState.RUNNING.value})
         return run_id
 
     def _find(self, key: str) -> Run | None:
-        wanted = f"tags.`{_STUDY}` = '{self._name}'"
+        wanted = f"tags.`{STUDY}` = '{self._name}'"
         if key:
-            wanted = f"tags.`{_TRIAL}` = '{key}' and tags.`{_PARENT}` = '{self._run(parent_of(key))}'"
+            wanted = f"tags.`{TRIAL}` = '{key}' and tags.`{PARENT}` = '{self._run(parent_of(key))}'"
         found = self._client.search_runs([self._experiment_id], wanted, max_results=1, order_by=["start_time ASC"])
         return found[0] if found else None
 

@@ -30,13 +30,12 @@ class Spool:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._position_file = path.with_name(path.name + ".position")
         self._lock = threading.Lock()
         with storage_faults(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("ab+") as file:
                 self._end = _drop_torn_line(file.fileno())
-                self._position = self._kept_position(file.fileno())
+                self._position = _kept_position(path, file.fileno())
 
     @property
     def waiting(self) -> bool:
@@ -96,17 +95,37 @@ class Spool:
         """Marks the events up to ``position`` as delivered."""
         self._position = position
         try:
-            write_whole(self._position_file, str(position))
+            write_whole(_position_file(self._path), str(position))
         except StorageError as error:  # a later process then delivers again what stands already: no harm
             _log.warning("The position in %s could not be kept: %s", self._path, error)
 
-    def _kept_position(self, descriptor: int) -> int:
+
+def undelivered(path: Path) -> int:
+    """How many events of a spool's file are to be delivered, a torn one too. Nothing is made or written.
+
+    Raises:
+        StorageError: where the file is there and cannot be read.
+    """
+    with storage_faults(path):
         try:
-            position = int(self._position_file.read_text())
-        except (FileNotFoundError, ValueError):
+            with path.open("rb") as file:
+                file.seek(_kept_position(path, file.fileno()))
+                return sum(1 for _ in file)
+        except FileNotFoundError:
             return 0
-        at_line_end = 0 < position <= self._end and os.pread(descriptor, 1, position - 1) == b"\n"
-        return position if at_line_end else 0  # the position belongs to an earlier file: deliver the whole again
+
+
+def _position_file(path: Path) -> Path:
+    return path.with_name(path.name + ".position")
+
+
+def _kept_position(path: Path, descriptor: int) -> int:
+    try:
+        position = int(_position_file(path).read_text())
+    except (FileNotFoundError, ValueError):
+        return 0
+    at_line_end = 0 < position <= os.fstat(descriptor).st_size and os.pread(descriptor, 1, position - 1) == b"\n"
+    return position if at_line_end else 0  # the position belongs to an earlier file: deliver the whole again
 
 
 def _drop_torn_line(descriptor: int) -> int:

@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
 from tutti.config.stages import staged
 from tutti.config.training import TrainingOptions
 from tutti.data.encode import EncodedPart, load_tokenizer
-from tutti.files import storage_faults, whole_folder
+from tutti.files import clear_stray, storage_faults, strays, whole_folder
 from tutti.modeling.adapters import adapter_of, forget_optimizers
 from tutti.modeling.checkpoint import METADATA, load_checkpoint, save_checkpoint
 from tutti.modeling.heads import HeadOptions
@@ -305,8 +305,5 @@ def _make_folder(folder: Path) -> None:
     """Makes the trial's folder, or sweeps from it what an earlier attempt was writing when it was killed."""
     with storage_faults(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        for retired in folder.rglob(".*.old/*"):  # a kill fell between the two renames that replace a folder
-            if not (retired.parents[1] / retired.name).exists():
-                retired.rename(retired.parents[1] / retired.name)
-    for half in [*folder.rglob(".*.tmp"), *folder.rglob(".*.old")]:
-        shutil.rmtree(half, ignore_errors=True)
+    for stray in strays(folder):
+        clear_stray(stray)

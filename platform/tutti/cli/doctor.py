@@ -1,0 +1,99 @@
+"""``tutti doctor``: find and mend what crashes have left of a study."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tutti.cli import parts
+from tutti.cli.browse import Study
+from tutti.cli.parts import console
+from tutti.errors import Fault, TrackingError, TuttiError, counted
+from tutti.records import Finding, TrialRecord, TrialState
+
+if TYPE_CHECKING:
+    from tutti.config.folder import StudyFolder
+    from tutti.config.study import StudyConfig
+
+
+def doctor(
+    study: Study, dry_run: Annotated[bool, typer.Option("--dry-run", help="Show only, and change nothing.")] = False
+) -> None:
+    """Finds and mends what crashes have left of a study that nobody runs, and says what it did.
+
+    Nothing that a trial could go on from is removed. Exit code 1 where something is left that it cannot mend.
+
+    Example: `tutti doctor glue_trio --dry-run`
+    """
+    from tutti.config.folder import find_study
+    from tutti.config.load import parse_study
+    from tutti.orchestration.doctor import look
+    from tutti.orchestration.study import study_lock
+
+    folder = find_study(study)
+    config = parse_study(folder.study_file)
+    with study_lock(folder):
+        store = parts.load_store(config, folder, mend=not dry_run)
+        try:
+            found = look(
+                folder,
+                store=store,
+                deliver=lambda: _deliver(config, folder),
+                runs=lambda trials: _runs(config, folder, trials),
+            )
+            mended, left = _tell(found, dry_run=dry_run)
+            never_chosen = store.half_asked()  # of a dry run
+            cut_off = [proposal.key for proposal in store.unfinished() if proposal.key not in never_chosen]
+        finally:
+            store.close()
+    for key in cut_off:
+        console.print(f"trial {key}: cut off, and goes on with `{parts.program()} tune STUDY.yaml --resume`")
+    console.print(_summary(config.study, mended, left, dry_run=dry_run))
+    if left:
+        raise typer.Exit(1)
+
+
+def _tell(findings: Iterable[Finding], *, dry_run: bool) -> tuple[int, int]:
+    """Mends each finding, and prints what was found and done. Counts what was, or can be, mended, and what is left."""
+    mended = left = 0
+    try:
+        for finding in findings:
+            remedy = None if finding.mend else finding.mended
+            try:
+                if finding.mend and not dry_run:
+                    finding.mend()
+            except TuttiError as error:
+                remedy = str(error)
+            if remedy is None:
+                mended += 1
+                console.print(f"{finding.what}: {finding.found}; {'to be ' * dry_run}{finding.mended}", soft_wrap=True)
+            else:
+                left += 1
+                console.print(f"{finding.what}: {finding.found}; left: {remedy}", style="red", soft_wrap=True)
+    except TrackingError as error:  # all else has been looked at by then
+        left += 1
+        console.print(f"MLflow: not looked at: {error}", style="red", soft_wrap=True)
+    return mended, left
+
+
+def _summary(name: str, mended: int, left: int, *, dry_run: bool) -> str:
+    if not mended and not left:
+        return f"The study {name} is healthy."
+    done = f"{counted(mended, 'finding')} {'to be ' * dry_run}mended"
+    return f"Study {name}: {done}, {left} left."
+
+
+def _deliver(config: StudyConfig, folder: StudyFolder) -> None:
+    """Raises TrackingError where the tracker did not take them all."""
+    if kept := parts.open_tracker(config, folder).close(timeout=60.0):
+        got, remedy = f"{kept} that still wait", "see whether the store is up, and try again"
+        raise TrackingError(Fault("MLflow", "take the reports that wait for it", got, remedy))
+
+
+def _runs(config: StudyConfig, folder: StudyFolder, trials: Sequence[TrialRecord]) -> list[Finding]:
+    from tutti.cli.progress import cut_off
+
+    complete = len(trials) >= config.search.trials and all(t.state is not TrialState.RUNNING for t in trials)
+    return parts.run_findings(config, folder, cut_off(trials), complete=complete)

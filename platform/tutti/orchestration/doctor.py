@@ -1,0 +1,131 @@
+"""Looks through a study that no process holds for what crashes have left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from shutil import rmtree
+
+from tutti.bank.bank import Bank
+from tutti.config.folder import StudyFolder
+from tutti.errors import StorageError, counted
+from tutti.files import clear_stray, storage_faults, strays
+from tutti.orchestration.folds import forget_states
+from tutti.records import Finding, TrialRecord, TrialState
+from tutti.search.study_store import StudyStore
+from tutti.tracking.spool import undelivered
+
+
+def look(
+    folder: StudyFolder,
+    *,
+    store: StudyStore,
+    deliver: Callable[[], None],
+    runs: Callable[[Sequence[TrialRecord]], Iterable[Finding]],
+) -> Iterator[Finding]:
+    """What is wrong with a study, one after the other: each may be mended before the next is asked for.
+
+    Nothing that a trial could go on from is ever removed. The caller holds the study's lock.
+
+    Args:
+        deliver: sends the reports that wait to the tracker.
+        runs: what is wrong with the tracker's runs, given all trials; asked for last.
+
+    Raises:
+        StorageError: where the folder, the bank or the database cannot be read.
+        TrackingError: what ``runs`` raises.
+    """
+    yield from _half_asked(store)
+    for stray in strays(folder.path):
+        retired = stray.suffix == ".old"
+        what = "what was being replaced by a process" if retired else "what was being written by a process"
+        mended = "put back, or removed where it has been replaced" if retired else "removed"
+        yield Finding(_inside(folder, stray), f"{what} that died", mended, partial(clear_stray, stray))
+    trials = store.records()
+    yield from _places(folder, trials)
+    yield from _predictions(folder, trials)
+    spool = folder.path / "tracking.jsonl"
+    if waiting := undelivered(spool):
+        sent = "sent to MLflow"
+        yield Finding(spool.name, f"{counted(waiting, 'report')} that MLflow was not told", sent, deliver)
+    yield from runs(trials)
+
+
+def _half_asked(store: StudyStore) -> Iterator[Finding]:
+    for key in store.half_asked():
+        found = "running, though nobody runs it and its parameters were never chosen"
+        yield Finding(f"trial {key}", found, "told as failed", partial(store.fail_half_asked, key))
+
+
+def _places(folder: StudyFolder, trials: Sequence[TrialRecord]) -> Iterator[Finding]:
+    """Of trials' own folders: states of those that have ended, and checkpoints that are not whole."""
+    known = {trial.key for trial in trials}
+    for place in sorted((folder.path / "trials").glob("*")):
+        if place.name not in known:
+            remedy = "move it away: a later trial of this key would go on from it"
+            yield Finding(_inside(folder, place), "the study has no such trial", remedy)
+        elif place.is_symlink():  # what it leads to is not the study's
+            yield Finding(_inside(folder, place), "a link", "put the folder that it leads to in its place")
+    for trial in trials:
+        place = folder.trial(trial.key)
+        if place.is_symlink() or not place.is_dir():
+            continue
+        ended = trial.state is not TrialState.RUNNING
+        states = [path / "resume" for path in (place, *_folds(place))]
+        if ended and any(path.is_dir() and not path.is_symlink() for path in states):
+            found = "what it would go on from, and the trial has ended"
+            yield Finding(_inside(folder, place), found, "removed", partial(forget_states, place))
+        for best in (path / "best" for path in (place, *_folds(place))):
+            if best.is_dir():
+                yield from _checkpoint(folder, best, ended=ended)
+
+
+def _folds(place: Path) -> list[Path]:
+    return sorted(path for path in place.glob("fold-*") if path.is_dir() and not path.is_symlink())
+
+
+def _checkpoint(folder: StudyFolder, best: Path, *, ended: bool) -> Iterator[Finding]:
+    from tutti.modeling.checkpoint import METADATA, check_checkpoint
+
+    what = _inside(folder, best)
+    if ended and not best.is_symlink() and not (best / METADATA).is_file():
+        yield Finding(what, f"half a checkpoint: it has no {METADATA}", "removed", partial(_remove, best))
+        return
+    try:
+        check_checkpoint(best)
+    except StorageError as error:
+        if ended:
+            remedy = "restore it from a copy, or remove it: ensembles need the bank alone"
+        elif not any((best.parent / "resume").glob("stage-*")):
+            return  # the trial begins anew, and writes it anew
+        else:
+            remedy = "restore it from a copy, or remove the folder of the trial, which then begins anew"
+        yield Finding(what, f"a damaged checkpoint: {error.faults[0].what}: {error.faults[0].got}", remedy)
+
+
+def _predictions(folder: StudyFolder, trials: Sequence[TrialRecord]) -> Iterator[Finding]:
+    """Of the bank: what nothing reads, and what should be there."""
+    bank = Bank(folder.bank)
+    for leftover in bank.leftovers():
+        found = "half of a trial's predictions, or replaced ones"
+        yield Finding(f"bank/{leftover}", found, "removed", partial(bank.discard, leftover))
+    known, held = {trial.key for trial in trials}, {record.key for record in bank.records()}
+    for key in sorted(held - known):
+        yield Finding(f"bank/{key}", "the study has no such trial", "move it away: it votes in ensembles")
+    for trial in trials:
+        if trial.state is TrialState.FINISHED:
+            try:
+                bank.check(trial.key)
+            except StorageError as error:
+                got = error.faults[0].got
+                yield Finding(f"bank/{trial.key}", f"no whole predictions: {got}", "restore them from a copy")
+
+
+def _remove(path: Path) -> None:
+    with storage_faults(path):
+        rmtree(path)
+
+
+def _inside(folder: StudyFolder, path: Path) -> str:
+    return path.relative_to(folder.path).as_posix()

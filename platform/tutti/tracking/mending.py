@@ -1,0 +1,149 @@
+"""What is wrong with a study's runs in MLflow, held against the trials that the study has."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from mlflow import MlflowClient
+from mlflow.entities import Run
+
+from tutti.records import Finding, TrialRecord, TrialState
+from tutti.tracking.mlflow_tracker import PARENT, STATE, STATUS, STUDY, TRIAL, MlflowTracker
+from tutti.tracking.protocol import BEST_SCORE, SCORE, parent_of
+from tutti.tracking.store import store_faults
+
+_BIN = "deleted in MLflow, which can restore it"
+
+
+def run_findings(
+    uri: str, *, experiment: str, folder: Path, trials: Sequence[TrialRecord], complete: bool
+) -> list[Finding]:
+    """Runs that do not say what became of their trial, have no trial, or stand twice. Runs of nobody's are not touched.
+
+    Nothing is written to the store before a finding is mended; what is removed there can be restored.
+
+    Args:
+        experiment: the study's name.
+        folder: the study's; what was tracked from another one is left to its owner.
+        trials: every trial of the study, none of them running: those that were cut off are INTERRUPTED.
+        complete: whether the study has all its trials, and each has ended.
+
+    Raises:
+        TrackingError: where the store cannot be reached.
+    """
+    with store_faults(uri):
+        client = MlflowClient(tracking_uri=uri)
+        found = client.get_experiment_by_name(experiment)
+        runs = [] if found is None else _all_runs(client, found.experiment_id)
+    own = _Runs(uri, client, experiment, folder, {trial.key: trial for trial in trials})
+    return own.findings(runs, ended=TrialState.FINISHED if complete else TrialState.INTERRUPTED)
+
+
+class _Runs:
+    def __init__(
+        self, uri: str, client: MlflowClient, experiment: str, folder: Path, trials: Mapping[str, TrialRecord]
+    ) -> None:
+        self._uri, self._client, self._experiment, self._folder = uri, client, experiment, folder
+        self._trials = trials
+
+    def findings(self, runs: Sequence[Run], *, ended: TrialState) -> list[Finding]:
+        by_key: dict[str, list[Run]] = defaultdict(list)
+        for run in runs:
+            if (key := self._key(run)) is not None:
+                by_key[key].append(run)
+        if by_key and "" not in by_key:
+            lost = "restore it (`mlflow runs restore`), or resume the study and look again"
+            return [Finding("MLflow, the study's run", "it is gone, and its trials' runs are left", lost)]
+        kept: dict[str, str] = {}
+        found: list[Finding] = []
+        for key in sorted(by_key, key=lambda key: (bool(key) + key.count("/"), key)):
+            # The tracker goes on in the oldest run below the kept one of its parent.
+            parent = kept.get(parent_of(key)) if key else None
+            first, *others = sorted(by_key[key], key=lambda run: run.data.tags.get(PARENT) != parent)
+            if key and key.partition("/")[0] not in self._trials:
+                found += [self._of_no_trial(run) for run in by_key[key]]
+                continue
+            kept[key] = first.info.run_id
+            found += [self._second(run) for run in others]
+            if first.data.tags.get(PARENT) != parent and parent is not None:
+                found.append(self._astray(first, parent))
+            found += self._open(first, ended) if not key else self._untold(key, first)
+        return found
+
+    def _key(self, run: Run) -> str | None:
+        """The key that the tracker knows a run by; none for somebody else's."""
+        tags = run.data.tags
+        return tags.get(TRIAL, "" if tags.get(STUDY) == self._experiment else None)
+
+    def _of_no_trial(self, run: Run) -> Finding:
+        place = Path(run.data.tags.get("tutti.checkpoint", ""))
+        if place.is_relative_to(self._folder):
+            return Finding(_name(run), "the study has no such trial", _BIN, partial(self._delete, run))
+        remedy = "delete it in MLflow where no other study of this name needs it"
+        return Finding(_name(run), f"the study has no such trial; it was tracked from {place}", remedy)
+
+    def _second(self, run: Run) -> Finding:
+        return Finding(_name(run), "another run has the same key", _BIN, partial(self._delete, run))
+
+    def _astray(self, run: Run, parent: str) -> Finding:
+        def attach() -> None:
+            with store_faults(self._uri):
+                self._client.set_tag(run.info.run_id, PARENT, parent)
+
+        return Finding(_name(run), "it stands below no run of this study", "put below the study's", attach)
+
+    def _open(self, run: Run, ended: TrialState) -> list[Finding]:
+        if run.info.status != "RUNNING":
+            return []
+        scores = [t.score for t in self._trials.values() if t.state is TrialState.FINISHED and t.score is not None]
+        best = {BEST_SCORE: max(scores)} if scores else {}
+        return [self._to_end(run, "", ended, None, best, "nobody runs the study")]
+
+    def _untold(self, key: str, run: Run) -> list[Finding]:
+        """The finding of a run that does not say what became of its trial."""
+        name, _, fold = key.partition("/")
+        trial = self._trials[name]
+        said = (run.info.status, run.data.tags.get(STATE))
+        # Of a cut-off trial and of a fold, what stands there may be true too: only that it runs cannot be.
+        if said[0] != "RUNNING" and (fold or trial.state is TrialState.INTERRUPTED):
+            return []
+        if said == (STATUS[trial.state], trial.state.value):
+            return []
+        metrics: dict[str, float] = {}
+        if trial.score is not None and not fold:
+            metrics = {SCORE: trial.score} | {f"{SCORE}/{task}": score for task, score in trial.task_scores.items()}
+        reason = "the study was interrupted" if trial.state is TrialState.INTERRUPTED else trial.reason
+        what = f"it says {said[1] or said[0]}, and its trial is {trial.state.value}"
+        return [self._to_end(run, key, trial.state, reason, metrics, what)]
+
+    def _to_end(
+        self, run: Run, key: str, state: TrialState, reason: str | None, metrics: Mapping[str, float], found: str
+    ) -> Finding:
+        def end() -> None:
+            tracker = MlflowTracker(self._uri, experiment=self._experiment)
+            tracker.end_trial(key, state=state, reason=reason, metrics=metrics, tags={})
+
+        return Finding(_name(run), found, f"told as {state.value}", end)
+
+    def _delete(self, run: Run) -> None:
+        with store_faults(self._uri):
+            self._client.delete_run(run.info.run_id)
+
+
+def _all_runs(client: MlflowClient, experiment_id: str) -> list[Run]:
+    """The oldest first, as the tracker looks for them."""
+    runs: list[Run] = []
+    token = None
+    while True:
+        page = client.search_runs([experiment_id], order_by=["start_time ASC"], page_token=token)
+        runs += page
+        token = page.token
+        if not token:
+            return runs
+
+
+def _name(run: Run) -> str:
+    return f"MLflow, run {run.info.run_name} ({run.info.run_id[:8]})"

@@ -1,0 +1,331 @@
+"""``tutti doctor`` finds each thing that a crash can leave of a study, mends it, and then finds nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+import optuna
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # the helpers serve other files too, so they are no plugin
+
+from bad_input_run import Said, run
+from kept_study import NONE, Kept, make_study, put_checkpoint, put_predictions, put_state
+
+from tutti.cli import parts
+from tutti.orchestration.study import study_lock
+from tutti.records import TrialState
+from tutti.tracking.spool import Spool
+
+HEALTHY = "The study moods is healthy."
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Kept:
+    return make_study(tmp_path_factory.mktemp("doctor") / "moods")
+
+
+@pytest.fixture
+def kept(template: Kept, tmp_path: Path) -> Kept:
+    return template.copy(tmp_path / "moods")
+
+
+def doctor(kept: Kept, *options: str, code: int = 0) -> Said:
+    return run(kept.folder.path.parent, " ".join(["doctor", "moods", *options]), code=code, env=PLACE)
+
+
+PLACE = {"TUTTI_STUDIES": "."}
+
+
+def everything(path: Path) -> Mapping[str, bytes]:
+    """Every file with its content, but for the lock and what SQLite keeps beside a database."""
+    kept = (file for file in path.rglob("*") if file.is_file() and file.suffix not in (".lock", ".db-wal", ".db-shm"))
+    return {str(file.relative_to(path)): file.read_bytes() for file in kept}
+
+
+def asked_by_a_driver_that_died(kept: Kept) -> None:
+    optuna.load_study(study_name="moods", storage=kept.folder.optuna_url).ask()
+
+
+def run_of_an_ended_trial(kept: Kept) -> None:
+    kept.tracker().start_trial("t0001", number=1, **NONE)
+
+
+def run_of_a_trial_cut_off(kept: Kept) -> None:
+    tracker = kept.tracker()
+    tracker.start_trial("t0002", number=2, **NONE)
+    tracker.start_trial("t0002/fold-0", number=2, **NONE)
+
+
+def study_still_running(kept: Kept) -> None:
+    kept.tracker().start_study(**NONE, files=[])
+
+
+def run_of_no_trial(kept: Kept) -> None:
+    place = {"tutti.checkpoint": str(kept.folder.trial("t0007") / "best")}
+    kept.tracker().start_trial("t0007", number=7, parameters={}, tags=place)
+
+
+def second_run(kept: Kept) -> None:
+    """As two drivers make it that look for it at the same time."""
+    first = next(run for run in kept.runs() if run.data.tags.get("tutti.trial") == "t0000")
+    client = kept.tracker()._client
+    tags = {name: value for name, value in first.data.tags.items() if name.startswith(("tutti.", "mlflow.parent"))}
+    client.create_run(first.info.experiment_id, first.info.start_time + 1, tags, "t0000")
+
+
+def run_below_another_study(kept: Kept) -> None:
+    run = next(run for run in kept.runs() if run.data.tags.get("tutti.trial") == "t0000")
+    kept.tracker()._client.set_tag(run.info.run_id, "mlflow.parentRunId", "0" * 32)
+
+
+def reports_not_sent(kept: Kept) -> None:
+    spool = Spool(kept.folder.path / "tracking.jsonl")
+    spool.append({"call": "log_metrics", "key": "t0002", "metrics": {"late": 1.0}, "step": 1, "at": 5.0})
+
+
+def torn_report(kept: Kept) -> None:
+    with (kept.folder.path / "tracking.jsonl").open("a") as file:
+        file.write('{"call": "log_me')
+
+
+def half_checkpoint(kept: Kept) -> None:
+    (kept.folder.trial("t0001") / "best" / "tutti.json").unlink()
+
+
+def half_checkpoint_of_a_fold(kept: Kept) -> None:
+    put_checkpoint(kept.folder.trial("t0001") / "fold-1" / "best", number=1, score=0.5)
+    (kept.folder.trial("t0001") / "fold-1" / "best" / "tutti.json").unlink()
+
+
+def half_predictions(kept: Kept) -> None:
+    put_predictions(kept, 2, score=0.7)
+    [entry] = (kept.folder.bank / "t0002").iterdir()
+    (entry / "record.json").unlink()
+
+
+def replaced_predictions(kept: Kept) -> None:
+    [entry] = (kept.folder.bank / "t0000").iterdir()
+    (entry.parent / "0000-00000000").mkdir()
+    entry.rename(entry.parent / "0001-00000000")
+    put_predictions(kept, 0, score=0.9)
+    last = max((kept.folder.bank / "t0000").iterdir())
+    (entry.parent / "0001-00000000" / "predictions").mkdir(parents=True)
+    (entry.parent / "0000-00000000").rmdir()
+    assert last.name.startswith("0002")
+
+
+def temporary_file(kept: Kept) -> None:
+    (kept.folder.path / ".study.json.ab_12xyz.tmp").write_text("{")
+
+
+def temporary_folder(kept: Kept) -> None:
+    half = kept.folder.trial("t0000") / ".best.abcdefgh.tmp"
+    half.mkdir()
+    (half / "model.safetensors").write_text("half")
+
+
+def retired_folder(kept: Kept) -> None:
+    """As a kill between the two renames leaves it that replace a folder."""
+    best = kept.folder.trial("t0002") / "best"
+    retired = best.with_name(".best.abcdefgh.old")
+    retired.mkdir()
+    best.rename(retired / "best")
+
+
+def states_of_an_ended_trial(kept: Kept) -> None:
+    put_state(kept, "t0001")
+
+
+CUT_OFF = "trial t0002: cut off, and goes on with `tutti tune STUDY.yaml --resume`"
+FAULTS: dict[str, dict[Callable[[Kept], None], str]] = {
+    "stores": {
+        asked_by_a_driver_that_died: "t0003: running, though nobody runs it and its parameters were never chosen; "
+        "told as failed",
+        run_of_an_ended_trial: "run t0001 (*): it says running, and its trial is stopped early; told as stopped early",
+        run_of_a_trial_cut_off: "run t0002 (*): it says running, and its trial is interrupted; told as interrupted",
+        study_still_running: "run moods (*): nobody runs the study; told as interrupted",
+        run_of_no_trial: "run t0007 (*): the study has no such trial; deleted in MLflow, which can restore it",
+        second_run: "run t0000 (*): another run has the same key; deleted in MLflow, which can restore it",
+        reports_not_sent: "tracking.jsonl: 1 report that MLflow was not told; sent to MLflow",
+    },
+    "places": {
+        run_below_another_study: "run t0000 (*): it stands below no run of this study; put below the study's",
+        torn_report: "tracking.jsonl: 1 report that MLflow was not told; sent to MLflow",
+        half_checkpoint: "trials/t0001/best: half a checkpoint: it has no tutti.json; removed",
+        half_checkpoint_of_a_fold: "trials/t0001/fold-1/best: half a checkpoint: it has no tutti.json; removed",
+        half_predictions: "bank/t0002/0001-*: half of a trial's predictions, or replaced ones; removed",
+        replaced_predictions: "bank/t0000/0001-00000000: half of a trial's predictions, or replaced ones; removed",
+        temporary_file: ".study.json.ab_12xyz.tmp: what was being written by a process that died; removed",
+        temporary_folder: "trials/t0000/.best.abcdefgh.tmp: what was being written by a process that died; removed",
+        retired_folder: "trials/t0002/.best.abcdefgh.old: what was being replaced by a process that died; put back",
+        states_of_an_ended_trial: "trials/t0001: what it would go on from, and the trial has ended; removed",
+    },
+}
+
+
+def lacking(said: str, lines: Iterable[str], *, becomes: str) -> list[str]:
+    """Those of the lines, of which each is a thing, what was found and what becomes of it, that were not said."""
+    wanted = []
+    for line in lines:
+        found, done = map(re.escape, line.rsplit("; ", 1))
+        wanted.append(f"{found}; {becomes}{done}".replace(r"\*", ".{8}"))
+    return [line for line in wanted if not re.search(line, said)]
+
+
+@pytest.mark.parametrize("group", FAULTS)
+def test_faults_are_shown_by_a_dry_run_then_mended_and_then_gone(kept, group):
+    resumable = everything(kept.folder.trial("t0002"))
+    for plant in FAULTS[group]:
+        plant(kept)
+    before = everything(kept.folder.path)
+    dry = doctor(kept, "--dry-run").out
+    assert lacking(dry, FAULTS[group].values(), becomes="to be ") == [], dry
+    assert everything(kept.folder.path) == before
+    said = doctor(kept).out
+    assert lacking(said, FAULTS[group].values(), becomes="") == [], said
+    assert re.search(r"Study moods: \d+ findings mended, 0 left\.", said)
+    assert doctor(kept).out.splitlines() == [CUT_OFF, HEALTHY]
+    assert everything(kept.folder.trial("t0002")) == resumable
+
+
+def test_a_study_whose_driver_was_killed_is_healthy_and_what_it_goes_on_from_is_named(kept):
+    assert doctor(kept).out.splitlines() == [CUT_OFF, HEALTHY]
+
+
+def test_after_it_the_stores_tell_the_truth_and_a_report_has_arrived(kept):
+    for plant in FAULTS["stores"]:
+        plant(kept)
+    doctor(kept)
+    store = parts.load_store(kept.config, kept.folder)
+    stopped, failed, running = TrialState.STOPPED, TrialState.FAILED, TrialState.RUNNING
+    assert [record.state for record in store.records()] == [TrialState.FINISHED, stopped, running, failed]
+    store.close()
+    assert kept.states() == {
+        "": ("KILLED", "interrupted"),
+        "t0000": ("FINISHED", "finished"),
+        "t0001": ("FINISHED", "stopped early"),
+        "t0002": ("KILLED", "interrupted"),
+        "t0002/fold-0": ("KILLED", "interrupted"),
+    }
+    runs = {run.data.tags.get("tutti.trial"): run.data.metrics for run in kept.runs()}
+    assert runs["t0002"]["late"] == 1.0
+    assert (runs["t0001"]["score"], runs["t0001"]["score/mood"]) == (0.8, 0.8)  # as its trial has them
+
+
+def test_a_complete_study_s_run_is_told_as_finished_with_the_best_score(kept):
+    store = parts.load_store(kept.config, kept.folder, mend=True)
+    store.finish("t0002", state=TrialState.STOPPED)
+    store.close()
+    study_still_running(kept)
+    doctor(kept)
+    assert doctor(kept).out.splitlines() == [HEALTHY]
+    [parent] = [run for run in kept.runs() if "tutti.trial" not in run.data.tags]
+    assert (parent.info.status, parent.data.metrics["best_score"]) == ("FINISHED", 0.9)
+
+
+def test_a_run_of_somebody_s_own_is_not_touched(kept):
+    client, experiment = kept.tracker()._client, kept.runs()[0].info.experiment_id
+    mine = client.create_run(experiment, run_name="mine")
+    assert doctor(kept).out.splitlines() == [CUT_OFF, HEALTHY]
+    assert client.get_run(mine.info.run_id).info.status == "RUNNING"
+
+
+def test_a_study_that_a_process_holds_is_refused_and_not_looked_at(kept):
+    temporary_file(kept)
+    with study_lock(kept.folder):
+        said = doctor(kept, code=2)
+    assert "the study 'moods' must be run by one process at a time" in said.message
+    assert said.out == ""
+    assert (kept.folder.path / ".study.json.ab_12xyz.tmp").is_file()
+
+
+def damaged_weights(kept: Kept) -> None:
+    (kept.folder.trial("t0000") / "best" / "model.safetensors").write_text("other")
+
+
+def damaged_weights_to_go_on_with(kept: Kept) -> None:
+    (kept.folder.trial("t0002") / "best" / "tutti.json").unlink()
+
+
+def damaged_predictions(kept: Kept) -> None:
+    next((kept.folder.bank / "t0000").rglob("*.parquet")).write_bytes(b"other")
+
+
+def damaged_metadata(kept: Kept) -> None:
+    next((kept.folder.bank / "t0000").rglob("record.json")).write_text("{")
+
+
+def predictions_of_no_trial(kept: Kept) -> None:
+    put_predictions(kept, 8, score=0.5)
+
+
+def folder_of_no_trial(kept: Kept) -> None:
+    (kept.folder.trial("t0008") / "resume").mkdir(parents=True)
+
+
+def run_of_another_folder(kept: Kept) -> None:
+    kept.tracker().start_trial("t0007", number=7, parameters={}, tags={"tutti.checkpoint": "/elsewhere/moods/t0007"})
+
+
+def study_s_run_deleted(kept: Kept) -> None:
+    [parent] = [run for run in kept.runs() if "tutti.trial" not in run.data.tags]
+    kept.tracker()._client.delete_run(parent.info.run_id)
+
+
+def trial_in_another_place(kept: Kept) -> None:
+    elsewhere = kept.folder.path.parent / "elsewhere"
+    kept.folder.trial("t0001").rename(elsewhere)
+    (elsewhere / "resume").mkdir()
+    kept.folder.trial("t0001").symlink_to(elsewhere)
+
+
+LEFT: dict[str, dict[Callable[[Kept], None], str]] = {
+    "some": {
+        damaged_weights: "trials/t0000/best: a damaged checkpoint: *; left: restore it from a copy, or remove it",
+        damaged_weights_to_go_on_with: "trials/t0002/best: a damaged checkpoint: *; left: restore it from a copy",
+        damaged_predictions: "bank/t0000: no whole predictions: a file that was cut short or changed since; left: ",
+        predictions_of_no_trial: "bank/t0008: the study has no such trial; left: move it away",
+        folder_of_no_trial: "trials/t0008: the study has no such trial; left: move it away",
+        run_of_another_folder: "it was tracked from /elsewhere/moods/t0007; left: delete it in MLflow",
+    },
+    "others": {
+        damaged_metadata: "bank/t0000: no whole predictions: an empty bank; left: restore",
+        study_s_run_deleted: "MLflow, the study's run: it is gone, and its trials' runs are left; left: restore it",
+        trial_in_another_place: "trials/t0001: a link; left: put the folder that it leads to in its place",
+    },
+}
+
+
+@pytest.mark.parametrize("group", LEFT)
+def test_what_cannot_be_mended_is_said_left_as_it_is_and_the_exit_code_is_1(kept, group):
+    for plant in LEFT[group]:
+        plant(kept)
+    before = everything(kept.folder.path.parent)
+    for _ in range(2):
+        said = doctor(kept, code=1).out
+        assert [
+            line for line in LEFT[group].values() if not re.search(re.escape(line).replace(r"\*", ".+"), said)
+        ] == []
+        assert f"Study moods: 0 findings mended, {len(LEFT[group])} left." in said
+    assert everything(kept.folder.path.parent) == before
+
+
+def test_a_tracking_store_that_is_away_is_said_and_all_else_is_mended(kept):
+    temporary_file(kept)
+    document = json.loads(kept.folder.study_file.read_text())
+    document["tracking"] = {"uri": "http://127.0.0.1:9"}
+    kept.folder.study_file.write_text(json.dumps(document))
+    said = doctor(kept, code=1)
+    assert "MLflow: not looked at: the MLflow store http://127.0.0.1:9 must be reachable; got" in said.out
+    assert not (kept.folder.path / ".study.json.ab_12xyz.tmp").exists()
+
+
+def test_a_study_that_was_never_tracked_gets_no_store(kept):
+    (kept.folder.path / "mlflow.db").unlink()
+    assert doctor(kept).out.splitlines() == [CUT_OFF, HEALTHY]
+    assert not (kept.folder.path / "mlflow.db").exists()

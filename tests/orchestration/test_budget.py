@@ -1,0 +1,202 @@
+"""Which checkpoints stay under ``storage.max_gigabytes``, and that the others go without harm."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "cli"))
+
+from kept_study import Kept, put_checkpoint, put_predictions
+
+from tutti.bank.bank import Bank
+from tutti.config.folder import StudyFolder
+from tutti.errors import StorageError
+from tutti.modeling.checkpoint import check_checkpoint, prune_checkpoint
+from tutti.orchestration.budget import Weights, disagreement, prune, to_keep
+from tutti.records import Predictions, TrialRecord, TrialState
+
+
+def weights(*scores: float | None, size: int = 10, **tasks: list[float]) -> list[Weights]:
+    """Weights t0, t1, ... with these scores; in one task, the same, where none are given."""
+    by_task = tasks or {"a": list(scores)}
+    return [
+        Weights(f"t{n}", size, score, {task: own[n] for task, own in by_task.items() if own[n] is not None})
+        for n, score in enumerate(scores)
+    ]
+
+
+def alike(count: int) -> np.ndarray:
+    return np.zeros((count, count))
+
+
+def test_the_best_by_score_stay_within_the_limit():
+    assert to_keep(weights(0.5, 0.9, 0.7, 0.8), alike(4), limit=20) == ["t1", "t3"]
+    assert to_keep(weights(0.5, 0.9, 0.7, 0.8), alike(4), limit=100) == ["t1", "t3", "t2", "t0"]
+
+
+def test_the_best_of_each_task_stays_even_beyond_the_limit():
+    given_ = weights(0.6, 0.5, 0.5, a=[0.6, 0.9, 0.0], b=[0.6, 0.1, 1.0])
+    assert to_keep(given_, alike(3), limit=1) == ["t0", "t1", "t2"]
+
+
+def test_a_share_of_what_stays_is_there_for_its_other_predictions():
+    apart = alike(6)
+    apart[5, :5] = apart[:5, 5] = 0.4  # the worst, but unlike all others
+    scores = (0.9, 0.8, 0.7, 0.6, 0.5, 0.1)
+    assert to_keep(weights(*scores), apart, limit=40) == ["t0", "t1", "t2", "t5"]
+    assert to_keep(weights(*scores), alike(6), limit=40) == ["t0", "t1", "t2", "t3"]
+
+
+def test_the_other_one_is_the_farthest_from_its_nearest():
+    apart = np.array(
+        [[0, 0, 0, 0.3, 0.9], [0, 0, 0, 0.3, 0.1], [0, 0, 0, 0.3, 0.1], [0.3] * 5, [0.9, 0.1, 0.1, 0.3, 0]]
+    )
+    assert to_keep(weights(0.9, 0.8, 0.7, 0.2, 0.3), apart, limit=40)[-1] == "t3"
+
+
+def test_what_has_no_predictions_or_no_score_comes_last_and_a_smaller_one_may_still_fit():
+    apart = np.full((3, 3), np.nan)
+    assert to_keep(weights(None, 0.5, 0.4, a=[None, 0.5, 0.4]), apart, limit=20) == ["t1", "t2"]
+    large = weights(0.9, 0.8, 0.7)
+    large[1] = Weights("t1", 1000, 0.8, {"a": 0.8})
+    assert to_keep(large, alike(3), limit=20) == ["t0", "t2"]
+    assert to_keep([], np.zeros((0, 0)), limit=1) == []
+
+
+SCORE = st.none() | st.floats(0, 1)
+
+
+@given(st.data())
+def test_whatever_is_there_the_best_stay_and_all_else_keeps_to_the_limit(data):
+    count = data.draw(st.integers(1, 9))
+    rows = st.tuples(SCORE, st.dictionaries(st.sampled_from("abc"), st.floats(0, 1)), st.integers(1, 50))
+    given_ = [Weights(f"t{n}", size, score, tasks) for n in range(count) for score, tasks, size in [data.draw(rows)]]
+    apart = np.array(data.draw(st.lists(st.floats(0, 1) | st.just(np.nan), min_size=count**2, max_size=count**2)))
+    limit = data.draw(st.floats(0.1, 500))
+    kept = to_keep(given_, (square := apart.reshape(count, count)) + square.T, limit=limit)
+    by_key = {one.key: one for one in given_}
+    assert len(set(kept)) == len(kept) > 0
+    best = {max((one.score for one in given_ if one.score is not None), default=None)}
+    assert not best - {None} or best & {by_key[key].score for key in kept}
+    for task in {task for one in given_ for task in one.task_scores}:
+        top = max(one.task_scores[task] for one in given_ if task in one.task_scores)
+        assert any(by_key[key].task_scores.get(task) == top for key in kept)
+    must = 1 + len({task for one in given_ for task in one.task_scores})
+    used = sum(by_key[key].size for key in kept)
+    assert used <= limit or len(kept) <= must
+    if used <= limit:  # nothing that would still fit was left out
+        assert all(one.size + used > limit for one in given_ if one.key not in kept)
+
+
+def said(classes: list[int], values: list[float]) -> dict[str, Predictions]:
+    ids = np.array([f"r{row}" for row in range(len(classes))])
+    probabilities = np.eye(2, dtype=np.float32)[classes]
+    numbers = np.array(values, dtype=np.float32)
+    return {
+        "a": Predictions(ids=ids, probabilities=probabilities, class_names=("n", "y")),
+        "b": Predictions(ids=ids, values=numbers),
+    }
+
+
+def test_disagreement_is_the_share_of_other_classes_and_of_lacking_correlation():
+    one, other = said([0, 0, 1, 1], [1, 2, 3, 4]), said([0, 1, 1, 1], [4, 3, 2, 1])
+    apart = disagreement([one, None, other, said([0, 0, 1, 1], [2, 2, 2, 2])])
+    assert apart[0, 2] == pytest.approx((0.25 + 1) / 2)
+    assert apart[0, 3] == pytest.approx((0 + 1) / 2)
+    assert np.isnan(apart[1]).all()
+    assert np.isnan(disagreement([None, None])).all()
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Kept:
+    """A study of four trials with checkpoints of 1,000 bytes and a little more, the last of which runs."""
+    study = Kept(StudyFolder(tmp_path / "moods"))
+    for number, score in enumerate((0.6, 0.9, 0.8, 0.99)):
+        place = study.folder.trial(f"t{number:04d}")
+        put_checkpoint(place / "best", number=number, score=score, size=1000)
+        if number == 2:
+            (place / "best").rename(place / "moved")
+            (place / "fold-0").mkdir()
+            (place / "moved").rename(place / "fold-0" / "best")
+        if number < 3:
+            put_predictions(study, number, score=score)
+    return study
+
+
+def trials() -> list[TrialRecord]:
+    finished, running = TrialState.FINISHED, TrialState.RUNNING
+    scores = ((0.6, TrialState.STOPPED), (0.9, finished), (0.8, finished), (0.99, running))
+    return [TrialRecord(f"t{n:04d}", n, state, score, {"mood": score}) for n, (score, state) in enumerate(scores)]
+
+
+def there(kept: Kept) -> list[str]:
+    """Whole checkpoints."""
+    place = kept.folder.path / "trials"
+    return sorted(str(file.parent.relative_to(place)) for file in place.rglob("tutti.json"))
+
+
+def test_within_the_limit_nothing_is_removed(kept):
+    assert prune(kept.folder, trials=trials(), max_gigabytes=1e-4) == []
+    assert len(there(kept)) == 4
+
+
+def test_beyond_the_limit_weights_of_ended_trials_go_and_their_predictions_stay(kept):
+    assert prune(kept.folder, trials=trials(), max_gigabytes=2e-6) == ["t0000", "t0002"]
+    assert there(kept) == ["t0001/best", "t0003/best"]
+    bank = Bank(kept.folder.bank)
+    assert [(record.key, record.path is None) for record in bank.records()] == [
+        ("t0000", True),
+        ("t0001", False),
+        ("t0002", True),
+    ]
+    for key in ("t0000", "t0001", "t0002"):
+        bank.check(key)
+    assert prune(kept.folder, trials=trials(), max_gigabytes=2e-6) == []
+
+
+def test_what_needs_pruned_weights_says_so(kept):
+    best = kept.folder.trial("t0000") / "best"
+    prune_checkpoint(best)
+    with pytest.raises(StorageError, match=r"best must hold a checkpoint; got one whose weights were pruned"):
+        check_checkpoint(best)
+
+
+@pytest.mark.parametrize("moment", ["before the weights", "within the weights", "before the bank"])
+def test_a_kill_while_pruning_leaves_no_half_checkpoint_and_the_next_call_goes_on(kept, monkeypatch, moment):
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    if moment == "before the bank":
+        monkeypatch.setattr(Bank, "forget_weights", killed)
+    else:
+
+        def half(path: Path) -> None:
+            if moment == "within the weights":
+                (path / "model.safetensors").unlink()
+            killed()
+
+        monkeypatch.setattr(shutil, "rmtree", half)
+    with pytest.raises(KeyboardInterrupt):
+        prune(kept.folder, trials=trials(), max_gigabytes=2e-6)
+    monkeypatch.undo()
+    with pytest.raises(StorageError, match="pruned"):
+        check_checkpoint(kept.folder.trial("t0000") / "best")
+    prune(kept.folder, trials=trials(), max_gigabytes=2e-6)
+    assert there(kept) == ["t0001/best", "t0003/best"]
+    assert not (kept.folder.trial("t0000") / "best").exists()
+    assert [record.path is None for record in Bank(kept.folder.bank).records()] == [True, False, True]
+
+
+def test_a_checkpoint_that_is_a_link_to_another_place_is_left_alone(kept):
+    elsewhere = kept.folder.path.parent / "elsewhere"
+    kept.folder.trial("t0000").rename(elsewhere)
+    kept.folder.trial("t0000").symlink_to(elsewhere)
+    assert prune(kept.folder, trials=trials(), max_gigabytes=1e-9) == ["t0002"]
+    assert (elsewhere / "best" / "tutti.json").is_file()
