@@ -74,6 +74,11 @@ SEARCH: dict[str, Sequence[Case]] = {
             finished=True,
         ),
         Case(
+            "the scheduler is unknown",
+            ["search.scheduler must be one of asha, hyperband, median, none", "did you mean 'hyperband'"],
+            yaml("trials: 1", "trials: 1\n  scheduler: hyper-band"),
+        ),
+        Case(
             "a limit of no hours",
             ["search.max_hours must be above 0", "got 0"],
             yaml("trials: 1", "trials: 1\n  max_hours: 0"),

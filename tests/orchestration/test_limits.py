@@ -1,10 +1,11 @@
-"""Studies on a real Ray that end at a limit, in good order, and go on once it is raised."""
+"""Studies on a real Ray that end at a limit and go on once it is raised, and trials that are stopped early."""
 
 from __future__ import annotations
 
 import time
 from typing import Any
 
+import optuna
 import pytest
 
 from tutti.config.folder import StudyFolder
@@ -93,3 +94,21 @@ def test_out_of_patience_a_study_begins_no_trial_and_ends_when_the_last_has(run_
     assert states(done) == [FINISHED] * 3
     assert done.ending.limit == "patience"
     assert done.interrupted == ()
+
+
+@pytest.mark.parametrize("scheduler", ["hyperband", "median"])
+def test_what_a_scheduler_stops_is_pruned_to_optuna_with_what_it_reported(run_alone, tmp_path, scheduler):
+    def first_are_better(study: StudyConfig, folder: StudyFolder, trial: dict[str, Any], *, tell: Any) -> None:
+        score = 0.9 if trial["number"] < 4 else 0.1
+        for epoch in (1, 2):
+            if not tell(report(epoch, score)):
+                raise Stopped
+        tell(report(3, score, final=True, best_epoch=1, best_score=score, best_task_scores={"a": score}))
+
+    done, folder = run_alone(tmp_path, first_are_better, scheduler=scheduler, trials=6)
+    assert states(done) == [FINISHED] * 4 + [STOPPED] * 2
+    kept = optuna.load_study(study_name="s", storage=folder.optuna_url).trials
+    assert [trial.state.name for trial in kept] == ["COMPLETE"] * 4 + ["PRUNED"] * 2
+    for trial in kept[4:]:
+        assert trial.intermediate_values in ({1: 0.1}, {1: 0.1, 2: 0.1})
+        assert trial.value == 0.1

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tutti.config.study import Search
+from tutti.errors import StorageError
 from tutti.orchestration import stopper as module
 from tutti.orchestration.stopper import StudyStopper
 from tutti.records import TrialState
@@ -76,6 +77,17 @@ def test_the_hours_go_on_from_where_an_earlier_run_was_killed(stopper, store, cl
     assert closed == [None]
     second.keep_time()
     assert store.run_seconds() == 3600
+
+
+def test_a_busy_database_costs_a_study_nothing_but_a_later_look_at_its_clock(stopper, store, clock, monkeypatch):
+    each, _ = stopper()
+    clock.now += 20
+    with monkeypatch.context() as busy:
+        busy.setattr(store, "keep_run_seconds", lambda seconds: (_ for _ in ()).throw(StorageError()))
+        assert each.stop_all() is False
+    clock.now += 20
+    assert each.stop_all() is False
+    assert store.run_seconds() == 40
 
 
 def test_a_resumed_study_with_a_limit_that_it_has_reached_knows_so_from_the_start(stopper, store):

@@ -8,43 +8,12 @@ from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
 from tutti.errors import ConfigError, StudyError
 from tutti.orchestration.build import check_backbone
-from tutti.orchestration.study import _scheduler, is_running, longest_training, study_lock
+from tutti.orchestration.study import is_running, study_lock
 
 
 def study(**changes) -> StudyConfig:
     task = {"layout": "competition", "train": "/x"}
     return StudyConfig.model_validate({"study": "s", "backbone": "b", "tasks": {"a": task}, **changes})
-
-
-@pytest.mark.parametrize(
-    ("training", "space", "epochs"),
-    [
-        ({}, {}, 3),  # the default of transformers
-        ({"num_train_epochs": 5}, {}, 5),
-        ({"num_train_epochs": 2.5}, {}, 3),
-        ({"num_train_epochs": 9}, {"num_train_epochs": {"type": "categorical", "choices": [2, 7, 4]}}, 7),
-        ({}, {"num_train_epochs": {"type": "int", "low": 2, "high": 6}}, 6),
-        ({}, {"num_train_epochs": {"type": "uniform", "low": 1.0, "high": 3.2}}, 4),
-        ({"num_train_epochs": 2, "max_steps": 5000}, {}, 10**6),  # as many as the steps take
-        ({"stages": [{"num_train_epochs": 6}, {"freeze_encoder": True}]}, {}, 9),
-        (
-            {"stages": [{"num_train_epochs": 6}, {}]},
-            {
-                "num_train_epochs": {"type": "int", "low": 1, "high": 4},  # of the second stage alone
-                "stages.0.num_train_epochs": {"type": "int", "low": 1, "high": 8},
-            },
-            12,
-        ),
-    ],
-)
-def test_the_longest_training_is_the_most_epochs_that_any_trial_may_train(training, space, epochs):
-    assert longest_training(study(training=training, search_space=space)) == epochs
-
-
-def test_asha_never_ends_a_trial_that_trains_to_its_end():
-    scheduler = _scheduler(study(training={"num_train_epochs": 4}, search={"scheduler": "asha", "grace_epochs": 9}))
-    assert scheduler._max_t == 10
-    assert _scheduler(study(search={"scheduler": "none"})) is None
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from contextlib import suppress
 from typing import Any
 
 from ray.actor import ActorHandle
@@ -11,6 +12,7 @@ from ray.tune import Callback, Stopper
 from ray.tune.experiment import Trial
 
 from tutti.config.study import Search
+from tutti.errors import StorageError
 from tutti.orchestration.broker import FAILED, FINAL, Broker
 from tutti.search.limits import SECONDS, Ending, ending_of
 from tutti.search.study_store import StudyStore
@@ -53,7 +55,8 @@ class StudyStopper(Stopper, Callback):
     def stop_all(self) -> bool:
         """Whether the study ends at once. Tune asks many times a second, after each event."""
         if time.monotonic() - self._kept > KEEP_SECONDS:
-            self.keep_time()
+            with suppress(StorageError):  # a database that is busy has it the next time
+                self.keep_time()
         if self.ending is None and (found := self.reached()) and found.at_once:
             self.ending = found
             self._broker.close.remote()  # Tune waits for its actors, and they for reports that need not come
@@ -64,7 +67,8 @@ class StudyStopper(Stopper, Callback):
         return ending_of(self._search, self._records, seconds=self._seconds())
 
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        self._records = self._store.records()
+        if self._search.target_score is not None or self._search.patience is not None:
+            self._records = self._store.records()
 
     def keep_time(self) -> None:
         """Keeps how long the study has run."""

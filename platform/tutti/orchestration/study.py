@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock, Timeout
 
 from tutti.config.folder import StudyFolder
-from tutti.config.space import Categorical, Distribution
-from tutti.config.stages import STAGES, staged
 from tutti.config.study import StudyConfig
 from tutti.errors import Fault, StudyError, TrialError
 from tutti.files import storage_faults
@@ -183,11 +180,12 @@ def _tune(
     from ray import tune
 
     from tutti.orchestration.relay import RelayedTrial, Watch
+    from tutti.orchestration.schedulers import make_scheduler
     from tutti.orchestration.searcher import StoreSearcher
     from tutti.orchestration.stopper import StudyStopper
 
-    unfinished = store.unfinished()
-    new = max(0, study.search.trials - len(store.records()))
+    unfinished, records = store.unfinished(), store.records()
+    new = max(0, study.search.trials - len(records))
     count = min(concurrent_trials, len(unfinished) + new)
     with _pools(study, folder, count=count, train=train) as (broker, pools):
         stopper = StudyStopper(store, study.search, broker=broker)
@@ -198,7 +196,7 @@ def _tune(
                 tune.with_resources(tune.with_parameters(RelayedTrial, broker=broker), {"memory": 1}),
                 tune_config=tune.TuneConfig(
                     search_alg=StoreSearcher(store, unfinished=unfinished, new=new, reached=stopper.reached),
-                    scheduler=_scheduler(study),
+                    scheduler=make_scheduler(study, records),
                     num_samples=len(unfinished) + new,
                     max_concurrent_trials=concurrent_trials,
                     reuse_actors=True,
@@ -264,51 +262,3 @@ def _pools(
 
 def _trial_name(trial: object) -> str:
     return str(trial.config["key"])  # type: ignore[attr-defined]
-
-
-def _scheduler(study: StudyConfig) -> object | None:
-    from ray.tune.schedulers import ASHAScheduler
-
-    if study.search.scheduler == "none":
-        return None
-    # One more than any trial reaches: at max_t ASHA would end a trial before its predictions lie in the bank.
-    return ASHAScheduler(
-        time_attr="epoch",
-        metric="score",
-        mode="max",
-        grace_period=study.search.grace_epochs,
-        reduction_factor=study.search.reduction_factor,
-        max_t=max(longest_training(study), study.search.grace_epochs) + 1,
-    )
-
-
-def longest_training(study: StudyConfig) -> int:
-    """The most epochs that any trial of the study may report: those it may train, rounded up, or the folds.
-
-    ``max_steps`` may stand for any number.
-    """
-    if study.split.folds:
-        return study.split.folds
-    varied, epochs = study.search_space.root, 0
-    for index, keys in enumerate(staged(study.training)):
-        own = [f"{STAGES}.{index}.", ""]  # a key of the search space is laid over the study's, one of a stage over both
-        if any(f"{prefix}max_steps" in varied for prefix in own) or int(keys.get("max_steps", -1)) > 0:
-            return 10**6
-        stage: Mapping[str, object] = (study.training.get(STAGES) or ({},))[index]
-        found = [varied.get(f"{prefix}num_train_epochs") for prefix in own]
-        most = []  # of what may hold: the stage's own, drawn or set, then what all stages have
-        for space in found[:1] if "num_train_epochs" in stage else found:
-            if space:
-                most.append(_highest(space))
-            if space and not space.when:
-                break
-        else:
-            most.append(float(keys.get("num_train_epochs", 3)))
-        epochs += math.ceil(max(most))
-    return epochs
-
-
-def _highest(distribution: Distribution) -> float:
-    if isinstance(distribution, Categorical):
-        return max(float(choice) for choice in distribution.choices if choice is not None)
-    return float(distribution.high)
