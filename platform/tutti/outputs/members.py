@@ -10,8 +10,8 @@ import numpy as np
 
 from tutti.bank.bank import Bank
 from tutti.ensembling.combine import average
+from tutti.ensembling.methods.score import by_score
 from tutti.ensembling.select import top as best
-from tutti.ensembling.weigh import by_score, uniform
 from tutti.errors import Fault, StudyError, counted
 from tutti.records import CheckpointRecord
 
@@ -143,7 +143,7 @@ def _members(
 ) -> tuple[Member, ...]:
     own = np.array([record.task_scores[task] for record in records])
     chosen = best(np.array([record.score for record in records]) if by == "objective" else own, top)
-    shares = uniform(len(chosen)) if weights == "uniform" else by_score(own[chosen])
+    shares = np.full(len(chosen), 1 / len(chosen)) if weights == "uniform" else by_score(own[chosen])
     return tuple(
         Member(records[index].key, records[index].number, float(share), float(own[index]), records[index].score)
         for index, share in zip(chosen, shares, strict=True)
