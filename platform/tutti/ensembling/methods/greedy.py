@@ -63,10 +63,10 @@ def _true_class(votes: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, _Sel
 def _by_log_loss(known: np.ndarray, steps: int) -> np.ndarray:
     """How often each member is added, ``(members,)``, up to the mean of the lowest log-loss.
 
-    The candidate that gains most is found without a logarithm of every candidate. With the sum S of n added members, and
-    x = p / S for a candidate p, the concave ``log(1 + x)`` lies below its tangent at 1/n, and the sums over rows of all
-    tangents are one product of matrix and vector. Candidates are tried in the order of these bounds until a bound is
-    below what was found.
+    The candidate that gains most is found without a logarithm of every candidate. With the sum S of n added members,
+    and x = p / S for a candidate p, the concave ``log(1 + x)`` lies below its tangent at 1/n, and the sums over rows of
+    all tangents are one product of matrix and vector. Candidates are tried in the order of these bounds until a bound
+    is below what was found.
     """
     members, rows = known.shape
     known = np.pad(known, ((0, 0), (0, -rows % _FACTORS)), constant_values=1)  # rows that all get right tell nothing
