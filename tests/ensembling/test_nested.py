@@ -51,7 +51,7 @@ def test_the_interval_holds_the_true_score_about_nineteen_times_of_twenty():
         decided = np.where(rng.random(300) < 0.7, labels, (labels + 1) % 3)
         estimate = judge(decided[None], labels, score=accuracy, seed=number).estimate
         held.append(estimate.low <= 0.7 <= estimate.high)
-        widths.append(estimate.half)
+        widths.append(estimate.high - estimate.score)
     assert 0.9 <= np.mean(held) <= 0.99
     assert np.mean(widths) == pytest.approx(1.96 * np.sqrt(0.7 * 0.3 / 300), rel=0.1)
 
@@ -84,4 +84,5 @@ def test_numbers_are_resampled_as_they_come():
 def test_the_mean_of_tasks_is_surer_than_each():
     mean = Estimate.mean([Estimate(0.5, 0.03), Estimate(0.7, 0.04)])
     assert (mean.score, mean.error) == (pytest.approx(0.6), pytest.approx(0.025))
+    assert str(mean) == "0.6000 ± 0.0490"
     assert (mean.low, mean.high) == (pytest.approx(0.6 - 0.049), pytest.approx(0.6 + 0.049))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -25,31 +25,28 @@ class Estimate:
 
     Attributes:
         error: its standard error: over samples of as many rows, and over the ways to make folds of them.
+        low: the lower end of the 95 % interval, ``score - 1.96 * error``.
+        high: the upper end.
     """
 
     score: float
     error: float
+    low: float = field(init=False)
+    high: float = field(init=False)
 
-    @property
-    def low(self) -> float:
-        """The lower end of the 95 % interval."""
-        return self.score - _WIDTH * self.error
-
-    @property
-    def high(self) -> float:
-        """The upper end of the 95 % interval."""
-        return self.score + _WIDTH * self.error
-
-    @property
-    def half(self) -> float:
-        """Half the width of the 95 % interval."""
-        return _WIDTH * self.error
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "low", self.score - _WIDTH * self.error)
+        object.__setattr__(self, "high", self.score + _WIDTH * self.error)
 
     @classmethod
     def mean(cls, estimates: Sequence[Estimate]) -> Estimate:
         """The mean of estimates on different rows, such as those of several tasks."""
         error = np.sqrt(sum(each.error**2 for each in estimates)) / len(estimates)
         return cls(float(np.mean([each.score for each in estimates])), float(error))
+
+    def __str__(self) -> str:
+        """``0.8123 ± 0.0140``, the 95 % interval."""
+        return f"{self.score:.4f} ± {_WIDTH * self.error:.4f}"
 
 
 def splits(labels: np.ndarray, *, repeats: int, seed: int) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
@@ -106,10 +103,10 @@ def judge(decisions: np.ndarray, labels: np.ndarray, *, score: Score, seed: int)
     rng = np.random.default_rng(seed)
     rows = len(labels)
     order = np.argsort(labels, kind="stable")
-    start, count = np.zeros(rows), np.full(rows, rows)
+    start, count = np.zeros(rows, dtype=np.int64), np.full(rows, rows, dtype=np.int64)
     if np.issubdtype(labels.dtype, np.integer):
         _, first, place, counts = np.unique(labels[order], return_index=True, return_inverse=True, return_counts=True)
-        start, count = first[place], counts[place]
+        start[:], count[:] = first[place], counts[place]
     resampled = np.empty(_RESAMPLES)
     for number in range(_RESAMPLES):
         drawn = order[(start + rng.random(rows) * count).astype(np.int64)]
