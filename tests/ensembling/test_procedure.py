@@ -59,7 +59,7 @@ def test_auto_with_offsets_is_judged_on_rows_that_chose_neither():
     honest = []
     for seed in range(3):
         votes = ballot(seed, members=10, rows=60, skill=0)
-        one = procedure(votes, "uniform", "best", "hard", "stacking", top=5, offsets=True)
+        one = procedure(votes, "uniform", "best", "hard", top=5, offsets=True)
         honest.append(judge(out_of_fold(one, votes).decisions, votes.labels, score=accuracy, seed=0).score)
     assert np.mean(honest) == pytest.approx(1 / 3, abs=0.08)
 

@@ -28,7 +28,7 @@ class Greedy:
     held, and a sum over the added members is kept from step to step.
     """
 
-    bags: int = 20
+    bags: int = 10
     steps: int = 25
     seed: int = 0
     values: ClassVar[bool] = True
