@@ -35,6 +35,7 @@ from tutti.data.encode import load_part
 from tutti.data.prepare import Prepared, prepare
 from tutti.demo.generate import write_demo_data
 from tutti.outputs.ensemble import write_ensemble
+from tutti.outputs.members import Rule
 from tutti.records import CheckpointRecord
 from tutti.tasks.build import task_specs
 from tutti.tasks.metrics import score
@@ -151,9 +152,7 @@ def main() -> None:
                 tasks=prepared.tasks,
                 test_ids={TASK: {"test": ids}},
                 bank=bank,
-                top=members,
-                by="objective",
-                weights="uniform",
+                rule=Rule(top=members),
                 submission=None,
                 threshold=0.99,
                 out=folder / out,

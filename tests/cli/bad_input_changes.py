@@ -191,3 +191,33 @@ def forget_pool(folder: Path) -> None:
             node = node[key]
         del node["unlabeled"]
         path.write_text(json.dumps(document), encoding="utf8")
+
+
+def second_trial(*, rows: bool = False, classes: bool = False) -> Change:
+    """Puts a second trial into the finished study's bank, whose rows stand in another order, or with other classes."""
+
+    def put(folder: Path) -> None:
+        import dataclasses
+
+        from tutti.bank.bank import Bank
+
+        bank = Bank(folder / "studies/moods/bank")
+        first = bank.records()[0]
+        said = {part: bank.predictions(first.key, "mood", part) for part in bank.parts(first.key)["mood"]}
+        kept = said["validation"]
+        said["validation"] = dataclasses.replace(
+            kept,
+            ids=kept.ids[::-1] if rows else kept.ids,
+            class_names=("calm", "glad", "grim") if classes else kept.class_names,
+        )
+        bank.put(dataclasses.replace(first, key="t0001", number=1), {"mood": said})
+
+    return put
+
+
+def numbers(folder: Path) -> None:
+    """Makes the finished study's task one whose labels are numbers."""
+    path = folder / "studies/moods/data/prepared.json"
+    document = json.loads(path.read_text(encoding="utf8"))
+    document["tasks"][0] |= {"class_names": [], "metric": "pearson"}
+    path.write_text(json.dumps(document), encoding="utf8")

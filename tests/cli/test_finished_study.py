@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # the helpers serve a script too, so they are no plugin
@@ -135,3 +136,36 @@ def test_a_test_file_that_has_changed_is_refused_and_nothing_written(folder):
     said = run(folder, "ensemble studies/moods", code=2)
     assert "DIR/mood_test.tsv must be the test file that the study was prepared from" in said.message
     assert not (folder / "studies/moods/ensembles").exists()
+
+
+def test_an_ensemble_is_shown_with_the_scores_of_rows_that_chose_nothing(folder):
+    from tutti.bank.bank import Bank
+    from tutti.records import Predictions
+
+    bank = Bank(folder / "studies/moods/bank")
+    first = bank.records()[0]
+    test = bank.predictions(first.key, "mood", "test")
+    rng = np.random.default_rng(0)
+    labels = rng.integers(3, size=90)
+    for number in range(3):
+        votes = rng.dirichlet([0.5] * 3, 90) + np.eye(3)[labels] * 0.7
+        said = (votes / votes.sum(axis=1, keepdims=True)).astype(np.float32)
+        ids = np.array([str(row) for row in range(90)])
+        held = Predictions(ids=ids, probabilities=said, labels=labels, class_names=test.class_names)
+        record = replace(first, key=f"t{number:04d}", number=number)
+        bank.put(record, {"mood": {"validation": held, "test": test}})
+    said = run(folder, "ensemble studies/moods --recipe auto", code=0).out
+    card = json.loads((folder / "studies/moods/ensembles/auto/card.json").read_text(encoding="utf8"))
+    shown = card["tasks"][0]
+    half = shown["score"]["high"] - shown["score"]["score"]
+    assert f"{shown['score']['score']:.4f} ± {half:.4f}" in said
+    assert card["objective"]["score"] == shown["score"]["score"]
+    rows = [line.split("│")[1].strip() for line in said.splitlines() if line.startswith("│")]
+    assert rows == ["t0000", "t0001", "t0002", "best trial", "ensemble", "gain"]
+    assert "rows that had no part in choosing members" in said
+
+
+def test_an_ensemble_of_too_few_validation_rows_says_that_it_has_no_score(folder):
+    said = run(folder, "ensemble studies/moods", code=0).out
+    assert "Too few validation rows to score an ensemble on, fewer than 20: mood (3)." in said
+    assert "±" not in said

@@ -216,7 +216,7 @@ def test_budget_resources_and_places_may_change(tmp_path):
         "resources": {"cpus_per_worker": 2, "concurrent_trials": 3},
         "tracking": {"uri": "http://h"},
         "storage": {"path": "/elsewhere"},
-        "ensemble": {"recipe": "weighted"},
+        "ensemble": {"recipe": "auto"},
         "backbone": "/moved/b",
     }
     assert changed_keys(_study(tmp_path), _study(tmp_path / "moved", **new)) == {}

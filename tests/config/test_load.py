@@ -185,7 +185,7 @@ def test_each_kind_of_fault_has_its_sentence(changed: Changed, old: str, new: st
         ),
         ("resources: 4", "resources must hold keys of its own; got 4; write its keys below it, indented."),
         ("storage: {path: 3}", "storage.path must be a path; got 3; give the path of a file or folder."),
-        ("ensemble: {recipe: bsaeline}", "ensemble.recipe must be one of baseline, "),
+        ("ensemble: {recipe: bsaeline}", "ensemble.recipe must be one of auto, baseline, "),
         ("ensemble: {recipe: my.yaml}", "ensemble.recipe must be a file that is there; got "),
     ],
 )

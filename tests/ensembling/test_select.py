@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tutti.ensembling.select import top
+from tutti.ensembling.select import Selection, difference, top
 
 
 @given(st.lists(st.floats(allow_nan=True, width=16), max_size=8), st.integers(1, 10))
@@ -29,3 +29,38 @@ def test_scores_that_are_all_nan_choose_nobody():
 def test_choosing_nobody_on_purpose_is_refused():
     with pytest.raises(ValueError, match="must be at least 1; got 0"):
         top(np.array([0.1]), 0)
+
+
+CLASSES = np.array([[0, 1, 2, 0, 1], [0, 1, 2, 0, 1], [0, 1, 2, 0, 2], [2, 1, 0, 0, 1]])
+
+
+def test_without_a_rule_all_with_a_score_vote_best_first():
+    assert Selection().choose(np.array([0.2, np.nan, 0.9, 0.5]), CLASSES).tolist() == [2, 3, 0]
+    assert Selection().choose(np.array([]), CLASSES[:0]).tolist() == []
+
+
+def test_within_keeps_those_near_the_best_and_top_the_best_of_them():
+    scores = np.array([0.80, 0.79, 0.775, 0.70])
+    assert Selection(within=0.02).choose(scores, CLASSES).tolist() == [0, 1]
+    assert Selection(within=0.03, top=2).choose(scores, CLASSES).tolist() == [0, 1]
+    assert Selection(within=0.0).choose(np.array([0.5, 0.5, 0.4, 0.5]), CLASSES).tolist() == [0, 1, 3]
+
+
+def test_within_counts_a_difference_that_is_just_as_large():
+    assert Selection(within=0.1).choose(np.array([0.9, 0.8, 0.7999]), CLASSES[:3]).tolist() == [0, 1]
+
+
+def test_a_near_copy_of_a_better_member_is_passed_over_and_its_place_goes_to_the_next():
+    scores = np.array([0.8, 0.9, 0.7, 0.6])
+    assert Selection(top=2, diversity=0.01).choose(scores, CLASSES).tolist() == [1, 2]
+    assert Selection(diversity=0.3).choose(scores, CLASSES).tolist() == [1, 3]
+    assert Selection(diversity=0.0).choose(scores, CLASSES).tolist() == [1, 0, 2, 3]
+
+
+def test_values_are_near_copies_where_they_are_the_same_on_another_scale():
+    rng = np.random.default_rng(0)
+    one, other = rng.normal(size=(2, 50)).astype(np.float32)
+    values = np.stack([one, 2 * one + 1, other])
+    assert Selection(diversity=0.01).choose(np.array([0.3, 0.2, 0.1]), values).tolist() == [0, 2]
+    assert difference(one, 2 * one + 1) == pytest.approx(0, abs=1e-6)
+    assert difference(one, np.ones(50, np.float32)) == 0

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from tutti.bank.bank import Bank
+from tutti.outputs.members import Rule
 from tutti.records import CheckpointRecord, Predictions
 from tutti.tasks.metrics import score
 from tutti.tasks.task import Task
@@ -41,9 +42,7 @@ class Study:
         plain = {"study": "demo", "recipe_name": "baseline", "tasks": self.tasks, "test_ids": self.tests()}
         plain |= {
             "bank": self.bank,
-            "top": 3,
-            "by": "objective",
-            "weights": "uniform",
+            "rule": Rule(top=3),
             "submission": None,
             "threshold": 0.95,
         }
@@ -63,11 +62,18 @@ PARTS = {
 }
 
 
-def said(task: Task, part: str, truth: np.ndarray, *, seed: int, skill: float) -> Predictions:
-    """Noisy probabilities that favour the true class by ``skill``."""
+def prior(task: Task, skewed: bool) -> np.ndarray:
+    """The classes' shares."""
+    shares = np.ones(len(task.class_names))
+    shares[-1] = 0.25 if skewed else 1
+    return shares / shares.sum()
+
+
+def said(task: Task, part: str, truth: np.ndarray, *, seed: int, skill: float, lean: np.ndarray) -> Predictions:
+    """Noisy probabilities that favour the true class by ``skill`` and every class by its ``lean``."""
     rng = np.random.default_rng(seed)
     classes = len(task.class_names)
-    logits = rng.normal(size=(len(truth), classes)) * 1.5 + skill * np.eye(classes)[truth]
+    logits = rng.normal(size=(len(truth), classes)) * 1.5 + skill * np.eye(classes)[truth] + lean
     probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     return Predictions(
         ids=np.array([f"{part} {row}" for row in range(len(truth))]),
@@ -79,10 +85,19 @@ def said(task: Task, part: str, truth: np.ndarray, *, seed: int, skill: float) -
 
 @pytest.fixture
 def make_study(tmp_path) -> Callable[..., Study]:
-    def make(members: int = 5, *, skill: float = 2.0, lacking: tuple[str, str] | None = None) -> Study:
+    def make(
+        members: int = 5,
+        *,
+        skill: float = 2.0,
+        lacking: tuple[str, str] | None = None,
+        validation: int = ROWS["validation"],
+        skewed: bool = False,
+    ) -> Study:
+        """``skewed`` makes the last class rare, and each member slow to say it."""
         rng = np.random.default_rng(0)
+        rows = ROWS | {"validation": validation}
         truth = {
-            (task.name, part): rng.integers(len(task.class_names), size=ROWS[part])
+            (task.name, part): rng.choice(len(task.class_names), size=rows[part], p=prior(task, skewed))
             for task in TASKS
             for part in PARTS[task.name]
         }
@@ -90,7 +105,14 @@ def make_study(tmp_path) -> Callable[..., Study]:
         for number in range(members):
             predictions = {
                 task.name: {
-                    part: said(task, part, truth[task.name, part], seed=100 * number + index, skill=skill + number / 10)
+                    part: said(
+                        task,
+                        part,
+                        truth[task.name, part],
+                        seed=100 * number + index,
+                        skill=skill + number / 10,
+                        lean=2 * np.log(prior(task, skewed)),
+                    )
                     for index, part in enumerate(PARTS[task.name])
                     if number or (task.name, part) != lacking
                 }
@@ -107,7 +129,7 @@ def make_study(tmp_path) -> Callable[..., Study]:
             mean = float(np.mean(list(scores.values())))
             bank.put(CheckpointRecord(f"t{number:04d}", number, 2, mean, scores, None), predictions)
         ids = {
-            task.name: {part: np.array([f"{part} {row}" for row in range(ROWS[part])]) for part in PARTS[task.name]}
+            task.name: {part: np.array([f"{part} {row}" for row in range(rows[part])]) for part in PARTS[task.name]}
             for task in TASKS
         }
         return Study(bank, TASKS, ids, {task.name: truth[task.name, "validation"] for task in TASKS})

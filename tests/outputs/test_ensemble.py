@@ -6,14 +6,16 @@ import json
 import subprocess
 import sys
 import zipfile
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime
 
 import numpy as np
 import pytest
 
+from tutti.ensembling.methods.known import METHODS
 from tutti.errors import StorageError, StudyError, SubmissionError
 from tutti.outputs.ensemble import write_ensemble
+from tutti.outputs.members import Rule
 from tutti.tasks.metrics import score
 
 
@@ -31,7 +33,7 @@ def test_files_lie_where_they_are_looked_for_and_the_card_lists_them(make_study,
 
 def test_predictions_are_the_classes_of_the_members_mean(make_study, tmp_path):
     study = make_study()
-    card = write_ensemble(**study.ensemble(tmp_path / "out", by="task", weights="score"))
+    card = write_ensemble(**study.ensemble(tmp_path / "out", rule=Rule(top=3, by="task", method="score")))
     task, shown = study.tasks[0], card.tasks[0]
     mean = sum(
         each.weight * study.bank.predictions(each.key, "emotion", "test").probabilities.astype(np.float64)
@@ -57,30 +59,93 @@ def test_writing_again_gives_the_same_files(make_study, tmp_path):
     assert write_ensemble(**study.ensemble(tmp_path / "out")).files == first.files
 
 
-def test_the_card_s_scores_are_those_of_the_metric(make_study, tmp_path):
+def test_the_card_s_members_have_the_scores_of_the_metric(make_study, tmp_path):
     study = make_study()
     card = write_ensemble(**study.ensemble(tmp_path / "out"))
     for task, shown in zip(study.tasks, card.tasks, strict=True):
         each = [study.bank.predictions(member.key, task.name, "validation") for member in shown.members]
-        labels = study.labels[task.name]
-        mean = np.mean([one.probabilities for one in each], axis=0)
-        assert shown.score == pytest.approx(score(task.metric, labels=labels, predicted=mean))
-        singles = [score(task.metric, labels=labels, predicted=one.probabilities) for one in each]
+        singles = [score(task.metric, labels=study.labels[task.name], predicted=one.probabilities) for one in each]
         assert [member.score for member in shown.members] == pytest.approx(singles)
-        assert shown.best_member == pytest.approx(max(singles))
         assert sum(member.weight for member in shown.members) == pytest.approx(1)
-    assert card.objective == pytest.approx(np.mean([task.score for task in card.tasks]))
 
 
-def test_the_ensemble_beats_its_members_where_their_errors_differ(make_study, tmp_path):
-    card = write_ensemble(**make_study().ensemble(tmp_path / "out", top=5))
-    assert all(task.score > task.best_member for task in card.tasks)
+def test_the_card_s_scores_are_estimates_with_intervals_on_rows_that_chose_nothing(make_study, tmp_path):
+    study = make_study()
+    card = write_ensemble(**study.ensemble(tmp_path / "out"))
+    for task, shown in zip(study.tasks, card.tasks, strict=True):
+        each = [study.bank.predictions(member.key, task.name, "validation") for member in shown.members]
+        flattering = score(
+            task.metric, labels=study.labels[task.name], predicted=np.mean([one.probabilities for one in each], axis=0)
+        )
+        assert shown.score.score == pytest.approx(flattering, abs=0.05)  # the same members in nearly every fold
+        assert 0.01 < shown.score.high - shown.score.score < 0.2
+        assert shown.gain.score == pytest.approx(shown.score.score - shown.single.score)
+        assert shown.single.score <= max(single.task_scores[task.name] for single in card.singles)
+    assert card.objective.score == pytest.approx(np.mean([task.score.score for task in card.tasks]))
+    assert card.gain.error < max(task.gain.error for task in card.tasks)
+
+
+def test_the_ensemble_beats_the_best_trial_where_their_errors_differ(make_study, tmp_path):
+    card = write_ensemble(**make_study().ensemble(tmp_path / "out", rule=Rule(top=5)))
+    assert all(task.gain.score > 0 for task in card.tasks)
+    assert card.gain.low > 0
+
+
+def test_averaging_made_it_too_unsure_and_the_card_says_by_how_much(make_study, tmp_path):
+    card = write_ensemble(**make_study(skill=2.5).ensemble(tmp_path / "out", rule=Rule(top=5)))
+    for task in card.tasks:
+        assert task.calibration.temperature < 1
+        assert task.calibration.error_after < task.calibration.error_before
+    page = (tmp_path / "out" / "card.md").read_text()
+    shown = card.tasks[0].calibration
+    assert f"| {shown.temperature:.3f} | {shown.error_before:.3f} | {shown.error_after:.3f} |" in page
+
+
+def test_too_few_validation_rows_give_files_but_no_score(make_study, tmp_path):
+    card = write_ensemble(**make_study(validation=15).ensemble(tmp_path / "out", rule=Rule(method="auto")))
+    assert "emotion_predict.json" in card.files
+    assert [(task.score, task.gain, task.calibration, task.method) for task in card.tasks] == [
+        (None, None, None, "uniform")
+    ] * 3
+    assert card.objective is None
+    sentence = "Too few validation rows to score an ensemble on, fewer than 20: emotion (15), CoLA (15), topic (15)."
+    assert f"> {sentence}" in (tmp_path / "out" / "card.md").read_text()
+    assert json.loads((tmp_path / "out" / "card.json").read_text())["objective"] is None
+
+
+@pytest.mark.parametrize("method", ["auto", *METHODS])
+def test_every_method_makes_a_submission_and_says_what_it_is_worth(make_study, tmp_path, method):
+    rule = Rule(top=4, by="task", within=0.2, diversity=0.01, method=method, decision="offsets")
+    study = make_study(validation=100)
+    card = write_ensemble(**study.ensemble(tmp_path / "out", rule=rule, tasks=study.tasks[:1]))
+    assert all(task.method == method or method == "auto" for task in card.tasks)
+    assert all(task.method in METHODS for task in card.tasks)
+    assert all(task.score.low < task.score.score < task.score.high for task in card.tasks)
+    page = (tmp_path / "out" / "card.md").read_text()
+    assert "at most 0.2 below the best, each different from all better ones in 1.00% of the rows or more" in page
+
+
+def test_offsets_decide_what_is_submitted_where_they_win_and_stand_on_the_card(make_study, tmp_path):
+    study = make_study(skewed=True)
+    rule = Rule(top=5, decision="offsets")
+    card = write_ensemble(**study.ensemble(tmp_path / "out", rule=rule))
+    plain = write_ensemble(**study.ensemble(tmp_path / "plain", rule=Rule(top=5)))
+    emotion = card.tasks[0]
+    assert emotion.offsets["angry"] > 0
+    assert plain.tasks[0].offsets is None
+    assert emotion.score.score > plain.tasks[0].score.score
+
+    def angry(folder: str) -> int:
+        return (tmp_path / folder / "emotion_predict.json").read_text().count('"angry"')
+
+    assert angry("out") > angry("plain")
+    assert f"angry +{emotion.offsets['angry']:g}" in (tmp_path / "out" / "card.md").read_text()
 
 
 def test_the_json_card_says_what_the_value_says(make_study, tmp_path):
     card = write_ensemble(**make_study().ensemble(tmp_path / "out"))
     read = json.loads((tmp_path / "out" / "card.json").read_text())
-    assert (read["study"], read["recipe"], read["objective"]) == ("demo", "baseline", card.objective)
+    assert (read["study"], read["recipe"], read["objective"]) == ("demo", "baseline", asdict(card.objective))
     assert read["tasks"][0]["members"][0] == vars(card.tasks[0].members[0])
     assert read["files"] == card.files
     assert [each["key"] for each in read["singles"]] == [each.key for each in card.singles]
@@ -93,8 +158,9 @@ def test_the_page_compares_every_single_trial_with_the_ensemble(make_study, tmp_
     assert "| trial | objective | emotion (macro_f1) | CoLA (matthews) | topic (accuracy) |" in page
     for single in card.singles:
         assert f"| {single.key} | {single.objective:.4f} |" in page
-    assert f"| **ensemble** | **{card.objective:.4f}** |" in page
-    assert "measured on the rows that ranked its members" in page
+    assert f"| **ensemble**, chosen on other rows | **{card.objective}** |" in page
+    assert f"| best trial, chosen on other rows | {card.single} |" in page
+    assert "scored on rows that had no part in choosing members" in page
     assert "![" in page
     assert page.count("●") == 3 * 3 + 1
 
@@ -176,7 +242,7 @@ def test_a_damaged_bank_file_is_a_storage_error_that_names_it(make_study, tmp_pa
     file = next((tmp_path / "bank" / best).rglob("emotion/test.parquet"))
     file.write_bytes(file.read_bytes()[:-7])
     with pytest.raises(StorageError, match=str(file)):
-        write_ensemble(**study.ensemble(tmp_path / "out", top=5))
+        write_ensemble(**study.ensemble(tmp_path / "out", rule=Rule(top=5)))
     assert not (tmp_path / "out").exists()
 
 

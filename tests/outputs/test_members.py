@@ -5,11 +5,11 @@ import pytest
 
 from tutti.bank.bank import Bank
 from tutti.errors import StudyError
-from tutti.outputs.members import elect, votes
+from tutti.outputs.members import Rule, elect
 from tutti.records import CheckpointRecord, Predictions
 from tutti.tasks.task import Task
 
-TASK = Task("a", ("no", "yes"), pair=False, metric="accuracy", submission="csv")
+TASK, OTHER, THIRD = (Task(name, ("no", "yes"), pair=False, metric="accuracy", submission="csv") for name in "abc")
 
 
 def part(*, ids: str = "xyz", classes: tuple[str, ...] = ("no", "yes"), labels: tuple[int, ...] = (0, 1, 1)):
@@ -29,19 +29,18 @@ def bank(tmp_path) -> Bank:
     return bank
 
 
-def choice(bank: Bank, **changes):
-    plain = {"study": "demo", "needed": {"a": ["validation"], "b": ["validation"]}, "top": 2}
-    return elect(bank=bank, **{**plain, "by": "objective", "weights": "uniform", **changes})
+def choice(bank: Bank, *, tasks=(TASK, OTHER), needed=None, **rule):
+    return elect(study="demo", bank=bank, tasks=tasks, needed=needed or {}, rule=Rule(**{"top": 2, **rule}))
 
 
 def keys(election, task: str) -> list[str]:
-    return [member.key for member in election.members[task]]
+    return [member.key for member in election.tasks[task].members]
 
 
 def test_by_objective_the_same_members_vote_in_every_task(bank):
     election = choice(bank)
     assert keys(election, "a") == keys(election, "b") == ["t0001", "t0000"]
-    assert [member.score for member in election.members["a"]] == [0.6, 0.9]
+    assert [member.score for member in election.tasks["a"].members] == [0.6, 0.9]
     assert election.notes == ()
 
 
@@ -50,10 +49,17 @@ def test_by_task_each_task_has_its_own_best(bank):
     assert (keys(election, "a"), keys(election, "b")) == (["t0000"], ["t0001"])
 
 
-def test_weights_by_score_follow_the_task_s_own_score(bank):
-    election = choice(bank, weights="score")
-    assert [member.weight for member in election.members["a"]] == pytest.approx([0.4, 0.6])
-    assert [member.weight for member in election.members["b"]] == [1, 0]
+def test_weights_by_score_follow_the_task_s_own_score(tmp_path):
+    bank = Bank(tmp_path)
+    for number, right in enumerate([2, 1]):  # of three rows
+        said = part()
+        said.probabilities[:] = np.where(np.arange(3)[:, None] < right, np.eye(2)[[0, 1, 1]], np.eye(2)[[1, 0, 0]])
+        bank.put(
+            CheckpointRecord(f"t{number:04d}", number, 1, right / 3, {"a": right / 3}, None),
+            {"a": {"validation": said}},
+        )
+    election = choice(bank, tasks=[TASK], method="score")
+    assert [member.weight for member in election.tasks["a"].members] == pytest.approx([2 / 3, 1 / 3])
 
 
 def test_all_checkpoints_are_listed_best_first(bank):
@@ -62,7 +68,7 @@ def test_all_checkpoints_are_listed_best_first(bank):
 
 def test_fewer_checkpoints_than_asked_for_all_vote_and_it_is_noted(bank):
     election = choice(bank, top=5)
-    assert len(election.members["a"]) == 3
+    assert len(election.tasks["a"].members) == 3
     assert election.notes == ("The recipe asks for 5 members; the study has only 3.",)
 
 
@@ -73,21 +79,27 @@ def test_an_empty_bank_says_to_wait_or_to_tune(tmp_path):
 
 def test_every_missing_part_is_named_with_its_trial(bank):
     with pytest.raises(StudyError) as error:
-        choice(bank, needed={"a": ["validation", "test"], "b": ["test-round1"]})
+        choice(bank, needed={"a": ["test"], "b": ["test-round1"]})
     assert len(error.value.faults) == 4
     assert "trial t0000 must have predictions for every part of task a; got none for test;" in str(error.value)
     assert "task b; got none for test-round1" in str(error.value)
 
 
-def test_a_trial_that_does_not_vote_may_lack_parts(bank):
+def test_a_trial_that_does_not_vote_may_lack_parts_but_not_the_validation_rows(bank):
     record = CheckpointRecord("t0003", 3, 1, 0.1, {"a": 0.1, "b": 0.1}, None)
+    for number in range(2):
+        said = {"validation": part(), "test": part()}
+        bank.put(next(one for one in bank.records() if one.number == number), {"a": said, "b": said})
+    bank.put(record, {"a": {"validation": part()}, "b": {"validation": part()}})
+    assert keys(choice(bank, needed={"b": ["test"]}), "b") == ["t0001", "t0000"]
     bank.put(record, {"a": {"validation": part()}})
-    assert keys(choice(bank), "b") == ["t0001", "t0000"]
+    with pytest.raises(StudyError, match=r"trial t0003 must have predictions .* task b; got none for validation"):
+        choice(bank)
 
 
 def test_a_task_that_trials_have_no_score_for_is_named(bank):
     with pytest.raises(StudyError, match="trial t0002 must have a validation score for task c"):
-        choice(bank, needed={"c": ["validation"]})
+        choice(bank, tasks=[THIRD])
 
 
 def test_a_trial_without_a_number_for_a_score_never_votes(bank):
@@ -110,6 +122,27 @@ def test_members_that_do_not_fit_together_are_named(tmp_path, changes, message):
     for number, said in enumerate([part(), part(**changes)]):
         record = CheckpointRecord(f"t{number:04d}", number, 1, 0.5, {"a": 0.5}, None)
         bank.put(record, {"a": {"validation": said}})
-    members = choice(bank, needed={"a": ["validation"]}).members["a"]
     with pytest.raises(StudyError, match=message):
-        votes(bank, task=TASK, part="validation", members=members)
+        choice(bank, tasks=[TASK])
+
+
+def test_near_copies_and_those_far_behind_do_not_vote(tmp_path):
+    rng = np.random.default_rng(0)
+    labels = rng.integers(2, size=100)
+    wrong = [np.arange(10), np.arange(10), np.arange(20, 32), np.arange(40, 80)]
+    bank = Bank(tmp_path)
+    for number, rows in enumerate(wrong):
+        right = np.isin(np.arange(100), rows, invert=True)
+        said = np.where(np.arange(2) == np.where(right, labels, 1 - labels)[:, None], 0.9, 0.1).astype(np.float32)
+        ids = np.array([str(row) for row in range(100)])
+        held = Predictions(ids=ids, probabilities=said, labels=labels, class_names=TASK.class_names)
+        score = float(right.mean())
+        bank.put(CheckpointRecord(f"t{number:04d}", number, 1, score, {"a": score}, None), {"a": {"validation": held}})
+    assert keys(choice(bank, tasks=[TASK], top=None), "a") == ["t0000", "t0001", "t0002", "t0003"]
+    assert keys(choice(bank, tasks=[TASK], top=3, diversity=0.01), "a") == ["t0000", "t0002", "t0003"]
+    election = choice(bank, tasks=[TASK], top=None, within=0.05, diversity=0.01)
+    assert keys(election, "a") == ["t0000", "t0002"]
+    assert election.rule == (
+        "the best 2 by the study's objective, at most 0.05 below the best, "
+        "each different from all better ones in 1.00% of the rows or more, all with the same weight"
+    )

@@ -8,16 +8,17 @@ import numpy as np
 import pytest
 
 from tutti.errors import StudyError
+from tutti.outputs.members import Rule
 from tutti.outputs.pseudo_labels import write_pseudo_labels
 from tutti.tasks.layouts.competition import Competition
 from tutti.tasks.layouts.glue import Glue
 
 
 def arguments(study, out, **changes):
-    plain = {"study": "demo", "recipe_name": "baseline", "tasks": study.tasks, "bank": study.bank, "top": 3}
-    plain |= {"rows": {name: study.unlabelled(name) for name in ("emotion", "CoLA")}, "by": "objective"}
+    plain = {"study": "demo", "recipe_name": "baseline", "tasks": study.tasks, "bank": study.bank, "rule": Rule(top=3)}
+    plain |= {"rows": {name: study.unlabelled(name) for name in ("emotion", "CoLA")}}
     plain |= {"layouts": {"emotion": Competition(), "CoLA": Glue("CoLA"), "topic": Competition()}}
-    plain |= {"suffixes": {"emotion": ".csv", "CoLA": ".tsv", "topic": ".csv"}, "weights": "uniform"}
+    plain |= {"suffixes": {"emotion": ".csv", "CoLA": ".tsv", "topic": ".csv"}}
     return {**plain, "threshold": 0.8, "out": out, **changes}
 
 
@@ -125,15 +126,42 @@ def test_unlabelled_rows_that_the_trials_never_saw_are_named(make_study, tmp_pat
 
 
 def test_a_member_without_weight_does_not_count_as_agreeing(make_study, tmp_path):
-    study = make_study(2)
-    worst = study.bank.records()[0]
-    scores = {**worst.task_scores, "emotion": -0.5}
-    parts = {
-        name: {part: study.bank.predictions(worst.key, name, part) for part in held}
-        for name, held in study.bank.parts(worst.key).items()
-    }
-    study.bank.put(type(worst)(worst.key, worst.number, worst.epoch, worst.score, scores, None), parts)
-    write_pseudo_labels(**arguments(study, tmp_path / "out", weights="score"))
+    arguments_ = arguments(make_study(), tmp_path / "out", rule=Rule(method="best"), threshold=0.5)
+    report = write_pseudo_labels(**arguments_)
+    assert sorted(each.weight for each in report.tasks[0].members) == [0, 0, 0, 0, 1]
     with (tmp_path / "out" / "emotion.confidence.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert {(row["agreeing"], row["members"]) for row in rows} == {("1", "1")}
+
+
+@pytest.mark.parametrize("method", ["auto", "score", "rank", "hard", "greedy", "stacking"])
+def test_every_method_labels_rows_with_what_it_says_and_how_sure_it_is(make_study, tmp_path, method):
+    study = make_study()
+    rule = Rule(top=4, method=method, calibration="temperature")
+    report = write_pseudo_labels(**arguments(study, tmp_path / "out", rule=rule, threshold=0.7))
+    mean, _ = mean_of(study, report, "emotion")
+    sure = {row: mean[row].argmax() for row in np.flatnonzero(mean.max(axis=1) > 0.7)}
+    with (tmp_path / "out" / "emotion.confidence.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert rows
+    assert all(float(row["confidence"]) >= 0.7 - 1e-5 for row in rows)
+    told = {int(row["id"].removeprefix("unlabeled ")): row["label"] for row in rows}
+    both = sure.keys() & told.keys()
+    same = sum(told[row] == study.tasks[0].class_names[sure[row]] for row in both)
+    assert same > 0.9 * len(both)
+
+
+def test_calibrated_confidence_covers_what_averaging_left_too_unsure(make_study, tmp_path):
+    study = make_study(skill=2.5)
+    plain, calibrated = (
+        write_pseudo_labels(
+            **arguments(study, tmp_path / name, rule=Rule(top=5, calibration=name), threshold=0.95),
+        )
+        for name in ("none", "temperature")
+    )
+    assert all(after.labelled > before.labelled for before, after in zip(plain.tasks, calibrated.tasks, strict=True))
+    assert plain.remarks == ("Task topic has no unlabelled rows and was passed over.",)
+    assert any("fitted to 200 validation rows" in remark for remark in calibrated.remarks)
+    assert (
+        "> Confidence in task emotion is that at temperature 0." in (tmp_path / "temperature" / "card.md").read_text()
+    )

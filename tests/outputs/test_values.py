@@ -13,7 +13,7 @@ import pytest
 from tutti.bank.bank import Bank
 from tutti.errors import StudyError
 from tutti.outputs.ensemble import write_ensemble
-from tutti.outputs.members import elect, votes
+from tutti.outputs.members import Rule, elect, votes
 from tutti.outputs.pseudo_labels import write_pseudo_labels
 from tutti.records import CheckpointRecord, Predictions
 from tutti.tasks.layouts.glue import Glue
@@ -70,9 +70,9 @@ def bank(tmp_path: Path) -> Bank:
 @pytest.fixture
 def ensemble(bank: Bank, tmp_path: Path) -> Callable:
     def written(**changes):
-        plain = {"study": "demo", "recipe_name": "baseline", "tasks": [STSB, COLA], "bank": bank, "top": 3}
-        plain |= {"test_ids": {task: {"test": ids("test")} for task in ("STS-B", "CoLA")}, "by": "objective"}
-        plain |= {"weights": "uniform", "submission": None, "threshold": 0.9, "out": tmp_path / "out"}
+        plain = {"study": "demo", "recipe_name": "baseline", "tasks": [STSB, COLA], "bank": bank, "rule": Rule(top=3)}
+        plain |= {"test_ids": {task: {"test": ids("test")} for task in ("STS-B", "CoLA")}}
+        plain |= {"submission": None, "threshold": 0.9, "out": tmp_path / "out"}
         return write_ensemble(**{**plain, **changes})
 
     return written
@@ -82,11 +82,11 @@ def mean_of(bank: Bank, part: str, members) -> np.ndarray:
     return sum(one.weight * bank.predictions(one.key, "STS-B", part).values.astype(np.float64) for one in members)
 
 
-@pytest.mark.parametrize("weights", ["uniform", "score"])
-def test_the_submission_holds_the_weighted_mean_with_three_decimals(bank, ensemble, tmp_path, weights):
-    card = ensemble(weights=weights)
+@pytest.mark.parametrize("method", ["uniform", "score"])
+def test_the_submission_holds_the_weighted_mean_with_three_decimals(bank, ensemble, tmp_path, method):
+    card = ensemble(rule=Rule(top=3, method=method))
     mean = mean_of(bank, "test", card.tasks[0].members)
-    assert len({round(one.weight, 9) for one in card.tasks[0].members}) == (1 if weights == "uniform" else 3)
+    assert len({round(one.weight, 9) for one in card.tasks[0].members}) == (1 if method == "uniform" else 3)
     header, *lines = (tmp_path / "out" / "STS-B.tsv").read_text().splitlines()
     assert header == "index\tprediction"
     assert [line.split("\t")[0] for line in lines] == ids("test").tolist()
@@ -103,8 +103,10 @@ def test_the_card_scores_the_mean_value_and_it_beats_its_members(bank, ensemble,
     shown, truth = card.tasks[0], bank.predictions("t0000", "STS-B", "validation").labels
     mean = mean_of(bank, "validation", shown.members)
     assert (shown.task, shown.metric) == ("STS-B", "pearson_spearman")
-    assert shown.score == pytest.approx(score("pearson_spearman", labels=truth, predicted=mean), abs=1e-6)
-    assert shown.score > shown.best_member
+    flattering = score("pearson_spearman", labels=truth, predicted=mean)
+    assert shown.score.score == pytest.approx(flattering, abs=1e-6)  # three of three: there was nothing to choose
+    assert shown.gain.score > 0
+    assert (shown.offsets, shown.calibration) == (None, None)
     assert "| STS-B (pearson_spearman) |" in (tmp_path / "out" / "card.md").read_text()
 
 
@@ -129,19 +131,36 @@ def test_a_squared_error_weighs_all_members_alike(bank, ensemble):
         scores = {**record.task_scores, "STS-B": -1.0 - record.number}
         bank.put(CheckpointRecord(record.key, record.number, 1, record.score, scores, None), parts)
     task = Task("STS-B", (), pair=True, metric="neg_mse", submission="glue")
-    card = ensemble(tasks=[task, COLA], weights="score", by="task")
+    card = ensemble(tasks=[task, COLA], rule=Rule(top=3, method="score", by="task"))
     assert [one.weight for one in card.tasks[0].members] == pytest.approx([1 / 3] * 3)
     assert [one.key for one in card.tasks[0].members] == ["t0000", "t0001", "t0002"]
 
 
 def test_members_of_another_kind_are_named(bank):
-    election = elect(study="s", bank=bank, needed={"CoLA": [], "STS-B": []}, top=2, by="task", weights="uniform")
+    election = elect(study="s", bank=bank, tasks=[STSB, COLA], needed={}, rule=Rule(top=2, by="task"))
     values = Task("CoLA", (), pair=False, metric="pearson", submission="csv")
     with pytest.raises(StudyError, match="CoLA/test must hold values of a regression; got 0, 1; run the trial again"):
-        votes(bank, task=values, part="test", members=election.members["CoLA"])
+        votes(bank, task=values, part="test", elected=election.tasks["CoLA"])
     classes = Task("STS-B", ("a", "b"), pair=True, metric="accuracy", submission="csv")
     with pytest.raises(StudyError, match="STS-B/test must hold probabilities of the classes a, b; got none"):
-        votes(bank, task=classes, part="test", members=election.members["STS-B"])
+        votes(bank, task=classes, part="test", elected=election.tasks["STS-B"])
+
+
+@pytest.mark.parametrize("method", ["auto", "best", "rank", "greedy", "stacking"])
+def test_values_are_combined_by_every_method_that_can(ensemble, method):
+    card = ensemble(rule=Rule(method=method, decision="offsets", calibration="temperature"))
+    shown = card.tasks[0]
+    assert shown.score.score > 0.6
+    assert (shown.offsets, shown.calibration) == (None, None)
+
+
+def test_a_vote_by_hands_over_values_is_refused_with_the_methods_that_can(ensemble, tmp_path):
+    message = (
+        "the method hard must combine what the task's labels are; got STS-B, whose labels are numbers; name one of"
+    )
+    with pytest.raises(StudyError, match=f"{message} auto, uniform, score, best, rank, greedy, stacking in the recipe"):
+        ensemble(rule=Rule(method="hard"))
+    assert not (tmp_path / "out").exists()
 
 
 def pseudo(bank: Bank, out: Path, names: tuple[str, ...]):
@@ -154,9 +173,7 @@ def pseudo(bank: Bank, out: Path, names: tuple[str, ...]):
         layouts={"STS-B": Glue("STS-B"), "CoLA": Glue("CoLA")},
         suffixes={"STS-B": ".tsv", "CoLA": ".tsv"},
         bank=bank,
-        top=3,
-        by="objective",
-        weights="uniform",
+        rule=Rule(top=3),
         threshold=0.5,
         out=out,
     )

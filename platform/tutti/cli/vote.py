@@ -18,7 +18,9 @@ from tutti.errors import Fault, SubmissionError
 from tutti.files import sha256_of
 
 if TYPE_CHECKING:
+    from tutti.config.recipe import Recipe
     from tutti.data.prepare import Prepared
+    from tutti.outputs.members import Rule
 
 RecipeName = Annotated[
     str | None, typer.Option("--recipe", metavar="NAME|FILE", help="A recipe; by default the study's own.")
@@ -27,7 +29,9 @@ Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Where to
 
 
 def ensemble(study: Study, recipe: RecipeName = None, out: Out = None) -> None:
-    """Averages the best checkpoints' probabilities into submission files and a card. Needs no GPU and no weights.
+    """Lets the best checkpoints vote: submission files and a card. Needs no GPU and no weights.
+
+    The ensemble and the best trial are scored on rows that had no part in choosing them, with 95 % intervals.
 
     Example: `tutti ensemble glue_trio --recipe baseline --out submission`
     """
@@ -35,6 +39,7 @@ def ensemble(study: Study, recipe: RecipeName = None, out: Out = None) -> None:
 
     from tutti.cli.progress import number
     from tutti.config.load import load_recipe
+    from tutti.outputs.card import said, signed
     from tutti.outputs.ensemble import write_ensemble
 
     config, folder, prepared = parts.open_folder(study)
@@ -51,14 +56,14 @@ def ensemble(study: Study, recipe: RecipeName = None, out: Out = None) -> None:
             for task in prepared.tasks
         },
         bank=Bank(folder.bank),
-        top=chosen.members.top,
-        by=chosen.members.by,
-        weights=chosen.weights,
+        rule=_rule(chosen),
         submission=chosen.submission,
         threshold=chosen.pseudo_labels.threshold,
         out=target,
     )
-    console.print(f"Study {config.study}, recipe {name}: scores on the validation rows")
+    console.print(
+        f"Study {config.study}, recipe {name}: scores on the validation rows; below, on such as chose nothing"
+    )
     table = Table()
     table.add_column("")
     for column in (*(task.name for task in prepared.tasks), "score"):
@@ -66,12 +71,31 @@ def ensemble(study: Study, recipe: RecipeName = None, out: Out = None) -> None:
     for single in card.singles:
         scores = (number(single.task_scores.get(task.name)) for task in prepared.tasks)
         table.add_row(single.key, *scores, number(single.objective))
-    table.add_row("ensemble", *(number(task.score) for task in card.tasks), number(card.objective), style="bold green")
+    if any(task.score for task in card.tasks):
+        table.add_section()
+        for label, style, name, show in (
+            ("best trial", "", "single", said),
+            ("ensemble", "bold green", "score", said),
+            ("gain", "", "gain", signed),
+        ):
+            mean = card.objective if name == "score" else getattr(card, name)
+            table.add_row(label, *(show(getattr(task, name)) for task in card.tasks), show(mean), style=style)
     console.print(table)
-    for remark in (card.caveat, *card.notes):
+    for remark in card.remarks:
         console.print(remark, soft_wrap=True)
     for file in (*card.files, "card.json", "card.md"):
         console.print(f"wrote {target / file}", soft_wrap=True)
+
+
+def _rule(recipe: Recipe) -> Rule:
+    from tutti.outputs.members import Rule
+
+    return Rule(
+        **recipe.members.model_dump(),
+        method=recipe.method,
+        decision=recipe.decision,
+        calibration=recipe.calibration,
+    )
 
 
 def _changed_test_files(config: StudyConfig, prepared: Prepared) -> Iterator[Fault]:
@@ -114,9 +138,7 @@ def pseudo_label(study: Study, recipe: RecipeName = None, out: Out = None) -> No
         layouts={name: spec.extra_layout for name, spec in specs.items()},
         suffixes={name: spec.training_suffix for name, spec in specs.items()},
         bank=Bank(folder.bank),
-        top=chosen.members.top,
-        by=chosen.members.by,
-        weights=chosen.weights,
+        rule=_rule(chosen),
         threshold=chosen.pseudo_labels.threshold,
         out=target,
     )

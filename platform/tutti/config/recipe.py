@@ -1,4 +1,4 @@
-"""The recipe file, typed: who may vote, how votes are weighed, what is written."""
+"""The recipe file, typed: who may vote, how votes become one answer, what is written."""
 
 from __future__ import annotations
 
@@ -8,12 +8,20 @@ from pydantic import Field
 
 from tutti.config.study import Strict, SubmissionFormat
 
+Method = Literal["auto", "uniform", "score", "best", "rank", "hard", "greedy", "stacking"]
+
 
 class Members(Strict):
-    """Who may vote: the best ``top`` checkpoints by the study's objective, or task by task by that task's metric."""
+    """Who may vote: the best checkpoints by the study's objective, or task by task by that task's metric.
 
-    top: Annotated[int, Field(ge=1)] = 5
+    ``top`` is how many at most. ``within`` is how much less than the best one they may score, and ``diversity`` by what
+    share of the validation rows each must differ from every better one. All three hold together.
+    """
+
+    top: Annotated[int, Field(ge=1)] | None = 5
     by: Literal["objective", "task"] = "objective"
+    within: Annotated[float, Field(ge=0)] | None = None
+    diversity: Annotated[float, Field(ge=0, lt=1)] = 0.0
 
 
 class PseudoLabels(Strict):
@@ -26,6 +34,8 @@ class Recipe(Strict):
     """A whole recipe file."""
 
     members: Members = Members()
-    weights: Literal["uniform", "score"] = "uniform"  # score: in proportion to the validation score
+    method: Method = "uniform"  # auto: in each task the one that does best on rows that it was not fitted to
+    decision: Literal["argmax", "offsets"] = "argmax"  # offsets: by class, where they win
+    calibration: Literal["none", "temperature"] = "none"  # of the confidence of pseudo-labels
     submission: SubmissionFormat | None = None  # by default each task's own
     pseudo_labels: PseudoLabels = PseudoLabels()

@@ -6,13 +6,30 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
+from tutti.ensembling.nested import LEAST, Estimate
 from tutti.errors import counted
 from tutti.outputs.members import Member
 
 CAVEAT = (
-    "The ensemble's validation scores are measured on the rows that ranked its members, so they flatter it a little."
+    "The ensemble and the best trial alone are scored on rows that had no part in choosing members, weights or offsets "
+    "(five folds, 95 % interval). A trial's own validation score is not: its epoch was chosen on these rows."
 )
 PICTURE = "ensemble.png"
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """How far an ensemble's confidence is from its accuracy, on rows that it was not fitted to.
+
+    Attributes:
+        temperature: fitted to what the ensemble says about all validation rows.
+        error_before: expected calibration error as the votes were combined, from 0 to 1.
+        error_after: the same at the temperature.
+    """
+
+    temperature: float
+    error_before: float
+    error_after: float
 
 
 @dataclass(frozen=True)
@@ -21,17 +38,25 @@ class TaskCard:
 
     Attributes:
         metric: the metric of every score here.
+        method: how votes were combined; of ``auto`` what it chose.
         members: best first.
-        score: the ensemble's validation score.
-        best_member: the highest validation score of a single member.
+        score: the ensemble's, on rows that had no part in it; none where rows are too few to say.
+        single: the same of the trial that is best in the task, chosen in the same way.
+        gain: of the first over the second, with the interval of the difference.
+        offsets: by class, of log-probabilities before the likeliest class is taken; none where it is taken as it is.
+        calibration: none for a regression, and where rows are too few to say.
         rows: rows in each part, the validation rows among them.
     """
 
     task: str
     metric: str
+    method: str
     members: tuple[Member, ...]
-    score: float
-    best_member: float
+    score: Estimate | None
+    single: Estimate | None
+    gain: Estimate | None
+    offsets: Mapping[str, float] | None
+    calibration: Calibration | None
     rows: Mapping[str, int]
 
 
@@ -53,7 +78,6 @@ class Card:
         created: UTC, ISO 8601.
         rule: how the members were chosen and weighed.
         threshold: the recipe's lowest confidence of a pseudo-label, inclusive.
-        objective: mean over tasks of the ensemble's validation scores.
         singles: every trial of the bank, best objective first, whether it votes or not.
         files: SHA-256 of every file beside the card, by path.
     """
@@ -63,15 +87,37 @@ class Card:
     created: str
     rule: str
     threshold: float
-    objective: float
     tasks: tuple[TaskCard, ...]
     singles: tuple[Single, ...]
     notes: tuple[str, ...]
     files: Mapping[str, str]
-    caveat: str = CAVEAT
+
+    @property
+    def objective(self) -> Estimate | None:
+        """The mean over tasks of the ensemble's scores; none where a task has none."""
+        return _mean([task.score for task in self.tasks])
+
+    @property
+    def single(self) -> Estimate | None:
+        """The mean over tasks of the best trials' scores, of each task its own."""
+        return _mean([task.single for task in self.tasks])
+
+    @property
+    def gain(self) -> Estimate | None:
+        """The mean over tasks of what the ensemble gains."""
+        return _mean([task.gain for task in self.tasks])
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What must be said beside the numbers, one sentence each."""
+        few = [f"{task.task} ({task.rows['validation']})" for task in self.tasks if task.score is None]
+        unsaid = f"Too few validation rows to score an ensemble on, fewer than {LEAST}: {', '.join(few)}."
+        return (*((CAVEAT,) if len(few) < len(self.tasks) else ()), *((unsaid,) if few else ()), *self.notes)
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self), ensure_ascii=False, indent=2) + "\n"
+        means = {"objective": self.objective, "single": self.single, "gain": self.gain}
+        said = {name: None if mean is None else asdict(mean) for name, mean in means.items()}
+        return json.dumps({**asdict(self), **said, "remarks": self.remarks}, ensure_ascii=False, indent=2) + "\n"
 
     def to_markdown(self) -> str:
         """The card as a page for people."""
@@ -83,14 +129,18 @@ class Card:
                 "",
                 f"Of unlabelled rows the recipe takes those with a confidence of at least {self.threshold:g}.",
                 "",
-                *(line for note in (*self.notes, self.caveat) for line in (f"> {note}", "")),
+                *(line for note in self.remarks for line in (f"> {note}", "")),
                 "## Every single trial and the ensemble",
                 "",
                 f"![Validation score of every single trial and of the ensemble]({PICTURE})",
                 "",
                 *self._comparison(),
                 "",
-                "Validation scores; ● marks a trial that votes for the task.",
+                "● marks a trial that votes for the task.",
+                "",
+                "## How votes are combined",
+                "",
+                *self._tasks(),
                 "",
                 "## Members",
                 "",
@@ -108,11 +158,21 @@ class Card:
         rows = [
             (one.key, f"{one.objective:.4f}", *(self._cell(one, task) for task in self.tasks)) for one in self.singles
         ]
-        best = (max(one.objective for one in self.singles), *(task.best_member for task in self.tasks))
-        ensemble = (self.objective, *(task.score for task in self.tasks))
-        rows.append(("**ensemble**", *(f"**{score:.4f}**" for score in ensemble)))
-        gains = (f"{score - single:+.4f}" for score, single in zip(ensemble, best, strict=True))
-        rows.append(("over the best trial (objective) or member (tasks)", *gains))
+        rows.append(("best trial, chosen on other rows", *map(said, (self.single, *(t.single for t in self.tasks)))))
+        estimates = [f"**{said(each)}**" for each in (self.objective, *(task.score for task in self.tasks))]
+        rows.append(("**ensemble**, chosen on other rows", *estimates))
+        rows.append(("ensemble over the best trial", *map(signed, (self.gain, *(task.gain for task in self.tasks)))))
+        return table(head, rows)
+
+    def _tasks(self) -> list[str]:
+        head = ("task", "method", "decision", "temperature", "calibration error before", "and at the temperature")
+        rows = []
+        for task in self.tasks:
+            offsets = ", ".join(f"{name} {offset:+g}" for name, offset in (task.offsets or {}).items() if offset)
+            known = task.calibration
+            numbers = (known.temperature, known.error_before, known.error_after) if known else (None, None, None)
+            shown = ("–" if number is None else f"{number:.3f}" for number in numbers)
+            rows.append((task.task, task.method, f"offsets: {offsets}" if offsets else "the likeliest", *shown))
         return table(head, rows)
 
     @staticmethod
@@ -122,6 +182,21 @@ class Card:
 
     def _members(self) -> list[str]:
         return members_table([(task.task, task.members) for task in self.tasks])
+
+
+def said(estimate: Estimate | None) -> str:
+    """An estimate with its interval, or a dash."""
+    return "–" if estimate is None else str(estimate)
+
+
+def signed(estimate: Estimate | None) -> str:
+    """The same of a difference."""
+    return "–" if estimate is None else f"{'+' if estimate.score >= 0 else ''}{estimate}"
+
+
+def _mean(estimates: Sequence[Estimate | None]) -> Estimate | None:
+    known = [each for each in estimates if each is not None]
+    return Estimate.mean(known) if known and len(known) == len(estimates) else None
 
 
 def members_table(members: Sequence[tuple[str, Sequence[Member]]]) -> list[str]:

@@ -1,4 +1,4 @@
-"""From the bank to submissions: the members' mean probabilities, the files, and the card. Needs no model and no GPU."""
+"""From the bank to submissions: what the members say together, the files, and the card. Needs no model and no GPU."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tutti.bank.bank import Bank
-from tutti.errors import Fault, StudyError, SubmissionError
+from tutti.errors import Fault, SubmissionError
 from tutti.files import write_whole
-from tutti.outputs.card import PICTURE, Card, Single, TaskCard
+from tutti.outputs.card import PICTURE, Card, Single
 from tutti.outputs.folder import CARD, PAGE, hashes, output_folder
-from tutti.outputs.members import By, Election, Weights, elect, votes
+from tutti.outputs.judged import judged
+from tutti.outputs.members import Election, Rule, elect, votes
 from tutti.outputs.pictures import ensemble_png
 from tutti.outputs.submission import FORMATS, check, zipped
-from tutti.tasks.metrics import score
 
 if TYPE_CHECKING:
     from tutti.tasks.task import Task
@@ -36,9 +36,7 @@ def write_ensemble(
     tasks: Sequence[Task],
     test_ids: TestIds,
     bank: Bank,
-    top: int,
-    by: By,
-    weights: Weights,
+    rule: Rule,
     submission: str | None,
     threshold: float,
     out: Path,
@@ -50,7 +48,6 @@ def write_ensemble(
 
     Args:
         test_ids: per task and test part, the ids of the test file in its order. A task may have none.
-        top: how many members at most; fewer where the bank has fewer.
         submission: one format for all tasks, or none for each task's own.
         threshold: the recipe's lowest confidence of a pseudo-label, for the card.
         out: a new or empty folder, or an earlier ensemble's.
@@ -60,9 +57,8 @@ def write_ensemble(
         SubmissionError: where the predicted rows are not those of a test file, or a format cannot hold them.
         StorageError: where the bank cannot be read or ``out`` cannot be written.
     """
-    needed = {task.name: ["validation", *test_ids.get(task.name, {})] for task in tasks}
-    election = elect(study=study, bank=bank, needed=needed, top=top, by=by, weights=weights)
-    scored = [_scored(bank, task, election, test_ids.get(task.name, {})) for task in tasks]
+    needed = {task.name: list(test_ids.get(task.name, {})) for task in tasks}
+    election = elect(study=study, bank=bank, tasks=tasks, needed=needed, rule=rule)
     files = _submissions(bank, tasks, election, test_ids, submission)
     card = Card(
         study=study,
@@ -70,8 +66,14 @@ def write_ensemble(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         rule=election.rule,
         threshold=threshold,
-        objective=float(np.mean([task.score for task in scored])),
-        tasks=tuple(scored),
+        tasks=tuple(
+            judged(
+                task,
+                election.tasks[task.name],
+                rows={part: len(ids) for part, ids in test_ids.get(task.name, {}).items()},
+            )
+            for task in tasks
+        ),
         singles=tuple(Single(one.key, one.number, one.score, dict(one.task_scores)) for one in election.checkpoints),
         notes=(
             *election.notes,
@@ -91,27 +93,11 @@ def write_ensemble(
     return card
 
 
-def _scored(bank: Bank, task: Task, election: Election, tests: Mapping[str, np.ndarray]) -> TaskCard:
-    members = election.members[task.name]
-    said = votes(bank, task=task, part="validation", members=members)
-    if said.labels is None:
-        remedy = "run the trial again, or start a new study"
-        raise StudyError(Fault(f"trial {members[0].key}, {task.name}/validation", "have labels", "none", remedy))
-    return TaskCard(
-        task=task.name,
-        metric=task.metric,
-        members=members,
-        score=score(task.metric, labels=said.labels, predicted=said.mean),
-        best_member=max(member.score for member in members),
-        rows={"validation": len(said.ids), **{part: len(ids) for part, ids in tests.items()}},
-    )
-
-
-def _labels(task: Task, mean: np.ndarray) -> list[str] | list[float]:
-    """The likeliest class of each row, or its value with as many digits as float32 has."""
+def _labels(task: Task, decided: np.ndarray) -> list[str] | list[float]:
+    """The class of each row, or its value with as many digits as float32 has."""
     if task.regression:
-        return [float(str(value)) for value in mean]
-    return [task.class_names[index] for index in mean.argmax(axis=1)]
+        return [float(str(value)) for value in decided]
+    return [task.class_names[index] for index in decided]
 
 
 def _submissions(
@@ -123,8 +109,9 @@ def _submissions(
     for task in tasks:
         form = FORMATS[submission or task.submission]
         for part, expected in test_ids.get(task.name, {}).items():
-            said = votes(bank, task=task, part=part, members=election.members[task.name])
-            ids, labels = said.ids.tolist(), _labels(task, said.mean)
+            elected = election.tasks[task.name]
+            said = votes(bank, task=task, part=part, elected=elected)
+            ids, labels = said.ids.tolist(), _labels(task, elected.ensemble.decide(said.said))
             try:
                 check(task, part=part, expected=[str(each) for each in expected], ids=ids, labels=labels)
                 files.setdefault(part, {})[form.file_name(task.name)] = form.render(ids, labels)

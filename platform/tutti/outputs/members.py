@@ -1,27 +1,60 @@
-"""Who votes for which task, and the votes themselves. Ensembles and pseudo-labels both choose here."""
+"""Who votes for which task and how, and the votes themselves. Ensembles and pseudo-labels both choose here."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from tutti.bank.bank import Bank
-from tutti.ensembling.combine import average
-from tutti.ensembling.select import top as best
-from tutti.ensembling.weigh import by_score, uniform
+from tutti.ensembling.methods.known import METHODS
+from tutti.ensembling.procedure import Ballot, Ensemble, Procedure, auto_methods
+from tutti.ensembling.select import Selection, top
 from tutti.errors import Fault, StudyError, counted
 from tutti.records import CheckpointRecord
+from tutti.tasks.metrics import score_decided
 
 if TYPE_CHECKING:
     from tutti.tasks.task import Task
 
-By = Literal["objective", "task"]
-Weights = Literal["uniform", "score"]
-
 _SHOWN = 10  # faults of one kind in one message
+_LABELLED = "validation"
+_HOW = {
+    "auto": "combined in each task by the method that does best there",
+    "uniform": "all with the same weight",
+    "score": "weighed by their validation scores in the task",
+    "best": "of whom the best alone decides",
+    "rank": "combined by their ranks",
+    "hard": "with one hand each",
+    "greedy": "weighed by greedy selection",
+    "stacking": "combined by stacking",
+}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How an ensemble is made.
+
+    Attributes:
+        top: how many members at most; none for no limit.
+        by: whether the study's objective ranks them, or each task's own metric.
+        within: how much less than the best member they may score; none for no such rule.
+        diversity: by what share of the validation rows each must differ from every better one.
+        method: a name of ``METHODS``, or ``auto`` for the one that does best on rows that it was not fitted to.
+        decision: the likeliest class, or ``offsets`` by class where they win.
+        calibration: whether the confidence of pseudo-labels is that of the fitted temperature.
+    """
+
+    top: int | None = 5
+    by: Literal["objective", "task"] = "objective"
+    within: float | None = None
+    diversity: float = 0.0
+    method: str = "uniform"
+    decision: Literal["argmax", "offsets"] = "argmax"
+    calibration: Literal["none", "temperature"] = "none"
 
 
 @dataclass(frozen=True)
@@ -42,19 +75,37 @@ class Member:
     objective: float
 
 
+@dataclass(frozen=True, eq=False)
+class Elected:
+    """One task's ensemble, fitted to all validation rows, and what it takes to judge it.
+
+    Attributes:
+        members: best first, in the order of ``ensemble.voters``.
+        ballot: what every checkpoint says about the validation rows.
+        procedure: how the ensemble was chosen.
+        single: how the best checkpoint alone would be chosen.
+    """
+
+    members: tuple[Member, ...]
+    ensemble: Ensemble
+    ballot: Ballot
+    procedure: Procedure
+    single: Procedure
+
+
 @dataclass(frozen=True)
 class Election:
     """What was chosen.
 
     Attributes:
         checkpoints: every checkpoint of the bank, the best objective first.
-        members: per task, its members, best first.
-        rule: how they were chosen and weighed, as half a sentence.
+        tasks: per task, its ensemble.
+        rule: how the members were chosen and combined, as half a sentence.
         notes: what a reader must know about the choice.
     """
 
     checkpoints: tuple[CheckpointRecord, ...]
-    members: Mapping[str, tuple[Member, ...]]
+    tasks: Mapping[str, Elected]
     rule: str
     notes: tuple[str, ...]
 
@@ -65,108 +116,155 @@ class Votes:
 
     Attributes:
         ids: ``(rows,)`` of str.
-        labels: ``(rows,)`` int64 (float32 for a regression), or none where the part has no labels.
         members: ``(members, rows, classes)`` float32 probabilities, or ``(members, rows)`` values of a regression.
-        weights: ``(members,)`` float64.
-        mean: ``(rows, classes)`` or ``(rows,)`` float32, the weighted mean.
+        said: ``(rows, classes)`` or ``(rows,)`` float32, what the ensemble makes of them.
     """
 
     ids: np.ndarray
-    labels: np.ndarray | None
     members: np.ndarray
-    weights: np.ndarray
-    mean: np.ndarray
+    said: np.ndarray
 
 
 def elect(
-    *, study: str, bank: Bank, needed: Mapping[str, Sequence[str]], top: int, by: By, weights: Weights
+    *, study: str, bank: Bank, tasks: Sequence[Task], needed: Mapping[str, Sequence[str]], rule: Rule
 ) -> Election:
-    """Chooses and weighs the members of each task.
+    """Chooses the members of each task and fits to the validation rows what combines them.
 
     Args:
-        needed: per task, the parts that its members must have predictions for.
-        top: how many members at most.
-        by: whether the study's objective ranks them, once for all tasks, or each task's own metric.
-        weights: the same for all, or in proportion to the member's validation score in the task.
+        needed: per task, the parts that its members must have predictions for, beside the validation rows.
 
     Raises:
-        StudyError: where the bank is empty, or a checkpoint lacks a score or predictions that are needed.
+        StudyError: where the bank is empty, a checkpoint lacks a score or predictions that are needed or has those of
+            other rows or classes, or the method has no use for the values of a regression.
         StorageError: where the bank cannot be read.
     """
     records = bank.records()
     if not records:
         remedy = f"wait until a trial has finished, or run `tutti tune` on the study file of {study}"
         raise StudyError(Fault(f"the study {study}", "have a finished trial", "none", remedy))
-    _raise_some(_without_scores(records, needed))
-    members = {task: _members(records, task, top=top, by=by, weights=weights) for task in needed}
-    if not all(members.values()):
+    _raise_some(_useless(tasks, rule.method))
+    _raise_some(_without_scores(records, tasks))
+    every = {task.name: {record.key for record in records} for task in tasks}
+    _raise_some(_without_parts(bank, {task.name: [_LABELLED] for task in tasks}, every))
+    if not all(any(np.isfinite(_standing(records, task.name, rule.by))) for task in tasks):
         remedy = "look at the trials' scores with `tutti trials`"
         raise StudyError(Fault(f"the study {study}", "have a trial with a score in every task", "none", remedy))
-    _raise_some(_without_parts(bank, needed, members))
-    ranking = best(np.array([record.score for record in records]), len(records))
-    chosen = min(map(len, members.values()))
-    notes = [f"The recipe asks for {counted(top, 'member')}; the study has only {chosen}."] if chosen < top else []
-    ranked = "the study's objective" if by == "objective" else "each task's own metric"
-    weighed = "all with the same weight" if weights == "uniform" else "weighed by their validation scores in the task"
-    rule = f"the best {chosen} by {ranked}, {weighed}"
-    return Election(tuple(records[index] for index in ranking), members, rule, tuple(notes))
+    elected = {task.name: _elected(bank, task, records, rule) for task in tasks}
+    voting = {name: {member.key for member in each.members} for name, each in elected.items()}
+    _raise_some(_without_parts(bank, needed, voting))
+    ranking = top(np.array([record.score for record in records]), len(records))
+    could = min(int(np.isfinite(each.procedure.standing).sum()) for each in elected.values())
+    short = rule.top is not None and could < rule.top
+    notes = (f"The recipe asks for {counted(rule.top or 0, 'member')}; the study has only {could}.",) if short else ()
+    counts = [len(each.members) for each in elected.values()]
+    return Election(tuple(records[index] for index in ranking), elected, _in_words(rule, counts), notes)
 
 
-def votes(bank: Bank, *, task: Task, part: str, members: Sequence[Member]) -> Votes:
-    """The members' probabilities, or values, for one part, and their weighted mean.
+def votes(bank: Bank, *, task: Task, part: str, elected: Elected) -> Votes:
+    """The members' probabilities, or values, for one part, and what the ensemble says.
 
     Raises:
         StudyError: where a member's classes or rows are not those of the task and of the other members.
         StorageError: where the bank cannot be read.
     """
-    first = bank.predictions(members[0].key, task.name, part)
+    ids, _, stacked = _stacked(bank, task, part, [member.key for member in elected.members])
+    return Votes(ids, stacked, elected.ensemble.combine(stacked))
+
+
+def _elected(bank: Bank, task: Task, records: Sequence[CheckpointRecord], rule: Rule) -> Elected:
+    _, labels, stacked = _stacked(bank, task, _LABELLED, [record.key for record in records])
+    if labels is None:
+        remedy = "run the trial again, or start a new study"
+        raise StudyError(Fault(f"trial {records[0].key}, {task.name}/{_LABELLED}", "have labels", "none", remedy))
+    ballot = Ballot(stacked, labels, partial(_score, task.metric, task.outputs))
+    every = auto_methods(rows=len(labels), values=task.regression)
+    procedure = Procedure(
+        selection=Selection(rule.top, rule.within, rule.diversity),
+        standing=_standing(records, task.name, rule.by),
+        share=1 if rule.by == "task" else 1 / len(records[0].task_scores),
+        methods=every if rule.method == "auto" else (rule.method,),
+        offsets=rule.decision == "offsets",
+    )
+    single = Procedure(Selection(top=1), _standing(records, task.name, "task"), share=1, methods=("uniform",))
+    ensemble = procedure.fit(ballot)
+    members = tuple(
+        Member(each.key, each.number, float(weight), each.task_scores[task.name], each.score)
+        for each, weight in zip((records[index] for index in ensemble.voters), ensemble.combiner.weights, strict=True)
+    )
+    return Elected(members, ensemble, ballot, procedure, single)
+
+
+def _score(metric: str, classes: int, labels: np.ndarray, decided: np.ndarray) -> float:
+    return score_decided(metric, labels=labels, decided=decided, classes=classes)
+
+
+def _standing(records: Sequence[CheckpointRecord], task: str, by: str) -> np.ndarray:
+    """``(checkpoints,)`` float64, what ranks them."""
+    return np.array([record.score if by == "objective" else record.task_scores[task] for record in records])
+
+
+def _stacked(
+    bank: Bank, task: Task, part: str, keys: Sequence[str]
+) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
+    """Ids, labels and votes of some checkpoints, once it is sure that they speak of the same rows and classes."""
+    first = bank.predictions(keys[0], task.name, part)
     columns = () if task.regression else (task.outputs,)
-    stacked = np.empty((len(members), len(first.ids), *columns), dtype=np.float32)
-    for index, member in enumerate(members):
-        said = first if index == 0 else bank.predictions(member.key, task.name, part)
-        what, remedy = f"trial {member.key}, {task.name}/{part}", "run the trial again, or start a new study"
+    stacked = np.empty((len(keys), len(first.ids), *columns), dtype=np.float32)
+    for index, key in enumerate(keys):
+        said = first if index == 0 else bank.predictions(key, task.name, part)
+        what, remedy = f"trial {key}, {task.name}/{part}", "run the trial again, or start a new study"
         own = said.values if task.regression else said.probabilities
         if own is None or said.class_names != task.class_names:
             classes = f"hold probabilities of the classes {', '.join(task.class_names)}"
             rule = "hold values of a regression" if task.regression else classes
             raise StudyError(Fault(what, rule, ", ".join(said.class_names) or "none", remedy))
         if not (np.array_equal(said.ids, first.ids) and _equal(said.labels, first.labels)):
-            rule = f"hold the rows and labels that trial {members[0].key} holds, in the same order"
+            rule = f"hold the rows and labels that trial {keys[0]} holds, in the same order"
             raise StudyError(Fault(what, rule, "others", remedy))
         stacked[index] = own
-    weights = np.array([member.weight for member in members])
-    return Votes(first.ids, first.labels, stacked, weights, average(stacked, weights))
+    return first.ids, first.labels, stacked
 
 
-def _members(
-    records: Sequence[CheckpointRecord], task: str, *, top: int, by: By, weights: Weights
-) -> tuple[Member, ...]:
-    own = np.array([record.task_scores[task] for record in records])
-    chosen = best(np.array([record.score for record in records]) if by == "objective" else own, top)
-    shares = uniform(len(chosen)) if weights == "uniform" else by_score(own[chosen])
-    return tuple(
-        Member(records[index].key, records[index].number, float(share), float(own[index]), records[index].score)
-        for index, share in zip(chosen, shares, strict=True)
-    )
+def _in_words(rule: Rule, counts: Sequence[int]) -> str:
+    least, most = min(counts), max(counts)
+    number = f"{least}" if least == most else f"{least} to {most}"
+    words = [
+        f"the best {number} by " + ("the study's objective" if rule.by == "objective" else "each task's own metric")
+    ]
+    if rule.within is not None:
+        words.append(f"at most {rule.within:g} below the best")
+    if rule.diversity:
+        words.append(f"each different from all better ones in {rule.diversity:.2%} of the rows or more")
+    return ", ".join([*words, _HOW[rule.method]])
 
 
-def _without_scores(records: Sequence[CheckpointRecord], needed: Mapping[str, Sequence[str]]) -> Iterator[Fault]:
+def _useless(tasks: Sequence[Task], method: str) -> Iterator[Fault]:
+    """A task of values, where the method needs classes."""
+    if method != "auto" and not METHODS[method](lambda labels, decided: 0.0).values:
+        able = [name for name, make in METHODS.items() if make(lambda labels, decided: 0.0).values]
+        for task in tasks:
+            if task.regression:
+                rule, got = "combine what the task's labels are", f"{task.name}, whose labels are numbers"
+                yield Fault(
+                    f"the method {method}", rule, got, f"name one of {', '.join(['auto', *able])} in the recipe"
+                )
+
+
+def _without_scores(records: Sequence[CheckpointRecord], tasks: Sequence[Task]) -> Iterator[Fault]:
     remedy = "run the trial again, or start a new study where the tasks have changed"
     for record in records:
-        for task in needed:
-            if task not in record.task_scores:
-                yield Fault(f"trial {record.key}", f"have a validation score for task {task}", "none", remedy)
+        for task in tasks:
+            if task.name not in record.task_scores:
+                yield Fault(f"trial {record.key}", f"have a validation score for task {task.name}", "none", remedy)
 
 
-def _without_parts(
-    bank: Bank, needed: Mapping[str, Sequence[str]], members: Mapping[str, Sequence[Member]]
-) -> Iterator[Fault]:
+def _without_parts(bank: Bank, needed: Mapping[str, Sequence[str]], voting: Mapping[str, set[str]]) -> Iterator[Fault]:
     remedy = "run the trial again, or start a new study where the task's files have changed"
-    held = {key: bank.parts(key) for key in sorted({each.key for group in members.values() for each in group})}
+    held = {key: bank.parts(key) for key in sorted(set().union(*voting.values()))}
     for key, parts in held.items():
         for task, names in needed.items():
             lacking = [name for name in names if name not in parts.get(task, ())]
-            if lacking and any(member.key == key for member in members[task]):
+            if lacking and key in voting[task]:
                 got = f"none for {', '.join(lacking)}"
                 yield Fault(f"trial {key}", f"have predictions for every part of task {task}", got, remedy)
 

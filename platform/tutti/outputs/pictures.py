@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
+    from tutti.ensembling.nested import Estimate
     from tutti.outputs.card import Card
 
 _CJK_FONTS = (  # one of which is used for Chinese class names, where it is installed
@@ -88,29 +89,42 @@ def scatter_png(labels: np.ndarray, values: np.ndarray, title: str) -> bytes:
 
 
 def ensemble_png(card: Card) -> bytes:
-    """One lane for the objective and one for each task: a dot for every single trial, a diamond for the ensemble."""
-    lanes = [("objective (mean)", [one.objective for one in card.singles], card.objective, _voters(card, None))]
+    """One lane for the objective and one for each task: a dot for every single trial, a diamond for the ensemble.
+
+    The diamond, with its 95 % interval, and a bar for the best trial are scores on rows that had no part in choosing
+    them; the dots are the trials' own validation scores.
+    """
+    means = (card.objective, card.single, card.gain)
+    lanes = [("objective (mean)", [one.objective for one in card.singles], means, _voters(card, None))]
     for task in card.tasks:
         scores = [one.task_scores[task.task] for one in card.singles]
-        lanes.append((f"{task.task}\n{task.metric}", scores, task.score, _voters(card, task.task)))
+        estimates = (task.score, task.single, task.gain)
+        lanes.append((f"{task.task}\n{task.metric}", scores, estimates, _voters(card, task.task)))
     figure = _figure(8.5, 1.6 + 0.75 * len(lanes))
     axes = figure.add_subplot()
-    for lane, (_, scores, ensemble, voters) in enumerate(lanes):
+    for lane, (_, scores, (score, single, gain), voters) in enumerate(lanes):
         axes.axhline(lane, color="#e6e6e6", zorder=0)
         for votes, fill in ((True, _MEMBER), (False, "none")):
             values = [score for one, score in zip(card.singles, scores, strict=True) if (one.key in voters) == votes]
             edge = _MEMBER if votes else _OTHER
             axes.scatter(values, [lane] * len(values), s=46, facecolors=fill, edgecolors=edge, alpha=0.8, zorder=2)
-        axes.scatter([ensemble], [lane], s=110, marker="D", color=_ENSEMBLE, edgecolors="white", zorder=3)
-        text = f"{ensemble:.3f} ({ensemble - max(scores):+.3f})"
-        axes.annotate(text, (1.01, lane), xycoords=("axes fraction", "data"), va="center", color=_ENSEMBLE, fontsize=9)
+        if score is not None and single is not None and gain is not None:
+            _estimates(axes, lane, score, single, gain)
     axes.set_yticks(range(len(lanes)), [name for name, *_ in lanes])
     axes.set_ylim(len(lanes) - 0.5, -0.5)
-    axes.set_xlabel("validation score; at the right the ensemble's, and its distance from the best single trial")
+    axes.set_xlabel("score; at the right the ensemble's on unseen rows, and its distance from the best single trial's")
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_title(f"{card.study}: every single trial and the ensemble", fontsize=11)
     _legend(figure)
     return _png(figure)
+
+
+def _estimates(axes: Any, lane: int, score: Estimate, single: Estimate, gain: Estimate) -> None:
+    axes.plot([single.score] * 2, [lane - 0.25, lane + 0.25], color=_MEMBER, lw=2, zorder=2)
+    axes.plot([score.low, score.high], [lane] * 2, color=_ENSEMBLE, lw=2, alpha=0.6, zorder=3)
+    axes.scatter([score.score], [lane], s=110, marker="D", color=_ENSEMBLE, edgecolors="white", zorder=4)
+    text = f"{score.score:.3f} ({gain.score:+.3f})"
+    axes.annotate(text, (1.01, lane), xycoords=("axes fraction", "data"), va="center", color=_ENSEMBLE, fontsize=9)
 
 
 def _voters(card: Card, task: str | None) -> set[str]:
@@ -124,9 +138,10 @@ def _legend(figure: Any) -> None:
     handles = [
         Line2D([], [], ls="", marker="o", color=_MEMBER, label="trial that votes"),
         Line2D([], [], ls="", marker="o", mfc="none", color=_OTHER, label="trial that does not vote"),
-        Line2D([], [], ls="", marker="D", color=_ENSEMBLE, label="ensemble"),
+        Line2D([], [], ls="", marker="|", mew=2, ms=12, color=_MEMBER, label="best trial, unseen rows"),
+        Line2D([], [], ls="", marker="D", color=_ENSEMBLE, label="ensemble, unseen rows"),
     ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
 
 
 def _figure(width: float, height: float) -> Any:

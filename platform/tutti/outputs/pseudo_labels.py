@@ -17,7 +17,7 @@ from tutti.ensembling.pseudo import Confident, confident
 from tutti.errors import Fault, StudyError
 from tutti.files import write_whole
 from tutti.outputs.folder import CARD, PAGE, hashes, output_folder
-from tutti.outputs.members import By, Election, Weights, elect, votes
+from tutti.outputs.members import Elected, Election, Rule, elect, votes
 from tutti.outputs.pseudo_report import ClassCoverage, PseudoLabelReport, TaskPseudoLabels
 
 if TYPE_CHECKING:
@@ -52,9 +52,7 @@ def write_pseudo_labels(
     layouts: Mapping[str, Layout],
     suffixes: Mapping[str, str],
     bank: Bank,
-    top: int,
-    by: By,
-    weights: Weights,
+    rule: Rule,
     threshold: float,
     out: Path,
 ) -> PseudoLabelReport:
@@ -62,8 +60,8 @@ def write_pseudo_labels(
 
     ``TASK<suffix>`` is in the task's own training layout, for ``extra_train`` of the next study. Beside it
     ``TASK.confidence.csv`` has a row for each of its rows: id, label, confidence, agreeing members, members (with a
-    vote). A task with no row at the threshold gets neither, and the report says so; so does a regression, whose values
-    have no confidence. ``out`` is replaced whole.
+    vote). The label is the likeliest class, whatever the recipe decides by. A task with no row at the threshold gets
+    neither, and the report says so; so does a regression, whose values have no confidence. ``out`` is replaced whole.
 
     Args:
         rows: per task with unlabelled rows, the rows (``id``, ``text``, perhaps ``text_b``) as they were cleaned.
@@ -85,8 +83,11 @@ def write_pseudo_labels(
         got = f"none but {', '.join(values)}, whose labels are numbers" if values else "none"
         raise StudyError(Fault(f"the study {study}", "have a task with unlabelled rows", got, remedy))
     needed = {task.name: [_PART] for task in pools}
-    election = elect(study=study, bank=bank, needed=needed, top=top, by=by, weights=weights)
-    labelled = [_labelled(bank, task, election, rows[task.name], threshold) for task in pools]
+    election = elect(study=study, bank=bank, tasks=pools, needed=needed, rule=rule)
+    calibrated = rule.calibration == "temperature"
+    labelled = [
+        _labelled(bank, task, election.tasks[task.name], rows[task.name], threshold, calibrated) for task in pools
+    ]
     report = PseudoLabelReport(
         study=study,
         recipe=recipe_name,
@@ -95,7 +96,11 @@ def write_pseudo_labels(
         threshold=threshold,
         tasks=tuple(_task_report(each, election, suffixes[each.task.name]) for each in labelled),
         passed_over=tuple(task.name for task in tasks if task.name not in rows),
-        notes=(*election.notes, *(f"Task {name} was passed over: a value has no confidence." for name in values)),
+        notes=(
+            *election.notes,
+            *(_temperature(task.name, election.tasks[task.name]) for task in pools if calibrated),
+            *(f"Task {name} was passed over: a value has no confidence." for name in values),
+        ),
         files={},
     )
     with output_folder(out) as folder:
@@ -110,14 +115,22 @@ def write_pseudo_labels(
     return report
 
 
-def _labelled(bank: Bank, task: Task, election: Election, rows: DataFrame, threshold: float) -> _Labelled:
-    said = votes(bank, task=task, part=_PART, members=election.members[task.name])
+def _temperature(task: str, elected: Elected) -> str:
+    found, rows = elected.ensemble.temperature, len(elected.ballot.labels)
+    return f"Confidence in task {task} is that at temperature {found:.3g}, fitted to {rows} validation rows."
+
+
+def _labelled(
+    bank: Bank, task: Task, elected: Elected, rows: DataFrame, threshold: float, calibrated: bool
+) -> _Labelled:
+    said = votes(bank, task=task, part=_PART, elected=elected)
     if said.ids.tolist() != [str(each) for each in rows["id"]]:
         rule = f"be the {len(said.ids)} rows that the study's trials read, in the same order"
         remedy = "restore the file, or run a new study on it"
         raise StudyError(Fault(f"the unlabelled rows of {task.name}", rule, f"{len(rows)} rows, others", remedy))
-    voters = np.flatnonzero(said.weights)
-    chosen = _with_texts(confident(said.mean, said.members[voters], threshold), rows)
+    voters = np.flatnonzero(elected.ensemble.combiner.weights)
+    sure = elected.ensemble.calibrated(said.said) if calibrated else said.said
+    chosen = _with_texts(confident(sure, said.members[voters], threshold), rows)
     return _Labelled(task, said.ids, chosen, len(voters))
 
 
@@ -142,7 +155,7 @@ def _task_report(each: _Labelled, election: Election, suffix: str) -> TaskPseudo
         mean_confidence=float(confidence.mean()) if len(confidence) else None,
         file=f"{each.task.name}{suffix}" if len(confidence) else None,
         coverage=tuple(coverage),
-        members=election.members[each.task.name],
+        members=election.tasks[each.task.name].members,
     )
 
 

@@ -42,27 +42,47 @@ def score(metric: str, *, labels: np.ndarray, predicted: np.ndarray) -> float:
         raise ValueError(str(Fault(f"what is scored by {metric}", rule, str(predicted.shape), remedy)))
     if is_regression(metric):
         return _score_values(metric, labels.astype(np.float64), predicted.astype(np.float64))
-    return _score_classes(metric, labels, predicted)
+    classes = predicted.shape[-1]
+    return score_decided(metric, labels=labels, decided=predicted.argmax(axis=-1), classes=classes)
 
 
-def _score_classes(metric: str, labels: np.ndarray, probabilities: np.ndarray) -> float:
-    from sklearn import metrics  # slow to import
+def score_decided(metric: str, *, labels: np.ndarray, decided: np.ndarray, classes: int) -> float:
+    """``score`` of what was decided for each row, whatever it was decided by.
 
-    classes = probabilities.shape[-1]
-    predicted = probabilities.argmax(axis=-1)
+    It counts instead of calling scikit-learn, which takes 20 times as long: an estimate asks for thousands of scores.
+
+    Args:
+        labels: as for ``score``.
+        decided: ``(rows,)`` int64 class indices, or values of any float type.
+        classes: how many classes the task has; of a regression it does not matter.
+
+    Raises:
+        ConfigError: as ``score`` does.
+    """
+    if is_regression(metric):
+        return _score_values(metric, labels.astype(np.float64), decided.astype(np.float64))
+    counts = np.bincount(labels.astype(np.int64) * classes + decided, minlength=classes * classes)
+    matrix = counts.reshape(classes, classes).astype(np.float64)  # true classes down, decided ones across
+    right, there, said = matrix.diagonal(), matrix.sum(axis=1), matrix.sum(axis=0)
     match metric:
         case "macro_f1":
-            every = np.arange(classes)
-            return float(metrics.f1_score(labels, predicted, labels=every, average="macro", zero_division=0))
+            return float((2 * right / np.maximum(there + said, 1)).mean())
         case "accuracy":
-            return float(metrics.accuracy_score(labels, predicted))
+            return float(right.sum() / matrix.sum()) if matrix.sum() else float("nan")
         case "matthews":
-            return float(metrics.matthews_corrcoef(labels, predicted))
+            return _matthews(right.sum(), there, said)
         case "f1":
             check_classes(metric, classes=classes, what="the metric")
-            return float(metrics.f1_score(labels, predicted, pos_label=1, zero_division=0))
+            return float(2 * right[1] / max(there[1] + said[1], 1))
     remedy = nearest(metric, METRICS, otherwise="name one of these")
     raise ConfigError(Fault("the metric", f"be one of {', '.join(METRICS)}", repr(metric), remedy))
+
+
+def _matthews(right: float, there: np.ndarray, said: np.ndarray) -> float:
+    """The coefficient for any number of classes (Gorodkin 2004); 0 where all is one class, in the labels or decided."""
+    rows = there.sum()
+    spread = (rows**2 - said @ said) * (rows**2 - there @ there)
+    return float((right * rows - there @ said) / np.sqrt(spread)) if spread else 0.0
 
 
 def _score_values(metric: str, labels: np.ndarray, values: np.ndarray) -> float:

@@ -4,16 +4,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tutti.ensembling.weigh import by_score, uniform
+from tutti.ensembling.methods.score import by_score
 
 scores = st.lists(st.floats(allow_nan=True, allow_infinity=True), min_size=1, max_size=8)
-
-
-@given(st.integers(1, 1000))
-def test_uniform_weights_are_equal_and_sum_to_one(members):
-    weights = uniform(members)
-    assert len(set(weights.tolist())) == 1
-    assert np.isclose(weights.sum(), 1)
 
 
 @given(scores)

@@ -1,0 +1,25 @@
+"""Every method by its name in a recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from tutti.ensembling.methods.best import Best
+from tutti.ensembling.methods.greedy import Greedy
+from tutti.ensembling.methods.hard import HardVote
+from tutti.ensembling.methods.protocol import Method, Score
+from tutti.ensembling.methods.rank import RankAverage
+from tutti.ensembling.methods.score import ScoreWeighted
+from tutti.ensembling.methods.stacking import Stacking
+from tutti.ensembling.methods.uniform import Uniform
+
+# the plainest first: of methods that do equally well it is the one to take
+METHODS: Mapping[str, Callable[[Score], Method]] = {
+    "uniform": lambda score: Uniform(),
+    "score": lambda score: ScoreWeighted(score),
+    "best": lambda score: Best(score),
+    "rank": lambda score: RankAverage(),
+    "hard": lambda score: HardVote(),
+    "greedy": lambda score: Greedy(),
+    "stacking": lambda score: Stacking(),
+}

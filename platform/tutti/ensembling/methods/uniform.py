@@ -1,0 +1,21 @@
+"""Every vote counts the same: the plain mean, which nothing is chosen for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from tutti.ensembling.methods.protocol import Weighted, check
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """The mean of probabilities or of values."""
+
+    values: ClassVar[bool] = True
+
+    def fit(self, votes: np.ndarray, labels: np.ndarray) -> Weighted:
+        check(votes, labels, values=self.values)
+        return Weighted(np.full(len(votes), 1 / len(votes)))

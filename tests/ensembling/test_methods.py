@@ -1,0 +1,233 @@
+"""One contract for every way to combine votes, on probabilities and on values."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tutti.ensembling.methods.known import METHODS
+from tutti.ensembling.methods.protocol import Method
+
+SINGLE_IS_ITSELF = {"uniform", "score", "best", "greedy"}  # rank, hard and stacking say it in numbers of their own
+COPIES_CHANGE_NOTHING = set(METHODS) - {"stacking"}  # which regularises each copy by itself
+WITH_VALUES = {"uniform", "score", "best", "rank", "greedy", "stacking"}
+
+
+def accuracy(labels: np.ndarray, decided: np.ndarray) -> float:
+    return float((labels == decided).mean())
+
+
+def neg_mse(labels: np.ndarray, decided: np.ndarray) -> float:
+    return -float(np.square(labels - decided).mean())
+
+
+def classes(seed: int = 0, *, members: int = 5, rows: int = 240, count: int = 4) -> tuple[np.ndarray, np.ndarray]:
+    """Members of different skill, each wrong in rows of its own."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(count, size=rows)
+    logits = rng.normal(size=(members, rows, count)) * 1.5
+    logits[:, np.arange(rows), labels] += np.linspace(0.5, 2.5, members)[:, None]
+    exp = np.exp(logits)
+    return (exp / exp.sum(axis=2, keepdims=True)).astype(np.float32), labels
+
+
+def values(seed: int = 0, *, members: int = 5, rows: int = 240) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    labels = rng.uniform(0, 5, rows).astype(np.float32)
+    noise = rng.normal(size=(members, rows)) * np.linspace(1.5, 0.5, members)[:, None]
+    return (labels + noise).astype(np.float32), labels
+
+
+def method(name: str) -> Method:
+    return METHODS[name](accuracy)
+
+
+def combined(name: str, votes: np.ndarray, labels: np.ndarray, new: np.ndarray | None = None) -> np.ndarray:
+    return method(name).fit(votes, labels).combine(votes if new is None else new)
+
+
+every = pytest.mark.parametrize("name", METHODS)
+every_with_values = pytest.mark.parametrize("name", sorted(WITH_VALUES))
+
+
+@every
+@pytest.mark.parametrize("count", [2, 4])
+def test_what_is_said_are_probabilities_of_the_same_rows_and_classes(name, count):
+    votes, labels = classes(count=count)
+    new, _ = classes(1, rows=70, count=count)
+    said = combined(name, votes, labels, new)
+    assert (said.shape, said.dtype) == ((70, count), np.float32)
+    assert (said >= 0).all()
+    assert np.allclose(said.sum(axis=1), 1, atol=1e-5)
+
+
+@every
+def test_weights_are_one_for_each_member_and_sum_to_one(name):
+    weights = method(name).fit(*classes()).weights
+    assert (weights.shape, weights.dtype) == ((5,), np.float64)
+    assert (weights >= 0).all()
+    assert np.isclose(weights.sum(), 1)
+
+
+@every
+def test_the_order_of_members_does_not_matter(name):
+    votes, labels = classes()
+    order = [3, 0, 4, 1, 2]
+    fitted, moved = method(name).fit(votes, labels), method(name).fit(votes[order], labels)
+    assert np.allclose(moved.weights, fitted.weights[order], atol=1e-4)
+    assert np.allclose(moved.combine(votes[order]), fitted.combine(votes), atol=1e-4)
+
+
+@every
+def test_permuting_classes_permutes_what_is_said(name):
+    votes, labels = classes()
+    order = np.array([2, 0, 3, 1])
+    moved = combined(name, votes[:, :, order], np.argsort(order)[labels])
+    assert np.allclose(moved, combined(name, votes, labels)[:, order], atol=1e-4)
+
+
+@every
+def test_one_member_decides_as_it_would_alone(name):
+    votes, labels = classes()
+    votes = votes[-1:]
+    said = combined(name, votes, labels)
+    if name in SINGLE_IS_ITSELF:
+        assert np.allclose(said, votes[0], atol=1e-6)
+    if name == "stacking":  # it may know better than its one member, but not often
+        assert accuracy(votes[0].argmax(axis=1), said.argmax(axis=1)) > 0.9
+    else:
+        assert np.array_equal(said.argmax(axis=1), votes[0].argmax(axis=1))
+
+
+@pytest.mark.parametrize("name", sorted(COPIES_CHANGE_NOTHING))
+def test_copies_of_all_members_change_nothing(name):
+    votes, labels = classes()
+    assert np.allclose(combined(name, np.concatenate([votes, votes]), labels), combined(name, votes, labels), atol=1e-6)
+
+
+@every
+def test_members_that_are_all_alike_decide_as_one(name):
+    votes, labels = classes(members=1)
+    three, one = (combined(name, each, labels).argmax(axis=1) for each in (np.repeat(votes, 3, axis=0), votes))
+    assert accuracy(three, one) > 0.95 if name == "stacking" else np.array_equal(three, one)
+
+
+@every
+def test_the_same_rows_give_the_same_answer(name):
+    votes, labels = classes()
+    assert np.array_equal(combined(name, votes, labels), combined(name, votes, labels))
+
+
+@every
+def test_the_inputs_stay_as_they_were(name):
+    votes, labels = classes()
+    kept, known = votes.copy(), labels.copy()
+    combined(name, votes, labels)
+    assert np.array_equal(votes, kept)
+    assert np.array_equal(labels, known)
+
+
+@every
+def test_a_row_is_answered_by_itself(name):
+    votes, labels = classes()
+    fitted = method(name).fit(votes, labels)
+    assert np.allclose(fitted.combine(votes[:, 7:9]), fitted.combine(votes)[7:9], atol=1e-6)
+    assert fitted.combine(votes[:, :0]).shape == (0, 4)
+
+
+@every
+def test_errors_of_members_that_differ_cancel_out_or_the_best_is_taken(name):
+    votes, labels = classes(members=8, rows=400)
+    new, truth = classes(1, members=8, rows=4000)
+    alone = np.array([accuracy(truth, one) for one in new.argmax(axis=2)])
+    score = accuracy(truth, combined(name, votes, labels, new).argmax(axis=1))
+    assert score == alone.max() if name == "best" else score > np.median(alone) + 0.05
+
+
+@every
+def test_a_class_that_no_fitted_row_has_is_no_obstacle(name):
+    votes, labels = classes()
+    kept = labels != 2
+    said = combined(name, votes[:, kept], labels[kept], votes)
+    assert said.shape == (240, 4)
+    assert np.isfinite(said).all()
+
+
+@every
+@pytest.mark.parametrize("rows", [1, 2])
+def test_one_or_two_rows_of_one_class_are_enough_to_say_something(name, rows):
+    votes, _ = classes(rows=rows)
+    assert np.isfinite(combined(name, votes, np.zeros(rows, dtype=np.int64))).all()
+
+
+@every
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_votes_that_are_no_numbers_are_refused(name, number):
+    votes, labels = classes()
+    votes[2, 17, 1] = number
+    with pytest.raises(ValueError, match="votes and labels must be finite; got NaN or infinity"):
+        method(name).fit(votes, labels)
+
+
+@every
+def test_labels_of_other_rows_or_classes_are_refused(name):
+    votes, labels = classes()
+    with pytest.raises(ValueError, match=r"votes and labels must have shapes .* give one label for each row"):
+        method(name).fit(votes, labels[1:])
+    with pytest.raises(ValueError, match="labels must be classes from 0 to 3; got 1 to 4"):
+        method(name).fit(votes, labels + 1)
+    with pytest.raises(ValueError, match="votes and labels must have shapes"):
+        method(name).fit(votes[:0], labels)
+
+
+@every
+def test_votes_of_other_members_are_refused(name):
+    votes, labels = classes()
+    with pytest.raises(ValueError, match="must"):
+        method(name).fit(votes, labels).combine(votes[1:])
+
+
+def test_the_methods_that_combine_values_say_so_and_the_others_refuse_them():
+    votes, labels = values()
+    assert {name for name in METHODS if method(name).values} == WITH_VALUES
+    with pytest.raises(ValueError, match="choose a method that combines values"):
+        method("hard").fit(votes, labels)
+
+
+@every_with_values
+def test_values_are_combined_into_values(name):
+    votes, labels = values()
+    fitted = METHODS[name](neg_mse).fit(votes, labels)
+    new, truth = values(1, rows=3000)
+    said = fitted.combine(new)
+    assert (said.shape, said.dtype) == ((3000,), np.float32)
+    assert np.isclose(fitted.weights.sum(), 1)
+    assert neg_mse(truth, said) > np.median([neg_mse(truth, one) for one in new])
+
+
+@every_with_values
+def test_of_values_too_the_order_of_members_does_not_matter(name):
+    votes, labels = values()
+    order = [3, 0, 4, 1, 2]
+    fitted, moved = (METHODS[name](neg_mse).fit(each, labels) for each in (votes, votes[order]))
+    assert np.allclose(moved.weights, fitted.weights[order], atol=1e-9)
+    assert np.allclose(moved.combine(votes[order]), fitted.combine(votes), atol=1e-5)
+
+
+@every_with_values
+def test_of_values_too_one_member_is_itself(name):
+    votes, labels = values(members=1)
+    said = METHODS[name](neg_mse).fit(votes, labels).combine(votes)
+    if name == "rank":  # its own order, on the labels' scale
+        assert np.array_equal(np.argsort(said, kind="stable"), np.argsort(votes[0], kind="stable"))
+        assert np.allclose(np.sort(said), np.sort(labels), atol=1e-5)
+    else:
+        assert np.allclose(said, votes[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("name", sorted(WITH_VALUES & COPIES_CHANGE_NOTHING))
+def test_of_values_too_copies_change_nothing(name):
+    votes, labels = values()
+    twice = np.concatenate([votes, votes])
+    fitted, copied = (METHODS[name](neg_mse).fit(each, labels) for each in (votes, twice))
+    assert np.allclose(copied.combine(twice), fitted.combine(votes), atol=1e-5)

@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tutti.ensembling.methods.known import METHODS
+from tutti.ensembling.nested import judge
+from tutti.ensembling.procedure import Ballot, Procedure, auto_methods, out_of_fold
+from tutti.ensembling.select import Selection
+
+
+def accuracy(labels: np.ndarray, decided: np.ndarray) -> float:
+    return float((labels == decided).mean())
+
+
+def ballot(seed: int = 0, *, members: int = 6, rows: int = 200, skill: float = 1.5, shared: float = 0.0) -> Ballot:
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(3, size=rows)
+    logits = rng.normal(size=(members, rows, 3)) + shared * rng.normal(size=(rows, 3))
+    logits[:, np.arange(rows), labels] += skill
+    exp = np.exp(logits)
+    return Ballot((exp / exp.sum(axis=2, keepdims=True)).astype(np.float32), labels, accuracy)
+
+
+def procedure(of: Ballot, *methods: str, top: int | None = None, **changes) -> Procedure:
+    plain = {"standing": of.scores, "share": 1.0, "methods": methods or ("uniform",)}
+    return Procedure(**{"selection": Selection(top), **plain, **changes})
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_members_that_know_nothing_get_no_better_than_chance_however_they_are_chosen(name):
+    """What would be flattered most: many members, few rows, and labels that nobody can know."""
+    honest, flattering = [], []
+    for seed in range(6):
+        votes = ballot(seed, members=30, rows=60, skill=0)
+        one = procedure(votes, name, top=5)
+        ensemble = one.fit(votes)
+        flattering.append(accuracy(votes.labels, ensemble.decide(ensemble.combine(votes.votes[ensemble.voters]))))
+        honest.append(judge(out_of_fold(one, votes).decisions, votes.labels, score=accuracy, seed=0).score)
+    assert np.mean(honest) == pytest.approx(1 / 3, abs=0.06)
+    assert np.mean(flattering) > 1 / 3 + 0.08
+
+
+def test_the_honest_score_of_the_best_member_is_that_of_new_rows_and_its_own_score_is_not():
+    honest, own, new = [], [], []
+    for seed in range(20):
+        every = ballot(seed, members=20, rows=2100, skill=1.0)
+        votes = Ballot(every.votes[:, :100], every.labels[:100], accuracy)
+        one = procedure(votes, top=1)
+        best = int(one.fit(votes).voters[0])
+        own.append(votes.scores[best])
+        honest.append(judge(out_of_fold(one, votes).decisions, votes.labels, score=accuracy, seed=0).score)
+        new.append(accuracy(every.labels[100:], every.decided[best, 100:]))
+    assert np.mean(honest) == pytest.approx(np.mean(new), abs=0.02)
+    assert np.mean(own) > np.mean(new) + 0.04
+
+
+def test_auto_with_offsets_is_judged_on_rows_that_chose_neither():
+    honest = []
+    for seed in range(3):
+        votes = ballot(seed, members=10, rows=60, skill=0)
+        one = procedure(votes, "uniform", "best", "hard", top=5, offsets=True)
+        honest.append(judge(out_of_fold(one, votes).decisions, votes.labels, score=accuracy, seed=0).score)
+    assert np.mean(honest) == pytest.approx(1 / 3, abs=0.08)
+
+
+def test_auto_takes_the_method_that_does_best_where_one_clearly_does():
+    votes = ballot(rows=300, members=6, skill=0)
+    rng = np.random.default_rng(1)
+    votes.votes[0] = np.where(np.eye(3)[votes.labels] == 1, 0.6, 0.2)  # one knows, the others are sure of anything
+    votes.votes[1:] = rng.dirichlet([0.01] * 3, (5, 300))
+    votes = Ballot(votes.votes, votes.labels, accuracy)
+    assert procedure(votes, "uniform", "best").fit(votes).method == "best"
+    assert procedure(votes, "hard", "uniform", "best", "stacking").fit(votes).method in ("best", "stacking")
+
+
+def test_of_methods_that_do_equally_well_the_first_is_taken():
+    votes = ballot(members=1)
+    assert procedure(votes, "uniform", "score", "best").fit(votes).method == "uniform"
+
+
+def test_auto_never_tries_greedy_selection_on_fewer_than_300_rows():
+    assert "greedy" not in auto_methods(rows=299, values=False)
+    assert set(auto_methods(rows=300, values=False)) == set(METHODS)
+    assert set(METHODS) - set(auto_methods(rows=300, values=True)) == {"hard"}
+
+
+def test_on_fewer_rows_the_standing_moves_by_the_score_s_share_in_it():
+    votes = ballot(members=2, rows=40)
+    right = np.array([[1] * 30 + [0] * 10, [0] * 15 + [1] * 25], dtype=bool)
+    votes.votes[:] = 0.1
+    for member in range(2):
+        votes.votes[member, np.arange(40), np.where(right[member], votes.labels, (votes.labels + 1) % 3)] = 0.8
+    votes = Ballot(votes.votes, votes.labels, accuracy)
+    late = np.arange(20, 40)  # there the second member is the better one, by a half
+    by_score = procedure(votes, top=1)
+    assert by_score.fit(votes).voters.tolist() == [0]
+    assert by_score.fit(votes, late).voters.tolist() == [1]
+    for ahead, expected in ((0.15, 1), (0.3, 0)):
+        of_three = procedure(votes, top=1, standing=np.array([0.5 + ahead, 0.5]), share=1 / 3)
+        assert of_three.fit(votes, late).voters.tolist() == [expected]
+
+
+def test_who_has_no_number_for_a_standing_never_votes():
+    votes = ballot(members=3)
+    assert procedure(votes, standing=np.array([np.nan, 0.2, 0.1])).fit(votes).voters.tolist() == [1, 2]
+    with pytest.raises(ValueError, match="must have a member with a score; got none"):
+        procedure(votes, standing=np.full(3, np.nan)).fit(votes)
+
+
+def test_offsets_are_used_only_where_they_win():
+    rng = np.random.default_rng(0)
+
+    def macro(labels: np.ndarray, decided: np.ndarray) -> float:
+        from sklearn.metrics import f1_score
+
+        return float(f1_score(labels, decided, labels=[0, 1, 2], average="macro", zero_division=0))
+
+    labels = rng.choice(3, size=600, p=[0.7, 0.22, 0.08])
+    logits = rng.normal(size=(4, 600, 3)) * 2 + rng.normal(size=(600, 3)) + 1.5 * np.eye(3)[labels]
+    exp = np.exp(logits + 2 * np.log([0.7, 0.22, 0.08]))
+    skewed = Ballot((exp / exp.sum(axis=2, keepdims=True)).astype(np.float32), labels, macro)
+    assert procedure(skewed, offsets=True).fit(skewed).offsets is not None
+    assert procedure(skewed, offsets=False).fit(skewed).offsets is None
+    right = np.full((2, 90, 3), 0.1, dtype=np.float32)
+    right[:, np.arange(90), np.arange(90) % 3] = 0.8
+    clear = Ballot(right, np.arange(90) % 3, macro)
+    assert procedure(clear, offsets=True).fit(clear).offsets is None
+
+
+def test_the_temperature_is_that_of_what_is_said_after_averaging():
+    votes = ballot(members=8, rows=2000, skill=2.0)
+    one = procedure(votes)
+    ensemble = one.fit(votes)
+    assert ensemble.temperature < 0.9  # members that err in different rows make a mean that is too unsure
+    held = out_of_fold(one, votes)
+    from tutti.ensembling.calibrate import expected_calibration_error as error
+
+    assert error(held.calibrated, votes.labels) < error(held.said, votes.labels) / 2
+
+
+def test_values_have_neither_temperature_nor_offsets():
+    rng = np.random.default_rng(0)
+    labels = rng.normal(size=120).astype(np.float32)
+    values = Ballot(
+        (labels + rng.normal(size=(4, 120))).astype(np.float32),
+        labels,
+        lambda truth, said: float(np.corrcoef(truth, said)[0, 1]),
+    )
+    one = procedure(values, *auto_methods(rows=120, values=True), offsets=True)
+    ensemble = one.fit(values)
+    assert (ensemble.temperature, ensemble.offsets) == (1, None)
+    said = ensemble.combine(values.votes[ensemble.voters])
+    assert ensemble.decide(said) is said
+    held = out_of_fold(one, values)
+    assert held.said is None
+    assert held.decisions.shape == (5, 120)
+
+
+def test_too_few_rows_choose_nothing_but_the_plainest():
+    votes = ballot(rows=6)
+    ensemble = procedure(votes, *auto_methods(rows=6, values=False), offsets=True).fit(votes)
+    assert (ensemble.method, ensemble.offsets, ensemble.temperature) == ("uniform", None, 1)
+
+
+def test_the_same_ballot_gives_the_same_answer():
+    votes = ballot(rows=40)
+    one = procedure(votes, "uniform", "stacking", offsets=True)
+    assert np.array_equal(out_of_fold(one, votes).decisions, out_of_fold(one, votes).decisions)
