@@ -20,20 +20,12 @@ from tutti.config.study import Sampler
 from tutti.errors import Fault, StudyError
 from tutti.records import Scalar, TrialRecord, TrialState
 from tutti.search import database
+from tutti.search.kept import ENDING, STATES, record, task_scores_of, trial_key
 from tutti.search.queue import PROPOSED, Grid, Point, enqueue
 from tutti.search.samplers import first_generation, make_sampler
 from tutti.search.space import distributions, draw
 from tutti.search.warm_start import OlderStudy, fitting_trials, is_older, take_over
 
-_STATES = {
-    optuna.trial.TrialState.RUNNING: TrialState.RUNNING,
-    optuna.trial.TrialState.COMPLETE: TrialState.FINISHED,
-    optuna.trial.TrialState.PRUNED: TrialState.STOPPED,
-    optuna.trial.TrialState.FAIL: TrialState.FAILED,
-}
-
-
-_ENDING = "ending"  # the attribute that a trial's record is taken from, where the reports do not tell it
 _CONSTRAINT = f"{_CONSTRAINTS_KEY}:memory"  # as Trial.set_constraint keeps it, which needs a trial that was just asked
 _RUN_SECONDS = "run_seconds"  # the study's attribute
 
@@ -162,7 +154,7 @@ class StudyStore:
             for name, value in (attributes | {PROPOSED: True}).items():
                 trial.set_user_attr(name, value)
             number = trial.number - self._older
-        return Proposal(_key(number), number, trial.params)
+        return Proposal(trial_key(number), number, trial.params)
 
     def unfinished(self) -> list[Proposal]:
         """Trials that a driver left running, by number: to be run again as they are. ``ask`` sees them as running.
@@ -174,7 +166,7 @@ class StudyStore:
             trials = self._own_trials()
         return [
             Proposal(
-                _key(number),
+                trial_key(number),
                 number,
                 dict(trial.params),
                 trial.user_attrs.get("halved"),
@@ -193,7 +185,7 @@ class StudyStore:
         with self._faults():
             trials = self._own_trials()
         return [
-            _key(number)
+            trial_key(number)
             for number, trial in enumerate(trials)
             if trial.state is optuna.trial.TrialState.RUNNING and PROPOSED not in trial.user_attrs
         ]
@@ -232,7 +224,7 @@ class StudyStore:
         if trial.state.is_finished() or epoch in trial.intermediate_values:
             return
         # The task scores go first: an epoch whose score is kept has them too, whenever the driver dies.
-        self._keep(trial_id, {_task_scores_of(epoch): {name: float(value) for name, value in task_scores.items()}})
+        self._keep(trial_id, {task_scores_of(epoch): {name: float(value) for name, value in task_scores.items()}})
         with self._faults():
             self._storage.set_trial_intermediate_value(trial_id, epoch, float(score))
 
@@ -275,9 +267,9 @@ class StudyStore:
         last = None
         if task_scores is not None and score is not None and math.isfinite(score):
             last = {"score": float(score), "task_scores": dict(task_scores)}
-        ending = {_ENDING: last, "reason": reason, "seconds": seconds}
+        ending = {ENDING: last, "reason": reason, "seconds": seconds}
         self._keep(trial_id, {name: value for name, value in ending.items() if value is not None})
-        optuna_state = next(kept for kept, ours in _STATES.items() if ours is state)
+        optuna_state = next(kept for kept, ours in STATES.items() if ours is state)
         with self._faults():
             if infeasible:
                 self._storage.set_trial_system_attr(trial_id, _CONSTRAINT, 1.0)  # above 0: violated
@@ -310,7 +302,7 @@ class StudyStore:
         """
         with self._faults():
             trials = self._own_trials()
-        return [_record(trial, number) for number, trial in enumerate(trials) if trial.state in _STATES]
+        return [record(trial, number) for number, trial in enumerate(trials) if trial.state in STATES]
 
     def _own_trials(self) -> list[FrozenTrial]:
         """By number, without those of older studies, which come before all others."""
@@ -355,35 +347,6 @@ class StudyStore:
         return database.faults(self._storage.url)
 
 
-def _key(number: int) -> str:
-    return f"t{number:04d}"
-
-
-def _task_scores_of(epoch: int) -> str:
-    return f"task_scores:{epoch}"
-
-
-def _record(trial: FrozenTrial, number: int) -> TrialRecord:
-    scores = dict(sorted(trial.intermediate_values.items()))
-    best_epoch = max(scores, key=lambda epoch: scores[epoch], default=None)
-    told = [trial.value] if trial.state is optuna.trial.TrialState.COMPLETE and trial.value is not None else []
-    best = max([*scores.values(), *told], default=None)
-    best_scores = {} if best_epoch is None else trial.user_attrs.get(_task_scores_of(best_epoch), {})
-    infeasible = any(value > 0 for value in trial.constraints.values())
-    last = trial.user_attrs.get(_ENDING, {"score": best, "task_scores": best_scores})
-    return TrialRecord(
-        key=_key(number),
-        number=number,
-        state=TrialState.FAILED if infeasible else _STATES[trial.state],
-        score=last["score"],
-        task_scores=last["task_scores"],
-        parameters=dict(trial.params),
-        scores_by_epoch=scores,
-        seconds=trial.user_attrs.get("seconds"),
-        reason=trial.user_attrs.get("reason"),
-    )
-
-
 def _check_direction(study: optuna.Study) -> None:
     if study.directions != [StudyDirection.MAXIMIZE]:
         kept = ", ".join(direction.name.lower() for direction in study.directions)
@@ -402,7 +365,7 @@ def _check_space(name: str, trials: list[FrozenTrial], space: dict[str, BaseDist
                 faults[key] = Fault(
                     f"search_space.{key}",
                     f"be of the kind that the kept trials of {name!r} have",
-                    f"{space[key]} where trial {_key(number)} has {trial.distributions[key]}",
+                    f"{space[key]} where trial {trial_key(number)} has {trial.distributions[key]}",
                     "give the changed study another name, or undo the change",
                 )
     if faults:
