@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test test-slow check format install clean
+.PHONY: demo test test-slow chaos check format install clean
 
 install: $(INSTALLED)
 
@@ -21,6 +21,9 @@ test: $(INSTALLED)
 
 test-slow: $(INSTALLED)
 	$(BIN)/pytest -m slow
+
+chaos: $(INSTALLED)
+	CHAOS_MOMENTS=20 $(BIN)/pytest -m slow -s tests/chaos
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -11,7 +11,6 @@ import pytest
 from tutti.records import TrialState
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
-WORKER = "ray::RayTrainWorker"
 EPOCHS = 40
 
 
@@ -28,26 +27,6 @@ def check_went_on(study, key: str, *, from_epoch: int) -> None:
     assert epochs[0] == 1
     assert set(range(from_epoch + 2, EPOCHS + 1)) <= set(epochs)
     assert not (study.folder.trial(key) / "resume").exists()
-
-
-def test_a_trial_whose_worker_is_killed_goes_on_from_its_last_checkpoint(make_study, tutti_command, tmp_path):
-    study = make_study(tmp_path, training__num_train_epochs=EPOCHS, search__trials=1)
-    running = tutti_command("tune", study.file)
-    running.wait_for(lambda: max(study.resume_epochs("t0000"), default=0) >= 4, what="a trial under way")
-    [worker] = running.descendants(WORKER)
-    worker.kill()
-    worker.wait(10)
-    reached = max(study.resume_epochs("t0000"))
-    assert reached < EPOCHS
-    running.wait_for(
-        lambda: [each for each in running.descendants(WORKER) if each.pid != worker.pid], what="another worker"
-    )
-    assert running.wait() == 0, running.said
-    [record] = study.records()
-    assert record.state is TrialState.FINISHED
-    check_went_on(study, "t0000", from_epoch=reached)
-    assert study.runs()["t0000"].info.status == "FINISHED"
-    assert running.left_behind() == []
 
 
 def test_a_study_goes_on_after_ctrl_c_and_after_a_kill_of_its_driver(make_study, tutti_command, interrupt, tmp_path):
