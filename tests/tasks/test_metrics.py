@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tutti.errors import ConfigError
-from tutti.tasks.metrics import CLASS_METRICS, METRICS, VALUE_METRICS, is_regression, score
+from tutti.tasks.metrics import CLASS_METRICS, METRICS, VALUE_METRICS, is_regression, score, score_decided
 
 
 def one_hot(classes: list[int], count: int) -> np.ndarray:
@@ -125,3 +125,26 @@ def test_a_metric_of_values_takes_no_probabilities_and_the_other_way_round(metri
     wrong = one_hot([0, 1], 2) if is_regression(metric) else np.array([0.2, 0.8])
     with pytest.raises(ValueError, match=rf"scored by {metric} must have the shape \(rows"):
         score(metric, labels=np.array([0, 1]), predicted=wrong)
+
+
+@given(st.integers(2, 5), st.integers(1, 60), st.integers(0, 10_000))
+def test_scores_of_what_was_decided_are_those_of_scikit_learn(classes: int, rows: int, seed: int) -> None:
+    import warnings
+
+    from sklearn import metrics
+
+    rng = np.random.default_rng(seed)
+    labels, decided = rng.integers(classes, size=(2, rows))
+    expected = {
+        "macro_f1": metrics.f1_score(labels, decided, labels=np.arange(classes), average="macro", zero_division=0),
+        "accuracy": metrics.accuracy_score(labels, decided),
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it warns of labels of one class
+        expected["matthews"] = metrics.matthews_corrcoef(labels, decided)
+    if classes == 2:
+        expected["f1"] = metrics.f1_score(labels, decided, zero_division=0)
+    for metric, value in expected.items():
+        got = score_decided(metric, labels=labels, decided=decided, classes=classes)
+        assert got == pytest.approx(value, abs=1e-12)
+        assert score(metric, labels=labels, predicted=one_hot(decided.tolist(), classes)) == got

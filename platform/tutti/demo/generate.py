@@ -74,7 +74,7 @@ _RECIPE = """\
 # The demo's recipe: the best five vote with the same weight. Averaging softens probabilities, and a tiny encoder is
 # rarely surer than 0.99, the usual threshold; 0.9 shows what pseudo-labels look like.
 members: {top: 5, by: objective}
-weights: uniform
+method: uniform
 pseudo_labels: {threshold: 0.9}
 """
 
