@@ -118,6 +118,16 @@ def clear_stray(stray: Path) -> None:
         shutil.rmtree(stray)
 
 
+def is_plain(name: str) -> bool:
+    """Whether a name, put behind a folder, names something in that folder, and not below or outside of it."""
+    return name not in ("", ".", "..") and not any(mark in name for mark in "/\\\0")
+
+
+def is_inside(path: Path, folder: Path) -> bool:
+    """Whether ``path`` still lies below ``folder`` once every link in both is followed."""
+    return path.resolve().is_relative_to(folder.resolve())
+
+
 def nearest_file(path: Path, *, otherwise: str) -> str:
     """A remedy that names the file most like ``path`` in its folder, or ``otherwise`` where none is near."""
     try:

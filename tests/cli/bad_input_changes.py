@@ -161,6 +161,12 @@ def unmounted(folder: Path) -> None:
     subprocess.run(["umount", folder / "studies"], check=True)
 
 
+def linked_away(folder: Path) -> None:
+    """The finished study lies elsewhere, and a link stands in its place."""
+    (folder / "studies/moods").rename(folder / "elsewhere")
+    (folder / "studies/moods").symlink_to(folder / "elsewhere")
+
+
 _LOCKS: dict[Path, FileLock] = {}
 
 

@@ -15,6 +15,7 @@ from bad_input_changes import (
     held,
     let_go,
     line,
+    linked_away,
     no_root_mount,
     numbers,
     other_model,
@@ -231,6 +232,14 @@ SETTINGS: dict[str, Sequence[Case]] = {
             replace("studies/moods/study.json", '"trials": 1', '"trials": "one"'),
             "trials studies/moods",
             finished=True,
+        ),
+        Case(
+            "a study's name is a link out of the folder of studies",
+            ["the study 'moods' must lie in DIR/studies; got a link to DIR/elsewhere"],
+            linked_away,
+            "trials moods",
+            finished=True,
+            env={"TUTTI_STUDIES": "studies"},
         ),
         Case(
             "a study is mended while a process runs it",

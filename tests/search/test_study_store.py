@@ -19,6 +19,7 @@ import pytest
 from tutti.config.space import SearchSpace
 from tutti.errors import StorageError, StudyError
 from tutti.records import TrialState
+from tutti.search import database
 from tutti.search.samplers import STARTUP_TRIALS
 from tutti.search.study_store import StudyStore
 
@@ -309,3 +310,46 @@ def test_the_time_that_a_study_has_run_is_kept_for_the_next_run_and_for_readers(
     reader = StudyStore.load(url, name="s")
     assert reader.run_seconds() == 30.25
     reader.close()
+
+
+@pytest.fixture
+def locked(tmp_path):
+    """Another user of the database who keeps every writer out; called, he lets it go."""
+    holder = sqlite3.connect(tmp_path / "optuna.db", check_same_thread=False, isolation_level=None)
+
+    def lock():
+        holder.execute("BEGIN IMMEDIATE")
+        return holder.rollback
+
+    yield lock
+    holder.close()
+
+
+def test_a_database_that_another_process_writes_to_is_waited_for(opened, locked):
+    store = opened()
+    key = store.ask().key
+    release = threading.Timer(0.5, locked())
+    release.start()
+    store.report(key, epoch=1, score=0.5, task_scores={"a": 0.5})
+    assert not release.is_alive()
+    assert store.records()[0].scores_by_epoch == {1: 0.5}
+
+
+def test_a_database_that_stays_locked_is_said_and_nothing_is_lost(opened, locked, monkeypatch):
+    monkeypatch.setattr(database, "_BUSY_SECONDS", 0.2)
+    store = opened()
+    key = store.ask().key
+    store.report(key, epoch=1, score=0.5, task_scores={"a": 0.5})
+    release = locked()
+    with pytest.raises(StorageError, match=r"database is locked; end what holds it .*--resume: nothing is lost"):
+        store.report(key, epoch=2, score=0.6, task_scores={"a": 0.6})
+    with pytest.raises(StorageError, match="locked"):
+        store.finish(key, state=TrialState.FINISHED)
+    with pytest.raises(StorageError, match="locked"):
+        store.ask()
+    assert [(record.state, record.scores_by_epoch) for record in store.records()] == [(TrialState.RUNNING, {1: 0.5})]
+    release()
+    store.report(key, epoch=2, score=0.6, task_scores={"a": 0.6})
+    store.finish(key, state=TrialState.FINISHED)
+    assert (store.records()[0].score, store.records()[0].scores_by_epoch) == (0.6, {1: 0.5, 2: 0.6})
+    assert store.ask().key == "t0001"

@@ -17,7 +17,7 @@ from pyarrow import fs
 
 from tutti.bank.tables import from_parquet, to_parquet
 from tutti.errors import Fault, StorageError, nearest
-from tutti.files import write_whole
+from tutti.files import is_plain, write_whole
 from tutti.records import CheckpointRecord, Predictions
 
 logger = logging.getLogger(__name__)
@@ -65,8 +65,14 @@ class Bank:
         """Adds a checkpoint's predictions (task to part to predictions). What stood under its key is replaced whole.
 
         Raises:
-            StorageError: where the store refuses, for want of space for one. The bank is then as it was before.
+            StorageError: where the store refuses, for want of space for one, or a name would lead out of the bank. It
+                is then as it was before.
         """
+        for name in (record.key, *predictions, *(part for parts in predictions.values() for part in parts)):
+            if not is_plain(name):
+                raise StorageError(
+                    Fault(self._place(name), "be a plain name in the bank", "a path", "name it otherwise")
+                )
         number = 1 + max((_version(entry) for entry in self._listing(record.key)), default=0)
         folder = f"{record.key}/{number:04d}-{uuid.uuid4().hex[:8]}"
         files: dict[str, dict[str, dict[str, str]]] = {}

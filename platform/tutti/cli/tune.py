@@ -14,7 +14,7 @@ import typer
 
 from tutti.cli import parts
 from tutti.cli.parts import console
-from tutti.config.folder import StudyFolder
+from tutti.config.folder import StudyFolder, check_inside
 from tutti.config.study import StudyConfig
 from tutti.errors import Fault, StudyError, counted
 from tutti.records import Predictions, TrialRecord, TrialState
@@ -235,11 +235,12 @@ def prepare_study(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> P
 
 
 def _check_place(folder: StudyFolder) -> None:
-    """A file in the place of a folder is found before anything is read."""
+    """A file in the place of a folder, and a link in that of the study's, are found before anything is read."""
     nearest = next(place for place in (folder.path, *folder.path.parents) if place.exists())
     if not nearest.is_dir():
         remedy = "set `storage.path:` of the study file to a folder, or move the file away"
         raise StudyError(Fault(str(nearest), "be a folder, to hold studies", "a file", remedy))
+    check_inside(folder)
 
 
 def _check_unchanged(study: StudyConfig, folder: StudyFolder) -> None:

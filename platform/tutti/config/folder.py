@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tutti.errors import Fault, StudyError, nearest
+from tutti.files import is_inside, is_plain
 
 
 def studies_folder() -> Path:
@@ -74,7 +75,15 @@ class StudyFolder:
         return self.path / "pseudo-labels"
 
     def trial(self, key: str) -> Path:
-        """A trial's folder: its best checkpoint (``best/``) and what it needs to go on after a crash (``resume/``)."""
+        """A trial's folder: its best checkpoint (``best/``) and what it needs to go on after a crash (``resume/``).
+
+        Raises:
+            StudyError: where ``key`` would lead out of the folder of trials.
+        """
+        if not is_plain(key):
+            raise StudyError(
+                Fault(f"the trial {key!r}", "be a plain name", "a path", "use the key that the study gave")
+            )
         return self.path / "trials" / key
 
 
@@ -85,12 +94,14 @@ def find_study(study: str, *, beside: Path | None = None) -> StudyFolder:
         beside: the folder of studies that has those given by name; by default that of ``studies_folder``.
 
     Raises:
-        StudyError: where neither is there.
+        StudyError: where neither is there, or the name is a link out of the folder of studies.
     """
     parent = beside or studies_folder()
-    for candidate in (Path(study).absolute(), parent / study):
-        if (candidate / "study.json").is_file():
-            return StudyFolder(candidate)
+    if _is_study(given := Path(study).absolute()):
+        return StudyFolder(given)
+    if is_plain(study) and _is_study(parent / study):
+        check_inside(StudyFolder(parent / study))
+        return StudyFolder(parent / study)
     known = sorted(folder.parent.name for folder in parent.glob("*/study.json"))
     listed = ", ".join(known) if known else "none"
     raise StudyError(
@@ -101,3 +112,22 @@ def find_study(study: str, *, beside: Path | None = None) -> StudyFolder:
             nearest(study, known, otherwise="run `tutti tune STUDY.yaml` first, or name the study's folder"),
         )
     )
+
+
+def check_inside(folder: StudyFolder) -> None:
+    """Refuses a study that is a link out of the folder of studies that has its name.
+
+    Raises:
+        StudyError: where it is one.
+    """
+    if not is_inside(folder.path, folder.path.parent):
+        rule, got = f"lie in {folder.path.parent}", f"a link to {folder.path.resolve()}"
+        remedy = "name that folder itself, or set `storage.path` to the folder that it lies in"
+        raise StudyError(Fault(f"the study {folder.name!r}", rule, got, remedy))
+
+
+def _is_study(folder: Path) -> bool:
+    try:
+        return (folder / "study.json").is_file()
+    except (OSError, ValueError):  # a name too long, a null byte, no permission to look
+        return False

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from pandas import DataFrame
 
 from tutti.errors import Fault, StorageError, StudyError
-from tutti.files import whole_file, write_whole
+from tutti.files import is_plain, whole_file, write_whole
 from tutti.tasks.task import Task
 
 PREPARED_FILE = "prepared.json"
@@ -179,6 +179,9 @@ def load_prepared(folder: Path) -> Prepared:
             for task, infos in content["parts"].items()
         }
         tasks = tuple(Task.from_dict(task) for task in content["tasks"])
+        for name in (*parts, *(part for infos in parts.values() for part in infos), *(task.name for task in tasks)):
+            if not is_plain(name):  # files are called so
+                raise ValueError(f"the name {name!r}, which is a path")
         return Prepared(folder, tasks, parts, content["origins"], content["settings"])
     except FileNotFoundError as error:
         fault = Fault(str(folder), "hold a study's prepared data", f"no {PREPARED_FILE}", "run `tutti tune` first")

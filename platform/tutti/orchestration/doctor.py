@@ -10,7 +10,7 @@ from shutil import rmtree
 from tutti.bank.bank import Bank
 from tutti.config.folder import StudyFolder
 from tutti.errors import StorageError, counted
-from tutti.files import clear_stray, storage_faults, strays
+from tutti.files import clear_stray, is_inside, storage_faults, strays
 from tutti.orchestration.folds import forget_states
 from tutti.records import Finding, TrialRecord, TrialState
 from tutti.search.study_store import StudyStore
@@ -109,6 +109,9 @@ def _predictions(folder: StudyFolder, trials: Sequence[TrialRecord]) -> Iterator
     bank = Bank(folder.bank)
     for leftover in bank.leftovers():
         found = "half of a trial's predictions, or replaced ones"
+        if not is_inside(folder.bank / leftover, folder.path):
+            yield Finding(f"bank/{leftover}", f"{found}, behind a link", "put the folder that it leads to in its place")
+            continue
         yield Finding(f"bank/{leftover}", found, "removed", partial(bank.discard, leftover))
     known, held = {trial.key for trial in trials}, {record.key for record in bank.records()}
     for key in sorted(held - known):

@@ -1,0 +1,147 @@
+"""Names of studies, tasks and trials that try to leave their folder: none does, in the config or by any command."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import itertools
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from bad_input_run import inside
+from kept_study import CONFIG, Kept, make_study
+
+from tutti.bank.bank import Bank
+from tutti.config.folder import StudyFolder, find_study
+from tutti.config.study import StudyConfig
+from tutti.data.prepared import load_prepared
+from tutti.errors import StorageError, StudyError, TuttiError
+from tutti.files import is_plain
+from tutti.records import CheckpointRecord
+
+UP = ("../", "..\\", "..%2f", "%2e%2e/", "%2e%2e%2f", "%252e%252e%252f", "..%c0%af", "..\0/", "....//", "．．／", "․․/")
+FROM = ("/", "//", "./", "~/", "a/", "a/../", "file:///", "s3://b/", "C:\\", "\\\\host\\")
+TO = ("outside", "etc/passwd", "outside/study.json", ".", "")
+ODD = (
+    *("", ".", "..", "...", "~", "~root", "-", "-rf", "--help", " ", "a ", " a", "a\n", "\na", "a\r", "a\tb", "\0"),
+    *("a\0b", "outside\0", ".encoded", ".hidden", "a" * 81, "a" * 300, "a" * 5000, "$HOME", "`id`", "a;b", "a|b", "*"),
+    *("mоods", "ｍoods", "moods\u200b", "moo\u202eds", "é", "e\u0301", "情绪", "😀", "\udcff", "a/b", "a\\b", "%00"),
+)
+NAMES = sorted(
+    {*ODD}
+    | {f"{up * times}{to}" for up, times, to in itertools.product(UP, (1, 2, 3), TO)}
+    | {f"{start}{to}" for start, to in itertools.product(FROM, TO)}
+)
+COMMANDS = ("trials", "ui", "ensemble", "pseudo-label", "doctor")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """``studies`` has the study ``moods``, and ``outside`` is one that no name in ``studies`` may lead to."""
+    place = tmp_path_factory.mktemp("hostile")
+    outside = make_study(place / "outside").folder.path
+    shutil.copytree(outside, place / "studies" / "moods")
+    (place / "studies" / "link").symlink_to(outside)
+    (place / "here/1/2/3").mkdir(parents=True)
+    return place
+
+
+def everything(place: Path) -> set[str]:
+    return {str(path.relative_to(place)) for path in place.rglob("*")}
+
+
+def tutti(*arguments: str, place: Path) -> tuple[int, str]:
+    """The exit code and what was said, from a folder below which there is nothing."""
+    from tutti.cli.main import run
+
+    out, given = io.StringIO(), sys.argv
+    sys.argv = ["tutti", *arguments]
+    env = {"TUTTI_STUDIES": str(place / "studies")}
+    try:
+        with inside(place / "here/1/2/3", **env), contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+            try:
+                run()
+            except SystemExit as ended:
+                return int(ended.code or 0), out.getvalue()
+    finally:
+        sys.argv = given
+    return 0, out.getvalue()
+
+
+def test_there_are_at_least_two_hundred_of_them():
+    assert len(NAMES) >= 200
+
+
+@pytest.mark.parametrize(("command", "name"), zip(itertools.cycle(COMMANDS), NAMES, strict=False), ids=ascii)
+def test_no_name_leads_out_of_its_folder(command, name, place):
+    """Each name as that of a study, a task, a test file and a trial, and as the STUDY of one of the commands."""
+    task = CONFIG["tasks"]["mood"]
+    for changes in ({"study": name}, {"tasks": {name: task}}, {"tasks": {"mood": {**task, "test": {name: "/file"}}}}):
+        with pytest.raises(ValidationError):
+            StudyConfig.model_validate(CONFIG | changes)
+    before = everything(place)
+    with pytest.raises(StudyError), inside(place / "here/1/2/3"):
+        find_study(name, beside=place / "studies")
+    code, said = tutti(command, name, place=place)
+    assert (code, "Traceback" in said) == (0 if name == "--help" else 2, False), said
+    study = StudyFolder(place / "studies" / "moods")
+    if is_plain(name):
+        assert study.trial(name).parent == study.trial("t0000").parent
+    else:
+        with pytest.raises(StudyError):
+            study.trial(name)
+        with pytest.raises(StorageError):
+            Bank(study.bank).put(CheckpointRecord(name, 9, 1, 0.5, {}, None), {})
+    assert everything(place) == before
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if "/" in name or name in ("..", ".")], ids=ascii)
+def test_no_name_of_a_task_in_a_planted_file_becomes_a_path(name, tmp_path):
+    prepared = {"parts": {name: {}}, "tasks": [], "origins": {}, "settings": {}}
+    (tmp_path / "prepared.json").write_text(json.dumps(prepared))
+    with pytest.raises(StorageError, match="which is a path"):
+        load_prepared(tmp_path)
+
+
+def test_a_study_may_be_named_by_any_folder_but_not_reached_through_a_link_by_its_name(place):
+    assert tutti("doctor", str(place / "outside"), place=place)[0] == 0
+    code, said = tutti("doctor", "link", place=place)
+    assert code == 2
+    assert f"the study 'link' must lie in {place / 'studies'}; got a link to {place / 'outside'}" in said
+
+
+def test_a_study_is_not_run_through_a_link(place):
+    from tutti.cli.tune import _check_place
+
+    with pytest.raises(StudyError, match="got a link to"):
+        _check_place(StudyFolder(place / "studies" / "link"))
+    _check_place(StudyFolder(place / "studies" / "moods"))
+
+
+def test_what_is_mended_does_not_lie_behind_a_link(place, tmp_path):
+    """A bank, a trial's folder and a fold's that lead elsewhere: nothing there is removed."""
+    kept = Kept(StudyFolder(place / "outside")).copy(tmp_path / "moods")
+    elsewhere = tmp_path / "elsewhere"
+    for file in ("0001-abc/predictions/x", "resume/stage-0-step-1/x", "best/x", ".best.abcdefgh.tmp/x"):
+        (elsewhere / file).parent.mkdir(parents=True)
+        (elsewhere / file).write_text("somebody's")
+    for link in ("bank/t0001", "trials/t0001/fold-0", "trials/t0001/resume", ".moods.abcdefgh.tmp"):
+        (kept.folder.path / link).symlink_to(elsewhere)
+    before = everything(elsewhere)
+    assert tutti("doctor", str(kept.folder.path), place=place)[0] in (0, 1)
+    assert everything(elsewhere) == before
+
+
+def test_a_recipe_s_name_does_not_lead_out_of_the_folder_of_ensembles(place, tmp_path):
+    (tmp_path / "...yaml").write_text("members: {top: 1}")
+    before = everything(place)
+    with contextlib.suppress(TuttiError):
+        assert tutti("ensemble", "moods", "--recipe", str(tmp_path / "...yaml"), place=place)[0] == 2
+    assert everything(place) == before
