@@ -282,7 +282,7 @@ def test_ensembles_and_pseudo_labels_are_made_of_such_a_study(
         vote.ensemble(str(job.folder.path), recipe=recipe, out=tmp_path / "ensemble")
         vote.pseudo_label(str(job.folder.path), recipe=recipe, out=tmp_path / "pseudo")
     card = json.loads((tmp_path / "ensemble" / "card.json").read_text(encoding="utf8"))
-    assert card["objective"] == pytest.approx(record.score)
+    assert card["objective"]["score"] == pytest.approx(record.score)
     assert card["tasks"][0]["rows"] == {"validation": 120, "test": 23}
     assert len((tmp_path / "ensemble" / "mood_predict.json").read_text(encoding="utf8").splitlines()) == 23
     labelled = (tmp_path / "pseudo" / "mood.tsv").read_text(encoding="utf8").splitlines()
