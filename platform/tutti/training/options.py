@@ -100,10 +100,11 @@ _USED_WITH: Mapping[str, tuple[str, Any]] = {  # keys that do nothing unless ano
 
 MOST_DRAWS = 256  # of a search space's trials that are looked at for one that can run
 
-_POSITIVE = frozenset({"num_train_epochs", "learning_rate"})
+_POSITIVE = frozenset({"num_train_epochs", "learning_rate", "logging_steps"})
 _AT_LEAST_1 = frozenset({"per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps"})
-_AT_LEAST_0 = frozenset(
-    {"weight_decay", "warmup_steps", "max_grad_norm", "seed", "data_seed", "adam_epsilon", "dataloader_num_workers"}
+_SEEDS = frozenset({"seed", "data_seed"})
+_AT_LEAST_0 = _SEEDS | frozenset(
+    "weight_decay warmup_steps max_grad_norm adam_epsilon dataloader_num_workers neftune_noise_alpha".split()
 )
 _BELOW_1 = frozenset({"adam_beta1", "adam_beta2", "label_smoothing_factor"})
 
@@ -288,6 +289,7 @@ def _bound_faults(what: str, key: str, value: Any) -> list[Fault]:
         "be at least 1": key not in _AT_LEAST_1 or value >= 1,
         "be at least 0": key not in _AT_LEAST_0 | _BELOW_1 or value >= 0,
         "be below 1": key not in _BELOW_1 or value < 1,
+        "be below 2**32": key not in _SEEDS or value < 2**32,
     }
     return [Fault(what, rule, repr(value), "correct the value") for rule, holds in rules.items() if not holds][:1]
 
