@@ -103,9 +103,14 @@ MOST_DRAWS = 256  # of a search space's trials that are looked at for one that c
 _POSITIVE = frozenset({"num_train_epochs", "learning_rate", "logging_steps"})
 _AT_LEAST_1 = frozenset({"per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps"})
 _SEEDS = frozenset({"seed", "data_seed"})
-_AT_LEAST_0 = _SEEDS | frozenset(
-    "weight_decay warmup_steps max_grad_norm adam_epsilon dataloader_num_workers neftune_noise_alpha".split()
-)
+_AT_LEAST_0 = _SEEDS | {
+    "weight_decay",
+    "warmup_steps",
+    "max_grad_norm",
+    "adam_epsilon",
+    "dataloader_num_workers",
+    "neftune_noise_alpha",
+}
 _BELOW_1 = frozenset({"adam_beta1", "adam_beta2", "label_smoothing_factor"})
 
 
