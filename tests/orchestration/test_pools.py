@@ -88,7 +88,8 @@ def test_the_memory_of_a_worker_does_not_grow_over_50_trials(make_study, tutti_c
     assert running.left_behind() == []
 
 
-def test_a_pool_that_loses_its_controller_is_replaced_and_no_trial_is_lost(make_study, tutti_command, tmp_path):
+@pytest.mark.parametrize("process", [WORKER, "ray::TrainController"])
+def test_a_pool_that_loses_a_process_is_replaced_and_no_trial_is_lost(make_study, tutti_command, tmp_path, process):
     study = make_study(
         tmp_path,
         training__num_train_epochs=40,
@@ -97,7 +98,7 @@ def test_a_pool_that_loses_its_controller_is_replaced_and_no_trial_is_lost(make_
     )
     running = tutti_command("tune", study.file)
     running.wait_for(lambda: max(study.resume_epochs("t0001"), default=0) >= 3, what="a second trial under way")
-    [victim] = running.descendants("ray::TrainController")
+    [victim] = running.descendants(process)
     victim.kill()
     assert running.wait() == 0, running.said
     assert [record.state for record in study.records()] == [TrialState.FINISHED] * 3
