@@ -11,9 +11,11 @@ import random
 import signal
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
 
 from tutti.records import TrialState
 
@@ -28,7 +30,7 @@ SEED = 20
 EPOCHS, TRIALS = 60, 8
 # Where the moment lies: seconds after the command began (a driver, a node) or after it has workers (a worker).
 LATEST = {"worker": 8.0, "driver": 30.0, "node": 30.0}
-PROCESS = {"worker": "ray::RayTrainWorker", "node": "raylet"}
+PROCESS = {"worker": "ray::RayTrainWorker", "node": str(Path(ray.__file__).parent / "core/src/ray/raylet/raylet")}
 CHANGES: dict[str, Any] = {
     "training": {"num_train_epochs": EPOCHS, "per_device_train_batch_size": 16, "max_length": 16, "ema_decay": 0.9},
     "search_space": {"learning_rate": {"type": "log_uniform", "low": 1e-4, "high": 1e-2}},

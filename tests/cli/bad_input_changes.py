@@ -167,6 +167,11 @@ def linked_away(folder: Path) -> None:
     (folder / "studies/moods").symlink_to(folder / "elsewhere")
 
 
+def put_back(folder: Path) -> None:
+    (folder / "studies/moods").unlink()
+    (folder / "elsewhere").rename(folder / "studies/moods")
+
+
 _LOCKS: dict[Path, FileLock] = {}
 
 

@@ -21,6 +21,7 @@ from bad_input_changes import (
     other_model,
     own_backbone,
     own_test_file,
+    put_back,
     replace,
     second_trial,
     small_disk,
@@ -240,6 +241,7 @@ SETTINGS: dict[str, Sequence[Case]] = {
             "trials moods",
             finished=True,
             env={"TUTTI_STUDIES": "studies"},
+            after=put_back,
         ),
         Case(
             "a study is mended while a process runs it",

@@ -154,6 +154,7 @@ def test_the_bank_has_what_each_trial_says_about_every_part(finished):
         assert bank.predictions(key, "same", "validation").labels is not None
 
 
+@pytest.mark.slow
 def test_a_finished_study_resumed_runs_nothing(finished, tutti, tmp_path):
     study = finished.copy(tmp_path)
     before = study.records()
@@ -165,12 +166,14 @@ def test_a_finished_study_resumed_runs_nothing(finished, tutti, tmp_path):
     assert study.runs().keys() == {"", "t0000", "t0001"}
 
 
+@pytest.mark.slow
 def test_a_study_that_is_there_is_not_run_again_unasked(finished, tutti):
     said = tutti("tune", finished.study.file, code=2)
     assert "error: the study 'tiny' must be new in" in said
     assert "--resume" in said
 
 
+@pytest.mark.slow
 def test_a_resumed_study_must_be_what_it_was(finished, tutti):
     changes = ("--set", "training.num_train_epochs=9", "--set", "split.seed=4")
     said = tutti("tune", finished.study.file, "--resume", *changes, code=2)

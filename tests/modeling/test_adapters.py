@@ -206,6 +206,7 @@ except TrialError as error:
 """
 
 
+@pytest.mark.slow
 def test_without_bitsandbytes_there_is_lora_and_bits_name_what_to_install(base: Path) -> None:
     run = subprocess.run([sys.executable, "-c", WITHOUT, str(base)], capture_output=True, text=True, check=True)
     count, said = run.stdout.splitlines()
@@ -214,6 +215,7 @@ def test_without_bitsandbytes_there_is_lora_and_bits_name_what_to_install(base: 
     assert said.endswith("install it with: pip install 'tutti[qlora]'.")
 
 
+@pytest.mark.slow
 @needs_bitsandbytes
 def test_quantising_prints_nothing(base: Path) -> None:
     code = (

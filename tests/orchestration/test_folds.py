@@ -304,6 +304,7 @@ def test_the_folds_are_part_of_what_a_study_is(done: tuple[Job, CheckpointRecord
     assert changed_keys(study, other) == {"split.folds": (FOLDS, 5)}
 
 
+@pytest.mark.slow
 def test_two_workers_go_through_the_same_folds_in_step(
     done: tuple[Job, CheckpointRecord], make_job: MakeJob, tmp_path: Path
 ) -> None:

@@ -67,6 +67,7 @@ def test_a_resumed_study_goes_on_with_other_points(opened, one_by_one, sampler):
     assert one_by_one(opened(sampler=sampler), 4) != before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", LEARNING)
 def test_a_sampler_that_learns_looks_where_scores_were_high(opened, one_by_one, sampler):
     points = one_by_one(opened(sampler=sampler), MANY + 10)

@@ -51,6 +51,7 @@ def test_an_older_trial_cannot_be_reached_by_a_key(opened, older, key):
         store.finish(key, state=TrialState.FAILED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", LEARNING)
 def test_the_first_trials_are_like_the_best_older_ones(opened, older, run, sampler):
     store = opened(sampler=sampler, older=[older])

@@ -21,6 +21,7 @@ NONE = {"parameters": {}, "tags": {}}
 PNG = b"\x89PNG\r\n\x1a\n of sorts"
 
 
+@pytest.mark.slow
 def test_the_server_shows_the_runs_and_the_pictures_of_a_local_study(uri, tmp_path):
     tracker = MlflowTracker(uri, experiment="s", artifact_location=str(tmp_path / "artifacts"))
     tracker.start_study(**NONE, files=[])
