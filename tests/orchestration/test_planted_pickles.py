@@ -142,7 +142,7 @@ def test_a_planted_pickle_where_json_belongs_is_not_executed(folder, marker, nam
 def test_a_state_that_nobody_has_changed_is_gone_on_from(folder):
     """So that the tests above fail for what they plant."""
     go_on(folder / "studies" / "moods" / STATE, "optimizer.pt")
-    train(folder)
+    assert train(folder) == [2]  # its first epoch is the state's
 
 
 def go_on(state: Path, changed: str) -> None:
@@ -157,8 +157,8 @@ def sha256(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-def train(folder: Path) -> None:
-    """What a worker does with a trial that was cut off."""
+def train(folder: Path) -> list[int]:
+    """What a worker does with a trial that was cut off; the epochs that it trained."""
     from tutti.cli import parts
     from tutti.orchestration.build import fine_tune_once
 
@@ -166,4 +166,13 @@ def train(folder: Path) -> None:
         # An epoch more than the state has: only what is trained on from it reads it whole.
         study, place = parts.read_study_file(Path("study.yaml"), overrides=["training.num_train_epochs=2"])
         parameters = {"learning_rate": 1e-4}
-        fine_tune_once(study, place, key="t0000", number=0, parameters=parameters, on_epoch=lambda report: None)
+        epochs: list[int] = []
+        fine_tune_once(
+            study,
+            place,
+            key="t0000",
+            number=0,
+            parameters=parameters,
+            on_epoch=lambda report: epochs.append(report.epoch),
+        )
+        return epochs

@@ -278,7 +278,7 @@ def test_a_study_can_be_made_under_the_eyes_of_readers(opened, url):
     with ThreadPoolExecutor(4) as readers:
         looks = [readers.submit(look) for _ in range(4)]
         try:
-            opened().ask()
+            assert opened().ask().key == "t0000"
         finally:
             made.set()
     for each in looks:

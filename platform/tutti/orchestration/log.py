@@ -269,10 +269,9 @@ class StudyLog(Callback):
         keys = list(self._seen)
         for key in keys:
             seen = self._seen.pop(key)
-            state = TrialState.INTERRUPTED
-            self._cut_off_fold(seen, state, reason)
+            self._cut_off_fold(seen, TrialState.INTERRUPTED, reason)
             metrics = {"seconds": time.time() - seen.started, **self._best(key, seen.result)}
-            self._tracker.end_trial(key, state=state, reason=reason, metrics=metrics, tags={})
+            self._tracker.end_trial(key, state=TrialState.INTERRUPTED, reason=reason, metrics=metrics, tags={})
         return keys
 
     def close(self) -> None:

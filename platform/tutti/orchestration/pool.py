@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tutti.config.folder import StudyFolder
@@ -31,21 +30,18 @@ class PoolJob:
     """What every trial of a study has in common.
 
     Attributes:
-        study: the validated study as JSON.
-        folder: the study's folder, which every node sees.
-        retries: how often workers that could not start are tried again.
-        warm: whether the workers stay for the next trial.
+        folder: the study's, which every node sees.
         train: what every worker does with a trial: ``train_trial``, or what takes its arguments.
     """
 
-    study: str
-    folder: Path
-    workers: int
-    cpus_per_worker: int
-    gpus_per_worker: float
-    retries: int
-    warm: bool
+    study: StudyConfig
+    folder: StudyFolder
     train: Callable[..., None]
+
+    @property
+    def warm(self) -> bool:
+        """Whether the workers stay for the next trial."""
+        return self.study.resources.isolation != "isolated"
 
 
 @dataclass(frozen=True)
@@ -84,7 +80,7 @@ class PoolHost:
                 continue
             trained = ray.get(broker.lost.remote(name, failure.reason, failure.out_of_memory))
             in_vain = 0 if trained else in_vain + 1
-            if in_vain > job.retries:
+            if in_vain > job.study.search.retries:
                 return failure.reason
             time.sleep(in_vain)
         return None
@@ -95,22 +91,23 @@ def _run_once(name: str, job: PoolJob, broker: ActorHandle[Broker]) -> Failure |
     from ray import train
     from ray.train.torch import TorchConfig, TorchTrainer
 
-    per_worker: dict[str, float] = {"CPU": job.cpus_per_worker}
-    if job.gpus_per_worker:
-        per_worker["GPU"] = job.gpus_per_worker
+    resources = job.study.resources
+    per_worker: dict[str, float] = {"CPU": resources.cpus_per_worker}
+    if resources.gpus_per_worker:
+        per_worker["GPU"] = resources.gpus_per_worker
     # What ranks say to each other is no matter of the GPU: over NCCL, one that waits for a trial would keep it busy.
-    backend = "cpu:gloo,cuda:nccl" if job.gpus_per_worker and job.workers > 1 else None
+    backend = "cpu:gloo,cuda:nccl" if resources.gpus_per_worker and resources.workers > 1 else None
     try:
         TorchTrainer(
             train_trials,
             train_loop_config={"pool": name, "job": job, "broker": broker},
             torch_config=TorchConfig(backend=backend),
             scaling_config=train.ScalingConfig(
-                num_workers=job.workers, use_gpu=job.gpus_per_worker > 0, resources_per_worker=per_worker
+                num_workers=resources.workers, use_gpu=resources.gpus_per_worker > 0, resources_per_worker=per_worker
             ),
             run_config=train.RunConfig(
                 name=f"{name}-{time.time_ns()}",
-                storage_path=str(StudyFolder(job.folder).ray / "pools"),
+                storage_path=str(job.folder.ray / "pools"),
                 # None within a run: its workers would take a new trial, and leave theirs to nobody.
                 failure_config=train.FailureConfig(
                     max_failures=0, controller_failure_limit=0, max_preemption_failures=0
@@ -137,8 +134,7 @@ def train_trials(config: Mapping[str, Any]) -> None:
     if world_size() == 1:
         _leave_group()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    torch.set_num_threads(job.cpus_per_worker)
-    study, folder = StudyConfig.model_validate_json(job.study), StudyFolder(job.folder)
+    torch.set_num_threads(job.study.resources.cpus_per_worker)
     while (taken := from_rank_zero(lambda: ray.get(broker.take.remote(pool)))) is not None:
         if not taken:
             continue
@@ -154,7 +150,7 @@ def train_trials(config: Mapping[str, Any]) -> None:
 
         with _nothing_left():
             try:
-                job.train(study, folder, trial, tell=tell)
+                job.train(job.study, job.folder, trial, tell=tell)
             except Stopped:
                 pass
             except TrialError as error:  # raised on every rank alike, and no second try would end otherwise

@@ -230,17 +230,7 @@ def _pools(
     from ray.exceptions import RayError
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    resources = study.resources
-    job = PoolJob(
-        study=study.model_dump_json(),
-        folder=folder.path,
-        workers=resources.workers,
-        cpus_per_worker=resources.cpus_per_worker,
-        gpus_per_worker=resources.gpus_per_worker,
-        retries=study.search.retries,
-        warm=resources.isolation != "isolated",
-        train=train,
-    )
+    job = PoolJob(study, folder, train)
     # Beside the driver: they hold no data, and the loss of another node must not take them along.
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
     light: dict[str, Any] = {"num_cpus": 0, "scheduling_strategy": here}

@@ -162,8 +162,6 @@ class StudyStore:
         Raises:
             StorageError: where the database cannot be read.
         """
-        with self._faults():
-            trials = self._own_trials()
         return [
             Proposal(
                 trial_key(number),
@@ -172,8 +170,7 @@ class StudyStore:
                 trial.user_attrs.get("halved"),
                 bool(trial.intermediate_values),
             )
-            for number, trial in enumerate(trials)
-            if trial.state is optuna.trial.TrialState.RUNNING
+            for number, trial in self._running()
         ]
 
     def half_asked(self) -> list[str]:
@@ -182,13 +179,7 @@ class StudyStore:
         Raises:
             StorageError: where the database cannot be read.
         """
-        with self._faults():
-            trials = self._own_trials()
-        return [
-            trial_key(number)
-            for number, trial in enumerate(trials)
-            if trial.state is optuna.trial.TrialState.RUNNING and PROPOSED not in trial.user_attrs
-        ]
+        return [trial_key(number) for number, trial in self._running() if PROPOSED not in trial.user_attrs]
 
     def fail_half_asked(self, key: str) -> None:
         """Ends one of the ``half_asked`` as failed.
@@ -300,13 +291,17 @@ class StudyStore:
         Raises:
             StorageError: where the database cannot be read.
         """
-        with self._faults():
-            trials = self._own_trials()
-        return [record(trial, number) for number, trial in enumerate(trials) if trial.state in STATES]
+        return [record(trial, number) for number, trial in enumerate(self._own_trials()) if trial.state in STATES]
 
     def _own_trials(self) -> list[FrozenTrial]:
         """By number, without those of older studies, which come before all others."""
-        return [trial for trial in self._study.get_trials(deepcopy=False) if not is_older(trial)]
+        with self._faults():
+            return [trial for trial in self._study.get_trials(deepcopy=False) if not is_older(trial)]
+
+    def _running(self) -> list[tuple[int, FrozenTrial]]:
+        """The number of each running trial, and the trial."""
+        running = optuna.trial.TrialState.RUNNING
+        return [(number, trial) for number, trial in enumerate(self._own_trials()) if trial.state is running]
 
     def _begin(self, sampler: Sampler, *, seed: int, older: Sequence[OlderStudy]) -> None:
         """Gives the study its sampler, and where it has no trial yet, the trials of older studies."""
