@@ -16,8 +16,9 @@ $(INSTALLED): pyproject.toml constraints.txt
 demo: $(INSTALLED)
 	$(BIN)/tutti demo
 
+# Each process has a core: threads of its own would only take another's.
 test: $(INSTALLED)
-	$(BIN)/pytest
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n logical --maxprocesses 8 --dist worksteal
 
 test-slow: $(INSTALLED)
 	$(BIN)/pytest -m slow

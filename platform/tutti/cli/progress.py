@@ -15,7 +15,7 @@ from tutti.errors import counted
 from tutti.records import TrialRecord, TrialState
 
 REFRESH_SECONDS = 0.5
-SHOWN = 20  # rows of the live table: a study of hundreds of trials must fit a screen
+SHOWN = 18  # rows of the live table: with its frame it must fit a terminal of 24 lines
 
 
 def trials_table(
