@@ -200,6 +200,20 @@ SETTINGS: dict[str, Sequence[Case]] = {
             ["moods_test.tsv must be a text file", "did you mean 'mood_test.tsv'"],
             command="backbone new --texts moods_test.tsv --out made",
         ),
+        Case(
+            "`backbone pretrain` into a folder that holds files",
+            ["kept must be a new or an empty folder"],
+            command="backbone pretrain study.yaml --out kept",
+            change=both(lambda folder: (folder / "kept").mkdir(), write("kept/notes.txt", "mine")),
+        ),
+        Case(
+            "`backbone pretrain` goes on with other settings than it was begun with",
+            ["be begun with the same texts and settings", "or remove"],
+            command="backbone pretrain study.yaml --out made --epochs 2",
+            change=both(
+                lambda folder: (folder / "made.unfinished").mkdir(), write("made.unfinished/settings.json", "{}")
+            ),
+        ),
     ),
     "A study that is there": (
         Case(

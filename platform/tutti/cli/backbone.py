@@ -1,9 +1,10 @@
-"""``tutti backbone new``: make a small encoder from texts, where no pretrained one can be had."""
+"""``tutti backbone``: make a small encoder where none can be had, and go on pretraining one on a study's own texts."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
@@ -47,3 +48,57 @@ def new(
         f"wrote {made.path}: {made.size}, {made.weights / 1e6:.1f} million weights, {made.vocabulary:,} tokens",
         soft_wrap=True,
     )
+
+
+@app.command("pretrain")
+def pretrain(
+    study: Annotated[Path, typer.Argument(metavar="STUDY.yaml", help="Its backbone and the texts of its tasks.")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where to write the new backbone.")],
+    epochs: Annotated[int, typer.Option("--epochs", min=1)] = 10,
+    learning_rate: Annotated[float, typer.Option("--learning-rate", help="1e-3 suits random weights.")] = 1e-4,
+    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Rows a step.")] = 64,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key; may be repeated.")
+    ] = None,
+) -> None:
+    """Goes on pretraining a backbone on the texts of a study: it learns to guess masked tokens. No label is used.
+
+    All texts are read, those to predict and those without labels too. What is written, `backbone: DIR` of a study file
+    takes. The same command goes on where it was cut off.
+
+    Example: `tutti backbone pretrain chinese_trio.yaml --out adapted --epochs 20`
+    """
+    from tutti.cli.parts import read_study_file
+    from tutti.data.encode import load_part
+    from tutti.data.prepare import prepare
+    from tutti.orchestration.build import longest_input
+    from tutti.tasks.build import task_specs
+    from tutti.training.pretrain import pretrain
+
+    config, _ = read_study_file(study, overrides=overrides or [])
+    with TemporaryDirectory() as folder:
+        prepared = prepare(
+            task_specs(config.tasks),
+            validation=config.split.validation,
+            folds=config.split.folds,
+            seed=config.split.seed,
+            folder=Path(folder, "data"),
+        )
+        console.print("Encoding the texts")
+        length, cache = longest_input(config.training), Path(folder, "encoded")
+        made = pretrain(
+            backbone=config.backbone,
+            parts=[
+                load_part(prepared, task=task, part=part, tokenizer=config.backbone, max_length=length, cache=cache)
+                for task, named in prepared.parts.items()
+                for part in named
+            ],
+            out=out,
+            epochs=epochs,
+            learning_rate=learning_rate,
+            batch_size=batch_size,
+            seed=config.search.seed,
+            on_epoch=lambda epoch, loss: console.print(f"epoch {epoch} of {epochs}, held-out loss {loss:.3f}"),
+        )
+    console.print(f"wrote {made.path}: {made.rows:,} different texts, held-out loss {made.loss:.3f}", soft_wrap=True)
+    console.print(f"Next: `backbone: {made.path}` in the study file", soft_wrap=True)

@@ -68,6 +68,17 @@ def take(part: EncodedPart, rows: np.ndarray) -> EncodedPart:
     )
 
 
+def distinct_rows(parts: Sequence[EncodedPart]) -> Dataset:
+    """The rows of all parts, columns as in ``EncodedPart.encoded``; of rows with the same tokens the first."""
+    from datasets import concatenate_datasets  # slow to import
+
+    rows = concatenate_datasets([part.encoded for part in parts])
+    first: dict[bytes, int] = {}
+    for index, tokens in enumerate(rows.with_format("arrow")[:]["input_ids"]):
+        first.setdefault(np.asarray(tokens.values).tobytes(), index)
+    return rows.select(first.values())
+
+
 def load_part(prepared: Prepared, *, task: str, part: str, tokenizer: str, max_length: int, cache: Path) -> EncodedPart:
     """A part with its encoded texts; encodes them if no one did before.
 

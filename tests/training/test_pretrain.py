@@ -1,0 +1,110 @@
+"""A backbone that is pretrained on a study's texts guesses them better, and a run that was cut off goes on."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
+
+from tutti.errors import BackboneError, StudyError
+from tutti.training import pretrain as module
+from tutti.training.pretrain import pretrain
+
+
+@pytest.fixture
+def options(backbone, make_part, tmp_path):
+    """A backbone whose tokenizer has a mask, rows that say one word again and again, and a run of seconds."""
+    shutil.copytree(backbone, tmp_path / "backbone")
+    AutoTokenizer.from_pretrained(backbone, mask_token="w59").save_pretrained(tmp_path / "backbone")
+    part = make_part(240, classes=2, seed=0, labelled=False)
+    generator = np.random.default_rng(0)
+    words = [[2, *[int(word)] * int(length), 3] for word, length in generator.integers([4, 3], [30, 12], size=(240, 2))]
+    encoded = datasets.Dataset.from_dict({"input_ids": words, "length": [len(row) for row in words]})
+    return {
+        "backbone": str(tmp_path / "backbone"),
+        "parts": [replace(part, encoded=encoded)],
+        "out": tmp_path / "adapted",
+        "epochs": 3,
+        "learning_rate": 1e-2,
+        "batch_size": 8,
+        "seed": 0,
+        "on_epoch": lambda epoch, loss: None,
+    }
+
+
+def test_held_out_tokens_are_guessed_better_and_the_auto_classes_load_what_is_written(options):
+    losses = {}
+    made = pretrain(**{**options, "on_epoch": losses.__setitem__})
+    assert list(losses) == [1, 2, 3]
+    assert losses[3] < losses[1] - 0.1
+    assert made.loss == losses[3]
+    encoder, before = AutoModel.from_pretrained(made.path), AutoModel.from_pretrained(options["backbone"])
+    assert not torch.equal(encoder.embeddings.word_embeddings.weight, before.embeddings.word_embeddings.weight)
+    assert AutoTokenizer.from_pretrained(made.path).get_vocab() == (
+        AutoTokenizer.from_pretrained(options["backbone"]).get_vocab()
+    )
+    assert not options["out"].with_name("adapted.unfinished").exists()
+
+
+def test_rows_that_are_equal_count_once(options):
+    made = pretrain(**{**options, "epochs": 1, "parts": [*options["parts"], *options["parts"]]})
+    assert made.rows == len({tuple(ids) for part in options["parts"] for ids in part.encoded["input_ids"]})
+
+
+def test_logits_of_masked_tokens_alone_give_the_loss_of_all_logits(options):
+    torch.manual_seed(0)
+    model = AutoModelForMaskedLM.from_pretrained(options["backbone"]).eval()
+    ids = torch.randint(4, 60, (5, 9))
+    labels = torch.where(torch.rand(ids.shape) < 0.3, ids, -100)
+    expected = model(input_ids=ids, labels=labels).loss
+    trainer = module._MaskedTrainer(model)
+    assert trainer._picks
+    found = trainer.compute_loss(model, {"input_ids": ids, "labels": labels.clone()})
+    torch.testing.assert_close(found, expected)
+    nothing = trainer.compute_loss(model, {"input_ids": ids, "labels": torch.full_like(ids, -100)})
+    assert nothing == 0
+
+
+def test_a_run_that_was_cut_off_goes_on_from_its_last_whole_epoch(options):
+    class CutError(Exception):
+        pass
+
+    def cut(epoch, loss):
+        if epoch == 3:
+            raise CutError
+
+    with pytest.raises(CutError):
+        pretrain(**{**options, "on_epoch": cut})
+    work = options["out"].with_name("adapted.unfinished")
+    newest = max(work.glob("checkpoint-*"), key=lambda folder: int(folder.name.rpartition("-")[2]))
+    half = newest.with_name("checkpoint-999999")  # as a kill within a save leaves it
+    half.mkdir()
+    assert not options["out"].exists()
+    epochs = []
+    pretrain(**{**options, "on_epoch": lambda epoch, loss: epochs.append(epoch)})
+    assert epochs == [3]
+
+
+def test_an_unfinished_run_of_other_settings_is_not_gone_on_with(options):
+    work = options["out"].with_name("adapted.unfinished")
+    work.mkdir()
+    (work / "settings.json").write_text("{}")
+    with pytest.raises(StudyError, match="must be begun with the same texts and settings; got others"):
+        pretrain(**options)
+
+
+def test_a_tokenizer_without_a_mask_is_refused(options, backbone):
+    with pytest.raises(BackboneError, match="must have a mask token; got a tokenizer without one"):
+        pretrain(**{**options, "backbone": str(backbone)})
+
+
+def test_a_folder_that_holds_files_is_left_alone(options):
+    options["out"].mkdir()
+    (options["out"] / "mine").write_text("")
+    with pytest.raises(BackboneError, match="must be a new or an empty folder"):
+        pretrain(**options)
