@@ -42,7 +42,7 @@ def test_a_complete_study_resumed_shows_its_table_and_tells_its_tracker_without_
     assert "Starting Ray" not in said.out
     assert not ray.is_initialized()
     assert "1 of 1 trial done, 0 running, best " in said.out
-    assert f"  tutti ensemble '{folder / 'studies/moods'}' --recipe baseline\n" in said.out
+    assert f"  tutti ensemble '{folder / 'studies/moods'}' --recipe auto\n" in said.out
     assert f"  tutti ui '{folder / 'studies/moods'}'\n" in said.out
     assert Spool(spool).pending() == 0
     assert [file.name for file in spool.parent.glob("optuna.db*")] == ["optuna.db"]
@@ -126,7 +126,7 @@ def test_a_resumed_study_with_a_lower_limit_loses_weights_and_votes_as_before(fo
 def test_a_test_file_that_is_gone_is_not_missed(folder):
     (folder / "mood_test.tsv").unlink()
     run(folder, "ensemble studies/moods", code=0)
-    lines = (folder / "studies/moods/ensembles/baseline/mood_predict.json").read_text(encoding="utf8").splitlines()
+    lines = (folder / "studies/moods/ensembles/auto/mood_predict.json").read_text(encoding="utf8").splitlines()
     assert [json.loads(line)["id"] for line in lines] == [f"t{row}" for row in range(6)]
 
 

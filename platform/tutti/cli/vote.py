@@ -33,7 +33,7 @@ def ensemble(study: Study, recipe: RecipeName = None, out: Out = None) -> None:
 
     The ensemble and the best trial are scored on rows that had no part in choosing them, with 95 % intervals.
 
-    Example: `tutti ensemble glue_trio --recipe baseline --out submission`
+    Example: `tutti ensemble glue_trio --recipe auto --out submission`
     """
     from rich.table import Table
 

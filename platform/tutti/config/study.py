@@ -159,7 +159,7 @@ class Tracking(Strict):
 class Ensemble(Strict):
     """What ``tutti tune`` prints at its end as the next command."""
 
-    recipe: str = "baseline"
+    recipe: str = "auto"
 
 
 class StudyConfig(Strict):
