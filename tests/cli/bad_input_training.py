@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from bad_input_changes import TUNE, Case, both, training
 
+WORKERS = f"{TUNE} --set resources.workers=2"
+
 TRAINING: dict[str, Sequence[Case]] = {
     "Training keys that do nothing": (
         Case(
@@ -73,6 +75,37 @@ TRAINING: dict[str, Sequence[Case]] = {
             ["--set training.stages.2.learning_rate must name a key inside a mapping, or the number of a list's entry"],
             training("stages: [{}, {}]"),
             f"{TUNE} --set training.stages.2.learning_rate=1e-5",
+        ),
+    ),
+    "Sharded weights": (
+        Case(
+            "`fsdp` with one worker",
+            ["resources.workers must be at least 2 with training.fsdp"],
+            training("fsdp: true"),
+        ),
+        Case(
+            "`fsdp` as former versions of transformers had it",
+            ["training.fsdp must be true or false; got 'full_shard auto_wrap'"],
+            training("fsdp: full_shard auto_wrap"),
+            WORKERS,
+        ),
+        Case(
+            "a key of `fsdp_config` that is not supported",
+            ["training.fsdp_config.activation_checkpointing must be one of", "training.activation_checkpointing"],
+            both(training("fsdp: true"), training("fsdp_config: {activation_checkpointing: true}")),
+            WORKERS,
+        ),
+        Case(
+            "`fsdp` with quantised weights",
+            ["must have no bits with fsdp: quantised weights cannot be sharded"],
+            both(training("fsdp: true"), training("adapter: lora"), training("bits: 8")),
+            WORKERS,
+        ),
+        Case(
+            "`fsdp` with an optimizer that cannot step on shards",
+            ["must have one of the optimizers adamw_torch, adamw_torch_fused", "with fsdp"],
+            both(training("fsdp: true"), training("optim: adafactor")),
+            WORKERS,
         ),
     ),
 }

@@ -322,3 +322,28 @@ def test_names_from_elsewhere_are_no_keys_and_what_they_mean_is_one() -> None:
     known = fields | set(TrainingOptions.model_fields)
     assert not set(ELSEWHERE) & known
     assert set(ELSEWHERE.values()) <= known - set(SET_BY_TUTTI)
+
+
+@pytest.mark.parametrize(
+    ("training", "told"),
+    [
+        ({"fsdp_config": {"reshard_after_forward": False, "transformer_layer_cls_to_wrap": ["BertLayer"]}}, None),
+        ({"adapter": "lora", "ema_decay": 0.9, "bf16": True, "stages": [{}, {"freeze_encoder": True}]}, None),
+        ({"fsdp_config": {"version": 1}}, "training.fsdp_config.version must be 2; got 1"),
+        ({"fsdp_config": {"state_dict_type": "FULL"}}, "training.fsdp_config.state_dict_type must be one of"),
+        ({"fsdp_config": "fsdp.json"}, "training.fsdp_config must be a mapping; got 'fsdp.json'"),
+        ({"stages": [{}, {"fsdp": False}]}, "training.stages.1.fsdp must not differ from stage to stage"),
+        ({"loss_balancing": "uncertainty"}, "training must have no `loss_balancing: uncertainty` with fsdp"),
+        ({"torch_compile": True}, "training must have no torch_compile with fsdp"),
+        ({"optim": "adafactor"}, "training must have one of the optimizers adamw_torch, adamw_torch_fused"),
+    ],
+)
+def test_what_does_not_go_with_sharded_weights_is_a_fault(training: dict[str, object], told: str | None) -> None:
+    faults = _faults({"fsdp": True, **training})
+    assert len(faults) == (told is not None)
+    assert told is None or faults[0].startswith(f"study.yaml: {told}")
+
+
+def test_a_trial_that_draws_what_does_not_go_with_sharded_weights_fails_with_the_rule() -> None:
+    with pytest.raises(TrialError, match="one of the optimizers"):
+        split_training({"fsdp": True, "optim": "adafactor"})

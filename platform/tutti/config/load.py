@@ -22,6 +22,7 @@ from tutti.config.space import Distribution, sound_distributions
 from tutti.config.stages import weight_faults
 from tutti.config.study import StudyConfig
 from tutti.config.target import target_faults
+from tutti.config.workers import worker_faults
 from tutti.config.yaml_file import odd_values, parse_yaml, read_mapping, show
 from tutti.errors import ConfigError, Fault, nearest
 
@@ -54,7 +55,7 @@ def load_study(
     raw, path_faults = resolve_paths(raw, folder=path.parent, what=places.what)
     faults += path_faults + _recipe_faults(raw, path.parent, places)
     faults += _older_faults(raw, places)
-    for told in (layout_faults, fold_faults, weight_faults, search_faults, target_faults):
+    for told in (layout_faults, fold_faults, weight_faults, search_faults, target_faults, worker_faults):
         faults = _joined(faults, told(raw, what=places.what))
     config = None
     try:
@@ -200,7 +201,7 @@ def _put(raw: dict[str, Any], parts: Sequence[str], value: Any) -> tuple[str | N
         node = node[name]
 
 
-def _place(node: Any, parts: Sequence[str]) -> tuple[str | int, int] | None:
+def _place(node: Any, parts: Sequence[str]) -> tuple[Any, int] | None:
     """The key of a mapping, or the number of a list's entry, that the first parts name, and how many they are."""
     if isinstance(node, list):
         return (int(parts[0]), 1) if parts[0].isdecimal() and int(parts[0]) < len(node) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import enum
 import itertools
@@ -21,6 +22,7 @@ from tutti.config.yaml_file import show
 from tutti.errors import Fault, TrialError, nearest
 from tutti.modeling.adapters import INSTALL, has_bitsandbytes
 from tutti.training.names import nearest_key
+from tutti.training.sharded import config_faults, unsharded_rules
 from tutti.training.useless import useless_faults
 
 DEFAULTS: Mapping[str, Any] = {
@@ -65,8 +67,7 @@ _REASONS = {
     "hub_revision",
     "Ray starts the workers, as many as resources.workers says": "local_rank ddp_backend ddp_find_unused_parameters "
     "ddp_broadcast_buffers ddp_static_graph parallelism_config accelerator_config",
-    "every worker holds the whole model: averages, attacks and states need all its weights": "fsdp fsdp_config "
-    "deepspeed",
+    "Tutti shards weights by FSDP, with `fsdp: true`": "deepspeed",
     "Tutti draws batches of one task each": "train_sampling_strategy length_column_name remove_unused_columns "
     "label_names dataloader_drop_last auto_find_batch_size",
     "Tutti normalises the loss over all workers": "average_tokens_across_devices",
@@ -97,6 +98,7 @@ _USED_WITH: Mapping[str, tuple[str, Any]] = {  # keys that do nothing unless ano
     "lora_dropout": ("adapter", None),
     "double_quant": ("bits", 4),
     "quant_type": ("bits", 4),
+    "fsdp_config": ("fsdp", True),
     "adversarial_epsilon": ("adversarial", None),
     "adversarial_start": ("adversarial", None),
     "sampling_temperature": ("task_sampling", "temperature"),
@@ -138,7 +140,9 @@ def split_training(training: Mapping[str, Any]) -> tuple[TrainingOptions, dict[s
     if options.adversarial and arguments.get("gradient_accumulation_steps", 1) > 1:
         rule = "have gradient_accumulation_steps 1 with adversarial: a batch is attacked along its own gradient"
         raise TrialError(Fault("the training keys", rule, f"adversarial={options.adversarial}", "change one of them"))
-    return options, arguments
+    if rules := unsharded_rules(options, arguments):
+        raise TrialError(*(Fault("the training keys", rule, "others", "change one of them") for rule in rules))
+    return options, copy.deepcopy(arguments)  # TrainingArguments fills in fsdp_config
 
 
 def check_training(training: Mapping[str, Any], *, search_space: Mapping[str, Distribution], file: str) -> list[Fault]:
@@ -257,6 +261,11 @@ def _kind_faults(what: str, key: str, distribution: Distribution) -> list[Fault]
 def _value_faults(what: str, key: str, value: Any) -> list[Fault]:
     if key == STAGES and isinstance(value, list | tuple):
         return _no_stage_faults(what, value)
+    if key == "fsdp":  # transformers still takes what it meant in former versions too
+        known = value is None or isinstance(value, bool)
+        return [] if known else [Fault(what, "be true or false", repr(value), "write true; see fsdp_config for more")]
+    if key == "fsdp_config":
+        return config_faults(what, value)
     try:
         if key in TrainingOptions.model_fields:
             _check_own(key, value)
