@@ -36,7 +36,7 @@ from tutti.training.predict import predict
 from tutti.training.ranks import from_rank_zero, rank, together, world_size
 from tutti.training.report import EpochReport, FineTuned
 from tutti.training.resume import Position, load_state, newest_state, save_state
-from tutti.training.sharding import is_sharded, whole_state
+from tutti.training.sharding import forget_sharding, is_sharded, whole_state
 from tutti.training.trainer import MultiTaskTrainer
 
 Parts = Mapping[str, Mapping[str, EncodedPart]]
@@ -101,6 +101,7 @@ def fine_tune(
     finally:
         torch.set_num_threads(threads)
         forget_optimizers()
+        forget_sharding()
 
 
 @dataclass

@@ -22,7 +22,7 @@ from tutti.config.yaml_file import show
 from tutti.errors import Fault, TrialError, nearest
 from tutti.modeling.adapters import INSTALL, has_bitsandbytes
 from tutti.training.names import nearest_key
-from tutti.training.sharded import config_faults, unsharded_rules
+from tutti.training.sharding_checks import config_faults, unsharded_rules
 from tutti.training.useless import useless_faults
 
 DEFAULTS: Mapping[str, Any] = {

@@ -6,6 +6,7 @@ Here is what Tutti needs around it: tensors of which each rank has a shard, and 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -37,6 +38,11 @@ def shard_on_cpu(trainer: Trainer) -> None:
         state.distributed_type = DistributedType.FSDP
         state.fsdp_plugin = FullyShardedDataParallelPlugin(**trainer.args.fsdp_plugin_args)
         trainer.is_fsdp_enabled = True
+
+
+def forget_sharding() -> None:
+    """Takes back the switch that accelerate leaves in the environment, where the next trainer would find it."""
+    os.environ.pop("ACCELERATE_USE_FSDP", None)
 
 
 def is_sharded(model: nn.Module) -> bool:
