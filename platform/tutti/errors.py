@@ -104,5 +104,6 @@ def counted(number: int, noun: str) -> str:
 
 def nearest(name: str, known: Iterable[str], *, otherwise: str) -> str:
     """A remedy that names the known name most like ``name``, or ``otherwise`` where none is near."""
-    close = get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return f"did you mean {close[0]!r}? Correct the name" if close else otherwise
+    by_folded = {each.casefold(): each for each in known}
+    close = get_close_matches(name.casefold(), by_folded, n=1, cutoff=0.6)
+    return f"did you mean {by_folded[close[0]]!r}? Correct the name" if close else otherwise

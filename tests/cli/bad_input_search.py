@@ -89,6 +89,11 @@ SEARCH: dict[str, Sequence[Case]] = {
             yaml("trials: 1", "trials: 1\n  target_score: high"),
         ),
         Case(
+            "a target in per cent",
+            ["search.target_score must be at most 1, the best that macro_f1 can be", "got 85", "write 0.85 for 85 %"],
+            yaml("trials: 1", "trials: 1\n  target_score: 85"),
+        ),
+        Case(
             "a trial of no hours",
             ["search.max_trial_hours must be above 0", "got -1"],
             yaml("trials: 1", "trials: 1\n  max_trial_hours: -1"),

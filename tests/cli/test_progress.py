@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 
 from rich.console import Console
@@ -50,6 +51,24 @@ def test_a_log_gets_one_line_for_each_thing_that_happened(monkeypatch):
         "t0000 finished, epoch 3, score 0.6250 (best 0.7500) | "
         "2 of 3 trials done (1 failed), 0 running, best 0.7500 (t0000)",
         "t0001 failed: the loss is nan after step 7 | 2 of 3 trials done (1 failed), 0 running, best 0.7500 (t0000)",
+    ]
+
+
+def test_of_trials_with_folds_the_log_counts_folds_and_the_best_is_a_whole_trial_s(monkeypatch):
+    monkeypatch.setattr(progress, "REFRESH_SECONDS", 0)
+    out, trials = console(terminal=False), []
+    with Progress(out, lambda: trials, total=2, tasks=["mood"], folds=3) as watch:
+        for scores in ([0.9], [0.9, 0.7]):
+            trials[:] = [record(0, TrialState.RUNNING, *scores)]
+            watch()
+        trials[:] = [record(0, TrialState.FINISHED, 0.9, 0.7, 0.72), record(1, TrialState.STOPPED, 0.95)]
+        trials[0] = dataclasses.replace(trials[0], score=0.71)
+    assert out.file.getvalue().splitlines() == [
+        "t0000 running, fold 1 of 3, mean score 0.9000 | 0 of 2 trials done, 1 running, best –",
+        "t0000 running, fold 2 of 3, mean score 0.7000 | 0 of 2 trials done, 1 running, best –",
+        "t0000 finished, 3 folds, score 0.7100 | 2 of 2 trials done (1 stopped early), 0 running, best 0.7100 (t0000)",
+        "t0001 stopped early, fold 1 of 3, mean score 0.9500 | "
+        "2 of 2 trials done (1 stopped early), 0 running, best 0.7100 (t0000)",
     ]
 
 

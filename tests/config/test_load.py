@@ -307,6 +307,15 @@ def test_overrides_are_yaml_values_under_dotted_keys(changed: Changed) -> None:
     assert "head_dropout" in config.search_space.root
 
 
+def test_an_override_reaches_the_entries_of_a_list_by_their_number(changed: Changed) -> None:
+    path = changed("training:\n", "training:\n  stages: [{learning_rate: 1.0e-3}, null]\n")
+    given = ["training.stages.0.learning_rate=2e-5", "training.stages.1.freeze_encoder=true"]
+    config = load_study(path, overrides=given)
+    assert config.training["stages"] == [{"learning_rate": 2e-5}, {"freeze_encoder": True}]
+    (fault,) = faults(path, overrides=["training.stages.2.learning_rate=2e-5"])
+    assert fault.endswith("got a list of 2 at 'training.stages'; correct the key.")
+
+
 @pytest.mark.parametrize(
     ("override", "sentence"),
     [
@@ -315,7 +324,8 @@ def test_overrides_are_yaml_values_under_dotted_keys(changed: Changed) -> None:
         ("search.trials=x", "--set search.trials must be a whole number; got 'x'; "),
         (
             "study.name=x",
-            "--set study.name must name a key inside a mapping; got 'little' at 'study'; correct the key.",
+            "--set study.name must name a key inside a mapping, or the number of a list's entry; got 'little' at "
+            "'study'; correct the key.",
         ),
         ("trials", "--set trials must be KEY=VALUE with a dotted key; got 'trials'; write it like --set training."),
         ("=4", "--set =4 must be KEY=VALUE with a dotted key; "),

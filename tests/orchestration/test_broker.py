@@ -261,3 +261,14 @@ def test_at_the_end_every_pool_goes_home_and_it_is_known_whether_one_was_busy(ru
         assert await broker.wanted()
 
     run(steps())
+
+
+def test_a_trial_that_would_fail_so_again_fails_at_once(run):
+    async def steps() -> None:
+        broker = Broker(retries=5)
+        await begun(broker)
+        assert await broker.lost("one", "KeyError: 'a'", final=True) is True
+        assert await broker.next("t0000", 0) == {"failed": "KeyError: 'a'"}
+        assert await broker.take("one", 0) == ()
+
+    run(steps())

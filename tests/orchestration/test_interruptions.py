@@ -64,3 +64,24 @@ def test_a_study_goes_on_after_ctrl_c_and_after_a_kill_of_its_driver(make_study,
     after = study.runs()
     assert {key: after[key].info.run_id for key in runs} == {key: run.info.run_id for key, run in runs.items()}
     assert {run.info.status for run in after.values()} == {"FINISHED"}
+
+
+def test_a_study_that_is_terminated_ends_as_after_ctrl_c_and_tells_of_a_state_that_it_passes_over(
+    make_study, tutti_command, tutti, tmp_path
+):
+    study = make_study(tmp_path, training__num_train_epochs=EPOCHS, search__trials=1)
+    first = tutti_command("tune", study.file)
+    first.wait_for(lambda: max(study.resume_epochs("t0000"), default=0) >= 4, what="a trial under way")
+    os.kill(first.process.pid, signal.SIGTERM)
+    assert first.wait() == 130, first.said
+    assert "1 trial cut off" in first.said
+    assert "--resume" in first.said
+    assert "Traceback" not in first.said
+    assert first.left_behind() == []
+
+    states = (study.folder.trial("t0000") / "resume").glob("stage-*")
+    newest = max(states, key=lambda state: int(state.name.rpartition("-")[2]))
+    (newest / "model.safetensors").write_bytes(b"damaged")
+    said = tutti("tune", study.file, "--resume")
+    assert f"t0000: the state {newest} is passed over: " in said
+    assert newest.name in study.runs()["t0000"].data.tags["tutti.notice"]

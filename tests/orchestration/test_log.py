@@ -282,3 +282,14 @@ def test_checkpoints_that_cannot_be_removed_cost_a_warning_and_nothing_else(logg
 def test_tune_s_snapshot_holds_nothing_of_it(logged):
     logged.start()
     assert vars(pickle.loads(pickle.dumps(logged.log))) == {}
+
+
+def test_a_notice_is_shown_at_once_and_stands_in_the_trial_s_run(logged):
+    trial, shown = logged.start(), []
+    logged.log._notify = shown.append
+    logged.log.on_trial_result(0, [], trial, {"notice": "the state stage-0-step-4 is passed over", "at": 1.0})
+    logged.epoch(trial, 1, 0.5)
+    assert shown == ["t0000: the state stage-0-step-4 is passed over"]
+    logged.epoch(trial, 1, 0.5, final=True, best_epoch=1, best_score=0.5, best_task_scores={"mood": 0.5}, host="h")
+    logged.log.on_trial_complete(0, [], trial)
+    assert logged.run(trial).tags["tutti.notice"] == "the state stage-0-step-4 is passed over"

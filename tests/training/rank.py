@@ -57,8 +57,8 @@ def main(job_file: str) -> None:
                 for task, by_part in done.predictions.items()
                 for part, predictions in by_part.items()
             }
-            if run.get("lose_newest") and dist.get_rank() == 0:  # as if killed before the last state was whole
-                shutil.rmtree(Path(run["folder"]) / "resume" / "stage-0-step-24")
+            if "lose" in run and dist.get_rank() == 0:  # as if killed before the last state was whole
+                shutil.rmtree(Path(run["folder"]) / "resume" / run["lose"])
         except (TuttiError, InterruptedError) as error:
             outcomes[name]["error"] = f"{type(error).__name__}: {error}"
         outcomes[name]["reports"] = [dataclasses.asdict(report) | {"seconds": None} for report in reports]

@@ -32,7 +32,7 @@ def test_our_defaults_and_fixed_values_are_fields_of_training_arguments() -> Non
     assert set(DEFAULTS) | set(FIXED) <= fields
     assert set(FIXED) <= set(SET_BY_TUTTI)
     assert not set(DEFAULTS) & set(SET_BY_TUTTI)
-    assert set(SET_BY_TUTTI) - fields == {"logging_dir"}
+    assert set(SET_BY_TUTTI) - fields == {"logging_dir", "evaluation_strategy", "evaluate_during_training"}
 
 
 def test_an_unknown_key_names_the_nearest_one() -> None:
@@ -60,7 +60,7 @@ def test_a_key_that_tutti_sets_says_why() -> None:
         ("seed", 2**32, "be below 2**32"),
         ("neftune_noise_alpha", -3.0, "be at least 0"),
         ("logging_steps", 0, "be above 0"),
-        ("bf16", "yes", "be a boolean"),
+        ("bf16", "yes", "be true or false"),
         ("pooling", "max", "be 'attention', 'cls' or 'mean'"),
         ("ema_decay", 1.0, "be below 1"),
         ("lr_scheduler_type", "cosin", "be one of linear, cosine"),
@@ -72,6 +72,9 @@ def test_a_key_that_tutti_sets_says_why() -> None:
         ("bits", 16, "be 4 or 8"),
         ("task_weights", {"news": 0.0}, "be above 0"),
         ("stages", {"num_train_epochs": 2}, "be a list"),
+        ("group_by_length", "yes", "be true or false"),
+        ("max_length", "48", "be a whole number"),
+        ("attn_implementation", "spda", "be one of eager, flash_attention_2"),
     ],
 )
 def test_a_wrong_value_is_named_with_its_rule(key: str, value: object, rule: str) -> None:
@@ -255,3 +258,92 @@ def test_a_key_is_put_together_only_with_those_that_it_is_drawn_with() -> None:
     assert len(_space_faults(space)) == 1
     space["bits"] |= {"when": {"adapter": "lora"}}  # type: ignore[operator]
     assert not _space_faults(space)
+
+
+@pytest.mark.parametrize(
+    ("training", "told"),
+    [
+        ({"swa_epochs": 3}, None),
+        ({"swa_epochs": 4}, "training.swa_epochs must be at most num_train_epochs, 3; got 4"),
+        ({"swa_epochs": 4, "max_steps": 100}, None),
+        ({"swa_epochs": 1, "num_train_epochs": 0.5}, None),
+        (
+            {"adversarial": "awp", "stages": [{}, {"num_train_epochs": 2, "adversarial_start": 2}]},
+            "training.stages.1.adversarial_start must be below num_train_epochs, 2; got 2",
+        ),
+        ({"adapter": "lora", "stages": [{"freeze_encoder": True}, {}]}, None),
+        ({"mixout": 0.1, "freeze_encoder": True}, "training.freeze_encoder must be false in one stage at least with"),
+    ],
+)
+def test_a_trick_that_never_comes_into_play_is_a_fault(training: dict[str, object], told: str | None) -> None:
+    faults = _faults(training)
+    assert len(faults) == (told is not None)
+    assert told is None or faults[0].startswith(f"study.yaml: {told}")
+
+
+def test_a_trick_that_comes_into_play_in_some_trials_is_none() -> None:
+    space = {"num_train_epochs": {"type": "int", "low": 1, "high": 4}}
+    assert not _faults({"swa_epochs": 4}, space)
+    assert len(_faults({"swa_epochs": 5}, space)) == 1
+
+
+@pytest.mark.parametrize(
+    ("training", "got"),
+    [
+        ({"lr_scheduler_type": "cosine", "lr_scheduler_kwargs": {"num_cycles": 1}}, None),
+        ({"lr_scheduler_type": "polynomial", "lr_scheduler_kwargs": {"powr": 2}}, "'powr'"),
+        ({"lr_scheduler_type": "warmup_stable_decay"}, "num_decay_steps"),
+        ({"optim": "sgd", "optim_args": "momentum=0.9, nesterov=true"}, None),
+        ({"optim": "sgd", "optim_args": "momentum=0.9,nestrov=true"}, "'nestrov=true', which changes nothing"),
+        ({"optim": "sgd", "optim_args": "momentum=high"}, "could not convert"),
+        ({"optim": "sgd", "optim_args": "nesterov=true"}, "Nesterov momentum requires a momentum"),
+    ],
+)
+def test_schedule_and_optimizer_are_built_once_before_any_trial(training: dict[str, object], got: str | None) -> None:
+    faults = _faults(training)
+    assert len(faults) == (got is not None)
+    assert got is None or got in faults[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [("lr", "learning_rate"), ("EMA", "ema_decay"), ("batch-size", "per_device_train_batch_size"), ("epochs", None)],
+)
+def test_a_key_by_the_name_that_it_has_elsewhere_is_recognised(name: str, key: str | None) -> None:
+    (fault,) = _faults({name: 1})
+    assert f"did you mean {key or 'num_train_epochs'!r}?" in fault
+
+
+def test_names_from_elsewhere_are_no_keys_and_what_they_mean_is_one() -> None:
+    from tutti.config.training import TrainingOptions
+    from tutti.training.names import ELSEWHERE
+
+    fields = {field.name for field in dataclasses.fields(TrainingArguments) if field.init}
+    known = fields | set(TrainingOptions.model_fields)
+    assert not set(ELSEWHERE) & known
+    assert set(ELSEWHERE.values()) <= known - set(SET_BY_TUTTI)
+
+
+@pytest.mark.parametrize(
+    ("training", "told"),
+    [
+        ({"fsdp_config": {"reshard_after_forward": False, "transformer_layer_cls_to_wrap": ["BertLayer"]}}, None),
+        ({"adapter": "lora", "ema_decay": 0.9, "bf16": True, "stages": [{}, {"freeze_encoder": True}]}, None),
+        ({"fsdp_config": {"version": 1}}, "training.fsdp_config.version must be 2; got 1"),
+        ({"fsdp_config": {"state_dict_type": "FULL"}}, "training.fsdp_config.state_dict_type must be one of"),
+        ({"fsdp_config": "fsdp.json"}, "training.fsdp_config must be a mapping; got 'fsdp.json'"),
+        ({"stages": [{}, {"fsdp": False}]}, "training.stages.1.fsdp must not differ from stage to stage"),
+        ({"loss_balancing": "uncertainty"}, "training must have no `loss_balancing: uncertainty` with fsdp"),
+        ({"torch_compile": True}, "training must have no torch_compile with fsdp"),
+        ({"optim": "adafactor"}, "training must have one of the optimizers adamw_torch, adamw_torch_fused"),
+    ],
+)
+def test_what_does_not_go_with_sharded_weights_is_a_fault(training: dict[str, object], told: str | None) -> None:
+    faults = _faults({"fsdp": True, **training})
+    assert len(faults) == (told is not None)
+    assert told is None or faults[0].startswith(f"study.yaml: {told}")
+
+
+def test_a_trial_that_draws_what_does_not_go_with_sharded_weights_fails_with_the_rule() -> None:
+    with pytest.raises(TrialError, match="one of the optimizers"):
+        split_training({"fsdp": True, "optim": "adafactor"})

@@ -15,11 +15,14 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from transformers import AutoModel
 
 from tutti.data.encode import EncodedPart
 from tutti.modeling.adapters import has_bitsandbytes
+from tutti.modeling.checkpoint import load_checkpoint
 from tutti.tasks.task import Task
 from tutti.training import EpochReport, FineTuned, fine_tune
+from tutti.training.predict import predict
 
 pytestmark = pytest.mark.slow
 TRAINING = {"num_train_epochs": 2, "optim": "sgd", "learning_rate": 0.1, "head_dropout": 0.0, "logging_steps": 3}
@@ -41,6 +44,25 @@ RUNS: dict[str, dict[str, Any]] = {
     "averaged": {**TRAINING, "per_device_train_batch_size": 8, "ema_decay": 0.9, "label_smoothing_factor": 0.1},
     "adapter": {**TRAINING, "per_device_train_batch_size": 8, "adapter": "lora", "lora_dropout": 0.0},
 }
+# Of these, each of the two workers keeps half of every weight; the one has them whole.
+SHARDED = {
+    "sharded": {
+        **TRAINING,
+        "per_device_train_batch_size": 8,
+        "adversarial": "fgm",
+        "layer_lr_decay": 0.9,
+        "max_grad_norm": 0.5,
+        "swa_epochs": 2,
+    },
+    "sharded adapter": {**RUNS["adapter"], "ema_decay": 0.9, "gradient_accumulation_steps": 3},
+    "sharded stages": {
+        **TRAINING,
+        "per_device_train_batch_size": 8,
+        "pooling_layers": 2,
+        "stages": [{"num_train_epochs": 1}, {"num_train_epochs": 1, "freeze_encoder": True}],
+    },
+}
+RUNS |= SHARDED
 if has_bitsandbytes():
     RUNS["quantised"] = {**RUNS["adapter"], "bits": 4}
 
@@ -71,14 +93,21 @@ def by_two(
         name: {"training": {**training, "per_device_train_batch_size": 4}, "folder": str(folder / name)}
         for name, training in RUNS.items()
     }
+    for name in SHARDED:
+        runs[name]["training"]["fsdp"] = True
     again = {"training": {**runs["plain"]["training"], "head_dropout": 0.3, "ema_decay": 0.9}}
     runs["whole"] = {**again, "folder": str(folder / "whole")}
     runs["stopped"] = {**again, "folder": str(folder / "stopped"), "stop_after": 1}
     runs["resumed"] = {**again, "folder": str(folder / "stopped")}
     within = {"training": {**again["training"], "state_steps": 4}}
     runs["whole within"] = {**within, "folder": str(folder / "whole within")}
-    runs["cut within"] = {**within, "folder": str(folder / "cut within"), "lose_newest": True}
+    runs["cut within"] = {**within, "folder": str(folder / "cut within"), "lose": "stage-0-step-24"}
     runs["resumed within"] = {**within, "folder": str(folder / "cut within")}
+    shards = {"training": {**again["training"], "fsdp": True, "optim": "adamw_torch_fused", "learning_rate": 1e-3}}
+    shards["training"] |= {"state_steps": 4, "num_train_epochs": 1}
+    runs["whole of shards"] = {**shards, "folder": str(folder / "whole of shards")}
+    runs["cut shards"] = {**shards, "folder": str(folder / "cut shards"), "lose": "stage-0-step-12"}
+    runs["resumed shards"] = {**shards, "folder": str(folder / "cut shards")}
     diverging = {**runs["plain"]["training"], "learning_rate": 1e30, "warmup_steps": 0}
     runs["diverging"] = {"training": diverging, "folder": str(folder / "diverging")}
     (folder / "blocked").write_text("a file where a folder should be")
@@ -192,8 +221,32 @@ def test_two_workers_resume_bit_equal_from_the_middle_of_an_epoch(by_two: tuple[
     _assert_same_weights(folder / "cut within", folder / "whole within")
 
 
-def _assert_same_weights(one: Path, other: Path) -> None:
-    states = [load_file(folder / "resume" / "stage-0-step-24" / "model.safetensors") for folder in (one, other)]
+def test_two_workers_with_shards_resume_bit_equal_from_the_middle_of_an_epoch(
+    by_two: tuple[list[dict[str, Any]], Path],
+) -> None:
+    (outcome, _), folder = by_two
+    assert outcome["resumed shards"]["reports"] == outcome["whole of shards"]["reports"]
+    assert outcome["resumed shards"]["probabilities"] == outcome["whole of shards"]["probabilities"]
+    _assert_same_weights(folder / "cut shards", folder / "whole of shards", step=12)
+    _assert_same_weights(folder / "cut shards", folder / "whole of shards", step=12, file="average.safetensors")
+
+
+def test_the_checkpoint_of_workers_with_shards_is_whole(
+    by_two: tuple[list[dict[str, Any]], Path], parts: dict[str, dict[str, EncodedPart]]
+) -> None:
+    (outcome, _), folder = by_two
+    assert (folder / "sharded" / "resume" / "stage-0-step-24" / "optimizer.bin").is_file()  # they were sharded indeed
+    model, metadata = load_checkpoint(folder / "sharded" / "best")
+    plain = AutoModel.from_pretrained(folder / "sharded" / "best", add_pooling_layer=False)
+    torch.testing.assert_close(plain.state_dict(), model.encoder.state_dict(), rtol=0, atol=0)
+    for task in metadata.tasks:
+        part = parts[task.name]["test"]
+        said = predict(model, part, task=task.name, batch_size=64, device=torch.device("cpu"))
+        np.testing.assert_allclose(outcome["sharded"]["probabilities"][f"{task.name}/test"], said, atol=1e-6)
+
+
+def _assert_same_weights(one: Path, other: Path, *, step: int = 24, file: str = "model.safetensors") -> None:
+    states = [load_file(folder / "resume" / f"stage-0-step-{step}" / file) for folder in (one, other)]
     torch.testing.assert_close(*states, rtol=0, atol=0)
 
 

@@ -92,11 +92,21 @@ class Progress:
         read: the study's records.
         total: how many trials the study will have.
         tasks: the study's tasks, in its order.
+        folds: of each trial; none where it has epochs. What a trial reports after a fold is the mean of those so far.
     """
 
     def __init__(
-        self, console: Console, read: Callable[[], Sequence[TrialRecord]], *, total: int, tasks: Sequence[str]
+        self,
+        console: Console,
+        read: Callable[[], Sequence[TrialRecord]],
+        *,
+        total: int,
+        tasks: Sequence[str],
+        folds: int | None = None,
     ) -> None:
+        self._folds = folds
+        # Means of unlike many folds cannot be compared: the best would go down as a trial goes on.
+        self._best = best_so_far if folds is None else best_trial
         self._console, self._read, self._total, self._tasks = console, read, total, tasks
         self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
         self._drawn = 0.0
@@ -121,7 +131,7 @@ class Progress:
     def _show(self) -> None:
         records = list(self._read())
         if self._live:
-            best = best_so_far(records)
+            best = self._best(records)
             title = summary(records, total=self._total, best=best)
             table = trials_table(records[-SHOWN:], tasks=self._tasks, best=best, title=title)
             self._live.update(table, refresh=True)
@@ -131,7 +141,7 @@ class Progress:
 
     def _tell(self, records: Sequence[TrialRecord]) -> None:
         """A line for every trial that started, reported or ended since the last look."""
-        standing = summary(records, total=self._total, best=best_so_far(records))
+        standing = summary(records, total=self._total, best=self._best(records))
         for record in records:
             now = (record.state, len(record.scores_by_epoch))
             if self._told.get(record.key) == now:
@@ -140,8 +150,16 @@ class Progress:
             epoch = max(record.scores_by_epoch, default=0)
             line = f"{record.key} {record.state}"
             if epoch:
-                last, best = number(record.scores_by_epoch[epoch]), number(record.score)
-                line += f", epoch {epoch}, score {last}" + (f" (best {best})" if best != last else "")
+                line += f", {self._reached(record, epoch)}"
             if record.reason:
                 line += f": {record.reason}"
             self._console.print(f"{line} | {standing}", soft_wrap=True, highlight=False)
+
+    def _reached(self, record: TrialRecord, epoch: int) -> str:
+        """What a trial reported last, and its best where that is another."""
+        last, best = number(record.scores_by_epoch[epoch]), number(record.score)
+        if self._folds is None:
+            return f"epoch {epoch}, score {last}" + (f" (best {best})" if best != last else "")
+        if record.state is TrialState.FINISHED:
+            return f"{counted(self._folds, 'fold')}, score {best}"
+        return f"fold {epoch} of {self._folds}, mean score {last}"

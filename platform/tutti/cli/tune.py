@@ -60,6 +60,7 @@ def _budget(trials: str, study_file: Path, *, overrides: list[str]) -> int:
 
 def run(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> list[TrialRecord]:
     """Prepares a study's data, runs its trials, and prints what to do next; exits with 130 when interrupted."""
+    from tutti.cli.ending import terminated_as_interrupted
     from tutti.cli.progress import best_trial, cut_off, number, summary, trials_table
     from tutti.cluster.connect import connected
     from tutti.orchestration.study import study_lock
@@ -77,12 +78,15 @@ def run(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> list[TrialR
             outcome = _run_trials(study, folder, prepared, concurrent=1)
         else:
             console.print("Starting Ray")
-            with connected(  # before the study's stores are opened: one that does not fit the cluster has not begun
-                workers=resources.workers,
-                cpus_per_worker=resources.cpus_per_worker,
-                gpus_per_worker=resources.gpus_per_worker,
-                concurrent_trials=resources.concurrent_trials,
-            ) as concurrent:
+            with (
+                connected(  # before the study's stores are opened: one that does not fit the cluster has not begun
+                    workers=resources.workers,
+                    cpus_per_worker=resources.cpus_per_worker,
+                    gpus_per_worker=resources.gpus_per_worker,
+                    concurrent_trials=resources.concurrent_trials,
+                ) as concurrent,
+                terminated_as_interrupted(),
+            ):
                 outcome = _run_trials(study, folder, prepared, concurrent=concurrent)
     best, records = best_trial(outcome.trials), cut_off(outcome.trials)
     total, command = max(study.search.trials, len(records)), parts.program()
@@ -143,7 +147,9 @@ def _run_trials(study: StudyConfig, folder: StudyFolder, prepared: Prepared, *, 
             files=[folder.study_file, *sorted(folder.data.glob("*.json"))],
             columns=parts.study_columns(study),
         )
-        with Progress(console, store.records, total=study.search.trials, tasks=[*study.tasks]) as progress:
+        with Progress(
+            console, store.records, total=study.search.trials, tasks=[*study.tasks], folds=study.split.folds
+        ) as progress:
             outcome = run_study(
                 study,
                 folder,
@@ -152,6 +158,7 @@ def _run_trials(study: StudyConfig, folder: StudyFolder, prepared: Prepared, *, 
                 concurrent_trials=concurrent,
                 tags=parts.run_tags(),
                 watch=progress,
+                notify=lambda text: console.print(text, soft_wrap=True),
                 picture=picture,
             )
         best = best_trial(outcome.trials)

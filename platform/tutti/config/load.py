@@ -21,6 +21,8 @@ from tutti.config.sentences import faults_of
 from tutti.config.space import Distribution, sound_distributions
 from tutti.config.stages import weight_faults
 from tutti.config.study import StudyConfig
+from tutti.config.target import target_faults
+from tutti.config.workers import worker_faults
 from tutti.config.yaml_file import odd_values, parse_yaml, read_mapping, show
 from tutti.errors import ConfigError, Fault, nearest
 
@@ -53,7 +55,7 @@ def load_study(
     raw, path_faults = resolve_paths(raw, folder=path.parent, what=places.what)
     faults += path_faults + _recipe_faults(raw, path.parent, places)
     faults += _older_faults(raw, places)
-    for told in (layout_faults, fold_faults, weight_faults, search_faults):
+    for told in (layout_faults, fold_faults, weight_faults, search_faults, target_faults, worker_faults):
         faults = _joined(faults, told(raw, what=places.what))
     config = None
     try:
@@ -161,33 +163,52 @@ def _override(raw: dict[str, Any], overrides: Sequence[str], places: _Places) ->
             continue
         blocked, given = _put(raw, key.split("."), parsed)
         if blocked:
-            faults.append(Fault(f"--set {key}", "name a key inside a mapping", blocked, "correct the key"))
+            faults.append(
+                Fault(
+                    f"--set {key}",
+                    "name a key inside a mapping, or the number of a list's entry",
+                    blocked,
+                    "correct the key",
+                )
+            )
         else:
             places.overridden.append(given)
     return faults
 
 
 def _put(raw: dict[str, Any], parts: Sequence[str], value: Any) -> tuple[str | None, str]:
-    """Sets the value. A key that holds dots is found by its longest match.
+    """Sets the value. A key that holds dots is found by its longest match, a list's entry by its number from 0.
 
     Returns:
         What stands in the way, or none; and the dotted key of the outermost mapping that this made, or of the value.
     """
-    node, path, made = raw, "", ""
+    node: Any = raw
+    path = made = ""
     while True:
-        lengths = [n for n in range(len(parts), 0, -1) if ".".join(parts[:n]) in node]
-        length = lengths[0] if lengths else 1
-        name, parts = ".".join(parts[:length]), parts[length:]
-        path = f"{path}.{name}" if path else name
+        place = _place(node, parts)
+        if place is None:
+            got = f"a list of {len(node)}" if isinstance(node, list) else show(node)
+            return f"{got} at {path!r}", path
+        name, taken = place
+        parts = parts[taken:]
+        path = f"{path}.{name}" if path else str(name)
         if not parts:
             node[name] = value
             return None, made or path
-        if node.get(name) is None:
+        if (node[name] if isinstance(node, list) else node.get(name)) is None:
             node[name] = {}
             made = made or path
         node = node[name]
-        if not isinstance(node, dict):
-            return f"{show(node)} at {path!r}", path
+
+
+def _place(node: Any, parts: Sequence[str]) -> tuple[Any, int] | None:
+    """The key of a mapping, or the number of a list's entry, that the first parts name, and how many they are."""
+    if isinstance(node, list):
+        return (int(parts[0]), 1) if parts[0].isdecimal() and int(parts[0]) < len(node) else None
+    if not isinstance(node, dict):
+        return None
+    length = next((n for n in range(len(parts), 0, -1) if ".".join(parts[:n]) in node), 1)
+    return ".".join(parts[:length]), length
 
 
 def _read_space(raw: dict[str, Any], folder: Path, places: _Places) -> list[Fault]:

@@ -12,13 +12,14 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from tutti.errors import Fault, StorageError
 from tutti.files import sha256_of, storage_faults, whole_folder
 from tutti.modeling.adapters import Adapter, load_adapter_state, own_name
 from tutti.modeling.heads import HeadOptions
-from tutti.modeling.model import MultiTaskModel, check_backbone_folder, load_encoder, no_progress_bars
+from tutti.modeling.model import MultiTaskModel, below, check_backbone_folder, load_encoder, no_progress_bars
 from tutti.tasks.task import Task
 
 METADATA = "tutti.json"
@@ -77,6 +78,7 @@ def save_checkpoint(
     epoch: int,
     score: float,
     task_scores: Mapping[str, float],
+    weights: Mapping[str, Tensor] | None = None,
 ) -> None:
     """Writes ``folder`` whole, in the place of what was there.
 
@@ -84,13 +86,17 @@ def save_checkpoint(
     heads.safetensors, and the rest in tutti.json. With an adapter the encoder is adapter_config.json and
     adapter_model.safetensors, which ``AutoModel`` lays over the backbone that the first names: no other weight is kept.
 
+    Args:
+        weights: of a model that holds shards of its own, its ``trained_state`` put together.
+
     Raises:
         StorageError: where the file system refuses; ``folder`` is then as it was before.
     """
     with tensor_faults(folder), no_progress_bars(), whole_folder(folder) as temporary:
-        model.encoder.save_pretrained(temporary)
+        model.encoder.save_pretrained(temporary, state_dict=None if weights is None else below("encoder.", weights))
         tokenizer.save_pretrained(temporary)
-        save_file({name: t.contiguous() for name, t in model.heads.state_dict().items()}, temporary / HEADS)
+        heads = model.heads.state_dict() if weights is None else below("heads.", weights)
+        save_file({name: t.contiguous() for name, t in heads.items()}, temporary / HEADS)
         base = None if model.adapter is None else _base_of(model)
         metadata = {
             "format": 1,

@@ -18,6 +18,7 @@ from transformers.utils import logging
 from tutti.errors import BackboneError, Fault, TrialError
 from tutti.modeling.adapters import Adapter, adapter_state, add_adapter, load_adapter_state, quantisation
 from tutti.modeling.heads import Head, HeadOptions
+from tutti.modeling.layers import encoder_layers
 from tutti.tasks.task import Task
 
 _POSITION_TABLES = {"position_embeddings", "position_embedding", "embed_positions", "wpe"}
@@ -96,10 +97,10 @@ class MultiTaskModel(nn.Module):
         if self.adapter is None:
             self.load_state_dict(dict(state))
             return
-        load_adapter_state(self.encoder, _below("encoder.", state))
-        self.heads.load_state_dict(_below("heads.", state))
+        load_adapter_state(self.encoder, below("encoder.", state))
+        self.heads.load_state_dict(below("heads.", state))
 
-    # What transformers.Trainer asks of a model for its options activation_checkpointing and neftune_noise_alpha.
+    # What Trainer asks of a model for its options activation_checkpointing, neftune_noise_alpha and fsdp.
 
     @property
     def config(self) -> PretrainedConfig:
@@ -108,11 +109,21 @@ class MultiTaskModel(nn.Module):
     def get_input_embeddings(self) -> nn.Module:
         return self.encoder.get_input_embeddings()
 
+    @property
+    def _no_split_modules(self) -> list[str]:
+        """The classes of the layers that FSDP gathers one at a time."""
+        try:
+            _, layers = encoder_layers(self.encoder)
+        except ValueError:  # one without a list of them is gathered as a whole
+            return []
+        return sorted({type(layer).__name__ for layer in layers})
+
     def activation_checkpointing_enable(self, **options: Any) -> None:
         self.encoder.activation_checkpointing_enable(**options)
 
 
-def _below(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def below(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """What a state has under a prefix, without it."""
     return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 Report = dict[str, Any]
 FINAL, FAILED, INFEASIBLE = "final", "failed", "infeasible"  # keys of a trial's last report
+NOTICE = "notice"  # the key of a report that is a sentence for the user
 HALVED = "halved"  # of a trial's config, and a report's alone: why its batches are halved
 ANEW, REPORTED = "anew", "reported"  # of a config: begins anew, whatever states there are; had epochs in an earlier run
 PATIENCE = 60.0
@@ -167,17 +168,20 @@ class Broker:
             said = await self._within(patience, lambda: over() or trial.taken >= place)
             return not over() if said else None
 
-    async def lost(self, pool: str, reason: str, out_of_memory: bool = False) -> bool:
+    async def lost(self, pool: str, reason: str, out_of_memory: bool = False, final: bool = False) -> bool:
         """A pool's workers died: what they trained goes to the next pool, or has failed if that happened too often.
 
         A trial that ran out of memory before it told of anything begins anew with half its batch, once; it is not
         feasible where that is too large too.
 
+        Args:
+            final: whether a second try would end so too: the trial has failed at once.
+
         Returns:
             Whether they trained anything.
         """
         async with self._news:
-            return self._lose(pool, reason, out_of_memory)
+            return self._lose(pool, reason, out_of_memory, final)
 
     async def wanted(self, patience: float = PATIENCE) -> bool:
         """Whether a trial waits for a pool, or the study is over."""
@@ -195,7 +199,7 @@ class Broker:
             self._news.notify_all()
             return all(trial.over or trial.pool is None for trial in self._trials.values())
 
-    def _lose(self, pool: str, reason: str, out_of_memory: bool = False) -> bool:
+    def _lose(self, pool: str, reason: str, out_of_memory: bool = False, final: bool = False) -> bool:
         self._generations[pool] += 1
         held = [trial for trial in self._trials.values() if trial.pool == pool and not trial.over]
         for trial in held:
@@ -207,7 +211,7 @@ class Broker:
                 self._waiting.appendleft(trial.config["key"])
                 continue
             trial.lost += 1
-            if fits and trial.lost <= self._retries:
+            if fits and not final and trial.lost <= self._retries:
                 if trial.reported:
                     trial.config = {name: value for name, value in trial.config.items() if name != ANEW}
                 self._waiting.appendleft(trial.config["key"])

@@ -90,6 +90,7 @@ def fine_tune_once(
     on_epoch: Callable[[EpochReport], None],
     on_fold_epoch: Callable[[int, EpochReport], None] = lambda fold, report: None,
     on_fold: Callable[[FoldReport], None] = lambda report: None,
+    on_notice: Callable[[str], None] = lambda text: None,
     main: bool = True,
     smaller_batches: bool = False,
 ) -> CheckpointRecord:
@@ -102,6 +103,7 @@ def fine_tune_once(
         on_epoch: called after each epoch of a study without folds.
         on_fold_epoch: called after each epoch of a study with folds, with the fold's number from 0.
         on_fold: called once a fold is whole; see ``fine_tune_folds``.
+        on_notice: called with what a user should know that ends nothing; see ``fine_tune``.
         smaller_batches: whether steps are to take less memory, see ``with_smaller_batches``.
 
     Raises:
@@ -135,6 +137,7 @@ def fine_tune_once(
         "folder": folder.trial(key),
         "key": key,
         "number": number,
+        "on_notice": on_notice,
     }
     if study.split.folds:
         folds = {task: prepared.folds(task) for task in parts}

@@ -15,7 +15,7 @@ from ray.tune.experiment import Trial
 from tutti.bank.bank import Bank
 from tutti.config.folder import StudyFolder
 from tutti.errors import TuttiError, counted
-from tutti.orchestration.broker import HALVED, INFEASIBLE
+from tutti.orchestration.broker import HALVED, INFEASIBLE, NOTICE
 from tutti.orchestration.folds import fold_name, forget_states
 from tutti.orchestration.stopper import STOPPED
 from tutti.records import Predictions, Scalar, TrialState
@@ -36,6 +36,7 @@ class Seen:
         infeasible: whether it failed because it does not fit into memory.
         halved: why its batches are halved.
         stopped: why the study's stopper ends it with its last report.
+        notices: what users were told of it that ended nothing.
     """
 
     started: float = field(default_factory=time.time)
@@ -48,6 +49,7 @@ class Seen:
     infeasible: bool = False
     stopped: str | None = None
     halved: str | None = None
+    notices: list[str] = field(default_factory=list)
 
 
 class StudyLog(Callback):
@@ -58,6 +60,7 @@ class StudyLog(Callback):
         watch: called after every event, with nothing; reads the store itself.
         picture: makes a PNG of a task's validation predictions, given them and the task's name.
         prune: called once a trial has ended, to keep the study's checkpoints within their limit.
+        notify: called with what a user should see at once, though it ends no trial.
     """
 
     def __init__(
@@ -71,10 +74,11 @@ class StudyLog(Callback):
         picture: Callable[[str, Predictions], bytes],
         folds: bool = False,
         prune: Callable[[], object] = lambda: None,
+        notify: Callable[[str], None] = _logger.warning,
     ) -> None:
         self._store, self._tracker, self._folder, self._tags = store, tracker, folder, tags
         self._folds = folds
-        self._watch, self._picture, self._prune = watch, picture, prune
+        self._watch, self._picture, self._prune, self._notify = watch, picture, prune, notify
         self._seen: dict[str, Seen] = {}
         self._drawing = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tutti-pictures")
 
@@ -105,6 +109,10 @@ class StudyLog(Callback):
         if not seen.result:  # it may have waited for its workers
             seen.started = result.get("began", seen.started)
         seen.stopped = result.get(STOPPED)
+        if NOTICE in result:
+            seen.notices.append(result[NOTICE])
+            self._notify(f"{key}: {result[NOTICE]}")
+            return
         if HALVED in result:
             seen.halved = result[HALVED]
             self._store.bind(key, **{HALVED: seen.halved})
@@ -201,6 +209,7 @@ class StudyLog(Callback):
         tags = {"tutti.host": result["host"]} if "host" in result else {}
         tags |= {"tutti.precision": seen.precision} if seen.precision else {}
         tags |= {"tutti.halved_batch": seen.halved} if seen.halved else {}
+        tags |= {"tutti.notice": "\n".join(seen.notices)} if seen.notices else {}
         self._tracker.end_trial(key, state=state, reason=reason, metrics=metrics, tags=tags)
         # The store last: a driver that dies before it runs the trial's end again, and telling the tracker twice is
         # harmless.

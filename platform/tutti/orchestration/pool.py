@@ -16,6 +16,7 @@ from tutti.config.study import StudyConfig
 from tutti.errors import TrialError, TrialMemoryError
 from tutti.orchestration.broker import FAILED, INFEASIBLE, Broker
 from tutti.orchestration.memory import is_out_of_memory
+from tutti.orchestration.mistakes import mistake_in, place_of
 from tutti.orchestration.trial import Stopped
 
 if TYPE_CHECKING:
@@ -46,10 +47,15 @@ class PoolJob:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a run of workers failed, in one line."""
+    """Why a run of workers failed, in one line.
+
+    Attributes:
+        final: whether its trial would fail so again.
+    """
 
     reason: str
     out_of_memory: bool = False
+    final: bool = False
 
 
 class PoolHost:
@@ -78,7 +84,7 @@ class PoolHost:
             if failure is None:
                 in_vain = 0
                 continue
-            trained = ray.get(broker.lost.remote(name, failure.reason, failure.out_of_memory))
+            trained = ray.get(broker.lost.remote(name, failure.reason, failure.out_of_memory, failure.final))
             in_vain = 0 if trained else in_vain + 1
             if in_vain > job.study.search.retries:
                 return failure.reason
@@ -118,6 +124,8 @@ def _run_once(name: str, job: PoolJob, broker: ActorHandle[Broker]) -> Failure |
         if isinstance(error, train.WorkerGroupError) and error.worker_failures:
             failures = error.worker_failures
             starved = {rank: each for rank, each in failures.items() if is_out_of_memory(each)}
+            if not starved and (rank := mistake_in(failures)) is not None:
+                return Failure(reason_of({rank: failures[rank]}) + place_of(rank, str(error)), final=True)
             return Failure(reason_of(starved or failures), out_of_memory=bool(starved))
         return Failure(_line(getattr(error, "controller_failure", None) or error))
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from ray.actor import ActorHandle
 
     from tutti.orchestration.log import StudyLog
+
+_logger = logging.getLogger(__name__)
 
 CLOSING_SECONDS = 5.0  # for pools that have nothing left to train to go home
 
@@ -100,6 +103,7 @@ def run_study(
     tags: dict[str, str],
     watch: Callable[[], None],
     picture: Callable[[str, Predictions], bytes],
+    notify: Callable[[str], None] = _logger.warning,
     train: Callable[..., None] = train_trial,
 ) -> StudyOutcome:
     """Runs trials until the study has ``study.search.trials`` of them, or has reached another limit of ``search``.
@@ -110,6 +114,7 @@ def run_study(
     holds the study's lock.
 
     Args:
+        notify: called with what a user should see at once, though it ends no trial.
         train: what every worker of a trial does: ``train_trial``, or what takes its arguments.
 
     Raises:
@@ -138,6 +143,7 @@ def run_study(
             picture=picture,
             folds=study.split.folds is not None,
             prune=keep_within_limit,
+            notify=notify,
         )
         try:
             _tune(study, folder, store=store, log=log, concurrent_trials=concurrent_trials, train=train)

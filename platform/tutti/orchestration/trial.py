@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
-from tutti.orchestration.broker import ANEW, FINAL, HALVED
+from tutti.orchestration.broker import ANEW, FINAL, HALVED, NOTICE
 from tutti.tracking.protocol import FOLD_SCORE
 
 if TYPE_CHECKING:
@@ -83,6 +83,7 @@ def train_trial(
         on_epoch=on_epoch,
         on_fold_epoch=on_fold_epoch,
         on_fold=on_fold,
+        on_notice=lambda text: say({NOTICE: text}),
         main=rank() == 0,
         smaller_batches=HALVED in trial,
     )

@@ -14,6 +14,7 @@ from tutti.errors import Fault, TrialError
 from tutti.training.options import FIXED
 from tutti.training.precision import PRECISIONS, with_precision
 from tutti.training.ranks import gathered, world_size
+from tutti.training.sharding import keep_full_precision
 
 
 def training_arguments(arguments: Mapping[str, Any], folder: Path, *, began_in: str | None = None) -> TrainingArguments:
@@ -34,6 +35,7 @@ def training_arguments(arguments: Mapping[str, Any], folder: Path, *, began_in: 
             given["bf16"] = began_in == "bf16"
     with fits_the_machine(ValueError, ImportError):  # such as bf16 on a GPU without it
         args = TrainingArguments(**{**given, **FIXED, "output_dir": str(folder)})
+    keep_full_precision(args)
     if args.fp16 and args.device.type == "cpu":  # accelerate would train in float32 without a word
         what = "the training key fp16"
         raise TrialError(Fault(what, "be left out on a CPU", "fp16 without a GPU", "set bf16 instead, or use a GPU"))

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from tutti.training.sharding import copy_whole, lerp
+
 
 class WeightAverage:
     """A float32 average of all parameters that are trained.
@@ -32,7 +34,7 @@ class WeightAverage:
     def _take(self, share: float) -> None:
         """Moves the average towards the weights by ``share`` of the way."""
         self.taken += 1
-        torch._foreach_lerp_(self._average, [weight.detach().float() for weight in self._weights], share)
+        lerp(self._average, self._weights, share)
 
     @contextmanager
     def applied(self) -> Iterator[None]:
@@ -51,11 +53,12 @@ class WeightAverage:
         """The average by parameter name, and ``updates``, their count: what load_state_dict takes."""
         return {"updates": torch.tensor(self.taken), **dict(zip(self._names, self._average, strict=True))}
 
+    @torch.no_grad()
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Goes on from a saved state of a model with the same parameters."""
+        """Goes on from a saved state of a model with the same parameters, each of them whole."""
         self.taken = int(state["updates"])
         for name, average in zip(self._names, self._average, strict=True):
-            average.copy_(state[name])
+            copy_whole(average, state[name])
 
     @torch.no_grad()
     def _put(self, values: list[Tensor]) -> None:

@@ -36,6 +36,7 @@ from tutti.training.predict import predict
 from tutti.training.ranks import from_rank_zero, rank, together, world_size
 from tutti.training.report import EpochReport, FineTuned
 from tutti.training.resume import Position, load_state, newest_state, save_state
+from tutti.training.sharding import forget_sharding, is_sharded, whole_state
 from tutti.training.trainer import MultiTaskTrainer
 
 Parts = Mapping[str, Mapping[str, EncodedPart]]
@@ -49,6 +50,7 @@ def fine_tune(
     training: Mapping[str, Any],
     folder: Path,
     on_epoch: Callable[[EpochReport], None],
+    on_notice: Callable[[str], None] = lambda text: None,
     key: str = "",
     number: int = 0,
 ) -> FineTuned:
@@ -62,6 +64,7 @@ def fine_tune(
     Args:
         training: the user's training keys with the trial's parameters laid over them.
         on_epoch: called on every rank, after the epoch's state is on disk. What it raises ends the run.
+        on_notice: called on every rank with what a user should know that ends nothing: a state that is passed over.
 
     Raises:
         BackboneError: where the backbone or its tokenizer does not load.
@@ -73,7 +76,10 @@ def fine_tune(
     from_rank_zero(lambda: _make_folder(folder))
     run = _Run(backbone, tasks, parts, folder, key, number, load_tokenizer(backbone), on_epoch, len(stages))
     try:
-        state = newest_state(folder / "resume")
+        state, passed_over = newest_state(folder / "resume")
+        for notice in passed_over:
+            start = state.folder.name if state else "the beginning"
+            on_notice(f"{notice.rstrip('.')}; the trial goes on from {start}")
         if state is not None:
             run.position, run.best_score = state.position, state.position.best_score
             run.precision = state.precision
@@ -95,6 +101,7 @@ def fine_tune(
     finally:
         torch.set_num_threads(threads)
         forget_optimizers()
+        forget_sharding()
 
 
 @dataclass
@@ -241,10 +248,12 @@ class _Run:
         score = float(np.mean(list(task_scores.values())))
         if score > self.best_score:
             self.best_score, self.said_by_best = score, said
+            weights = whole_state(trainer.model.trained_state()) if is_sharded(trainer.model) else None
             from_rank_zero(
                 lambda: save_checkpoint(
                     self.folder / "best",
                     model=trainer.model,
+                    weights=weights,
                     tokenizer=self.tokenizer,
                     tasks=self.tasks,
                     key=self.key,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import enum
 import itertools
 import math
 import re
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -17,8 +18,12 @@ from tutti.config.conditions import fixed_values, without_undrawn
 from tutti.config.space import Categorical, Distribution
 from tutti.config.stages import OF_THE_TRIAL, STAGES, overlay, staged
 from tutti.config.training import TrainingOptions
+from tutti.config.yaml_file import show
 from tutti.errors import Fault, TrialError, nearest
 from tutti.modeling.adapters import INSTALL, has_bitsandbytes
+from tutti.training.names import nearest_key
+from tutti.training.sharding_checks import config_faults, unsharded_rules
+from tutti.training.useless import useless_faults
 
 DEFAULTS: Mapping[str, Any] = {
     "learning_rate": 5e-5,
@@ -47,7 +52,8 @@ FIXED: Mapping[str, Any] = {
 _REASONS = {
     "every trial has a folder of its own": "output_dir logging_dir",
     "Tutti trains, evaluates and predicts in every trial": "do_train do_eval do_predict",
-    "Tutti evaluates every task after each epoch, in the precision of training": "eval_strategy eval_steps eval_delay "
+    "Tutti evaluates every task after each epoch, in the precision of training": "eval_strategy evaluation_strategy "
+    "evaluate_during_training eval_steps eval_delay "
     "eval_on_start eval_accumulation_steps eval_do_concat_batches eval_use_gather_object batch_eval_metrics "
     "include_for_metrics prediction_loss_only bf16_full_eval fp16_full_eval",
     "Tutti keeps the checkpoint with the best mean score": "load_best_model_at_end metric_for_best_model "
@@ -61,8 +67,7 @@ _REASONS = {
     "hub_revision",
     "Ray starts the workers, as many as resources.workers says": "local_rank ddp_backend ddp_find_unused_parameters "
     "ddp_broadcast_buffers ddp_static_graph parallelism_config accelerator_config",
-    "every worker holds the whole model: averages, attacks and states need all its weights": "fsdp fsdp_config "
-    "deepspeed",
+    "Tutti shards weights by FSDP, with `fsdp: true`": "deepspeed",
     "Tutti draws batches of one task each": "train_sampling_strategy length_column_name remove_unused_columns "
     "label_names dataloader_drop_last auto_find_batch_size",
     "Tutti normalises the loss over all workers": "average_tokens_across_devices",
@@ -74,6 +79,7 @@ SET_BY_TUTTI: Mapping[str, str] = {key: reason for reason, keys in _REASONS.item
 _WORDS = {  # of pydantic's sentences, and ours
     "Input should ": "",
     "Value error, ": "",
+    "a valid boolean": "true or false",
     "a valid ": "a ",
     "a tuple": "a list",
     "a dictionary": "a mapping",
@@ -92,6 +98,7 @@ _USED_WITH: Mapping[str, tuple[str, Any]] = {  # keys that do nothing unless ano
     "lora_dropout": ("adapter", None),
     "double_quant": ("bits", 4),
     "quant_type": ("bits", 4),
+    "fsdp_config": ("fsdp", True),
     "adversarial_epsilon": ("adversarial", None),
     "adversarial_start": ("adversarial", None),
     "sampling_temperature": ("task_sampling", "temperature"),
@@ -133,7 +140,9 @@ def split_training(training: Mapping[str, Any]) -> tuple[TrainingOptions, dict[s
     if options.adversarial and arguments.get("gradient_accumulation_steps", 1) > 1:
         rule = "have gradient_accumulation_steps 1 with adversarial: a batch is attacked along its own gradient"
         raise TrialError(Fault("the training keys", rule, f"adversarial={options.adversarial}", "change one of them"))
-    return options, arguments
+    if rules := unsharded_rules(options, arguments):
+        raise TrialError(*(Fault("the training keys", rule, "others", "change one of them") for rule in rules))
+    return options, copy.deepcopy(arguments)  # TrainingArguments fills in fsdp_config
 
 
 def check_training(training: Mapping[str, Any], *, search_space: Mapping[str, Distribution], file: str) -> list[Fault]:
@@ -147,9 +156,9 @@ def check_training(training: Mapping[str, Any], *, search_space: Mapping[str, Di
     for key, value in training.items():
         faults += _key_faults(f"{file}: training.{key}", key) or _value_faults(f"{file}: training.{key}", key, value)
     stages = training.get(STAGES)
-    stages = [stage if isinstance(stage, dict) else {} for stage in stages] if isinstance(stages, list | tuple) else []
+    stages = list(stages) if isinstance(stages, list | tuple) else []
     for index, stage in enumerate(stages):
-        for key, value in stage.items():
+        for key, value in stage.items() if isinstance(stage, dict) else ():
             what = f"{file}: training.{STAGES}.{index}.{key}"
             faults += _stage_faults(what, key) or _key_faults(what, key) or _value_faults(what, key, value)
     for full, distribution in search_space.items():
@@ -198,8 +207,9 @@ def _draws(search_space: Mapping[str, Distribution], fixed: Mapping[str, Any]) -
 
 
 def _drawn_faults(where: str, training: Mapping[str, Any]) -> list[Fault]:
-    stages = enumerate(staged(training))
-    return [fault for index, keys in stages for fault in _combination_faults(where.format(index), keys)]
+    stages = staged(training)
+    told = [fault for index, keys in enumerate(stages) for fault in _combination_faults(where.format(index), keys)]
+    return told or useless_faults(where, [{**DEFAULTS, **keys} for keys in stages])
 
 
 def _stage_faults(what: str, key: str) -> list[Fault]:
@@ -234,7 +244,7 @@ def _key_faults(what: str, key: str) -> list[Fault]:
     if key in known:
         return []
     rule = "be an option of Tutti or a field of transformers.TrainingArguments"
-    return [Fault(what, rule, f"the unknown key {key!r}", nearest(key, known, otherwise="remove it"))]
+    return [Fault(what, rule, f"the unknown key {key!r}", nearest_key(key, known))]
 
 
 def _kind_faults(what: str, key: str, distribution: Distribution) -> list[Fault]:
@@ -249,10 +259,17 @@ def _kind_faults(what: str, key: str, distribution: Distribution) -> list[Fault]
 
 
 def _value_faults(what: str, key: str, value: Any) -> list[Fault]:
+    if key == STAGES and isinstance(value, list | tuple):
+        return _no_stage_faults(what, value)
+    if key == "fsdp":  # transformers still takes what it meant in former versions too
+        known = value is None or isinstance(value, bool)
+        return [] if known else [Fault(what, "be true or false", repr(value), "write true; see fsdp_config for more")]
+    if key == "fsdp_config":
+        return config_faults(what, value)
     try:
         if key in TrainingOptions.model_fields:
             _check_own(key, value)
-            return _package_faults(what, key, value)
+            return _own_faults(what, key, value)
         TypeAdapter(
             _argument_types()[key], config=ConfigDict(arbitrary_types_allowed=True, strict=True)
         ).validate_python(value)
@@ -263,6 +280,21 @@ def _value_faults(what: str, key: str, value: Any) -> list[Fault]:
     return faults or _package_faults(what, key, value)
 
 
+def _no_stage_faults(what: str, stages: Sequence[Any]) -> list[Fault]:
+    rule, remedy = "hold training keys", "write the stage's keys, or {} for those of all stages alone"
+    return [
+        Fault(f"{what}.{index}", rule, show(stage), remedy)
+        for index, stage in enumerate(stages)
+        if not isinstance(stage, dict)
+    ]
+
+
+def _own_faults(what: str, key: str, value: Any) -> list[Fault]:
+    from tutti.training.built import attention_faults
+
+    return attention_faults(what, value) if key == "attn_implementation" else _package_faults(what, key, value)
+
+
 def _check_own(key: str, value: Any) -> None:
     """One of Tutti's own keys by itself; whether it goes with the others is seen later.
 
@@ -271,7 +303,9 @@ def _check_own(key: str, value: Any) -> None:
     """
     known = TrainingOptions.model_fields[key]
     kind: Any = known.annotation
-    TypeAdapter(Annotated[kind, *known.metadata] if known.metadata else kind).validate_python(value)
+    TypeAdapter(
+        Annotated[kind, *known.metadata] if known.metadata else kind, config=ConfigDict(strict=True)
+    ).validate_python(value)
 
 
 def _rules(error: ValidationError) -> list[str]:
@@ -321,17 +355,19 @@ def _combination_faults(what: str, training: Mapping[str, Any]) -> list[Fault]:
     """What does not go together: Tutti's own switches, and what TrainingArguments refuses, such as fp16 with bf16."""
     from transformers import TrainingArguments
 
+    from tutti.training.built import built_faults
+
     try:
         arguments = split_training(training)[1]
     except TrialError as error:
         return [Fault(what, fault.rule, "keys that do not go together", "change one of them") for fault in error.faults]
     try:
         # The machine that checks need not be the one that trains: ask for no GPU here.
-        TrainingArguments(**{**arguments, **FIXED, "use_cpu": True, "tf32": None})
+        made = TrainingArguments(**{**arguments, **FIXED, "use_cpu": True, "tf32": None})
     except (ValueError, TypeError, ImportError) as error:
         rule = "be a combination that transformers.TrainingArguments takes"
         return [Fault(what, rule, f'"{str(error).splitlines()[0]}"', "change the keys that it names")]
-    return []
+    return built_faults(what, made)
 
 
 def _argument_types() -> dict[str, Any]:

@@ -20,7 +20,7 @@ def with_precision(arguments: Mapping[str, Any], *, cpu: bool) -> dict[str, Any]
     """TrainingArguments' fields with bf16, fp16 and tf32 chosen where the user names neither bf16 nor fp16.
 
     bf16 on a GPU from Ampere on and on a CPU where that is faster, otherwise fp16 on a GPU, otherwise float32. TF32 for
-    what stays in float32 on a GPU that has it. ``bf16: false`` asks for float32.
+    what stays in float32 on a GPU that has it. ``bf16: false`` asks for float32. Sharded weights are never in fp16.
     """
     chosen: dict[str, Any] = {}
     if not {"bf16", "fp16"} & arguments.keys():
@@ -28,7 +28,7 @@ def with_precision(arguments: Mapping[str, Any], *, cpu: bool) -> dict[str, Any]
             chosen["bf16"] = cpu_gains_from_bf16()
         elif torch.cuda.is_bf16_supported(including_emulation=False):
             chosen["bf16"] = True
-        else:
+        elif not arguments.get("fsdp"):
             chosen["fp16"] = True
     if not cpu and "tf32" not in arguments and torch.cuda.get_device_capability() >= (8, 0):
         chosen["tf32"] = True

@@ -9,6 +9,7 @@ from tutti.data.batches import TokenRows
 from tutti.data.encode import EncodedPart
 from tutti.modeling.model import MultiTaskModel
 from tutti.training.ranks import summed
+from tutti.training.sharding import is_sharded
 
 
 @torch.inference_mode()
@@ -27,7 +28,8 @@ def predict(
     They are in the order of the part's rows.
 
     Rows are sorted by length inside, so that little is padded, and batches are shared out over ranks: with
-    ``world`` > 1 every rank of the process group must call it.
+    ``world`` > 1 every rank of the process group must call it. Ranks that lend each other shards of the weights go
+    through equally many batches.
     """
     regression = model.tasks[task].regression
     said = torch.zeros(len(part.ids), model.tasks[task].outputs, device=device)
@@ -35,10 +37,13 @@ def predict(
     order = np.argsort(-part.lengths.astype(np.int64), kind="stable")
     training = model.training
     model.eval()
-    for start in range(rank * batch_size, len(order), world * batch_size):
+    for turn in range(0, len(order), world * batch_size):
+        start = turn + rank * batch_size
         rows = order[start : start + batch_size]
-        inputs = {name: values.to(device) for name, values in tokens.pad(rows).items()}
-        outputs = model(task, **inputs).float()
+        if not len(rows) and not is_sharded(model):
+            break
+        inputs = {name: values.to(device) for name, values in tokens.pad(rows if len(rows) else order[:1]).items()}
+        outputs = model(task, **inputs).float()[: len(rows)]
         said[torch.from_numpy(rows).to(device)] = outputs if regression else outputs.softmax(dim=1)
     model.train(training)
     # Every row was filled by one rank and is 0 on all others.

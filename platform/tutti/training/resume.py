@@ -12,14 +12,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+from accelerate.utils.constants import OPTIMIZER_NAME
 from safetensors.torch import load_file, save_file
-from transformers.trainer import TRAINER_STATE_NAME
+from torch import Tensor
+from transformers.trainer import SCHEDULER_NAME, TRAINER_STATE_NAME
 
 from tutti.errors import StorageError
 from tutti.files import sha256_of, whole_folder
 from tutti.modeling.checkpoint import check_file, tensor_faults
 from tutti.training.precision import name_of
 from tutti.training.ranks import from_rank_zero, gathered, rank, world_size
+from tutti.training.sharding import whole_optimizer_state, whole_state
 from tutti.training.trainer import MultiTaskTrainer
 
 MANIFEST = "manifest.json"
@@ -79,11 +83,15 @@ def save_state(folder: Path, trainer: MultiTaskTrainer, position: Position) -> N
         "sums": gathered(trainer.loss_sums()),
         "logged": trainer.logged,
     }
-    from_rank_zero(lambda: _write(folder, trainer, random_states, progress, position))
+    tensors = {MODEL: whole_state(trainer.model.trained_state())}
+    if trainer.average is not None:
+        tensors[AVERAGE] = whole_state(trainer.average.state_dict())
+    optimizer = whole_optimizer_state(trainer)
+    from_rank_zero(lambda: _write(folder, trainer, tensors, optimizer, random_states, progress, position))
 
 
-def newest_state(folder: Path) -> ResumeState | None:
-    """The newest whole state, or none. One that is half-written or changed is passed over with a warning."""
+def newest_state(folder: Path) -> tuple[ResumeState | None, list[str]]:
+    """The newest whole state, or none, and why each newer one is passed over: it is half-written, or has changed."""
     return from_rank_zero(lambda: _newest(folder))
 
 
@@ -107,18 +115,23 @@ def _own_random_states(trainer: MultiTaskTrainer) -> dict[str, bytes]:
 def _write(
     folder: Path,
     trainer: MultiTaskTrainer,
+    tensors: Mapping[str, dict[str, Tensor]],
+    optimizer: Mapping[str, Any] | None,
     random_states: Mapping[str, bytes],
     progress: Mapping[str, Any],
     position: Position,
 ) -> None:
     path = folder / f"stage-{position.stage}-step-{position.step}"
     with tensor_faults(path), whole_folder(path) as temporary:
-        save_file(trainer.model.trained_state(), temporary / MODEL)
-        trainer._save_optimizer_and_scheduler(str(temporary))
+        for name, state in tensors.items():
+            save_file(state, temporary / name)
+        if optimizer is None:
+            trainer._save_optimizer_and_scheduler(str(temporary))
+        else:
+            torch.save(optimizer, temporary / f"{OPTIMIZER_NAME}.bin")
+            torch.save(trainer.lr_scheduler.state_dict(), temporary / SCHEDULER_NAME)
         trainer._save_scaler(str(temporary))
         trainer.state.save_to_json(str(temporary / TRAINER_STATE_NAME))
-        if trainer.average is not None:
-            save_file(trainer.average.state_dict(), temporary / AVERAGE)
         (temporary / PROGRESS).write_text(json.dumps(progress), encoding="utf-8")
         for name, content in random_states.items():
             (temporary / name).write_bytes(content)
@@ -137,15 +150,17 @@ def _states(folder: Path) -> list[Path]:
     return [path for _, path in found]
 
 
-def _newest(folder: Path) -> ResumeState | None:
+def _newest(folder: Path) -> tuple[ResumeState | None, list[str]]:
+    told: list[str] = []
     for path in _states(folder):
         try:
-            return _checked(path)
+            return _checked(path), told
         except StorageError as error:
-            logger.warning("The state %s is passed over: %s", path, error)
+            told.append(f"the state {path} is passed over: {error}")
         except (OSError, ValueError, KeyError, TypeError) as error:
-            logger.warning("The state %s is passed over: its manifest does not serve: %s", path, error)
-    return None
+            told.append(f"the state {path} is passed over: its manifest does not serve: {error}")
+        logger.warning(told[-1])
+    return None, told
 
 
 def _checked(path: Path) -> ResumeState:

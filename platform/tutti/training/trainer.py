@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -30,8 +31,10 @@ from tutti.training.arguments import fits_the_machine
 from tutti.training.averages import EpochAverage, ExponentialAverage, WeightAverage
 from tutti.training.balance import make_balance
 from tutti.training.losses import class_weights, divergences, row_errors, row_losses, twice
+from tutti.training.precision import autocast
 from tutti.training.ranks import summed, world_size
 from tutti.training.rates import parameter_groups
+from tutti.training.sharding import shard_on_cpu
 
 
 class MultiTaskTrainer(Trainer):
@@ -74,7 +77,7 @@ class MultiTaskTrainer(Trainer):
         super().__init__(model=model, args=args, train_dataset=rows, callbacks=[_Hooks(self)])
         self.remove_callback(PrinterCallback)
         self.remove_callback(ProgressCallback)
-        self.average = _average(model, options)
+        self.average = _average(model, options)  # made anew of shards, see _prepare_for_training
         self.balance = make_balance(options.loss_balancing, tasks, options.task_weights, device=args.device)
         self.logged: list[tuple[int, dict[str, float]]] = []
         self._attack = make_attack(options.adversarial, model, epsilon=options.adversarial_epsilon)
@@ -85,6 +88,22 @@ class MultiTaskTrainer(Trainer):
         # Of each task's rows the loss and the weight; last the sum of all that was minimised, and the steps.
         self._sums = torch.zeros(len(tasks) + 1, 2, dtype=torch.float64, device=args.device)
         self._index = {name: index for index, name in enumerate(self._tasks)}
+
+    def create_accelerator_and_postprocess(self) -> None:
+        """Accelerate's, with FSDP on CPUs too."""
+        super().create_accelerator_and_postprocess()
+        shard_on_cpu(self)
+
+    def _prepare_for_training(self, *given: Any, **named: Any) -> Any:
+        """What Trainer does before its first step; where that has sharded the model, its parameters are others now."""
+        prepared = super()._prepare_for_training(*given, **named)
+        if self.is_fsdp_enabled:
+            options, before = self._options, self.average
+            self._attack = make_attack(options.adversarial, self.model, epsilon=options.adversarial_epsilon)
+            self.average = _average(self.model, options)
+            if self.average is not None and before is not None:
+                self.average.load_state_dict(before.state_dict())
+        return prepared
 
     def get_train_dataloader(self) -> DataLoader:
         """Not prepared by accelerate, which would share the batches out a second time."""
@@ -178,7 +197,8 @@ class MultiTaskTrainer(Trainer):
         task = inputs.pop("task")
         if self._options.rdrop_alpha:
             inputs = twice(inputs)
-        outputs = model(task, **inputs).float()
+        with autocast(self.args) if self.is_fsdp_enabled else nullcontext():  # accelerate wraps other models in it
+            outputs = model(task, **inputs).float()
         per_weight = self.args.world_size / (num_items_in_batch or weight_sum)
         own = (self._row_losses(task, outputs, labels) * weights).sum()
         share = weight_sum / (num_items_in_batch or weight_sum)

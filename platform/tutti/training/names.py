@@ -1,0 +1,60 @@
+"""Names that other libraries have for training keys: whoever writes one is told the name here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tutti.errors import nearest
+
+# Each to the key here. None of them is a key itself.
+ELSEWHERE: Mapping[str, str] = {
+    other: key
+    for key, others in {
+        "learning_rate": "lr rate max_lr peak_lr base_lr",
+        "head_learning_rate": "head_lr classifier_lr",
+        "layer_lr_decay": "llrd lr_decay layerwise_lr_decay layer_decay layerwise_decay",
+        "num_train_epochs": "epochs num_epochs n_epochs max_epochs train_epochs",
+        "max_steps": "steps num_steps num_train_steps max_train_steps",
+        "per_device_train_batch_size": "batch_size train_batch_size bs per_gpu_train_batch_size",
+        "per_device_eval_batch_size": "eval_batch_size val_batch_size test_batch_size per_gpu_eval_batch_size",
+        "gradient_accumulation_steps": "accumulation_steps grad_accumulation accumulate_grad_batches accum_steps",
+        "max_grad_norm": "grad_clip clip_grad clip_grad_norm gradient_clip gradient_clip_val max_norm",
+        "weight_decay": "wd l2",
+        "warmup_steps": "warmup warmup_ratio warmup_proportion num_warmup_steps",
+        "lr_scheduler_type": "scheduler lr_scheduler lr_schedule schedule scheduler_type",
+        "optim": "optimizer optimiser optimizer_name",
+        "optim_args": "optimizer_args optimizer_kwargs optim_kwargs",
+        "label_smoothing_factor": "label_smoothing smoothing",
+        "focal_gamma": "focal gamma focal_loss",
+        "max_length": "max_len max_seq_length max_seq_len sequence_length seq_length maxlen",
+        "group_by_length": "length_grouping bucket_by_length",
+        "max_tokens_per_batch": "max_tokens token_budget",
+        "head_dropout": "dropout classifier_dropout hidden_dropout",
+        "head_dropout_samples": "multi_sample_dropout dropout_samples",
+        "ema_decay": "ema use_ema ema_alpha",
+        "swa_epochs": "swa use_swa",
+        "adversarial": "fgm awp adversarial_training adv",
+        "adversarial_epsilon": "adv_eps adv_epsilon",
+        "rdrop_alpha": "rdrop r_drop",
+        "reinit_layers": "reinit reinit_n_layers",
+        "freeze_encoder": "freeze freeze_backbone freeze_base",
+        "pooling": "pooler pooling_type",
+        "adapter": "lora peft use_lora",
+        "lora_r": "lora_rank",
+        "bits": "load_in_4bit load_in_8bit quantization qlora",
+        "seed": "random_seed random_state",
+        "activation_checkpointing": "grad_checkpointing checkpoint_activations",
+        "torch_compile": "compile",
+        "bf16": "precision mixed_precision amp",
+        "state_steps": "checkpoint_steps",
+    }.items()
+    for other in others.split()
+}
+
+
+def nearest_key(name: str, known: Sequence[str]) -> str:
+    """The remedy for an unknown training key: the key that it is elsewhere the name of, or the one most like it."""
+    meant = ELSEWHERE.get(name.lower().replace("-", "_"))
+    return (
+        f"did you mean {meant!r}? Correct the name" if meant in known else nearest(name, known, otherwise="remove it")
+    )

@@ -1,0 +1,49 @@
+"""Which failures of workers are tried again."""
+
+from __future__ import annotations
+
+import pytest
+from ray.exceptions import ActorDiedError
+
+from tutti.errors import BackboneError, Fault, StorageError
+from tutti.orchestration.mistakes import mistake_in, place_of
+
+FAULT = Fault("it", "be there", "nothing", "put it there")
+GLOO = RuntimeError("[gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:31190")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [KeyError("a"), TypeError("no"), BackboneError(FAULT), RuntimeError("shape '[2]' is invalid"), ZeroDivisionError()],
+)
+def test_a_mistake_is_told_even_where_the_other_ranks_lost_their_peer(error):
+    assert mistake_in({0: error}) == 0
+    assert mistake_in({0: GLOO, 1: error}) == 1
+
+
+@pytest.mark.parametrize(
+    "failures",
+    [
+        {0: ActorDiedError()},
+        {0: ActorDiedError(), 1: GLOO},
+        {0: ActorDiedError(), 1: KeyError("a")},
+        {0: GLOO},
+        {0: OSError("the disk is away")},
+        {0: StorageError(FAULT)},
+        {0: RuntimeError("CUDA error: uncorrectable ECC error encountered")},
+        {0: RuntimeError("NCCL error in: socket.cpp")},
+    ],
+)
+def test_a_loss_is_no_mistake(failures):
+    assert mistake_in(failures) is None
+
+
+def test_the_last_line_of_the_rank_s_own_traceback_is_its_place():
+    text = (
+        'Training failed due to worker errors:\n[Rank 0,2 Error Snippet]:\n  File "/a/b/c.py", line 3, in outer\n'
+        '  File "/lib/tutti/training/trainer.py", line 80, in step\nValueError: x\n'
+        '[Rank 1 Error Snippet]:\n  File "/a/other.py", line 9, in wait\nRuntimeError: gloo'
+    )
+    assert place_of(2, text) == " in step (training/trainer.py, line 80)"
+    assert place_of(1, text) == " in wait (a/other.py, line 9)"
+    assert place_of(0, "nothing") == ""
