@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tutti.errors import Fault
 from tutti.orchestration.broker import Broker, Report
 
 
@@ -259,5 +260,28 @@ def test_at_the_end_every_pool_goes_home_and_it_is_known_whether_one_was_busy(ru
         assert await told is False
         assert await broker.closed()
         assert await broker.wanted()
+
+    run(steps())
+
+
+def test_a_halted_study_sends_its_pools_home_and_tells_tune_of_no_trial_s_end(run):
+    first, second = (Fault(name, "be written whole", "No space left on device", "make room") for name in ("a", "b"))
+
+    async def steps() -> None:
+        broker = Broker(retries=0)
+        attempt = await begun(broker)
+        asked = await soon(broker.next("t0000", 0))
+        idle = await soon(broker.take("another"))
+        assert await broker.halted() is None
+        await broker.halt(first)
+        await broker.halt(second)
+        assert await broker.halted() == first
+        assert await idle is None
+        assert await broker.take("one") is None
+        assert await report(broker, attempt, {"epoch": 1}) is False
+        assert await broker.closed()
+        assert not asked.done()  # an empty report would be the trial's end
+        await broker.close()
+        assert await asked == {}
 
     run(steps())

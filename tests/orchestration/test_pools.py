@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import time
+from contextlib import closing
 from typing import Any
 
 import optuna
@@ -12,9 +14,10 @@ import torch
 
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
-from tutti.errors import ClusterError
+from tutti.errors import ClusterError, StorageError
 from tutti.orchestration.trial import Stopped
 from tutti.records import TrialState
+from tutti.search import database
 from tutti.search.study_store import StudyStore
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
@@ -164,3 +167,32 @@ def test_a_trial_that_runs_out_of_memory_is_tried_once_with_half_its_batch_and_i
     kept = optuna.load_study(study_name="s", storage=folder.optuna_url).trials
     assert [trial.constraints for trial in kept] == [{}, {"memory": 1.0}, {}]
     assert "MemoryError" in kept[0].user_attrs["halved"]
+
+
+def holds_the_database(study: StudyConfig, folder: StudyFolder, trial: dict[str, Any], *, tell: Any) -> None:
+    """Trials that train nothing: while the file ``hold`` is there, t0001 keeps everybody else from the database."""
+    if not tell(told(1, 0.5)):
+        raise Stopped
+    if trial["number"] == 1 and (folder.path / "hold").exists():
+        with closing(sqlite3.connect(folder.path / "optuna.db", isolation_level=None)) as holder:
+            holder.execute("BEGIN IMMEDIATE")
+            tell(told(2, 0.6))
+            time.sleep(5)
+        raise Stopped
+    tell(told(2, 0.6, final=True, best_epoch=2, best_score=0.6, best_task_scores={"a": 0.6}))
+
+
+def test_a_study_whose_database_stays_locked_ends_with_one_error_and_loses_no_trial(run_alone, tmp_path, monkeypatch):
+    monkeypatch.setattr(database, "_BUSY_SECONDS", 0.5)
+    hold = tmp_path / "s" / "hold"
+    hold.parent.mkdir()
+    hold.touch()
+    with pytest.raises(StorageError, match=r"optuna\.db .*database is locked; end what holds it .*--resume"):
+        run_alone(tmp_path, holds_the_database)
+    store = StudyStore.load(StudyFolder(hold.parent).optuna_url, name="s")
+    states = [record.state for record in store.records()]
+    store.close()
+    assert states == [TrialState.FINISHED, TrialState.RUNNING]
+    hold.unlink()
+    done, _ = run_alone(tmp_path, holds_the_database)
+    assert [trial.state for trial in done.trials] == [TrialState.FINISHED] * 3

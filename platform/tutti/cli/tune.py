@@ -16,7 +16,7 @@ from tutti.cli import parts
 from tutti.cli.parts import console
 from tutti.config.folder import StudyFolder, check_inside
 from tutti.config.study import StudyConfig
-from tutti.errors import Fault, StudyError, counted
+from tutti.errors import Fault, StorageError, StudyError, counted
 from tutti.records import Predictions, TrialRecord, TrialState
 
 if TYPE_CHECKING:
@@ -136,6 +136,7 @@ def _run_trials(study: StudyConfig, folder: StudyFolder, prepared: Prepared, *, 
         assert predictions.probabilities is not None
         return confusion_matrix_png(predictions.labels, predictions.probabilities, class_names[task], title=task)
 
+    patience = 60.0
     try:
         tracker.start_study(
             parameters=parts.study_parameters(study, prepared),
@@ -159,12 +160,14 @@ def _run_trials(study: StudyConfig, folder: StudyFolder, prepared: Prepared, *, 
             state=TrialState.FINISHED if outcome.complete or outcome.ending else TrialState.INTERRUPTED,
             metrics={BEST_SCORE: best.score} if best and best.score is not None else {},
         )
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, StorageError):  # most likely of the tracker's storage too
+            patience = 5.0
         tracker.end_study(state=TrialState.INTERRUPTED, metrics={})
         raise
     finally:
         store.close()  # SQLite then puts all into the one file, which may be copied
-        left = tracker.close(timeout=60.0)
+        left = tracker.close(timeout=patience)
         if left:
             kept, them = counted(left, "event"), "it is" if left == 1 else "they are"
             console.print(

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
-from tutti.errors import TrialError, TrialMemoryError
+from tutti.errors import Fault, TrialError, TrialMemoryError
 from tutti.orchestration.broker import FAILED, INFEASIBLE, Broker
+from tutti.orchestration.halt import storage_fault
 from tutti.orchestration.memory import is_out_of_memory
 from tutti.orchestration.trial import Stopped
 
@@ -46,10 +47,15 @@ class PoolJob:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a run of workers failed, in one line."""
+    """Why a run of workers failed, in one line.
+
+    Attributes:
+        halting: said where the storage is why, which no other worker could do better with.
+    """
 
     reason: str
     out_of_memory: bool = False
+    halting: Fault | None = None
 
 
 class PoolHost:
@@ -78,6 +84,9 @@ class PoolHost:
             if failure is None:
                 in_vain = 0
                 continue
+            if failure.halting:
+                ray.get(broker.halt.remote(failure.halting))
+                return failure.reason
             trained = ray.get(broker.lost.remote(name, failure.reason, failure.out_of_memory))
             in_vain = 0 if trained else in_vain + 1
             if in_vain > job.study.search.retries:
@@ -118,9 +127,17 @@ def _run_once(name: str, job: PoolJob, broker: ActorHandle[Broker]) -> Failure |
         if isinstance(error, train.WorkerGroupError) and error.worker_failures:
             failures = error.worker_failures
             starved = {rank: each for rank, each in failures.items() if is_out_of_memory(each)}
-            return Failure(reason_of(starved or failures), out_of_memory=bool(starved))
-        return Failure(_line(getattr(error, "controller_failure", None) or error))
+            return Failure(
+                reason_of(starved or failures), out_of_memory=bool(starved), halting=_halting(job, *failures.values())
+            )
+        said = getattr(error, "controller_failure", None) or error
+        return Failure(_line(said), halting=_halting(job, said))
     return None
+
+
+def _halting(job: PoolJob, *errors: BaseException) -> Fault | None:
+    place = str(job.folder.path)
+    return next((fault for error in errors if (fault := storage_fault(error, place=place))), None)
 
 
 def train_trials(config: Mapping[str, Any]) -> None:

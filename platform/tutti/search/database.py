@@ -68,6 +68,8 @@ def faults(url: str) -> Iterator[None]:
         cause = error.__cause__ or error
         got = str(cause).strip().split("\n")[0]
         remedy = "see whether the address is right, the database is up and not damaged, and there is space"
+        if "is full" in got:
+            remedy = "free some space, and go on with --resume: nothing is lost"
         if "locked" in got:
             remedy = f"end what holds it for more than {_BUSY_SECONDS} s, and go on with --resume: nothing is lost"
         raise StorageError(Fault(f"the study's database {shown}", "be read and written", got, remedy)) from error
