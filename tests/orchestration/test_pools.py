@@ -91,18 +91,25 @@ def test_the_memory_of_a_worker_does_not_grow_over_50_trials(make_study, tutti_c
     assert running.left_behind() == []
 
 
-@pytest.mark.parametrize("process", [WORKER, "ray::TrainController"])
-def test_a_pool_that_loses_a_process_is_replaced_and_no_trial_is_lost(make_study, tutti_command, tmp_path, process):
+@pytest.mark.parametrize(
+    ("process", "workers"),
+    [(WORKER, 1), ("ray::TrainController", 1), (WORKER, 2)],
+    ids=["worker", "controller", "one of two workers"],
+)
+def test_a_pool_that_loses_a_process_is_replaced_and_no_trial_is_lost(
+    make_study, tutti_command, tmp_path, process, workers
+):
     study = make_study(
         tmp_path,
         training__num_train_epochs=40,
         search={"trials": 3, "scheduler": "none"},
-        resources={"concurrent_trials": 1},
+        resources={"concurrent_trials": 1, "workers": workers},
     )
     running = tutti_command("tune", study.file)
     running.wait_for(lambda: max(study.resume_epochs("t0001"), default=0) >= 3, what="a second trial under way")
-    [victim] = running.descendants(process)
-    victim.kill()
+    victims = running.descendants(process)
+    assert len(victims) == (workers if process == WORKER else 1)
+    victims[-1].kill()
     assert running.wait() == 0, running.said
     assert [record.state for record in study.records()] == [TrialState.FINISHED] * 3
     for key in ("t0000", "t0001", "t0002"):
