@@ -7,13 +7,16 @@ import signal
 import subprocess
 import sys
 
+import optuna
 import pytest
 from sqlalchemy import create_engine, text
 
+from tutti.config.address import without_password
 from tutti.errors import StorageError, StudyError
 from tutti.records import TrialState
 from tutti.search import database
 from tutti.search.study_store import StudyStore
+from tutti.search.warm_start import OlderStudy
 
 pytestmark = pytest.mark.slow
 
@@ -53,6 +56,18 @@ def test_a_name_that_another_folder_s_study_has_in_the_database_is_refused(opene
     with pytest.raises(StudyError, match="be new in its database; got one of that name, of another folder"):
         opened(owner="us")
     assert len(opened(owner="them").records()) == 1
+
+
+def test_older_studies_of_one_database_are_told_apart_and_their_trials_keep_no_password(opened, url, space):
+    for name in ("a", "b"):
+        older = opened(name=name)
+        older.finish(older.ask().key, state=TrialState.FINISHED, score=0.5)
+    store = opened(older=[OlderStudy(name, url) for name in ("a", "b")])
+    assert store.ask().key == "t0000"
+    kept = optuna.load_study(study_name="s", storage=url).trials
+    assert [trial.state.name for trial in kept] == ["COMPLETE", "COMPLETE", "RUNNING"]
+    plain = without_password(url)
+    assert [trial.user_attrs["warm_start"] for trial in kept[:2]] == [f"{plain}:a:0", f"{plain}:b:0"]
 
 
 def test_a_start_that_died_before_its_first_trial_binds_nobody(opened):

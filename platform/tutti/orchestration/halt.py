@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
+from dataclasses import replace
 
 from tutti.errors import Fault, StorageError
 
-REMEDY = "make room or mend that, and go on with --resume: no trial is lost"
+GO_ON = ", and go on with --resume: no trial is lost"
 _FULL_OR_READ_ONLY = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
 
 
@@ -19,9 +20,12 @@ def storage_fault(error: BaseException, *, place: str) -> Fault | None:
     """
     for one in _causes(error):
         if isinstance(one, StorageError):
-            return Fault(one.faults[0].what, one.faults[0].rule, one.faults[0].got, REMEDY)
+            fault = one.faults[0]
+            remedy = fault.remedy.removesuffix(" or name another folder")  # the study stays where it is
+            return replace(fault, remedy=remedy + GO_ON)
         if isinstance(one, OSError) and one.errno in _FULL_OR_READ_ONLY:
-            return Fault(str(one.filename or place), "be written whole", one.strerror or str(one), REMEDY)
+            got, remedy = one.strerror or str(one), "make room, or make it writable" + GO_ON
+            return Fault(str(one.filename or place), "be written whole", got, remedy)
     return None
 
 

@@ -310,7 +310,7 @@ class StudyStore:
             return
         if self._study.get_trials(deepcopy=False):
             got = "one of that name, of another folder"
-            remedy = "give `study:` another name, or name another database"
+            remedy = "give `study:` another name, or remove that one with `optuna delete-study`"
             raise StudyError(Fault(f"the study {self._study.study_name!r}", "be new in its database", got, remedy))
         self._study.set_user_attr(_OWNER, owner)
 
