@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 import requests
@@ -29,7 +30,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # no test asks the hub; its library reads th
 
 CLASSES = {"mood": ("calm", "glad", "sad"), "same": ("0", "1")}
 # What the machine of whoever runs the tests may have set must not reach them.
-FOREIGN = ("RAY_ADDRESS", "MLFLOW_TRACKING_URI", "TUTTI_STUDIES", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN")
+FOREIGN = ("RAY_ADDRESS", "MLFLOW_TRACKING_URI", "TUTTI_STUDIES", "TUTTI_DATABASE", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN")
 
 
 @dataclass
@@ -364,3 +365,84 @@ def cluster(tutti_command, free_port) -> Iterator[Cluster]:
 def interrupt() -> Callable[[Running], None]:
     """What Ctrl-C in a terminal does: SIGINT to the whole process group."""
     return lambda running: os.killpg(running.process.pid, signal.SIGINT)
+
+
+@dataclass
+class Postgres:
+    """A PostgreSQL server of the tests' own, on 127.0.0.1, which asks for its password.
+
+    It refuses to be root's: there it is nobody's.
+    """
+
+    programs: Path
+    folder: Path
+    port: int
+    password: str = "p@ss:w/rd"
+    made: int = 0
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        import psycopg
+
+        command = [self.programs / "postgres", "-D", self.folder / "data", "-p", str(self.port), "-F"]
+        command += ["-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="]
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.folder, **self._user)
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            with suppress(psycopg.OperationalError), self._connected():
+                return
+            assert self.process.poll() is None, (self.folder / "log").read_text()
+            time.sleep(0.05)
+        raise AssertionError("PostgreSQL does not answer")
+
+    def stop(self) -> None:
+        """As a server goes away that is shut down at once: its clients' connections break."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGQUIT)
+        self.process.wait(60)
+
+    def initialise(self) -> None:
+        self.folder.chmod(0o777)
+        secret = self.folder / "secret"
+        secret.write_text(self.password)
+        options = ["-U", "tutti", "-A", "scram-sha-256", "--pwfile", secret, "-E", "UTF8", "--no-locale", "-N"]
+        command = [self.programs / "initdb", "-D", self.folder / "data", *options]
+        subprocess.run(command, check=True, capture_output=True, cwd=self.folder, **self._user)
+
+    def new_database(self) -> str:
+        """The address of a new, empty database, with the password."""
+        self.made += 1
+        with self._connected() as connection:
+            connection.execute(f"CREATE DATABASE d{self.made}")
+        return f"postgresql://tutti:{quote(self.password, safe='')}@127.0.0.1:{self.port}/d{self.made}"
+
+    def _connected(self) -> Any:
+        import psycopg
+
+        given = {"host": "127.0.0.1", "port": self.port, "user": "tutti", "password": self.password}
+        return psycopg.connect(dbname="postgres", autocommit=True, **given)
+
+    @property
+    def _user(self) -> dict[str, Any]:
+        return {"user": "nobody", "extra_groups": []} if os.geteuid() == 0 else {}
+
+
+@pytest.fixture(scope="session")
+def postgres(free_port) -> Iterator[Postgres]:
+    """PostgreSQL as it is installed here, otherwise as the package pgserver brings it."""
+    folder = Path(tempfile.mkdtemp(prefix="postgres-"))
+    if found := shutil.which("postgres"):
+        programs = Path(found).resolve().parent
+    else:  # nobody may not look into the folder that it is installed in
+        brought = Path(pytest.importorskip("pgserver").__file__).parent / "pginstall"
+        programs = shutil.copytree(brought, folder / "installed") / "bin"
+    server = Postgres(programs, folder, free_port())
+    try:
+        server.initialise()
+        server.start()
+        yield server
+    finally:
+        if server.process is not None:
+            server.stop()
+        shutil.rmtree(folder)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 
+_PASSWORD = re.compile(r"(?<=://)([^/?#\s:@]*:)\S*(?=@)|(?<=[?&])(password=)[^&#\s]*")
+
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing that is wrong, said in one sentence.
+    """One thing that is wrong, said in one sentence. The password of an address in it is not shown.
 
     Args:
         what: where it is: a file, a line of it, a dotted key, an option.
@@ -24,7 +27,7 @@ class Fault:
     remedy: str
 
     def __str__(self) -> str:
-        return f"{self.what} must {self.rule}; got {self.got.rstrip('.')}; {self.remedy}."
+        return masked(f"{self.what} must {self.rule}; got {self.got.rstrip('.')}; {self.remedy}.")
 
 
 class TuttiError(Exception):
@@ -95,6 +98,11 @@ class ResourcesError(UserError, ClusterError):
 
 class TrackingError(TuttiError):
     """The tracking store refuses or cannot be reached."""
+
+
+def masked(text: str) -> str:
+    """The text with the passwords of the addresses in it, such as ``postgresql://me:secret@host/db``, as ``***``."""
+    return _PASSWORD.sub(lambda found: f"{found[1] or found[2]}***", text)
 
 
 def counted(number: int, noun: str) -> str:

@@ -27,7 +27,7 @@ def storage_faults(path: Path) -> Iterator[None]:
             errno.ENOSPC: "free some space or name another folder",
             errno.EDQUOT: "free some space or name another folder",
             errno.EACCES: "ask for write permission or name another folder",
-            errno.EROFS: "name a folder that can be written to",
+            errno.EROFS: "make it writable or name another folder",
         }.get(error.errno or 0, "see whether the folder is there and can be written to")
         got = error.strerror or str(error)
         raise StorageError(Fault(str(path), "be written whole", got, remedy)) from error

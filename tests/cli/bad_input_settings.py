@@ -382,6 +382,26 @@ SETTINGS: dict[str, Sequence[Case]] = {
             "submit study.yaml",
         ),
         Case(
+            "the address of Optuna's database is that of no server",
+            ["storage.database must be the address of a PostgreSQL server's database", "got the scheme 'mysql'"],
+            yaml("  path: studies\n", "  path: studies\n  database: mysql://me:secret@db/optuna\n"),
+        ),
+        Case(
+            "Optuna's database is away",
+            ["database postgresql://me:***@127.0.0.1:9/optuna must be read and written", "Connection refused"],
+            yaml("  path: studies\n", "  path: studies\n  database: postgresql://me:secret@127.0.0.1:9/optuna\n"),
+            code=1,
+        ),
+        Case(
+            "Optuna and MLflow are to share a database",
+            ["tracking.uri must be another database than storage.database", "make a second database"],
+            yaml(
+                "  path: studies\n",
+                "  path: studies\n  database: postgresql://me@127.0.0.1:9/all\n"
+                "tracking: {uri: 'postgresql://you:secret@127.0.0.1:9/all'}\n",
+            ),
+        ),
+        Case(
             "the address of MLflow has an unknown scheme",
             ["tracking.uri must be the address of an MLflow store", "the scheme 'htpp'", "did you mean 'http'"],
             yaml("search:\n", "tracking: {uri: 'htpp://mlflow:5000'}\nsearch:\n"),

@@ -6,8 +6,9 @@ import pytest
 import typer
 
 from tutti.cli import parts
-from tutti.cli.tune import _budget, changed_keys
+from tutti.cli.tune import _budget, _is_over, changed_keys
 from tutti.config.load import dump_study
+from tutti.errors import StudyError
 from tutti.records import TrialState
 
 
@@ -21,6 +22,19 @@ def test_a_number_is_that_of_all_trials_and_with_a_plus_that_of_further_ones(mak
     store.finish(store.ask().key, state=TrialState.FAILED)  # the second point still waits, and is no trial
     store.close()
     assert [_budget(text, study.file, overrides=[]) for text in ("12", "+12")] == [12, 13]
+
+
+def test_a_start_that_died_before_its_study_was_made_has_no_trials_and_begins_anew(make_study, tmp_path):
+    config, folder = parts.read_study_file(make_study(tmp_path).file, overrides=[])
+    folder.path.mkdir(parents=True)
+    folder.study_file.write_text(dump_study(config), encoding="utf8")
+    folder.optuna_file.touch()
+    assert folder.begun
+    assert parts.count_trials(config, folder) == 0
+    assert not _is_over(config, folder)
+    folder.database_file.write_text('{"study": "x"}')  # written once the study was made there
+    with pytest.raises(StudyError, match="have been started"):
+        _is_over(config, folder)
 
 
 def test_a_budget_beyond_a_grid_is_refused_once_it_is_known_not_before(make_study, tmp_path):

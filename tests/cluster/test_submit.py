@@ -12,9 +12,13 @@ import pytest
 from tutti.cli.parts import read_study_file
 from tutti.cluster import submit
 from tutti.cluster.submit import _stage, job_status, stop_job, submit_study
+from tutti.config.folder import StudyFolder
 from tutti.config.load import load_study, parse_study
+from tutti.config.space import SearchSpace
 from tutti.config.study import StudyConfig
 from tutti.errors import ClusterError, StudyError, UserError
+from tutti.records import TrialState
+from tutti.search.study_store import StudyStore
 
 
 @pytest.fixture
@@ -59,6 +63,24 @@ def study(tmp_path) -> StudyConfig:
             "ensemble": {"recipe": put("mine/own.yaml", "members: {top: 3}\n")},
         }
     )
+
+
+def test_older_studies_travel_with_what_is_learnt_from_them_and_nothing_else(study, staged, tmp_path):
+    older = StudyFolder(tmp_path / "mine/older")
+    (older.trial("t0000") / "best").mkdir(parents=True)
+    older.study_file.write_text("{}")
+    store = StudyStore.open(older.optuna_url, name="older", space=SearchSpace(), sampler="tpe", seed=0)
+    store.finish(store.ask().key, state=TrialState.FINISHED, score=0.5)  # in the database's log, for it is still open
+    (tmp_path / "shared/kept").mkdir(parents=True)
+    given = (str(older.path), str(tmp_path / "shared/kept"))
+    job = staged(study.model_copy(update={"search": study.search.model_copy(update={"warm_start": given})}))
+    store.close()
+    assert job.search.warm_start == ("older/0/older", given[1])
+    moved = StudyFolder(tmp_path / "job/older/0/older")
+    assert sorted(file.name for file in moved.path.iterdir()) == ["optuna.db", "study.json"]
+    copied = StudyStore.load(moved.optuna_url, name="older")
+    assert [record.score for record in copied.records()] == [0.5]
+    copied.close()
 
 
 def test_files_travel_under_relative_names_and_what_is_on_shared_storage_stays(study, staged, tmp_path):

@@ -474,6 +474,27 @@ def test_an_mlflow_store_in_a_file_lies_beside_the_study_file(changed: Changed, 
     assert load_study(path).tracking.uri == expected.format(folder=path.parent)
 
 
+@pytest.mark.parametrize("scheme", ["postgresql", "postgresql+psycopg", "postgresql+psycopg2"])
+def test_optuna_s_database_may_be_a_server_s(changed: Changed, scheme: str) -> None:
+    url = f"{scheme}://me:secret@db:5433/optuna"
+    assert load_study(changed(add=f"storage: {{database: '{url}'}}\n")).storage.database == url
+
+
+@pytest.mark.parametrize(
+    ("url", "got"),
+    [
+        ("postgres://me:secret@db/optuna", "got the scheme 'postgres'"),
+        ("sqlite:///optuna.db", "got the scheme 'sqlite'"),
+        ("me:secret@db/optuna", "got no scheme"),
+    ],
+)
+def test_a_database_that_no_server_keeps_is_told_without_its_password(changed: Changed, url: str, got: str) -> None:
+    (said,) = faults(changed(add=f"storage: {{database: '{url}'}}\n"))
+    assert "storage.database must be the address of a PostgreSQL server's database" in said
+    assert got in said
+    assert "secret" not in said
+
+
 @pytest.mark.parametrize(
     ("uri", "got"),
     [

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tutti.config.conditions import drawing_order, without_undrawn
+from tutti.config.folder import StudyFolder
 from tutti.config.load import dump_study, load_study, parse_study
 from tutti.config.points import grid, value_fault
 from tutti.config.space import SearchSpace
@@ -227,6 +228,16 @@ def test_an_older_study_that_is_not_there_is_told(changed: Changed, older: Path)
         "not there (studies there: older); did you mean 'older'? Correct the name.",
         "search.warm_start.1 must be a text; got 3; put it in quotes if it is meant as a text.",
     ]
+
+
+def test_an_older_study_that_is_gone_is_not_missed_once_the_study_has_begun(changed: Changed, older: Path) -> None:
+    path = changed(add="storage: {path: runs}\nsearch: {warm_start: [gone]}\n")
+    own = StudyFolder(older.parent / load_study(path, overrides=["search.warm_start=[older]"]).study)
+    own.path.mkdir()
+    own.study_file.write_text("{}")
+    assert len(faults(path)) == 1
+    own.optuna_file.touch()
+    assert load_study(path).search.warm_start == ("gone",)
 
 
 def test_an_older_study_of_other_tasks_or_metrics_is_told(changed: Changed, older: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tutti.errors import Fault
 from tutti.orchestration.broker import Broker, Report
 
 
@@ -270,5 +271,28 @@ def test_a_trial_that_would_fail_so_again_fails_at_once(run):
         assert await broker.lost("one", "KeyError: 'a'", final=True) is True
         assert await broker.next("t0000", 0) == {"failed": "KeyError: 'a'"}
         assert await broker.take("one", 0) == ()
+
+    run(steps())
+
+
+def test_a_halted_study_sends_its_pools_home_and_tells_tune_of_no_trial_s_end(run):
+    first, second = (Fault(name, "be written whole", "No space left on device", "make room") for name in ("a", "b"))
+
+    async def steps() -> None:
+        broker = Broker(retries=0)
+        attempt = await begun(broker)
+        asked = await soon(broker.next("t0000", 0))
+        idle = await soon(broker.take("another"))
+        assert await broker.halted() is None
+        await broker.halt(first)
+        await broker.halt(second)
+        assert await broker.halted() == first
+        assert await idle is None
+        assert await broker.take("one") is None
+        assert await report(broker, attempt, {"epoch": 1}) is False
+        assert await broker.closed()
+        assert not asked.done()  # an empty report would be the trial's end
+        await broker.close()
+        assert await asked == {}
 
     run(steps())

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tutti.bank.bank import Bank
-from tutti.errors import Fault, StorageError
+from tutti.errors import ClusterError, Fault, StorageError
 from tutti.records import CheckpointRecord, Predictions, TrialState
 
 FINAL = {"final": True, "best_score": 0.8, "best_epoch": 2, "best_task_scores": {"mood": 0.8}, "checkpoint": "x"}
@@ -277,6 +277,57 @@ def test_checkpoints_that_cannot_be_removed_cost_a_warning_and_nothing_else(logg
     logged.log.on_trial_complete(0, [], trial)
     assert logged.record(trial).state is TrialState.FINISHED
     assert "beyond storage.max_gigabytes: best must be written whole; got Read-only file system" in caplog.text
+
+
+def away(*given: object, **named: object) -> None:
+    raise StorageError(
+        Fault("the study's database", "be read and written", "database is locked", "go on with --resume")
+    )
+
+
+def test_an_end_that_cannot_be_kept_ends_the_study_and_leaves_the_trial_to_be_resumed(logged, monkeypatch):
+    trial, other = logged.start(), logged.start()
+    state = logged.folder.trial("t0000") / "resume" / "epoch-1"
+    state.mkdir(parents=True)
+    logged.epoch(trial, 1, 0.8, **FINAL)
+    with monkeypatch.context() as patch:
+        patch.setattr(logged.store, "finish", away)
+        logged.log.on_trial_complete(0, [], trial)  # Tune would tell the trial as failed of what is raised here
+    logged.epoch(other, 1, 0.5)  # the database is back, and the study is over all the same
+    logged.log.on_trial_error(0, [], other)
+    with pytest.raises(StorageError, match="database is locked; go on with --resume"):
+        logged.log.on_step_end(0, [])
+    assert logged.log.interrupt() == ["t0000", "t0001"]
+    assert [proposal.key for proposal in logged.store.unfinished()] == ["t0000", "t0001"]
+    assert logged.record(other).scores_by_epoch == {}
+    assert logged.run(trial).state is logged.run(other).state is TrialState.INTERRUPTED
+    assert state.is_dir()
+
+
+def test_trials_are_told_as_interrupted_while_the_database_cannot_be_read(logged, monkeypatch):
+    trial = logged.start()
+    logged.epoch(trial, 1, 0.5)
+    monkeypatch.setattr(logged.store, "records", away)
+    assert logged.log.interrupt() == ["t0000"]
+    assert logged.run(trial).state is TrialState.INTERRUPTED
+    assert list(logged.run(trial).metrics["seconds"])
+
+
+def test_a_trial_lost_with_everybody_who_could_train_it_is_left_to_be_resumed(logged):
+    def nobody_left() -> None:
+        raise ClusterError(Fault("the study's workers", "start and stay", "a dead node", "go on with --resume"))
+
+    logged.log.look = nobody_left
+    trial = logged.start()
+    logged.log.on_trial_error(0, [], trial)
+    with pytest.raises(ClusterError, match="a dead node"):
+        logged.log.on_step_end(0, [])
+    assert logged.record(trial).state is TrialState.RUNNING
+
+
+def test_while_every_record_is_kept_a_step_of_tune_s_ends_in_peace(logged):
+    logged.epoch(logged.start(), 1, 0.5)
+    logged.log.on_step_end(0, [])
 
 
 def test_tune_s_snapshot_holds_nothing_of_it(logged):

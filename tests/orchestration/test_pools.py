@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
 import time
+from contextlib import closing
 from typing import Any
 
 import optuna
@@ -13,9 +15,10 @@ import torch
 
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
-from tutti.errors import ClusterError
+from tutti.errors import ClusterError, StorageError
 from tutti.orchestration.trial import Stopped
 from tutti.records import TrialState
+from tutti.search import database
 from tutti.search.study_store import StudyStore
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
@@ -89,18 +92,25 @@ def test_the_memory_of_a_worker_does_not_grow_over_50_trials(make_study, tutti_c
     assert running.left_behind() == []
 
 
-@pytest.mark.parametrize("process", [WORKER, "ray::TrainController"])
-def test_a_pool_that_loses_a_process_is_replaced_and_no_trial_is_lost(make_study, tutti_command, tmp_path, process):
+@pytest.mark.parametrize(
+    ("process", "workers"),
+    [(WORKER, 1), ("ray::TrainController", 1), (WORKER, 2)],
+    ids=["worker", "controller", "one of two workers"],
+)
+def test_a_pool_that_loses_a_process_is_replaced_and_no_trial_is_lost(
+    make_study, tutti_command, tmp_path, process, workers
+):
     study = make_study(
         tmp_path,
         training__num_train_epochs=40,
         search={"trials": 3, "scheduler": "none"},
-        resources={"concurrent_trials": 1},
+        resources={"concurrent_trials": 1, "workers": workers},
     )
     running = tutti_command("tune", study.file)
     running.wait_for(lambda: max(study.resume_epochs("t0001"), default=0) >= 3, what="a second trial under way")
-    [victim] = running.descendants(process)
-    victim.kill()
+    victims = running.descendants(process)
+    assert len(victims) == (workers if process == WORKER else 1)
+    victims[-1].kill()
     assert running.wait() == 0, running.said
     assert [record.state for record in study.records()] == [TrialState.FINISHED] * 3
     for key in ("t0000", "t0001", "t0002"):
@@ -168,3 +178,32 @@ def test_a_trial_that_runs_out_of_memory_is_tried_once_with_half_its_batch_and_i
     kept = optuna.load_study(study_name="s", storage=folder.optuna_url).trials
     assert [trial.constraints for trial in kept] == [{}, {"memory": 1.0}, {}]
     assert "MemoryError" in kept[0].user_attrs["halved"]
+
+
+def holds_the_database(study: StudyConfig, folder: StudyFolder, trial: dict[str, Any], *, tell: Any) -> None:
+    """Trials that train nothing: while the file ``hold`` is there, t0001 keeps everybody else from the database."""
+    if not tell(told(1, 0.5)):
+        raise Stopped
+    if trial["number"] == 1 and (folder.path / "hold").exists():
+        with closing(sqlite3.connect(folder.path / "optuna.db", isolation_level=None)) as holder:
+            holder.execute("BEGIN IMMEDIATE")
+            tell(told(2, 0.6))
+            time.sleep(5)
+        raise Stopped
+    tell(told(2, 0.6, final=True, best_epoch=2, best_score=0.6, best_task_scores={"a": 0.6}))
+
+
+def test_a_study_whose_database_stays_locked_ends_with_one_error_and_loses_no_trial(run_alone, tmp_path, monkeypatch):
+    monkeypatch.setattr(database, "_BUSY_SECONDS", 0.5)
+    hold = tmp_path / "s" / "hold"
+    hold.parent.mkdir()
+    hold.touch()
+    with pytest.raises(StorageError, match=r"optuna\.db .*database is locked; end what holds it .*--resume"):
+        run_alone(tmp_path, holds_the_database)
+    store = StudyStore.load(StudyFolder(hold.parent).optuna_url, name="s")
+    states = [record.state for record in store.records()]
+    store.close()
+    assert states == [TrialState.FINISHED, TrialState.RUNNING]
+    hold.unlink()
+    done, _ = run_alone(tmp_path, holds_the_database)
+    assert [trial.state for trial in done.trials] == [TrialState.FINISHED] * 3

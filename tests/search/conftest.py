@@ -30,17 +30,18 @@ def url(tmp_path) -> str:
 
 @pytest.fixture
 def opened(url, space):
-    """Opens the study, with changes to how that is done; closed when the test ends."""
-    stores = []
+    """Opens the study, with changes to how that is done, and ends its driver before; closed when the test ends."""
+    stores = {}
 
     def open_(**changes) -> StudyStore:
-        stores.append(
-            StudyStore.open(**({"url": url, "name": "s", "space": space, "sampler": "tpe", "seed": 3} | changes))
-        )
-        return stores[-1]
+        given = {"url": url, "name": "s", "space": space, "sampler": "tpe", "seed": 3} | changes
+        if earlier := stores.get((given["url"], given["name"])):
+            earlier.close()
+        stores[given["url"], given["name"]] = store = StudyStore.open(**given)
+        return store
 
     yield open_
-    for store in stores:
+    for store in stores.values():
         store.close()
 
 

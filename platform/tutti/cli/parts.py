@@ -9,14 +9,17 @@ import shlex
 import shutil
 import socket
 import sys
+import uuid
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 import tutti
+from tutti.config.address import same_database, with_password, without_password
 from tutti.config.conditions import fixed_values
 from tutti.config.folder import StudyFolder, find_study, studies_folder
 from tutti.config.load import load_study, parse_study
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
     from tutti.search.study_store import StudyStore
     from tutti.search.warm_start import OlderStudy
     from tutti.tracking.protocol import Tracker
+
+_DATABASES = ("sqlite", "postgresql", "mysql", "mssql")  # of which MLflow keeps runs in
 
 console = Console(highlight=False, markup=False, emoji=False)  # a path may hold what rich takes for its marks
 if not console.is_terminal:
@@ -80,36 +85,82 @@ def load_store(study: StudyConfig, folder: StudyFolder, *, mend: bool = False) -
     """The study's trials, to read, or to ``mend``."""
     from tutti.search.study_store import StudyStore
 
-    return StudyStore.load(folder.optuna_url, name=study.study, mend=mend)
+    return StudyStore.load(database_url(study, folder), name=study.study, mend=mend)
+
+
+def load_begun_store(study: StudyConfig, folder: StudyFolder) -> StudyStore | None:
+    """The study's trials, to read; none where its first start died before it had made its place for them.
+
+    Raises:
+        StudyError: where the server's database that they were in has them no more.
+    """
+    if not folder.begun:
+        return None
+    try:
+        return load_store(study, folder)
+    except StudyError:
+        if folder.database_file.is_file():
+            raise
+        return None
 
 
 def open_store(study: StudyConfig, folder: StudyFolder) -> StudyStore:
     """The study's trials, to run more of them."""
     from tutti.search.study_store import StudyStore
 
-    search = study.search
-    return StudyStore.open(
-        folder.optuna_url,
+    search, owner = study.search, None
+    if study.storage.database:
+        owner = _owner(folder) or str(uuid.uuid4())
+    store = StudyStore.open(
+        database_url(study, folder),
         name=study.study,
         space=study.search_space,
         sampler=search.sampler,
         seed=search.seed,
         fixed=fixed_values(study.training),
         enqueued=search.enqueue,
-        older=_older_studies(study),
+        older=_older_studies(study, folder),
+        owner=owner,
     )
+    if owner and not folder.database_file.is_file():
+        write_whole(folder.database_file, json.dumps({"study": owner}) + "\n")
+    return store
+
+
+def _owner(folder: StudyFolder) -> str | None:
+    """What the study is known by among others of its name in a server's database; none before it has begun there."""
+    try:
+        return str(json.loads(folder.database_file.read_bytes())["study"])
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        got, remedy = "another content", "restore it from a copy of the study's folder"
+        raise StudyError(Fault(str(folder.database_file), "be as it was written", got, remedy)) from error
+
+
+def database_url(study: StudyConfig, folder: StudyFolder) -> str:
+    """Optuna's database of a study.
+
+    The study's folder keeps no password: where none is given anew, it is that of the same address in
+    ``$TUTTI_DATABASE``, or what PostgreSQL's own clients find.
+    """
+    if study.storage.database is None:
+        return folder.optuna_url
+    return with_password(study.storage.database, os.environ.get("TUTTI_DATABASE"))
 
 
 def count_trials(study: StudyConfig, folder: StudyFolder) -> int:
     """How many trials a study has, those that were cut off too."""
-    store = load_store(study, folder)
+    store = load_begun_store(study, folder)
+    if store is None:
+        return 0
     try:
         return len(store.records())
     finally:
         store.close()
 
 
-def fitting_trials(study: StudyConfig) -> dict[str, int]:
+def fitting_trials(study: StudyConfig, folder: StudyFolder) -> dict[str, int]:
     """Of each older study that this one starts warm from, how many finished trials its search space could draw.
 
     Raises:
@@ -121,28 +172,80 @@ def fitting_trials(study: StudyConfig) -> dict[str, int]:
     from tutti.search.warm_start import fitting_trials
 
     fixed = fixed_values(study.training)
-    return {older.name: len(fitting_trials(older, study.search_space, fixed=fixed)) for older in _older_studies(study)}
+    return {
+        older.name: len(fitting_trials(older, study.search_space, fixed=fixed))
+        for older in _older_studies(study, folder)
+    }
 
 
-def _older_studies(study: StudyConfig) -> list[OlderStudy]:
+def _older_studies(study: StudyConfig, folder: StudyFolder) -> list[OlderStudy]:
+    """Those that a study starts warm from; one that has begun has their trials, and asks for none that is gone."""
     from tutti.search.warm_start import OlderStudy
 
     found = []
     for place in map(Path, study.search.warm_start):
+        if folder.begun and not StudyFolder(place).study_file.is_file():
+            continue
         older = parse_study(StudyFolder(place).study_file)
-        found.append(OlderStudy(older.study, StudyFolder(place).optuna_url, fixed_values(older.training)))
+        found.append(OlderStudy(older.study, database_url(older, StudyFolder(place)), fixed_values(older.training)))
     return found
 
 
-def with_tracking_uri(study: StudyConfig) -> StudyConfig:
-    """The study with MLflow's own ``$MLFLOW_TRACKING_URI`` written in where its file names no store."""
-    uri = study.tracking.uri or os.environ.get("MLFLOW_TRACKING_URI")
-    return study.model_copy(update={"tracking": study.tracking.model_copy(update={"uri": uri})})
+def with_stores(study: StudyConfig, folder: StudyFolder) -> StudyConfig:
+    """The study with ``$TUTTI_DATABASE`` and MLflow's own ``$MLFLOW_TRACKING_URI`` where its file names no store.
+
+    Raises:
+        StudyError: where the study has begun in one database, and its file now names another kind of one.
+    """
+    database = study.storage.database
+    if database is None and folder.begun:
+        database = parse_study(folder.study_file).storage.database
+    elif database is None:
+        database = os.environ.get("TUTTI_DATABASE") or None
+    elif folder.optuna_file.is_file():
+        rule, got = "stay as it was when the study is resumed", f"{database} where its trials are in the study's folder"
+        remedy = "remove it, or give `study:` another name"
+        raise StudyError(Fault(f"storage.database of the study {study.study!r}", rule, got, remedy))
+    return _with_stores(study, database, study.tracking.uri or os.environ.get("MLFLOW_TRACKING_URI"))
+
+
+def without_passwords(study: StudyConfig) -> StudyConfig:
+    """The study as its folder keeps it, which others may read."""
+    given = (study.storage.database, study.tracking.uri)
+    return _with_stores(study, *(address and without_password(address) for address in given))
+
+
+def _with_stores(study: StudyConfig, database: str | None, uri: str | None) -> StudyConfig:
+    storage = study.storage.model_copy(update={"database": database})
+    return study.model_copy(update={"storage": storage, "tracking": study.tracking.model_copy(update={"uri": uri})})
+
+
+def check_stores(study: StudyConfig, folder: StudyFolder) -> None:
+    """Finds that a server's database is away before anything is started for it.
+
+    Raises:
+        StorageError: where Optuna's does not answer, or refuses. MLflow's may be away: what it is to be told waits.
+        StudyError: where both are the same database, or the driver that MLflow needs is not installed.
+    """
+    uri = study.tracking.uri or ""
+    if study.storage.database and same_database(study.storage.database, uri):
+        rule = "be another database than storage.database: Optuna and MLflow keep their versions in tables of one name"
+        remedy = "make a second database on that server, and name it"
+        raise StudyError(Fault("tracking.uri", rule, without_password(uri), remedy))
+    if study.storage.database:
+        from tutti.search.database import reach
+
+        reach(database_url(study, folder))
+    if uri.startswith("postgresql") and find_spec("psycopg") is None:
+        remedy = "install it with `pip install 'tutti[postgres]'`"
+        raise StudyError(Fault("tracking.uri", "have its driver, psycopg, installed", "none", remedy))
 
 
 def tracking_uri(study: StudyConfig, folder: StudyFolder) -> str:
-    """The study's MLflow store."""
-    return study.tracking.uri or folder.mlflow_uri
+    """The study's MLflow store, its password from ``$MLFLOW_TRACKING_URI`` where that is the same store."""
+    if not study.tracking.uri:
+        return folder.mlflow_uri
+    return with_password(study.tracking.uri, os.environ.get("MLFLOW_TRACKING_URI"))
 
 
 def run_findings(
@@ -170,7 +273,8 @@ def open_tracker(study: StudyConfig, folder: StudyFolder) -> Tracker:
     from tutti.tracking.queued import QueuedTracker
 
     uri = tracking_uri(study, folder)
-    artifacts = None if study.tracking.uri else folder.mlflow_artifacts.as_uri()
+    # A server keeps files where it says; a database keeps none, and MLflow would put them where the command was called.
+    artifacts = folder.mlflow_artifacts.as_uri() if uri.startswith(_DATABASES) else None
     tracker = QueuedTracker(
         lambda: MlflowTracker(uri, experiment=study.study, artifact_location=artifacts),
         spool=folder.path / "tracking.jsonl",

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from tutti.errors import counted
+from tutti.errors import StorageError, counted
 from tutti.records import TrialRecord, TrialState
 
 REFRESH_SECONDS = 0.5
@@ -120,9 +120,14 @@ class Progress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._show()
-        if self._live:
-            self._live.stop()
+        try:
+            self._show()
+        except StorageError:
+            if error is None:
+                raise
+        finally:
+            if self._live:
+                self._live.stop()
 
     def __call__(self) -> None:
         if time.monotonic() - self._drawn >= REFRESH_SECONDS:

@@ -16,7 +16,7 @@ from tutti.cli import parts
 from tutti.cli.parts import console
 from tutti.config.folder import StudyFolder, check_inside
 from tutti.config.study import StudyConfig
-from tutti.errors import Fault, StudyError, counted
+from tutti.errors import Fault, StorageError, StudyError, counted
 from tutti.records import Predictions, TrialRecord, TrialState
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def tune(
     given = overrides or []
     wanted = [] if trials is None else [f"search.trials={_budget(trials, study_file, overrides=given)}"]
     study, folder = parts.read_study_file(study_file, overrides=[*given, *wanted])
-    run(parts.with_tracking_uri(study), folder, resume=resume)
+    run(parts.with_stores(study, folder), folder, resume=resume)
 
 
 def _budget(trials: str, study_file: Path, *, overrides: list[str]) -> int:
@@ -55,7 +55,7 @@ def _budget(trials: str, study_file: Path, *, overrides: list[str]) -> int:
         return int(trials)
     # Until it is known how many trials there are, the file's own number must not be held against the search space.
     study, folder = parts.read_study_file(study_file, overrides=[*overrides, "search.trials=1"])
-    return int(trials) + (parts.count_trials(study, folder) if folder.begun else 0)
+    return int(trials) + parts.count_trials(parts.with_stores(study, folder), folder)
 
 
 def run(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> list[TrialRecord]:
@@ -67,9 +67,10 @@ def run(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> list[TrialR
 
     began = time.monotonic()
     _check_place(folder)
+    parts.check_stores(study, folder)
     with study_lock(folder):
         if not folder.begun:
-            for older, count in parts.fitting_trials(study).items():
+            for older, count in parts.fitting_trials(study, folder).items():
                 console.print(f"The sampler learns from {counted(count, 'trial')} of the study {older}")
         prepared = prepare_study(study, folder, resume=resume)
         parts.write_split(prepared, folder)
@@ -113,9 +114,9 @@ def _is_over(study: StudyConfig, folder: StudyFolder) -> bool:
     """Whether the study has all its trials, and each has ended, or has reached a limit."""
     from tutti.search.limits import is_over
 
-    if not folder.begun:
+    store = parts.load_begun_store(study, folder)
+    if store is None:
         return False
-    store = parts.load_store(study, folder)
     try:
         return is_over(study.search, store.records(), seconds=store.run_seconds())
     finally:
@@ -140,6 +141,7 @@ def _run_trials(study: StudyConfig, folder: StudyFolder, prepared: Prepared, *, 
         assert predictions.probabilities is not None
         return confusion_matrix_png(predictions.labels, predictions.probabilities, class_names[task], title=task)
 
+    patience = 60.0
     try:
         tracker.start_study(
             parameters=parts.study_parameters(study, prepared),
@@ -151,7 +153,7 @@ def _run_trials(study: StudyConfig, folder: StudyFolder, prepared: Prepared, *, 
             console, store.records, total=study.search.trials, tasks=[*study.tasks], folds=study.split.folds
         ) as progress:
             outcome = run_study(
-                study,
+                parts.without_passwords(study),  # its workers have no need of them, and Ray shows what it runs
                 folder,
                 store=store,
                 tracker=tracker,
@@ -166,12 +168,14 @@ def _run_trials(study: StudyConfig, folder: StudyFolder, prepared: Prepared, *, 
             state=TrialState.FINISHED if outcome.complete or outcome.ending else TrialState.INTERRUPTED,
             metrics={BEST_SCORE: best.score} if best and best.score is not None else {},
         )
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, StorageError):  # most likely of the tracker's storage too
+            patience = 5.0
         tracker.end_study(state=TrialState.INTERRUPTED, metrics={})
         raise
     finally:
         store.close()  # SQLite then puts all into the one file, which may be copied
-        left = tracker.close(timeout=60.0)
+        left = tracker.close(timeout=patience)
         if left:
             kept, them = counted(left, "event"), "it is" if left == 1 else "they are"
             console.print(
@@ -237,7 +241,7 @@ def prepare_study(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> P
         console.print(f"  {task.name}: {labels}; rows: {rows}{folds}")
     console.print("Encoding the texts")
     encode_study(study, folder, prepared)
-    write_whole(folder.study_file, dump_study(study))
+    write_whole(folder.study_file, dump_study(parts.without_passwords(study)))
     return prepared
 
 

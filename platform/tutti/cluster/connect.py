@@ -40,12 +40,12 @@ def connected(
             runtime_env={"env_vars": WORKER_ENVIRONMENT},
             **({} if address else {"include_dashboard": True, "dashboard_host": "127.0.0.1"}),
         )
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except Exception as error:  # as plain as this is what Ray raises where a part of it dies while it starts
         raise ClusterError(
             Fault(
                 f"Ray at {address}" if address else "a Ray on this machine",
                 "answer",
-                str(error).strip().splitlines()[0],
+                (str(error).strip() or type(error).__name__).splitlines()[0],
                 "see that the cluster is up (`ray status`), or unset RAY_ADDRESS to run on this machine alone",
             )
         ) from error

@@ -6,14 +6,17 @@ import asyncio
 import os
 import shlex
 import shutil
+import sqlite3
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import tutti
+from tutti.config.folder import StudyFolder
 from tutti.config.load import dump_study
 from tutti.config.study import StudyConfig
 from tutti.errors import ClusterError, Fault, StudyError, UserError
@@ -77,6 +80,12 @@ def _stage(study: StudyConfig, staging: Path) -> None:
         for extra in task["extra_train"]:
             extra["path"] = shipped(extra["path"])
     document["ensemble"]["recipe"] = shipped(document["ensemble"]["recipe"])
+    document["search"]["warm_start"] = [
+        older
+        if shared and Path(older).is_relative_to(shared)
+        else _stage_older(StudyFolder(Path(older)), staging, index)
+        for index, older in enumerate(study.search.warm_start)
+    ]
     sizes = {path: _mib(path) for path in names}
     if sum(sizes.values()) > SHIPPED_MIB:
         largest = sorted(((path, mib) for path, mib in sizes.items() if mib >= 1), key=lambda x: -x[1])[:5]
@@ -97,6 +106,21 @@ def _stage(study: StudyConfig, staging: Path) -> None:
         else:
             shutil.copy2(path, target)
     (staging / "study.json").write_text(dump_study(StudyConfig.model_validate(document)), encoding="utf8")
+
+
+def _stage_older(older: StudyFolder, staging: Path, index: int) -> str:
+    """Copies of an older study what another one starts warm from: its settings and its trials."""
+    target = StudyFolder(staging / "older" / str(index) / older.name)
+    target.path.mkdir(parents=True)
+    if older.study_file.is_file():
+        shutil.copy2(older.study_file, target.study_file)
+    if older.optuna_file.is_file():  # not as a file: what was written last may still be in the log beside it
+        with (
+            closing(sqlite3.connect(f"file:{quote(str(older.optuna_file))}?mode=ro", uri=True)) as here,
+            closing(sqlite3.connect(target.optuna_file)) as there,
+        ):
+            here.backup(there)
+    return target.path.relative_to(staging).as_posix()
 
 
 def _mib(path: Path) -> float:

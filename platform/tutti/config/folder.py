@@ -33,7 +33,7 @@ class StudyFolder:
     @property
     def begun(self) -> bool:
         """Whether the study has got as far as asking for trials; until then it may still change."""
-        return self.study_file.is_file() and (self.path / "optuna.db").is_file()
+        return self.study_file.is_file() and (self.optuna_file.is_file() or self.database_file.is_file())
 
     @property
     def data(self) -> Path:
@@ -46,8 +46,18 @@ class StudyFolder:
         return self.path.parent / ".encoded"
 
     @property
+    def optuna_file(self) -> Path:
+        """Optuna's database, where the study file names none."""
+        return self.path / "optuna.db"
+
+    @property
     def optuna_url(self) -> str:
-        return f"sqlite:///{self.path / 'optuna.db'}"
+        return f"sqlite:///{self.optuna_file}"
+
+    @property
+    def database_file(self) -> Path:
+        """Of a study in a server's database: the mark, as JSON, that it has begun there, and which one is its own."""
+        return self.path / "database.json"
 
     @property
     def mlflow_uri(self) -> str:

@@ -10,11 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tutti.config.folder import StudyFolder, find_study
+from tutti.config.folder import StudyFolder, find_study, studies_folder
 from tutti.errors import Fault, StudyError, nearest
-from tutti.files import nearest_file
+from tutti.files import is_plain, nearest_file
 
 _DATABASES = ("sqlite", "postgresql", "mysql", "mssql")  # each also with a driver: mysql+pymysql
+_SERVERS = ("postgresql", "postgresql+psycopg", "postgresql+psycopg2")
 _STORES = (*_DATABASES, "http", "https", "file", "databricks")
 _SCHEME = re.compile(r"^([A-Za-z][\w.-]*)(\+\w+)?(?=:|$)")
 _IN_A_FILE = re.compile(r"^((?:sqlite(?:\+\w+)?:///)|file:)(?!/|:memory:)([^?]+)(.*)$")
@@ -45,16 +46,24 @@ def resolve_paths(
     storage = raw.get("storage")
     if isinstance(storage, dict) and isinstance(storage.get("path"), str):
         found["storage"] = storage | {"path": str(absolute(storage["path"], folder))}
+    if isinstance(storage, dict) and isinstance(storage.get("database"), str):
+        paths.database("storage.database", storage["database"])
     search = raw.get("search")
     if isinstance(search, dict) and isinstance(search.get("warm_start"), list):
         place = found["storage"].get("path") if isinstance(storage, dict) else None
         beside = Path(place) if isinstance(place, str) else None
-        older = [paths.study(index, value, beside=beside) for index, value in enumerate(search["warm_start"])]
+        begun = _has_begun(raw.get("study"), beside or studies_folder())  # it has their trials by then
+        given = enumerate(search["warm_start"])
+        older = [paths.study(index, value, beside=beside, needed=not begun) for index, value in given]
         found["search"] = search | {"warm_start": older}
     tracking = raw.get("tracking")
     if isinstance(tracking, dict) and isinstance(tracking.get("uri"), str):
         found["tracking"] = tracking | {"uri": paths.store("tracking.uri", tracking["uri"])}
     return found, paths.faults
+
+
+def _has_begun(study: Any, studies: Path) -> bool:
+    return isinstance(study, str) and is_plain(study) and StudyFolder(studies / study).begun
 
 
 def older_folders(raw: Mapping[str, Any]) -> dict[int, Path]:
@@ -130,8 +139,8 @@ class _Paths:
             self.faults.append(fault)
         return str(path)
 
-    def study(self, index: int, value: Any, *, beside: Path | None) -> Any:
-        """The folder of another study, given by folder or by name."""
+    def study(self, index: int, value: Any, *, beside: Path | None, needed: bool) -> Any:
+        """The folder of another study, given by folder or by name; as it stands where it is gone and not needed."""
         if not isinstance(value, str):
             return value
         own = StudyFolder(absolute(value, self.folder))
@@ -139,7 +148,7 @@ class _Paths:
             return str((own if own.study_file.is_file() else find_study(value, beside=beside)).path)
         except StudyError as error:
             what = self.what(f"search.warm_start.{index}")
-            self.faults += [replace(fault, what=what) for fault in error.faults]
+            self.faults += [replace(fault, what=what) for fault in error.faults] if needed else []
             return value
 
     def store(self, key: str, uri: str) -> str:
@@ -154,6 +163,15 @@ class _Paths:
         elif local := _IN_A_FILE.match(uri):
             return f"{local[1]}{absolute(local[2], self.folder)}{local[3]}"
         return uri
+
+    def database(self, key: str, url: str) -> None:
+        """The address of Optuna's database, which has to be a server's: any number of machines may then read it."""
+        scheme, there, _ = url.partition("://")
+        if scheme not in _SERVERS or not there:
+            got = f"the scheme {scheme!r}" if there else "no scheme"  # the rest may hold a password
+            rule = "be the address of a PostgreSQL server's database"
+            remedy = "write it like postgresql://USER@HOST/DATABASE, or leave it out to keep SQLite"
+            self.faults.append(Fault(self.what(key), rule, got, remedy))
 
     def folder_or_hub_id(self, key: str, value: str) -> str:
         path = absolute(value, self.folder)

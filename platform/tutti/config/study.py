@@ -146,6 +146,7 @@ class Resources(Strict):
 class Storage(Strict):
     """Where studies live. On a cluster: a folder that every node sees."""
 
+    database: str | None = None  # Optuna's, at postgresql://; by default SQLite inside the study's folder
     path: Path | None = None  # by default $TUTTI_STUDIES, or ./studies; the study's folder is PATH/STUDY
     max_gigabytes: Annotated[float, Field(gt=0)] | None = None  # of all ended trials' checkpoints; 1 GB is 10^9 bytes
 

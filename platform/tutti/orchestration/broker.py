@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tutti.errors import Fault
+
 Report = dict[str, Any]
 FINAL, FAILED, INFEASIBLE = "final", "failed", "infeasible"  # keys of a trial's last report
 NOTICE = "notice"  # the key of a report that is a sentence for the user
@@ -70,7 +72,13 @@ class Broker:
         self._waiting: deque[str] = deque()
         self._generations: Counter[str] = Counter()  # of each pool's workers
         self._closed = False
+        self._halted: Fault | None = None
         self._news = asyncio.Condition()
+
+    @property
+    def _over(self) -> bool:
+        """Whether no trial is trained any more."""
+        return self._closed or self._halted is not None
 
     async def submit(self, config: Mapping[str, Any]) -> tuple[int, int]:
         """Asks for a trial to be trained. One that is under way stays so: whoever asked for it before has died.
@@ -133,9 +141,9 @@ class Broker:
             def replaced() -> bool:
                 return self._generations[pool] != generation
 
-            if not await self._within(patience, lambda: self._closed or bool(self._waiting) or replaced()):
+            if not await self._within(patience, lambda: self._over or bool(self._waiting) or replaced()):
                 return ()
-            if self._closed:
+            if self._over:
                 return None
             if replaced():
                 return ()
@@ -151,7 +159,7 @@ class Broker:
         """
         async with self._news:
             trial = self._trials[key]
-            if self._closed or trial.over or trial.attempt != attempt:
+            if self._over or trial.over or trial.attempt != attempt:
                 return None
             trial.reports.append(report)
             self._news.notify_all()
@@ -163,7 +171,7 @@ class Broker:
             trial = self._trials[key]
 
             def over() -> bool:
-                return self._closed or trial.over or trial.attempt != attempt
+                return self._over or trial.over or trial.attempt != attempt
 
             said = await self._within(patience, lambda: over() or trial.taken >= place)
             return not over() if said else None
@@ -186,11 +194,22 @@ class Broker:
     async def wanted(self, patience: float = PATIENCE) -> bool:
         """Whether a trial waits for a pool, or the study is over."""
         async with self._news:
-            return await self._within(patience, lambda: self._closed or bool(self._waiting))
+            return await self._within(patience, lambda: self._over or bool(self._waiting))
 
     async def closed(self) -> bool:
-        """Whether the study is over."""
-        return self._closed
+        """Whether the study is over, or halted."""
+        return self._over
+
+    async def halt(self, fault: Fault) -> None:
+        """Sends every pool home, for the storage fails whatever they train. Trials are left as they are: Tune hears of
+        no end of theirs, so that they go on in a later run."""
+        async with self._news:
+            self._halted = self._halted or fault
+            self._news.notify_all()
+
+    async def halted(self) -> Fault | None:
+        """Why the study was halted, first of all; none where it was not."""
+        return self._halted
 
     async def close(self) -> bool:
         """Sends every pool home; says whether none was in the middle of a trial."""
@@ -201,6 +220,8 @@ class Broker:
 
     def _lose(self, pool: str, reason: str, out_of_memory: bool = False, final: bool = False) -> bool:
         self._generations[pool] += 1
+        if self._halted:  # its trial goes on in a later run, however often it was lost in this one
+            return False
         held = [trial for trial in self._trials.values() if trial.pool == pool and not trial.over]
         for trial in held:
             trial.pool, trial.attempt = None, trial.attempt + 1

@@ -6,7 +6,9 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import wraps
 from typing import Any
 
 from ray.tune import Callback
@@ -14,7 +16,7 @@ from ray.tune.experiment import Trial
 
 from tutti.bank.bank import Bank
 from tutti.config.folder import StudyFolder
-from tutti.errors import TuttiError, counted
+from tutti.errors import StorageError, TuttiError, counted
 from tutti.orchestration.broker import HALVED, INFEASIBLE, NOTICE
 from tutti.orchestration.folds import fold_name, forget_states
 from tutti.orchestration.stopper import STOPPED
@@ -52,8 +54,27 @@ class Seen:
     notices: list[str] = field(default_factory=list)
 
 
+def _halting(event: Callable[..., None]) -> Callable[..., None]:
+    """Keeps what a store raises during one of Tune's events, for ``on_step_end`` to raise it, and hears of no further.
+
+    Raised here, Tune would wrap it into an error of its own, or tell the trial as failed of it.
+    """
+
+    @wraps(event)
+    def heard(self: StudyLog, *arguments: Any, **named: Any) -> None:
+        if self.failure is None:
+            try:
+                event(self, *arguments, **named)
+            except TuttiError as error:
+                self.failure = error
+
+    return heard
+
+
 class StudyLog(Callback):
     """A Tune callback that turns Ray's events into the study's own records.
+
+    Where a record cannot be kept, the study ends with the error that says so. What ran then goes on in a resumed one.
 
     Args:
         folds: whether the study's trials have folds, each of which gets a run below its trial's.
@@ -61,6 +82,10 @@ class StudyLog(Callback):
         picture: makes a PNG of a task's validation predictions, given them and the task's name.
         prune: called once a trial has ended, to keep the study's checkpoints within their limit.
         notify: called with what a user should see at once, though it ends no trial.
+
+    Attributes:
+        failure: why a record could not be kept, once one could not.
+        look: called before a trial whose actor was lost is told as failed; raises a TuttiError where all of them are.
     """
 
     def __init__(
@@ -80,12 +105,15 @@ class StudyLog(Callback):
         self._folds = folds
         self._watch, self._picture, self._prune, self._notify = watch, picture, prune, notify
         self._seen: dict[str, Seen] = {}
+        self.failure: TuttiError | None = None
+        self.look: Callable[[], None] = lambda: None
         self._drawing = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tutti-pictures")
 
     def __getstate__(self) -> dict[str, Any]:
         """Nothing: Tune writes a snapshot of all it was given, and no run ever reads it back."""
         return {}
 
+    @_halting
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         key = trial.config["key"]
         if key in self._seen:  # the same trial, tried again
@@ -101,6 +129,7 @@ class StudyLog(Callback):
         self._tracker.start_trial(key, number=trial.config["number"], parameters=parameters, tags=tags)
         self._watch()
 
+    @_halting
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
     ) -> None:
@@ -176,6 +205,7 @@ class StudyLog(Callback):
         ]
         self._tracker.log_history(key, steps)
 
+    @_halting
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         key = trial.config["key"]
         seen = self._seen[key]
@@ -189,13 +219,20 @@ class StudyLog(Callback):
         else:
             self._end(key, TrialState.FAILED, reason="ended without a single report")
 
+    @_halting
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        self.look()
         error = trial.get_error()
         lines = str(getattr(error, "cause", None) or error or "the trial's actor died").splitlines()
         self._end(trial.config["key"], TrialState.FAILED, reason=next((x for x in lines if x.strip()), "")[:500])
 
+    def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
+        """Raises what kept a record from being written: Tune lets it pass from here."""
+        if self.failure is not None:
+            raise self.failure
+
     def _end(self, key: str, state: TrialState, reason: str | None = None) -> None:
-        seen = self._seen.pop(key, None) or Seen()  # one whose actor was lost before it started was never seen
+        seen = self._seen.get(key) or Seen()  # one whose actor was lost before it started was never seen
         seconds = time.time() - seen.started
         result = seen.result
         finished = state is TrialState.FINISHED
@@ -223,6 +260,7 @@ class StudyLog(Callback):
             seconds=seconds,
             infeasible=seen.infeasible,
         )
+        self._seen.pop(key, None)  # only now: until its end is kept, it is one to be interrupted
         forget_states(self._folder.trial(key))
         try:
             self._prune()
@@ -279,7 +317,9 @@ class StudyLog(Callback):
         for key in keys:
             seen = self._seen.pop(key)
             self._cut_off_fold(seen, TrialState.INTERRUPTED, reason)
-            metrics = {"seconds": time.time() - seen.started, **self._best(key, seen.result)}
+            metrics = {"seconds": time.time() - seen.started}
+            with suppress(StorageError):  # it may be what the study was interrupted by
+                metrics |= self._best(key, seen.result)
             self._tracker.end_trial(key, state=TrialState.INTERRUPTED, reason=reason, metrics=metrics, tags={})
         return keys
 

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
-from tutti.errors import TrialError, TrialMemoryError
+from tutti.errors import Fault, TrialError, TrialMemoryError
 from tutti.orchestration.broker import FAILED, INFEASIBLE, Broker
+from tutti.orchestration.halt import storage_fault
 from tutti.orchestration.memory import is_out_of_memory
 from tutti.orchestration.mistakes import mistake_in, place_of
 from tutti.orchestration.trial import Stopped
@@ -51,11 +52,13 @@ class Failure:
 
     Attributes:
         final: whether its trial would fail so again.
+        halting: said where the storage is why, which no other worker could do better with.
     """
 
     reason: str
     out_of_memory: bool = False
     final: bool = False
+    halting: Fault | None = None
 
 
 class PoolHost:
@@ -84,6 +87,9 @@ class PoolHost:
             if failure is None:
                 in_vain = 0
                 continue
+            if failure.halting:
+                ray.get(broker.halt.remote(failure.halting))
+                return failure.reason
             trained = ray.get(broker.lost.remote(name, failure.reason, failure.out_of_memory, failure.final))
             in_vain = 0 if trained else in_vain + 1
             if in_vain > job.study.search.retries:
@@ -124,11 +130,18 @@ def _run_once(name: str, job: PoolJob, broker: ActorHandle[Broker]) -> Failure |
         if isinstance(error, train.WorkerGroupError) and error.worker_failures:
             failures = error.worker_failures
             starved = {rank: each for rank, each in failures.items() if is_out_of_memory(each)}
-            if not starved and (rank := mistake_in(failures)) is not None:
+            halting = _halting(job, *failures.values())
+            if not (starved or halting) and (rank := mistake_in(failures)) is not None:
                 return Failure(reason_of({rank: failures[rank]}) + place_of(rank, str(error)), final=True)
-            return Failure(reason_of(starved or failures), out_of_memory=bool(starved))
-        return Failure(_line(getattr(error, "controller_failure", None) or error))
+            return Failure(reason_of(starved or failures), out_of_memory=bool(starved), halting=halting)
+        said = getattr(error, "controller_failure", None) or error
+        return Failure(_line(said), halting=_halting(job, said))
     return None
+
+
+def _halting(job: PoolJob, *errors: BaseException) -> Fault | None:
+    place = str(job.folder.path)
+    return next((fault for error in errors if (fault := storage_fault(error, place=place))), None)
 
 
 def train_trials(config: Mapping[str, Any]) -> None:

@@ -10,7 +10,7 @@ from ray import tune
 from ray.exceptions import RayError
 from ray.tune.experiment import Trial
 
-from tutti.errors import ClusterError, Fault
+from tutti.errors import ClusterError, Fault, StorageError
 from tutti.orchestration.broker import FAILED, FINAL, Broker
 
 if TYPE_CHECKING:
@@ -77,16 +77,21 @@ class Watch(tune.Callback):
         self._broker.stop.remote(trial.config["key"])
 
     def on_step_begin(self, iteration: int, trials: list[Trial], **info: Any) -> None:
-        """Looks once a second.
+        """Looks once a second; raises what ``look`` raises."""
+        if time.monotonic() - self._looked >= 1:
+            self.look()
+
+    def look(self) -> None:
+        """Finds out whether there is still somebody to train the study's trials.
 
         Raises:
             ClusterError: where no pool is left, or the broker has died. Trials stay unfinished, for a resumed study.
+            StorageError: where a worker's storage failed. Trials stay unfinished too.
         """
-        if time.monotonic() - self._looked < 1:
-            return
         self._looked = time.monotonic()
         try:
-            ray.get(self._broker.closed.remote())
+            if fault := ray.get(self._broker.halted.remote()):
+                raise StorageError(fault)
             ended, running = ray.wait(self._pools, num_returns=len(self._pools), timeout=0)
             if running:
                 return

@@ -68,7 +68,8 @@ class StudyStopper(Stopper, Callback):
 
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         if self._search.target_score is not None or self._search.patience is not None:
-            self._records = self._store.records()
+            with suppress(StorageError):  # where that lasts, the study's log halts the study
+                self._records = self._store.records()
 
     def keep_time(self) -> None:
         """Keeps how long the study has run."""

@@ -13,11 +13,12 @@ from filelock import FileLock, Timeout
 
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
-from tutti.errors import Fault, StudyError, TrialError
+from tutti.errors import Fault, StorageError, StudyError, TrialError
 from tutti.files import storage_faults
 from tutti.orchestration.broker import Broker
 from tutti.orchestration.budget import prune
 from tutti.orchestration.folds import forget_states
+from tutti.orchestration.halt import storage_fault
 from tutti.orchestration.pool import PoolHost, PoolJob
 from tutti.orchestration.trial import train_trial
 from tutti.records import Predictions, TrialRecord, TrialState
@@ -120,6 +121,7 @@ def run_study(
     Raises:
         TrialError: where every trial failed.
         ClusterError: where the workers of no trial can start.
+        StorageError: where a disk or the database failed the study. Trials that ran go on in a resumed one.
     """
     from tutti.orchestration.log import StudyLog
 
@@ -190,11 +192,14 @@ def _tune(
     from tutti.orchestration.searcher import StoreSearcher
     from tutti.orchestration.stopper import StudyStopper
 
+    # It shows a traceback for every actor that is lost; the study's log says what becomes of its trial.
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     unfinished, records = store.unfinished(), store.records()
     new = max(0, study.search.trials - len(records))
     count = min(concurrent_trials, len(unfinished) + new)
     with _pools(study, folder, count=count, train=train) as (broker, pools):
-        stopper = StudyStopper(store, study.search, broker=broker)
+        stopper, watch = StudyStopper(store, study.search, broker=broker), Watch(broker, pools)
+        log.look = watch.look
         try:
             tune.Tuner(
                 # It only relays: were it to ask for a CPU, a trial that needs them all would hang. Tune wants it to
@@ -213,13 +218,18 @@ def _tune(
                     name="tune",
                     storage_path=str(folder.ray),
                     stop=stopper,
-                    callbacks=[log, stopper, Watch(broker, pools)],
+                    callbacks=[log, stopper, watch],
                     failure_config=tune.FailureConfig(max_failures=study.search.retries),
                     verbose=0,
                 ),
             ).fit()
+        except Exception as error:  # Tune writes into the study's folder too
+            if not isinstance(error, StorageError) and (fault := storage_fault(error, place=str(folder.path))):
+                raise StorageError(fault) from error
+            raise
         finally:
-            stopper.keep_time()
+            with suppress(StorageError):  # as much is lost as where the driver is killed
+                stopper.keep_time()
     match stopper.ending:
         case Ending(limit="target_score", reason=reason):
             log.stop(f"the study needs it no more: {reason}")

@@ -6,17 +6,26 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from sqlite3 import SQLITE_ERROR, SQLITE_READONLY, Connection
+from sqlite3 import SQLITE_ERROR, SQLITE_READONLY
+from sqlite3 import Connection as SqliteConnection
 from typing import Any
 
 from optuna.exceptions import StorageInternalError
 from optuna.storages import RDBStorage
-from sqlalchemy.engine import URL, make_url
+from sqlalchemy import create_engine, text
+from sqlalchemy.engine import URL, Connection, make_url
 from sqlalchemy.exc import ArgumentError, IntegrityError, OperationalError, ProgrammingError, SQLAlchemyError
 
-from tutti.errors import Fault, StorageError
+from tutti.errors import Fault, StorageError, StudyError
 
+_SERVER_OPTIONS = {
+    "tcp_keepalives_idle": 30,  # so that the server lets go, within a minute, of what a machine held that is gone
+    "tcp_keepalives_interval": 10,
+    "tcp_keepalives_count": 3,
+}
+_MISSING = ("42P01", "25006")  # PostgreSQL's codes: no such table; a write in a read-only transaction
 _BUSY_SECONDS = 30  # how long a SQLite file's user waits for another one's lock
+_CONNECT_SECONDS = 10
 _ATTEMPTS = 5  # to make the tables that others may be making too
 
 
@@ -35,16 +44,17 @@ def to_write(url: str) -> RDBStorage:
 def to_read(url: str) -> RDBStorage | None:
     """The database, or none where its SQLite file is not there, or not made to its end.
 
-    SQLite itself refuses every write of it.
+    The database itself refuses every write of it.
     """
     parsed = make_url(url)
     if _is_file(parsed) and not Path(str(parsed.database)).is_file():
         return None
     try:
         return RDBStorage(_escaped(url), engine_kwargs=_engine_arguments(parsed, reader=True), skip_table_creation=True)
-    except (OperationalError, StorageInternalError) as error:
+    except (SQLAlchemyError, StorageInternalError) as error:
         origin = getattr(error.__cause__ if isinstance(error, StorageInternalError) else error, "orig", None)
-        if getattr(origin, "sqlite_errorcode", None) in (SQLITE_READONLY, SQLITE_ERROR):
+        refused = getattr(origin, "sqlite_errorcode", None) in (SQLITE_READONLY, SQLITE_ERROR)
+        if refused or getattr(origin, "sqlstate", None) in _MISSING:
             return None  # a table or Optuna's version is not there yet, and a reader makes neither
         raise
 
@@ -53,6 +63,46 @@ def to_mend(url: str) -> RDBStorage | None:
     """The database to write to, or none where its SQLite file is not there."""
     parsed = make_url(url)
     return None if _is_file(parsed) and not Path(str(parsed.database)).is_file() else to_write(url)
+
+
+def reach(url: str) -> None:
+    """Connects to a server's database once.
+
+    Raises:
+        StorageError: where it does not answer, or refuses.
+    """
+    with faults(url):
+        engine = create_engine(url, connect_args=_engine_arguments(make_url(url))["connect_args"])
+        try:
+            engine.connect().close()
+        finally:
+            engine.dispose()
+
+
+@contextmanager
+def claimed(storage: RDBStorage, study: str) -> Iterator[Connection | None]:
+    """Keeps a study of a server's database to one driver, on whichever machine, until the connection is closed.
+
+    That is left to the caller, but where the block raises. The server lets go of a driver that has died. A SQLite file
+    has the lock of its study's folder alone, and gets none.
+
+    Raises:
+        StudyError: where another driver holds the study.
+    """
+    if storage.engine.dialect.name != "postgresql":
+        yield None
+        return
+    connection = storage.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+    lock = text("SELECT pg_try_advisory_lock(hashtextextended(:study, 0))")
+    try:
+        if not connection.scalar(lock, {"study": f"tutti/{study}"}):
+            got, remedy = "another one that holds it in its database", "wait for the other run to end, or stop it"
+            raise StudyError(Fault(f"the study {study!r}", "be run by one process at a time", got, remedy))
+        yield connection
+    except BaseException:
+        connection.close()
+        storage.engine.dispose()
+        raise
 
 
 @contextmanager
@@ -68,6 +118,14 @@ def faults(url: str) -> Iterator[None]:
         cause = error.__cause__ or error
         got = str(cause).strip().split("\n")[0]
         remedy = "see whether the address is right, the database is up and not damaged, and there is space"
+        if isinstance(error, ImportError):
+            remedy = "install the driver with `pip install 'tutti[postgres]'`"
+        elif not url.startswith("sqlite"):
+            remedy = "see whether the server is up and the address right, and go on with --resume: nothing is lost"
+        if "no password supplied" in got:
+            remedy = "give the password in $PGPASSWORD, in ~/.pgpass, or in the address that $TUTTI_DATABASE holds"
+        if "is full" in got:
+            remedy = "free some space, and go on with --resume: nothing is lost"
         if "locked" in got:
             remedy = f"end what holds it for more than {_BUSY_SECONDS} s, and go on with --resume: nothing is lost"
         raise StorageError(Fault(f"the study's database {shown}", "be read and written", got, remedy)) from error
@@ -78,10 +136,15 @@ def _is_file(url: URL) -> bool:
 
 
 def _engine_arguments(url: URL, *, reader: bool = False) -> dict[str, object]:
-    arguments: dict[str, object] = {}
     if url.get_backend_name() == "sqlite":
-        arguments = {"timeout": _BUSY_SECONDS} | ({"factory": _Reader} if reader else {})
-    return {"connect_args": arguments}
+        return {"connect_args": {"timeout": _BUSY_SECONDS} | ({"factory": _Reader} if reader else {})}
+    options = _SERVER_OPTIONS | ({"default_transaction_read_only": "on"} if reader else {})
+    arguments = {
+        "application_name": "tutti",
+        "connect_timeout": _CONNECT_SECONDS,
+        "options": " ".join(f"-c {name}={value}" for name, value in options.items()),
+    }
+    return {"connect_args": arguments, "pool_pre_ping": True}  # the server may have been started anew since
 
 
 def _made(url: str, parsed: URL) -> RDBStorage:
@@ -98,7 +161,7 @@ def _made(url: str, parsed: URL) -> RDBStorage:
     raise AssertionError("the last attempt raises or returns")
 
 
-class _Reader(Connection):
+class _Reader(SqliteConnection):
     """A connection to a SQLite file that refuses every write, from the first on: Optuna writes as it opens."""
 
     def __init__(self, *given: Any, **named: Any) -> None:

@@ -14,6 +14,7 @@ from optuna.storages import RDBStorage
 from optuna.study import StudyDirection
 from optuna.study._constrained_optimization import _CONSTRAINTS_KEY
 from optuna.trial import FrozenTrial
+from sqlalchemy.engine import Connection
 
 from tutti.config.space import SearchSpace
 from tutti.config.study import Sampler
@@ -27,7 +28,7 @@ from tutti.search.space import distributions, draw
 from tutti.search.warm_start import OlderStudy, fitting_trials, is_older, take_over
 
 _CONSTRAINT = f"{_CONSTRAINTS_KEY}:memory"  # as Trial.set_constraint keeps it, which needs a trial that was just asked
-_RUN_SECONDS = "run_seconds"  # the study's attribute
+_RUN_SECONDS, _OWNER = "run_seconds", "owner"  # the study's attributes
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ class StudyStore:
         self._space = space
         self._fixed = fixed
         self._grid: Grid | None = None
+        self._claim: Connection | None = None
         self._older = sum(map(is_older, study.get_trials(deepcopy=False)))  # Optuna's numbers are so much higher
 
     @classmethod
@@ -80,6 +82,7 @@ class StudyStore:
         fixed: Mapping[str, Any] | None = None,
         enqueued: Sequence[Point] = (),
         older: Sequence[OlderStudy] = (),
+        owner: str | None = None,
     ) -> StudyStore:
         """Opens the study ``name``, or makes it.
 
@@ -92,25 +95,30 @@ class StudyStore:
             enqueued: points that are the study's first trials, in order; what they do not name is drawn.
             older: studies whose finished trials the sampler learns from, where this one has no trials yet; later it
                 has them by itself.
+            owner: of a database that several studies share: what tells this one from another of its name.
 
         Raises:
-            StudyError: where the study is kept in the other direction, its trials do not fit ``space``, or no trial of
-                an older study does.
+            StudyError: where another driver runs the study, it is another owner's, it is kept in the other direction,
+                its trials do not fit ``space``, or no trial of an older study does.
             StorageError: where a database cannot be opened.
         """
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         with database.faults(url):
             storage = database.to_write(url)
-            study = optuna.create_study(storage=storage, study_name=name, direction="maximize", load_if_exists=True)
-            _check_direction(study)
-            store = cls(study, storage, space=space, fixed=fixed or {})
-            _check_space(study.study_name, store._own_trials(), distributions(space))
-            store._begin(sampler, seed=seed, older=older)
-            for key in store.half_asked():
-                store.fail_half_asked(key)
-            store._grid = Grid(space, fixed=store._fixed, seed=seed) if sampler == "grid" else None
-            trials = store._own_trials()
-            enqueue(study, enqueued, space=distributions(space), trials=trials, grid=store._grid)
+            with database.claimed(storage, name) as claim:
+                study = optuna.create_study(storage=storage, study_name=name, direction="maximize", load_if_exists=True)
+                _check_direction(study)
+                store = cls(study, storage, space=space, fixed=fixed or {})
+                store._claim = claim
+                if owner is not None:
+                    store._own(owner)
+                _check_space(study.study_name, store._own_trials(), distributions(space))
+                store._begin(sampler, seed=seed, older=older)
+                for key in store.half_asked():
+                    store.fail_half_asked(key)
+                store._grid = Grid(space, fixed=store._fixed, seed=seed) if sampler == "grid" else None
+                trials = store._own_trials()
+                enqueue(study, enqueued, space=distributions(space), trials=trials, grid=store._grid)
         return store
 
     @classmethod
@@ -137,6 +145,8 @@ class StudyStore:
 
     def close(self) -> None:
         """Gives the database's connections back. The store cannot be used afterwards."""
+        if self._claim is not None:
+            self._claim.close()
         self._storage.remove_session()
         self._storage.engine.dispose()
 
@@ -292,6 +302,17 @@ class StudyStore:
             StorageError: where the database cannot be read.
         """
         return [record(trial, number) for number, trial in enumerate(self._own_trials()) if trial.state in STATES]
+
+    def _own(self, owner: str) -> None:
+        """Makes the study the owner's, where it is nobody's that has trials."""
+        kept = self._study.user_attrs.get(_OWNER)
+        if kept == owner:
+            return
+        if self._study.get_trials(deepcopy=False):
+            got = "one of that name, of another folder"
+            remedy = "give `study:` another name, or remove that one with `optuna delete-study`"
+            raise StudyError(Fault(f"the study {self._study.study_name!r}", "be new in its database", got, remedy))
+        self._study.set_user_attr(_OWNER, owner)
 
     def _own_trials(self) -> list[FrozenTrial]:
         """By number, without those of older studies, which come before all others."""

@@ -9,6 +9,7 @@ from typing import Any
 import optuna
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
+from tutti.config.address import without_password
 from tutti.config.conditions import applies, drawing_order, same
 from tutti.config.points import value_fault
 from tutti.config.space import SearchSpace
@@ -17,7 +18,7 @@ from tutti.records import Scalar
 from tutti.search import database
 from tutti.search.space import distributions
 
-_OF = "warm_start"  # the attribute of an older trial: its study's database, and its number there
+_OF = "warm_start"  # the attribute of an older trial: its study's database and name, and its number there
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def fitting_trials(older: OlderStudy, space: SearchSpace, *, fixed: Mapping[str,
                 value=trial.value,
                 params=plain,
                 distributions={key: kinds[key] for key in point},
-                user_attrs={_OF: f"{older.url}:{trial.number}"},
+                user_attrs={_OF: f"{without_password(older.url)}:{older.name}:{trial.number}"},
             )
         )
     if not fitting:

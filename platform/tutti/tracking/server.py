@@ -40,7 +40,7 @@ def start_ui(
     """
     port = _free_port(host, port)
     url = f"http://{host}:{port}"
-    place = ["--backend-store-uri", uri, "--default-artifact-root", str(artifacts)]
+    place = ["--default-artifact-root", str(artifacts)]
     command = [sys.executable, "-m", "mlflow", "server", *place, "--host", host, "--port", str(port), "--workers", "1"]
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
@@ -48,7 +48,8 @@ def start_ui(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env=os.environ | _ENVIRONMENT,
+            # The store is not named on the command line, where everybody on the machine would see its password.
+            env=os.environ | _ENVIRONMENT | {"MLFLOW_BACKEND_STORE_URI": uri},
             start_new_session=True,  # a group of its own, so that stop_ui ends its workers too
         )
         try:

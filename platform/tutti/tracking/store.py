@@ -10,6 +10,7 @@ from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException, RestException
 from sqlalchemy.exc import SQLAlchemyError
 
+from tutti.config.address import without_password
 from tutti.errors import Fault, TrackingError
 from tutti.tracking.protocol import RefusedError
 
@@ -48,13 +49,6 @@ def experiment_id(uri: str, name: str) -> str:
         what = f"the MLflow store {without_password(uri)}"
         raise TrackingError(Fault(what, f"have the experiment {name!r}", "none", "run `tutti tune` first"))
     return found.experiment_id
-
-
-def without_password(uri: str) -> str:
-    """The address as it may be shown."""
-    scheme, slashes, rest = uri.rpartition("://")
-    user, at, place = rest.rpartition("@")
-    return f"{scheme}{slashes}{user.partition(':')[0]}{at}{place}"
 
 
 def _is_refusal(error: MlflowException) -> bool:

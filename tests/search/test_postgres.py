@@ -1,0 +1,124 @@
+"""What holds of a study in a database that a PostgreSQL server keeps for many."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import optuna
+import pytest
+from sqlalchemy import create_engine, text
+
+from tutti.config.address import without_password
+from tutti.errors import StorageError, StudyError
+from tutti.records import TrialState
+from tutti.search import database
+from tutti.search.study_store import StudyStore
+from tutti.search.warm_start import OlderStudy
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def url(postgres) -> str:
+    return postgres.new_database()
+
+
+def test_a_second_driver_of_a_study_is_refused_until_the_first_has_ended(opened, url, space):
+    first = opened(owner="us")
+    with pytest.raises(StudyError, match="be run by one process at a time; got another one that holds it in its data"):
+        StudyStore.open(url, name="s", space=space, sampler="tpe", seed=0, owner="us")
+    assert opened(name="another").ask().key == "t0000"
+    first.close()
+    assert opened(owner="us").ask().key == "t0000"
+
+
+def test_a_driver_that_was_killed_holds_its_study_no_longer(opened, url):
+    script = f"""
+import os, signal
+from tutti.config.space import SearchSpace
+from tutti.search.study_store import StudyStore
+StudyStore.open({url!r}, name="s", space=SearchSpace(), sampler="tpe", seed=0).ask()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    died = subprocess.run([sys.executable, "-c", script], env=dict(os.environ))
+    assert died.returncode == -signal.SIGKILL
+    store = opened()
+    assert [proposal.key for proposal in store.unfinished()] == ["t0000"]
+
+
+def test_a_name_that_another_folder_s_study_has_in_the_database_is_refused(opened):
+    theirs = opened(owner="them")
+    theirs.finish(theirs.ask().key, state=TrialState.FINISHED, score=0.5)
+    theirs.close()
+    with pytest.raises(StudyError, match="be new in its database; got one of that name, of another folder"):
+        opened(owner="us")
+    assert len(opened(owner="them").records()) == 1
+
+
+def test_older_studies_of_one_database_are_told_apart_and_their_trials_keep_no_password(opened, url, space):
+    for name in ("a", "b"):
+        older = opened(name=name)
+        older.finish(older.ask().key, state=TrialState.FINISHED, score=0.5)
+    store = opened(older=[OlderStudy(name, url) for name in ("a", "b")])
+    assert store.ask().key == "t0000"
+    kept = optuna.load_study(study_name="s", storage=url).trials
+    assert [trial.state.name for trial in kept] == ["COMPLETE", "COMPLETE", "RUNNING"]
+    plain = without_password(url)
+    assert [trial.user_attrs["warm_start"] for trial in kept[:2]] == [f"{plain}:a:0", f"{plain}:b:0"]
+
+
+def test_a_start_that_died_before_its_first_trial_binds_nobody(opened):
+    opened(owner="it").close()
+    assert opened(owner="us").ask().key == "t0000"
+
+
+def test_a_reader_leaves_a_half_made_database_to_the_driver(opened, url):
+    with pytest.raises(StudyError, match="no database"):
+        StudyStore.load(url, name="s")
+    opened().close()
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(text("DELETE FROM version_info"))
+        connection.execute(text("DELETE FROM alembic_version"))
+    engine.dispose()
+    with pytest.raises(StudyError, match="no database"):
+        StudyStore.load(url, name="s")
+    assert opened().ask().key == "t0000"
+
+
+def test_what_is_wrong_with_the_server_is_one_sentence_without_its_password(postgres, url, space):
+    secret = url.split("tutti:")[1].split("@")[0]
+    gone = url.replace(str(postgres.port), "1")
+    wrong, none = url.replace(secret, "wr%2Fong"), url.replace(f":{secret}", "")
+    missing = url.rsplit("/", 1)[0] + "/missing"
+    for address, got in (
+        (gone, "Connection refused; see whether the server is up"),
+        (wrong, "password authentication failed"),
+        (none, "no password supplied; give the password in $PGPASSWORD, in ~/.pgpass"),
+        (missing, 'database "missing" does not exist'),
+    ):
+        for call in (
+            lambda address=address: database.reach(address),
+            lambda address=address: StudyStore.open(address, name="s", space=space, sampler="tpe", seed=0),
+            lambda address=address: StudyStore.load(address, name="s"),
+        ):
+            with pytest.raises(StorageError) as caught:
+                call()
+            assert got in str(caught.value)
+            assert len(str(caught.value).splitlines()) == 1
+            assert not any(word in str(caught.value) for word in (secret, "p@ss", "wr%2Fong", "wr/ong"))
+
+
+def test_a_server_that_is_started_anew_between_two_calls_goes_unnoticed(opened, postgres):
+    store = opened()
+    key = store.ask().key
+    postgres.stop()
+    with pytest.raises(StorageError, match="go on with --resume: nothing is lost"):
+        store.report(key, epoch=1, score=0.5, task_scores={"a": 0.5})
+    postgres.start()
+    store.report(key, epoch=1, score=0.5, task_scores={"a": 0.5})
+    store.finish(key, state=TrialState.FINISHED)
+    assert [(record.state, record.score) for record in store.records()] == [(TrialState.FINISHED, 0.5)]

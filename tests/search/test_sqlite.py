@@ -1,0 +1,83 @@
+"""What holds of a study in a SQLite file."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from contextlib import closing
+
+import pytest
+
+from tutti.errors import StorageError, StudyError
+from tutti.records import TrialState
+from tutti.search import database
+from tutti.search.study_store import StudyStore
+
+
+def test_a_damaged_database_is_a_storage_error(url, tmp_path, space):
+    (tmp_path / "optuna.db").write_bytes(b"this is not a database" * 100)
+    with pytest.raises(StorageError, match=r"optuna\.db"):
+        StudyStore.open(url, name="s", space=space, sampler="tpe", seed=0)
+
+
+def test_a_folder_with_braces_in_its_name_is_taken_as_it_is(opened, tmp_path):
+    opened(url=f"sqlite:///{tmp_path / 'a {b}' / 'optuna.db'}").ask()
+    assert (tmp_path / "a {b}" / "optuna.db").is_file()
+
+
+def test_the_database_is_in_write_ahead_mode(opened, tmp_path):
+    opened().ask()
+    assert (tmp_path / "optuna.db-wal").is_file()
+
+
+def test_a_reader_leaves_a_half_made_database_to_the_driver(opened, url, tmp_path):
+    opened().close()
+    with closing(sqlite3.connect(tmp_path / "optuna.db")) as connection, connection:
+        connection.execute("DELETE FROM version_info")
+        connection.execute("DELETE FROM alembic_version")
+    with pytest.raises(StudyError, match="no database"):
+        StudyStore.load(url, name="s")
+    assert opened().ask().key == "t0000"
+
+
+@pytest.fixture
+def locked(tmp_path):
+    """Another user of the database who keeps every writer out; called, he lets it go."""
+    holder = sqlite3.connect(tmp_path / "optuna.db", check_same_thread=False, isolation_level=None)
+
+    def lock():
+        holder.execute("BEGIN IMMEDIATE")
+        return holder.rollback
+
+    yield lock
+    holder.close()
+
+
+def test_a_database_that_another_process_writes_to_is_waited_for(opened, locked):
+    store = opened()
+    key = store.ask().key
+    release = threading.Timer(0.5, locked())
+    release.start()
+    store.report(key, epoch=1, score=0.5, task_scores={"a": 0.5})
+    assert not release.is_alive()
+    assert store.records()[0].scores_by_epoch == {1: 0.5}
+
+
+def test_a_database_that_stays_locked_is_said_and_nothing_is_lost(opened, locked, monkeypatch):
+    monkeypatch.setattr(database, "_BUSY_SECONDS", 0.2)
+    store = opened()
+    key = store.ask().key
+    store.report(key, epoch=1, score=0.5, task_scores={"a": 0.5})
+    release = locked()
+    with pytest.raises(StorageError, match=r"database is locked; end what holds it .*--resume: nothing is lost"):
+        store.report(key, epoch=2, score=0.6, task_scores={"a": 0.6})
+    with pytest.raises(StorageError, match="locked"):
+        store.finish(key, state=TrialState.FINISHED)
+    with pytest.raises(StorageError, match="locked"):
+        store.ask()
+    assert [(record.state, record.scores_by_epoch) for record in store.records()] == [(TrialState.RUNNING, {1: 0.5})]
+    release()
+    store.report(key, epoch=2, score=0.6, task_scores={"a": 0.6})
+    store.finish(key, state=TrialState.FINISHED)
+    assert (store.records()[0].score, store.records()[0].scores_by_epoch) == (0.6, {1: 0.5, 2: 0.6})
+    assert store.ask().key == "t0001"
