@@ -81,6 +81,15 @@ class Table:
                 write_whole(path, "".join(lines))
 
 
+def column_names(source: str) -> list[str]:
+    """The names of a table's columns; of JSON Lines, those of the first row.
+
+    Raises:
+        TaskFileError: where the file cannot be read.
+    """
+    return list(next(_blocks(source, 1), ({}, [], ""))[0])
+
+
 def frame_of(
     found: Mapping[str, Sequence[Any]],
     names: Mapping[str, str],
