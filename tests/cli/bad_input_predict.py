@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
 
 from bad_input_changes import Case, write
 
 PREDICT_NEW = "predict studies/moods --input new.csv --out out.csv"
 
 
-def pruned(folder):
+def pruned(folder: Path) -> None:
+    """The finished study's only trial has lost its weights."""
     from tutti.modeling.checkpoint import prune_checkpoint
 
     prune_checkpoint(folder / "studies/moods/trials/t0000/best")
 
 
+def folds(folder: Path) -> None:
+    """Makes the finished study one with folds."""
+    path = folder / "studies/moods/study.json"
+    document = json.loads(path.read_text(encoding="utf8"))
+    document["split"] |= {"folds": 3, "validation": None}
+    path.write_text(json.dumps(document), encoding="utf8")
+
+
 PREDICT: dict[str, Sequence[Case]] = {
-    "New rows to predict": (
+    "New rows, and soups": (
         Case(
             "the rows are in a file that is not there",
             ["mood_tset.tsv must be a file", "did you mean 'mood_test.tsv'"],
@@ -80,6 +91,13 @@ PREDICT: dict[str, Sequence[Case]] = {
             "a checkpoint that is none",
             ["--checkpoint must have weights", "DIR/backbone"],
             command="predict studies/moods --checkpoint backbone --input mood_test.tsv --out out.csv",
+            finished=True,
+        ),
+        Case(
+            "a soup of trials with folds",
+            ["the study moods must have models that left the same rows out", "got split.folds: 3"],
+            folds,
+            "soup studies/moods",
             finished=True,
         ),
     ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import json
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,8 @@ import pyarrow.parquet
 import pytest
 
 from tutti.bank.bank import Bank
-from tutti.orchestration.inference import SHARD
+from tutti.data.encode import encode_rows, load_tokenizer
+from tutti.orchestration.inference import SHARD, Predictor
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 SHARDS = 40
@@ -62,20 +63,29 @@ def test_a_run_that_was_killed_goes_on_and_gives_the_bytes_of_one_that_was_not(
     assert table["label"].to_pylist() == [said[0].class_names[index] for index in found.argmax(axis=1)]
 
 
-def test_a_member_alone_predicts_pairs_of_a_table_as_the_bank_has_it(finished, tutti, tiny_data, tmp_path):
+def test_a_soup_is_a_checkpoint_that_predicts_pairs_of_a_table(finished, tutti, tiny_data, tmp_path):
+    study = finished.copy(tmp_path)
+    (tmp_path / "mixed.yaml").write_text("members: {top: 2}\nsoup: {within: 1}\n")  # however good the vote is
+    said = tutti("soup", study.folder.path, "--recipe", tmp_path / "mixed.yaml")
+    soup = study.folder.soups / "mixed" / "checkpoint"
+    card = json.loads((soup.parent / "card.json").read_text(encoding="utf8"))
+    assert f"wrote {soup}" in said
+    assert card["kept"]
+    scores = {record.key: record.score for record in Bank(study.folder.bank).records()}
+    assert [tried["key"] for tried in card["tried"]] == sorted(scores, key=scores.__getitem__, reverse=True)
+    best = card["tried"][0]
+    assert best["score"] == pytest.approx(scores[best["key"]])  # the first one is as good as it was when it was trained
+    assert card["files"].keys() == {path.relative_to(soup.parent).as_posix() for path in soup.iterdir()}
+
     rows = [line.split("\t") for line in (tiny_data / "same_test.tsv").read_text(encoding="utf8").splitlines()]
-    pa.parquet.write_table(
-        pa.table({"text_b": [row[2] for row in rows], "extra": [1] * len(rows), "text": [row[1] for row in rows]}),
-        tmp_path / "pairs.parquet",
-    )
-    best = finished.study.folder.trial("t0001") / "best"
+    table = pa.table({"text_b": [row[2] for row in rows], "extra": [1] * len(rows), "text": [row[1] for row in rows]})
+    pa.parquet.write_table(table, tmp_path / "pairs.parquet")
     out = tmp_path / "out.parquet"
     out.write_bytes(b"of an earlier day")
-    shutil.copytree(best, tmp_path / "copy")  # a checkpoint may lie anywhere
-    command = ["--input", tmp_path / "pairs.parquet", "--out", out, "--checkpoint", tmp_path / "copy"]
-    tutti("predict", finished.study.folder.path, "--task", "same", *command)
-    table = pa.parquet.read_table(out)
-    assert table["id"].to_pylist() == [str(row) for row in range(len(rows))]
-    expected = Bank(finished.study.folder.bank).predictions("t0001", "same", "test").probabilities
-    found = np.stack([table["p_0"].to_numpy(), table["p_1"].to_numpy()], axis=1)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    command = ["--input", tmp_path / "pairs.parquet", "--out", out, "--checkpoint", soup]
+    tutti("predict", study.folder.path, "--task", "same", *command)
+    found = pa.parquet.read_table(out)
+    assert found["id"].to_pylist() == [str(row) for row in range(len(rows))]
+    encoded = encode_rows(table, tokenizer=load_tokenizer(str(soup)), max_length=16)
+    expected = Predictor({0: soup}, 1).predict(0, "same", encoded, 0, "float32")
+    np.testing.assert_allclose(np.stack([found["p_0"], found["p_1"]], axis=1), expected, atol=1e-5)
