@@ -249,7 +249,7 @@ FILES: dict[str, Sequence[Case]] = {
         ),
         Case(
             "a table has an unknown suffix",
-            ["end in .csv, .jsonl, .json or .parquet", "'.xlsx'"],
+            ["end in .csv, .tsv, .jsonl, .json or .parquet", "'.xlsx'"],
             both(task(TABLE.replace("csv", "xlsx")), write("topic.xlsx", b"PK")),
         ),
         Case("a data set of the hub is not there", ["nobody/no-such-set", "`dataset`"], task(HUB)),

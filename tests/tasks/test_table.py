@@ -137,7 +137,7 @@ def test_a_damaged_parquet_file_is_refused(write: Write) -> None:
 
 
 def test_another_kind_of_file_is_refused(write: Write) -> None:
-    with pytest.raises(TaskFileError, match=r"must end in .csv, .jsonl, .json or .parquet; got '.xlsx'"):
+    with pytest.raises(TaskFileError, match=r"must end in .csv, .tsv, .jsonl, .json or .parquet; got '.xlsx'"):
         Table().read(write("text\na\n", "rows.xlsx"), labelled=True)
 
 

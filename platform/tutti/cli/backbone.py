@@ -71,7 +71,7 @@ def pretrain(
     from tutti.cli.parts import read_study_file
     from tutti.data.encode import load_part
     from tutti.data.prepare import prepare
-    from tutti.orchestration.build import longest_input
+    from tutti.orchestration.build import max_length_of
     from tutti.tasks.build import task_specs
     from tutti.training.pretrain import pretrain
 
@@ -85,7 +85,7 @@ def pretrain(
             folder=Path(folder, "data"),
         )
         console.print("Encoding the texts")
-        length, cache = longest_input(config.training), Path(folder, "encoded")
+        length, cache = max_length_of(config.training), Path(folder, "encoded")
         made = pretrain(
             backbone=config.backbone,
             parts=[

@@ -56,7 +56,7 @@ def ensemble(study: Study, recipe: RecipeName = None, out: Out = None) -> None:
             for task in prepared.tasks
         },
         bank=Bank(folder.bank),
-        rule=_rule(chosen),
+        rule=rule_of(chosen),
         submission=chosen.submission,
         threshold=chosen.pseudo_labels.threshold,
         out=target,
@@ -87,7 +87,8 @@ def ensemble(study: Study, recipe: RecipeName = None, out: Out = None) -> None:
         console.print(f"wrote {target / file}", soft_wrap=True)
 
 
-def _rule(recipe: Recipe) -> Rule:
+def rule_of(recipe: Recipe) -> Rule:
+    """How the recipe has an ensemble made."""
     from tutti.outputs.members import Rule
 
     return Rule(
@@ -138,7 +139,7 @@ def pseudo_label(study: Study, recipe: RecipeName = None, out: Out = None) -> No
         layouts={name: spec.extra_layout for name, spec in specs.items()},
         suffixes={name: spec.training_suffix for name, spec in specs.items()},
         bank=Bank(folder.bank),
-        rule=_rule(chosen),
+        rule=rule_of(chosen),
         threshold=chosen.pseudo_labels.threshold,
         out=target,
     )

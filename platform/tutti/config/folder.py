@@ -84,6 +84,10 @@ class StudyFolder:
     def pseudo_labels(self) -> Path:
         return self.path / "pseudo-labels"
 
+    @property
+    def soups(self) -> Path:
+        return self.path / "soups"
+
     def trial(self, key: str) -> Path:
         """A trial's folder: its best checkpoint (``best/``) and what it needs to go on after a crash (``resume/``).
 

@@ -30,6 +30,12 @@ class PseudoLabels(Strict):
     threshold: Annotated[float, Field(gt=0, le=1)] = 0.99
 
 
+class Soup(Strict):
+    """The mean of the members' weights is kept where it scores at most ``within`` less than their vote."""
+
+    within: Annotated[float, Field(ge=0)] = 0.002
+
+
 class Recipe(Strict):
     """A whole recipe file."""
 
@@ -39,3 +45,4 @@ class Recipe(Strict):
     calibration: Literal["none", "temperature"] = "none"  # of the confidence of pseudo-labels
     submission: SubmissionFormat | None = None  # by default each task's own
     pseudo_labels: PseudoLabels = PseudoLabels()
+    soup: Soup = Soup()  # of `tutti soup`

@@ -196,25 +196,59 @@ def _is_whole(folder: Path) -> bool:
         return False
 
 
-def _write(folder: Path, path: Path, tokenizer: Any, max_length: int) -> None:
-    texts = read_columns(path, None)
-    pair = "text_b" in texts.column_names
+def encode_rows(texts: pa.Table, *, tokenizer: Any, max_length: int) -> pa.Table:
+    """The columns of ``EncodedPart.encoded`` for some rows, in their order.
+
+    Args:
+        texts: columns text and, of pairs, text_b.
+        tokenizer: as ``load_tokenizer`` gives it.
+        max_length: most tokens of a row, special tokens included.
+    """
+    return pa.Table.from_batches(_encoded(texts, tokenizer, max_length), schema=_schema(tokenizer))
+
+
+def part_of(ids: np.ndarray, encoded: pa.Table, *, pad_token_id: int) -> EncodedPart:
+    """Rows without labels as a part, of what ``encode_rows`` made of them."""
+    from datasets import Dataset  # slow to import
+    from datasets.table import InMemoryTable
+
+    return EncodedPart(
+        ids=ids,
+        encoded=Dataset(InMemoryTable(encoded)),
+        lengths=encoded["length"].to_numpy(),
+        labels=None,
+        weights=np.ones(len(ids), dtype=np.float32),
+        pad_token_id=pad_token_id,
+    )
+
+
+def _schema(tokenizer: Any) -> pa.Schema:
     names = ["input_ids", *(["token_type_ids"] if "token_type_ids" in tokenizer.model_input_names else [])]
-    schema = pa.schema([*((name, pa.list_(pa.int32())) for name in names), ("length", pa.int32())])
+    return pa.schema([*((name, pa.list_(pa.int32())) for name in names), ("length", pa.int32())])
+
+
+def _write(folder: Path, path: Path, tokenizer: Any, max_length: int) -> None:
+    texts, schema = read_columns(path, None), _schema(tokenizer)
     with pa.OSFile(str(folder / _TABLE), "wb") as file, pa.ipc.new_stream(file, schema) as writer:
-        for first, second in _batches(texts, pair=pair):
-            found = tokenizer(
-                first,
-                second,
-                truncation="longest_first",
-                max_length=max_length,
-                padding=False,
-                return_attention_mask=False,
-            )
-            columns = [pa.array(found[name], pa.list_(pa.int32())) for name in names]
-            lengths = pa.array([len(row) for row in found["input_ids"]], pa.int32())
-            writer.write_batch(pa.record_batch([*columns, lengths], schema=schema))
+        for batch in _encoded(texts, tokenizer, max_length):
+            writer.write_batch(batch)
     write_whole(folder / _INFO, json.dumps({"rows": texts.num_rows, "bytes": (folder / _TABLE).stat().st_size}))
+
+
+def _encoded(texts: pa.Table, tokenizer: Any, max_length: int) -> Iterator[pa.RecordBatch]:
+    schema = _schema(tokenizer)
+    for first, second in _batches(texts, pair="text_b" in texts.column_names):
+        found = tokenizer(
+            first,
+            second,
+            truncation="longest_first",
+            max_length=max_length,
+            padding=False,
+            return_attention_mask=False,
+        )
+        columns = [pa.array(found[name], pa.list_(pa.int32())) for name in schema.names[:-1]]
+        lengths = pa.array([len(row) for row in found["input_ids"]], pa.int32())
+        yield pa.record_batch([*columns, lengths], schema=schema)
 
 
 def _batches(texts: pa.Table, *, pair: bool) -> Iterator[tuple[Sequence[str], Sequence[str] | None]]:

@@ -14,7 +14,7 @@ from tutti.data.clean import clean_text, drop_duplicates
 from tutti.data.prepared import PREPARED_FILE, PartInfo, Prepared, load_prepared, texts_hash, write_part, write_prepared
 from tutti.data.split import fold_numbers, ordered_classes, validation_rows, validation_values
 from tutti.errors import ConfigError, Fault, StudyError, TaskFileError, UserError
-from tutti.tasks.build import TaskSpec
+from tutti.tasks.build import CleaningSteps, TaskSpec
 from tutti.tasks.layouts.protocol import Layout
 from tutti.tasks.layouts.reading import number
 from tutti.tasks.metrics import check_classes
@@ -204,14 +204,14 @@ def _prepared_task(
 def _read(spec: TaskSpec, part: str, layout: Layout, source: str) -> pd.DataFrame:
     """The cleaned rows of one source; labels as they stand there, or as float32 for a regression."""
     labelled = part in ("train", "validation") or part.startswith("extra")
-    rows = _clean(layout.read(source, labelled=labelled, numbers=spec.regression), spec)
+    rows = clean_rows(layout.read(source, labelled=labelled, numbers=spec.regression), spec.cleaning)
     if labelled and spec.regression:
         rows = rows.assign(label=np.array([number(label) for label in rows["label"]], dtype=np.float32))
     return rows
 
 
-def _clean(rows: pd.DataFrame, spec: TaskSpec) -> pd.DataFrame:
-    steps = spec.cleaning
+def clean_rows(rows: pd.DataFrame, steps: CleaningSteps) -> pd.DataFrame:
+    """The rows with cleaned texts. None is dropped."""
     if not (steps.emoji or steps.emoticons or steps.repeated_punctuation):
         return rows
     cleaned = {

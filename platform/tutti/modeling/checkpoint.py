@@ -53,6 +53,7 @@ class CheckpointMetadata:
         files: every other file of the folder to its SHA-256.
         adapter: what was trained in the place of the encoder's weights; none where those were.
         base: what the adapter lies on; none without one.
+        max_length: most tokens of a row that it was trained on; none where its trial's parameters say so.
     """
 
     tasks: tuple[Task, ...]
@@ -65,6 +66,7 @@ class CheckpointMetadata:
     files: Mapping[str, str]
     adapter: Adapter | None = None
     base: Base | None = None
+    max_length: int | None = None
 
 
 def save_checkpoint(
@@ -79,6 +81,7 @@ def save_checkpoint(
     score: float,
     task_scores: Mapping[str, float],
     weights: Mapping[str, Tensor] | None = None,
+    max_length: int | None = None,
 ) -> None:
     """Writes ``folder`` whole, in the place of what was there.
 
@@ -110,6 +113,7 @@ def save_checkpoint(
             "files": {file.name: sha256_of(file) for file in sorted(temporary.iterdir())},
             "adapter": None if model.adapter is None else asdict(model.adapter),
             "base": None if base is None else asdict(base),
+            "max_length": max_length,
         }
         (temporary / METADATA).write_text(json.dumps(metadata, ensure_ascii=False, indent=1), encoding="utf-8")
 

@@ -34,7 +34,7 @@ def encode_study(study: StudyConfig, folder: StudyFolder, prepared: Prepared) ->
         case Categorical(choices=choices):
             lengths = sorted({int(choice) for choice in choices if choice is not None})
         case _:  # of a range, what no trial may draw is not encoded beforehand
-            lengths = [longest_input(study.training)]
+            lengths = [max_length_of(study.training)]
     for task, parts in prepared.parts.items():
         for part, length in itertools.product(parts, lengths):
             load_part(prepared, task=task, part=part, tokenizer=study.backbone, max_length=length, cache=folder.encoded)
@@ -75,8 +75,8 @@ def _highest(study: StudyConfig, name: str) -> tuple[str, int]:
             return f"search_space.{name}", int(distribution.high)
 
 
-def longest_input(training: Mapping[str, object]) -> int:
-    """``max_length`` of the keys of a study's ``training:``, in tokens."""
+def max_length_of(training: Mapping[str, object]) -> int:
+    """The longest input, in tokens, that training keys ask for."""
     return int(training.get("max_length", TrainingOptions.model_fields["max_length"].default))  # type: ignore[call-overload]
 
 
@@ -118,7 +118,7 @@ def fine_tune_once(
     training = overlay(study.training, parameters)
     if smaller_batches:
         training = with_smaller_batches(training)
-    max_length = longest_input(training)
+    max_length = max_length_of(training)
     prepared = load_prepared(folder.data)
     parts = {
         task: {

@@ -92,6 +92,12 @@ class Elected:
     procedure: Procedure
     single: Procedure
 
+    @property
+    def score(self) -> float:
+        """The ensemble's on the very rows that it was chosen on, which flatter it."""
+        said = self.ensemble.combine(self.ballot.votes[self.ensemble.voters])
+        return self.ballot.score(self.ballot.labels, self.ensemble.decide(said))
+
 
 @dataclass(frozen=True)
 class Election:

@@ -12,8 +12,8 @@ from tutti.errors import ConfigError, Fault
 from tutti.tasks.layouts.competition import Competition
 from tutti.tasks.layouts.glue import Glue
 from tutti.tasks.layouts.hub import Hub
-from tutti.tasks.layouts.protocol import Layout
-from tutti.tasks.layouts.table import Table
+from tutti.tasks.layouts.protocol import FileLayout, Layout
+from tutti.tasks.layouts.table import Table, column_names
 from tutti.tasks.metrics import is_regression
 
 _SUBMISSIONS = {"competition": "competition", "glue": "glue"}
@@ -133,3 +133,24 @@ def _layouts(name: str, config: TaskConfig) -> tuple[Layout, Layout, bool]:
                 rule, remedy = "name the data set of the layout hub", "set `dataset:` to a hub id or a folder"
                 raise ConfigError(Fault(f"tasks.{name}.dataset", rule, "none", remedy))
             return Hub(config.dataset, config.subset, table), table, columns.text_b is not None
+
+
+def new_rows_layout(spec: TaskSpec, file: Path) -> FileLayout:
+    """How a file of new rows to predict is laid out: as the task's own files where it has an ending of theirs.
+
+    Any other is a table with the columns id (where it has one), text and, of pairs, text_b, or with the task's own
+    names for them where it has such.
+
+    Raises:
+        TaskFileError: where the file cannot be read.
+    """
+    match spec.layout:
+        case Table():
+            return spec.layout
+        case Hub():
+            return spec.layout.columns
+        case Competition() | Glue():
+            if file.suffix in {Path(source).suffix for source in spec.sources.values()}:
+                return spec.layout
+    named = "id" in column_names(str(file))
+    return Table(id="id" if named else None, text_b="text_b" if spec.pair else None)

@@ -20,6 +20,7 @@ def predict(
     task: str,
     batch_size: int,
     device: torch.device,
+    max_tokens: int | None = None,
     rank: int = 0,
     world: int = 1,
 ) -> np.ndarray:
@@ -30,6 +31,9 @@ def predict(
     Rows are sorted by length inside, so that little is padded, and batches are shared out over ranks: with
     ``world`` > 1 every rank of the process group must call it. Ranks that lend each other shards of the weights go
     through equally many batches.
+
+    Args:
+        max_tokens: of a batch, padding included; it then decides how many rows a batch has.
     """
     regression = model.tasks[task].regression
     said = torch.zeros(len(part.ids), model.tasks[task].outputs, device=device)
@@ -37,9 +41,9 @@ def predict(
     order = np.argsort(-part.lengths.astype(np.int64), kind="stable")
     training = model.training
     model.eval()
-    for turn in range(0, len(order), world * batch_size):
-        start = turn + rank * batch_size
-        rows = order[start : start + batch_size]
+    batches = _batches(order, part.lengths, batch_size, max_tokens)
+    for turn in range(0, len(batches), world):
+        rows = batches[turn + rank] if turn + rank < len(batches) else order[:0]
         if not len(rows) and not is_sharded(model):
             break
         inputs = {name: values.to(device) for name, values in tokens.pad(rows if len(rows) else order[:1]).items()}
@@ -49,3 +53,14 @@ def predict(
     # Every row was filled by one rank and is 0 on all others.
     found = (summed(said) if world > 1 else said).cpu().numpy()
     return found[:, 0] if regression else found
+
+
+def _batches(order: np.ndarray, lengths: np.ndarray, rows: int, max_tokens: int | None) -> list[np.ndarray]:
+    """``order``, the longest row first, cut into batches."""
+    batches: list[np.ndarray] = []
+    start = 0
+    while start < len(order):
+        count = rows if max_tokens is None else max(max_tokens // int(lengths[order[start]]), 1)
+        batches.append(order[start : start + count])
+        start += count
+    return batches

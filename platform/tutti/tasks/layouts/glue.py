@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,8 +10,8 @@ from pandas import DataFrame
 
 from tutti.errors import Fault, TaskFileError
 from tutti.files import sha256_of
-from tutti.tasks.layouts.reading import checked_frame, existing_file, file_text
-from tutti.tasks.layouts.tabs import split_columns, split_lines, write_lines
+from tutti.tasks.layouts.reading import checked_frame, existing_file
+from tutti.tasks.layouts.tabs import blocks_of, lines_of, split_columns, write_lines
 
 
 @dataclass(frozen=True)
@@ -88,17 +89,41 @@ class Glue:
 
     def read(self, source: str, *, labelled: bool, numbers: bool = False) -> DataFrame:
         files = _FILES[self.kind]
-        names = files.train if labelled else files.test
-        lines = split_lines(file_text(source))
-        header = files.train_header if labelled else True
-        if header:
-            _check_header(lines.pop(0), names, origin=source, kind=self.kind, labelled=labelled)
-        first = 2 if header else 1
+        lines = lines_of(source)
+        if header := files.train_header if labelled else True:
+            _check_header(next(lines), self._names(labelled), origin=source, kind=self.kind, labelled=labelled)
+        return self._frame(list(lines), source, first=2 if header else 1, labelled=labelled, numbers=numbers)
+
+    def blocks(self, source: str, *, rows: int) -> Iterator[DataFrame]:
+        lines, first = lines_of(source), 2
+        _check_header(next(lines), self._names(False), origin=source, kind=self.kind, labelled=False)
+        for block in blocks_of(lines, rows):
+            yield self._frame(block, source, first=first, labelled=False, unique=False)
+            first += len(block)
+        if first == 2:
+            yield self._frame([], source, first=first, labelled=False)  # says that there is no row
+
+    def _names(self, labelled: bool) -> tuple[str, ...]:
+        return _FILES[self.kind].train if labelled else _FILES[self.kind].test
+
+    def _frame(
+        self,
+        lines: Sequence[str],
+        source: str,
+        *,
+        first: int,
+        labelled: bool,
+        numbers: bool = False,
+        unique: bool = True,
+    ) -> DataFrame:
+        """Lines of the file, of which the first has the number ``first``, as rows."""
+        names, header = self._names(labelled), 1 if labelled and not _FILES[self.kind].train_header else 2
         rows, places, faults = split_columns(lines, names, origin=source, first_line=first, remedy="mend the line")
         by_name = {name: [row[index] for row in rows] for index, name in enumerate(names)}
-        columns = {"id": [str(place - first) for place in places] if labelled else by_name["index"]}
-        columns |= {ours: by_name[name] for ours, name in files.ours.items() if labelled or ours != "label"}
-        return checked_frame(columns, origin=source, places=places, faults=faults, numbers=numbers)
+        columns = {"id": [str(place - header) for place in places] if labelled else by_name["index"]}
+        ours = _FILES[self.kind].ours
+        columns |= {own: by_name[name] for own, name in ours.items() if labelled or own != "label"}
+        return checked_frame(columns, origin=source, places=places, faults=faults, numbers=numbers, unique=unique)
 
     def write(self, rows: DataFrame, path: Path) -> None:
         """Columns that are none of ours get the row's id (sources, sentence ids) or stay empty (CoLA's mark)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -45,5 +46,19 @@ class Layout(Protocol):
         Raises:
             TaskFileError: where the layout cannot hold a row.
             StorageError: where the file system refuses.
+        """
+        ...
+
+
+class FileLayout(Layout, Protocol):
+    """A layout whose sources are files, which may be of any length."""
+
+    def blocks(self, source: str, *, rows: int) -> Iterator[DataFrame]:
+        """The rows of a file to predict, so many at a time: as ``read`` gives them, but an id may stand twice.
+
+        Takes memory for one block. No block is empty.
+
+        Raises:
+            TaskFileError: as ``read`` does, with the faults of the first block that has any.
         """
         ...

@@ -13,6 +13,7 @@ from pandas import DataFrame
 from tutti.errors import Fault, TaskFileError, nearest
 
 FAULTS_SHOWN = 10
+_CHUNK = 2**16  # bytes
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
@@ -32,31 +33,45 @@ def existing_file(source: str) -> Path:
     raise TaskFileError(Fault(source, "be a file", "nothing there", remedy))
 
 
-def file_text(source: str) -> str:
-    """The content of a UTF-8 file, less a byte order mark.
+def check_text(source: str) -> None:
+    """Reads a file once, in memory that does not grow with it, to see that it is text.
 
     Raises:
         TaskFileError: where the file is missing, empty, binary, or not UTF-8.
     """
-    content = existing_file(source).read_bytes()
-    if not content.removeprefix(codecs.BOM_UTF8).strip():
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    offset, lines, filled = 0, 1, False
+    with existing_file(source).open("rb") as file:
+        while content := file.read(_CHUNK):
+            if offset == 0 and content.startswith((b"\xff\xfe", b"\xfe\xff")):
+                raise TaskFileError(Fault(source, "be UTF-8", "UTF-16", "save the file as UTF-8"))
+            if (zero := content.find(b"\0")) >= 0:
+                got = f"a binary file (a zero byte at offset {offset + zero})"
+                raise TaskFileError(Fault(source, "be a text file", got, "name the text file itself, unpacked"))
+            rest = decoder.getstate()[0]  # the beginning of a character that the last chunk ended in
+            _decode(decoder, rest + content, source, offset=offset - len(rest), line=lines)
+            filled = filled or bool((content.removeprefix(codecs.BOM_UTF8) if offset == 0 else content).strip())
+            offset, lines = offset + len(content), lines + content.count(b"\n")
+        rest = decoder.getstate()[0]
+        _decode(decoder, rest, source, offset=offset - len(rest), line=lines, final=True)
+    if not filled:
         raise TaskFileError(Fault(source, "have at least one row", "an empty file", "name the file that has the rows"))
-    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise TaskFileError(Fault(source, "be UTF-8", "UTF-16", "save the file as UTF-8"))
-    if (offset := content.find(b"\0")) >= 0:
-        got = f"a binary file (a zero byte at offset {offset})"
-        raise TaskFileError(Fault(source, "be a text file", got, "name the text file itself, unpacked"))
+
+
+def _decode(
+    decoder: codecs.IncrementalDecoder, content: bytes, source: str, *, offset: int, line: int, final: bool = False
+) -> None:
+    """Decodes ``content``, which begins at ``offset`` of the file and in its ``line``."""
+    decoder.setstate((b"", 0))
     try:
-        return content.decode("utf-8-sig")
+        decoder.decode(content, final)
     except UnicodeDecodeError as error:
-        # utf-8-sig reports offsets after the mark where it stripped one
-        offset = error.start + (len(content) - len(error.object))
-        line = content.count(b"\n", 0, offset) + 1
+        place = line + content.count(b"\n", 0, error.start)
         raise TaskFileError(
             Fault(
-                f"{source}, line {line}",
+                f"{source}, line {place}",
                 "be UTF-8",
-                f"byte 0x{content[offset]:02x} at offset {offset}",
+                f"byte 0x{content[error.start]:02x} at offset {offset + error.start}",
                 "save the file as UTF-8 (a Chinese one is often GB18030: iconv -f GB18030 -t UTF-8)",
             )
         ) from error
@@ -93,6 +108,7 @@ def checked_frame(
     place: str = "line",
     faults: Sequence[Fault] = (),
     numbers: bool = False,
+    unique: bool = True,
 ) -> DataFrame:
     """The columns as a table, once nothing is empty that may not be and no id stands twice.
 
@@ -105,6 +121,7 @@ def checked_frame(
         place: what ``places`` counts: ``line`` or ``row``.
         faults: what was found wrong before; raised together with what is found here.
         numbers: whether each label must be a number.
+        unique: whether an id may stand only once.
 
     Raises:
         TaskFileError: where there is any fault, or no row.
@@ -127,7 +144,7 @@ def checked_frame(
             if value.strip() and not np.isfinite(number(value)):
                 found.append(Fault(f"{origin}, {place} {where}", rule, repr(value), remedy))
     first: dict[str, int] = {}
-    for where, identity in zip(places, columns["id"], strict=True):
+    for where, identity in zip(places, columns["id"], strict=True) if unique else ():
         if identity in first:
             got = f"{identity!r}, which {place} {first[identity]} has already"
             found.append(Fault(f"{origin}, {place} {where}", "have an id of its own", got, "give each row its own id"))

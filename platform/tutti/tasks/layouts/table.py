@@ -1,4 +1,4 @@
-"""Tables with named columns: CSV (RFC 4180, with a header), JSON Lines, Parquet."""
+"""Tables with named columns: CSV (RFC 4180), tab-separated values (with a header, no quoting), JSON Lines, Parquet."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import csv
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,16 @@ from pandas import DataFrame
 
 from tutti.errors import Fault, TaskFileError, nearest
 from tutti.files import sha256_of, whole_file, write_whole
-from tutti.tasks.layouts.reading import checked_frame, existing_file, file_text, raise_any
-from tutti.tasks.layouts.tabs import split_lines
+from tutti.tasks.layouts.reading import check_text, checked_frame, existing_file, raise_any
+from tutti.tasks.layouts.tabs import blocks_of, lines_of, split_columns, write_lines
+
+SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
+_Block = tuple[Mapping[str, Sequence[Any]], Sequence[int], str]  # columns, where each row stands, and in what unit
 
 
 @dataclass(frozen=True)
 class Table:
-    """See the module. The file's suffix says which of the three it is: .csv, .jsonl or .json, .parquet.
+    """See the module. The file's suffix says which of them it is: .csv, .tsv, .jsonl or .json, .parquet.
 
     Attributes:
         id: name of the id column; none for the row number, counted from 0.
@@ -44,17 +47,15 @@ class Table:
         return sha256_of(existing_file(source))
 
     def read(self, source: str, *, labelled: bool, numbers: bool = False) -> DataFrame:
-        existing_file(source)
-        match _suffix(source):
-            case ".csv":
-                found, places, place = *_csv_columns(source), "line"
-            case ".parquet":
-                found, place = _parquet_columns(source), "row"
-                places = list(range(1, 1 + len(next(iter(found.values()), []))))
-            case _:
-                found, places, place = *_json_columns(source), "line"
+        found, places, place = next(_blocks(source, None))
         names = self.names(labelled=labelled)
         return frame_of(found, names, origin=source, places=places, place=place, numbers=numbers)
+
+    def blocks(self, source: str, *, rows: int) -> Iterator[DataFrame]:
+        first, names = 0, self.names(labelled=False)
+        for found, places, place in _blocks(source, rows):
+            yield frame_of(found, names, origin=source, places=places, place=place, first_row=first, unique=False)
+            first += len(places)
 
     def names(self, *, labelled: bool) -> dict[str, str]:
         """Our column names to those of the table, without those that are not asked for."""
@@ -70,12 +71,23 @@ class Table:
                 writer = csv.writer(text)
                 writer.writerows([list(table.columns), *table.itertuples(index=False, name=None)])
                 write_whole(path, text.getvalue())
+            case ".tsv":
+                write_lines(path, [list(table.columns), *table.itertuples(index=False, name=None)])
             case ".parquet":
                 with whole_file(path) as temporary:
                     pq.write_table(pa.Table.from_pandas(table, preserve_index=False), temporary)
             case _:
                 lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in table.to_dict("records")]
                 write_whole(path, "".join(lines))
+
+
+def column_names(source: str) -> list[str]:
+    """The names of a table's columns; of JSON Lines, those of the first row.
+
+    Raises:
+        TaskFileError: where the file cannot be read.
+    """
+    return list(next(_blocks(source, 1), ({}, [], ""))[0])
 
 
 def frame_of(
@@ -85,9 +97,14 @@ def frame_of(
     origin: str,
     places: Sequence[int],
     place: str,
-    numbers: bool,
+    numbers: bool = False,
+    first_row: int = 0,
+    unique: bool = True,
 ) -> DataFrame:
     """The columns that ``names`` asks for, by our names and as str, checked as ``checked_frame`` does.
+
+    Args:
+        first_row: the number of the first row, for rows that have no column of ids.
 
     Raises:
         TaskFileError: naming each missing column with the nearest one there, or each faulty row.
@@ -103,7 +120,9 @@ def frame_of(
         if name not in found
     ]
     raise_any(faults, origin=origin)
-    columns: dict[str, list[str]] = {} if "id" in names else {"id": [str(row) for row in range(len(places))]}
+    columns: dict[str, list[str]] = (
+        {} if "id" in names else {"id": [str(first_row + row) for row in range(len(places))]}
+    )
     for ours, name in names.items():
         columns[ours] = []
         for where, value in zip(places, found[name], strict=True):
@@ -115,85 +134,145 @@ def frame_of(
             elif not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
                 got, remedy = "half of a surrogate pair", "write the character whole"
                 faults.append(Fault(f"{origin}, {place} {where}", f"have valid Unicode in {name!r}", got, remedy))
-    return checked_frame(columns, origin=origin, places=places, place=place, faults=faults, numbers=numbers)
+    return checked_frame(
+        columns, origin=origin, places=places, place=place, faults=faults, numbers=numbers, unique=unique
+    )
 
 
 def _suffix(source: str) -> str:
     suffix = Path(source).suffix.lower()
-    if suffix not in (".csv", ".jsonl", ".json", ".parquet"):
-        rule = "end in .csv, .jsonl, .json or .parquet"
+    if suffix not in SUFFIXES:
+        rule = f"end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
         raise TaskFileError(Fault(source, rule, repr(suffix), "rename the file, or use another layout"))
     return suffix
 
 
-def _csv_columns(source: str) -> tuple[dict[str, list[str]], list[int]]:
+def _blocks(source: str, rows: int | None) -> Iterator[_Block]:
+    """So many rows at a time, or all at once: a table without rows is one block of none."""
+    existing_file(source)
+    match _suffix(source):
+        case ".csv":
+            return _csv_blocks(source, rows)
+        case ".tsv":
+            return _tsv_blocks(source, rows)
+        case ".parquet":
+            return _parquet_blocks(source, rows)
+        case _:
+            return _json_blocks(source, rows)
+
+
+def _csv_blocks(source: str, most: int | None) -> Iterator[_Block]:
     # Not pandas: its parser fills short rows up, takes a surplus first column as index, and splits at a lone \r.
-    reader = csv.reader(io.StringIO(file_text(source), newline=""), strict=True)
+    check_text(source)
     rows: list[list[str]] = []
     places: list[int] = []
     faults: list[Fault] = []
     header: list[str] = []
-    start = 1
-    try:
-        with _cells_of_any_length():
-            for row in reader:
-                if not header:
-                    header = row
-                    _check_names(header, source)
-                elif row and len(row) != len(header):
-                    rule, remedy = f"have {len(header)} columns like the header", "quote cells that hold a comma"
-                    faults.append(Fault(f"{source}, line {start}", rule, str(len(row)), remedy))
-                elif row:
-                    rows.append(row)
-                    places.append(start)
-                start = reader.line_num + 1
-    except csv.Error as error:
-        remedy = "write the file with a CSV library, or quote the cell"
-        faults.append(Fault(f"{source}, line {start}", "be CSV as RFC 4180 has it", str(error), remedy))
-    raise_any(faults, origin=source)
-    return {name: [row[index] for row in rows] for index, name in enumerate(header)}, places
+    start, given = 1, False
+
+    def block() -> _Block:
+        raise_any(faults, origin=source)
+        found = {name: [row[index] for row in rows] for index, name in enumerate(header)}, list(places), "line"
+        rows.clear()
+        places.clear()
+        return found
+
+    with Path(source).open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.reader(file, strict=True)
+        while True:
+            try:
+                row = _next_of_any_length(reader)
+            except csv.Error as error:
+                remedy = "write the file with a CSV library, or quote the cell"
+                faults.append(Fault(f"{source}, line {start}", "be CSV as RFC 4180 has it", str(error), remedy))
+                break
+            if row is None:
+                break
+            if not header:
+                header = row
+                _check_names(header, source)
+            elif row and len(row) != len(header):
+                rule, remedy = f"have {len(header)} columns like the header", "quote cells that hold a comma"
+                faults.append(Fault(f"{source}, line {start}", rule, str(len(row)), remedy))
+            elif row:
+                rows.append(row)
+                places.append(start)
+            start = reader.line_num + 1
+            if len(rows) == most:
+                yield block()
+                given = True
+    if rows or faults or not given:
+        yield block()
 
 
-@contextmanager
-def _cells_of_any_length() -> Iterator[None]:
+def _next_of_any_length(reader: Iterator[list[str]]) -> list[str] | None:
     """Lifts the csv module's limit of 131,072 characters a cell, which holds for the whole process, for a while."""
     before = csv.field_size_limit(2**31 - 1)
     try:
-        yield
+        return next(reader, None)
     finally:
         csv.field_size_limit(before)
 
 
-def _json_columns(source: str) -> tuple[dict[str, list[Any]], list[int]]:
-    rows: list[dict[str, Any]] = []
-    places: list[int] = []
-    faults: list[Fault] = []
-    for number, line in enumerate(split_lines(file_text(source)), start=1):
-        try:
-            row = json.loads(line) if line.strip() else None
-        except (ValueError, RecursionError) as error:  # a number of too many digits, brackets nested too deep
-            got = "brackets nested too deep" if isinstance(error, RecursionError) else str(error)
-            faults.append(Fault(f"{source}, line {number}", "be one JSON object", got, "write one row per line"))
-            continue
-        if isinstance(row, dict):
-            rows.append(row)
-            places.append(number)
-        elif line.strip():
-            got = f"a {type(row).__name__}"
-            faults.append(Fault(f"{source}, line {number}", "be one JSON object", got, "write one row per line"))
-    raise_any(faults, origin=source)
-    names = dict.fromkeys(name for row in rows for name in row)
-    return {name: [row.get(name) for row in rows] for name in names}, places
+def _tsv_blocks(source: str, most: int | None) -> Iterator[_Block]:
+    lines = lines_of(source)
+    header = next(lines).split("\t")
+    _check_names(header, source)
+    blocks = [list(lines)] if most is None else blocks_of(lines, most)
+    first = 2
+    for block in chain(blocks, [[]]):
+        if block or first == 2:
+            remedy = "take tabs and line feeds out of the cells, or write a CSV file"
+            rows, places, faults = split_columns(block, header, origin=source, first_line=first, remedy=remedy)
+            raise_any(faults, origin=source)
+            yield {name: [row[index] for row in rows] for index, name in enumerate(header)}, places, "line"
+        first += max(len(block), 1)
 
 
-def _parquet_columns(source: str) -> dict[str, list[Any]]:
+def _json_blocks(source: str, most: int | None) -> Iterator[_Block]:
+    lines, first = lines_of(source), 1
+    blocks = [list(lines)] if most is None else blocks_of(lines, most)
+    for block in blocks:
+        rows: list[dict[str, Any]] = []
+        places: list[int] = []
+        faults: list[Fault] = []
+        for number, line in enumerate(block, start=first):
+            try:
+                row = json.loads(line) if line.strip() else None
+            except (ValueError, RecursionError) as error:  # a number of too many digits, brackets nested too deep
+                got = "brackets nested too deep" if isinstance(error, RecursionError) else str(error)
+                faults.append(Fault(f"{source}, line {number}", "be one JSON object", got, "write one row per line"))
+                continue
+            if isinstance(row, dict):
+                rows.append(row)
+                places.append(number)
+            elif line.strip():
+                got = f"a {type(row).__name__}"
+                faults.append(Fault(f"{source}, line {number}", "be one JSON object", got, "write one row per line"))
+        raise_any(faults, origin=source)
+        first += len(block)
+        names = dict.fromkeys(name for row in rows for name in row)
+        if rows or most is None:
+            yield {name: [row.get(name) for row in rows] for name in names}, places, "line"
+
+
+def _parquet_blocks(source: str, most: int | None) -> Iterator[_Block]:
     try:
-        table = pq.ParquetFile(source).read()  # pq.read_table refuses two columns of one name in its own words
+        with pq.ParquetFile(source) as file:  # pq.read_table refuses two columns of one name in its own words
+            _check_names(file.schema_arrow.names, source)
+            whole = most is None or not file.metadata.num_rows
+            first = 0
+            for table in [file.read()] if whole else map(_table_of, file.iter_batches(batch_size=most)):
+                places = list(range(first + 1, first + 1 + table.num_rows))
+                yield {name: table.column(name).to_pylist() for name in table.column_names}, places, "row"
+                first += table.num_rows
     except (pa.ArrowInvalid, OSError) as error:
         got = str(error).splitlines()[0]
         raise TaskFileError(Fault(source, "be a Parquet file", got, "write the file again")) from error
-    _check_names(table.column_names, source)
-    return {name: table.column(name).to_pylist() for name in table.column_names}
+
+
+def _table_of(batch: pa.RecordBatch) -> pa.Table:
+    return pa.Table.from_batches([batch])
 
 
 def _check_names(names: Sequence[str], source: str) -> None:

@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice, repeat
 from pathlib import Path
 
 from tutti.errors import Fault, TaskFileError
 from tutti.files import write_whole
+from tutti.tasks.layouts.reading import check_text
 
 
-def split_lines(text: str) -> list[str]:
-    """The lines of ``text`` without their ends (``\\n`` or ``\\r\\n``), less empty lines at the end of the file.
+def lines_of(source: str) -> Iterator[str]:
+    """The lines of a UTF-8 file without their ends (``\\n`` or ``\\r\\n``), less empty lines at the end of the file.
 
     ``str.splitlines`` would also split at U+2028, U+0085, form feeds and others, which real texts hold.
+
+    Raises:
+        TaskFileError: as ``check_text`` does.
     """
-    lines = [line.removesuffix("\r") for line in text.split("\n")]
-    while lines and not lines[-1]:
-        lines.pop()
-    return lines
+    check_text(source)
+    empty = 0
+    with Path(source).open(encoding="utf-8-sig", newline="\n") as file:
+        for line in file:
+            if not (content := line.removesuffix("\n").removesuffix("\r")):
+                empty += 1
+                continue
+            yield from repeat("", empty)
+            empty = 0
+            yield content
+
+
+def blocks_of(lines: Iterator[str], rows: int) -> Iterator[list[str]]:
+    """So many lines at a time."""
+    while block := list(islice(lines, rows)):
+        yield block
 
 
 def split_columns(

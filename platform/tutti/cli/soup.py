@@ -1,0 +1,122 @@
+"""``tutti soup``: one model from many."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from tutti.bank.bank import Bank
+from tutti.cli import parts
+from tutti.cli.browse import Study
+from tutti.cli.parts import console
+from tutti.cli.predict import max_lengths
+from tutti.cli.vote import RecipeName, rule_of
+from tutti.errors import Fault, StudyError
+from tutti.files import write_whole
+
+if TYPE_CHECKING:
+    from tutti.config.folder import StudyFolder
+    from tutti.config.recipe import Recipe
+    from tutti.config.study import StudyConfig
+    from tutti.data.prepare import Prepared
+    from tutti.outputs.members import Election
+    from tutti.outputs.soup import SoupCard
+
+
+def soup(study: Study, recipe: RecipeName = None) -> None:
+    """Averages the weights of an ensemble's members into one model, where that is as good as their vote.
+
+    By default with the recipe `soup`. One trial after the other goes in as long as the score on the validation rows
+    does not fall (arXiv 2203.05482). The model is a checkpoint that `tutti predict --checkpoint` takes, and its encoder
+    one for `from_pretrained`. Exit code 1 where the soup falls short of the vote: then there is a card alone.
+
+    Example: `tutti soup glue_trio`
+    """
+    from rich.table import Table
+
+    from tutti.cli.progress import number
+    from tutti.config.load import load_recipe
+    from tutti.outputs.folder import CARD, PAGE, hashes, output_folder
+    from tutti.outputs.members import elect
+
+    config, folder, prepared = parts.open_folder(study)
+    name, chosen = load_recipe(recipe or "soup")
+    if config.split.folds:
+        rule, got = "have models that left the same rows out", f"split.folds: {config.split.folds}"
+        raise StudyError(Fault(f"the study {config.study}", rule, got, "make a soup of a study without folds"))
+    bank = Bank(folder.bank)
+    election = elect(study=config.study, bank=bank, tasks=prepared.tasks, needed={}, rule=rule_of(chosen))
+    target = folder.soups / name
+    with output_folder(target) as place:
+        card = _stirred(config, folder, prepared, election, name, chosen, into=place / "checkpoint")
+        if not card.kept:
+            shutil.rmtree(place / "checkpoint")
+        card = replace(card, files=hashes(place))
+        write_whole(place / PAGE, card.to_markdown())
+        write_whole(place / CARD, card.to_json())
+    table = Table()
+    table.add_column("trial")
+    for column in ("alone", "the soup with it", "in the soup"):
+        table.add_column(column, justify="right")
+    for tried in card.tried:
+        table.add_row(tried.key, number(tried.alone), number(tried.score), "yes" if tried.kept else "no")
+    console.print(table)
+    if card.passed_over:
+        console.print(f"Passed over, of another shape than the best: {', '.join(card.passed_over)}")
+    console.print(card.verdict)
+    if not card.kept:
+        console.print(f"wrote {target / PAGE}", soft_wrap=True)
+        raise typer.Exit(1)
+    console.print(f"wrote {target / 'checkpoint'}", soft_wrap=True)
+
+
+def _stirred(
+    config: StudyConfig,
+    folder: StudyFolder,
+    prepared: Prepared,
+    election: Election,
+    name: str,
+    recipe: Recipe,
+    *,
+    into: Path,
+) -> SoupCard:
+    """Makes the soup of all that vote in any task, the best objective first."""
+    from tutti.cluster.connect import connected
+    from tutti.orchestration.inference import Slots, slot_size, weights_of
+    from tutti.orchestration.soup import alike, stir
+    from tutti.outputs.soup import SoupCard, Tried
+
+    voting = {member.key for elected in election.tasks.values() for member in elected.members}
+    ranked = [record for record in election.checkpoints if record.key in voting]
+    lengths = max_lengths(config, folder)
+    folders = weights_of(folder, [record.key for record in ranked], folds=None, tasks=prepared.tasks)
+    mixed = alike({key: places[0] for key, places in folders.items()}, lengths)
+    cpus, gpus = slot_size(config.resources)
+    console.print("Starting Ray")
+    with connected(workers=1, cpus_per_worker=cpus, gpus_per_worker=gpus, concurrent_trials=None):
+        tastes = stir(
+            folder,
+            mixed,
+            backbone=config.backbone,
+            max_length=lengths[next(iter(mixed))],
+            into=into,
+            slot=Slots(1, cpus, gpus),
+        )
+    alone = {record.key: record.score for record in ranked}
+    best = [taste for taste in tastes if taste.kept][-1]
+    return SoupCard(
+        study=config.study,
+        recipe=name,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        tried=tuple(Tried(taste.key, alone[taste.key], taste.score, taste.kept) for taste in tastes),
+        passed_over=tuple(key for key in folders if key not in mixed),
+        task_scores=best.task_scores,
+        vote_scores={name: elected.score for name, elected in election.tasks.items()},
+        within=recipe.soup.within,
+        files={},
+    )

@@ -1,0 +1,67 @@
+"""A soup of a study's trials, stirred by one worker on the cluster: each step needs the one before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tutti.config.folder import StudyFolder
+from tutti.data.prepare import load_prepared
+from tutti.orchestration.inference import Slots, worker_faults
+
+if TYPE_CHECKING:
+    from tutti.training.soup import Taste
+
+
+def alike(candidates: Mapping[str, Path], max_lengths: Mapping[str, int]) -> dict[str, Path]:
+    """The candidates that can be mixed with the first one: of its shape, and trained on rows of the same length.
+
+    Raises:
+        StorageError: where one cannot be read.
+    """
+    from tutti.modeling.average import shape_of
+
+    shapes = {key: (shape_of(folder), max_lengths[key]) for key, folder in candidates.items()}
+    first = next(iter(shapes.values()))
+    return {key: folder for key, folder in candidates.items() if shapes[key] == first}
+
+
+def stir(
+    folder: StudyFolder, candidates: Mapping[str, Path], *, backbone: str, max_length: int, into: Path, slot: Slots
+) -> list[Taste]:
+    """A greedy soup, as ``greedy_soup`` makes it, on the Ray that is connected.
+
+    Args:
+        into: where the checkpoint is written, in a folder that every node sees.
+
+    Raises:
+        StorageError, BackboneError: where a checkpoint does not load or the file system refuses.
+        ClusterError: where the worker dies again and again.
+    """
+    import ray
+
+    with worker_faults():
+        task = ray.remote(_stir).options(num_cpus=slot.cpus, num_gpus=slot.gpus, max_retries=2)
+        return ray.get(task.remote(folder, candidates, backbone, max_length, into, slot.cpus))
+
+
+def _stir(
+    folder: StudyFolder, candidates: Mapping[str, Path], backbone: str, max_length: int, into: Path, threads: int
+) -> list[Taste]:
+    from tutti.data.encode import load_part
+    from tutti.training.soup import greedy_soup
+
+    prepared = load_prepared(folder.data)
+    parts = {
+        task.name: load_part(
+            prepared,
+            task=task.name,
+            part="validation",
+            tokenizer=backbone,
+            max_length=max_length,
+            cache=folder.encoded,
+        )
+        for task in prepared.tasks
+    }
+    return greedy_soup(candidates, parts=parts, folder=into, max_length=max_length, threads=threads)

@@ -1,0 +1,232 @@
+"""Predictions of new rows: shards that outlive a crash, and the file that is made of them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from filelock import FileLock, Timeout
+
+from tutti.ensembling.decide import decide
+from tutti.ensembling.methods.protocol import Weighted
+from tutti.ensembling.procedure import Ensemble
+from tutti.errors import Fault, StorageError, StudyError
+from tutti.files import storage_faults, strays, whole_file, write_whole
+
+if TYPE_CHECKING:
+    from tutti.tasks.task import Task
+
+SUFFIXES = (".csv", ".jsonl", ".json", ".parquet")
+_MANIFEST, _LOCK = "manifest.json", "lock"
+
+
+@dataclass(frozen=True, eq=False)
+class Vote:
+    """From what each checkpoint says to what is written of each row.
+
+    Attributes:
+        groups: of each member that is heard, the places of its checkpoints; what it says is their mean.
+        ensemble: how members are combined; none for a single one, which is taken as it is.
+        calibrated: whether probabilities are shown at the ensemble's temperature. It changes no label.
+    """
+
+    task: Task
+    groups: Mapping[int, Sequence[int]]
+    ensemble: Ensemble | None = None
+    calibrated: bool = False
+
+    def table(self, ids: Sequence[str], said: Sequence[np.ndarray]) -> pa.Table:
+        """Columns id, label, confidence (the label's own probability) and ``p_CLASS`` for each class; or id and value.
+
+        Args:
+            said: of each checkpoint, ``(rows, classes)`` float32 probabilities, or ``(rows,)`` values.
+        """
+        members = 1 if self.ensemble is None else len(self.ensemble.voters)
+        votes = np.zeros((members, *said[0].shape), dtype=np.float32)
+        for member, places in self.groups.items():
+            if len(places) == 1:
+                votes[member] = said[places[0]]
+            else:  # as the bank has the mean of a trial's folds
+                votes[member] = np.stack([said[place] for place in places]).mean(axis=0, dtype=np.float64)
+        combined = votes[0] if self.ensemble is None else self.ensemble.combine(votes)
+        names = pa.array(list(ids), pa.string())
+        if self.task.regression:
+            return pa.table({"id": names, "value": pa.array(combined)})
+        classes = decide(combined) if self.ensemble is None else self.ensemble.decide(combined)
+        shown = self.ensemble.calibrated(combined) if self.ensemble is not None and self.calibrated else combined
+        columns = {
+            "id": names,
+            "label": pa.array([self.task.class_names[index] for index in classes], pa.string()),
+            "confidence": pa.array(shown[np.arange(len(shown)), classes]),
+        }
+        by_class = np.ascontiguousarray(shown.T)
+        probabilities = {f"p_{name}": pa.array(of) for name, of in zip(self.task.class_names, by_class, strict=True)}
+        return pa.table({**columns, **probabilities})
+
+
+def heard(ensemble: Ensemble) -> list[int]:
+    """Places of the voters that have to predict: where votes are only weighed, not those without weight."""
+    combiner = ensemble.combiner
+    if isinstance(combiner, Weighted):
+        return np.flatnonzero(combiner.weights).tolist()
+    return list(range(len(ensemble.voters)))
+
+
+def check_out(out: Path) -> None:
+    """Refuses what no file of predictions can be.
+
+    Raises:
+        StudyError: where it is a folder, or its ending says no format.
+    """
+    if out.suffix.lower() not in SUFFIXES:
+        rule = f"end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
+        raise StudyError(Fault(f"--out {out}", rule, repr(out.suffix), "name the file so"))
+    if out.is_dir():
+        raise StudyError(Fault(f"--out {out}", "be a file", "a folder", "name a file in it"))
+
+
+class Shards:
+    """The shards of one file of predictions, in a folder beside it that goes once the file is whole.
+
+    Args:
+        out: the file.
+        rows: of the input.
+        size: rows of a shard; the last has fewer.
+        manifest: what decides the predictions; shards of another manifest are none of these.
+    """
+
+    def __init__(self, out: Path, *, rows: int, size: int, manifest: Mapping[str, Any]) -> None:
+        self._out, self._rows, self._size = out, rows, size
+        self._manifest = json.loads(json.dumps({"format": 1, "rows": rows, "shard": size, **manifest}))
+        self.folder = out.with_name(f"{out.name}.shards")
+        self.precision: str | None = None
+
+    @property
+    def count(self) -> int:
+        return -(-self._rows // self._size)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Holds the folder, made new, or as an earlier run with the same manifest has left it.
+
+        Raises:
+            StudyError: where another process holds it, or it holds what Tutti has not written.
+            StorageError: where the file system refuses.
+        """
+        with storage_faults(self.folder):
+            found = {path.name for path in self.folder.iterdir()} if self.folder.exists() else set()
+            if found - {_LOCK} and _MANIFEST not in found:
+                rule, got = "be new, or hold the shards of an earlier run", sorted(found)[0]
+                raise StudyError(Fault(str(self.folder), rule, got, "move it away, or name another file with --out"))
+            self.folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(self.folder / _LOCK)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout as error:
+            rule, remedy = "be written by one process at a time", "wait for the other to end, or stop it"
+            raise StudyError(Fault(str(self._out), rule, "another that writes it", remedy)) from error
+        try:
+            with storage_faults(self.folder):
+                self._sweep()
+            yield
+        finally:
+            lock.release()
+
+    def _sweep(self) -> None:
+        """Removes what an earlier run with another manifest left, and what a kill cut off."""
+        try:
+            known = json.loads((self.folder / _MANIFEST).read_text(encoding="utf-8"))
+            self.precision = known.pop("precision")
+        except (OSError, ValueError, KeyError, AttributeError):
+            known = None
+        if known != self._manifest:
+            self.precision = None
+            for path in self.folder.iterdir():
+                if path.name != _LOCK:
+                    path.unlink()
+        for path in strays(self.folder):
+            path.unlink()
+
+    def begin(self, precision: str) -> None:
+        """Writes the manifest, from when on shards may be written."""
+        write_whole(self.folder / _MANIFEST, json.dumps({**self._manifest, "precision": precision}, indent=1))
+
+    def done(self) -> set[int]:
+        """Numbers of the shards that are whole."""
+        return {number for number in range(self.count) if self._is_whole(number)}
+
+    def write(self, number: int, table: pa.Table) -> None:
+        with whole_file(self._file(number)) as temporary:
+            pq.write_table(table, temporary, compression="zstd")
+
+    def finish(self) -> None:
+        """Streams all shards into the file, whole or not at all, and removes them.
+
+        Raises:
+            StorageError: where the file system refuses, or a shard was damaged.
+        """
+        write = {".parquet": _write_parquet, ".csv": _write_csv}.get(self._out.suffix.lower(), _write_lines)
+        with whole_file(self._out) as temporary:
+            write(temporary, (self._read(number) for number in range(self.count)))
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _file(self, number: int) -> Path:
+        return self.folder / f"{number:06d}.parquet"
+
+    def _is_whole(self, number: int) -> bool:
+        expected = min(self._size, self._rows - number * self._size)
+        try:
+            return pq.read_metadata(self._file(number)).num_rows == expected
+        except (OSError, pa.ArrowInvalid):
+            return False
+
+    def _read(self, number: int) -> pa.Table:
+        try:
+            return pq.read_table(self._file(number), partitioning=None)
+        except (OSError, pa.ArrowInvalid) as error:
+            got, remedy = str(error).splitlines()[0], "remove it, and run the command again"
+            raise StorageError(Fault(str(self._file(number)), "be as it was written", got, remedy)) from error
+
+
+def _write_parquet(path: Path, tables: Iterator[pa.Table]) -> None:
+    first = next(tables)
+    with pq.ParquetWriter(path, first.schema, compression="zstd") as writer:
+        writer.write_table(first)
+        for table in tables:
+            writer.write_table(table)
+
+
+def _write_csv(path: Path, tables: Iterator[pa.Table]) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        for number, table in enumerate(tables):
+            if not number:
+                writer.writerow(table.column_names)
+            writer.writerows(zip(*(_texts(column) for column in table.columns), strict=True))
+
+
+def _write_lines(path: Path, tables: Iterator[pa.Table]) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        for table in tables:
+            numbers = [pa.types.is_floating(kind) for kind in table.schema.types]
+            columns = [
+                [float(text) for text in _texts(column)] if number else _texts(column)
+                for column, number in zip(table.columns, numbers, strict=True)
+            ]
+            for row in zip(*columns, strict=True):
+                file.write(json.dumps(dict(zip(table.column_names, row, strict=True)), ensure_ascii=False) + "\n")
+
+
+def _texts(column: pa.ChunkedArray) -> list[str]:
+    """A float32 with as many digits as it takes to read it back."""
+    return pc.cast(column, pa.string()).to_pylist()

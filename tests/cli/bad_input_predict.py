@@ -1,0 +1,104 @@
+"""Bad input to the prediction of new rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from bad_input_changes import Case, write
+
+PREDICT_NEW = "predict studies/moods --input new.csv --out out.csv"
+
+
+def pruned(folder: Path) -> None:
+    """The finished study's only trial has lost its weights."""
+    from tutti.modeling.checkpoint import prune_checkpoint
+
+    prune_checkpoint(folder / "studies/moods/trials/t0000/best")
+
+
+def folds(folder: Path) -> None:
+    """Makes the finished study one with folds."""
+    path = folder / "studies/moods/study.json"
+    document = json.loads(path.read_text(encoding="utf8"))
+    document["split"] |= {"folds": 3, "validation": None}
+    path.write_text(json.dumps(document), encoding="utf8")
+
+
+PREDICT: dict[str, Sequence[Case]] = {
+    "New rows, and soups": (
+        Case(
+            "the rows are in a file that is not there",
+            ["mood_tset.tsv must be a file", "did you mean 'mood_test.tsv'"],
+            command="predict studies/moods --input mood_tset.tsv --out out.csv",
+            finished=True,
+        ),
+        Case(
+            "the file of new rows is empty",
+            ["new.csv must have at least one row", "an empty file"],
+            write("new.csv", ""),
+            PREDICT_NEW,
+            finished=True,
+        ),
+        Case(
+            "the file of new rows has a header alone",
+            ["new.csv must have at least one row", "got none"],
+            write("new.csv", "text\n"),
+            PREDICT_NEW,
+            finished=True,
+        ),
+        Case(
+            "a column is missing",
+            ["new.csv must have the column 'text'", "the columns id, txt", "did you mean 'txt'"],
+            write("new.csv", "id,txt\n1,rain\n"),
+            PREDICT_NEW,
+            finished=True,
+        ),
+        Case(
+            "rows with labels where rows to predict are asked for",
+            ["mood_train.tsv must have 2 tab-separated columns (id, text)", "got 3 in every line"],
+            command="predict studies/moods --input mood_train.tsv --out out.csv",
+            finished=True,
+        ),
+        Case(
+            "the study has no such task",
+            ["--task must be one of the tasks of moods: mood", "did you mean 'mood'"],
+            command="predict studies/moods --task moods --input mood_test.tsv --out out.csv",
+            finished=True,
+        ),
+        Case(
+            "predictions are to be written in a format that there is not",
+            ["--out out.xlsx must end in .csv, .jsonl, .json or .parquet"],
+            command="predict studies/moods --input mood_test.tsv --out out.xlsx",
+            finished=True,
+        ),
+        Case(
+            "predictions are to be written in the place of a folder",
+            ["--out out.csv must be a file", "got a folder"],
+            lambda folder: (folder / "out.csv").mkdir(),
+            "predict studies/moods --input mood_test.tsv --out out.csv",
+            finished=True,
+        ),
+        Case(
+            "a member's weights were pruned",
+            ["trial t0000 must have weights", "pruned to keep within storage.max_gigabytes", "a smaller `members"],
+            pruned,
+            "predict studies/moods --input mood_test.tsv --out out.csv",
+            finished=True,
+        ),
+        Case(
+            "a checkpoint that is none",
+            ["--checkpoint must have weights", "DIR/backbone"],
+            command="predict studies/moods --checkpoint backbone --input mood_test.tsv --out out.csv",
+            finished=True,
+        ),
+        Case(
+            "a soup of trials with folds",
+            ["the study moods must have models that left the same rows out", "got split.folds: 3"],
+            folds,
+            "soup studies/moods",
+            finished=True,
+        ),
+    ),
+}

@@ -1,0 +1,91 @@
+"""``tutti predict`` on a study that was really run: new rows, a kill in the middle, the same file in the end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+from tutti.bank.bank import Bank
+from tutti.data.encode import encode_rows, load_tokenizer
+from tutti.orchestration.inference import SHARD, Predictor
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+SHARDS = 40
+
+
+@pytest.fixture
+def many_rows(tiny_data, tmp_path) -> Path:
+    """The study's own test rows, and behind them so many others that a run can be killed among them."""
+    rng = np.random.default_rng(0)
+    file = tmp_path / "new.tsv"
+    lines = (tiny_data / "mood_test.tsv").read_text(encoding="utf8").splitlines()
+    for row in range(SHARDS * SHARD - len(lines) - 7):
+        lines.append(f"n{row}\t" + " ".join(f"w{word}" for word in rng.integers(0, 60, size=rng.integers(0, 14))))
+    file.write_text("\n".join(lines) + "\n", encoding="utf8")
+    return file
+
+
+def test_a_run_that_was_killed_goes_on_and_gives_the_bytes_of_one_that_was_not(
+    finished, tutti, tutti_command, many_rows, tmp_path
+):
+    out, whole = tmp_path / "killed.csv", tmp_path / "whole.csv"
+    command = ["predict", finished.study.folder.path, "--task", "mood", "--input", many_rows, "--out"]
+    running = tutti_command(*command, out)
+    shards = tmp_path / "killed.csv.shards"
+    running.wait_for(lambda: len(list(shards.glob("*.parquet"))) > 2, what="some shards")
+    running.kill()
+    there = len(list(shards.glob("*.parquet")))
+    assert there < SHARDS, "it was over before it could be killed"
+    assert not out.exists()
+    said = tutti(*command, out)
+    assert f"of {SHARDS} shards are there" in said
+    assert not shards.exists()
+    tutti(*command, whole)
+    assert out.read_bytes() == whole.read_bytes()
+
+    table = pa.csv.read_csv(whole, convert_options=pa.csv.ConvertOptions(column_types={"id": pa.string()}))
+    ids = [line.split("\t")[0] for line in many_rows.read_text(encoding="utf8").splitlines()]
+    assert table["id"].to_pylist() == ids
+    bank = Bank(finished.study.folder.bank)
+    said = [bank.predictions(key, "mood", "test") for key in ("t0000", "t0001")]  # its recipe takes the two alike
+    expected = np.mean([each.probabilities for each in said], axis=0)
+    rows = len(said[0].ids)
+    assert said[0].ids.tolist() == ids[:rows]
+    found = np.stack([table[f"p_{name}"].to_numpy() for name in said[0].class_names], axis=1)
+    np.testing.assert_allclose(found[:rows], expected, atol=1e-5)
+    np.testing.assert_array_equal(table["confidence"].to_numpy(), found.max(axis=1))
+    assert table["label"].to_pylist() == [said[0].class_names[index] for index in found.argmax(axis=1)]
+
+
+def test_a_soup_is_a_checkpoint_that_predicts_pairs_of_a_table(finished, tutti, tiny_data, tmp_path):
+    study = finished.copy(tmp_path)
+    (tmp_path / "mixed.yaml").write_text("members: {top: 2}\nsoup: {within: 1}\n")  # however good the vote is
+    said = tutti("soup", study.folder.path, "--recipe", tmp_path / "mixed.yaml")
+    soup = study.folder.soups / "mixed" / "checkpoint"
+    card = json.loads((soup.parent / "card.json").read_text(encoding="utf8"))
+    assert f"wrote {soup}" in said
+    assert card["kept"]
+    scores = {record.key: record.score for record in Bank(study.folder.bank).records()}
+    assert [tried["key"] for tried in card["tried"]] == sorted(scores, key=scores.__getitem__, reverse=True)
+    best = card["tried"][0]
+    assert best["score"] == pytest.approx(scores[best["key"]])  # the first one is as good as it was when it was trained
+    assert card["files"].keys() == {path.relative_to(soup.parent).as_posix() for path in soup.iterdir()}
+
+    rows = [line.split("\t") for line in (tiny_data / "same_test.tsv").read_text(encoding="utf8").splitlines()]
+    table = pa.table({"text_b": [row[2] for row in rows], "extra": [1] * len(rows), "text": [row[1] for row in rows]})
+    pa.parquet.write_table(table, tmp_path / "pairs.parquet")
+    out = tmp_path / "out.parquet"
+    out.write_bytes(b"of an earlier day")
+    command = ["--input", tmp_path / "pairs.parquet", "--out", out, "--checkpoint", soup]
+    tutti("predict", study.folder.path, "--task", "same", *command)
+    found = pa.parquet.read_table(out)
+    assert found["id"].to_pylist() == [str(row) for row in range(len(rows))]
+    encoded = encode_rows(table, tokenizer=load_tokenizer(str(soup)), max_length=16)
+    expected = Predictor({0: soup}, 1).predict(0, "same", encoded, 0, "float32")
+    np.testing.assert_allclose(np.stack([found["p_0"], found["p_1"]], axis=1), expected, atol=1e-5)

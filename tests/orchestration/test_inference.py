@@ -1,0 +1,158 @@
+"""What runs on the workers that predict, and how work is shared between them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+import torch
+
+from tutti.config.folder import StudyFolder
+from tutti.data.encode import encode_rows, load_tokenizer
+from tutti.errors import StudyError, TrialError
+from tutti.modeling.checkpoint import prune_checkpoint, save_checkpoint
+from tutti.modeling.heads import HeadOptions
+from tutti.modeling.model import MultiTaskModel, load_encoder
+from tutti.orchestration.inference import Checkpoint, Predictor, _Queue, spread, weights_of
+from tutti.tasks.task import Task
+
+MOOD = Task("mood", ("calm", "glad", "sad"), pair=False, metric="accuracy", submission="csv")
+LIKE = Task("like", (), pair=True, metric="pearson", submission="csv")
+
+
+@pytest.fixture
+def save(tiny_data: Path, tmp_path: Path) -> Callable[..., Path]:
+    """Saves a checkpoint of random weights in the study's folder."""
+
+    def saved(key: str, *, seed: int = 0, spoilt: bool = False) -> Path:
+        torch.manual_seed(seed)
+        backbone = str(tiny_data / "backbone")
+        model = MultiTaskModel(encoder=load_encoder(backbone), tasks=(MOOD, LIKE), heads=HeadOptions())
+        model.head("like").fit_labels(torch.tensor([1.0, 5.0]), torch.ones(2))
+        if spoilt:
+            model.head("mood").linear.bias.data[0] = torch.nan
+        folder = StudyFolder(tmp_path).trial(key) / "best"
+        scores = {"mood": 0.5, "like": 0.5}
+        save_checkpoint(
+            folder,
+            model=model,
+            tokenizer=load_tokenizer(backbone),
+            tasks=(MOOD, LIKE),
+            key=key,
+            number=0,
+            epoch=1,
+            score=0.5,
+            task_scores=scores,
+        )
+        return folder
+
+    return saved
+
+
+def encoded(folder: Path, texts: list[str], second: list[str] | None = None) -> pa.Table:
+    table = pa.table({"text": texts} | ({"text_b": second} if second else {}))
+    return encode_rows(table, tokenizer=load_tokenizer(str(folder)), max_length=12)
+
+
+@pytest.mark.parametrize("checkpoints", [1, 2, 3, 5, 7])
+@pytest.mark.parametrize("workers", [1, 2, 3, 4, 9])
+def test_checkpoints_are_spread_over_workers_with_few_copies(checkpoints: int, workers: int) -> None:
+    held = spread(checkpoints, workers)
+    assert set().union(*held) == set(range(checkpoints))
+    assert len(held) == workers
+    assert min(map(len, held)) >= 1
+    assert sum(map(len, held)) <= checkpoints + workers - 1
+
+
+def test_a_worker_predicts_rows_in_their_order_classes_and_values_alike(save: Callable[..., Path]) -> None:
+    folders = {3: save("a"), 5: save("b", seed=1)}
+    worker = Predictor(folders, threads=1)
+    assert worker.fastest() in ("bf16", "float32")
+    texts = ["w1 w2 w3 w4 w5 w6 w7", "w1", "", "w9 w8 w7"]
+    rows = encoded(folders[3], texts)
+    said = {number: worker.predict(number, "mood", rows, 0, "float32") for number in folders}
+    assert said[3].shape == (4, 3)
+    assert not np.allclose(said[3], said[5])
+    for row, text in enumerate(texts):
+        alone = worker.predict(3, "mood", encoded(folders[3], [text]), 0, "float32")
+        np.testing.assert_allclose(said[3][row], alone[0], atol=1e-6)
+    values = worker.predict(3, "like", encoded(folders[3], texts, texts[::-1]), 0, "float32")
+    assert values.shape == (4,)
+    assert 1 < values.mean() < 5  # in the scale of the labels
+
+
+def test_what_is_not_finite_is_no_prediction(save: Callable[..., Path]) -> None:
+    folder = save("a", spoilt=True)
+    with pytest.raises(TrialError, match=r"what .*a/best predicts must be finite; got NaN"):
+        Predictor({0: folder}, threads=1).predict(0, "mood", encoded(folder, ["w1"]), 0, "float32")
+
+
+def test_rows_that_do_not_fit_into_memory_go_in_smaller_batches(
+    save: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = save("a")
+    worker, rows = Predictor({0: folder}, threads=1), encoded(folder, [f"w{row}" for row in range(50)])
+    expected = worker.predict(0, "mood", rows, 0, "float32")
+    forward, seen = MultiTaskModel.forward, []
+
+    def small(self: MultiTaskModel, task: str, input_ids: torch.Tensor, *rest: torch.Tensor, **more: torch.Tensor):
+        seen.append(input_ids.numel())
+        if input_ids.numel() > 40:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes.")
+        return forward(self, task, input_ids, *rest, **more)
+
+    monkeypatch.setattr(MultiTaskModel, "forward", small)
+    np.testing.assert_allclose(worker.predict(0, "mood", rows, 0, "float32"), expected, atol=1e-6)
+    assert max(seen[-3:]) <= 40
+
+
+def test_a_trial_without_weights_says_why_and_what_to_do(save: Callable[..., Path], tmp_path: Path) -> None:
+    folder = StudyFolder(tmp_path)
+    saved = save("a")
+    assert weights_of(folder, ["a"], folds=None, tasks=[MOOD, LIKE]) == {"a": [saved]}
+    folds = [folder.trial("f") / f"fold-{fold}" / "best" for fold in range(2)]
+    for place in folds:
+        shutil.copytree(saved, place)
+    assert weights_of(folder, ["f"], folds=2, tasks=[MOOD]) == {"f": folds}
+    prune_checkpoint(folder.trial("a") / "best")
+    with pytest.raises(StudyError) as caught:
+        weights_of(folder, ["a", "f", "b"], folds=None, tasks=[MOOD])
+    pruned, never, _ = map(str, caught.value.faults)
+    assert re.match(r"trial a must have weights.*pruned.*a smaller `members: {top: }`", pruned)
+    assert re.match(r"trial f must have weights.*got none", never)
+    save("c")
+    other = Task("mood", ("a", "b"), pair=False, metric="accuracy", submission="csv")
+    with pytest.raises(StudyError, match="with one text and 2 classes; got mood with one text and 3 classes"):
+        weights_of(folder, ["c"], folds=None, tasks=[other])
+
+
+def test_a_shard_is_read_only_once_it_is_needed(save: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+
+    monkeypatch.setattr(ray, "put", lambda value: value)  # what is in flight is looked at, not sent
+    folder, read = save("a"), []
+
+    def shards() -> Iterator[tuple[int, pd.DataFrame]]:
+        for number in range(1000):
+            read.append(number)
+            yield number, pd.DataFrame({"id": ["0"], "text": ["w1 w2"]})
+
+    checkpoints = [Checkpoint(folder, 8), Checkpoint(folder, 8), Checkpoint(folder, 4)]
+    queue = _Queue(shards(), checkpoints, spread(3, 2))
+    taken: list[list[tuple[int, int]]] = [[], []]
+    for worker in (0, 1, 0, 1, 0, 1):
+        shard, model = queue.take(worker)
+        taken[worker].append((shard.number, model))
+    # What only one can do comes first; what both can do goes to who is free.
+    assert taken == [[(0, 0), (0, 1), (1, 0)], [(0, 2), (1, 2), (1, 1)]]
+    assert read == [0, 1]
+    assert set(shard.encoded) == {4, 8}
+    while queue.take(0):  # the other one has stopped
+        pass
+    assert len(read) < 12

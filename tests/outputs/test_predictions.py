@@ -1,0 +1,161 @@
+"""What is written of each row, and the shards that a file of predictions is made of."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tutti.ensembling.methods.known import METHODS
+from tutti.ensembling.procedure import Ballot, Procedure
+from tutti.ensembling.select import Selection
+from tutti.errors import StudyError
+from tutti.outputs.predictions import Shards, Vote, check_out, heard
+from tutti.tasks.metrics import score_decided
+from tutti.tasks.task import Task
+
+MOOD = Task("mood", ("calm", 'a,"b"', "好"), pair=False, metric="macro_f1", submission="csv")
+LIKE = Task("like", (), pair=False, metric="pearson", submission="csv")
+
+
+def votes(members: int, rows: int, *, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).dirichlet([1.0] * 3, size=(members, rows)).astype(np.float32)
+
+
+def elected(method: str, *, offsets: bool = False):
+    said, labels = votes(3, 60), np.random.default_rng(1).integers(3, size=60)
+
+    def score(truth: np.ndarray, decided: np.ndarray) -> float:
+        return score_decided("macro_f1", labels=truth, decided=decided, classes=3)
+
+    procedure = Procedure(Selection(top=3), np.array([0.1, 0.3, 0.2]), share=1, methods=(method,), offsets=offsets)
+    return procedure.fit(Ballot(said, labels, score))
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+def test_rows_are_answered_as_the_ensemble_answers_by_every_method(method: str) -> None:
+    ensemble = elected(method, offsets=True)
+    said = votes(3, 9, seed=2)
+    places = heard(ensemble)
+    vote = Vote(MOOD, {member: [place] for place, member in enumerate(places)}, ensemble, calibrated=True)
+    table = vote.table([f"r{row}" for row in range(9)], [said[member] for member in places])
+    combined = ensemble.combine(said)
+    shown = np.stack([table[f"p_{name}"].to_numpy() for name in MOOD.class_names], axis=1)
+    np.testing.assert_array_equal(shown, ensemble.calibrated(combined))
+    classes = ensemble.decide(combined)
+    assert table["label"].to_pylist() == [MOOD.class_names[index] for index in classes]
+    np.testing.assert_array_equal(table["confidence"].to_numpy(), shown[np.arange(9), classes])
+    assert table.column_names == ["id", "label", "confidence", "p_calm", 'p_a,"b"', "p_好"]
+
+
+def test_a_member_without_weight_need_not_predict() -> None:
+    assert len(heard(elected("best"))) == 1
+    assert len(heard(elected("rank"))) == 3
+
+
+def test_a_member_with_folds_says_the_mean_of_them_and_one_alone_what_it_says() -> None:
+    said = votes(2, 4)
+    table = Vote(MOOD, {0: [0, 1]}).table(list("abcd"), list(said))
+    np.testing.assert_allclose(table["p_calm"].to_numpy(), said.mean(axis=0)[:, 0], rtol=1e-6)
+    assert table["label"].to_pylist() == [MOOD.class_names[index] for index in said.mean(axis=0).argmax(axis=1)]
+
+
+def test_a_regression_has_a_value_for_each_row() -> None:
+    table = Vote(LIKE, {0: [0]}).table(["a", "b"], [np.array([1.5, -2], dtype=np.float32)])
+    assert table.to_pylist() == [{"id": "a", "value": 1.5}, {"id": "b", "value": -2.0}]
+
+
+MANIFEST = {"input": "abc", "members": ("t0", "t1")}
+
+
+def shards_of(out: Path, **changes: Any) -> Shards:
+    return Shards(out, rows=5, size=2, manifest={**MANIFEST, **changes})
+
+
+def table(number: int) -> pa.Table:
+    rows = [row for row in (2 * number, 2 * number + 1) if row < 5]
+    said = np.array([[0.1, 0.2, 0.7]] * len(rows), dtype=np.float32)
+    return Vote(MOOD, {0: [0]}).table([f'r,"{row}"\nx' for row in rows], [said])
+
+
+def write(shards: Shards, *numbers: int) -> None:
+    for number in numbers:
+        shards.write(number, table(number))
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".json", ".parquet"])
+def test_the_file_has_all_rows_in_order_whatever_order_they_came_in(tmp_path: Path, suffix: str) -> None:
+    out = tmp_path / f"out{suffix}"
+    out.write_text("of an earlier day")
+    shards = shards_of(out)
+    with shards.held():
+        shards.begin("float32")
+        write(shards, 2, 0, 1)
+        assert shards.done() == {0, 1, 2}
+        assert out.read_text() == "of an earlier day"
+        shards.finish()
+    if suffix == ".csv":
+        with out.open(newline="", encoding="utf8") as file:
+            rows = list(csv.DictReader(file))
+    elif suffix == ".parquet":
+        rows = pq.read_table(out).to_pylist()
+    else:
+        rows = [json.loads(line) for line in out.read_text(encoding="utf8").splitlines()]
+    assert [row["id"] for row in rows] == [f'r,"{row}"\nx' for row in range(5)]
+    assert {row["label"] for row in rows} == {"好"}
+    # As many digits as it takes to read the float32 back.
+    assert {np.float32(row["p_calm"]) for row in rows} == {np.float32(0.1)}
+    if suffix != ".parquet":
+        assert {str(row["p_calm"]) for row in rows} == {"0.1"}
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_what_a_killed_run_left_is_kept_for_the_same_run_alone(tmp_path: Path) -> None:
+    out = tmp_path / "out.csv"
+    first = shards_of(out)
+    with first.held():
+        assert first.precision is None
+        first.begin("bf16")
+        write(first, 0, 2)
+    (first.folder / ".000001.parquet.abcdefgh.tmp").write_bytes(b"cut off")
+    (first.folder / "000002.parquet").write_bytes(b"PAR1 damaged")
+    again = shards_of(out)
+    with again.held():
+        assert again.precision == "bf16"  # it goes on in this one, wherever it goes on
+        assert again.done() == {0}
+        assert not list(again.folder.glob("*.tmp"))
+    other = shards_of(out, members=("t0",))
+    with other.held():
+        assert other.precision is None
+        assert other.done() == set()
+
+
+def test_a_folder_that_is_not_of_shards_is_left_alone(tmp_path: Path) -> None:
+    out = tmp_path / "out.csv"
+    kept = tmp_path / "out.csv.shards" / "thesis.txt"
+    kept.parent.mkdir()
+    kept.write_text("years of work")
+    with pytest.raises(StudyError, match=r"must be new, or hold the shards of an earlier run; got thesis.txt"):
+        shards_of(out).held().__enter__()
+    assert kept.read_text() == "years of work"
+
+
+def test_two_runs_do_not_write_one_file_together(tmp_path: Path) -> None:
+    first, second = shards_of(tmp_path / "out.csv"), shards_of(tmp_path / "out.csv")
+    with first.held(), pytest.raises(StudyError, match="must be written by one process at a time"):
+        second.held().__enter__()
+
+
+def test_the_ending_says_what_is_written(tmp_path: Path) -> None:
+    check_out(tmp_path / "new" / "out.CSV")
+    with pytest.raises(StudyError, match=r"must end in .csv, .jsonl, .json or .parquet; got '.tsv'"):
+        check_out(tmp_path / "out.tsv")
+    (tmp_path / "out.csv").mkdir()
+    with pytest.raises(StudyError, match="must be a file; got a folder"):
+        check_out(tmp_path / "out.csv")

@@ -1,0 +1,114 @@
+"""Files of rows to predict, read block by block."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tutti.errors import TaskFileError
+from tutti.tasks.layouts.competition import Competition
+from tutti.tasks.layouts.glue import Glue
+from tutti.tasks.layouts.protocol import FileLayout
+from tutti.tasks.layouts.table import Table
+
+Write = Callable[..., str]
+BROKEN = "7\tone\n8\ttwo \ntwo again\n\n9\tthree\r\n10\tfour\nfour again\n"
+TEXTS = ['say "hi", you', "NA", "a\u2028b", " spaces ", "好", "", "x" * 40]
+
+
+def table(folder: Path, suffix: str) -> str:
+    path = folder / f"rows{suffix}"
+    ids = [f"{row % 5:03}" for row in range(len(TEXTS))]  # an id may stand twice
+    Table(id="id").write(pd.DataFrame({"id": ids, "text": TEXTS, "label": ["1"] * len(TEXTS)}, dtype="str"), path)
+    return str(path)
+
+
+def together(layout: FileLayout, source: str, rows: int) -> pd.DataFrame:
+    blocks = list(layout.blocks(source, rows=rows))
+    assert all(len(block) for block in blocks)
+    return pd.concat(blocks, ignore_index=True)
+
+
+@settings(max_examples=20)
+@given(rows=st.integers(1, 9))
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet"])
+def test_blocks_of_any_size_hold_the_rows_of_a_table_in_their_order(
+    tmp_path_factory: pytest.TempPathFactory, suffix: str, rows: int
+) -> None:
+    source = table(tmp_path_factory.mktemp("table"), suffix)
+    read = together(Table(id="id"), source, rows)
+    assert read["text"].tolist() == TEXTS
+    assert read["id"].tolist() == ["000", "001", "002", "003", "004", "000", "001"]
+    assert together(Table(), source, rows)["id"].tolist() == [str(row) for row in range(len(TEXTS))]
+    assert max(map(len, Table().blocks(source, rows=rows))) <= rows
+
+
+@pytest.mark.parametrize("rows", range(1, 8))
+def test_a_row_that_line_feeds_broke_is_mended_across_blocks(write: Write, rows: int) -> None:
+    source, layout = write(BROKEN), Competition(repair=True)
+    pd.testing.assert_frame_equal(together(layout, source, rows), layout.read(source, labelled=False))
+    assert together(layout, source, rows)["text"].tolist() == ["one", "two  two again ", "three", "four four again"]
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 100])
+def test_line_layouts_read_the_same_rows_in_blocks_as_at_once(write: Write, rows: int) -> None:
+    source = write("".join(f"{row}\tfirst {row}\tsecond {row}\n" for row in range(5)) + "\n\n")
+    pair = Competition(pair=True)
+    pd.testing.assert_frame_equal(together(pair, source, rows), pair.read(source, labelled=False))
+    source = write("index\tsentence\n" + "".join(f"{row}\tfirst {row}\n" for row in range(5)))
+    pd.testing.assert_frame_equal(together(Glue("SST-2"), source, rows), Glue("SST-2").read(source, labelled=False))
+
+
+@pytest.mark.parametrize(
+    ("layout", "content", "name", "message"),
+    [
+        (Competition(), "0\ta\n1\tb\n2\tc\td\n", "rows.tsv", "rows.tsv, line 3 must have 2 tab-separated columns"),
+        (Competition(repair=True), "0\ta\n1\tb\n2\tc\td\n", "rows.tsv", "line 3 must have 2 .*; got 3"),
+        (Glue("SST-2"), "index\tsentence\n0\ta\n1\n", "rows.tsv", "rows.tsv, line 3 must have 2 tab-separated"),
+        (Glue("SST-2"), "index\tsentence\n", "rows.tsv", "must have at least one row; got none"),
+        (Table(), "text\na\nb\n", "rows.xlsx", "must end in .csv, .tsv"),
+        (Table(), "text\n", "rows.csv", "must have at least one row; got none"),
+        (Table(), "text\n", "rows.tsv", "must have at least one row; got none"),
+        (Table(), "sentence\na\n", "rows.tsv", "must have the column 'text'"),
+        (Table(), "text,x\na,1\nb\n", "rows.csv", "line 3 must have 2 columns like the header; got 1"),
+        (Table(), "text\tx\na\t1\nb\n", "rows.tsv", "line 3 must have 2 tab-separated columns"),
+        (Table(), '{"text": "a"}\n["b"]\n', "rows.jsonl", "line 2 must be one JSON object; got a list"),
+        (Table(), b"text\na\n\xff\n", "rows.csv", "line 3 must be UTF-8; got byte 0xff"),
+        (Table(), b"PAR1", "rows.parquet", "must be a Parquet file"),
+        (Table(), b"", "rows.csv", "must have at least one row; got an empty file"),
+    ],
+)
+def test_a_fault_behind_the_first_block_names_its_line(
+    write: Write, layout: FileLayout, content: str | bytes, name: str, message: str
+) -> None:
+    with pytest.raises(TaskFileError, match=message):
+        together(layout, write(content, name), 1)
+
+
+def test_a_character_that_ends_behind_a_chunk_is_one_character(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tutti.tasks.layouts.reading._CHUNK", 3)
+    assert together(Competition(), write("0\t好好好😀\n1\t好\n"), 1)["text"].tolist() == ["好好好😀", "好"]
+    with pytest.raises(TaskFileError, match="line 2 must be UTF-8; got byte 0xe5 at offset 11"):
+        together(Competition(), write("0\t好好\n1\t".encode() + "好".encode()[:2]), 1)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet"])
+def test_a_long_file_takes_no_more_memory_than_a_short_one(tmp_path: Path, suffix: str) -> None:
+    def peak(rows: int) -> int:
+        path = tmp_path / f"{rows}{suffix}"
+        Table().write(pd.DataFrame({"text": [f"row {row} " * 9 for row in range(rows)], "label": "1"}), path)
+        tracemalloc.start()
+        read = sum(map(len, Table().blocks(str(path), rows=100)))
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert read == rows
+        return most
+
+    peak(100)  # what is imported on the way
+    assert peak(8000) < 1.5 * peak(1000)

@@ -1,0 +1,140 @@
+"""Greedy soups: what goes in, what is left out, and what the mean of weights is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModel
+
+from tutti.data.encode import EncodedPart, load_tokenizer
+from tutti.errors import StorageError
+from tutti.modeling.adapters import Adapter
+from tutti.modeling.average import shape_of, write_mean
+from tutti.modeling.checkpoint import load_checkpoint, save_checkpoint
+from tutti.modeling.heads import HeadOptions
+from tutti.modeling.model import MultiTaskModel, load_encoder
+from tutti.orchestration.soup import alike
+from tutti.tasks.metrics import score
+from tutti.tasks.task import Task
+from tutti.training.predict import predict
+from tutti.training.soup import greedy_soup
+
+TASK = Task(name="news", class_names=("100", "101", "102"), pair=False, metric="accuracy", submission="csv")
+Save = Callable[..., Path]
+
+
+@pytest.fixture
+def save(backbone: Path, tmp_path: Path) -> Save:
+    """Saves a fine-tuning of the backbone: its weights, moved a little in a direction of their own."""
+
+    def saved(
+        key: str, *, seed: int = 0, flipped: bool = False, pooling: str = "mean", adapter: Adapter | None = None
+    ) -> Path:
+        torch.manual_seed(0)
+        encoder = load_encoder(str(backbone), adapter=adapter)
+        model = MultiTaskModel(encoder=encoder, tasks=(TASK,), heads=HeadOptions(pooling), adapter=adapter)
+        torch.manual_seed(seed)
+        with torch.no_grad():
+            for weight in model.parameters():
+                weight += 0.01 * torch.randn(weight.shape)
+            if flipped:  # says another class
+                model.head("news").linear.weight *= -9
+        save_checkpoint(
+            tmp_path / key,
+            model=model,
+            tokenizer=load_tokenizer(str(backbone)),
+            tasks=(TASK,),
+            key=key,
+            number=0,
+            epoch=1,
+            score=0.5,
+            task_scores={"news": 0.5},
+        )
+        return tmp_path / key
+
+    return saved
+
+
+@pytest.fixture
+def part(make_part: Callable[..., EncodedPart], save: Save) -> EncodedPart:
+    """Rows whose labels are what one fine-tuning says of them, so that it is right in all of them."""
+    rows = make_part(60, classes=3, seed=1)
+    model, _ = load_checkpoint(save("truth", seed=1))
+    said = predict(model, rows, task="news", batch_size=32, device=torch.device("cpu"))
+    return replace(rows, labels=said.argmax(axis=1))
+
+
+def test_the_mean_of_checkpoints_is_a_checkpoint_of_the_mean_of_their_weights(save: Save, tmp_path: Path) -> None:
+    folders = [save(f"t{number}", seed=number) for number in range(3)]
+    write_mean(tmp_path / "mean", folders, key="t0+t1+t2", max_length=16)
+    for file in ("model.safetensors", "heads.safetensors"):
+        given = [load_file(folder / file) for folder in folders]
+        found = load_file(tmp_path / "mean" / file)
+        assert found.keys() == given[0].keys()
+        for name, weight in found.items():
+            expected = torch.stack([each[name].double() for each in given]).mean(dim=0).float()
+            torch.testing.assert_close(weight, expected, rtol=0, atol=0)
+    model, metadata = load_checkpoint(tmp_path / "mean")  # compares every file with its hash
+    assert (metadata.key, metadata.max_length, metadata.tasks) == ("t0+t1+t2", 16, (TASK,))
+    encoder = AutoModel.from_pretrained(tmp_path / "mean", add_pooling_layer=False)
+    torch.testing.assert_close(encoder.state_dict(), model.encoder.state_dict())
+    assert len(load_tokenizer(str(tmp_path / "mean"))) == 64
+
+
+def test_adapters_are_averaged_over_one_backbone(save: Save, tmp_path: Path) -> None:
+    folders = [save(f"t{number}", seed=number, adapter=Adapter(rank=2)) for number in range(2)]
+    write_mean(tmp_path / "mean", folders, key="soup", max_length=16)
+    model, _ = load_checkpoint(tmp_path / "mean")
+    one, two = (load_checkpoint(folder)[0].trained_state() for folder in folders)
+    for name, weight in model.trained_state().items():
+        torch.testing.assert_close(weight, (one[name].double() + two[name].double()).div(2).float())
+
+
+def test_a_trial_goes_in_only_if_the_score_does_not_fall(save: Save, part: EncodedPart, tmp_path: Path) -> None:
+    candidates = {
+        "best": save("best", seed=2),
+        "spoils": save("spoils", seed=3, flipped=True),
+        "same": tmp_path / "best",
+        "truth": tmp_path / "truth",
+    }
+    soup = tmp_path / "out" / "soup"
+    tastes = greedy_soup(candidates, parts={"news": part}, folder=soup, max_length=16, threads=1)
+    assert [taste.key for taste in tastes] == list(candidates)
+    assert [taste.kept for taste in tastes][:3] == [True, False, True]
+    assert tastes[1].score < tastes[0].score == tastes[2].score
+    kept = [taste for taste in tastes if taste.kept]
+    assert all(before.score <= after.score for before, after in pairwise(kept))
+    model, metadata = load_checkpoint(soup)
+    assert metadata.key == "+".join(taste.key for taste in kept)
+    assert metadata.score == metadata.task_scores["news"] == kept[-1].score
+    said = predict(model, part, task="news", batch_size=7, device=torch.device("cpu"))
+    assert score("accuracy", labels=part.labels, predicted=said) == kept[-1].score
+    assert list(soup.parent.iterdir()) == [soup]  # what was tried in vain is gone
+
+
+def test_checkpoints_of_another_shape_are_not_mixed(save: Save, tmp_path: Path) -> None:
+    folders = {
+        "plain": save("plain"),
+        "cls": save("cls", pooling="cls"),
+        "lora": save("lora", adapter=Adapter(rank=2)),
+        "long": save("long", seed=1),
+        "alike": save("alike", seed=2),
+    }
+    lengths = dict.fromkeys(folders, 16) | {"long": 32}
+    assert list(alike(folders, lengths)) == ["plain", "alike"]
+    assert shape_of(folders["plain"]) == shape_of(folders["alike"])
+
+
+def test_a_damaged_checkpoint_is_an_error_that_leaves_no_soup(save: Save, part: EncodedPart, tmp_path: Path) -> None:
+    good, bad = save("good"), save("bad", seed=1)
+    with (bad / "model.safetensors").open("rb+") as file:
+        file.truncate(500)
+    with pytest.raises(StorageError, match="must be written whole"):
+        write_mean(tmp_path / "out" / "mean", [good, bad], key="soup", max_length=16)
+    assert list((tmp_path / "out").iterdir()) == []
