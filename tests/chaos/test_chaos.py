@@ -124,8 +124,14 @@ def check_whole(study, untouched: dict[str, Any]) -> None:
         assert not (study.folder.trial(record.key) / "resume").exists()
 
 
-def hit_and_resume(make_study, tutti, tutti_command, tmp_path, *, moments: int, trials: int, epochs: int) -> Toll:
-    """Kills each kind of process at so many moments, in one study after the other, and goes on each time."""
+def hit_and_resume(
+    make_study, tutti, tutti_command, tmp_path, *, moments: int, trials: int, epochs: int, share: float = 1.0
+) -> Toll:
+    """Kills each kind of process at so many moments, in one study after the other, and goes on each time.
+
+    Args:
+        share: how much of ``LATEST`` the moments are spread over, for a shorter study.
+    """
     given = changes(trials=trials, epochs=epochs)
     calm = make_study(tmp_path / "calm", **given)
     tutti("tune", calm.file)
@@ -140,7 +146,7 @@ def hit_and_resume(make_study, tutti, tutti_command, tmp_path, *, moments: int, 
         toll.studies += 1
         running, done = tutti_command("tune", study.file, "--resume"), False
         while left and not done:
-            kind, moment = left[-1], chance.uniform(0, LATEST[left[-1]])
+            kind, moment = left[-1], share * chance.uniform(0, LATEST[left[-1]])
             if not kill(running, kind, moment, chance):
                 assert running.wait() == 0, running.said
                 break
@@ -171,5 +177,5 @@ def test_a_study_whose_processes_are_killed_at_random_ends_as_one_that_nobody_to
 def test_a_small_study_whose_worker_driver_and_node_are_killed_once_ends_as_one_that_nobody_touched(
     make_study, tutti, tutti_command, tmp_path
 ):
-    toll = hit_and_resume(make_study, tutti, tutti_command, tmp_path, moments=1, trials=3, epochs=30)
+    toll = hit_and_resume(make_study, tutti, tutti_command, tmp_path, moments=1, trials=3, epochs=30, share=0.4)
     assert {kind for kind, _, _ in toll.hits} == set(LATEST)

@@ -444,7 +444,7 @@ SETTINGS: dict[str, Sequence[Case]] = {
         ),
         Case(
             "the studies' folder lies on a read-only disk",
-            ["Read-only file system", "name a folder that can be written to"],
+            ["Read-only file system", "make it writable or name another folder"],
             small_disk("16k,ro"),
             code=1,
             after=unmounted,

@@ -81,3 +81,13 @@ def test_a_database_that_stays_locked_is_said_and_nothing_is_lost(opened, locked
     store.finish(key, state=TrialState.FINISHED)
     assert (store.records()[0].score, store.records()[0].scores_by_epoch) == (0.6, {1: 0.5, 2: 0.6})
     assert store.ask().key == "t0001"
+
+
+def test_a_database_whose_disk_is_full_is_said_and_nothing_is_lost(opened):
+    store = opened()
+    key = store.ask().key
+    with store._storage.engine.connect() as connection:  # what SQLite takes for a full disk
+        connection.exec_driver_sql("PRAGMA max_page_count = 1")
+    with pytest.raises(StorageError, match="disk is full; free some space, and go on with --resume: nothing is lost"):
+        store.report(key, epoch=1, score=0.5, task_scores={f"task-{number}": 0.5 for number in range(2000)})
+    assert [record.state for record in store.records()] == [TrialState.RUNNING]
