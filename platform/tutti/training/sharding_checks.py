@@ -10,13 +10,8 @@ from tutti.config.yaml_file import show
 from tutti.errors import Fault, nearest
 
 CONFIG = ("reshard_after_forward", "transformer_layer_cls_to_wrap", "version")  # of fsdp_config
-OPTIMIZERS = (
-    "adamw_torch",
-    "adamw_torch_fused",
-    "sgd",
-    "adagrad",
-    "rmsprop",
-)  # that step on shards, and go on from them
+# Those that step on shards and go on from them; Adagrad, say, makes its state before there are any.
+OPTIMIZERS = ("adamw_torch", "adamw_torch_fused", "sgd", "rmsprop")
 
 _REFUSED = {  # other keys of fsdp_config that transformers has, and what to do
     "activation_checkpointing": "set training.activation_checkpointing, which keeps dropout as it was",
