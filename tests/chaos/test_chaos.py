@@ -23,9 +23,12 @@ from tutti.records import TrialState
 MOMENTS = int(os.environ.get("CHAOS_MOMENTS", "0"))
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 SEED = int(os.environ.get("CHAOS_SEED", "20"))
-# Where the moment lies: seconds after the command began (a driver, a node) or after it has workers (a worker).
-LATEST = {"worker": 8.0, "driver": 30.0, "node": 30.0}
-PROCESS = {"worker": "ray::RayTrainWorker", "node": str(Path(ray.__file__).parent / "core/src/ray/raylet/raylet")}
+PROCESS = {
+    "worker": "ray::RayTrainWorker",
+    "driver": "",
+    "node": str(Path(ray.__file__).parent / "core/src/ray/raylet/raylet"),
+}
+LATEST = {"the start": 20.0, "an epoch": 6.0}  # seconds
 
 
 def changes(*, trials: int, epochs: int) -> dict[str, Any]:
@@ -43,24 +46,43 @@ def changes(*, trials: int, epochs: int) -> dict[str, Any]:
     }
 
 
+@dataclass(frozen=True)
+class Moment:
+    """When a process is killed: so long after the command began, or after it first told of an epoch."""
+
+    kind: str
+    seconds: float
+    since: str
+
+
+def drawn(kind: str, chance: random.Random, *, share: float) -> Moment:
+    since = chance.choice(["the start", "an epoch"]) if kind != "worker" else "an epoch"
+    return Moment(kind, share * chance.uniform(0, LATEST[since]), since)
+
+
 @dataclass
 class Toll:
     """What happened to the studies that were hit.
 
     Attributes:
-        hits: each process that was killed: of which kind, when, and how far its study was.
+        hits: each process that was killed, and how far its study was.
         studies: how many studies it took.
     """
 
-    hits: list[tuple[str, float, str]] = field(default_factory=list)
+    hits: list[tuple[Moment, str]] = field(default_factory=list)
     studies: int = 0
 
     def __str__(self) -> str:
-        lines = ["| killed | seconds | how far the study was |", "|---|---|---|"]
-        lines += [f"| {kind} | {moment:.1f} | {far} |" for kind, moment, far in self.hits]
-        killed = ", ".join(f"{sum(hit[0] == kind for hit in self.hits)} x {kind}" for kind in LATEST)
+        lines = ["| killed | when | how far the study was |", "|---|---|---|"]
+        lines += [f"| {at.kind} | {at.seconds:.1f} s after {at.since} | {far} |" for at, far in self.hits]
+        killed = ", ".join(f"{sum(at.kind == kind for at, _ in self.hits)} x {kind}" for kind in PROCESS)
         lines += ["", f"Killed {killed}, in {self.studies} studies: 0 trials lost, 0 epochs repeated, 0 left running."]
         return "\n".join(lines)
+
+
+def trained(study) -> int:
+    """Epochs that the study's trials have told of."""
+    return sum(len(record.scores_by_epoch) for record in study.records())
 
 
 def how_far(study) -> str:
@@ -81,27 +103,28 @@ def ends(study) -> dict[str, Any]:
     return kept
 
 
-def kill(running, kind: str, moment: float, chance: random.Random) -> bool:
+def kill(running, study, moment: Moment, chance: random.Random) -> bool:
     """Kills a process of the kind when its moment has come, or not at all where the study is over by then."""
-    if kind == "worker":
-        while not running.descendants(PROCESS[kind]):
-            if running.process.poll() is not None:
-                return False
-            time.sleep(0.1)
-    until = time.monotonic() + moment
+    before = trained(study)
+    while moment.since == "an epoch" and trained(study) == before:
+        if running.process.poll() is not None:
+            return False
+        running.descendants()
+        time.sleep(0.2)
+    until = time.monotonic() + moment.seconds
     while time.monotonic() < until:
         running.descendants()  # seen once, a process is found again when its parent is gone
-        time.sleep(0.2)
-    if running.process.poll() is not None:
-        return False
-    if kind == "driver":
-        os.kill(running.process.pid, signal.SIGKILL)
-        running.process.wait()
-    elif found := running.descendants(PROCESS[kind]):
-        chance.choice(found).kill()
-    else:  # between two pools, or before Ray is there
-        return kill(running, kind, 1.0, chance)
-    return True
+        time.sleep(0.1)
+    while running.process.poll() is None:
+        if moment.kind == "driver":
+            os.kill(running.process.pid, signal.SIGKILL)
+            running.process.wait()
+            return True
+        if found := running.descendants(PROCESS[moment.kind]):
+            chance.choice(found).kill()
+            return True
+        time.sleep(0.5)  # between two pools, or before Ray is there
+    return False
 
 
 def over(running) -> bool:
@@ -139,19 +162,19 @@ def hit_and_resume(
     assert len(untouched) == trials
 
     chance, toll = random.Random(SEED), Toll()
-    left = [kind for kind in LATEST for _ in range(moments)]
+    left = [kind for kind in PROCESS for _ in range(moments)]
     chance.shuffle(left)
     while left:
         study = make_study(tmp_path / f"hit-{toll.studies}", **given)
         toll.studies += 1
         running, done = tutti_command("tune", study.file, "--resume"), False
         while left and not done:
-            kind, moment = left[-1], share * chance.uniform(0, LATEST[left[-1]])
-            if not kill(running, kind, moment, chance):
+            kind, moment = left[-1], drawn(left[-1], chance, share=share)
+            if not kill(running, study, moment, chance):
                 assert running.wait() == 0, running.said
                 break
             left.pop()
-            toll.hits.append((kind, moment, how_far(study)))
+            toll.hits.append((moment, how_far(study)))
             if kind != "worker":
                 done = kind == "node" and over(running)
                 assert running.left_behind(120) == []
@@ -178,4 +201,4 @@ def test_a_small_study_whose_worker_driver_and_node_are_killed_once_ends_as_one_
     make_study, tutti, tutti_command, tmp_path
 ):
     toll = hit_and_resume(make_study, tutti, tutti_command, tmp_path, moments=1, trials=3, epochs=30, share=0.4)
-    assert {kind for kind, _, _ in toll.hits} == set(LATEST)
+    assert {moment.kind for moment, _ in toll.hits} == set(PROCESS)

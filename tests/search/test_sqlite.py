@@ -7,6 +7,7 @@ import threading
 from contextlib import closing
 
 import pytest
+from sqlalchemy import event
 
 from tutti.errors import StorageError, StudyError
 from tutti.records import TrialState
@@ -86,8 +87,11 @@ def test_a_database_that_stays_locked_is_said_and_nothing_is_lost(opened, locked
 def test_a_database_whose_disk_is_full_is_said_and_nothing_is_lost(opened):
     store = opened()
     key = store.ask().key
-    with store._storage.engine.connect() as connection:  # what SQLite takes for a full disk
-        connection.exec_driver_sql("PRAGMA max_page_count = 1")
+
+    @event.listens_for(store._storage.engine, "checkout")
+    def fill(connection, *given) -> None:  # what SQLite takes for a full disk
+        connection.execute("PRAGMA max_page_count = 1")
+
     with pytest.raises(StorageError, match="disk is full; free some space, and go on with --resume: nothing is lost"):
         store.report(key, epoch=1, score=0.5, task_scores={f"task-{number}": 0.5 for number in range(2000)})
     assert [record.state for record in store.records()] == [TrialState.RUNNING]
