@@ -260,9 +260,13 @@ class StudyLog(Callback):
                 self._tracker.log_picture(key, f"{kind}/{task}", self._picture(task, said))
 
     def stop(self, reason: str) -> None:
-        """Ends every trial still running as stopped early. One that was asked for and has not begun stays as it is."""
-        for key in list(self._seen):
-            self._end(key, TrialState.STOPPED, reason)
+        """Ends every trial still running as stopped early, and those too that were asked for and have not begun."""
+        for proposal in self._store.unfinished():
+            key, why = proposal.key, reason
+            if key not in self._seen:
+                self._tracker.start_trial(key, number=proposal.number, parameters=proposal.parameters, tags=self._tags)
+                why += "; it had not gone on" if proposal.reported else "; it had not begun"
+            self._end(key, TrialState.STOPPED, why)
 
     def interrupt(self, reason: str = "the study was interrupted") -> list[str]:
         """Marks every trial still running as interrupted in the tracker; in the store it stays, to be resumed."""
