@@ -14,9 +14,10 @@ from ray.tune.experiment import Trial
 
 from tutti.bank.bank import Bank
 from tutti.config.folder import StudyFolder
-from tutti.errors import TuttiError, counted
-from tutti.orchestration.broker import HALVED, INFEASIBLE
+from tutti.errors import StorageError, TuttiError, counted
+from tutti.orchestration.broker import HALVED, INFEASIBLE, TRAINED
 from tutti.orchestration.folds import fold_name, forget_states
+from tutti.orchestration.objectives import Measure
 from tutti.orchestration.stopper import STOPPED
 from tutti.records import Predictions, Scalar, TrialState
 from tutti.search.study_store import StudyStore
@@ -36,6 +37,8 @@ class Seen:
         infeasible: whether it failed because it does not fit into memory.
         halved: why its batches are halved.
         stopped: why the study's stopper ends it with its last report.
+        trained: seconds from the workers' first look at it to the last report, of attempts that were cut off.
+        attempt: of the last attempt, when its workers began it, and the seconds to its last report.
     """
 
     started: float = field(default_factory=time.time)
@@ -48,6 +51,20 @@ class Seen:
     infeasible: bool = False
     stopped: str | None = None
     halved: str | None = None
+    trained: float = 0.0
+    attempt: tuple[float, float] | None = None
+
+    def time(self, result: Mapping[str, Any]) -> None:
+        """Takes the time of a report in."""
+        if "began" in result:
+            if self.attempt and self.attempt[0] != result["began"]:
+                self.trained += self.attempt[1]
+            self.attempt = result["began"], result["at"] - result["began"]
+
+    @property
+    def seconds(self) -> float:
+        """How long it was trained by its last report: what was lost after a report is not counted."""
+        return self.trained + (self.attempt[1] if self.attempt else 0.0)
 
 
 class StudyLog(Callback):
@@ -57,6 +74,7 @@ class StudyLog(Callback):
         folds: whether the study's trials have folds, each of which gets a run below its trial's.
         watch: called after every event, with nothing; reads the store itself.
         picture: makes a PNG of a task's validation predictions, given them and the task's name.
+        measure: measures a finished trial by the study's objectives; none where the score is the only one.
         prune: called once a trial has ended, to keep the study's checkpoints within their limit.
     """
 
@@ -70,10 +88,11 @@ class StudyLog(Callback):
         watch: Callable[[], None],
         picture: Callable[[str, Predictions], bytes],
         folds: bool = False,
+        measure: Measure | None = None,
         prune: Callable[[], object] = lambda: None,
     ) -> None:
         self._store, self._tracker, self._folder, self._tags = store, tracker, folder, tags
-        self._folds = folds
+        self._folds, self._measure = folds, measure
         self._watch, self._picture, self._prune = watch, picture, prune
         self._seen: dict[str, Seen] = {}
         self._drawing = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tutti-pictures")
@@ -86,7 +105,7 @@ class StudyLog(Callback):
         key = trial.config["key"]
         if key in self._seen:  # the same trial, tried again
             return
-        self._seen[key] = Seen(halved=trial.config.get(HALVED))
+        self._seen[key] = Seen(halved=trial.config.get(HALVED), trained=trial.config.get(TRAINED, 0.0))
         parameters: dict[str, Scalar] = trial.config["parameters"]
         place = self._folder.trial(key)
         tags = {
@@ -105,6 +124,9 @@ class StudyLog(Callback):
         if not seen.result:  # it may have waited for its workers
             seen.started = result.get("began", seen.started)
         seen.stopped = result.get(STOPPED)
+        seen.time(result)
+        if self._measure and self._measure.timed:
+            self._store.bind(key, **{TRAINED: seen.seconds})
         if HALVED in result:
             seen.halved = result[HALVED]
             self._store.bind(key, **{HALVED: seen.halved})
@@ -174,21 +196,34 @@ class StudyLog(Callback):
         if seen.failed:
             self._end(key, TrialState.FAILED, reason=seen.failed)
         elif seen.final:
-            self._end(key, TrialState.FINISHED)
+            self._finish(key, seen)
         elif seen.epoch or seen.stopped:
             done = counted(seen.epoch, "fold") if self._folds else f"epoch {seen.epoch}"
             self._end(key, TrialState.STOPPED, reason=f"{seen.stopped or 'fell behind the others'} after {done}")
         else:
             self._end(key, TrialState.FAILED, reason="ended without a single report")
 
+    def _finish(self, key: str, seen: Seen) -> None:
+        measured: dict[str, float] = {}
+        try:
+            if self._measure:
+                measured = self._measure(key, seconds=seen.seconds, parameters=seen.result.get("parameters"))
+        except StorageError as error:
+            self._end(key, TrialState.FAILED, reason=f"its objectives cannot be measured: {error}")
+            return
+        self._end(key, TrialState.FINISHED, measured=measured)
+
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         error = trial.get_error()
         lines = str(getattr(error, "cause", None) or error or "the trial's actor died").splitlines()
         self._end(trial.config["key"], TrialState.FAILED, reason=next((x for x in lines if x.strip()), "")[:500])
 
-    def _end(self, key: str, state: TrialState, reason: str | None = None) -> None:
+    def _end(
+        self, key: str, state: TrialState, reason: str | None = None, measured: Mapping[str, float] | None = None
+    ) -> None:
         seen = self._seen.pop(key, None) or Seen()  # one whose actor was lost before it started was never seen
-        seconds = time.time() - seen.started
+        measured = measured or {}
+        seconds = measured.get("seconds", time.time() - seen.started)
         result = seen.result
         finished = state is TrialState.FINISHED
         if finished:
@@ -197,7 +232,11 @@ class StudyLog(Callback):
                 self._store.report(key, **best, task_scores=result["best_task_scores"])
             self._drawing.submit(self._draw, key).add_done_callback(_warn)
         self._cut_off_fold(seen, state, reason)
-        metrics = {"seconds": seconds, **(self._kept(result) if finished else self._best(key, result))}
+        metrics = {
+            "seconds": seconds,
+            **measured,
+            **(self._kept(result) if finished else self._best(key, result)),
+        }
         tags = {"tutti.host": result["host"]} if "host" in result else {}
         tags |= {"tutti.precision": seen.precision} if seen.precision else {}
         tags |= {"tutti.halved_batch": seen.halved} if seen.halved else {}
@@ -213,6 +252,7 @@ class StudyLog(Callback):
             reason=reason,
             seconds=seconds,
             infeasible=seen.infeasible,
+            measured=measured,
         )
         forget_states(self._folder.trial(key))
         try:

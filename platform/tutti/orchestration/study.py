@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ray.actor import ActorHandle
 
     from tutti.orchestration.log import StudyLog
+    from tutti.orchestration.objectives import Measure
 
 CLOSING_SECONDS = 5.0  # for pools that have nothing left to train to go home
 
@@ -137,6 +138,7 @@ def run_study(
             watch=watch,
             picture=picture,
             folds=study.split.folds is not None,
+            measure=_measure(study, folder, store),
             prune=keep_within_limit,
         )
         try:
@@ -161,6 +163,15 @@ def run_study(
     if ending and interrupted and not ending.at_once:  # trials that it would have let go on were cut off
         ending = None
     return StudyOutcome(trials=trials, interrupted=interrupted, complete=complete, ending=ending)
+
+
+def _measure(study: StudyConfig, folder: StudyFolder, store: StudyStore) -> Measure | None:
+    if study.search.objectives == ("score",):
+        return None
+    from tutti.orchestration.objectives import Measure
+
+    metrics = {name: task.metric for name, task in study.tasks.items()}
+    return Measure(study.search.objectives, folder=folder, store=store, metrics=metrics)
 
 
 def _tune(

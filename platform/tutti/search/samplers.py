@@ -126,7 +126,7 @@ class _CmaEs(CmaEsSampler):
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         # In the order in which they ended: those that a generation was made of stay so, whichever come later.
-        trials = sorted(self._get_trials(study), key=lambda each: each.datetime_complete)  # type: ignore[arg-type,return-value]
+        trials = sorted(self._get_trials(study), key=lambda each: each.datetime_complete)
         if not search_space or not trials:
             return {}
         transform = _SearchSpaceTransform(search_space, transform_step=True, transform_0_1=True)
@@ -141,7 +141,7 @@ class _CmaEs(CmaEsSampler):
         optimizer: Any = self._init_optimizer(transform, StudyDirection.MAXIMIZE)
         size = optimizer.population_size
         while len(solutions := self._get_solution_trials(trials, optimizer.generation)[:size]) == size:
-            optimizer.tell([(transform.transform(each.params), -float(each.value)) for each in solutions])  # type: ignore[arg-type]
+            optimizer.tell([(transform.transform(each.params), -float(each.value)) for each in solutions])
         return optimizer
 
     def after_trial(
