@@ -37,6 +37,8 @@ class TrialRecord:
         scores_by_epoch: every reported objective by epoch; with folds, the mean of those that were whole, by how many.
         seconds: wall time from start to end, or none while running.
         reason: why it failed or was stopped, in one sentence.
+        measured: of a finished trial, by name, what a study with other objectives than the score has told Optuna, and
+            the score: see ``search.objectives``.
     """
 
     key: str
@@ -48,6 +50,7 @@ class TrialRecord:
     scores_by_epoch: Mapping[int, float] = field(default_factory=dict)
     seconds: float | None = None
     reason: str | None = None
+    measured: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,7 @@ class CheckpointRecord:
         epoch: the epoch, counted from 1, after which they were saved; of a trial with folds, how many it has.
         score: the study's objective on the validation rows, which with folds are all rows, each predicted out of fold.
         task_scores: per task, its metric on the validation rows.
+        parameters: how many weights its last stage trained; none where that is not known.
     """
 
     key: str
@@ -70,6 +74,7 @@ class CheckpointRecord:
     score: float
     task_scores: Mapping[str, float]
     path: str | None
+    parameters: int | None = None
 
 
 @dataclass(frozen=True, eq=False)

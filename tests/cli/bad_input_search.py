@@ -74,6 +74,32 @@ SEARCH: dict[str, Sequence[Case]] = {
             finished=True,
         ),
         Case(
+            "an objective that is not known",
+            ["search.objectives.1 must be one of score, gain, seconds, parameters, disk", "did you mean 'seconds'"],
+            yaml("trials: 1", "trials: 1\n  objectives: [score, second]"),
+        ),
+        Case(
+            "objectives of which nothing is to be good",
+            ["search.objectives must have score or gain among them", "got seconds, disk"],
+            yaml("trials: 1", "trials: 1\n  objectives: [seconds, disk]"),
+        ),
+        Case(
+            "several objectives and a scheduler",
+            ["search.scheduler must be none with several objectives", "got asha"],
+            yaml("trials: 1", "trials: 1\n  objectives: [score, seconds]\n  scheduler: asha"),
+        ),
+        Case(
+            "several objectives and a sampler for one",
+            ["search.sampler must be one for several objectives", "got cmaes"],
+            yaml("trials: 1", "trials: 1\n  objectives: [score, seconds]\n  sampler: cmaes"),
+        ),
+        Case(
+            "an older study that has not measured an objective",
+            ["search.warm_start.0 must have measured this study's objectives, score, disk", "got score;"],
+            both(WARM, yaml("trials: 1", "trials: 1\n  objectives: [score, disk]")),
+            finished=True,
+        ),
+        Case(
             "the scheduler is unknown",
             ["search.scheduler must be one of asha, hyperband, median, none", "did you mean 'hyperband'"],
             yaml("trials: 1", "trials: 1\n  scheduler: hyper-band"),

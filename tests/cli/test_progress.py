@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import re
 
 from rich.console import Console
 
@@ -147,3 +148,18 @@ def test_tasks_stand_in_the_order_of_the_study():
     out.print(trials_table([record(0, TrialState.FINISHED, 0.5)], tasks=["zeal", "mood"], best=None))
     head = out.file.getvalue().splitlines()[1]
     assert head.index("zeal") < head.index("mood")
+
+
+def test_other_objectives_stand_beside_the_score_and_the_front_is_marked():
+    out = console(terminal=False)
+    objectives, measured = ("score", "gain", "seconds", "parameters", "disk"), {"parameters": 1234567.0, "disk": 4.96e6}
+    records = [
+        dataclasses.replace(record(0, TrialState.FINISHED, 0.5), measured={"score": 0.5, "gain": -0.01, **measured}),
+        record(1),
+    ]
+    out.print(trials_table(records, tasks=["mood"], best=None, objectives=objectives, front=["t0000"]))
+    head, _, first, second = out.file.getvalue().splitlines()[1:5]
+    names = [name for name in re.split(r"[^a-z]+", head) if name]
+    assert names == ["trial", "state", "front", "score", "gain", "parameters", "disk", "mood", "time", "parameters"]
+    assert all(shown in first for shown in ("*", "-0.0100", "1,234,567", "5.0 MB"))
+    assert "*" not in second

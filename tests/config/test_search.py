@@ -178,6 +178,24 @@ def test_a_grid_has_each_point_once_and_only_keys_that_are_drawn() -> None:
             "{enqueue: [{lora_r: 5, adapter: lora}]}",
             "search.enqueue.0.lora_r must be 4 or ",
         ),
+        (
+            INLINE,
+            "{objectives: [score, secs]}",
+            "search.objectives.1 must be one of score, gain, seconds, parameters, disk; got 'secs'; ",
+        ),
+        (INLINE, "{objectives: []}", "search.objectives must hold at least one entry; got an empty list; add one."),
+        (INLINE, "{objectives: [score, score]}", "search.objectives must name each objective once; got score, score; "),
+        (INLINE, "{objectives: [seconds]}", "search.objectives must have score or gain among them, or the least "),
+        (
+            INLINE,
+            "{objectives: [score, disk], scheduler: asha}",
+            "search.scheduler must be none with several objectives: a scheduler sees the score alone, and would stop ",
+        ),
+        (
+            INLINE,
+            "{objectives: [score, disk], sampler: cmaes}",
+            "search.sampler must be one for several objectives; got cmaes, which is for one; name tpe, nsgaii or ",
+        ),
         (INLINE, "{enqueue: [{}]}", "search.enqueue.0 must hold at least one entry; got an empty mapping; add one."),
         (INLINE, "{enqueue: {learning_rate: 1e-4}}", "search.enqueue must be a list; got a mapping with the keys "),
         (INLINE, "{enqueue: [1e-4]}", "search.enqueue.0 must hold keys of its own; got 0.0001; write its keys"),
@@ -204,6 +222,18 @@ def test_sound_points_and_a_sound_grid_are_taken(changed: Changed) -> None:
     search = load_study(path).search
     assert search.enqueue == ({"lora_r": 8, "adapter": "lora"}, {"pooling": "cls"})
     assert load_study(path, overrides=["search.sampler=qmc", "search.trials=11"]).search.trials == 11
+
+
+def test_a_study_of_other_objectives_than_the_score_has_no_scheduler_unless_it_names_one(changed: Changed) -> None:
+    path = changed(add="search: {trials: 2}\n")
+    assert load_study(path).search.scheduler == "asha"
+    assert load_study(path, overrides=["search.objectives=[score]"]).search.scheduler == "asha"
+    for objectives in ("[score, seconds]", "[gain]"):
+        study = load_study(path, overrides=[f"search.objectives={objectives}"])
+        assert study.search.scheduler == "none"
+        assert parse_study(dump_study(study)) == study
+    gain = ["search.objectives=[gain]", "search.scheduler=median"]
+    assert load_study(path, overrides=gain).search.scheduler == "median"
 
 
 @pytest.fixture
@@ -246,6 +276,16 @@ def test_an_older_study_of_other_tasks_or_metrics_is_told(changed: Changed, olde
     assert faults(path) == [
         "search.warm_start.0 must have this study's tasks and metrics, topic (accuracy); got topic (macro_f1); name a "
         "study that has them, or take it out."
+    ]
+
+
+def test_an_older_study_serves_only_objectives_that_it_has_measured(changed: Changed, older: Path) -> None:
+    add = "storage: {path: runs}\nsearch: {warm_start: [older], objectives: [score, gain, disk]}\n"
+    assert faults(changed(add=add)) == [
+        "search.warm_start.0 must have measured this study's objectives, score, gain, disk; got score; take it out, or "
+        "the objectives that it has not.",
+        "search.warm_start must be left out with the objective gain: what a trial added to another study's ensemble "
+        "says nothing here; got an older study; take it out, or the objective gain.",
     ]
 
 

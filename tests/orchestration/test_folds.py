@@ -154,6 +154,7 @@ def test_the_trial_s_score_is_that_of_its_out_of_fold_rows(done: tuple[Job, Chec
     assert record.score == pytest.approx(np.mean([*record.task_scores.values()]))
     assert (record.key, record.epoch, record.path) == ("t0000", FOLDS, str(job.trial))
     assert Bank(job.folder.bank).records() == [record]
+    assert (record.parameters or 0) > 0
 
 
 def test_the_trial_learns(done: tuple[Job, CheckpointRecord]) -> None:

@@ -249,8 +249,12 @@ def test_trials_that_the_study_needs_no_more_are_stopped_early_with_the_reason_w
         assert logged.record(trial).state is logged.run(trial).state is TrialState.STOPPED
         assert logged.record(trial).reason == logged.run(trial).reason == "the study needs it no more"
     assert logged.record(reported).scores_by_epoch == {1: 0.5}
-    assert [proposal.key for proposal in logged.store.unfinished()] == [waiting.key]
     assert logged.log.interrupt() == []
+    assert logged.store.unfinished() == []
+    record, run = logged.store.records()[waiting.number], logged.tracker.runs[waiting.key]
+    assert record.state is run.state is TrialState.STOPPED
+    assert record.reason == run.reason == "the study needs it no more; it had not begun"
+    assert run.parameters == waiting.parameters
 
 
 def test_an_interrupted_trial_says_why(logged):

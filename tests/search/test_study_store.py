@@ -207,7 +207,7 @@ def test_a_trial_whose_parameters_were_never_chosen_is_failed_on_opening(opened,
 
 def test_a_study_kept_in_the_other_direction_is_refused(opened, url):
     optuna.create_study(storage=url, study_name="s", direction="minimize")
-    with pytest.raises(StudyError, match="maximize; got minimize"):
+    with pytest.raises(StudyError, match=r"score \(maximize\); got score \(minimize\)"):
         opened()
 
 

@@ -137,7 +137,7 @@ def test_the_best_checkpoint_gives_the_recorded_score(tune: Tune, tmp_path: Path
     assert accuracy == done.checkpoint.task_scores["mood"]
 
 
-@pytest.mark.parametrize("stop_after", [1, 2])
+@pytest.mark.parametrize("stop_after", [1, 2, 3])
 def test_a_run_stopped_after_an_epoch_ends_bit_equal_to_one_that_was_not(
     tune: Tune, tmp_path: Path, stop_after: int, whole: tuple[FineTuned, list[EpochReport], Path]
 ) -> None:
@@ -151,6 +151,18 @@ def test_a_run_stopped_after_an_epoch_ends_bit_equal_to_one_that_was_not(
         (report.epoch, report.metrics, report.steps) for report in reports[stop_after:]
     ]
     assert done.checkpoint.score == resumed.checkpoint.score
+    assert done.checkpoint.parameters == resumed.checkpoint.parameters
+
+
+def test_the_weights_are_counted_that_the_last_stage_trains(
+    tune: Tune, tmp_path: Path, whole: tuple[FineTuned, list[EpochReport], Path]
+) -> None:
+    done, _, folder = whole
+    model, _ = load_checkpoint(folder / "best")
+    assert done.checkpoint.parameters == sum(each.numel() for each in model.parameters())
+    stages = [{"num_train_epochs": 1}, {"num_train_epochs": 1, "freeze_encoder": True}]
+    heads = tune(tmp_path, stages=stages)[0].checkpoint.parameters
+    assert heads == sum(each.numel() for name, each in model.named_parameters() if not name.startswith("encoder."))
 
 
 EVERYTHING = {

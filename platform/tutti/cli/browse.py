@@ -18,23 +18,40 @@ Study = Annotated[str, typer.Argument(metavar="STUDY", help="A study's name or f
 def trials(
     study: Study, as_json: Annotated[bool, typer.Option("--json", help="One JSON array, for programs.")] = False
 ) -> None:
-    """Lists a study's trials: state, score, per-task scores, parameters, duration.
+    """Lists a study's trials: state, score, other objectives, per-task scores, parameters, duration.
 
     Example: `tutti trials glue_trio`
     """
     from tutti.cli.progress import best_so_far, best_trial, cut_off, summary, trials_table
     from tutti.orchestration.study import is_running
+    from tutti.search.objectives import pareto_front
 
     config, folder, _ = parts.open_folder(study)
     records = parts.load_store(config, folder).records()
     running = is_running(folder)
     if not running:
         records = cut_off(records)
+    objectives = config.search.objectives
+    front = pareto_front(records, objectives)
     if as_json:
-        typer.echo(json.dumps([dataclasses.asdict(record) for record in records], indent=2, ensure_ascii=False))
+        listed = [dataclasses.asdict(record) for record in records]
+        if len(objectives) > 1:
+            listed = [document | {"front": document["key"] in front} for document in listed]
+        typer.echo(json.dumps(listed, indent=2, ensure_ascii=False))
         return
     best = best_so_far(records) if running else best_trial(records)
-    console.print(trials_table(records, tasks=[*config.tasks], best=best, title=f"Study {config.study}"))
+    table = trials_table(
+        records,
+        tasks=[*config.tasks],
+        best=best,
+        title=f"Study {config.study}",
+        objectives=objectives,
+        front=front,
+    )
+    console.print(table)
+    if len(objectives) > 1:
+        shown = ", ".join(front) or "none yet"
+        console.print(f"Pareto front (*) of {', '.join(objectives)}: {shown}", soft_wrap=True)
     console.print(summary(records, total=max(config.search.trials, len(records)), best=best))
 
 

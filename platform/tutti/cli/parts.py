@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -117,6 +117,7 @@ def open_store(study: StudyConfig, folder: StudyFolder) -> StudyStore:
         space=study.search_space,
         sampler=search.sampler,
         seed=search.seed,
+        objectives=search.objectives,
         fixed=fixed_values(study.training),
         enqueued=search.enqueue,
         older=_older_studies(study, folder),
@@ -172,9 +173,9 @@ def fitting_trials(study: StudyConfig, folder: StudyFolder) -> dict[str, int]:
     from tutti.search.warm_start import fitting_trials
 
     fixed = fixed_values(study.training)
+    given: dict[str, Any] = {"fixed": fixed, "objectives": study.search.objectives}
     return {
-        older.name: len(fitting_trials(older, study.search_space, fixed=fixed))
-        for older in _older_studies(study, folder)
+        older.name: len(fitting_trials(older, study.search_space, **given)) for older in _older_studies(study, folder)
     }
 
 
@@ -301,8 +302,12 @@ def study_parameters(study: StudyConfig, prepared: Prepared) -> dict[str, Scalar
 
 
 def study_columns(study: StudyConfig) -> list[str]:
-    """What the tracker's list of trials shows at first: each task's score, then what the search space varies."""
-    return [*(f"metrics.score/{task}" for task in study.tasks), *(f"params.{key}" for key in study.search_space.root)]
+    """What the tracker's list of trials shows at first: objectives, each task's score, then what the search varies."""
+    shown = [
+        name for name in study.search.objectives if name not in ("score", "seconds")
+    ]  # which are shown at all times
+    scores = [f"metrics.{name}" for name in (*shown, *(f"score/{task}" for task in study.tasks))]
+    return [*scores, *(f"params.{key}" for key in study.search_space.root)]
 
 
 def study_note(prepared: Prepared) -> str:

@@ -4,41 +4,66 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import TracebackType
+from typing import Any
 
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from tutti.config.study import Objective
 from tutti.errors import StorageError, counted
 from tutti.records import TrialRecord, TrialState
+from tutti.search.objectives import pareto_front
 
 REFRESH_SECONDS = 0.5
 SHOWN = 18  # rows of the live table: with its frame it must fit a terminal of 24 lines
 
 
 def trials_table(
-    records: Sequence[TrialRecord], *, tasks: Sequence[str], best: TrialRecord | None, title: str | None = None
+    records: Sequence[TrialRecord],
+    *,
+    tasks: Sequence[str],
+    best: TrialRecord | None,
+    title: str | None = None,
+    objectives: Sequence[Objective] = ("score",),
+    front: Collection[str] = (),
 ) -> Table:
-    """Trials with state, score, scores of the ``tasks`` in that order, parameters and duration; ``best`` stands out."""
+    """Trials with state, score, scores of the ``tasks`` in that order, parameters and duration; ``best`` stands out.
+
+    Other ``objectives`` stand beside the score, but for the seconds, which are the duration. The trials whose keys are
+    in ``front`` have a mark.
+    """
+    beside = [name for name in objectives if name not in ("score", "seconds")]
     table = Table(title=title, title_justify="left")
     for name in ("trial", "state"):
         table.add_column(name, no_wrap=True)
-    for name in ("score", *tasks, "time"):
+    if len(objectives) > 1:
+        table.add_column("front", justify="center", no_wrap=True)
+    for name in ("score", *beside, *tasks, "time"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("parameters", style="dim", overflow="fold")
     for record in records:
         table.add_row(
             record.key,
             str(record.state),
+            *(["*" if record.key in front else ""] if len(objectives) > 1 else []),
             number(record.score),
+            *(_MEASURED[name](record.measured[name]) if name in record.measured else "–" for name in beside),
             *(number(record.task_scores.get(task)) for task in tasks),
             "" if record.seconds is None else f"{record.seconds:.0f} s",
             " ".join(f"{name}={short(value)}" for name, value in sorted(record.parameters.items())),
             style="bold green" if best and record.key == best.key else None,
         )
     return table
+
+
+_MEASURED: Mapping[Objective, Callable[[float], str]] = {
+    "gain": lambda value: f"{value:+.4f}",
+    "parameters": lambda value: f"{value:,.0f}",
+    "disk": lambda value: f"{value / 1e6:,.1f} MB",
+}
 
 
 def number(value: float | None) -> str:
@@ -93,6 +118,7 @@ class Progress:
         total: how many trials the study will have.
         tasks: the study's tasks, in its order.
         folds: of each trial; none where it has epochs. What a trial reports after a fold is the mean of those so far.
+        objectives: the study's.
     """
 
     def __init__(
@@ -103,11 +129,13 @@ class Progress:
         total: int,
         tasks: Sequence[str],
         folds: int | None = None,
+        objectives: Sequence[Objective] = ("score",),
     ) -> None:
         self._folds = folds
         # Means of unlike many folds cannot be compared: the best would go down as a trial goes on.
         self._best = best_so_far if folds is None else best_trial
         self._console, self._read, self._total, self._tasks = console, read, total, tasks
+        self._objectives = objectives
         self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
         self._drawn = 0.0
         self._told: dict[str, tuple[TrialState, int]] = {}
@@ -138,7 +166,9 @@ class Progress:
         if self._live:
             best = self._best(records)
             title = summary(records, total=self._total, best=best)
-            table = trials_table(records[-SHOWN:], tasks=self._tasks, best=best, title=title)
+            front = pareto_front(records, self._objectives)
+            given: dict[str, Any] = {"objectives": self._objectives, "front": front}
+            table = trials_table(records[-SHOWN:], tasks=self._tasks, best=best, title=title, **given)
             self._live.update(table, refresh=True)
         else:
             self._tell(records)

@@ -8,7 +8,7 @@ import shutil
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -64,6 +64,7 @@ def run(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> list[TrialR
     from tutti.cli.progress import best_trial, cut_off, number, summary, trials_table
     from tutti.cluster.connect import connected
     from tutti.orchestration.study import study_lock
+    from tutti.search.objectives import pareto_front
 
     began = time.monotonic()
     _check_place(folder)
@@ -91,7 +92,9 @@ def run(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> list[TrialR
                 outcome = _run_trials(study, folder, prepared, concurrent=concurrent)
     best, records = best_trial(outcome.trials), cut_off(outcome.trials)
     total, command = max(study.search.trials, len(records)), parts.program()
-    console.print(trials_table(records, tasks=[*study.tasks], best=best, title=f"Study {study.study}"))
+    columns: dict[str, Any] = {"tasks": [*study.tasks], "objectives": study.search.objectives}
+    front = pareto_front(records, study.search.objectives)
+    console.print(trials_table(records, **columns, best=best, front=front, title=f"Study {study.study}"))
     console.print(f"{summary(records, total=total, best=best)}, in {time.monotonic() - began:.0f} s")
     if outcome.ending:
         go_on = f"raise or remove search.{outcome.ending.limit} and run `{command} tune STUDY.yaml --resume`"
@@ -149,9 +152,12 @@ def _run_trials(study: StudyConfig, folder: StudyFolder, prepared: Prepared, *, 
             files=[folder.study_file, *sorted(folder.data.glob("*.json"))],
             columns=parts.study_columns(study),
         )
-        with Progress(
-            console, store.records, total=study.search.trials, tasks=[*study.tasks], folds=study.split.folds
-        ) as progress:
+        shown: dict[str, Any] = {
+            "tasks": [*study.tasks],
+            "folds": study.split.folds,
+            "objectives": study.search.objectives,
+        }
+        with Progress(console, store.records, total=study.search.trials, **shown) as progress:
             outcome = run_study(
                 parts.without_passwords(study),  # its workers have no need of them, and Ray shows what it runs
                 folder,

@@ -270,7 +270,14 @@ def _older_faults(raw: Mapping[str, Any], places: _Places) -> list[Fault]:
             faults += error.faults
             continue
         metrics = {name: task.metric for name, task in older.tasks.items()}
-        if metrics != own:
+        search = raw.get("search")
+        objectives = search.get("objectives", ["score"]) if isinstance(search, dict) else ["score"]
+        known = {"score", *older.search.objectives}
+        if isinstance(objectives, list) and not known.issuperset(map(str, objectives)):
+            rule = f"have measured this study's objectives, {', '.join(map(str, objectives))}"
+            got, remedy = ", ".join(older.search.objectives), "take it out, or the objectives that it has not"
+            faults.append(Fault(places.what(f"search.warm_start.{index}"), rule, got, remedy))
+        elif metrics != own:
             rule = f"have this study's tasks and metrics, {_listed(own)}"
             remedy = "name a study that has them, or take it out"
             faults.append(Fault(places.what(f"search.warm_start.{index}"), rule, _listed(metrics), remedy))

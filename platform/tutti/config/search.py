@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from itertools import islice
-from typing import Any
+from typing import Any, get_args
 
 from tutti.config.conditions import Values, applies, condition_faults, fixed_values, written
 from tutti.config.points import grid, is_finite, value_fault
 from tutti.config.space import Distribution, sound_distributions
-from tutti.config.study import LEARNING, Search
+from tutti.config.study import LEARNING, Objective, Search
 from tutti.errors import Fault, nearest
 
 MOST_POINTS = 10_000  # of a grid: beyond it, nobody runs it to its end
+
+OBJECTIVES = get_args(Objective)
 
 What = Callable[[str], str]
 
@@ -29,11 +31,36 @@ def search_faults(raw: Mapping[str, Any], *, what: What) -> list[Fault]:
         faults += _enqueue_faults(search.get("enqueue"), space, fixed, known=known, what=what)
         if search.get("sampler") == "grid" and len(space) == len(known):
             faults += _grid_faults(search, space, fixed, what=what)
+    faults += _objective_faults(search, what=what)
     sampler = search.get("sampler", "tpe")
     if search.get("warm_start") and sampler not in LEARNING and isinstance(sampler, str):
         rule = f"go with a sampler that learns from trials: {', '.join(LEARNING)}"
         remedy = "name one of these as search.sampler, or take search.warm_start out"
         faults.append(Fault(what("search.warm_start"), rule, f"the sampler {sampler}", remedy))
+    return faults
+
+
+def _objective_faults(search: Mapping[str, Any], *, what: What) -> list[Fault]:
+    """Of objectives that are each a known one: what does not go with them."""
+    objectives = search.get("objectives")
+    if not isinstance(objectives, list | tuple) or not objectives or not set(map(str, objectives)) <= {*OBJECTIVES}:
+        return []
+    listed, several, faults = ", ".join(objectives), len(objectives) > 1, []
+    if len(set(objectives)) < len(objectives):
+        faults.append(Fault(what("search.objectives"), "name each objective once", listed, "take out the second one"))
+    if not {"score", "gain"} & {*objectives}:
+        rule, remedy = "have score or gain among them, or the least training would be the best", "add score"
+        faults.append(Fault(what("search.objectives"), rule, listed, remedy))
+    if several and search.get("scheduler", "none") != "none":
+        rule = "be none with several objectives: a scheduler sees the score alone, and would stop trials for it"
+        remedy = "take it out, or have one objective"
+        faults.append(Fault(what("search.scheduler"), rule, str(search["scheduler"]), remedy))
+    if several and search.get("sampler") == "cmaes":
+        rule, remedy = "be one for several objectives", "name tpe, nsgaii or nsgaiii, or have one objective"
+        faults.append(Fault(what("search.sampler"), rule, "cmaes, which is for one", remedy))
+    if search.get("warm_start") and "gain" in objectives:
+        rule = "be left out with the objective gain: what a trial added to another study's ensemble says nothing here"
+        faults.append(Fault(what("search.warm_start"), rule, "an older study", "take it out, or the objective gain"))
     return faults
 
 

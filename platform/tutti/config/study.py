@@ -17,6 +17,7 @@ GlueKind = Literal["CoLA", "SST-2", "MRPC", "STS-B", "RTE", "QNLI", "WNLI"]
 Layout = Literal["competition", "glue", "table", "hub"]
 SubmissionFormat = Literal["competition", "glue", "csv"]
 Sampler = Literal["tpe", "gp", "cmaes", "nsgaii", "nsgaiii", "qmc", "random", "grid"]
+Objective = Literal["score", "gain", "seconds", "parameters", "disk"]
 LEARNING = ("tpe", "gp", "cmaes", "nsgaii", "nsgaiii")  # samplers whose choice depends on earlier trials' scores
 
 SHARE = 0.1  # of a task's training rows, held out for validation where a study says nothing
@@ -120,6 +121,7 @@ class Search(Strict):
 
     trials: Annotated[int, Field(ge=1)] = 8
     seed: Annotated[int, Field(ge=0)] = 0
+    objectives: Annotated[tuple[Objective, ...], Field(min_length=1)] = ("score",)  # what a finished trial is told by
     sampler: Sampler = "tpe"
     enqueue: tuple[Annotated[dict[str, Choice], Field(min_length=1)], ...] = ()  # known-good points: the first trials
     warm_start: tuple[str, ...] = ()  # folders of older studies, whose finished trials the sampler learns from
@@ -131,6 +133,18 @@ class Search(Strict):
     patience: Annotated[int, Field(ge=1)] | None = None  # trials after the best one that may end without being better
     max_trial_hours: Annotated[float, Field(gt=0)] | None = None  # a trial ends at the first report after so many
     retries: Annotated[int, Field(ge=0)] = 2  # of a trial whose worker died, each from its last checkpoint
+
+    @model_validator(mode="before")
+    @classmethod
+    def _all_run_to_their_end(cls, given: Any) -> Any:
+        """Without a scheduler of their own, studies of other objectives have none: a scheduler sees the score alone."""
+        if (
+            isinstance(given, dict)
+            and "scheduler" not in given
+            and list(given.get("objectives", ["score"])) != ["score"]
+        ):
+            return {**given, "scheduler": "none"}
+        return given
 
 
 class Resources(Strict):

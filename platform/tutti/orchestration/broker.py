@@ -14,6 +14,7 @@ Report = dict[str, Any]
 FINAL, FAILED, INFEASIBLE = "final", "failed", "infeasible"  # keys of a trial's last report
 NOTICE = "notice"  # the key of a report that is a sentence for the user
 HALVED = "halved"  # of a trial's config, and a report's alone: why its batches are halved
+TRAINED = "trained"  # of a config: for how many seconds earlier runs trained it, as far as they reported
 ANEW, REPORTED = "anew", "reported"  # of a config: begins anew, whatever states there are; had epochs in an earlier run
 PATIENCE = 60.0
 """Seconds after which a worker hears that there is nothing to hear: ranks that wait for rank 0 give up at last."""

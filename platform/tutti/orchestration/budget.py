@@ -142,9 +142,14 @@ def prune(folder: StudyFolder, *, trials: Sequence[TrialRecord], max_gigabytes: 
     return removed
 
 
+def bytes_of(trial: Path) -> int:
+    """What a trial's checkpoints take on disk, those of all its folds."""
+    files = [file for best in _checkpoints(trial) for file in best.rglob("*") if file.is_file()]
+    return sum(file.stat().st_size for file in files)
+
+
 def _weights(folder: StudyFolder, trial: TrialRecord) -> Weights | None:
-    files = [file for best in _checkpoints(folder.trial(trial.key)) for file in best.rglob("*") if file.is_file()]
-    size = sum(file.stat().st_size for file in files)
+    size = bytes_of(folder.trial(trial.key))
     return Weights(trial.key, size, trial.score, trial.task_scores) if size else None
 
 

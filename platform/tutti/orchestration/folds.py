@@ -123,7 +123,8 @@ def fine_tune_folds(
 
     task_scores = from_rank_zero(put_together)
     score = float(np.mean(list(task_scores.values())))
-    return FineTuned(CheckpointRecord(key, number, count, score, task_scores, str(folder)), predictions)
+    record = CheckpointRecord(key, number, count, score, task_scores, str(folder), whole[0].parameters)
+    return FineTuned(record, predictions)
 
 
 def _of_fold(by_part: Mapping[str, EncodedPart], of_row: np.ndarray, fold: int) -> dict[str, EncodedPart]:

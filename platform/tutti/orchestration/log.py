@@ -17,8 +17,9 @@ from ray.tune.experiment import Trial
 from tutti.bank.bank import Bank
 from tutti.config.folder import StudyFolder
 from tutti.errors import StorageError, TuttiError, counted
-from tutti.orchestration.broker import HALVED, INFEASIBLE, NOTICE
+from tutti.orchestration.broker import HALVED, INFEASIBLE, NOTICE, TRAINED
 from tutti.orchestration.folds import fold_name, forget_states
+from tutti.orchestration.objectives import Measure
 from tutti.orchestration.stopper import STOPPED
 from tutti.records import Predictions, Scalar, TrialState
 from tutti.search.study_store import StudyStore
@@ -39,6 +40,8 @@ class Seen:
         halved: why its batches are halved.
         stopped: why the study's stopper ends it with its last report.
         notices: what users were told of it that ended nothing.
+        trained: seconds from the workers' first look at it to the last report, of attempts that were cut off.
+        attempt: of the last attempt, when its workers began it, and the seconds to its last report.
     """
 
     started: float = field(default_factory=time.time)
@@ -52,6 +55,20 @@ class Seen:
     stopped: str | None = None
     halved: str | None = None
     notices: list[str] = field(default_factory=list)
+    trained: float = 0.0
+    attempt: tuple[float, float] | None = None
+
+    def time(self, result: Mapping[str, Any]) -> None:
+        """Takes the time of a report in."""
+        if "began" in result:
+            if self.attempt and self.attempt[0] != result["began"]:
+                self.trained += self.attempt[1]
+            self.attempt = result["began"], result["at"] - result["began"]
+
+    @property
+    def seconds(self) -> float:
+        """How long it was trained by its last report: what was lost after a report is not counted."""
+        return self.trained + (self.attempt[1] if self.attempt else 0.0)
 
 
 def _halting(event: Callable[..., None]) -> Callable[..., None]:
@@ -80,6 +97,7 @@ class StudyLog(Callback):
         folds: whether the study's trials have folds, each of which gets a run below its trial's.
         watch: called after every event, with nothing; reads the store itself.
         picture: makes a PNG of a task's validation predictions, given them and the task's name.
+        measure: measures a finished trial by the study's objectives; none where the score is the only one.
         prune: called once a trial has ended, to keep the study's checkpoints within their limit.
         notify: called with what a user should see at once, though it ends no trial.
 
@@ -98,11 +116,12 @@ class StudyLog(Callback):
         watch: Callable[[], None],
         picture: Callable[[str, Predictions], bytes],
         folds: bool = False,
+        measure: Measure | None = None,
         prune: Callable[[], object] = lambda: None,
         notify: Callable[[str], None] = _logger.warning,
     ) -> None:
         self._store, self._tracker, self._folder, self._tags = store, tracker, folder, tags
-        self._folds = folds
+        self._folds, self._measure = folds, measure
         self._watch, self._picture, self._prune, self._notify = watch, picture, prune, notify
         self._seen: dict[str, Seen] = {}
         self.failure: TuttiError | None = None
@@ -118,7 +137,7 @@ class StudyLog(Callback):
         key = trial.config["key"]
         if key in self._seen:  # the same trial, tried again
             return
-        self._seen[key] = Seen(halved=trial.config.get(HALVED))
+        self._seen[key] = Seen(halved=trial.config.get(HALVED), trained=trial.config.get(TRAINED, 0.0))
         parameters: dict[str, Scalar] = trial.config["parameters"]
         place = self._folder.trial(key)
         tags = {
@@ -142,6 +161,9 @@ class StudyLog(Callback):
             seen.notices.append(result[NOTICE])
             self._notify(f"{key}: {result[NOTICE]}")
             return
+        seen.time(result)
+        if self._measure and self._measure.timed:
+            self._store.bind(key, **{TRAINED: seen.seconds})
         if HALVED in result:
             seen.halved = result[HALVED]
             self._store.bind(key, **{HALVED: seen.halved})
@@ -212,12 +234,18 @@ class StudyLog(Callback):
         if seen.failed:
             self._end(key, TrialState.FAILED, reason=seen.failed)
         elif seen.final:
-            self._end(key, TrialState.FINISHED)
+            self._finish(key, seen)
         elif seen.epoch or seen.stopped:
             done = counted(seen.epoch, "fold") if self._folds else f"epoch {seen.epoch}"
             self._end(key, TrialState.STOPPED, reason=f"{seen.stopped or 'fell behind the others'} after {done}")
         else:
             self._end(key, TrialState.FAILED, reason="ended without a single report")
+
+    def _finish(self, key: str, seen: Seen) -> None:
+        measured: dict[str, float] = {}
+        if self._measure:
+            measured = self._measure(key, seconds=seen.seconds, parameters=seen.result.get("parameters"))
+        self._end(key, TrialState.FINISHED, measured=measured)
 
     @_halting
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
@@ -231,9 +259,12 @@ class StudyLog(Callback):
         if self.failure is not None:
             raise self.failure
 
-    def _end(self, key: str, state: TrialState, reason: str | None = None) -> None:
+    def _end(
+        self, key: str, state: TrialState, reason: str | None = None, measured: Mapping[str, float] | None = None
+    ) -> None:
         seen = self._seen.get(key) or Seen()  # one whose actor was lost before it started was never seen
-        seconds = time.time() - seen.started
+        measured = measured or {}
+        seconds = measured.get("seconds", time.time() - seen.started)
         result = seen.result
         finished = state is TrialState.FINISHED
         if finished:
@@ -242,7 +273,11 @@ class StudyLog(Callback):
                 self._store.report(key, **best, task_scores=result["best_task_scores"])
             self._drawing.submit(self._draw, key).add_done_callback(_warn)
         self._cut_off_fold(seen, state, reason)
-        metrics = {"seconds": seconds, **(self._kept(result) if finished else self._best(key, result))}
+        metrics = {
+            "seconds": seconds,
+            **measured,
+            **(self._kept(result) if finished else self._best(key, result)),
+        }
         tags = {"tutti.host": result["host"]} if "host" in result else {}
         tags |= {"tutti.precision": seen.precision} if seen.precision else {}
         tags |= {"tutti.halved_batch": seen.halved} if seen.halved else {}
@@ -259,6 +294,7 @@ class StudyLog(Callback):
             reason=reason,
             seconds=seconds,
             infeasible=seen.infeasible,
+            measured=measured,
         )
         self._seen.pop(key, None)  # only now: until its end is kept, it is one to be interrupted
         forget_states(self._folder.trial(key))
@@ -307,9 +343,13 @@ class StudyLog(Callback):
                 self._tracker.log_picture(key, f"{kind}/{task}", self._picture(task, said))
 
     def stop(self, reason: str) -> None:
-        """Ends every trial still running as stopped early. One that was asked for and has not begun stays as it is."""
-        for key in list(self._seen):
-            self._end(key, TrialState.STOPPED, reason)
+        """Ends every trial still running as stopped early, and those too that were asked for and have not begun."""
+        for proposal in self._store.unfinished():
+            key, why = proposal.key, reason
+            if key not in self._seen:
+                self._tracker.start_trial(key, number=proposal.number, parameters=proposal.parameters, tags=self._tags)
+                why += "; it had not gone on" if proposal.reported else "; it had not begun"
+            self._end(key, TrialState.STOPPED, why)
 
     def interrupt(self, reason: str = "the study was interrupted") -> list[str]:
         """Marks every trial still running as interrupted in the tracker; in the store it stays, to be resumed."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from ray.tune.search import Searcher
 
-from tutti.orchestration.broker import HALVED, REPORTED
+from tutti.orchestration.broker import HALVED, REPORTED, TRAINED
 from tutti.search.limits import Ending
 from tutti.search.study_store import Proposal, StudyStore
 
@@ -56,7 +56,7 @@ class StoreSearcher(Searcher):
         self._store.bind(proposal.key, ray_trial=trial_id)
         self._running.add(trial_id)
         config = {"key": proposal.key, "number": proposal.number, "parameters": dict(proposal.parameters)}
-        beside = {HALVED: proposal.halved, REPORTED: proposal.reported}
+        beside = {HALVED: proposal.halved, REPORTED: proposal.reported, TRAINED: proposal.seconds}
         return config | {name: value for name, value in beside.items() if value}
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ray.actor import ActorHandle
 
     from tutti.orchestration.log import StudyLog
+    from tutti.orchestration.objectives import Measure
 
 _logger = logging.getLogger(__name__)
 
@@ -144,6 +145,7 @@ def run_study(
             watch=watch,
             picture=picture,
             folds=study.split.folds is not None,
+            measure=_measure(study, folder, store),
             prune=keep_within_limit,
             notify=notify,
         )
@@ -169,6 +171,15 @@ def run_study(
     if ending and interrupted and not ending.at_once:  # trials that it would have let go on were cut off
         ending = None
     return StudyOutcome(trials=trials, interrupted=interrupted, complete=complete, ending=ending)
+
+
+def _measure(study: StudyConfig, folder: StudyFolder, store: StudyStore) -> Measure | None:
+    if study.search.objectives == ("score",):
+        return None
+    from tutti.orchestration.objectives import Measure
+
+    metrics = {name: task.metric for name, task in study.tasks.items()}
+    return Measure(study.search.objectives, folder=folder, store=store, metrics=metrics)
 
 
 def _tune(

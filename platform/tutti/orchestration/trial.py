@@ -94,6 +94,7 @@ def train_trial(
         "best_epoch": checkpoint.epoch,
         "best_task_scores": dict(checkpoint.task_scores),
         "checkpoint": checkpoint.path,
+        "parameters": checkpoint.parameters,
     }
     tell(signed(final))
 

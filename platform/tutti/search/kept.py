@@ -13,6 +13,8 @@ STATES = {
     optuna.trial.TrialState.PRUNED: TrialState.STOPPED,
     optuna.trial.TrialState.FAIL: TrialState.FAILED,
 }
+MEASURED = "measured"  # the attribute that keeps the values of a study whose objective is not the score alone
+TRAINED = "trained"  # the attribute of how many seconds a running trial was trained by its last report
 ENDING = "ending"  # the attribute that a trial's record is taken from, where the reports do not tell it
 
 
@@ -26,16 +28,36 @@ def task_scores_of(epoch: int) -> str:
     return f"task_scores:{epoch}"
 
 
+def score_of(epoch: int) -> str:
+    """The attribute that keeps an epoch's score in a study of several objectives.
+
+    There Optuna has no intermediate values: its samplers would fail on a trial that was stopped and has some.
+    """
+    return f"score:{epoch}"
+
+
+def reported(trial: FrozenTrial) -> dict[int, float]:
+    """What a trial scored, by epoch."""
+    kept = {int(name[6:]): value for name, value in trial.user_attrs.items() if name.startswith("score:")}
+    return dict(sorted((trial.intermediate_values or kept).items()))
+
+
+def measured(trial: FrozenTrial) -> dict[str, float]:
+    """By objective, what a finished trial was told with, and its score; nothing of any other one."""
+    if trial.state is not optuna.trial.TrialState.COMPLETE or not trial.values:
+        return {}
+    return dict(trial.user_attrs.get(MEASURED, {"score": trial.values[0]}))
+
+
 def record(trial: FrozenTrial, number: int) -> TrialRecord:
     """A trial as the rest of the house knows it.
 
     Args:
         number: of those of the study's own.
     """
-    scores = dict(sorted(trial.intermediate_values.items()))
+    scores, values = reported(trial), measured(trial)
     best_epoch = max(scores, key=lambda epoch: scores[epoch], default=None)
-    told = [trial.value] if trial.state is optuna.trial.TrialState.COMPLETE and trial.value is not None else []
-    best = max([*scores.values(), *told], default=None)
+    best = max([*scores.values(), *([values["score"]] if values else [])], default=None)
     best_scores = {} if best_epoch is None else trial.user_attrs.get(task_scores_of(best_epoch), {})
     infeasible = any(value > 0 for value in trial.constraints.values())
     last = trial.user_attrs.get(ENDING, {"score": best, "task_scores": best_scores})
@@ -49,4 +71,5 @@ def record(trial: FrozenTrial, number: int) -> TrialRecord:
         scores_by_epoch=scores,
         seconds=trial.user_attrs.get("seconds"),
         reason=trial.user_attrs.get("reason"),
+        measured=values if MEASURED in trial.user_attrs else {},
     )

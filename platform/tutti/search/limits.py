@@ -45,7 +45,8 @@ def ending_of(search: Search, records: Sequence[TrialRecord], *, seconds: float)
         return Ending("max_hours", f"its trials have run for {search.max_hours:g} h")
     if search.patience is not None and best:
         ended = (TrialState.FINISHED, TrialState.STOPPED)
-        since = sum(record.state in ended for record in records if record.number > best.number)
+        later = [record for record in records if record.number > best.number and record.score is not None]
+        since = sum(record.state in ended for record in later)
         if since >= search.patience:
             return Ending("patience", f"none of {counted(since, 'trial')} after {best.key} was better than it")
     return None

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import io
-import pickle
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import optuna
+from optuna._transform import _SearchSpaceTransform
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.samplers import (
     BaseSampler,
@@ -20,10 +19,10 @@ from optuna.samplers import (
     RandomSampler,
     TPESampler,
 )
+from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from tutti.config.study import Sampler
-from tutti.errors import Fault, StorageError
 
 STARTUP_TRIALS = 5
 """Random trials before TPE or GP takes over. Optuna's 10 would leave a budget of 8 trials, our default, without any."""
@@ -105,7 +104,8 @@ class _CmaEs(CmaEsSampler):
     """CMA-ES over the numbers that every trial has; all else is drawn by TPE, key by key.
 
     Optuna's own stops for good once the numbers that all trials have in common change, as with conditions they do, and
-    it unpickles its state from the study's database, which may come from anybody.
+    it keeps its state as a pickle in the study's database, which may come from anybody. Here the state is kept nowhere:
+    it follows from the study's trials, generation by generation.
     """
 
     def __init__(self, *, seed: int, unconditional: Collection[str], older: Sequence[FrozenTrial]) -> None:
@@ -122,33 +122,33 @@ class _CmaEs(CmaEsSampler):
         space = super().infer_relative_search_space(study, trial)
         return {key: kind for key, kind in space.items() if key in self._unconditional}
 
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        # In the order in which they ended: those that a generation was made of stay so, whichever come later.
+        trials = sorted(self._get_trials(study), key=lambda each: each.datetime_complete)
+        if not search_space or not trials:
+            return {}
+        transform = _SearchSpaceTransform(search_space, transform_step=True, transform_0_1=True)
+        optimizer = self._evolved(transform, trials)
+        optimizer._rng.seed(self._cma_rng.rng.randint(1, 2**16) + trial.number)
+        drawn = transform.untransform(optimizer.ask())
+        study._storage.set_trial_system_attr(trial._trial_id, self._attr_key_generation, optimizer.generation)
+        return drawn
+
+    def _evolved(self, transform: _SearchSpaceTransform, trials: list[FrozenTrial]) -> Any:
+        """CMA-ES as it is after every generation that is whole."""
+        optimizer: Any = self._init_optimizer(transform, StudyDirection.MAXIMIZE)
+        size = optimizer.population_size
+        while len(solutions := self._get_solution_trials(trials, optimizer.generation)[:size]) == size:
+            optimizer.tell([(transform.transform(each.params), -float(each.value)) for each in solutions])
+        return optimizer
+
     def after_trial(
         self, study: optuna.Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None
     ) -> None:
         """Not Optuna's own, which warns that a constraint is of no use to it: TPE, for the rest, makes use of it."""
         self._independent_sampler.after_trial(study, trial, state, values)
-
-    def _restore_optimizer(self, completed_trials: list[FrozenTrial]) -> Any:
-        for trial in reversed(completed_trials):
-            parts = {key: text for key, text in trial.system_attrs.items() if key.startswith(self._attr_key_optimizer)}
-            if parts:
-                return _State(io.BytesIO(bytes.fromhex(self._concat_optimizer_attrs(parts)))).load()
-        return None
-
-
-class _State(pickle.Unpickler):
-    """Reads the state of CMA-ES, which is made of numbers and arrays, and nothing that would run code."""
-
-    _KNOWN = frozenset(
-        {("cmaes._cma", "CMA"), ("numpy", "dtype"), ("numpy", "ndarray")}
-        | {("numpy._core.multiarray", name) for name in ("scalar", "_reconstruct")}
-    )
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) in self._KNOWN:
-            return super().find_class(module, name)
-        rule, remedy = "hold numbers alone", "do not resume a study that somebody else has changed"
-        raise StorageError(Fault("the kept state of the sampler cmaes", rule, f"{module}.{name}", remedy))
 
 
 def _sources(older: Sequence[FrozenTrial], unconditional: Collection[str]) -> list[FrozenTrial]:

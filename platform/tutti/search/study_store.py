@@ -9,19 +9,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import optuna
-from optuna.distributions import BaseDistribution, check_distribution_compatibility
 from optuna.storages import RDBStorage
-from optuna.study import StudyDirection
 from optuna.study._constrained_optimization import _CONSTRAINTS_KEY
 from optuna.trial import FrozenTrial
 from sqlalchemy.engine import Connection
 
 from tutti.config.space import SearchSpace
-from tutti.config.study import Sampler
+from tutti.config.study import Objective, Sampler
 from tutti.errors import Fault, StudyError
 from tutti.records import Scalar, TrialRecord, TrialState
 from tutti.search import database
-from tutti.search.kept import ENDING, STATES, record, task_scores_of, trial_key
+from tutti.search.checks import OBJECTIVES, check_objectives, check_space, no_study, objectives_of
+from tutti.search.kept import ENDING, MEASURED, STATES, TRAINED, record, reported, score_of, task_scores_of, trial_key
+from tutti.search.objectives import DIRECTIONS
 from tutti.search.queue import PROPOSED, Grid, Point, enqueue
 from tutti.search.samplers import first_generation, make_sampler
 from tutti.search.space import distributions, draw
@@ -42,6 +42,7 @@ class Proposal:
             condition does not hold is left out, and that one comes after those that its condition names.
         halved: why its batches are to be halved, as it was bound to the trial; none where they are not.
         reported: whether an earlier run has reported on it.
+        seconds: how long it was trained by then, where that is an objective.
     """
 
     key: str
@@ -49,10 +50,11 @@ class Proposal:
     parameters: Mapping[str, Scalar]
     halved: str | None = None
     reported: bool = False
+    seconds: float = 0.0
 
 
 class StudyStore:
-    """One study, kept in a database, its score maximised. Made by ``open`` (to run it) or ``load`` (to read it).
+    """One study, kept in a database, its objectives optimised. Made by ``open`` (to run it) or ``load`` (to read it).
 
     Nothing changes a trial that has ended: whatever is reported, bound or told afterwards is ignored, so that a driver
     that died may repeat its last calls. One driver at a time writes; any number of readers may look on.
@@ -68,6 +70,7 @@ class StudyStore:
         self._fixed = fixed
         self._grid: Grid | None = None
         self._claim: Connection | None = None
+        self._objectives: list[Objective] = objectives_of(study)
         self._older = sum(map(is_older, study.get_trials(deepcopy=False)))  # Optuna's numbers are so much higher
 
     @classmethod
@@ -79,6 +82,7 @@ class StudyStore:
         space: SearchSpace,
         sampler: Sampler,
         seed: int,
+        objectives: Sequence[Objective] = ("score",),
         fixed: Mapping[str, Any] | None = None,
         enqueued: Sequence[Point] = (),
         older: Sequence[OlderStudy] = (),
@@ -91,6 +95,7 @@ class StudyStore:
             sampler: see ``samplers.make_sampler``.
             seed: the same seed from an empty study gives the same proposals. A resumed study counts its trials in, so
                 that it does not repeat them.
+            objectives: what ``finish`` tells of a trial, in this order.
             fixed: what the study sets for all trials, by key: conditions of the space may ask for it.
             enqueued: points that are the study's first trials, in order; what they do not name is drawn.
             older: studies whose finished trials the sampler learns from, where this one has no trials yet; later it
@@ -98,21 +103,26 @@ class StudyStore:
             owner: of a database that several studies share: what tells this one from another of its name.
 
         Raises:
-            StudyError: where another driver runs the study, it is another owner's, it is kept in the other direction,
+            StudyError: where another driver runs the study, it is another owner's, it is kept with other objectives,
                 its trials do not fit ``space``, or no trial of an older study does.
             StorageError: where a database cannot be opened.
         """
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         with database.faults(url):
             storage = database.to_write(url)
+            directions = [DIRECTIONS[objective] for objective in objectives]
             with database.claimed(storage, name) as claim:
-                study = optuna.create_study(storage=storage, study_name=name, direction="maximize", load_if_exists=True)
-                _check_direction(study)
+                study = optuna.create_study(
+                    storage=storage, study_name=name, directions=directions, load_if_exists=True
+                )
+                if not study.get_trials(deepcopy=False) and list(objectives) != ["score"]:
+                    study.set_user_attr(OBJECTIVES, list(objectives))
+                check_objectives(study, objectives)
                 store = cls(study, storage, space=space, fixed=fixed or {})
                 store._claim = claim
                 if owner is not None:
                     store._own(owner)
-                _check_space(study.study_name, store._own_trials(), distributions(space))
+                check_space(study.study_name, store._own_trials(), distributions(space))
                 store._begin(sampler, seed=seed, older=older)
                 for key in store.half_asked():
                     store.fail_half_asked(key)
@@ -136,11 +146,11 @@ class StudyStore:
         with database.faults(url):
             storage = database.to_mend(url) if mend else database.to_read(url)
             if storage is None:
-                raise _no_study(name, "no database at all")
+                raise no_study(name, "no database at all")
             try:
                 study = optuna.load_study(storage=storage, study_name=name)
             except KeyError:
-                raise _no_study(name, "a database without it") from None
+                raise no_study(name, "a database without it") from None
         return cls(study, storage, space=SearchSpace(), fixed={})
 
     def close(self) -> None:
@@ -178,7 +188,8 @@ class StudyStore:
                 number,
                 dict(trial.params),
                 trial.user_attrs.get("halved"),
-                bool(trial.intermediate_values),
+                bool(reported(trial)),
+                float(trial.user_attrs.get(TRAINED, 0.0)),
             )
             for number, trial in self._running()
         ]
@@ -222,10 +233,13 @@ class StudyStore:
             if not math.isfinite(value):
                 raise ValueError(f"{what} of trial {key} after epoch {epoch} is {value}, not a finite number")
         trial_id, trial = self._trial(key)
-        if trial.state.is_finished() or epoch in trial.intermediate_values:
+        if trial.state.is_finished() or epoch in reported(trial):
             return
         # The task scores go first: an epoch whose score is kept has them too, whenever the driver dies.
         self._keep(trial_id, {task_scores_of(epoch): {name: float(value) for name, value in task_scores.items()}})
+        if len(self._objectives) > 1:
+            self._keep(trial_id, {score_of(epoch): float(score)})
+            return
         with self._faults():
             self._storage.set_trial_intermediate_value(trial_id, epoch, float(score))
 
@@ -239,17 +253,20 @@ class StudyStore:
         reason: str | None = None,
         seconds: float | None = None,
         infeasible: bool = False,
+        measured: Mapping[str, float] | None = None,
     ) -> None:
         """Ends a trial; an ended one stays as it was.
 
-        A finished trial is told with ``score``, by default the best reported one. Without any finite score it is told
-        as failed: left running it would never end. A trial stopped early is told as pruned, with its last score.
+        A finished trial is told with ``score``, by default the best reported one, or with the study's other objectives.
+        Without a finite value of each it is told as failed: left running it would never end. A trial stopped early is
+        told as pruned, with its last score.
 
         Args:
             task_scores: given where what was reported is not comparable with ``score``, as with folds; ``score`` and
                 these are then the trial's record, whatever was reported.
             infeasible: of a failed trial, whether its parameters are why: it does not fit into memory. It is told as
                 pruned and in violation of a constraint, from which samplers learn; of other failed ones they do not.
+            measured: of a finished trial, the study's objectives but for the score, by name.
 
         Raises:
             ValueError: where ``state`` is RUNNING.
@@ -261,21 +278,31 @@ class StudyStore:
         trial_id, trial = self._trial(key)
         if trial.state.is_finished():
             return
+        values: dict[str, float] = {}
         if state is TrialState.FINISHED:
-            score = max(trial.intermediate_values.values(), default=None) if score is None else float(score)
-            if score is None or not math.isfinite(score):
-                state, reason = TrialState.FAILED, reason or f"it ended with the score {score}, not a finite number"
+            score = max(reported(trial).values(), default=None) if score is None else float(score)
+            known = {"score": score, **(measured or {})}
+            for name in ("score", *self._objectives):
+                if (value := known.get(name)) is None or not math.isfinite(value):
+                    state, reason = (
+                        TrialState.FAILED,
+                        reason or f"it ended with the {name} {value}, not a finite number",
+                    )
+                    break
+                values[name] = float(value)
         last = None
         if task_scores is not None and score is not None and math.isfinite(score):
             last = {"score": float(score), "task_scores": dict(task_scores)}
-        ending = {ENDING: last, "reason": reason, "seconds": seconds}
+        kept = values if state is TrialState.FINISHED and self._objectives != ["score"] else None
+        ending = {ENDING: last, "reason": reason, "seconds": seconds, MEASURED: kept}
         self._keep(trial_id, {name: value for name, value in ending.items() if value is not None})
         optuna_state = next(kept for kept, ours in STATES.items() if ours is state)
         with self._faults():
             if infeasible:
                 self._storage.set_trial_system_attr(trial_id, _CONSTRAINT, 1.0)  # above 0: violated
                 optuna_state = optuna.trial.TrialState.PRUNED
-            self._study.tell(trial.number, score if state is TrialState.FINISHED else None, state=optuna_state)
+            told = [values[name] for name in self._objectives] if state is TrialState.FINISHED else None
+            self._study.tell(trial.number, told, state=optuna_state)
 
     def run_seconds(self) -> float:
         """How long the study's runs took so far, together, as ``keep_run_seconds`` was told last.
@@ -328,7 +355,11 @@ class StudyStore:
         """Gives the study its sampler, and where it has no trial yet, the trials of older studies."""
         kept = len(self._own_trials())
         if not kept:
-            trials = [trial for study in older for trial in fitting_trials(study, self._space, fixed=self._fixed)]
+            trials = [
+                trial
+                for study in older
+                for trial in fitting_trials(study, self._space, fixed=self._fixed, objectives=self._objectives)
+            ]
             take_over(self._study, trials, attributes=first_generation(sampler))
         taken = [trial for trial in self._study.get_trials(deepcopy=False) if is_older(trial)]
         self._older = len(taken)
@@ -361,32 +392,3 @@ class StudyStore:
 
     def _faults(self) -> AbstractContextManager[None]:
         return database.faults(self._storage.url)
-
-
-def _check_direction(study: optuna.Study) -> None:
-    if study.directions != [StudyDirection.MAXIMIZE]:
-        kept = ", ".join(direction.name.lower() for direction in study.directions)
-        remedy = "name another study, or another database"
-        raise StudyError(Fault(f"the kept study {study.study_name!r}", "have the one direction maximize", kept, remedy))
-
-
-def _check_space(name: str, trials: list[FrozenTrial], space: dict[str, BaseDistribution]) -> None:
-    """Optuna refuses a parameter whose kind changed, but only when it is asked for: said here, all at once."""
-    faults: dict[str, Fault] = {}
-    for number, trial in enumerate(trials):
-        for key in trial.distributions.keys() & space.keys() - faults.keys():
-            try:
-                check_distribution_compatibility(trial.distributions[key], space[key])
-            except ValueError:
-                faults[key] = Fault(
-                    f"search_space.{key}",
-                    f"be of the kind that the kept trials of {name!r} have",
-                    f"{space[key]} where trial {trial_key(number)} has {trial.distributions[key]}",
-                    "give the changed study another name, or undo the change",
-                )
-    if faults:
-        raise StudyError(*(faults[key] for key in sorted(faults)))
-
-
-def _no_study(name: str, got: str) -> StudyError:
-    return StudyError(Fault(f"the study {name!r}", "have been started", got, "run `tutti tune STUDY.yaml` first"))

@@ -13,9 +13,11 @@ from tutti.config.address import without_password
 from tutti.config.conditions import applies, drawing_order, same
 from tutti.config.points import value_fault
 from tutti.config.space import SearchSpace
+from tutti.config.study import Objective
 from tutti.errors import Fault, StudyError, counted
 from tutti.records import Scalar
 from tutti.search import database
+from tutti.search.kept import measured
 from tutti.search.space import distributions
 
 _OF = "warm_start"  # the attribute of an older trial: its study's database and name, and its number there
@@ -40,11 +42,14 @@ def is_older(trial: FrozenTrial) -> bool:
     return _OF in trial.user_attrs
 
 
-def fitting_trials(older: OlderStudy, space: SearchSpace, *, fixed: Mapping[str, Any]) -> list[FrozenTrial]:
+def fitting_trials(
+    older: OlderStudy, space: SearchSpace, *, fixed: Mapping[str, Any], objectives: Sequence[Objective] = ("score",)
+) -> list[FrozenTrial]:
     """The older study's finished trials, as this study would have drawn them; those that it could not are left out.
 
     A trial fits where it has a value for every key that this study would draw, drawn or set for all trials there, each
-    one that the key can have here, and where all else that it drew is what this study sets for all trials.
+    one that the key can have here, where all else that it drew is what this study sets for all trials, and where this
+    study's ``objectives`` were measured of it.
 
     Raises:
         StudyError: where no trial fits.
@@ -54,6 +59,9 @@ def fitting_trials(older: OlderStudy, space: SearchSpace, *, fixed: Mapping[str,
     finished = _finished(older)
     fitting = []
     for trial in finished:
+        values = measured(trial)
+        if not values.keys() >= {*objectives}:
+            continue
         point = _drawn_here({**older.fixed, **trial.params}, space, fixed)
         left = trial.params.keys() - point.keys() if point is not None else set()
         if point is None or not all(key in fixed and same(fixed[key], trial.params[key]) for key in left):
@@ -61,7 +69,7 @@ def fitting_trials(older: OlderStudy, space: SearchSpace, *, fixed: Mapping[str,
         plain = {key: kinds[key].to_external_repr(kinds[key].to_internal_repr(value)) for key, value in point.items()}
         fitting.append(
             create_trial(
-                value=trial.value,
+                values=[values[objective] for objective in objectives],
                 params=plain,
                 distributions={key: kinds[key] for key in point},
                 user_attrs={_OF: f"{without_password(older.url)}:{older.name}:{trial.number}"},

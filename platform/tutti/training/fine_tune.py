@@ -121,6 +121,7 @@ class _Run:
     said_by_best: dict[str, np.ndarray] = field(default_factory=dict)  # of the validation rows, by task
     position: Position | None = None
     precision: str | None = None  # that the run began in
+    trainable: int | None = None  # weights of the last stage that was made
     started: float = field(default_factory=time.monotonic)
 
     def stage(self, index: int, keys: Mapping[str, Any], threads: int) -> MultiTaskTrainer:
@@ -134,6 +135,7 @@ class _Run:
             epochs, steps = (0, 0) if before is None else (before.epoch, before.steps_before + before.step)
             self.position = Position(index, 0, epochs, epochs, steps, self.best_score, done=False)
         model = self._model(index, options, args)
+        self.trainable = _trainable(model)
         with fits_the_machine(ValueError, ImportError):
             trainer = MultiTaskTrainer(
                 model=model,
@@ -287,7 +289,10 @@ class _Run:
             }
             for task in self.tasks
         }
-        record = CheckpointRecord(self.key, self.number, found.epoch, found.score, found.task_scores, str(folder))
+        if self.trainable is None:  # it goes on from a state after the last step
+            self.trainable = _trainable(self._model(self.stages - 1, options, args))
+        scores = found.score, found.task_scores
+        record = CheckpointRecord(self.key, self.number, found.epoch, *scores, str(folder), self.trainable)
         return FineTuned(record, predictions)
 
     @staticmethod
@@ -302,6 +307,10 @@ class _Run:
                 rank=rank(),
                 world=world_size(),
             )
+
+
+def _trainable(model: MultiTaskModel) -> int:
+    return sum(weights.numel() for weights in model.parameters() if weights.requires_grad)
 
 
 def _predictions(task: Task, part: EncodedPart, said: np.ndarray) -> Predictions:

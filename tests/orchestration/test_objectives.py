@@ -1,0 +1,144 @@
+"""A trial that has finished is measured by the study's objectives, and told with them."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "cli"))
+
+from kept_study import put_checkpoint
+
+from tutti.bank.bank import Bank
+from tutti.config.space import SearchSpace
+from tutti.orchestration.objectives import Measure
+from tutti.records import CheckpointRecord, Predictions, TrialState
+from tutti.search.study_store import StudyStore
+
+FINISHED, FAILED = TrialState.FINISHED, TrialState.FAILED
+ROWS = 300
+LABELS = np.arange(ROWS) % 3
+ALL = ("score", "gain", "seconds", "parameters", "disk")
+
+
+@pytest.fixture
+def store(tmp_path) -> StudyStore:
+    given: dict[str, Any] = {"space": SearchSpace(), "sampler": "random", "seed": 0, "objectives": ALL}
+    return StudyStore.open(f"sqlite:///{tmp_path / 'optuna.db'}", name="s", **given)
+
+
+@pytest.fixture
+def measured(logged, store):
+    """The log of a study of all objectives."""
+    metrics = {"mood": "accuracy"}
+    logged.log._measure = Measure(ALL, folder=logged.folder, store=store, metrics=metrics)
+    return logged
+
+
+def put(logged: Any, trial: Any, wrong: slice, *, sure: float = 0.6) -> float:
+    """The trial's predictions, wrong and less sure in some rows; their accuracy."""
+    said = LABELS.copy()
+    said[wrong] = (said[wrong] + 1) % 3
+    likely = np.full(ROWS, sure, np.float32)
+    likely[wrong] -= 0.15
+    probabilities = np.repeat((1 - likely[:, None]) / 2, 3, axis=1)
+    probabilities[np.arange(ROWS), said] = likely
+    ids, names = np.array([f"r{row}" for row in range(ROWS)]), ("a", "b", "c")
+    predictions = Predictions(ids=ids, probabilities=probabilities, labels=LABELS, class_names=names)
+    key, score = trial.config["key"], float((said == LABELS).mean())
+    record = CheckpointRecord(key, trial.config["number"], 1, score, {"mood": score}, None)
+    Bank(logged.folder.bank).put(record, {"mood": {"validation": predictions}})
+    return score
+
+
+def finish(logged: Any, trial: Any, score: float, **more: Any) -> None:
+    best = {"best_score": score, "best_epoch": 1, "best_task_scores": {"mood": score}, "parameters": 1000}
+    logged.epoch(trial, 1, score, final=True, **{"began": 1001.0 - 60.0, **best, **more})
+    logged.log.on_trial_complete(0, [], trial)
+
+
+def test_every_objective_is_told_kept_and_tracked(measured, tmp_path):
+    trial = measured.start()
+    put_checkpoint(measured.folder.trial("t0000") / "best", number=0, score=0.8, size=5000)
+    score = put(measured, trial, slice(0, 60))
+    finish(measured, trial, score)
+    disk = sum(file.stat().st_size for file in (measured.folder.trial("t0000") / "best").iterdir())
+    expected = {"score": 0.8, "gain": pytest.approx(0.8), "seconds": 60.0, "parameters": 1000.0, "disk": float(disk)}
+    assert 5000 < disk < 10_000
+    assert measured.record(trial).measured == expected
+    assert measured.record(trial).seconds == 60.0
+    metrics = measured.run(trial).metrics
+    assert {name: metrics[name][0] for name in ALL} == expected
+    (told,) = optuna.load_study(storage=f"sqlite:///{tmp_path / 'optuna.db'}", study_name="s").trials
+    assert told.values == [expected[name] for name in ALL]
+
+
+def test_a_weaker_but_different_trial_gains_more_than_a_near_copy_of_the_best(measured):
+    gains, scores = [], []
+    for wrong, sure in ((slice(0, 45), 0.6), (slice(0, 44), 0.6), (slice(200, 300), 0.7), (slice(200, 300), 0.7)):
+        trial = measured.start()
+        scores.append(put(measured, trial, wrong, sure=sure))
+        finish(measured, trial, scores[-1])
+        gains.append(measured.record(trial).measured["gain"])
+    assert scores[1] > scores[0] > scores[2]
+    assert gains[0] == scores[0]
+    assert gains[2] > 0.1 > 0.01 > gains[1]
+    assert gains[3] == pytest.approx(0, abs=1e-6)  # there is one like it
+
+
+def test_a_gain_counts_the_trials_that_were_told_as_finished_before_and_no_others(measured, store):
+    running, stopped, first, second = (measured.start() for _ in range(4))
+    for trial in (running, stopped, first, second):
+        put(measured, trial, slice(0, 45))
+    store.finish(stopped.config["key"], state=TrialState.STOPPED)
+    for trial in (first, second):
+        finish(measured, trial, 0.85)
+    assert measured.record(first).measured["gain"] == 0.85
+    assert measured.record(second).measured["gain"] == pytest.approx(0, abs=1e-6)
+    again = Measure(["gain"], folder=measured.folder, store=store, metrics={"mood": "accuracy"})  # of a resumed study
+    third = measured.start()
+    put(measured, third, slice(200, 300))
+    assert again(third.config["key"], seconds=0, parameters=0)["gain"] == pytest.approx(
+        measured.log._measure(third.config["key"], seconds=0, parameters=0)["gain"]
+    )
+
+
+def test_a_trial_whose_predictions_cannot_be_read_has_failed_and_others_do_without_it(measured, caplog):
+    lost, kept = measured.start(), measured.start()
+    finish(measured, lost, 0.8)
+    assert measured.record(lost).state is measured.run(lost).state is FAILED
+    assert "objectives cannot be measured: the bank" in measured.record(lost).reason
+    for trial in (kept, damaged := measured.start()):
+        put(measured, trial, slice(0, 45))
+    finish(measured, damaged, 0.85)
+    shutil.rmtree(measured.folder.bank / damaged.config["key"])
+    measured.log._measure._votes.clear()  # as a resumed study has it
+    finish(measured, kept, 0.85)
+    assert measured.record(kept).measured["gain"] == 0.85
+    assert "The trial t0002 is left out of the ensemble" in caplog.text
+
+
+def test_the_seconds_are_those_of_all_attempts_up_to_their_last_reports(measured):
+    trial = measured.start()
+    measured.epoch(trial, 1, 0.5, began=991.0)  # told at 1001
+    measured.epoch(trial, 2, 0.5, began=991.0)
+    assert [proposal.seconds for proposal in measured.store.unfinished()] == [11.0]
+    put(measured, trial, slice(0, 45))
+    finish(measured, trial, 0.85, began=1000.0)  # by other workers
+    assert measured.record(trial).measured["seconds"] == 11.0 + 1.0
+
+
+def test_the_seconds_of_a_resumed_trial_go_on_from_those_of_earlier_runs(measured):
+    trial = measured.start()
+    put(measured, trial, slice(0, 45))
+    measured.log.interrupt()
+    trial.config["trained"] = 100.0
+    measured.log.on_trial_start(0, [], trial)
+    finish(measured, trial, 0.85)
+    assert measured.record(trial).measured["seconds"] == 160.0
