@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tutti.bank.bank import Bank
 from tutti.cli import parts
 from tutti.cli.browse import Study
+from tutti.cli.electorate import With, electorate
 from tutti.cli.parts import console
 from tutti.config.study import StudyConfig
 from tutti.errors import Fault, SubmissionError
@@ -28,7 +28,7 @@ RecipeName = Annotated[
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Where to write; by default in the study.")]
 
 
-def ensemble(study: Study, recipe: RecipeName = None, out: Out = None) -> None:
+def ensemble(study: Study, recipe: RecipeName = None, others: With = None, out: Out = None) -> None:
     """Lets the best checkpoints vote: submission files and a card. Needs no GPU and no weights.
 
     The ensemble and the best trial are scored on rows that had no part in choosing them, with 95 % intervals.
@@ -55,7 +55,7 @@ def ensemble(study: Study, recipe: RecipeName = None, out: Out = None) -> None:
             task.name: {part: prepared.ids(task.name, part) for part in config.tasks[task.name].test_sets()}
             for task in prepared.tasks
         },
-        bank=Bank(folder.bank),
+        bank=electorate(config, folder, prepared, members=chosen.members, others=others or ()),
         rule=_rule(chosen),
         submission=chosen.submission,
         threshold=chosen.pseudo_labels.threshold,
@@ -91,7 +91,7 @@ def _rule(recipe: Recipe) -> Rule:
     from tutti.outputs.members import Rule
 
     return Rule(
-        **recipe.members.model_dump(),
+        **recipe.members.model_dump(exclude={"studies"}),
         method=recipe.method,
         decision=recipe.decision,
         calibration=recipe.calibration,
@@ -108,7 +108,7 @@ def _changed_test_files(config: StudyConfig, prepared: Prepared) -> Iterator[Fau
                     yield Fault(file, rule, "another content", "restore the file, or start a study with the new one")
 
 
-def pseudo_label(study: Study, recipe: RecipeName = None, out: Out = None) -> None:
+def pseudo_label(study: Study, recipe: RecipeName = None, others: With = None, out: Out = None) -> None:
     """Labels the unlabelled rows that the ensemble is sure of: one file per task, in the task's own training layout.
 
     The next study's `extra_train:` takes each file. Exit code 1 where no row of any task was sure enough.
@@ -137,7 +137,7 @@ def pseudo_label(study: Study, recipe: RecipeName = None, out: Out = None) -> No
         },
         layouts={name: spec.extra_layout for name, spec in specs.items()},
         suffixes={name: spec.training_suffix for name, spec in specs.items()},
-        bank=Bank(folder.bank),
+        bank=electorate(config, folder, prepared, members=chosen.members, others=others or ()),
         rule=_rule(chosen),
         threshold=chosen.pseudo_labels.threshold,
         out=target,
