@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bad_input_changes import Case, another_split, not_a_number, other_study, write
+from bad_input_changes import Case, another_split, both, not_a_number, other_study, write
 
 VOTE = "ensemble studies/moods --recipe own.yaml"
 TOGETHER = "ensemble studies/moods --with second"
+
+
+def _template(task: str, file: str) -> str:
+    return f"submission: {{format: csv, templates: {{{task}: {file}}}}}\n"
+
 
 VOTES: dict[str, Sequence[Case]] = {
     "Who may vote": (
@@ -59,6 +64,59 @@ VOTES: dict[str, Sequence[Case]] = {
             not_a_number,
             "ensemble studies/moods",
             code=1,
+            finished=True,
+        ),
+    ),
+    "Submissions": (
+        Case(
+            "a template that is not there",
+            ["own.yaml: submission.templates.mood must be a file", "did you mean 'sample.csv'"],
+            both(write("sample.csv", "id,label\n"), write("own.yaml", _template("mood", "samples.csv"))),
+            VOTE,
+            finished=True,
+        ),
+        Case(
+            "a template of more than two columns",
+            ["sample.csv must be a CSV file of two columns with a header", "got 3 in row 1: id, calm, glad"],
+            both(write("sample.csv", "id,calm,glad\nt0,1,0\n"), write("own.yaml", _template("mood", "sample.csv"))),
+            VOTE,
+            finished=True,
+        ),
+        Case(
+            "a template of another test file",
+            [
+                "sample.csv must have the ids of the test file; got 5 missing, such as 't1', and 1 too many, such as 't9'"
+            ],
+            both(write("sample.csv", "id,label\nt0,x\nt9,x\n"), write("own.yaml", _template("mood", "sample.csv"))),
+            VOTE,
+            finished=True,
+        ),
+        Case(
+            "a template of a task that is none",
+            ["the template 'moods' must belong to a test file, of mood", "did you mean 'mood'"],
+            both(write("sample.csv", "id,label\n"), write("own.yaml", _template("moods", "sample.csv"))),
+            VOTE,
+            finished=True,
+        ),
+        Case(
+            "an unknown submission format",
+            ["own.yaml: submission must be one of competition, glue, csv; got 'cvs'", "did you mean 'csv'"],
+            write("own.yaml", "submission: cvs\n"),
+            VOTE,
+            finished=True,
+        ),
+        Case(
+            "`--score` for a task that is none",
+            ["--score mod=truth.csv must be TASK=FILE", "(mood)", "did you mean 'mood'"],
+            write("truth.csv", "id,label\n"),
+            "ensemble studies/moods --score mod=truth.csv",
+            finished=True,
+        ),
+        Case(
+            "`--score` with the labels of other rows",
+            ["truth.csv must have a label for every test row of mood; got none for 5 of 6 rows, such as 't1'"],
+            write("truth.csv", "id,label\nt0,calm\n"),
+            "ensemble studies/moods --score truth.csv",
             finished=True,
         ),
     ),

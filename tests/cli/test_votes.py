@@ -51,3 +51,25 @@ def test_a_trial_that_was_tagged_in_mlflow_votes_and_no_other(place, tmp_path):
     (place / "tagged.yaml").write_text("members: {filter: tags.vote = 'yes', studies: [second]}\n")
     run(place, f"ensemble studies/moods --recipe tagged.yaml --out {tmp_path / 'tagged'}", code=0)
     assert members(tmp_path / "tagged") == {"second/t0001"}
+
+
+def test_labels_of_the_test_rows_grade_the_submission(place, tmp_path):
+    files = [f"--score {task}={place / 'data' / f'{task}_truth.tsv'}" for task in ("mood", "warmth")]
+    said = run(place, f"ensemble studies/moods --out {tmp_path / 'out'} {' '.join(files)}", code=0)
+    graded = json.loads((tmp_path / "out" / "card.json").read_text(encoding="utf8"))["graded"]
+    assert [(each["task"], each["part"], each["rows"]) for each in graded] == [
+        ("mood", "test", 40),
+        ("warmth", "test", 40),
+    ]
+    assert 0.6 < graded[0]["score"] <= 1
+    assert f"On 40 labelled rows of mood, test: macro_f1 {graded[0]['score']:.4f}" in said.out
+
+
+def test_a_recipe_s_template_lies_beside_the_recipe(place, tmp_path):
+    (tmp_path / "sample.csv").write_text("row,mood\n" + "".join(f"t{row},?\n" for row in reversed(range(40))))
+    (tmp_path / "own.yaml").write_text("submission: {format: csv, templates: {mood: sample.csv}}\n")
+    run(place, f"ensemble studies/moods --recipe {tmp_path / 'own.yaml'} --out {tmp_path / 'out'}", code=0)
+    head, first, *_ = (tmp_path / "out" / "mood.csv").read_text(encoding="utf8").splitlines()
+    assert head == "row,mood"
+    assert first.startswith("t39,")
+    assert (tmp_path / "out" / "warmth.csv").read_text(encoding="utf8").startswith("id,label")

@@ -12,15 +12,17 @@ import typer
 from tutti.cli import parts
 from tutti.cli.browse import Study
 from tutti.cli.electorate import With, electorate
+from tutti.cli.grading import Score, answers
 from tutti.cli.parts import console
 from tutti.config.study import StudyConfig
-from tutti.errors import Fault, SubmissionError
+from tutti.errors import Fault, SubmissionError, counted
 from tutti.files import sha256_of
 
 if TYPE_CHECKING:
     from tutti.config.recipe import Recipe
     from tutti.data.prepare import Prepared
     from tutti.outputs.members import Rule
+    from tutti.outputs.submission import Layouts
 
 RecipeName = Annotated[
     str | None, typer.Option("--recipe", metavar="NAME|FILE", help="A recipe; by default the study's own.")
@@ -28,7 +30,9 @@ RecipeName = Annotated[
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Where to write; by default in the study.")]
 
 
-def ensemble(study: Study, recipe: RecipeName = None, others: With = None, out: Out = None) -> None:
+def ensemble(
+    study: Study, recipe: RecipeName = None, others: With = None, out: Out = None, score: Score = None
+) -> None:
     """Lets the best checkpoints vote: submission files and a card. Needs no GPU and no weights.
 
     The ensemble and the best trial are scored on rows that had no part in choosing them, with 95 % intervals.
@@ -57,9 +61,10 @@ def ensemble(study: Study, recipe: RecipeName = None, others: With = None, out: 
         },
         bank=electorate(config, folder, prepared, members=chosen.members, others=others or ()),
         rule=_rule(chosen),
-        submission=chosen.submission,
+        submission=_layouts(config, chosen),
         threshold=chosen.pseudo_labels.threshold,
         out=target,
+        answers=answers(config, prepared, score or ()),
     )
     console.print(
         f"Study {config.study}, recipe {name}: scores on the validation rows; below, on such as chose nothing"
@@ -81,6 +86,11 @@ def ensemble(study: Study, recipe: RecipeName = None, others: With = None, out: 
             mean = card.objective if name == "score" else getattr(card, name)
             table.add_row(label, *(show(getattr(task, name)) for task in card.tasks), show(mean), style=style)
     console.print(table)
+    for one in card.graded:
+        console.print(
+            f"On {counted(one.rows, 'labelled row')} of {one.task}, {one.part}: {one.metric} {number(one.score)}, "
+            f"the best trial alone {number(one.single)}"
+        )
     for remark in card.remarks:
         console.print(remark, soft_wrap=True)
     for file in (*card.files, "card.json", "card.md"):
@@ -96,6 +106,13 @@ def _rule(recipe: Recipe) -> Rule:
         decision=recipe.decision,
         calibration=recipe.calibration,
     )
+
+
+def _layouts(config: StudyConfig, recipe: Recipe) -> Layouts:
+    from tutti.outputs.submission import Layouts
+
+    names = {name: task.glue for name, task in config.tasks.items() if task.glue is not None}
+    return Layouts(recipe.submission.format, recipe.submission.templates, names)
 
 
 def _changed_test_files(config: StudyConfig, prepared: Prepared) -> Iterator[Fault]:

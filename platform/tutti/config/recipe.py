@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from tutti.config.study import Strict, SubmissionFormat
 
@@ -35,6 +36,22 @@ class PseudoLabels(Strict):
     threshold: Annotated[float, Field(gt=0, le=1)] = 0.99
 
 
+class Submission(Strict):
+    """How submissions are laid out: by one ``format`` for all tasks, or by each task's own.
+
+    ``templates`` are samples of CSV files, by task, or by TASK/SET for one of several test sets: the file written has
+    their header and their rows in their order. ``submission: csv`` is short for ``submission: {format: csv}``.
+    """
+
+    format: SubmissionFormat | None = None
+    templates: dict[str, Path] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _format_alone(cls, given: Any) -> Any:
+        return {"format": given} if given is None or isinstance(given, str) else given
+
+
 class Recipe(Strict):
     """A whole recipe file."""
 
@@ -42,5 +59,5 @@ class Recipe(Strict):
     method: Method = "uniform"  # auto: in each task the one that does best on rows that it was not fitted to
     decision: Literal["argmax", "offsets"] = "argmax"  # offsets: by class, where they win
     calibration: Literal["none", "temperature"] = "none"  # of the confidence of pseudo-labels
-    submission: SubmissionFormat | None = None  # by default each task's own
+    submission: Submission = Submission()
     pseudo_labels: PseudoLabels = PseudoLabels()

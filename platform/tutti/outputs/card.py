@@ -71,6 +71,23 @@ class Single:
 
 
 @dataclass(frozen=True)
+class Graded:
+    """What was predicted for a test part, scored by the labels of its rows.
+
+    Attributes:
+        score: the ensemble's.
+        single: that of the trial with the best validation score in the task.
+    """
+
+    task: str
+    part: str
+    metric: str
+    rows: int
+    score: float
+    single: float
+
+
+@dataclass(frozen=True)
 class Card:
     """The whole ensemble.
 
@@ -80,6 +97,7 @@ class Card:
         threshold: the recipe's lowest confidence of a pseudo-label, inclusive.
         singles: every trial of the bank, best objective first, whether it votes or not.
         files: SHA-256 of every file beside the card, by path.
+        graded: where the labels of test rows were given.
     """
 
     study: str
@@ -91,6 +109,7 @@ class Card:
     singles: tuple[Single, ...]
     notes: tuple[str, ...]
     files: Mapping[str, str]
+    graded: tuple[Graded, ...] = ()
 
     @property
     def objective(self) -> Estimate | None:
@@ -138,6 +157,7 @@ class Card:
                 "",
                 "● marks a trial that votes for the task.",
                 "",
+                *self._graded(),
                 "## How votes are combined",
                 "",
                 *self._tasks(),
@@ -163,6 +183,14 @@ class Card:
         rows.append(("**ensemble**, chosen on other rows", *estimates))
         rows.append(("ensemble over the best trial", *map(signed, (self.gain, *(task.gain for task in self.tasks)))))
         return table(head, rows)
+
+    def _graded(self) -> list[str]:
+        head = ("task", "rows", "metric", "labelled rows", "ensemble", "best trial")
+        rows = [
+            (one.task, one.part, one.metric, f"{one.rows:,}", f"{one.score:.4f}", f"{one.single:.4f}")
+            for one in self.graded
+        ]
+        return ["## On labelled test rows", "", *table(head, rows), ""] if rows else []
 
     def _tasks(self) -> list[str]:
         head = ("task", "method", "decision", "temperature", "calibration error before", "and at the temperature")

@@ -86,6 +86,7 @@ class Elected:
         ballot: what every checkpoint says about the validation rows.
         procedure: how the ensemble was chosen.
         single: how the best checkpoint alone would be chosen.
+        best: the key of that one.
     """
 
     members: tuple[Member, ...]
@@ -93,6 +94,7 @@ class Elected:
     ballot: Ballot
     procedure: Procedure
     single: Procedure
+    best: str
 
 
 @dataclass(frozen=True)
@@ -197,7 +199,8 @@ def _elected(bank: Checkpoints, task: Task, records: Sequence[CheckpointRecord],
         Member(each.key, each.number, float(weight), each.task_scores[task.name], each.score)
         for each, weight in zip((records[index] for index in ensemble.voters), ensemble.combiner.weights, strict=True)
     )
-    return Elected(members, ensemble, ballot, procedure, single)
+    best = records[int(top(single.standing, 1)[0])].key
+    return Elected(members, ensemble, ballot, procedure, single, best)
 
 
 def _score(metric: str, classes: int, labels: np.ndarray, decided: np.ndarray) -> float:
