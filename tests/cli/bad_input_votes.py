@@ -84,9 +84,7 @@ VOTES: dict[str, Sequence[Case]] = {
         ),
         Case(
             "a template of another test file",
-            [
-                "sample.csv must have the ids of the test file; got 5 missing, such as 't1', and 1 too many, such as 't9'"
-            ],
+            ["sample.csv must have the ids of the test file", "got 5 missing, such as 't1', and 1 too many"],
             both(write("sample.csv", "id,label\nt0,x\nt9,x\n"), write("own.yaml", _template("mood", "sample.csv"))),
             VOTE,
             finished=True,

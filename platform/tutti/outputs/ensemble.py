@@ -131,10 +131,8 @@ def _submissions(
                 check(task, part=part, expected=[str(each) for each in expected], ids=ids, labels=labels)
                 name = submission.file_name(task, part)
                 if name in files.setdefault(part, {}):
-                    remedy = "give one of them another format in the study file"
-                    faults.append(
-                        Fault(f"the submission of {task.name}, {part}", "have a file of its own", name, remedy)
-                    )
+                    what, remedy = f"the submission of {task.name}, {part}", "give one of them another name or format"
+                    faults.append(Fault(what, "have a file of its own", f"{name} twice", remedy))
                 files[part][name] = submission.of(task, part).render(ids, labels)
             except SubmissionError as error:
                 faults.extend(error.faults)
