@@ -118,4 +118,19 @@ VOTES: dict[str, Sequence[Case]] = {
             finished=True,
         ),
     ),
+    "Reports": (
+        Case(
+            "`tutti report --out` holds other files",
+            ["a new or empty folder", "notes.txt", "--out"],
+            both(lambda folder: (folder / "kept").mkdir(), write("kept/notes.txt", "mine")),
+            "report studies/moods --out kept",
+            finished=True,
+        ),
+        Case(
+            "a report on an unknown recipe",
+            ["the recipe 'stackign'", "did you mean 'stacking'"],
+            command="report studies/moods --recipe stackign",
+            finished=True,
+        ),
+    ),
 }

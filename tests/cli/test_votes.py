@@ -12,7 +12,7 @@ from mlflow import MlflowClient
 sys.path.insert(0, str(Path(__file__).parent))
 
 from bad_input_run import run
-from voting_study import make_study, write_files
+from voting_study import MOODS, make_study, write_files
 
 from tutti.tracking.store import experiment_id
 
@@ -73,3 +73,28 @@ def test_a_recipe_s_template_lies_beside_the_recipe(place, tmp_path):
     assert head == "row,mood"
     assert first.startswith("t39,")
     assert (tmp_path / "out" / "warmth.csv").read_text(encoding="utf8").startswith("id,label")
+
+
+def test_a_report_is_one_page_in_the_study_and_in_mlflow(place):
+    said = run(place, "report studies/moods --recipe auto", code=0)
+    page = place / "studies/moods/report/report.html"
+    assert f"wrote {page}" in said.out
+    text = page.read_text(encoding="utf8")
+    for part in ("search_history", "importances", "parallel_coordinates", "cost", "ensemble", "reliability"):
+        assert page.with_name(f"{part}.png").is_file()
+    assert "5 trials: 4 finished, 1 stopped early" in text
+    assert "confusion_matrix_mood.png" in {file.name for file in page.parent.iterdir()}
+    assert MOODS["sad"] in text  # of a disputed row
+    uri = f"sqlite:///{place / 'studies/moods/mlflow.db'}"
+    client = MlflowClient(tracking_uri=uri)
+    study = client.search_runs([experiment_id(uri, "moods")], "tags.`tutti.study` = 'moods'")[0]
+    kept = {file.path for file in client.list_artifacts(study.info.run_id, "report")}
+    assert kept == {f"report/{file.name}" for file in page.parent.iterdir()}
+
+
+def test_a_study_without_a_finished_trial_is_reported_as_far_as_it_is(place, tmp_path):
+    make_study(tmp_path, "early", trials=0, tasks=("mood",), data=place / "data")
+    run(tmp_path, "report studies/early", code=0)
+    text = (tmp_path / "studies/early/report/report.html").read_text(encoding="utf8")
+    assert "No trial has finished yet" in text
+    assert "1 stopped early" in text

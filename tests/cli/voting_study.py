@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +42,10 @@ def write_files(folder: Path) -> None:
                 (folder / f"{task}_truth.tsv").write_text("\n".join(labelled) + "\n")
 
 
-def make_study(folder: Path, name: str, *, trials: int = 4, tasks: tuple[str, ...] = ("mood", "warmth")) -> StudyFolder:
-    """The study ``name`` over files of ``folder/data``: ``trials`` finished trials, and one stopped early."""
+def make_study(
+    folder: Path, name: str, *, trials: int = 4, tasks: Sequence[str] = ("mood", "warmth"), data: Path | None = None
+) -> StudyFolder:
+    """The study ``name`` over files of ``data`` (``folder/data``): finished ``trials``, and one stopped early."""
     metrics = {"mood": "macro_f1", "warmth": "pearson"}
     config = StudyConfig.model_validate(
         {
@@ -53,7 +55,7 @@ def make_study(folder: Path, name: str, *, trials: int = 4, tasks: tuple[str, ..
                 task: {
                     **LAYOUT,
                     "metric": metrics[task],
-                    **{key: str(folder / "data" / f"{task}_{part}.tsv") for key, part in PARTS.items()},
+                    **{key: str((data or folder / "data") / f"{task}_{part}.tsv") for key, part in PARTS.items()},
                 }
                 for task in tasks
             },
@@ -71,7 +73,10 @@ def make_study(folder: Path, name: str, *, trials: int = 4, tasks: tuple[str, ..
     if not (empty := folder / "mlflow.db").is_file():  # MLflow takes seconds to make its tables
         MlflowClient(tracking_uri=f"sqlite:///{empty}").search_experiments()
     shutil.copy(empty, place.path / "mlflow.db")
-    store, tracker = parts.open_store(config, place), MlflowTracker(place.mlflow_uri, experiment=name)
+    store, tracker = (
+        parts.open_store(config, place),
+        MlflowTracker(place.mlflow_uri, experiment=name, artifact_location=place.mlflow_artifacts.as_uri()),
+    )
     tracker.start_study(parameters={}, tags={}, files=[])
     bank = Bank(place.bank)
     for number in range(trials + 1):

@@ -26,7 +26,7 @@ def test_files_lie_where_they_are_looked_for_and_the_card_lists_them(make_study,
     found = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
     submitted = {"emotion_predict.json", "CoLA.tsv", "topic.csv", "submission.zip"}
     round1 = {"round1/emotion_predict.json", "round1/topic.csv", "round1/submission.zip"}
-    assert found == submitted | round1 | {"ensemble.png", "card.json", "card.md"}
+    assert found == submitted | round1 | {"ensemble.png", "reliability.png", "card.json", "card.md"}
     assert set(card.files) == found - {"card.json", "card.md"}
     for name, digest in card.files.items():
         assert hashlib.sha256((out / name).read_bytes()).hexdigest() == digest
@@ -194,7 +194,7 @@ def test_one_format_may_be_asked_for_all_tasks(make_study, tmp_path):
 
 def test_a_study_without_test_files_gets_its_card_alone(make_study, tmp_path):
     card = write_ensemble(**make_study().ensemble(tmp_path / "out", test_ids={}))
-    assert set(card.files) == {"ensemble.png"}
+    assert set(card.files) == {"ensemble.png", "reliability.png"}
     assert "Task CoLA has no test file." in (tmp_path / "out" / "card.md").read_text()
 
 
@@ -236,7 +236,7 @@ def test_an_earlier_ensemble_is_replaced_whole(make_study, tmp_path):
         **study.ensemble(tmp_path / "out", submission=Layouts("csv"), test_ids={"CoLA": study.tests()["CoLA"]})
     )
     found = {path.name for path in (tmp_path / "out").rglob("*")}
-    assert found == {"CoLA.csv", "submission.zip", "ensemble.png", "card.json", "card.md"}
+    assert found == {"CoLA.csv", "submission.zip", "ensemble.png", "reliability.png", "card.json", "card.md"}
 
 
 def test_a_damaged_bank_file_is_a_storage_error_that_names_it(make_study, tmp_path):

@@ -5,7 +5,7 @@ from typing import get_args
 
 import pytest
 
-from tutti.cli.vote import _rule
+from tutti.cli.vote import rule_of
 from tutti.config.load import load_recipe
 from tutti.config.recipe import Method, Recipe
 from tutti.ensembling.methods.known import METHODS
@@ -19,7 +19,7 @@ RECIPES = sorted((Path(__file__).parents[2] / "ensembles").glob("*.yaml"))
 def test_a_shipped_recipe_is_valid_and_its_header_gives_the_command(file, make_study, tmp_path):
     name, recipe = load_recipe(file.stem)
     study = make_study(12)
-    arguments = study.ensemble(tmp_path / "out", recipe_name=name, rule=_rule(recipe), tasks=study.tasks[:1])
+    arguments = study.ensemble(tmp_path / "out", recipe_name=name, rule=rule_of(recipe), tasks=study.tasks[:1])
     card = write_ensemble(**arguments)
     assert all(2 <= len(task.members) <= (recipe.members.top or 12) for task in card.tasks)
     assert all(task.gain.score > 0 for task in card.tasks)

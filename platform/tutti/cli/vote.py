@@ -60,7 +60,7 @@ def ensemble(
             for task in prepared.tasks
         },
         bank=electorate(config, folder, prepared, members=chosen.members, others=others or ()),
-        rule=_rule(chosen),
+        rule=rule_of(chosen),
         submission=_layouts(config, chosen),
         threshold=chosen.pseudo_labels.threshold,
         out=target,
@@ -97,7 +97,8 @@ def ensemble(
         console.print(f"wrote {target / file}", soft_wrap=True)
 
 
-def _rule(recipe: Recipe) -> Rule:
+def rule_of(recipe: Recipe) -> Rule:
+    """The recipe as the room of outputs takes it."""
     from tutti.outputs.members import Rule
 
     return Rule(
@@ -155,7 +156,7 @@ def pseudo_label(study: Study, recipe: RecipeName = None, others: With = None, o
         layouts={name: spec.extra_layout for name, spec in specs.items()},
         suffixes={name: spec.training_suffix for name, spec in specs.items()},
         bank=electorate(config, folder, prepared, members=chosen.members, others=others or ()),
-        rule=_rule(chosen),
+        rule=rule_of(chosen),
         threshold=chosen.pseudo_labels.threshold,
         out=target,
     )

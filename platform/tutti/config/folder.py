@@ -74,6 +74,10 @@ class StudyFolder:
     def pseudo_labels(self) -> Path:
         return self.path / "pseudo-labels"
 
+    @property
+    def report(self) -> Path:
+        return self.path / "report"
+
     def trial(self, key: str) -> Path:
         """A trial's folder: its best checkpoint (``best/``) and what it needs to go on after a crash (``resume/``).
 

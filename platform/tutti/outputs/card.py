@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
+from tutti.ensembling.calibrate import Bin
 from tutti.ensembling.nested import LEAST, Estimate
 from tutti.errors import counted
 from tutti.outputs.members import Member
@@ -15,6 +16,7 @@ CAVEAT = (
     "(five folds, 95 % interval). A trial's own validation score is not: its epoch was chosen on these rows."
 )
 PICTURE = "ensemble.png"
+RELIABILITY = "reliability.png"
 
 
 @dataclass(frozen=True)
@@ -25,11 +27,15 @@ class Calibration:
         temperature: fitted to what the ensemble says about all validation rows.
         error_before: expected calibration error as the votes were combined, from 0 to 1.
         error_after: the same at the temperature.
+        before: how right rows of each confidence are, as the votes were combined.
+        after: the same at the temperature.
     """
 
     temperature: float
     error_before: float
     error_after: float
+    before: tuple[Bin, ...]
+    after: tuple[Bin, ...]
 
 
 @dataclass(frozen=True)
@@ -162,6 +168,7 @@ class Card:
                 "",
                 *self._tasks(),
                 "",
+                *self._reliability(),
                 "## Members",
                 "",
                 *self._members(),
@@ -202,6 +209,11 @@ class Card:
             shown = ("–" if number is None else f"{number:.3f}" for number in numbers)
             rows.append((task.task, task.method, f"offsets: {offsets}" if offsets else "the likeliest", *shown))
         return table(head, rows)
+
+    def _reliability(self) -> list[str]:
+        if not any(task.calibration for task in self.tasks):
+            return []
+        return [f"![How right the ensemble is where it is how sure, before and at the temperature]({RELIABILITY})", ""]
 
     @staticmethod
     def _cell(single: Single, task: TaskCard) -> str:

@@ -13,13 +13,13 @@ import numpy as np
 from tutti.bank.electorate import Checkpoints
 from tutti.errors import Fault, SubmissionError
 from tutti.files import write_whole
-from tutti.outputs.card import PICTURE, Card, Single
+from tutti.outputs.card import PICTURE, RELIABILITY, Card, Graded, Single
 from tutti.outputs.folder import CARD, PAGE, hashes, output_folder
 from tutti.outputs.formats.glue import lacking
 from tutti.outputs.grade import grade
 from tutti.outputs.judged import judged
 from tutti.outputs.members import Election, Rule, elect, votes
-from tutti.outputs.pictures import ensemble_png
+from tutti.outputs.pictures import ensemble_png, reliability_png
 from tutti.outputs.submission import Layouts, check, zipped
 
 if TYPE_CHECKING:
@@ -66,23 +66,14 @@ def write_ensemble(
     submission.check(test_ids)
     election = elect(study=study, bank=bank, tasks=tasks, needed=needed, rule=rule)
     files = _submissions(bank, tasks, election, test_ids, submission)
-    card = Card(
+    card = card_of(
         study=study,
-        recipe=recipe_name,
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        rule=election.rule,
+        recipe_name=recipe_name,
+        tasks=tasks,
+        election=election,
         threshold=threshold,
-        tasks=tuple(
-            judged(
-                task,
-                election.tasks[task.name],
-                rows={part: len(ids) for part, ids in test_ids.get(task.name, {}).items()},
-            )
-            for task in tasks
-        ),
-        singles=tuple(Single(one.key, one.number, one.score, dict(one.task_scores)) for one in election.checkpoints),
+        rows={name: {part: len(ids) for part, ids in parts.items()} for name, parts in test_ids.items()},
         notes=(
-            *election.notes,
             *(f"Task {task.name} has no test file." for task in tasks if not test_ids.get(task.name)),
             *(_lacking(files[part]) for part in files if lacking(files[part])),
         ),
@@ -91,7 +82,6 @@ def write_ensemble(
             for task in tasks
             for part, labels in (answers or {}).get(task.name, {}).items()
         ),
-        files={},
     )
     with output_folder(out) as folder:
         for part, rendered in files.items():
@@ -99,10 +89,43 @@ def write_ensemble(
             for name, content in {**rendered, _ZIP: zipped(rendered)}.items():
                 write_whole(place / name, content)
         write_whole(folder / PICTURE, ensemble_png(card))
+        if calibrations := {task.task: task.calibration for task in card.tasks if task.calibration}:
+            write_whole(folder / RELIABILITY, reliability_png(calibrations))
         card = replace(card, files=hashes(folder))
         write_whole(folder / PAGE, card.to_markdown())
         write_whole(folder / CARD, card.to_json())
     return card
+
+
+def card_of(
+    *,
+    study: str,
+    recipe_name: str,
+    tasks: Sequence[Task],
+    election: Election,
+    threshold: float,
+    rows: Mapping[str, Mapping[str, int]],
+    notes: Sequence[str] = (),
+    graded: tuple[Graded, ...] = (),
+) -> Card:
+    """The card of an election, of no file yet.
+
+    Args:
+        rows: per task, the rows of each test part.
+        notes: said beside those of the election.
+    """
+    return Card(
+        study=study,
+        recipe=recipe_name,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        rule=election.rule,
+        threshold=threshold,
+        tasks=tuple(judged(task, election.tasks[task.name], rows=rows.get(task.name, {})) for task in tasks),
+        singles=tuple(Single(one.key, one.number, one.score, dict(one.task_scores)) for one in election.checkpoints),
+        notes=(*election.notes, *notes),
+        files={},
+        graded=graded,
+    )
 
 
 def _labels(task: Task, decided: np.ndarray) -> list[str] | list[float]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from tutti.bank.electorate import Checkpoints
 from tutti.ensembling.methods.known import METHODS
-from tutti.ensembling.procedure import Ballot, Ensemble, Procedure, auto_methods
+from tutti.ensembling.procedure import Ballot, Ensemble, OutOfFold, Procedure, auto_methods, out_of_fold
 from tutti.ensembling.select import Selection, top
 from tutti.errors import Fault, StudyError, counted
 from tutti.records import CheckpointRecord, Predictions
@@ -95,6 +95,11 @@ class Elected:
     procedure: Procedure
     single: Procedure
     best: str
+
+    @cached_property
+    def held(self) -> OutOfFold:
+        """What the ensemble says about the validation rows where each was in no part of the choice."""
+        return out_of_fold(self.procedure, self.ballot)
 
 
 @dataclass(frozen=True)
