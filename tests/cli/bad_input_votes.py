@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
-from bad_input_changes import Case, another_split, both, not_a_number, other_study, write
+from bad_input_changes import Case, Change, another_split, both, not_a_number, other_study, write
 
 VOTE = "ensemble studies/moods --recipe own.yaml"
 TOGETHER = "ensemble studies/moods --with second"
@@ -12,6 +13,19 @@ TOGETHER = "ensemble studies/moods --with second"
 
 def _template(task: str, file: str) -> str:
     return f"submission: {{format: csv, templates: {{{task}: {file}}}}}\n"
+
+
+def _submission(study: str) -> Change:
+    """What ``tutti ensemble`` leaves, as far as the leaderboard looks at it."""
+    card = {
+        "study": study,
+        "recipe": "r",
+        "created": "2026",
+        "objective": None,
+        "tasks": [],
+        "files": {"mood.csv": "0"},
+    }
+    return both(lambda folder: (folder / "sent").mkdir(), write("sent/card.json", json.dumps(card)))
 
 
 VOTES: dict[str, Sequence[Case]] = {
@@ -130,6 +144,43 @@ VOTES: dict[str, Sequence[Case]] = {
             "a report on an unknown recipe",
             ["the recipe 'stackign'", "did you mean 'stacking'"],
             command="report studies/moods --recipe stackign",
+            finished=True,
+        ),
+    ),
+    "The leaderboard": (
+        Case(
+            "a submission that is none",
+            ["studies must be a folder that `tutti ensemble` wrote; got no card.json in it"],
+            command="leaderboard add studies/moods studies --score 0.8",
+            finished=True,
+        ),
+        Case(
+            "a submission of another study",
+            ["sent must be a submission of the study moods; got second"],
+            _submission(study="second"),
+            "leaderboard add studies/moods sent --score 0.8",
+            finished=True,
+        ),
+        Case(
+            "a submission whose file has changed since",
+            ["mood.csv must be the file that the card lists; got another content"],
+            both(_submission(study="moods"), write("sent/mood.csv", "id,label\n")),
+            "leaderboard add studies/moods sent --score 0.8",
+            finished=True,
+        ),
+        Case(
+            "a public score that is no number",
+            ["--score must be a finite number; got nan"],
+            _submission(study="moods"),
+            "leaderboard add studies/moods sent --score nan",
+            finished=True,
+        ),
+        Case(
+            "a leaderboard that was changed by hand",
+            ["leaderboard.json must be as `tutti leaderboard add` wrote it", "restore the file"],
+            write("studies/moods/leaderboard.json", "[]"),
+            "leaderboard show studies/moods",
+            code=1,
             finished=True,
         ),
     ),

@@ -98,3 +98,28 @@ def test_a_study_without_a_finished_trial_is_reported_as_far_as_it_is(place, tmp
     text = (tmp_path / "studies/early/report/report.html").read_text(encoding="utf8")
     assert "No trial has finished yet" in text
     assert "1 stopped early" in text
+
+
+def test_the_leaderboard_keeps_public_scores_beside_local_ones_and_in_mlflow(place, tmp_path):
+    said = run(place, "leaderboard show studies/moods", code=0)
+    assert "has no submission with a public score" in said.out
+    for number, (top, score) in enumerate([(1, 0.71), (2, 0.74), (4, 0.78)]):
+        (tmp_path / f"top{top}.yaml").write_text(f"members: {{top: {top}}}\n")
+        out = tmp_path / str(number)
+        run(place, f"ensemble studies/moods --recipe {tmp_path / f'top{top}.yaml'} --out {out}", code=0)
+        said = run(place, f"leaderboard add studies/moods {out} --score {score}", code=0)
+    assert "Public and local scores of 3 submissions: Pearson" in said.out
+    shown = run(place, "leaderboard show studies/moods", code=0).out
+    assert [line for line in said.out.splitlines() if "top" in line] == [
+        line for line in shown.splitlines() if "top" in line
+    ]
+    assert shown.index("0.7800") < shown.index("0.7400") < shown.index("0.7100")
+    uri = f"sqlite:///{place / 'studies/moods/mlflow.db'}"
+    client = MlflowClient(tracking_uri=uri)
+    study = client.search_runs([experiment_id(uri, "moods")], "tags.`tutti.study` = 'moods'")[0]
+    history = client.get_metric_history(study.info.run_id, "leaderboard/public")
+    assert [(point.step, point.value) for point in history] == [(1, 0.71), (2, 0.74), (3, 0.78)]
+    assert len(client.get_metric_history(study.info.run_id, "leaderboard/local")) == 3
+    assert [file.path for file in client.list_artifacts(study.info.run_id, "leaderboard")] == [
+        "leaderboard/leaderboard.json"
+    ]

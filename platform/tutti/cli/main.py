@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from tutti import __version__
-from tutti.cli import backbone, browse, demo, doctor, jobs, report, tune, vote
+from tutti.cli import backbone, browse, demo, doctor, jobs, leaderboard, report, tune, vote
 from tutti.errors import TuttiError
 
 app = typer.Typer(
@@ -44,6 +44,7 @@ app.command("report")(report.report)
 app.command("submit")(jobs.submit)
 app.command("demo")(demo.demo)
 app.add_typer(backbone.app, name="backbone")
+app.add_typer(leaderboard.app, name="leaderboard")
 
 
 def run() -> None:

@@ -59,10 +59,10 @@ def report(study: Study, recipe: RecipeName = None, others: With = None, out: Ou
         console.print(f"wrote {file}", soft_wrap=True)
     if parts.is_tracked(config, folder):
         parts.quiet_mlflow()
-        from tutti.tracking.artifacts import keep_folder
+        from tutti.tracking.artifacts import keep_files
 
         try:
-            keep_folder(parts.tracking_uri(config, folder), experiment=config.study, folder=target, place="report")
+            keep_files(parts.tracking_uri(config, folder), experiment=config.study, files=files, place="report")
         except TrackingError as error:  # the page is there all the same
             console.print(f"It is not kept in MLflow: {error}", soft_wrap=True)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mlflow import MlflowClient
@@ -12,15 +12,17 @@ from tutti.tracking.mlflow_tracker import STUDY
 from tutti.tracking.store import experiment_id, store_faults
 
 
-def keep_folder(uri: str, *, experiment: str, folder: Path, place: str) -> None:
-    """Keeps every file of a folder under ``place`` with the study's run, in the place of earlier ones.
+def keep_files(uri: str, *, experiment: str, files: Sequence[Path], place: str) -> None:
+    """Keeps files under ``place`` with the study's run, in the place of earlier ones of the same names.
 
     Raises:
         TrackingError: where the store cannot be reached, or does not know the study.
     """
     run_id = _study_run(uri, experiment)
     with store_faults(uri):
-        MlflowClient(tracking_uri=uri).log_artifacts(run_id, str(folder), place)
+        client = MlflowClient(tracking_uri=uri)
+        for file in files:
+            client.log_artifact(run_id, str(file), place)
 
 
 def keep_metrics(uri: str, *, experiment: str, metrics: Mapping[str, float], step: int) -> None:
