@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tutti.ensembling.calibrate import expected_calibration_error, fit_temperature, tempered
+from tutti.ensembling.calibrate import expected_calibration_error, fit_temperature, reliability, tempered
 
 
 def calibrated(rows: int = 20_000, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -49,3 +49,10 @@ def test_the_calibration_error_is_the_distance_of_confidence_from_accuracy():
     assert expected_calibration_error(probabilities, np.array([0] * 5 + [1] * 5)) == pytest.approx(0.4, abs=1e-6)
     mixed = np.array([[0.9, 0.1]] * 10 + [[0.4, 0.6]] * 10, dtype=np.float32)
     assert expected_calibration_error(mixed, np.array([0] * 20)) == pytest.approx(0.1 / 2 + 0.6 / 2, abs=1e-6)
+
+
+def test_rows_are_grouped_by_confidence_and_each_group_says_how_right_it_is():
+    said = np.array([[0.95, 0.05], [0.97, 0.03], [0.15, 0.85], [0.45, 0.55]], dtype=np.float32)
+    low, middle, high = reliability(said, np.array([0, 1, 1, 0]), bins=10)
+    assert (low.rows, low.accuracy, middle.rows, middle.accuracy, high.rows, high.accuracy) == (1, 0, 1, 1, 2, 0.5)
+    assert (low.confidence, middle.confidence, high.confidence) == pytest.approx((0.55, 0.85, 0.96))

@@ -11,6 +11,7 @@ import pytest
 
 from tutti.bank.bank import Bank
 from tutti.outputs.members import Rule
+from tutti.outputs.submission import Layouts
 from tutti.records import CheckpointRecord, Predictions
 from tutti.tasks.metrics import score
 from tutti.tasks.task import Task
@@ -43,7 +44,7 @@ class Study:
         plain |= {
             "bank": self.bank,
             "rule": Rule(top=3),
-            "submission": None,
+            "submission": Layouts(),
             "threshold": 0.95,
         }
         return {**plain, "out": out, **changes}

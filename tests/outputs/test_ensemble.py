@@ -16,6 +16,7 @@ from tutti.ensembling.methods.known import METHODS
 from tutti.errors import StorageError, StudyError, SubmissionError
 from tutti.outputs.ensemble import write_ensemble
 from tutti.outputs.members import Rule
+from tutti.outputs.submission import Layouts
 from tutti.tasks.metrics import score
 
 
@@ -25,7 +26,7 @@ def test_files_lie_where_they_are_looked_for_and_the_card_lists_them(make_study,
     found = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
     submitted = {"emotion_predict.json", "CoLA.tsv", "topic.csv", "submission.zip"}
     round1 = {"round1/emotion_predict.json", "round1/topic.csv", "round1/submission.zip"}
-    assert found == submitted | round1 | {"ensemble.png", "card.json", "card.md"}
+    assert found == submitted | round1 | {"ensemble.png", "reliability.png", "card.json", "card.md"}
     assert set(card.files) == found - {"card.json", "card.md"}
     for name, digest in card.files.items():
         assert hashlib.sha256((out / name).read_bytes()).hexdigest() == digest
@@ -168,7 +169,7 @@ def test_the_page_compares_every_single_trial_with_the_ensemble(make_study, tmp_
 def test_fewer_trials_than_the_recipe_asks_for_are_said_on_the_page(make_study, tmp_path):
     write_ensemble(**make_study(2).ensemble(tmp_path / "out"))
     page = (tmp_path / "out" / "card.md").read_text()
-    assert "> The recipe asks for 3 members; the study has only 2." in page
+    assert "> The recipe asks for 3 members; there are only 2." in page
     assert "Members: the best 2 by the study's objective, all with the same weight, out of 2 trials." in page
 
 
@@ -185,7 +186,7 @@ def test_the_card_has_the_recipe_s_threshold(make_study, tmp_path):
 
 
 def test_one_format_may_be_asked_for_all_tasks(make_study, tmp_path):
-    card = write_ensemble(**make_study().ensemble(tmp_path / "out", submission="csv"))
+    card = write_ensemble(**make_study().ensemble(tmp_path / "out", submission=Layouts("csv")))
     assert {"emotion.csv", "CoLA.csv", "topic.csv"} <= set(card.files)
     with (tmp_path / "out" / "emotion.csv").open(newline="") as file:
         assert len(list(csv.reader(file))) == 61
@@ -193,7 +194,7 @@ def test_one_format_may_be_asked_for_all_tasks(make_study, tmp_path):
 
 def test_a_study_without_test_files_gets_its_card_alone(make_study, tmp_path):
     card = write_ensemble(**make_study().ensemble(tmp_path / "out", test_ids={}))
-    assert set(card.files) == {"ensemble.png"}
+    assert set(card.files) == {"ensemble.png", "reliability.png"}
     assert "Task CoLA has no test file." in (tmp_path / "out" / "card.md").read_text()
 
 
@@ -231,9 +232,11 @@ def test_a_folder_with_other_files_is_left_alone(make_study, tmp_path):
 def test_an_earlier_ensemble_is_replaced_whole(make_study, tmp_path):
     study = make_study()
     write_ensemble(**study.ensemble(tmp_path / "out"))
-    write_ensemble(**study.ensemble(tmp_path / "out", submission="csv", test_ids={"CoLA": study.tests()["CoLA"]}))
+    write_ensemble(
+        **study.ensemble(tmp_path / "out", submission=Layouts("csv"), test_ids={"CoLA": study.tests()["CoLA"]})
+    )
     found = {path.name for path in (tmp_path / "out").rglob("*")}
-    assert found == {"CoLA.csv", "submission.zip", "ensemble.png", "card.json", "card.md"}
+    assert found == {"CoLA.csv", "submission.zip", "ensemble.png", "reliability.png", "card.json", "card.md"}
 
 
 def test_a_damaged_bank_file_is_a_storage_error_that_names_it(make_study, tmp_path):
@@ -261,3 +264,45 @@ print(sorted({"torch", "ray", "mlflow", "optuna", "transformers", "matplotlib", 
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
+
+
+def test_a_zip_for_glue_has_official_names_and_the_card_says_what_it_lacks(make_study, tmp_path):
+    layouts = Layouts("glue", names={"topic": "SST-2", "emotion": "RTE"})
+    card = write_ensemble(**make_study().ensemble(tmp_path / "out", submission=layouts))
+    assert {"CoLA.tsv", "SST-2.tsv", "RTE.tsv"} <= set(card.files)
+    remark = next(note for note in card.remarks if note.startswith("submission.zip lacks AX.tsv, MNLI-m.tsv, "))
+    assert "SST-2.tsv" not in remark
+    clash = Layouts("glue", names={"topic": "CoLA"})
+    with pytest.raises(SubmissionError, match=r"topic, test must have a file of its own; got CoLA.tsv twice"):
+        write_ensemble(**make_study().ensemble(tmp_path / "out", submission=clash))
+
+
+def test_a_template_is_followed_for_its_task_and_test_set_alone(make_study, tmp_path):
+    study = make_study()
+    ids = study.ids["topic"]["test-round1"]
+    (tmp_path / "sample.csv").write_text("key,answer\n" + "".join(f"{each},?\n" for each in ids[::-1]))
+    layouts = Layouts(templates={"topic/round1": tmp_path / "sample.csv"})
+    write_ensemble(**study.ensemble(tmp_path / "out", submission=layouts))
+    with (tmp_path / "out" / "round1" / "topic.csv").open(newline="") as file:
+        head, *rows = csv.reader(file)
+    assert head == ["key", "answer"]
+    assert [row[0] for row in rows] == ids[::-1].tolist()
+    assert (tmp_path / "out" / "topic.csv").read_text().startswith("id,label")
+    with pytest.raises(SubmissionError, match=r"the template 'topics' must belong to a test file, of .*topic"):
+        write_ensemble(**study.ensemble(tmp_path / "two", submission=Layouts(templates={"topics": tmp_path})))
+
+
+def test_labels_of_test_rows_grade_the_ensemble_and_the_best_trial(make_study, tmp_path):
+    study = make_study()
+    truth = np.random.default_rng(0).integers(3, size=60)
+    card = write_ensemble(**study.ensemble(tmp_path / "out", answers={"emotion": {"test": truth}}))
+    lines = (tmp_path / "out" / "emotion_predict.json").read_text().splitlines()
+    said = np.eye(3)[[study.tasks[0].class_names.index(json.loads(line)["label"]) for line in lines]]
+    best = max(study.bank.records(), key=lambda record: record.task_scores["emotion"]).key
+    alone = study.bank.predictions(best, "emotion", "test").probabilities
+    (graded,) = card.graded
+    assert (graded.task, graded.part, graded.rows) == ("emotion", "test", 60)
+    assert graded.score == pytest.approx(score("macro_f1", labels=truth, predicted=said))
+    assert graded.single == pytest.approx(score("macro_f1", labels=truth, predicted=alone))
+    row = f"| emotion | test | macro_f1 | 60 | {graded.score:.4f} | {graded.single:.4f} |"
+    assert row in (tmp_path / "out" / "card.md").read_text()

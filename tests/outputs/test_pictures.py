@@ -9,8 +9,11 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from tutti.ensembling.calibrate import Bin
+from tutti.outputs.card import Calibration
 from tutti.outputs.ensemble import write_ensemble
-from tutti.outputs.pictures import confusion_matrix_png, ensemble_png, scatter_png
+from tutti.outputs.pictures import confusion_matrix_png, cost_png, ensemble_png, reliability_png, scatter_png
+from tutti.records import TrialRecord, TrialState
 
 
 def picture(classes: Sequence[str], rows: int = 400) -> bytes:
@@ -101,3 +104,17 @@ def test_the_picture_can_be_decoded(make_study):
 
     pixels = imread(io.BytesIO(picture("abc")))
     assert pixels.std() > 0.05
+
+
+def test_reliability_has_a_panel_for_each_task_three_in_a_row():
+    bins = (Bin(10, 0.4, 0.5), Bin(30, 0.9, 0.8))
+    known = Calibration(0.8, 0.1, 0.05, bins, bins)
+    widths = [size(reliability_png({f"$task_{n}": known for n in range(count)})) for count in (1, 3, 4)]
+    assert widths[0][0] < widths[1][0] == widths[2][0]
+    assert widths[1][1] < widths[2][1]
+
+
+def test_cost_is_drawn_of_trials_that_ended_with_a_score_and_of_none():
+    ended = TrialRecord("t0000", 0, TrialState.FINISHED, 0.8, seconds=60.0)
+    without = TrialRecord("t0001", 1, TrialState.FAILED, seconds=5.0)
+    assert size(cost_png([ended, without])) == size(cost_png([ended]))

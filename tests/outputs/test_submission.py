@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tutti.errors import SubmissionError
+from tutti.outputs.formats.csv import Csv
+from tutti.outputs.formats.glue import OFFICIAL, lacking
 from tutti.outputs.submission import FORMATS, check, zipped
 from tutti.tasks.task import Task
 
@@ -141,3 +143,50 @@ def test_a_zip_of_the_same_files_is_the_same_to_the_byte():
     assert archive.testzip() is None
     assert {name: archive.read(name) for name in archive.namelist()} == files
     assert {each.date_time for each in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
+
+
+def template(tmp_path, text: str) -> Csv:
+    (tmp_path / "sample.csv").write_text(text, encoding="utf-8-sig")
+    return Csv.by_template(tmp_path / "sample.csv")
+
+
+def test_a_template_gives_its_header_and_its_order(tmp_path):
+    form = template(tmp_path, 'Row ID,"target, class"\n2,x\n0,x\n1,x\n')
+    assert form.render(EXPECTED, ["a", "b", "c"]) == b'Row ID,"target, class"\r\n2,c\r\n0,a\r\n1,b\r\n'
+    assert form.file_name("topic") == "topic.csv"
+
+
+@pytest.mark.parametrize(
+    ("text", "got"),
+    [
+        ("id,a,b\n0,0.5,0.5\n", "got 3 in row 1: id, a, b"),
+        ("id,label\n0,x\n1\n", "got 1 in row 3: 1"),
+        ("id,label\n0,x\n0,y\n", "got the id '0' twice"),
+        ("id,label\n", "got no row below a header"),
+        ("", "got no row below a header"),
+    ],
+)
+def test_a_template_that_is_no_table_of_ids_and_labels_is_refused(tmp_path, text, got):
+    with pytest.raises(SubmissionError, match=r"sample.csv must be a CSV file of two columns") as error:
+        template(tmp_path, text)
+    assert got in str(error.value)
+
+
+def test_a_template_of_another_test_file_is_refused_with_what_differs(tmp_path):
+    with pytest.raises(SubmissionError, match=r"sample.csv must have the ids of the test file") as error:
+        template(tmp_path, "id,label\n0,x\n7,x\n8,x\n").render(EXPECTED, ["a", "b", "c"])
+    assert "got 2 missing, such as '1', and 2 too many, such as '7'" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("task", "file"), [("sst2", "SST-2.tsv"), ("MNLI-m", "MNLI-m.tsv"), ("mnli_mm", "MNLI-mm.tsv"), ("own", "own.tsv")]
+)
+def test_glue_files_have_their_official_names(task, file):
+    assert FORMATS["glue"].file_name(task) == file
+
+
+def test_what_a_whole_glue_submission_lacks_is_known_and_of_no_other_zip():
+    assert lacking(OFFICIAL) == ()
+    assert lacking(["CoLA.tsv"]) == tuple(name for name in OFFICIAL if name != "CoLA.tsv")
+    assert lacking(["topic.tsv"]) == ()
+    assert len(OFFICIAL) == 11

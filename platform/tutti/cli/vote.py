@@ -9,18 +9,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tutti.bank.bank import Bank
 from tutti.cli import parts
 from tutti.cli.browse import Study
+from tutti.cli.electorate import With, electorate
+from tutti.cli.grading import Score, answers
 from tutti.cli.parts import console
 from tutti.config.study import StudyConfig
-from tutti.errors import Fault, SubmissionError
+from tutti.errors import Fault, SubmissionError, counted
 from tutti.files import sha256_of
 
 if TYPE_CHECKING:
     from tutti.config.recipe import Recipe
     from tutti.data.prepare import Prepared
     from tutti.outputs.members import Rule
+    from tutti.outputs.submission import Layouts
 
 RecipeName = Annotated[
     str | None, typer.Option("--recipe", metavar="NAME|FILE", help="A recipe; by default the study's own.")
@@ -28,7 +30,9 @@ RecipeName = Annotated[
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Where to write; by default in the study.")]
 
 
-def ensemble(study: Study, recipe: RecipeName = None, out: Out = None) -> None:
+def ensemble(
+    study: Study, recipe: RecipeName = None, others: With = None, out: Out = None, score: Score = None
+) -> None:
     """Lets the best checkpoints vote: submission files and a card. Needs no GPU and no weights.
 
     The ensemble and the best trial are scored on rows that had no part in choosing them, with 95 % intervals.
@@ -55,11 +59,12 @@ def ensemble(study: Study, recipe: RecipeName = None, out: Out = None) -> None:
             task.name: {part: prepared.ids(task.name, part) for part in config.tasks[task.name].test_sets()}
             for task in prepared.tasks
         },
-        bank=Bank(folder.bank),
+        bank=electorate(config, folder, prepared, members=chosen.members, others=others or ()),
         rule=rule_of(chosen),
-        submission=chosen.submission,
+        submission=_layouts(config, chosen),
         threshold=chosen.pseudo_labels.threshold,
         out=target,
+        answers=answers(config, prepared, score or ()),
     )
     console.print(
         f"Study {config.study}, recipe {name}: scores on the validation rows; below, on such as chose nothing"
@@ -81,6 +86,11 @@ def ensemble(study: Study, recipe: RecipeName = None, out: Out = None) -> None:
             mean = card.objective if name == "score" else getattr(card, name)
             table.add_row(label, *(show(getattr(task, name)) for task in card.tasks), show(mean), style=style)
     console.print(table)
+    for one in card.graded:
+        console.print(
+            f"On {counted(one.rows, 'labelled row')} of {one.task}, {one.part}: {one.metric} {number(one.score)}, "
+            f"the best trial alone {number(one.single)}"
+        )
     for remark in card.remarks:
         console.print(remark, soft_wrap=True)
     for file in (*card.files, "card.json", "card.md"):
@@ -92,11 +102,18 @@ def rule_of(recipe: Recipe) -> Rule:
     from tutti.outputs.members import Rule
 
     return Rule(
-        **recipe.members.model_dump(),
+        **recipe.members.model_dump(exclude={"studies"}),
         method=recipe.method,
         decision=recipe.decision,
         calibration=recipe.calibration,
     )
+
+
+def _layouts(config: StudyConfig, recipe: Recipe) -> Layouts:
+    from tutti.outputs.submission import Layouts
+
+    names = {name: task.glue for name, task in config.tasks.items() if task.glue is not None}
+    return Layouts(recipe.submission.format, recipe.submission.templates, names)
 
 
 def _changed_test_files(config: StudyConfig, prepared: Prepared) -> Iterator[Fault]:
@@ -109,7 +126,7 @@ def _changed_test_files(config: StudyConfig, prepared: Prepared) -> Iterator[Fau
                     yield Fault(file, rule, "another content", "restore the file, or start a study with the new one")
 
 
-def pseudo_label(study: Study, recipe: RecipeName = None, out: Out = None) -> None:
+def pseudo_label(study: Study, recipe: RecipeName = None, others: With = None, out: Out = None) -> None:
     """Labels the unlabelled rows that the ensemble is sure of: one file per task, in the task's own training layout.
 
     The next study's `extra_train:` takes each file. Exit code 1 where no row of any task was sure enough.
@@ -138,7 +155,7 @@ def pseudo_label(study: Study, recipe: RecipeName = None, out: Out = None) -> No
         },
         layouts={name: spec.extra_layout for name, spec in specs.items()},
         suffixes={name: spec.training_suffix for name, spec in specs.items()},
-        bank=Bank(folder.bank),
+        bank=electorate(config, folder, prepared, members=chosen.members, others=others or ()),
         rule=rule_of(chosen),
         threshold=chosen.pseudo_labels.threshold,
         out=target,

@@ -88,6 +88,14 @@ class StudyFolder:
     def soups(self) -> Path:
         return self.path / "soups"
 
+    @property
+    def report(self) -> Path:
+        return self.path / "report"
+
+    @property
+    def leaderboard(self) -> Path:
+        return self.path / "leaderboard.json"
+
     def trial(self, key: str) -> Path:
         """A trial's folder: its best checkpoint (``best/``) and what it needs to go on after a crash (``resume/``).
 

@@ -85,12 +85,23 @@ def load_recipe(name_or_path: str) -> tuple[str, Recipe]:
     faults = _odd_values(raw, places)
     recipe = None
     try:
-        recipe = Recipe.model_validate(raw)
+        recipe = _with_templates(Recipe.model_validate(raw), path.parent)
+        faults += [
+            fault
+            for name, file in recipe.submission.templates.items()
+            if (fault := missing_file(file, what=places.what(f"submission.templates.{name}")))
+        ]
     except ValidationError as error:
         faults = _joined(faults, faults_of(error, raw=raw, model=Recipe, what=places.what))
     if faults or recipe is None:
         raise ConfigError(*faults)
     return path.stem, recipe
+
+
+def _with_templates(recipe: Recipe, folder: Path) -> Recipe:
+    """The recipe, its templates taken from its own folder."""
+    templates = {name: absolute(str(file), folder) for name, file in recipe.submission.templates.items()}
+    return recipe.model_copy(update={"submission": recipe.submission.model_copy(update={"templates": templates})})
 
 
 def dump_study(config: StudyConfig) -> str:

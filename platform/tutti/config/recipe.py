@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from tutti.config.study import Strict, SubmissionFormat
 
@@ -16,12 +17,17 @@ class Members(Strict):
 
     ``top`` is how many at most. ``within`` is how much less than the best one they may score, and ``diversity`` by what
     share of the validation rows each must differ from every better one. All three hold together.
+
+    ``filter`` lets only those trials vote that MLflow finds with it, by tag, parameter or metric, as the field above
+    MLflow's table does. ``studies`` are others, by name or folder, whose trials may vote beside the own.
     """
 
     top: Annotated[int, Field(ge=1)] | None = 5
     by: Literal["objective", "task"] = "objective"
     within: Annotated[float, Field(ge=0)] | None = None
     diversity: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    filter: str | None = None
+    studies: tuple[str, ...] = ()
 
 
 class PseudoLabels(Strict):
@@ -36,6 +42,22 @@ class Soup(Strict):
     within: Annotated[float, Field(ge=0)] = 0.002
 
 
+class Submission(Strict):
+    """How submissions are laid out: by one ``format`` for all tasks, or by each task's own.
+
+    ``templates`` are samples of CSV files, by task, or by TASK/SET for one of several test sets: the file written has
+    their header and their rows in their order. ``submission: csv`` is short for ``submission: {format: csv}``.
+    """
+
+    format: SubmissionFormat | None = None
+    templates: dict[str, Path] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _format_alone(cls, given: Any) -> Any:
+        return {"format": given} if given is None or isinstance(given, str) else given
+
+
 class Recipe(Strict):
     """A whole recipe file."""
 
@@ -43,6 +65,6 @@ class Recipe(Strict):
     method: Method = "uniform"  # auto: in each task the one that does best on rows that it was not fitted to
     decision: Literal["argmax", "offsets"] = "argmax"  # offsets: by class, where they win
     calibration: Literal["none", "temperature"] = "none"  # of the confidence of pseudo-labels
-    submission: SubmissionFormat | None = None  # by default each task's own
+    submission: Submission = Submission()
     pseudo_labels: PseudoLabels = PseudoLabels()
     soup: Soup = Soup()  # of `tutti soup`

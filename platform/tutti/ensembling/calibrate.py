@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 _LEAST = 1e-7
@@ -46,6 +48,35 @@ def fit_temperature(probabilities: np.ndarray, labels: np.ndarray) -> float:
     return float(np.exp(minimize_scalar(loss, bounds=np.log(_RANGE), method="bounded", options={"xatol": 1e-3}).x))
 
 
+@dataclass(frozen=True)
+class Bin:
+    """Rows whose confidence lies in one of equally wide ranges.
+
+    Attributes:
+        rows: how many; at least one.
+        confidence: their mean highest probability.
+        accuracy: the share of them that is right.
+    """
+
+    rows: int
+    confidence: float
+    accuracy: float
+
+
+def reliability(probabilities: np.ndarray, labels: np.ndarray, *, bins: int = 15) -> tuple[Bin, ...]:
+    """How right rows of each confidence are (Guo et al. 2017, figure 1), from the lowest confidence up.
+
+    Args:
+        probabilities: ``(rows, classes)``.
+        labels: ``(rows,)`` class indices.
+    """
+    confidence = probabilities.max(axis=1).astype(np.float64)
+    right = probabilities.argmax(axis=1) == labels
+    place = np.minimum((confidence * bins).astype(np.int64), bins - 1)
+    groups = ((place == each).nonzero()[0] for each in np.unique(place))
+    return tuple(Bin(len(rows), float(confidence[rows].mean()), float(right[rows].mean())) for rows in groups)
+
+
 def expected_calibration_error(probabilities: np.ndarray, labels: np.ndarray, *, bins: int = 15) -> float:
     """The mean distance between confidence and accuracy over equally wide bins of confidence (Naeini et al. 2015).
 
@@ -56,8 +87,5 @@ def expected_calibration_error(probabilities: np.ndarray, labels: np.ndarray, *,
     Returns:
         From 0 to 1; each bin counts by its share of rows.
     """
-    confidence = probabilities.max(axis=1).astype(np.float64)
-    right = probabilities.argmax(axis=1) == labels
-    place = np.minimum((confidence * bins).astype(np.int64), bins - 1)
-    sums = np.bincount(place, weights=right - confidence, minlength=bins)
-    return float(np.abs(sums).sum() / len(labels))
+    groups = reliability(probabilities, labels, bins=bins)
+    return sum(each.rows * abs(each.accuracy - each.confidence) for each in groups) / len(labels)

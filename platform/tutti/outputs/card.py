@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
+from tutti.ensembling.calibrate import Bin
 from tutti.ensembling.nested import LEAST, Estimate
 from tutti.errors import counted
 from tutti.outputs.members import Member
@@ -15,6 +16,7 @@ CAVEAT = (
     "(five folds, 95 % interval). A trial's own validation score is not: its epoch was chosen on these rows."
 )
 PICTURE = "ensemble.png"
+RELIABILITY = "reliability.png"
 
 
 @dataclass(frozen=True)
@@ -25,11 +27,15 @@ class Calibration:
         temperature: fitted to what the ensemble says about all validation rows.
         error_before: expected calibration error as the votes were combined, from 0 to 1.
         error_after: the same at the temperature.
+        before: how right rows of each confidence are, as the votes were combined.
+        after: the same at the temperature.
     """
 
     temperature: float
     error_before: float
     error_after: float
+    before: tuple[Bin, ...]
+    after: tuple[Bin, ...]
 
 
 @dataclass(frozen=True)
@@ -71,6 +77,23 @@ class Single:
 
 
 @dataclass(frozen=True)
+class Graded:
+    """What was predicted for a test part, scored by the labels of its rows.
+
+    Attributes:
+        score: the ensemble's.
+        single: that of the trial with the best validation score in the task.
+    """
+
+    task: str
+    part: str
+    metric: str
+    rows: int
+    score: float
+    single: float
+
+
+@dataclass(frozen=True)
 class Card:
     """The whole ensemble.
 
@@ -80,6 +103,7 @@ class Card:
         threshold: the recipe's lowest confidence of a pseudo-label, inclusive.
         singles: every trial of the bank, best objective first, whether it votes or not.
         files: SHA-256 of every file beside the card, by path.
+        graded: where the labels of test rows were given.
     """
 
     study: str
@@ -91,6 +115,7 @@ class Card:
     singles: tuple[Single, ...]
     notes: tuple[str, ...]
     files: Mapping[str, str]
+    graded: tuple[Graded, ...] = ()
 
     @property
     def objective(self) -> Estimate | None:
@@ -138,10 +163,12 @@ class Card:
                 "",
                 "● marks a trial that votes for the task.",
                 "",
+                *self._graded(),
                 "## How votes are combined",
                 "",
                 *self._tasks(),
                 "",
+                *self._reliability(),
                 "## Members",
                 "",
                 *self._members(),
@@ -164,6 +191,14 @@ class Card:
         rows.append(("ensemble over the best trial", *map(signed, (self.gain, *(task.gain for task in self.tasks)))))
         return table(head, rows)
 
+    def _graded(self) -> list[str]:
+        head = ("task", "rows", "metric", "labelled rows", "ensemble", "best trial")
+        rows = [
+            (one.task, one.part, one.metric, f"{one.rows:,}", f"{one.score:.4f}", f"{one.single:.4f}")
+            for one in self.graded
+        ]
+        return ["## On labelled test rows", "", *table(head, rows), ""] if rows else []
+
     def _tasks(self) -> list[str]:
         head = ("task", "method", "decision", "temperature", "calibration error before", "and at the temperature")
         rows = []
@@ -174,6 +209,11 @@ class Card:
             shown = ("–" if number is None else f"{number:.3f}" for number in numbers)
             rows.append((task.task, task.method, f"offsets: {offsets}" if offsets else "the likeliest", *shown))
         return table(head, rows)
+
+    def _reliability(self) -> list[str]:
+        if not any(task.calibration for task in self.tasks):
+            return []
+        return [f"![How right the ensemble is where it is how sure, before and at the temperature]({RELIABILITY})", ""]
 
     @staticmethod
     def _cell(single: Single, task: TaskCard) -> str:

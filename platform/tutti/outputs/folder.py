@@ -15,15 +15,18 @@ PAGE = "card.md"
 
 
 @contextmanager
-def output_folder(out: Path) -> Iterator[Path]:
+def output_folder(out: Path, *, listing: str = CARD) -> Iterator[Path]:
     """Yields a temporary folder that takes the place of ``out`` when the block ends without error.
+
+    Args:
+        listing: the JSON file in it that has under ``files`` what else is there.
 
     Raises:
         StudyError: where ``out`` holds anything but what an earlier card lists; nothing is ever deleted but that.
         StorageError: where the file system refuses.
     """
     out = out.resolve()
-    if others := _others(out):
+    if others := _others(out, listing):
         rule = "be a new or empty folder, or hold nothing but what Tutti wrote there before"
         raise StudyError(Fault(str(out), rule, others[0], "name another folder with --out"))
     with whole_folder(out) as folder:
@@ -36,7 +39,7 @@ def hashes(folder: Path) -> dict[str, str]:
     return {path.relative_to(folder).as_posix(): sha256_of(path) for path in files}
 
 
-def _others(out: Path) -> list[str]:
+def _others(out: Path, listing: str) -> list[str]:
     """What stands in ``out`` that no card lists."""
     if not out.exists():
         return []
@@ -44,7 +47,7 @@ def _others(out: Path) -> list[str]:
         return ["a file"]
     found = {path.relative_to(out).as_posix() for path in out.rglob("*") if not path.is_dir()}
     try:
-        listed = {*json.loads((out / CARD).read_text(encoding="utf-8"))["files"], CARD, PAGE}
+        listed = {*json.loads((out / listing).read_text(encoding="utf-8"))["files"], listing, PAGE}
     except (OSError, ValueError, KeyError, TypeError):
         listed = set()
     return sorted(found - listed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tutti.ensembling.calibrate import expected_calibration_error
+from tutti.ensembling.calibrate import expected_calibration_error, reliability
 from tutti.ensembling.nested import LEAST, judge
 from tutti.ensembling.procedure import OutOfFold, out_of_fold
 from tutti.outputs.card import Calibration, TaskCard
@@ -28,7 +28,7 @@ def judged(task: Task, elected: Elected, *, rows: Mapping[str, int]) -> TaskCard
     ballot, ensemble = elected.ballot, elected.ensemble
     score = single = gain = calibration = None
     if len(ballot.labels) >= LEAST:
-        held = out_of_fold(elected.procedure, ballot)
+        held = elected.held
         together = judge(held.decisions, ballot.labels, score=ballot.score, seed=0)
         alone = judge(out_of_fold(elected.single, ballot).decisions, ballot.labels, score=ballot.score, seed=0)
         score, single, gain = together.estimate, alone.estimate, together.over(alone)
@@ -51,5 +51,6 @@ def judged(task: Task, elected: Elected, *, rows: Mapping[str, int]) -> TaskCard
 def _calibration(elected: Elected, held: OutOfFold) -> Calibration | None:
     if held.said is None or held.calibrated is None:
         return None
-    before, after = (expected_calibration_error(said, elected.ballot.labels) for said in (held.said, held.calibrated))
-    return Calibration(elected.ensemble.temperature, before, after)
+    both, labels = (held.said, held.calibrated), elected.ballot.labels
+    before, after = (expected_calibration_error(said, labels) for said in both)
+    return Calibration(elected.ensemble.temperature, before, after, *(reliability(said, labels) for said in both))

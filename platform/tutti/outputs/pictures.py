@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tutti.records import TrialRecord, TrialState
+
 if TYPE_CHECKING:
     from tutti.ensembling.nested import Estimate
-    from tutti.outputs.card import Card
+    from tutti.outputs.card import Calibration, Card
 
 _CJK_FONTS = (  # one of which is used for Chinese class names, where it is installed
     "Noto Sans CJK SC",
@@ -36,11 +38,12 @@ def confusion_matrix_png(
 
     Args:
         labels: ``(rows,)`` int64 class indices.
-        probabilities: ``(rows, classes)``.
+        probabilities: ``(rows, classes)``, or ``(rows,)`` the classes that were decided.
         class_names: ``(classes,)``. One that no installed font can draw is shown by its number.
     """
     count = len(class_names)
-    flat = labels * count + probabilities.argmax(axis=1)
+    decided = probabilities if probabilities.ndim == 1 else probabilities.argmax(axis=1)
+    flat = labels * count + decided
     matrix = np.bincount(flat, minlength=count * count).reshape(count, count)
     shares = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
     side = min(2.5 + count * (0.5 if count <= _COUNTED else 0.2), 30)
@@ -116,6 +119,58 @@ def ensemble_png(card: Card) -> bytes:
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_title(f"{card.study}: every single trial and the ensemble", fontsize=11)
     _legend(figure)
+    return _png(figure)
+
+
+def reliability_png(calibrations: Mapping[str, Calibration]) -> bytes:
+    """One panel for each task: how right the ensemble is where it is how sure. On the diagonal it is as right as sure.
+
+    Each dot is a range of confidence, its size the share of rows in it.
+    """
+    count = len(calibrations)
+    columns = min(count, 3)
+    figure = _figure(3.6 * columns, 0.5 + 3.5 * -(-count // columns))
+    grid = figure.subplots(-(-count // columns), columns, squeeze=False).ravel()
+    for axes, (task, known) in zip(grid, calibrations.items(), strict=False):
+        axes.plot([0, 1], [0, 1], color="#bbbbbb", zorder=1)
+        for bins, error, name, colour in (
+            (known.before, known.error_before, "as combined", _OTHER),
+            (known.after, known.error_after, f"temperature {known.temperature:.2f}", _MEMBER),
+        ):
+            rows = sum(each.rows for each in bins)
+            points = [(each.confidence, each.accuracy) for each in bins]
+            sizes = [12 + 200 * each.rows / rows for each in bins]
+            axes.plot(*zip(*points, strict=True), color=colour, lw=1, alpha=0.6, zorder=2)
+            label = f"{name}: error {error:.3f}"
+            axes.scatter(*zip(*points, strict=True), s=sizes, color=colour, alpha=0.7, zorder=3, label=label)
+        axes.set(xlim=(0, 1.05), ylim=(-0.03, 1.05), xlabel="confidence", ylabel="share right")
+        axes.set_title(task, parse_math=False, fontsize=11)
+        axes.spines[["top", "right"]].set_visible(False)
+        legend = axes.legend(loc="lower right", fontsize=8)
+        for handle in legend.legend_handles:
+            handle.set_sizes([30])
+    for axes in grid[count:]:
+        axes.set_axis_off()
+    return _png(figure)
+
+
+def cost_png(trials: Sequence[TrialRecord]) -> bytes:
+    """Score up, minutes of wall time across: a dot for each trial that ended with a score."""
+    figure = _figure(5.6, 3.9)
+    axes = figure.add_subplot()
+    for state, colour, fill in (
+        (TrialState.FINISHED, _MEMBER, _MEMBER),
+        (TrialState.STOPPED, _OTHER, "none"),
+        (TrialState.FAILED, _ENSEMBLE, "none"),
+    ):
+        points = [(each.seconds / 60, each.score) for each in trials if each.state is state and each.seconds]
+        points = [(minutes, score) for minutes, score in points if score is not None]
+        if points:
+            across, up = zip(*points, strict=True)
+            axes.scatter(across, up, s=40, edgecolors=colour, facecolors=fill, alpha=0.8, label=str(state))
+    axes.set(xlabel="minutes", ylabel="score")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(fontsize=8, frameon=False)
     return _png(figure)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tutti.bank.bank import Bank
+from tutti.bank.electorate import Checkpoints
 from tutti.ensembling.pseudo import Confident, confident
 from tutti.errors import Fault, StudyError
 from tutti.files import write_whole
@@ -51,7 +51,7 @@ def write_pseudo_labels(
     rows: Mapping[str, DataFrame],
     layouts: Mapping[str, Layout],
     suffixes: Mapping[str, str],
-    bank: Bank,
+    bank: Checkpoints,
     rule: Rule,
     threshold: float,
     out: Path,
@@ -121,7 +121,7 @@ def _temperature(task: str, elected: Elected) -> str:
 
 
 def _labelled(
-    bank: Bank, task: Task, elected: Elected, rows: DataFrame, threshold: float, calibrated: bool
+    bank: Checkpoints, task: Task, elected: Elected, rows: DataFrame, threshold: float, calibrated: bool
 ) -> _Labelled:
     said = votes(bank, task=task, part=_PART, elected=elected)
     if said.ids.tolist() != [str(each) for each in rows["id"]]:

@@ -7,9 +7,11 @@ import math
 import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tutti.errors import Fault, SubmissionError
+from tutti.errors import Fault, SubmissionError, nearest
 from tutti.outputs.formats.competition import Competition
 from tutti.outputs.formats.csv import Csv
 from tutti.outputs.formats.glue import Glue
@@ -19,6 +21,57 @@ if TYPE_CHECKING:
     from tutti.tasks.task import Task
 
 FORMATS: Mapping[str, SubmissionFormat] = {"competition": Competition(), "glue": Glue(), "csv": Csv()}
+
+
+@dataclass(frozen=True)
+class Layouts:
+    """How each task's submission is laid out.
+
+    Attributes:
+        everywhere: one of ``FORMATS`` for all tasks; none for each task's own.
+        templates: samples of CSV files to follow, by ``TASK``, or by ``TASK/SET`` for one of several test sets.
+        names: what a task's file is called after where not after the task itself: GLUE's own name of it.
+    """
+
+    everywhere: str | None = None
+    templates: Mapping[str, Path] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+
+    def check(self, test_ids: Mapping[str, Mapping[str, object]]) -> None:
+        """Refuses a template of what there is no test file of.
+
+        Raises:
+            SubmissionError: naming each.
+        """
+        known = [_template_of(task, part) for task, tests in test_ids.items() for part in tests]
+        rule = f"belong to a test file, of {', '.join(known) or 'which there is none'}"
+        strange = [name for name in self.templates if name not in known]
+        if strange:
+            raise SubmissionError(
+                *(
+                    Fault(f"the template {name!r}", rule, "another name", nearest(name, known, otherwise="correct it"))
+                    for name in strange
+                )
+            )
+
+    def of(self, task: Task, part: str) -> SubmissionFormat:
+        """The format of one part of one task.
+
+        Raises:
+            SubmissionError: where its template cannot be followed.
+        """
+        template = self.templates.get(_template_of(task.name, part))
+        return Csv.by_template(template) if template else FORMATS[self.everywhere or task.submission]
+
+    def file_name(self, task: Task, part: str) -> str:
+        """The name of its file."""
+        return self.of(task, part).file_name(self.names.get(task.name, task.name))
+
+
+def _template_of(task: str, part: str) -> str:
+    """``TASK`` for the part ``test``, ``TASK/SET`` for ``test-SET``."""
+    return "/".join((task, *part.split("-", 1)[1:]))
+
 
 _SHOWN = 5  # ids or labels named in one message
 _AGAIN = "run the study again on this test file"

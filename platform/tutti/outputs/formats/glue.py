@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from tutti.errors import Fault, SubmissionError
 
+OFFICIAL = (
+    "AX.tsv",
+    "CoLA.tsv",
+    "MNLI-m.tsv",
+    "MNLI-mm.tsv",
+    "MRPC.tsv",
+    "QNLI.tsv",
+    "QQP.tsv",
+    "RTE.tsv",
+    "SST-2.tsv",
+    "STS-B.tsv",
+    "WNLI.tsv",
+)
+"""The files of a whole submission to gluebenchmark.com: it takes no zip that lacks one."""
+
 _BREAKING = ("\t", "\n", "\r")
+_BY_NAME = {name.lower().replace("-", ""): name for name in OFFICIAL}
 
 
 class Glue:
-    """``index<TAB>prediction`` in ``TASK.tsv``; values with three decimals."""
+    """``index<TAB>prediction``, values with three decimals, in the task's official file, or else ``TASK.tsv``."""
 
     def file_name(self, task: str) -> str:
-        return f"{task}.tsv"
+        name = f"{task}.tsv"
+        return _BY_NAME.get(name.lower().replace("-", "").replace("_", ""), name)
 
     def render(self, ids: Sequence[str], labels: Sequence[str] | Sequence[float]) -> bytes:
         texts = [label if isinstance(label, str) else f"{label:z.3f}" for label in labels]
@@ -24,3 +41,9 @@ class Glue:
                 raise SubmissionError(Fault("an id or label", rule, repr(text), remedy))
         lines = ["index\tprediction", *(f"{row}\t{label}" for row, label in zip(ids, texts, strict=True))]
         return "".join(f"{line}\n" for line in lines).encode()
+
+
+def lacking(files: Iterable[str]) -> tuple[str, ...]:
+    """What a zip of these files lacks to be a whole submission; nothing where it is none to GLUE at all."""
+    there = set(files)
+    return tuple(name for name in OFFICIAL if name not in there) if there & set(OFFICIAL) else ()

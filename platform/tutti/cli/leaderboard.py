@@ -1,0 +1,87 @@
+"""``tutti leaderboard``: public scores beside local ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tutti.cli import parts
+from tutti.cli.browse import Study
+from tutti.cli.parts import console
+from tutti.errors import TrackingError
+
+if TYPE_CHECKING:
+    from tutti.outputs.leaderboard import Entry
+
+app = typer.Typer(help="Keeps what a competition's leaderboard said of submissions.", no_args_is_help=True)
+
+
+@app.command("add")
+def add(
+    study: Study,
+    submission: Annotated[Path, typer.Argument(metavar="SUBMISSION", help="A folder that `tutti ensemble` wrote.")],
+    score: Annotated[float, typer.Option("--score", help="Its public score. The same submission again: the new one.")],
+) -> None:
+    """Keeps a submission's public score beside its local one, in the study's folder and in MLflow.
+
+    Example: `tutti leaderboard add glue_trio studies/glue_trio/ensembles/auto --score 0.8123`
+    """
+    from tutti.outputs.leaderboard import Leaderboard
+
+    config, folder, _ = parts.open_folder(study)
+    board = Leaderboard(folder.leaderboard)
+    place, entry = board.add(submission, study=config.study, public=score)
+    _show(config.study, board.entries())
+    if parts.is_tracked(config, folder):
+        parts.quiet_mlflow()
+        from tutti.tracking.artifacts import keep_files, keep_metrics
+
+        uri = parts.tracking_uri(config, folder)
+        local = {} if entry.local is None else {"leaderboard/local": entry.local}
+        try:
+            keep_metrics(uri, experiment=config.study, metrics={"leaderboard/public": score, **local}, step=place)
+            keep_files(uri, experiment=config.study, files=[folder.leaderboard], place="leaderboard")
+        except TrackingError as error:  # it is kept in the study's folder all the same
+            console.print(f"It is not kept in MLflow: {error}", soft_wrap=True)
+
+
+@app.command("show")
+def show(study: Study) -> None:
+    """Shows a study's submissions, the best public score first, and how public and local scores go together.
+
+    Example: `tutti leaderboard show glue_trio`
+    """
+    from tutti.outputs.leaderboard import Leaderboard
+
+    config, folder, _ = parts.open_folder(study)
+    _show(config.study, Leaderboard(folder.leaderboard).entries())
+
+
+def _show(study: str, entries: list[Entry]) -> None:
+    from rich.table import Table
+
+    from tutti.cli.progress import number
+    from tutti.outputs.leaderboard import correlation
+
+    if not entries:
+        console.print(f"The study {study} has no submission with a public score: `tutti leaderboard add` keeps one.")
+        return
+    table = Table(title=f"Submissions of the study {study}", title_justify="left")
+    for name in ("recipe", "made", "submission"):
+        table.add_column(name, overflow="fold")
+    for name in ("public", "local", *entries[-1].tasks):
+        table.add_column(name, justify="right", no_wrap=True)
+    for each in sorted(entries, key=lambda entry: -entry.public):
+        scores = (number(each.tasks.get(task)) for task in entries[-1].tasks)
+        table.add_row(each.recipe, each.made, each.submission, number(each.public), number(each.local), *scores)
+    console.print(table)
+    found = correlation(entries)
+    if found is None:
+        console.print("How public and local scores go together is said from three submissions on.")
+        return
+    console.print(
+        f"Public and local scores of {found.submissions} submissions: Pearson {found.pearson:+.3f}, "
+        f"Spearman {found.spearman:+.3f}."
+    )

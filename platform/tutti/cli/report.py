@@ -1,0 +1,89 @@
+"""``tutti report``: a study on one page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tutti.cli import parts
+from tutti.cli.browse import Study
+from tutti.cli.electorate import With, electorate
+from tutti.cli.parts import console
+from tutti.cli.vote import RecipeName, rule_of
+from tutti.errors import TrackingError
+
+if TYPE_CHECKING:
+    from tutti.config.folder import StudyFolder
+    from tutti.config.study import StudyConfig
+    from tutti.data.prepare import Prepared
+    from tutti.outputs.report import Vote
+
+Out = Annotated[
+    Path | None, typer.Option("--out", metavar="DIR", help="Where to write; by default `report` in the study.")
+]
+
+
+def report(study: Study, recipe: RecipeName = None, others: With = None, out: Out = None) -> None:
+    """Writes a study on one page: its search, its ensemble, each task class by class, the rows that are disputed.
+
+    The page needs no network, reads on a phone, and is kept with the study's run in MLflow.
+
+    Example: `tutti report glue_trio --recipe auto`
+    """
+    from tutti.orchestration.study import is_running
+    from tutti.outputs.report import write_report
+    from tutti.search.pictures import search_pngs
+
+    config, folder, prepared = parts.open_folder(study)
+    store = parts.load_store(config, folder)
+    try:
+        trials = store.records()
+    finally:
+        store.close()
+    if not is_running(folder):
+        from tutti.cli.progress import cut_off
+
+        trials = cut_off(trials)
+    target = out or folder.report
+    files = write_report(
+        study=config.study,
+        tasks=prepared.tasks,
+        trials=trials,
+        search=search_pngs(folder.optuna_url, name=config.study),
+        vote=_vote(config, folder, prepared, recipe, others or ()),
+        out=target,
+    )
+    for file in files:
+        console.print(f"wrote {file}", soft_wrap=True)
+    if parts.is_tracked(config, folder):
+        parts.quiet_mlflow()
+        from tutti.tracking.artifacts import keep_files
+
+        try:
+            keep_files(parts.tracking_uri(config, folder), experiment=config.study, files=files, place="report")
+        except TrackingError as error:  # the page is there all the same
+            console.print(f"It is not kept in MLflow: {error}", soft_wrap=True)
+
+
+def _vote(
+    config: StudyConfig, folder: StudyFolder, prepared: Prepared, recipe: str | None, others: list[str] | tuple[()]
+) -> Vote | None:
+    """The ensemble's part, or none where nobody can vote yet."""
+    from tutti.config.load import load_recipe
+    from tutti.outputs.report import vote
+
+    name, chosen = load_recipe(recipe or config.ensemble.recipe)
+    bank = electorate(config, folder, prepared, members=chosen.members, others=others)
+    if not bank.records():
+        return None
+    return vote(
+        study=config.study,
+        recipe_name=name,
+        tasks=prepared.tasks,
+        bank=bank,
+        rule=rule_of(chosen),
+        threshold=chosen.pseudo_labels.threshold,
+        validation={task.name: prepared.rows(task.name, "validation") for task in prepared.tasks},
+    )

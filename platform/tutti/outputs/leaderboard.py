@@ -1,0 +1,153 @@
+"""Public scores of submissions beside what each was worth locally: how far the local score can be trusted."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from filelock import FileLock
+
+from tutti.errors import Fault, StorageError, StudyError
+from tutti.files import sha256_of, write_whole
+from tutti.outputs.folder import CARD
+from tutti.tasks.metrics import score
+
+_LEAST = 3  # submissions, below which two scores always go together
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One submission.
+
+    Attributes:
+        key: of its recipe and the content of its files.
+        submission: its folder, as it was named.
+        made: when, UTC, ISO 8601.
+        added: when its public score was, the last one where it was added again.
+        public: what the competition said.
+        local: the ensemble's score on rows that had no part in choosing it; none where rows were too few to say.
+        tasks: the same by task.
+    """
+
+    key: str
+    submission: str
+    recipe: str
+    made: str
+    added: str
+    public: float
+    local: float | None
+    tasks: Mapping[str, float | None]
+
+
+@dataclass(frozen=True)
+class Correlation:
+    """How public and local scores go together, over submissions that have both."""
+
+    submissions: int
+    pearson: float
+    spearman: float
+
+
+class Leaderboard:
+    """A study's submissions with their public scores, in one JSON file that is written whole.
+
+    Args:
+        file: nothing is made by naming it.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def entries(self) -> list[Entry]:
+        """In the order in which they were added first.
+
+        Raises:
+            StorageError: where the file cannot be read.
+        """
+        try:
+            return [Entry(**each) for each in json.loads(self._file.read_text(encoding="utf-8"))["submissions"]]
+        except FileNotFoundError:
+            return []
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            remedy = "restore the file from a copy, or move it away and add the submissions again"
+            rule = "be as `tutti leaderboard add` wrote it"
+            raise StorageError(Fault(str(self._file), rule, str(error).splitlines()[0], remedy)) from error
+
+    def add(self, submission: Path, *, study: str, public: float) -> tuple[int, Entry]:
+        """Keeps the public score of what ``tutti ensemble`` wrote. One that stands there gets the new score.
+
+        Returns:
+            Its place, from 1, and the entry.
+
+        Raises:
+            StudyError: where the folder is no ensemble of this study, its files are no longer what its card lists, or
+                the score is not a finite number.
+            StorageError: where the file cannot be read or written.
+        """
+        if not math.isfinite(public):
+            raise StudyError(Fault("--score", "be a finite number", str(public), "give what the competition said"))
+        entry = _entry(submission, study=study, public=public)
+        with FileLock(self._file.with_suffix(".lock")):
+            entries = self.entries()
+            keys = [each.key for each in entries]
+            place = keys.index(entry.key) if entry.key in keys else len(entries)
+            entries[place : place + 1] = [entry]
+            content = {"submissions": [asdict(each) for each in entries]}
+            write_whole(self._file, json.dumps(content, ensure_ascii=False, indent=2) + "\n")
+        return place + 1, entry
+
+
+def correlation(entries: Sequence[Entry]) -> Correlation | None:
+    """Pearson's and Spearman's coefficients of public and local scores; none for fewer than three submissions."""
+    both = np.array([(each.local, each.public) for each in entries if each.local is not None], dtype=np.float64)
+    if len(both) < _LEAST:
+        return None
+    local, public = both.T
+    return Correlation(len(both), *(score(kind, labels=public, predicted=local) for kind in ("pearson", "spearman")))
+
+
+def _entry(submission: Path, *, study: str, public: float) -> Entry:
+    card = _card(submission)
+    if card["study"] != study:
+        remedy = f"name it with the study {card['study']}"
+        raise StudyError(Fault(str(submission), f"be a submission of the study {study}", card["study"], remedy))
+    for name, digest in card["files"].items():
+        file = submission / name
+        if not file.is_file() or sha256_of(file) != digest:
+            got = "another content" if file.is_file() else "none"
+            rule, remedy = "be the file that the card lists", "restore it, or run `tutti ensemble` again"
+            raise StudyError(Fault(str(file), rule, got, remedy))
+    known = json.dumps([card["recipe"], sorted(card["files"].items())])
+    return Entry(
+        key=hashlib.sha256(known.encode()).hexdigest()[:16],
+        submission=str(submission.resolve()),
+        recipe=card["recipe"],
+        made=card["created"],
+        added=datetime.now(UTC).isoformat(timespec="seconds"),
+        public=public,
+        local=_score(card["objective"]),
+        tasks={each["task"]: _score(each["score"]) for each in card["tasks"]},
+    )
+
+
+def _card(submission: Path) -> dict[str, Any]:
+    try:
+        card: dict[str, Any] = json.loads((submission / CARD).read_text(encoding="utf-8"))
+        if not {"study", "recipe", "created", "tasks", "files", "objective"} <= card.keys():
+            raise ValueError("the card of something else")
+    except (OSError, ValueError, AttributeError) as error:
+        got = "no card.json in it" if isinstance(error, OSError) else f"a card.json that is none ({error})"
+        rule, remedy = "be a folder that `tutti ensemble` wrote", "name the folder that card.json lies in"
+        raise StudyError(Fault(str(submission), rule, got, remedy)) from error
+    return card
+
+
+def _score(estimate: Mapping[str, float] | None) -> float | None:
+    return None if estimate is None else estimate["score"]

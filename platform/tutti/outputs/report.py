@@ -1,0 +1,216 @@
+"""The report of a study: one HTML page that needs no network, its pictures beside it."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tutti.bank.electorate import Checkpoints
+from tutti.errors import counted
+from tutti.files import write_whole
+from tutti.outputs.card import Card, TaskCard, said, signed
+from tutti.outputs.ensemble import card_of
+from tutti.outputs.folder import hashes, output_folder
+from tutti.outputs.members import Elected, Rule, elect, votes
+from tutti.outputs.pictures import confusion_matrix_png, cost_png, ensemble_png, reliability_png, scatter_png
+from tutti.outputs.report_rows import ClassScores, Disputed, class_scores, disputed
+from tutti.records import TrialRecord, TrialState
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from tutti.tasks.task import Task
+
+PAGE = "report.html"
+LISTING = "report.json"
+_TEMPLATE = Path(__file__).with_name("report.html.jinja")
+_ROWS = 10  # disputed rows of each task
+_POOL = "unlabeled"
+
+
+@dataclass(frozen=True)
+class TaskSection:
+    """One task's part of the page.
+
+    Attributes:
+        card: none of it is said where validation rows are too few to judge on.
+        picture: name of the confusion matrix or scatter plot.
+        classes: of a regression none.
+        coverage: the share of unlabelled rows that reach the threshold of pseudo-labels, or none where there are none.
+    """
+
+    card: TaskCard
+    picture: str | None
+    classes: tuple[ClassScores, ...]
+    coverage: float | None
+    disputed: tuple[Disputed, ...]
+
+
+@dataclass(frozen=True)
+class Vote:
+    """The ensemble's part of the page, and its pictures by name."""
+
+    card: Card
+    tasks: tuple[TaskSection, ...]
+    pictures: Mapping[str, bytes]
+
+
+def vote(
+    *,
+    study: str,
+    recipe_name: str,
+    tasks: Sequence[Task],
+    bank: Checkpoints,
+    rule: Rule,
+    threshold: float,
+    validation: Mapping[str, DataFrame],
+) -> Vote:
+    """Lets the members vote, and looks at what they say.
+
+    Args:
+        validation: per task its validation rows: ``id``, ``text``, perhaps ``text_b``.
+
+    Raises:
+        StudyError, StorageError: as ``tutti.outputs.members.elect`` does.
+    """
+    election = elect(study=study, bank=bank, tasks=tasks, needed={}, rule=rule)
+    card = card_of(study=study, recipe_name=recipe_name, tasks=tasks, election=election, threshold=threshold, rows={})
+    pictures = {"ensemble": ensemble_png(card)}
+    calibrations = {each.task: each.calibration for each in card.tasks if each.calibration}
+    if calibrations:
+        pictures["reliability"] = reliability_png(calibrations)
+    sections = []
+    for task, shown in zip(tasks, card.tasks, strict=True):
+        elected = election.tasks[task.name]
+        name = f"{'predicted_and_true' if task.regression else 'confusion_matrix'}_{task.name}"
+        if shown.score is not None:
+            pictures[name] = _matrix(task, elected)
+        pool = _pool(bank, task, elected, calibrated=rule.calibration == "temperature")
+        classes = (
+            class_scores(task, elected, threshold=threshold, calibrated=rule.calibration == "temperature", pool=pool)
+            if shown.calibration
+            else ()
+        )
+        ids = bank.predictions(elected.best, task.name, "validation").ids.tolist()
+        texts = dict(zip(validation[task.name]["id"], _texts(validation[task.name]), strict=True))
+        sections.append(
+            TaskSection(
+                card=shown,
+                picture=name if name in pictures else None,
+                classes=classes,
+                coverage=None if pool is None or not len(pool) else float((pool.max(axis=1) >= threshold).mean()),
+                disputed=disputed(task, elected, ids=ids, texts=[texts.get(each, "") for each in ids], most=_ROWS)
+                if shown.score is not None
+                else (),
+            )
+        )
+    return Vote(card, tuple(sections), pictures)
+
+
+def write_report(
+    *,
+    study: str,
+    tasks: Sequence[Task],
+    trials: Sequence[TrialRecord],
+    search: Mapping[str, bytes],
+    vote: Vote | None,
+    out: Path,
+) -> tuple[Path, ...]:
+    """Writes ``report.html``, the pictures in it as PNG files, and ``report.json`` with their hashes.
+
+    The page holds its pictures and its style; it loads nothing. What there is nothing to show of is said.
+
+    Args:
+        search: the search's pictures by name, as ``tutti.search.pictures`` draws them.
+        vote: none where no trial has finished yet.
+        out: a new or empty folder, or an earlier report's. It is replaced whole.
+
+    Returns:
+        The files, the page first.
+
+    Raises:
+        StudyError: where ``out`` holds other files.
+        StorageError: where it cannot be written.
+    """
+    created = datetime.now(UTC).isoformat(timespec="seconds")
+    pictures = {**search, **(vote.pictures if vote else {})}
+    if any(each.score is not None and each.seconds for each in trials):
+        pictures["cost"] = cost_png(trials)
+    page = _page(study=study, created=created, tasks=tasks, trials=trials, vote=vote, pictures=pictures)
+    with output_folder(out, listing=LISTING) as folder:
+        for name, png in pictures.items():
+            write_whole(folder / f"{name}.png", png)
+        write_whole(folder / PAGE, page)
+        files = hashes(folder)
+        listing = {"study": study, "created": created, "recipe": vote.card.recipe if vote else None, "files": files}
+        write_whole(folder / LISTING, json.dumps(listing, ensure_ascii=False, indent=2) + "\n")
+    return tuple(out / name for name in (PAGE, *(name for name in files if name != PAGE), LISTING))
+
+
+def _page(
+    *,
+    study: str,
+    created: str,
+    tasks: Sequence[Task],
+    trials: Sequence[TrialRecord],
+    vote: Vote | None,
+    pictures: Mapping[str, bytes],
+) -> str:
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters |= {
+        "score": lambda value: "–" if value is None else f"{value:.4f}",
+        "percent": lambda value: "–" if value is None else f"{100 * value:.1f} %",
+        "count": lambda value: "–" if value is None else f"{value:,}",
+        "short": lambda value: f"{value:.3g}" if isinstance(value, float) else str(value),
+        "estimate": said,
+        "signed": signed,
+        "uri": lambda png: f"data:image/png;base64,{base64.b64encode(png).decode()}",
+    }
+    ended = [each for each in trials if each.score is not None]
+    return environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
+        study=study,
+        created=created,
+        tasks=tasks,
+        trials=sorted(trials, key=lambda each: -np.inf if each.score is None else each.score, reverse=True),
+        states=_states(trials),
+        best=max(ended, key=lambda each: each.score or 0.0, default=None),
+        minutes=sum(each.seconds or 0.0 for each in trials) / 60,
+        vote=vote,
+        pictures=pictures,
+    )
+
+
+def _states(trials: Sequence[TrialRecord]) -> str:
+    counts = {state: sum(each.state is state for each in trials) for state in TrialState}
+    return f"{counted(len(trials), 'trial')}: " + ", ".join(
+        f"{number} {state}" for state, number in counts.items() if number
+    )
+
+
+def _matrix(task: Task, elected: Elected) -> bytes:
+    decided, labels = elected.held.decisions[0], elected.ballot.labels
+    if task.regression:
+        return scatter_png(labels, decided, task.name)
+    return confusion_matrix_png(labels, decided, task.class_names, task.name)
+
+
+def _pool(bank: Checkpoints, task: Task, elected: Elected, *, calibrated: bool) -> np.ndarray | None:
+    """What the ensemble says about the unlabelled rows, where every member has predicted them."""
+    if task.regression or not all(_POOL in bank.parts(each.key).get(task.name, ()) for each in elected.members):
+        return None
+    together = votes(bank, task=task, part=_POOL, elected=elected).said
+    return elected.ensemble.calibrated(together) if calibrated else together
+
+
+def _texts(rows: DataFrame) -> list[str]:
+    names = [name for name in ("text", "text_b") if name in rows]
+    return [" ‖ ".join(row) for row in rows[names].itertuples(index=False)]

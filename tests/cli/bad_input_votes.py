@@ -1,0 +1,187 @@
+"""Bad input to what is made of a finished study: who may vote, submissions, reports, the leaderboard."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from bad_input_changes import Case, Change, another_split, both, not_a_number, other_study, write
+
+VOTE = "ensemble studies/moods --recipe own.yaml"
+TOGETHER = "ensemble studies/moods --with second"
+
+
+def _template(task: str, file: str) -> str:
+    return f"submission: {{format: csv, templates: {{{task}: {file}}}}}\n"
+
+
+def _submission(study: str) -> Change:
+    """What ``tutti ensemble`` leaves, as far as the leaderboard looks at it."""
+    card = {
+        "study": study,
+        "recipe": "r",
+        "created": "2026",
+        "objective": None,
+        "tasks": [],
+        "files": {"mood.csv": "0"},
+    }
+    return both(lambda folder: (folder / "sent").mkdir(), write("sent/card.json", json.dumps(card)))
+
+
+VOTES: dict[str, Sequence[Case]] = {
+    "Who may vote": (
+        Case(
+            "another study that is not there",
+            ["the study 'secnd' must be the folder of a study", "did you mean 'second'"],
+            other_study(),
+            "ensemble studies/moods --with secnd",
+            finished=True,
+        ),
+        Case(
+            "another study with other classes",
+            ["the study second, task mood must have the classes that it has in moods", "calm, glad, grim"],
+            other_study(lambda study, known: known["tasks"][0].update(class_names=["calm", "glad", "grim"])),
+            TOGETHER,
+            finished=True,
+        ),
+        Case(
+            "another study with another test file",
+            ["the study second, task mood must have the test rows that moods has", "another content of mood_test.tsv"],
+            other_study(lambda study, known: known["origins"]["mood"]["test"].update(sha256="0")),
+            TOGETHER,
+            finished=True,
+        ),
+        Case(
+            "another study with other validation rows",
+            ["trial second/t0000, mood/validation must hold the rows", "0 of them the same", "the same `split`"],
+            other_study(another_split),
+            TOGETHER,
+            finished=True,
+        ),
+        Case(
+            "a filter that MLflow does not understand",
+            ["members.filter must be a filter that MLflow understands", "tags.vote == yes"],
+            write("own.yaml", "members: {filter: tags.vote == yes}\n"),
+            VOTE,
+            finished=True,
+        ),
+        Case(
+            "a filter that finds no trial",
+            ["must find a finished trial; got none of 1 trial with predictions in moods", "tag trials in MLflow"],
+            write("own.yaml", "members: {filter: tags.vote = 'yes'}\n"),
+            VOTE,
+            finished=True,
+        ),
+        Case(
+            "a trial in the bank says NaN",
+            ["validation.parquet must have probabilities that are numbers; got NaN or infinity", "run the trial"],
+            not_a_number,
+            "ensemble studies/moods",
+            code=1,
+            finished=True,
+        ),
+    ),
+    "Submissions": (
+        Case(
+            "a template that is not there",
+            ["own.yaml: submission.templates.mood must be a file", "did you mean 'sample.csv'"],
+            both(write("sample.csv", "id,label\n"), write("own.yaml", _template("mood", "samples.csv"))),
+            VOTE,
+            finished=True,
+        ),
+        Case(
+            "a template of more than two columns",
+            ["sample.csv must be a CSV file of two columns with a header", "got 3 in row 1: id, calm, glad"],
+            both(write("sample.csv", "id,calm,glad\nt0,1,0\n"), write("own.yaml", _template("mood", "sample.csv"))),
+            VOTE,
+            finished=True,
+        ),
+        Case(
+            "a template of another test file",
+            ["sample.csv must have the ids of the test file", "got 5 missing, such as 't1', and 1 too many"],
+            both(write("sample.csv", "id,label\nt0,x\nt9,x\n"), write("own.yaml", _template("mood", "sample.csv"))),
+            VOTE,
+            finished=True,
+        ),
+        Case(
+            "a template of a task that is none",
+            ["the template 'moods' must belong to a test file, of mood", "did you mean 'mood'"],
+            both(write("sample.csv", "id,label\n"), write("own.yaml", _template("moods", "sample.csv"))),
+            VOTE,
+            finished=True,
+        ),
+        Case(
+            "an unknown submission format",
+            ["own.yaml: submission must be one of competition, glue, csv; got 'cvs'", "did you mean 'csv'"],
+            write("own.yaml", "submission: cvs\n"),
+            VOTE,
+            finished=True,
+        ),
+        Case(
+            "`--score` for a task that is none",
+            ["--score mod=truth.csv must be TASK=FILE", "(mood)", "did you mean 'mood'"],
+            write("truth.csv", "id,label\n"),
+            "ensemble studies/moods --score mod=truth.csv",
+            finished=True,
+        ),
+        Case(
+            "`--score` with the labels of other rows",
+            ["truth.csv must have a label for every test row of mood; got none for 5 of 6 rows, such as 't1'"],
+            write("truth.csv", "id,label\nt0,calm\n"),
+            "ensemble studies/moods --score truth.csv",
+            finished=True,
+        ),
+    ),
+    "Reports": (
+        Case(
+            "`tutti report --out` holds other files",
+            ["a new or empty folder", "notes.txt", "--out"],
+            both(lambda folder: (folder / "kept").mkdir(), write("kept/notes.txt", "mine")),
+            "report studies/moods --out kept",
+            finished=True,
+        ),
+        Case(
+            "a report on an unknown recipe",
+            ["the recipe 'stackign'", "did you mean 'stacking'"],
+            command="report studies/moods --recipe stackign",
+            finished=True,
+        ),
+    ),
+    "The leaderboard": (
+        Case(
+            "a submission that is none",
+            ["studies must be a folder that `tutti ensemble` wrote; got no card.json in it"],
+            command="leaderboard add studies/moods studies --score 0.8",
+            finished=True,
+        ),
+        Case(
+            "a submission of another study",
+            ["sent must be a submission of the study moods; got second"],
+            _submission(study="second"),
+            "leaderboard add studies/moods sent --score 0.8",
+            finished=True,
+        ),
+        Case(
+            "a submission whose file has changed since",
+            ["mood.csv must be the file that the card lists; got another content"],
+            both(_submission(study="moods"), write("sent/mood.csv", "id,label\n")),
+            "leaderboard add studies/moods sent --score 0.8",
+            finished=True,
+        ),
+        Case(
+            "a public score that is no number",
+            ["--score must be a finite number; got nan"],
+            _submission(study="moods"),
+            "leaderboard add studies/moods sent --score nan",
+            finished=True,
+        ),
+        Case(
+            "a leaderboard that was changed by hand",
+            ["leaderboard.json must be as `tutti leaderboard add` wrote it", "restore the file"],
+            write("studies/moods/leaderboard.json", "[]"),
+            "leaderboard show studies/moods",
+            code=1,
+            finished=True,
+        ),
+    ),
+}

@@ -1,0 +1,125 @@
+"""What is made of finished studies: who votes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from bad_input_run import run
+from voting_study import MOODS, make_study, write_files
+
+from tutti.tracking.store import experiment_id
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    """A folder with the studies ``moods``, of two tasks, and ``second``, of the same."""
+    folder = tmp_path_factory.mktemp("voting")
+    write_files(folder / "data")
+    make_study(folder, "moods")
+    make_study(folder, "second", trials=2)
+    return folder
+
+
+def members(folder: Path) -> set[str]:
+    card = json.loads((folder / "card.json").read_text(encoding="utf8"))
+    return {member["key"] for member in card["tasks"][0]["members"]}
+
+
+def test_two_studies_vote_together_from_the_command_line_and_from_a_recipe(place, tmp_path):
+    run(place, f"ensemble studies/moods --with second --out {tmp_path / 'one'}", code=0)
+    (place / "both.yaml").write_text("members: {studies: [second]}\n")
+    said = run(place, f"ensemble studies/moods --recipe both.yaml --out {tmp_path / 'two'}", code=0)
+    assert members(tmp_path / "one") == members(tmp_path / "two")
+    assert {key.split("/")[0] for key in members(tmp_path / "one")} == {"moods", "second"}
+    assert "The trials of the studies moods and second may vote together." in said.out
+    said = run(place, f"pseudo-label studies/moods --with studies/second --out {tmp_path / 'three'}")
+    assert "The trials of the studies moods and second may vote together." in said.out
+
+
+def test_a_trial_that_was_tagged_in_mlflow_votes_and_no_other(place, tmp_path):
+    uri = f"sqlite:///{place / 'studies/second/mlflow.db'}"
+    client = MlflowClient(tracking_uri=uri)
+    found = client.search_runs([experiment_id(uri, "second")], "tags.`tutti.trial` = 't0001'")
+    client.set_tag(found[0].info.run_id, "vote", "yes")
+    (place / "tagged.yaml").write_text("members: {filter: tags.vote = 'yes', studies: [second]}\n")
+    run(place, f"ensemble studies/moods --recipe tagged.yaml --out {tmp_path / 'tagged'}", code=0)
+    assert members(tmp_path / "tagged") == {"second/t0001"}
+
+
+def test_labels_of_the_test_rows_grade_the_submission(place, tmp_path):
+    files = [f"--score {task}={place / 'data' / f'{task}_truth.tsv'}" for task in ("mood", "warmth")]
+    said = run(place, f"ensemble studies/moods --out {tmp_path / 'out'} {' '.join(files)}", code=0)
+    graded = json.loads((tmp_path / "out" / "card.json").read_text(encoding="utf8"))["graded"]
+    assert [(each["task"], each["part"], each["rows"]) for each in graded] == [
+        ("mood", "test", 40),
+        ("warmth", "test", 40),
+    ]
+    assert 0.6 < graded[0]["score"] <= 1
+    assert f"On 40 labelled rows of mood, test: macro_f1 {graded[0]['score']:.4f}" in said.out
+
+
+def test_a_recipe_s_template_lies_beside_the_recipe(place, tmp_path):
+    (tmp_path / "sample.csv").write_text("row,mood\n" + "".join(f"t{row},?\n" for row in reversed(range(40))))
+    (tmp_path / "own.yaml").write_text("submission: {format: csv, templates: {mood: sample.csv}}\n")
+    run(place, f"ensemble studies/moods --recipe {tmp_path / 'own.yaml'} --out {tmp_path / 'out'}", code=0)
+    head, first, *_ = (tmp_path / "out" / "mood.csv").read_text(encoding="utf8").splitlines()
+    assert head == "row,mood"
+    assert first.startswith("t39,")
+    assert (tmp_path / "out" / "warmth.csv").read_text(encoding="utf8").startswith("id,label")
+
+
+def test_a_report_is_one_page_in_the_study_and_in_mlflow(place):
+    said = run(place, "report studies/moods --recipe auto", code=0)
+    page = place / "studies/moods/report/report.html"
+    assert f"wrote {page}" in said.out
+    text = page.read_text(encoding="utf8")
+    for part in ("search_history", "importances", "parallel_coordinates", "cost", "ensemble", "reliability"):
+        assert page.with_name(f"{part}.png").is_file()
+    assert "5 trials: 4 finished, 1 stopped early" in text
+    assert "confusion_matrix_mood.png" in {file.name for file in page.parent.iterdir()}
+    assert MOODS["sad"] in text  # of a disputed row
+    uri = f"sqlite:///{place / 'studies/moods/mlflow.db'}"
+    client = MlflowClient(tracking_uri=uri)
+    study = client.search_runs([experiment_id(uri, "moods")], "tags.`tutti.study` = 'moods'")[0]
+    kept = {file.path for file in client.list_artifacts(study.info.run_id, "report")}
+    assert kept == {f"report/{file.name}" for file in page.parent.iterdir()}
+
+
+def test_a_study_without_a_finished_trial_is_reported_as_far_as_it_is(place, tmp_path):
+    make_study(tmp_path, "early", trials=0, tasks=("mood",), data=place / "data")
+    run(tmp_path, "report studies/early", code=0)
+    text = (tmp_path / "studies/early/report/report.html").read_text(encoding="utf8")
+    assert "No trial has finished yet" in text
+    assert "1 stopped early" in text
+
+
+def test_the_leaderboard_keeps_public_scores_beside_local_ones_and_in_mlflow(place, tmp_path):
+    said = run(place, "leaderboard show studies/moods", code=0)
+    assert "has no submission with a public score" in said.out
+    for number, (top, score) in enumerate([(1, 0.71), (2, 0.74), (4, 0.78)]):
+        (tmp_path / f"top{top}.yaml").write_text(f"members: {{top: {top}}}\n")
+        out = tmp_path / str(number)
+        run(place, f"ensemble studies/moods --recipe {tmp_path / f'top{top}.yaml'} --out {out}", code=0)
+        said = run(place, f"leaderboard add studies/moods {out} --score {score}", code=0)
+    assert "Public and local scores of 3 submissions: Pearson" in said.out
+    shown = run(place, "leaderboard show studies/moods", code=0).out
+    assert [line for line in said.out.splitlines() if "top" in line] == [
+        line for line in shown.splitlines() if "top" in line
+    ]
+    assert shown.index("0.7800") < shown.index("0.7400") < shown.index("0.7100")
+    uri = f"sqlite:///{place / 'studies/moods/mlflow.db'}"
+    client = MlflowClient(tracking_uri=uri)
+    study = client.search_runs([experiment_id(uri, "moods")], "tags.`tutti.study` = 'moods'")[0]
+    history = client.get_metric_history(study.info.run_id, "leaderboard/public")
+    assert [(point.step, point.value) for point in history] == [(1, 0.71), (2, 0.74), (3, 0.78)]
+    assert len(client.get_metric_history(study.info.run_id, "leaderboard/local")) == 3
+    assert [file.path for file in client.list_artifacts(study.info.run_id, "leaderboard")] == [
+        "leaderboard/leaderboard.json"
+    ]

@@ -1,0 +1,70 @@
+"""Labels of test rows, read from whatever file has them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tutti.errors import SubmissionError, TaskFileError
+from tutti.outputs.grade import read_labels
+from tutti.tasks.layouts.competition import Competition
+from tutti.tasks.layouts.glue import Glue
+from tutti.tasks.task import Task
+
+MOOD = Task("mood", ("calm", "glad"), pair=False, metric="macro_f1", submission="competition")
+WARMTH = Task("warmth", (), pair=False, metric="pearson", submission="csv")
+ROWS = ["7", "3", "5"]  # glad, calm, glad
+
+
+def read(tmp_path, content: str, *, task=MOOD, layout=None, expected=ROWS) -> np.ndarray:
+    (tmp_path / "labels").write_text(content, encoding="utf8")
+    return read_labels(str(tmp_path / "labels"), task=task, layout=layout or Competition(pair=False), expected=expected)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "3\tstill, sea\tcalm\n5\ta day\tglad\n7\tsun\tglad\n8\tmore\tcalm\n",
+        "id,label\r\n3,calm\r\n5,glad\r\n7,glad\r\n",
+        "index\tprediction\n3\tcalm\n5\tglad\n7\tglad\n",
+        '{"id": "3", "label": "calm"}\n{"id": "5", "label": "glad"}\n{"id": 7, "label": "glad"}\n',
+    ],
+    ids=["training layout", "csv", "tab-separated", "json lines"],
+)
+def test_labels_come_in_the_test_file_s_order(tmp_path, content):
+    labels = read(tmp_path, content)
+    assert labels.tolist() == [1, 0, 1]
+    assert labels.dtype == np.int64
+
+
+def test_numbers_are_read_for_a_regression(tmp_path):
+    values = read(tmp_path, "id,label\n3,0.5\n5,-1\n7,2e1\n", task=WARMTH)
+    assert values.tolist() == [20, 0.5, -1]
+    assert values.dtype == np.float32
+
+
+def test_a_glue_dev_file_grades_by_row_number(tmp_path):
+    rows = "sentence\tlabel\na day\tglad\nsea\tcalm\n"
+    assert read(tmp_path, rows, layout=Glue("SST-2"), expected=["1", "0"]).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("id,label\n3,calm\n", "have a label for every test row of mood; got none for 2 of 3 rows, such as '7', '5'"),
+        ("id,label\n3,calm\n5,sad\n7,glad\n", r"hold only labels of the task \(calm, glad\); got 'sad'"),
+    ],
+)
+def test_labels_of_another_file_are_refused(tmp_path, content, message):
+    with pytest.raises(SubmissionError, match=message):
+        read(tmp_path, content)
+
+
+def test_what_is_no_number_is_refused_for_a_regression(tmp_path):
+    with pytest.raises(SubmissionError, match="hold only finite numbers; got 'warm'"):
+        read(tmp_path, "id,label\n3,1\n5,warm\n7,2\n", task=WARMTH)
+
+
+def test_a_file_in_no_known_layout_is_told_by_the_task_s_own(tmp_path):
+    with pytest.raises(TaskFileError, match="tab-separated columns"):
+        read(tmp_path, "3;calm\n5;glad\n")

@@ -1,0 +1,86 @@
+"""Public scores beside local ones."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from tutti.errors import StorageError, StudyError
+from tutti.outputs.ensemble import write_ensemble
+from tutti.outputs.leaderboard import Entry, Leaderboard, correlation
+from tutti.outputs.members import Rule
+
+
+@pytest.fixture
+def board(tmp_path) -> Leaderboard:
+    return Leaderboard(tmp_path / "leaderboard.json")
+
+
+def submission(make_study, place, **rule):
+    study = make_study()
+    write_ensemble(**study.ensemble(place, tasks=study.tasks[:1], rule=Rule(**rule)))
+    return place
+
+
+def test_a_submission_is_kept_with_what_it_was_worth_locally(make_study, tmp_path, board):
+    out = submission(make_study, tmp_path / "out", top=2)
+    assert board.entries() == []
+    place, entry = board.add(out, study="demo", public=0.81)
+    card = json.loads((out / "card.json").read_text())
+    assert (place, entry.public, entry.local) == (1, 0.81, card["objective"]["score"])
+    assert entry.tasks == {"emotion": card["tasks"][0]["score"]["score"]}
+    assert (entry.recipe, entry.made, entry.submission) == ("baseline", card["created"], str(out))
+    assert Leaderboard(tmp_path / "leaderboard.json").entries() == [entry]
+
+
+def test_the_same_submission_gets_its_new_score_and_another_one_a_place_of_its_own(make_study, tmp_path, board):
+    first, second = (submission(make_study, tmp_path / f"top{top}", top=top) for top in (1, 3))
+    board.add(first, study="demo", public=0.7)
+    assert board.add(second, study="demo", public=0.8)[0] == 2
+    copied = submission(make_study, tmp_path / "again", top=1)
+    assert board.add(copied, study="demo", public=0.75)[0] == 1
+    assert [each.public for each in board.entries()] == [0.75, 0.8]
+
+
+@pytest.mark.parametrize("public", [math.nan, math.inf])
+def test_a_score_that_is_no_number_is_refused(tmp_path, board, public):
+    with pytest.raises(StudyError, match="--score must be a finite number"):
+        board.add(tmp_path, study="demo", public=public)
+
+
+def test_a_submission_that_was_changed_or_is_another_study_s_is_refused_and_nothing_kept(make_study, tmp_path, board):
+    out = submission(make_study, tmp_path / "out", top=2)
+    with pytest.raises(StudyError, match="be a submission of the study other; got demo; name it with the study demo"):
+        board.add(out, study="other", public=0.8)
+    (out / "emotion_predict.json").write_text("{}")
+    with pytest.raises(StudyError, match=r"emotion_predict.json must be the file that the card lists; got another"):
+        board.add(out, study="demo", public=0.8)
+    (out / "emotion_predict.json").unlink()
+    with pytest.raises(StudyError, match=r"emotion_predict.json must be the file that the card lists; got none"):
+        board.add(out, study="demo", public=0.8)
+    assert board.entries() == []
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"submissions": [{"public": 1}]}'])
+def test_a_damaged_file_is_named_and_not_written_over(make_study, tmp_path, board, content):
+    (tmp_path / "leaderboard.json").write_text(content)
+    with pytest.raises(StorageError, match=r"leaderboard.json must be as `tutti leaderboard add` wrote it"):
+        board.add(submission(make_study, tmp_path / "out", top=1), study="demo", public=0.8)
+    assert (tmp_path / "leaderboard.json").read_text() == content
+
+
+def entries(*scores: tuple[float, float | None]) -> list[Entry]:
+    return [Entry(str(n), "s", "r", "m", "a", public, local, {}) for n, (public, local) in enumerate(scores)]
+
+
+def test_the_correlation_is_that_of_submissions_with_both_scores():
+    found = correlation(entries((0.1, 1.0), (0.2, 2.0), (0.9, 3.0), (0.5, None)))
+    assert (found.submissions, found.spearman) == (3, pytest.approx(1))
+    assert found.pearson == pytest.approx(0.9177, abs=1e-3)
+    assert correlation(entries((0.1, 3.0), (0.2, 2.0), (0.3, 1.0))).pearson == pytest.approx(-1)
+
+
+def test_two_submissions_say_nothing_about_a_correlation():
+    assert correlation(entries((0.1, 1.0), (0.2, 2.0), (0.3, None))) is None

@@ -1,0 +1,197 @@
+"""The page that a study is reported on."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tutti.errors import StudyError
+from tutti.outputs.members import Rule
+from tutti.outputs.report import vote, write_report
+from tutti.records import TrialRecord, TrialState
+
+HOSTILE = "<script>alert('x')</script> & \"more\""
+
+
+def trials() -> list[TrialRecord]:
+    scores = {"emotion": 0.8, "CoLA": 0.7, "topic": 0.6}
+    done = [
+        TrialRecord(f"t{n:04d}", n, TrialState.FINISHED, 0.7 + n / 100, scores, {"learning_rate": 1e-4}, seconds=90.0)
+        for n in range(3)
+    ]
+    return [*done, TrialRecord("t0003", 3, TrialState.FAILED, reason="a <b>bold</b> reason")]
+
+
+def section(study, *, texts: str = HOSTILE, **rule):
+    validation = {
+        task.name: pd.DataFrame({"id": study.ids[task.name]["validation"], "text": texts}) for task in study.tasks
+    }
+    return vote(
+        study="demo",
+        recipe_name="baseline",
+        tasks=study.tasks,
+        bank=study.bank,
+        rule=Rule(**{"top": 3, **rule}),
+        threshold=0.9,
+        validation=validation,
+    )
+
+
+def page_of(study, tmp_path, **changes) -> str:
+    plain = {"study": "demo", "tasks": study.tasks, "trials": trials(), "search": {}, "vote": None}
+    files = write_report(**{**plain, **changes}, out=tmp_path / "report")
+    assert all(file.is_file() for file in files)
+    return files[0].read_text(encoding="utf8")
+
+
+class Checked(HTMLParser):
+    """Balanced elements, and every address that the page names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.addresses: list[str] = []
+
+    def handle_starttag(self, tag, attributes):
+        if tag not in ("meta", "img"):
+            self.open.append(tag)
+        self.addresses += [value for name, value in attributes if name in ("src", "href")]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_a_page_holds_all_it_shows_and_loads_nothing(make_study, tmp_path):
+    study = make_study(4)
+    page = page_of(study, tmp_path, vote=section(study), search={"search_history": b"\x89PNG"})
+    read = Checked()
+    read.feed(page)
+    assert read.open == []
+    assert all(address.startswith(("data:image/png;base64,", "#")) for address in read.addresses)
+    assert "<script" not in page
+    assert "url(" not in page
+    assert 'name="viewport" content="width=device-width' in page
+    assert "prefers-color-scheme: dark" in page
+    pictures = {path.stem for path in (tmp_path / "report").glob("*.png")}
+    matrices = {f"confusion_matrix_{task.name}" for task in study.tasks}
+    assert pictures == {"search_history", "cost", "ensemble", "reliability"} | matrices
+    assert page.count("data:image/png") == len(pictures)
+    listing = json.loads((tmp_path / "report" / "report.json").read_text())
+    assert set(listing["files"]) == {f"{name}.png" for name in pictures} | {"report.html"}
+
+
+def test_texts_and_reasons_are_shown_as_they_are(make_study, tmp_path):
+    study = make_study(4)
+    page = page_of(study, tmp_path, vote=section(study))
+    assert "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt; &amp; &#34;more&#34;" in page
+    assert "a &lt;b&gt;bold&lt;/b&gt; reason" in page
+
+
+def test_the_page_has_trials_members_gains_and_classes(make_study, tmp_path):
+    study = make_study(4)
+    part = section(study)
+    page = page_of(study, tmp_path, vote=part)
+    assert "4 trials: 3 finished, 1 failed" in page
+    for task in part.card.tasks:
+        assert str(task.score) in page
+        assert all(f"<td>{member.key}</td>" in page for member in task.members)
+    emotion = part.tasks[0]
+    assert [each.label for each in emotion.classes] == ["happy", "sad", "angry"]
+    assert all(f"<td>{each.label}</td>" in page for each in emotion.classes)
+    assert f"Pseudo-labels would cover {100 * emotion.coverage:.1f} % of the unlabelled rows." in page
+
+
+def test_classes_have_precision_recall_and_what_a_pseudo_label_can_be_expected_to_be(make_study):
+    study = make_study(4)
+    emotion = section(study).tasks[0]
+    assert sum(each.rows for each in emotion.classes) == 200
+    for each in emotion.classes:
+        assert 0.5 < each.recall <= 1
+        assert each.right >= each.precision - 0.05  # the surer, the righter
+        assert each.low <= each.right <= each.high
+    assert sum(each.pool for each in emotion.classes) == round(emotion.coverage * 150)
+    topic = section(study).tasks[2]
+    assert topic.coverage is None  # it has no unlabelled rows
+    assert {each.pool for each in topic.classes} == {None}
+
+
+def test_the_most_disputed_rows_come_first_with_everybody_s_vote(make_study):
+    study = make_study(4)
+    shown = section(study).tasks[0]
+    rows = shown.disputed
+    assert len(rows) == 10
+    assert [row.disagreement for row in rows] == sorted((row.disagreement for row in rows), reverse=True)
+    members = [study.bank.predictions(each.key, "emotion", "validation") for each in shown.card.members]
+    place = members[0].ids.tolist().index(rows[0].id)
+    said = [("happy", "sad", "angry")[each.probabilities[place].argmax()] for each in members]
+    assert sorted(said) == sorted(
+        name for part in rows[0].votes.split(", ") for name in [part.split()[0]] * int(part.split()[1])
+    )
+    assert len(set(said)) > 1
+    assert rows[0].label == ("happy", "sad", "angry")[study.labels["emotion"][place]]
+
+
+def test_one_trial_that_votes_alone_disputes_nothing(make_study, tmp_path):
+    study = make_study(1)
+    part = section(study)
+    assert [task.disputed for task in part.tasks] == [(), (), ()]
+    assert "One trial votes alone" in page_of(study, tmp_path, vote=part)
+
+
+def test_what_is_not_there_yet_is_said(make_study, tmp_path):
+    page = page_of(make_study(1), tmp_path, trials=[])
+    assert "No trial has finished yet, so nobody can vote." in page
+    assert "Two finished trials at least are needed" in page
+    assert "0 trials" in page
+    assert "data:image/png" not in page
+
+
+def test_too_few_validation_rows_are_said(make_study, tmp_path):
+    study = make_study(3, validation=15)
+    page = page_of(study, tmp_path, vote=section(study))
+    assert page.count("Too few validation rows (15) to judge on.") == 3
+    assert "confusion_matrix" not in " ".join(path.name for path in (tmp_path / "report").iterdir())
+
+
+def test_a_folder_with_other_files_is_left_alone_and_an_earlier_report_replaced(make_study, tmp_path):
+    study = make_study(2)
+    page_of(study, tmp_path, vote=section(study))
+    page_of(study, tmp_path)
+    assert {path.name for path in (tmp_path / "report").iterdir()} == {"report.html", "report.json", "cost.png"}
+    (tmp_path / "report" / "thesis.tex").write_text("years of work")
+    with pytest.raises(StudyError, match=r"got thesis.tex"):
+        page_of(study, tmp_path)
+
+
+def test_numbers_have_no_classes_but_their_disputed_rows(tmp_path):
+    from tutti.bank.bank import Bank
+    from tutti.records import CheckpointRecord, Predictions
+    from tutti.tasks.task import Task
+
+    task, bank, rng = Task("warmth", (), False, "pearson", "csv"), Bank(tmp_path / "bank"), np.random.default_rng(0)
+    truth = rng.normal(size=60).astype(np.float32)
+    ids = np.array([f"r{row}" for row in range(60)])
+    for number in range(3):
+        values = (truth + rng.normal(size=60)).astype(np.float32)
+        record = CheckpointRecord(f"t{number:04d}", number, 1, 0.5, {"warmth": 0.5}, None)
+        bank.put(record, {"warmth": {"validation": Predictions(ids=ids, values=values, labels=truth)}})
+    part = vote(
+        study="demo",
+        recipe_name="baseline",
+        tasks=[task],
+        bank=bank,
+        rule=Rule(top=3),
+        threshold=0.9,
+        validation={"warmth": pd.DataFrame({"id": ids, "text": "a", "text_b": "b"})},
+    )
+    assert part.tasks[0].classes == ()
+    assert set(part.pictures) == {"ensemble", "predicted_and_true_warmth"}
+    assert re.fullmatch(r"-?[\d.e-]+ to -?[\d.e-]+", part.tasks[0].disputed[0].votes)
+    assert part.tasks[0].disputed[0].text == "a ‖ b"
+    page = write_report(study="demo", tasks=[task], trials=[], search={}, vote=part, out=tmp_path / "out")[0]
+    assert "Class by class" not in page.read_text(encoding="utf8")

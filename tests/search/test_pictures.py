@@ -1,0 +1,57 @@
+"""Optuna's plots of a study, drawn without a screen."""
+
+from __future__ import annotations
+
+import optuna
+import pytest
+from matplotlib import pyplot, rcParams
+
+from tutti.search.pictures import HISTORY, IMPORTANCES, PARALLEL, PARETO, search_pngs
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def kept(tmp_path, *, trials: int, directions=("maximize",), varied: bool = True) -> str:
+    url = f"sqlite:///{tmp_path / 'optuna.db'}"
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    study = optuna.create_study(
+        storage=url, study_name="s", directions=directions, sampler=optuna.samplers.RandomSampler(seed=0)
+    )
+
+    def objective(trial):
+        rate = trial.suggest_float("learning_rate", 1e-4, 1e-2, log=True) if varied else 1.0
+        pooling = trial.suggest_categorical("pooling", ["cls", "mean"]) if varied else "cls"
+        values = (rate * 10 + (pooling == "mean"), -rate)
+        return values[: len(directions)]
+
+    study.optimize(objective, n_trials=trials)
+    return url
+
+
+def test_a_study_is_drawn_and_nothing_of_it_stays_with_matplotlib(tmp_path):
+    before = dict(rcParams)
+    drawn = search_pngs(kept(tmp_path, trials=6), name="s")
+    assert list(drawn) == [HISTORY, IMPORTANCES, PARALLEL]
+    assert all(png.startswith(PNG) and len(png) > 5000 for png in drawn.values())
+    assert pyplot.get_fignums() == []
+    after = {key: value for key, value in rcParams.items() if not key.startswith("backend")}
+    assert after == {key: value for key, value in before.items() if not key.startswith("backend")}
+
+
+def test_of_several_objectives_the_pareto_front_is_drawn_too(tmp_path):
+    drawn = search_pngs(kept(tmp_path, trials=6, directions=("maximize", "minimize")), name="s")
+    assert list(drawn) == [HISTORY, IMPORTANCES, PARALLEL, PARETO]
+
+
+@pytest.mark.parametrize("trials", [0, 1])
+def test_too_few_trials_give_no_picture(tmp_path, trials):
+    assert search_pngs(kept(tmp_path, trials=trials), name="s") == {}
+
+
+def test_a_study_that_varies_nothing_gives_its_history_alone(tmp_path):
+    assert HISTORY in search_pngs(kept(tmp_path, trials=3, varied=False), name="s")
+
+
+def test_a_study_that_is_not_there_gives_no_picture(tmp_path):
+    assert search_pngs(f"sqlite:///{tmp_path / 'none.db'}", name="s") == {}
+    assert not (tmp_path / "none.db").exists()
