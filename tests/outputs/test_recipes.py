@@ -5,7 +5,7 @@ from typing import get_args
 
 import pytest
 
-from tutti.cli.vote import _rule
+from tutti.cli.vote import rule_of
 from tutti.config.load import load_recipe
 from tutti.config.recipe import Method, Recipe
 from tutti.ensembling.methods.known import METHODS
@@ -19,7 +19,7 @@ RECIPES = sorted((Path(__file__).parents[2] / "ensembles").glob("*.yaml"))
 def test_a_shipped_recipe_is_valid_and_its_header_gives_the_command(file, make_study, tmp_path):
     name, recipe = load_recipe(file.stem)
     study = make_study(12)
-    arguments = study.ensemble(tmp_path / "out", recipe_name=name, rule=_rule(recipe), tasks=study.tasks[:1])
+    arguments = study.ensemble(tmp_path / "out", recipe_name=name, rule=rule_of(recipe), tasks=study.tasks[:1])
     card = write_ensemble(**arguments)
     assert all(2 <= len(task.members) <= (recipe.members.top or 12) for task in card.tasks)
     assert all(task.gain.score > 0 for task in card.tasks)
@@ -27,7 +27,7 @@ def test_a_shipped_recipe_is_valid_and_its_header_gives_the_command(file, make_s
 
 
 def test_the_recipes_that_the_documentation_names_are_shipped():
-    assert {file.stem for file in RECIPES} == {"auto", "baseline", "per_task", "stacking"}
+    assert {file.stem for file in RECIPES} == {"auto", "baseline", "per_task", "self_training", "stacking"}
 
 
 def test_the_baseline_is_the_plain_mean_of_the_five_best_with_a_threshold_of_99_percent():
@@ -48,6 +48,12 @@ def test_a_recipe_may_name_the_methods_that_there_are_and_no_other():
         ("members: {within: -0.1}", "members.within must be at least 0; got -0.1"),
         ("members: {diversity: 1}", "members.diversity must be below 1; got 1"),
         ("decision: ofsets", "decision must be one of argmax, offsets; got 'ofsets'; did you mean 'offsets'"),
+        ("pseudo_labels: {select: al}", "pseudo_labels.select must be one of threshold, quantile, prior, all"),
+        (
+            "pseudo_labels: {select: all, threshold: 0.9}",
+            "pseudo_labels must have no `threshold` with `select: all`, which does not look at it",
+        ),
+        ("pseudo_labels: {share: 0.3}", "pseudo_labels must have no `share` with `select: threshold`"),
         ("calibration: yes", "calibration must be one of none, temperature; got 'yes'"),
     ],
 )
