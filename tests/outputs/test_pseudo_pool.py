@@ -18,7 +18,7 @@ from tutti.tasks.layouts.competition import Competition
 
 @pytest.fixture
 def pool(tmp_path: Path):
-    """Of twenty rows of which 15 are ``yes``, two pseudo-labels ``no``, and four unlabelled rows of which three are known."""
+    """Twenty rows, 15 of them ``yes``, two pseudo-labels ``no``, and four unlabelled rows, three of them known."""
 
     def write(name: str, lines: list[str]) -> Path:
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf8")

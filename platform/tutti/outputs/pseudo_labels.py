@@ -153,7 +153,8 @@ def _with_texts(rows: DataFrame) -> np.ndarray:
 
 def _task_report(each: _Labelled, labelling: Labelling, calibrated: bool) -> TaskPseudoLabels:
     task, found = each.task, each.opinion
-    coverage, mean, apart, worst = (), None, None, None
+    coverage: tuple[ClassCoverage, ...] = ()
+    mean, apart, worst = None, None, None
     if found is not None:
         coverage = _coverage(each, found, *_judged(each, found, labelling, calibrated))
         if len(each.rows):
