@@ -110,6 +110,8 @@ class Predictions:
             raise _broken(
                 f"have probabilities of shape ({rows}, {len(self.class_names)})", f"shape {self.probabilities.shape}"
             )
+        if not np.isfinite(self.probabilities).all():
+            raise _broken("have probabilities that are numbers", "NaN or infinity")
         if rows and not np.allclose(self.probabilities.sum(axis=1, dtype=np.float64), 1.0, atol=1e-3):
             raise _broken("have rows of probabilities that sum to 1", "rows that do not")
 

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from dataclasses import replace as replaced
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 from filelock import FileLock
+
+from tutti.bank.bank import Bank
+from tutti.bank.tables import to_parquet
+from tutti.records import Predictions
 
 Change = Callable[[Path], object]
 TUNE = "tune study.yaml"
@@ -208,22 +216,59 @@ def second_trial(*, rows: bool = False, classes: bool = False) -> Change:
     """Puts a second trial into the finished study's bank, whose rows stand in another order, or with other classes."""
 
     def put(folder: Path) -> None:
-        import dataclasses
-
-        from tutti.bank.bank import Bank
-
         bank = Bank(folder / "studies/moods/bank")
         first = bank.records()[0]
         said = {part: bank.predictions(first.key, "mood", part) for part in bank.parts(first.key)["mood"]}
         kept = said["validation"]
-        said["validation"] = dataclasses.replace(
+        said["validation"] = replaced(
             kept,
             ids=kept.ids[::-1] if rows else kept.ids,
             class_names=("calm", "glad", "grim") if classes else kept.class_names,
         )
-        bank.put(dataclasses.replace(first, key="t0001", number=1), {"mood": said})
+        bank.put(replaced(first, key="t0001", number=1), {"mood": said})
 
     return put
+
+
+def other_study(change: Callable[[Path, dict[str, Any]], object] = lambda study, prepared: None) -> Change:
+    """Puts a copy of the finished study beside it under the name ``second``, changed in its folder or its tasks."""
+
+    def put(folder: Path) -> None:
+        study = Path(shutil.copytree(folder / "studies/moods", folder / "studies/second"))
+        text = (study / "study.json").read_text(encoding="utf8").replace('"moods"', '"second"')
+        (study / "study.json").write_text(text, encoding="utf8")
+        document = json.loads((study / "data/prepared.json").read_text(encoding="utf8"))
+        change(study, document)
+        (study / "data/prepared.json").write_text(json.dumps(document), encoding="utf8")
+
+    return put
+
+
+def another_split(study: Path, prepared: dict[str, Any]) -> None:
+    """Gives a study's only trial other validation rows."""
+    _change_votes(study, lambda said: replaced(said, ids=np.char.add("s", said.ids)))
+
+
+def not_a_number(folder: Path) -> None:
+    """Writes NaN into what the finished study's only trial says of the validation rows, past every check."""
+
+    def spoilt(said: Predictions) -> Predictions:
+        assert said.probabilities is not None
+        said.probabilities[0] = np.nan
+        return said
+
+    _change_votes(folder / "studies/moods", spoilt)
+
+
+def _change_votes(study: Path, change: Callable[[Predictions], Predictions]) -> None:
+    """Writes the validation rows of a study's only trial anew, where they stand, as if it had always been so."""
+    file = next(study.glob("bank/*/*/predictions/mood/validation.parquet"))
+    content = to_parquet(change(Bank(study / "bank").predictions("t0000", "mood", "validation")))
+    file.write_bytes(content)
+    record = file.parents[2] / "record.json"
+    document = json.loads(record.read_text(encoding="utf8"))
+    document["predictions"]["mood"]["validation"]["sha256"] = hashlib.sha256(content).hexdigest()
+    record.write_text(json.dumps(document), encoding="utf8")
 
 
 def numbers(folder: Path) -> None:

@@ -118,6 +118,7 @@ def _comparable(text: str, folder: Path) -> str:
     lines = boxed or [line.removeprefix("error: ") for line in text.splitlines() if line.startswith("error: ")]
     joined = "\n".join(line.strip() for line in lines)
     joined = joined.replace(str(folder.resolve()), "DIR").replace(str(folder), "DIR")
+    joined = re.sub(r"/\d{4}-[0-9a-f]{8}/", "/VERSION/", joined)  # of an entry of the bank
     return re.sub(r"has \d+ CPUs and \d+ GPUs", "has N CPUs and N GPUs", joined)
 
 

@@ -13,9 +13,10 @@ from bad_input_files import FILES
 from bad_input_run import Said, Templates, make_templates, run
 from bad_input_search import SEARCH
 from bad_input_settings import SETTINGS
+from bad_input_votes import VOTES
 
 PAGE = Path(__file__).parents[2] / "docs" / "bad-input.md"
-SECTIONS = FILES | SETTINGS | SEARCH
+SECTIONS = FILES | SETTINGS | SEARCH | VOTES
 HEAD = """\
 # What Tutti says to bad input
 

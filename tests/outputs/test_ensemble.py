@@ -168,7 +168,7 @@ def test_the_page_compares_every_single_trial_with_the_ensemble(make_study, tmp_
 def test_fewer_trials_than_the_recipe_asks_for_are_said_on_the_page(make_study, tmp_path):
     write_ensemble(**make_study(2).ensemble(tmp_path / "out"))
     page = (tmp_path / "out" / "card.md").read_text()
-    assert "> The recipe asks for 3 members; the study has only 2." in page
+    assert "> The recipe asks for 3 members; there are only 2." in page
     assert "Members: the best 2 by the study's objective, all with the same weight, out of 2 trials." in page
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tutti.bank.bank import Bank
+from tutti.bank.electorate import Electorate
 from tutti.errors import StudyError
 from tutti.outputs.members import Rule, elect
 from tutti.records import CheckpointRecord, Predictions
@@ -69,7 +70,7 @@ def test_all_checkpoints_are_listed_best_first(bank):
 def test_fewer_checkpoints_than_asked_for_all_vote_and_it_is_noted(bank):
     election = choice(bank, top=5)
     assert len(election.tasks["a"].members) == 3
-    assert election.notes == ("The recipe asks for 5 members; the study has only 3.",)
+    assert election.notes == ("The recipe asks for 5 members; there are only 3.",)
 
 
 def test_an_empty_bank_says_to_wait_or_to_tune(tmp_path):
@@ -146,3 +147,41 @@ def test_near_copies_and_those_far_behind_do_not_vote(tmp_path):
         "the best 2 by the study's objective, at most 0.05 below the best, "
         "each different from all better ones in 1.00% of the rows or more, all with the same weight"
     )
+
+
+def several(tmp_path, *, other=part, only=None) -> Electorate:
+    """The studies ``first`` and ``second``, of two trials each."""
+    banks = {}
+    for place, name in enumerate(("first", "second")):
+        banks[name] = Bank(tmp_path / name)
+        for number in range(2):
+            record = CheckpointRecord(f"t{number:04d}", number, 1, 0.5 + 0.1 * place, {"a": 0.5 + 0.1 * place}, None)
+            banks[name].put(record, {"a": {"validation": other() if place else part()}})
+    return Electorate(banks, only=only)
+
+
+def test_trials_of_several_studies_vote_together_under_their_studies_names(tmp_path):
+    election = choice(several(tmp_path), tasks=[TASK], top=3)
+    assert keys(election, "a") == ["second/t0000", "second/t0001", "first/t0000"]
+    assert election.notes == ("The trials of the studies first and second may vote together.",)
+
+
+def test_only_those_who_may_vote_do_and_the_card_says_how_they_were_found(tmp_path):
+    found = several(tmp_path, only={"first": {"t0001"}, "second": set()})
+    election = choice(found, tasks=[TASK], filter="tags.vote = 'yes'", top=1)
+    assert keys(election, "a") == ["first/t0001"]
+    assert "found with tags.vote = 'yes'" in election.rule
+
+
+@pytest.mark.parametrize(
+    ("changes", "got"),
+    [
+        ({"ids": "xyw"}, "got 3 rows, 2 of them the same; give both studies the same files and the same `split`"),
+        ({"ids": "xzy"}, "got another order"),
+        ({"labels": (0, 0, 1)}, "got other labels"),
+    ],
+)
+def test_trials_of_another_study_that_saw_another_split_are_named(tmp_path, changes, got):
+    with pytest.raises(StudyError, match="trial second/t0000, a/validation must hold the rows and labels") as error:
+        choice(several(tmp_path, other=lambda: part(**changes)), tasks=[TASK])
+    assert got in str(error.value)

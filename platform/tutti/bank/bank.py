@@ -8,7 +8,7 @@ import logging
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +181,8 @@ class Bank:
             return from_parquet(content)
         except (pa.ArrowException, KeyError, ValueError, OSError) as error:
             raise self._damaged(path, f"a file that cannot be read ({error})") from error
+        except StorageError as error:  # whole, but of no use: say which file it is
+            raise StorageError(*(replace(fault, what=self._place(path)) for fault in error.faults)) from error
 
     def _damaged(self, path: str, got: str) -> StorageError:
         remedy = "restore the file from a copy, or run the trial that made it again"

@@ -145,27 +145,32 @@ def tracking_uri(study: StudyConfig, folder: StudyFolder) -> str:
     return study.tracking.uri or folder.mlflow_uri
 
 
+def is_tracked(study: StudyConfig, folder: StudyFolder) -> bool:
+    """Whether there is a store to look into; one of the study's own comes with its first run."""
+    return bool(study.tracking.uri) or (folder.path / "mlflow.db").is_file()
+
+
 def run_findings(
     study: StudyConfig, folder: StudyFolder, trials: Sequence[TrialRecord], *, complete: bool
 ) -> list[Finding]:
     """What is wrong with the study's runs in MLflow; nothing where it has no store of its own yet."""
-    if not study.tracking.uri and not (folder.path / "mlflow.db").is_file():
+    if not is_tracked(study, folder):
         return []
-    _quiet_mlflow()
+    quiet_mlflow()
     from tutti.tracking.mending import run_findings
 
     uri = tracking_uri(study, folder)
     return run_findings(uri, experiment=study.study, folder=folder.path, trials=trials, complete=complete)
 
 
-def _quiet_mlflow() -> None:
+def quiet_mlflow() -> None:
     """Nothing is sent to anybody. Read when mlflow is imported."""
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 
 
 def open_tracker(study: StudyConfig, folder: StudyFolder) -> Tracker:
     """MLflow behind a durable queue, so that no trial waits for it or dies of it."""
-    _quiet_mlflow()
+    quiet_mlflow()
     from tutti.tracking.mlflow_tracker import MlflowTracker
     from tutti.tracking.queued import QueuedTracker
 

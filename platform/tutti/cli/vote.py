@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tutti.bank.bank import Bank
 from tutti.cli import parts
 from tutti.cli.browse import Study
+from tutti.cli.electorate import With, electorate
 from tutti.cli.parts import console
 from tutti.config.study import StudyConfig
 from tutti.errors import Fault, SubmissionError
@@ -29,7 +29,7 @@ RecipeName = Annotated[
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Where to write; by default in the study.")]
 
 
-def ensemble(study: Study, recipe: RecipeName = None, out: Out = None) -> None:
+def ensemble(study: Study, recipe: RecipeName = None, others: With = None, out: Out = None) -> None:
     """Lets the best checkpoints vote: submission files and a card. Needs no GPU and no weights.
 
     The ensemble and the best trial are scored on rows that had no part in choosing them, with 95 % intervals.
@@ -56,7 +56,7 @@ def ensemble(study: Study, recipe: RecipeName = None, out: Out = None) -> None:
             task.name: {part: prepared.ids(task.name, part) for part in config.tasks[task.name].test_sets()}
             for task in prepared.tasks
         },
-        bank=Bank(folder.bank),
+        bank=electorate(config, folder, prepared, members=chosen.members, others=others or ()),
         rule=rule_of(chosen),
         submission=chosen.submission,
         threshold=chosen.pseudo_labels.threshold,
@@ -93,7 +93,7 @@ def rule_of(recipe: Recipe) -> Rule:
     from tutti.outputs.members import Rule
 
     return Rule(
-        **recipe.members.model_dump(),
+        **recipe.members.model_dump(exclude={"studies"}),
         method=recipe.method,
         decision=recipe.decision,
         calibration=recipe.calibration,
@@ -110,7 +110,7 @@ def _changed_test_files(config: StudyConfig, prepared: Prepared) -> Iterator[Fau
                     yield Fault(file, rule, "another content", "restore the file, or start a study with the new one")
 
 
-def pseudo_label(study: Study, recipe: RecipeName = None, out: Out = None) -> None:
+def pseudo_label(study: Study, recipe: RecipeName = None, others: With = None, out: Out = None) -> None:
     """Labels the unlabelled rows that the recipe chooses: one file per task, in the task's own training layout.
 
     The next study's `extra_train:` takes each file. How often labels are right is estimated by class. Exit code 1 where
@@ -118,7 +118,9 @@ def pseudo_label(study: Study, recipe: RecipeName = None, out: Out = None) -> No
 
     Example: `tutti pseudo-label chinese_trio --recipe baseline`
     """
+    from tutti.config.folder import find_study
     from tutti.config.load import load_recipe
+    from tutti.data.prepare import load_prepared
     from tutti.ensembling.pseudo import Labelling
     from tutti.outputs.pseudo_labels import write_pseudo_labels
     from tutti.outputs.pseudo_pool import pools
@@ -127,12 +129,14 @@ def pseudo_label(study: Study, recipe: RecipeName = None, out: Out = None) -> No
     config, folder, prepared = parts.open_folder(study)
     name, chosen = load_recipe(recipe or config.ensemble.recipe)
     target = out or folder.pseudo_labels / name
+    places = (find_study(other, beside=folder.path.parent) for other in (*chosen.members.studies, *(others or ())))
+    beside = [load_prepared(place.data) for place in places]
     report = write_pseudo_labels(
         study=config.study,
         recipe_name=name,
         tasks=prepared.tasks,
-        pools=pools(prepared, task_specs(config.tasks)),
-        bank=Bank(folder.bank),
+        pools=pools(prepared, task_specs(config.tasks), beside=beside),
+        bank=electorate(config, folder, prepared, members=chosen.members, others=others or ()),
         rule=rule_of(chosen),
         labelling=Labelling(**chosen.pseudo_labels.model_dump()),
         out=target,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tutti.bank.bank import Bank
+from tutti.bank.electorate import Checkpoints
 from tutti.errors import Fault, SubmissionError
 from tutti.files import write_whole
 from tutti.outputs.card import PICTURE, Card, Single
@@ -35,7 +35,7 @@ def write_ensemble(
     recipe_name: str,
     tasks: Sequence[Task],
     test_ids: TestIds,
-    bank: Bank,
+    bank: Checkpoints,
     rule: Rule,
     submission: str | None,
     threshold: float,
@@ -101,7 +101,7 @@ def _labels(task: Task, decided: np.ndarray) -> list[str] | list[float]:
 
 
 def _submissions(
-    bank: Bank, tasks: Sequence[Task], election: Election, test_ids: TestIds, submission: str | None
+    bank: Checkpoints, tasks: Sequence[Task], election: Election, test_ids: TestIds, submission: str | None
 ) -> Files:
     """Part to file name to content. The faults of all tasks and parts are raised together."""
     files: Files = {}

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from tutti.bank.bank import Bank
+from tutti.bank.electorate import Checkpoints
 from tutti.ensembling.methods.known import METHODS
 from tutti.ensembling.procedure import Ballot, Ensemble, Procedure, auto_methods
 from tutti.ensembling.select import Selection, top
 from tutti.errors import Fault, StudyError, counted
-from tutti.records import CheckpointRecord
+from tutti.records import CheckpointRecord, Predictions
 from tutti.tasks.metrics import score_decided
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ class Rule:
         by: whether the study's objective ranks them, or each task's own metric.
         within: how much less than the best member they may score; none for no such rule.
         diversity: by what share of the validation rows each must differ from every better one.
+        filter: how MLflow was asked for those who may vote at all, to be said on the card; none for all.
         method: a name of ``METHODS``, or ``auto`` for the one that does best on rows that it was not fitted to.
         decision: the likeliest class, or ``offsets`` by class where they win.
         calibration: whether the confidence of pseudo-labels is that of the fitted temperature.
@@ -52,6 +53,7 @@ class Rule:
     by: Literal["objective", "task"] = "objective"
     within: float | None = None
     diversity: float = 0.0
+    filter: str | None = None
     method: str = "uniform"
     decision: Literal["argmax", "offsets"] = "argmax"
     calibration: Literal["none", "temperature"] = "none"
@@ -62,7 +64,7 @@ class Member:
     """A checkpoint that votes for one task.
 
     Attributes:
-        key: the trial's key, with its ``number``.
+        key: the trial's key, with its ``number``; of several studies that vote together, ``STUDY/KEY``.
         weight: its share of the vote; the members' weights sum to 1.
         score: its validation score in this task.
         objective: its mean validation score over all tasks of the study.
@@ -126,7 +128,7 @@ class Votes:
 
 
 def elect(
-    *, study: str, bank: Bank, tasks: Sequence[Task], needed: Mapping[str, Sequence[str]], rule: Rule
+    *, study: str, bank: Checkpoints, tasks: Sequence[Task], needed: Mapping[str, Sequence[str]], rule: Rule
 ) -> Election:
     """Chooses the members of each task and fits to the validation rows what combines them.
 
@@ -155,12 +157,16 @@ def elect(
     ranking = top(np.array([record.score for record in records]), len(records))
     could = min(int(np.isfinite(each.procedure.standing).sum()) for each in elected.values())
     short = rule.top is not None and could < rule.top
-    notes = (f"The recipe asks for {counted(rule.top or 0, 'member')}; the study has only {could}.",) if short else ()
+    asked = f"The recipe asks for {counted(rule.top or 0, 'member')}"
+    notes = (f"{asked}; there {'is' if could == 1 else 'are'} only {could}.",) if short else ()
+    studies = list(dict.fromkeys(record.key.rpartition("/")[0] for record in records))
+    if len(studies) > 1:
+        notes = (f"The trials of the studies {' and '.join(studies)} may vote together.", *notes)
     counts = [len(each.members) for each in elected.values()]
     return Election(tuple(records[index] for index in ranking), elected, _in_words(rule, counts), notes)
 
 
-def votes(bank: Bank, *, task: Task, part: str, elected: Elected) -> Votes:
+def votes(bank: Checkpoints, *, task: Task, part: str, elected: Elected) -> Votes:
     """The members' probabilities, or values, for one part, and what the ensemble says.
 
     Raises:
@@ -171,7 +177,7 @@ def votes(bank: Bank, *, task: Task, part: str, elected: Elected) -> Votes:
     return Votes(ids, stacked, elected.ensemble.combine(stacked))
 
 
-def _elected(bank: Bank, task: Task, records: Sequence[CheckpointRecord], rule: Rule) -> Elected:
+def _elected(bank: Checkpoints, task: Task, records: Sequence[CheckpointRecord], rule: Rule) -> Elected:
     _, labels, stacked = _stacked(bank, task, _LABELLED, [record.key for record in records])
     if labels is None:
         remedy = "run the trial again, or start a new study"
@@ -204,7 +210,7 @@ def _standing(records: Sequence[CheckpointRecord], task: str, by: str) -> np.nda
 
 
 def _stacked(
-    bank: Bank, task: Task, part: str, keys: Sequence[str]
+    bank: Checkpoints, task: Task, part: str, keys: Sequence[str]
 ) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
     """Ids, labels and votes of some checkpoints, once it is sure that they speak of the same rows and classes."""
     first = bank.predictions(keys[0], task.name, part)
@@ -220,7 +226,9 @@ def _stacked(
             raise StudyError(Fault(what, rule, ", ".join(said.class_names) or "none", remedy))
         if not (np.array_equal(said.ids, first.ids) and _equal(said.labels, first.labels)):
             rule = f"hold the rows and labels that trial {keys[0]} holds, in the same order"
-            raise StudyError(Fault(what, rule, "others", remedy))
+            if key.rpartition("/")[0] != keys[0].rpartition("/")[0]:
+                remedy = "give both studies the same files and the same `split`, or let one of them vote alone"
+            raise StudyError(Fault(what, rule, _other_rows(first, said), remedy))
         stacked[index] = own
     return first.ids, first.labels, stacked
 
@@ -235,6 +243,8 @@ def _in_words(rule: Rule, counts: Sequence[int]) -> str:
         words.append(f"at most {rule.within:g} below the best")
     if rule.diversity:
         words.append(f"each different from all better ones in {rule.diversity:.2%} of the rows or more")
+    if rule.filter is not None:
+        words.append(f"found with {rule.filter}")
     return ", ".join([*words, _HOW[rule.method]])
 
 
@@ -258,7 +268,9 @@ def _without_scores(records: Sequence[CheckpointRecord], tasks: Sequence[Task]) 
                 yield Fault(f"trial {record.key}", f"have a validation score for task {task.name}", "none", remedy)
 
 
-def _without_parts(bank: Bank, needed: Mapping[str, Sequence[str]], voting: Mapping[str, set[str]]) -> Iterator[Fault]:
+def _without_parts(
+    bank: Checkpoints, needed: Mapping[str, Sequence[str]], voting: Mapping[str, set[str]]
+) -> Iterator[Fault]:
     remedy = "run the trial again, or start a new study where the task's files have changed"
     held = {key: bank.parts(key) for key in sorted(set().union(*voting.values()))}
     for key, parts in held.items():
@@ -272,6 +284,13 @@ def _without_parts(bank: Bank, needed: Mapping[str, Sequence[str]], voting: Mapp
 def _raise_some(faults: Iterator[Fault]) -> None:
     if found := tuple(faults):
         raise StudyError(*found[:_SHOWN])
+
+
+def _other_rows(known: Predictions, got: Predictions) -> str:
+    shared = len(set(known.ids.tolist()) & set(got.ids.tolist()))
+    if shared < max(len(known.ids), len(got.ids)):
+        return f"{counted(len(got.ids), 'row')}, {shared} of them the same"
+    return "other labels" if np.array_equal(known.ids, got.ids) else "another order"
 
 
 def _equal(left: np.ndarray | None, right: np.ndarray | None) -> bool:

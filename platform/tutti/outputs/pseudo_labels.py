@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tutti.bank.bank import Bank
+from tutti.bank.electorate import Checkpoints
 from tutti.ensembling.nested import LEAST
 from tutti.ensembling.procedure import out_of_fold
 from tutti.ensembling.pseudo import Labelling, Opinion, choose, drift, opinion, precision
@@ -56,7 +56,7 @@ def write_pseudo_labels(
     recipe_name: str,
     tasks: Sequence[Task],
     pools: Mapping[str, Pool],
-    bank: Bank,
+    bank: Checkpoints,
     rule: Rule,
     labelling: Labelling,
     out: Path,
@@ -127,7 +127,7 @@ def _temperature(each: _Labelled) -> str:
 
 
 def _labelled(
-    bank: Bank, task: Task, elected: Elected, pool: Pool, labelling: Labelling, calibrated: bool
+    bank: Checkpoints, task: Task, elected: Elected, pool: Pool, labelling: Labelling, calibrated: bool
 ) -> _Labelled:
     said = votes(bank, task=task, part=PART, elected=elected)
     if said.ids.tolist() != [str(each) for each in pool.rows["id"]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,22 +52,25 @@ def ledger_of(task: str) -> str:
     return f"{task}.ledger.parquet"
 
 
-def pools(prepared: Prepared, specs: Iterable[TaskSpec]) -> dict[str, Pool]:
+def pools(prepared: Prepared, specs: Iterable[TaskSpec], *, beside: Sequence[Prepared] = ()) -> dict[str, Pool]:
     """Those of all tasks that have unlabelled rows.
+
+    Args:
+        beside: other studies of the same tasks, whose trials vote too: what they have seen is seen.
 
     Raises:
         StorageError: where the study's data or an earlier round's ledger cannot be read.
     """
-    layouts = {spec.name: spec for spec in specs}
+    layouts, every = {spec.name: spec for spec in specs}, (prepared, *beside)
     return {
         task.name: Pool(
             rows=(rows := prepared.rows(task.name, PART)),
-            seen=_seen(prepared, task.name, rows),
+            seen=_seen(every, task.name, rows),
             prior=_prior(prepared, task.name, len(task.class_names)),
             layout=layouts[task.name].extra_layout,
             suffix=layouts[task.name].training_suffix,
             source=prepared.origins[task.name][PART]["sha256"],
-            round=1 + _rounds_before(prepared, task.name),
+            round=1 + max(_rounds_before(each, task.name) for each in every),
         )
         for task in prepared.tasks
         if PART in prepared.parts[task.name]
@@ -78,8 +81,9 @@ def _texts(rows: DataFrame) -> list[tuple[str, ...]]:
     return list(rows[[name for name in ("text", "text_b") if name in rows]].itertuples(index=False, name=None))
 
 
-def _seen(prepared: Prepared, task: str, rows: DataFrame) -> np.ndarray:
-    known = {texts for part in ("train", "validation") for texts in _texts(prepared.rows(task, part))}
+def _seen(studies: Iterable[Prepared], task: str, rows: DataFrame) -> np.ndarray:
+    parts = ((prepared, part) for prepared in studies for part in ("train", "validation"))
+    known = {texts for prepared, part in parts for texts in _texts(prepared.rows(task, part))}
     return np.array([texts in known for texts in _texts(rows)], dtype=bool)
 
 

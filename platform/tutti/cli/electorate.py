@@ -1,0 +1,78 @@
+"""Who could vote, as a recipe and ``--with`` say: the trials of one study or of several, all or those of a filter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from tutti.bank.bank import Bank
+from tutti.bank.electorate import Electorate
+from tutti.cli import parts
+from tutti.config.folder import StudyFolder, find_study
+from tutti.config.load import parse_study
+from tutti.config.recipe import Members
+from tutti.config.study import StudyConfig
+from tutti.data.prepare import Prepared, load_prepared
+from tutti.errors import Fault, StudyError, counted
+
+With = Annotated[
+    list[str] | None,
+    typer.Option("--with", metavar="STUDY", help="Another study whose trials may vote too. May be given again."),
+]
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """A study whose trials may vote."""
+
+    config: StudyConfig
+    folder: StudyFolder
+    prepared: Prepared
+
+
+def electorate(
+    config: StudyConfig, folder: StudyFolder, prepared: Prepared, *, members: Members, others: Sequence[str] = ()
+) -> Electorate:
+    """The checkpoints of the study, and of those that the recipe and ``others`` name, that may vote.
+
+    Raises:
+        StudyError: where another study is not there or has other tasks, classes or files, two have the same name, or
+            the recipe's filter is none or finds no trial.
+        TrackingError: where there is a filter and the tracking store of a study cannot be read.
+    """
+    from tutti.outputs.studies import check_together
+
+    studies = {config.study: _Kept(config, folder, prepared)}
+    for other in (*members.studies, *others):
+        place = find_study(other, beside=folder.path.parent)
+        kept = _Kept(parse_study(place.study_file), place, load_prepared(place.data))
+        known = studies.setdefault(kept.config.study, kept)
+        if known.folder.path.resolve() != place.path.resolve():
+            rule = f"have another name than those it votes with, of which one is {known.folder.path}"
+            raise StudyError(Fault(f"the study {place.path}", rule, repr(kept.config.study), "leave one of them out"))
+    check_together({name: kept.prepared for name, kept in studies.items()})
+    banks = {name: Bank(kept.folder.bank) for name, kept in studies.items()}
+    if members.filter is None:
+        return Electorate(banks)
+    parts.quiet_mlflow()
+    from tutti.tracking.found import check_filter, trials_found
+
+    what = "the recipe's members.filter"
+    check_filter(members.filter, what=what)
+    only = {
+        name: trials_found(
+            parts.tracking_uri(kept.config, kept.folder), experiment=name, wanted=members.filter, what=what
+        )
+        if parts.is_tracked(kept.config, kept.folder)
+        else set()
+        for name, kept in studies.items()
+    }
+    found = Electorate(banks, only=only)
+    if not found.records() and (every := Electorate(banks).records()):
+        got = f"none of {counted(len(every), 'trial')} with predictions in {', '.join(studies)}"
+        remedy = "tag trials in MLflow, or correct the filter"
+        raise StudyError(Fault(f"{what} {members.filter!r}", "find a finished trial", got, remedy))
+    return found

@@ -1,0 +1,126 @@
+"""A finished study to vote in, made without training: task files, their preparation, both stores and a bank."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from mlflow import MlflowClient
+
+from tutti.bank.bank import Bank
+from tutti.cli import parts
+from tutti.config.folder import StudyFolder
+from tutti.config.load import dump_study
+from tutti.config.study import StudyConfig
+from tutti.data.prepare import prepare
+from tutti.records import CheckpointRecord, Predictions, TrialState
+from tutti.tasks.build import task_specs
+from tutti.tasks.metrics import score
+from tutti.tasks.task import Task
+from tutti.tracking.mlflow_tracker import MlflowTracker
+
+MOODS = {"calm": "the sea lies still", "glad": "what a bright day", "sad": "rain and nobody here"}
+ROWS = {"train": 400, "test": 40, "pool": 60}
+LAYOUT = {"layout": "competition"}
+
+
+def write_files(folder: Path) -> None:
+    """Files of the task ``mood``, of three classes, and of ``warmth``, of numbers; the truth of the test rows too."""
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    for part, rows in ROWS.items():
+        moods, warmth = rng.choice([*MOODS], size=rows), rng.normal(size=rows).round(3)
+        for task, labels in {"mood": moods, "warmth": warmth}.items():
+            texts = [f"{part[0]}{row}\t{MOODS[moods[row]]} <{row}>" for row in range(rows)]
+            labelled = [f"{text}\t{label}" for text, label in zip(texts, labels, strict=True)]
+            (folder / f"{task}_{part}.tsv").write_text("\n".join(labelled if part == "train" else texts) + "\n")
+            if part == "test":
+                (folder / f"{task}_truth.tsv").write_text("\n".join(labelled) + "\n")
+
+
+def make_study(folder: Path, name: str, *, trials: int = 4, tasks: tuple[str, ...] = ("mood", "warmth")) -> StudyFolder:
+    """The study ``name`` over files of ``folder/data``: ``trials`` finished trials, and one stopped early."""
+    metrics = {"mood": "macro_f1", "warmth": "pearson"}
+    config = StudyConfig.model_validate(
+        {
+            "study": name,
+            "backbone": "b",
+            "tasks": {
+                task: {
+                    **LAYOUT,
+                    "metric": metrics[task],
+                    **{key: str(folder / "data" / f"{task}_{part}.tsv") for key, part in PARTS.items()},
+                }
+                for task in tasks
+            },
+            "search_space": {
+                "learning_rate": {"type": "log_uniform", "low": 1e-4, "high": 1e-3},
+                "pooling": {"type": "categorical", "choices": ["cls", "mean"]},
+            },
+            "search": {"sampler": "random"},
+        }
+    )
+    place = StudyFolder(folder / "studies" / name)
+    prepared = prepare(task_specs(config.tasks), validation=0.5, seed=0, folder=place.data)
+    place.study_file.write_text(dump_study(config))
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    if not (empty := folder / "mlflow.db").is_file():  # MLflow takes seconds to make its tables
+        MlflowClient(tracking_uri=f"sqlite:///{empty}").search_experiments()
+    shutil.copy(empty, place.path / "mlflow.db")
+    store, tracker = parts.open_store(config, place), MlflowTracker(place.mlflow_uri, experiment=name)
+    tracker.start_study(parameters={}, tags={}, files=[])
+    bank = Bank(place.bank)
+    for number in range(trials + 1):
+        trial = store.ask()
+        tracker.start_trial(trial.key, number=number, parameters=trial.parameters, tags={})
+        said = {task.name: _said(task, prepared, seed=number) for task in prepared.tasks}
+        scores = {task.name: _score(task, said[task.name]["validation"]) for task in prepared.tasks}
+        mean = float(np.mean([*scores.values()]))
+        store.report(trial.key, epoch=1, score=mean, task_scores=scores)
+        state = TrialState.FINISHED if number < trials else TrialState.STOPPED
+        store.finish(trial.key, state=state, seconds=10.0 + 3 * number)
+        tracker.end_trial(trial.key, state=state, reason=None, metrics={"score": mean}, tags={})
+        if state is TrialState.FINISHED:
+            bank.put(CheckpointRecord(trial.key, number, 1, mean, scores, None), said)
+    tracker.end_study(state=TrialState.FINISHED, metrics={})
+    store.close()
+    return place
+
+
+PARTS = {"train": "train", "test": "test", "unlabeled": "pool"}
+
+
+def _said(task: Task, prepared: Any, *, seed: int) -> Mapping[str, Predictions]:
+    rng = np.random.default_rng([seed, task.outputs])
+    found = {}
+    for part in ("validation", "test", "unlabeled"):
+        rows = prepared.rows(task.name, part)
+        labels = rows["label"].to_numpy() if "label" in rows else None
+        common = {
+            "ids": prepared.ids(task.name, part),
+            "labels": labels if labels is None else labels.astype(_KIND[task.regression]),
+        }
+        if task.regression:
+            truth = np.zeros(len(rows)) if labels is None else labels
+            values = (truth + rng.normal(size=len(rows))).astype(np.float32)
+            found[part] = Predictions(**common, values=values)
+            continue
+        truth = [next(place for place, text in enumerate(MOODS.values()) if text in row) for row in rows["text"]]
+        logits = rng.normal(size=(len(rows), 3)) + 1.5 * np.eye(3)[truth]
+        probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+        found[part] = Predictions(
+            **common, probabilities=probabilities.astype(np.float32), class_names=task.class_names
+        )
+    return found
+
+
+_KIND = {True: np.float32, False: np.int64}
+
+
+def _score(task: Task, said: Predictions) -> float:
+    predicted = said.values if task.regression else said.probabilities
+    return score(task.metric, labels=said.labels, predicted=predicted)
