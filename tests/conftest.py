@@ -242,7 +242,7 @@ def tiny_data(tmp_path_factory) -> Path:
         attention_probs_dropout_prob=0.0,
     )
     BertModel(config, add_pooling_layer=False).save_pretrained(folder / "backbone")
-    recipe = {"members": {"top": 2}, "pseudo_labels": {"threshold": 0.3}}
+    recipe = {"members": {"top": 2}, "pseudo_labels": {"threshold": 0.3, "max_drift": None}}
     (folder / "recipe.yaml").write_text(json.dumps(recipe))
     return folder
 

@@ -213,6 +213,19 @@ FILES: dict[str, Sequence[Case]] = {
             both(mood("extra_train: [{path: more.tsv}]"), rows("more.tsv", "{n}\ttext")),
         ),
         Case(
+            "a file of soft labels is another file",
+            ["mood_pool.tsv must be a Parquet file of soft labels", "take out `labels: soft`"],
+            mood("extra_train: [{path: mood_pool.tsv, labels: soft}]"),
+        ),
+        Case(
+            "soft labels in a task whose labels are numbers",
+            ["tasks.mood.extra_train.0.labels must be hard", "a label like any other"],
+            both(
+                yaml("metric: macro_f1", "metric: pearson"),
+                mood("extra_train: [{path: mood_pool.tsv, labels: soft}]"),
+            ),
+        ),
+        Case(
             "a GLUE task's name says no kind",
             ["tasks.mood.glue", "CoLA, SST-2, MRPC"],
             yaml("layout: competition", "layout: glue"),

@@ -328,6 +328,13 @@ SETTINGS: dict[str, Sequence[Case]] = {
             finished=True,
         ),
         Case(
+            "a recipe with a threshold where none is looked at",
+            ["own.yaml: pseudo_labels must have no `threshold` with `select: quantile`"],
+            write("own.yaml", "pseudo_labels: {select: quantile, threshold: 0.9}\n"),
+            "pseudo-label studies/moods --recipe own.yaml",
+            finished=True,
+        ),
+        Case(
             "no trial has finished",
             ["have a finished trial", "tutti tune"],
             lambda folder: shutil.rmtree(folder / "studies/moods/bank"),

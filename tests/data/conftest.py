@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tutti.tasks.build import TaskSpec
+from tutti.tasks.build import ExtraRows, TaskSpec
 from tutti.tasks.layouts.competition import Competition
+from tutti.tasks.layouts.soft import SoftLabels
 
 
 @pytest.fixture
@@ -27,6 +28,7 @@ def make_spec(tmp_path: Path) -> Callable[..., TaskSpec]:
         pair: bool = False,
         metric: str = "macro_f1",
         extra: list[tuple[list[tuple[str, ...]], float]] | None = None,
+        soft: list[tuple[Path, float]] | None = None,
         **parts: list[tuple[str, ...]],
     ) -> TaskSpec:
         def written(file: str, rows: list[tuple[str, ...]]) -> Path:
@@ -44,7 +46,13 @@ def make_spec(tmp_path: Path) -> Callable[..., TaskSpec]:
             pair=pair,
             metric=metric,
             submission="competition",
-            extra_train=tuple((written(f"extra{n}", rows), weight) for n, (rows, weight) in enumerate(extra or [])),
+            extra_train=(
+                *(
+                    ExtraRows(written(f"extra{n}", rows), weight, layout)
+                    for n, (rows, weight) in enumerate(extra or [])
+                ),
+                *(ExtraRows(file, weight, SoftLabels(pair)) for file, weight in soft or []),
+            ),
         )
 
     return made

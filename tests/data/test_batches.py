@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import datasets
@@ -228,3 +229,12 @@ def test_a_batch_holds_what_the_loss_needs_and_fillers_weigh_nothing(part: Encod
     assert batch["weights"].tolist() == [0.5, 0.25, 0]
     assert batch["weight_sum"] == 1.75
     assert part.weights.tolist() == [1, 0.5, 1, 0.25]
+
+
+def test_a_batch_of_a_task_with_soft_labels_holds_probabilities(part: EncodedPart) -> None:
+    targets = np.array([[1, 0], [0.25, 0.75], [1, 0], [0, 1]], dtype=np.float32)
+    batch = TaskRows({"t": replace(part, targets=targets)}, weights={"t": part.weights})[
+        TaskBatch("t", np.array([1, 3]), 0, 0.75)
+    ]
+    assert batch["labels"].dtype == torch.float32
+    assert batch["labels"].tolist() == [[0.25, 0.75], [0, 1]]

@@ -1,4 +1,8 @@
+"""Which rows get a pseudo-label: what holds for every rule, then each rule by itself."""
+
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -6,70 +10,130 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tutti.ensembling.combine import average
-from tutti.ensembling.pseudo import confident
+from tutti.ensembling.pseudo import Labelling, Opinion, choose, drift, opinion, precision
+
+RULES = [
+    Labelling("threshold", threshold=0.6),
+    Labelling("quantile", share=0.3),
+    Labelling("prior", share=0.4),
+    Labelling("all"),
+]
+PRIOR = np.array([0.4, 0.3, 0.2, 0.1])
 
 
-def ensemble(seed: int, members: int = 3, rows: int = 20, classes: int = 4) -> tuple[np.ndarray, np.ndarray]:
+def ensemble(seed: int, members: int = 3, rows: int = 60, classes: int = 4) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     votes = rng.dirichlet(np.full(classes, 0.1), size=(members, rows)).astype(np.float32)
     return average(votes, np.ones(members)), votes
 
 
-@given(st.integers(0, 10_000), st.floats(0.3, 1))
-def test_exactly_the_rows_at_or_above_the_threshold_are_chosen(seed, threshold):
-    mean, votes = ensemble(seed)
-    result = confident(mean, votes, threshold)
-    assert result.rows.tolist() == [row for row in range(20) if mean[row].max() >= threshold - 1e-6]
-    assert np.array_equal(result.classes, mean[result.rows].argmax(axis=1))
-    assert np.array_equal(result.confidence, mean[result.rows].max(axis=1))
-    assert result.confidence.dtype == np.float32
+def chosen(said: Opinion, labelling: Labelling, able: np.ndarray | None = None) -> np.ndarray:
+    able = np.ones(len(said.classes), dtype=bool) if able is None else able
+    return choose(said, labelling, prior=PRIOR, able=able)
 
 
-@given(st.integers(0, 10_000))
-def test_agreeing_counts_the_members_that_would_say_the_same(seed):
-    mean, votes = ensemble(seed)
-    result = confident(mean, votes, 0.6)
-    for row, chosen, agreeing in zip(result.rows, result.classes, result.agreeing, strict=True):
-        assert agreeing == sum(vote[row].argmax() == chosen for vote in votes)
-
-
-@given(st.integers(0, 10_000), st.permutations(range(4)), st.permutations(range(3)))
-def test_permuting_classes_and_members_only_renames_classes(seed, classes, members):
-    mean, votes = ensemble(seed)
-    plain = confident(mean, votes, 0.6)
-    permuted = confident(mean[:, classes], votes[members][:, :, classes], 0.6)
-    assert np.array_equal(permuted.rows, plain.rows)
-    assert [classes[index] for index in permuted.classes] == plain.classes.tolist()
-    assert np.array_equal(permuted.agreeing, plain.agreeing)
-
-
-@pytest.mark.parametrize("threshold", [0.6, 0.7, 0.9, 0.95, 0.99, 0.999, 1.0])
-@pytest.mark.parametrize("members", [1, 3, 5, 7])
-def test_members_that_all_just_reach_the_threshold_reach_it_together(threshold, members):
-    row = np.array([threshold, 1 - threshold], dtype=np.float32)
-    votes = np.broadcast_to(row, (members, 1, 2))
-    assert confident(average(votes, np.ones(members)), votes, threshold).rows.tolist() == [0]
-
-
-def test_a_row_clearly_below_the_threshold_is_left_out():
-    row = np.array([[0.98999, 0.01001]], dtype=np.float32)
-    assert confident(row, row[None], 0.99).rows.tolist() == []
-
-
-def test_no_rows_give_an_empty_result():
-    nothing = np.empty((0, 3), np.float32)
-    result = confident(nothing, nothing[None], 0.5)
-    assert [len(part) for part in (result.rows, result.classes, result.confidence, result.agreeing)] == [0] * 4
-
-
-@pytest.mark.parametrize("threshold", [0.0, -1.0, 1.01, float("nan")])
-def test_a_threshold_outside_its_range_is_refused(threshold):
+def test_an_opinion_is_the_likeliest_class_its_probability_and_who_would_say_it_alone():
     mean, votes = ensemble(0)
-    with pytest.raises(ValueError, match="the threshold must be above 0 and at most 1"):
-        confident(mean, votes, threshold)
+    said = opinion(mean, votes)
+    assert np.array_equal(said.classes, mean.argmax(axis=1))
+    assert np.array_equal(said.confidence, mean.max(axis=1))
+    assert said.confidence.dtype == said.agreement.dtype == np.float32
+    for row in range(60):
+        assert said.agreement[row] == pytest.approx(
+            np.mean([vote[row].argmax() == said.classes[row] for vote in votes])
+        )
 
 
 def test_members_of_other_rows_are_refused():
     mean, votes = ensemble(0)
     with pytest.raises(ValueError, match="must have the ensemble's rows and classes"):
-        confident(mean, votes[:, 1:], 0.5)
+        opinion(mean, votes[:, 1:])
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.select)
+@given(seed=st.integers(0, 10_000))
+def test_only_able_rows_that_enough_members_agree_on_are_chosen_each_once_in_order(rule, seed):
+    said = opinion(*ensemble(seed))
+    able = np.random.default_rng(seed).random(60) < 0.7
+    rows = chosen(said, replace(rule, agreement=2 / 3), able)
+    assert rows.dtype == np.int64
+    assert np.array_equal(rows, np.unique(rows))
+    assert able[rows].all()
+    assert (said.agreement[rows] > 0.6).all()
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.select)
+@given(seed=st.integers(0, 10_000))
+def test_no_row_is_passed_over_for_a_less_sure_one_of_its_class(rule, seed):
+    said = opinion(*ensemble(seed))
+    rows = chosen(said, rule)
+    others = np.setdiff1d(np.arange(60), rows)
+    for index in range(4):
+        taken, left = (said.confidence[which[said.classes[which] == index]] for which in (rows, others))
+        assert not len(taken) or not len(left) or taken.min() >= left.max()
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.select)
+@given(seed=st.integers(0, 10_000), members=st.permutations(range(3)))
+def test_the_order_of_members_does_not_matter(rule, seed, members):
+    mean, votes = ensemble(seed)
+    assert np.array_equal(chosen(opinion(mean, votes[members]), rule), chosen(opinion(mean, votes), rule))
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.select)
+def test_no_rows_give_no_labels(rule):
+    nothing = np.empty((0, 4), np.float32)
+    assert chosen(opinion(nothing, nothing[None]), rule).tolist() == []
+
+
+@pytest.mark.parametrize("threshold", [0.6, 0.7, 0.9, 0.95, 0.99, 0.999, 1.0])
+@pytest.mark.parametrize("members", [1, 3, 5, 7])
+def test_members_that_all_just_reach_the_threshold_reach_it_together(threshold, members):
+    row = np.array([threshold, 1 - threshold, 0, 0], dtype=np.float32)
+    votes = np.broadcast_to(row, (members, 1, 4))
+    said = opinion(average(votes, np.ones(members)), votes)
+    assert chosen(said, Labelling(threshold=threshold)).tolist() == [0]
+
+
+def test_a_row_clearly_below_the_threshold_is_left_out():
+    row = np.array([[0.98999, 0.01001, 0, 0]], dtype=np.float32)
+    assert chosen(opinion(row, row[None]), Labelling()).tolist() == []
+
+
+@given(seed=st.integers(0, 10_000), share=st.floats(0.01, 1))
+def test_a_quantile_takes_the_same_share_of_each_class_s_rows_and_at_least_one(seed, share):
+    said = opinion(*ensemble(seed))
+    rows = chosen(said, Labelling("quantile", share=share))
+    for index in range(4):
+        there, taken = ((each == index).sum() for each in (said.classes, said.classes[rows]))
+        assert taken == np.ceil(there * share - 1e-6)
+        assert taken >= min(there, 1)
+
+
+def test_the_prior_gives_labels_the_class_shares_of_training_as_far_as_rows_go():
+    said = Opinion(np.repeat([0, 1, 2], [60, 35, 5]), np.linspace(1, 0.5, 100, dtype=np.float32), np.ones(100))
+    rows = chosen(said, Labelling("prior", share=0.5))
+    assert np.bincount(said.classes[rows], minlength=4).tolist() == [20, 15, 5, 0]  # 10 and 5 of the last were wanted
+
+
+def test_equally_sure_rows_do_not_blur_a_share():
+    said = Opinion(np.zeros(10, dtype=np.int64), np.ones(10, dtype=np.float32), np.ones(10))
+    assert chosen(said, Labelling("quantile", share=0.3)).tolist() == [0, 1, 2]
+
+
+def test_drift_is_the_largest_difference_of_a_class_s_share_with_its_sign():
+    assert drift(np.array([0.55, 0.3, 0.15, 0.0]), PRIOR) == (pytest.approx(0.15), 0)
+    assert drift(np.array([0.45, 0.35, 0.2, 0.0]), PRIOR) == (pytest.approx(-0.1), 3)
+
+
+def test_precision_counts_labelled_rows_that_would_be_chosen_and_those_that_are_right():
+    labelled = Opinion(
+        np.array([0, 0, 0, 1, 1, 2]),
+        np.array([0.9, 0.8, 0.7, 0.95, 0.5, 0.9], dtype=np.float32),
+        np.array([1, 1, 1, 0.5, 1, 1], dtype=np.float32),
+    )
+    like = Opinion(np.array([0, 0, 1]), np.array([0.8, 0.85, 0.4], dtype=np.float32), np.ones(3))
+    labels = np.array([0, 1, 0, 1, 1, 2])
+    judged, right = precision(labelled, labels, like=like, least_agreement=0.6, classes=4)
+    assert judged.tolist() == [2, 1, 0, 0]  # no row was labelled 2, so none stands for it
+    assert right.tolist() == [1, 1, 0, 0]

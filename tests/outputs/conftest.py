@@ -27,6 +27,7 @@ class Study:
     tasks: tuple[Task, ...]
     ids: dict[str, dict[str, np.ndarray]]
     labels: dict[str, np.ndarray]
+    truth: dict[tuple[str, str], np.ndarray]  # by task and part
 
     def tests(self) -> dict[str, dict[str, np.ndarray]]:
         return {
@@ -133,6 +134,6 @@ def make_study(tmp_path) -> Callable[..., Study]:
             task.name: {part: np.array([f"{part} {row}" for row in range(rows[part])]) for part in PARTS[task.name]}
             for task in TASKS
         }
-        return Study(bank, TASKS, ids, {task.name: truth[task.name, "validation"] for task in TASKS})
+        return Study(bank, TASKS, ids, {task.name: truth[task.name, "validation"] for task in TASKS}, truth)
 
     return make

@@ -1,25 +1,40 @@
 from __future__ import annotations
 
-import csv
 import hashlib
 import json
+from dataclasses import replace
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
+from tutti.ensembling.pseudo import Labelling
 from tutti.errors import StudyError
 from tutti.outputs.members import Rule
 from tutti.outputs.pseudo_labels import write_pseudo_labels
+from tutti.outputs.pseudo_pool import Pool
 from tutti.tasks.layouts.competition import Competition
 from tutti.tasks.layouts.glue import Glue
+from tutti.tasks.layouts.soft import PROBABILITY, SoftLabels
 
 
-def arguments(study, out, **changes):
+def arguments(study, out, *, labelling=None, **changes):
     plain = {"study": "demo", "recipe_name": "baseline", "tasks": study.tasks, "bank": study.bank, "rule": Rule(top=3)}
-    plain |= {"rows": {name: study.unlabelled(name) for name in ("emotion", "CoLA")}}
-    plain |= {"layouts": {"emotion": Competition(), "CoLA": Glue("CoLA"), "topic": Competition()}}
-    plain |= {"suffixes": {"emotion": ".csv", "CoLA": ".tsv", "topic": ".csv"}}
-    return {**plain, "threshold": 0.8, "out": out, **changes}
+    plain |= {"pools": {name: pool(study, name) for name in ("emotion", "CoLA")}}
+    plain["labelling"] = Labelling(**{"threshold": 0.8, "max_drift": None, **(labelling or {})})
+    return {**plain, "out": out, **changes}
+
+
+def pool(study, task, **changes):
+    classes = next(len(each.class_names) for each in study.tasks if each.name == task)
+    rows = study.unlabelled("emotion" if task == "topic" else task)
+    layout, suffix = (Glue("CoLA"), ".tsv") if task == "CoLA" else (Competition(), ".csv")
+    plain = Pool(rows, np.zeros(len(rows), dtype=bool), np.full(classes, 1 / classes), layout, suffix, "5" * 64, 1)
+    return replace(plain, **changes)
+
+
+def ledger(out, task):
+    return pq.read_table(out / f"{task}.ledger.parquet").to_pylist()
 
 
 def mean_of(study, report, task):
@@ -48,25 +63,102 @@ def test_a_row_with_an_empty_text_gets_no_pseudo_label(make_study, tmp_path):
     mean, _ = mean_of(study, write_pseudo_labels(**arguments(study, tmp_path / "all")), "emotion")
     sure = np.flatnonzero(mean.max(axis=1) >= 0.8)
     rows.loc[sure[0], "text"] = " "
-    report = write_pseudo_labels(**arguments(study, tmp_path / "out", rows={"emotion": rows}))
+    report = write_pseudo_labels(
+        **arguments(study, tmp_path / "out", pools={"emotion": pool(study, "emotion", rows=rows)})
+    )
     back = Competition().read(str(tmp_path / "out" / "emotion.csv"), labelled=True)
     assert back["id"].tolist() == rows["id"].iloc[sure[1:]].tolist()
     assert report.tasks[0].labelled == len(sure) - 1
 
 
-def test_confidence_and_agreement_stand_beside(make_study, tmp_path):
+def test_the_ledger_says_of_each_label_where_it_comes_from(make_study, tmp_path):
     study = make_study()
-    report = write_pseudo_labels(**arguments(study, tmp_path / "out"))
+    pools = {"emotion": pool(study, "emotion", round=3)}
+    report = write_pseudo_labels(**arguments(study, tmp_path / "out", pools=pools))
     mean, said = mean_of(study, report, "emotion")
-    with (tmp_path / "out" / "emotion.confidence.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = ledger(tmp_path / "out", "emotion")
     assert len(rows) == report.tasks[0].labelled
     for row in rows:
         place = int(row["id"].removeprefix("unlabeled "))
-        assert float(row["confidence"]) == pytest.approx(mean[place].max(), abs=1e-6)
-        assert int(row["agreeing"]) == sum(one[place].argmax() == mean[place].argmax() for one in said)
-        assert row["members"] == "3"
+        assert row["confidence"] == pytest.approx(mean[place].max(), abs=1e-6)
+        assert row["agreement"] == pytest.approx(np.mean([one[place].argmax() == mean[place].argmax() for one in said]))
+        assert row["members"] == [member.key for member in report.tasks[0].members]
         assert row["label"] == study.tasks[0].class_names[mean[place].argmax()]
+        assert (row["round"], row["source_sha256"]) == (3, "5" * 64)
+
+
+def test_rows_that_the_trials_know_a_label_of_get_none(make_study, tmp_path):
+    study = make_study()
+    seen = np.arange(150) < 40
+    pools = {"emotion": pool(study, "emotion", seen=seen), "CoLA": pool(study, "CoLA", seen=np.ones(150, dtype=bool))}
+    report = write_pseudo_labels(**arguments(study, tmp_path / "out", pools=pools))
+    assert min(int(row["id"].removeprefix("unlabeled ")) for row in ledger(tmp_path / "out", "emotion")) >= 40
+    assert "Left out of task emotion: 40 rows, seen with a label by the trials." in report.remarks
+    assert report.tasks[1].file is None
+    assert any("have seen each row of task CoLA with a label: no file" in remark for remark in report.remarks)
+
+
+def test_labels_that_drift_from_the_training_rows_are_refused_by_name(make_study, tmp_path):
+    study = make_study()
+    pools = {
+        "emotion": pool(study, "emotion", prior=np.array([0.1, 0.1, 0.8])),
+        "CoLA": pool(study, "CoLA"),
+    }
+    given = arguments(study, tmp_path / "out", pools=pools, labelling={"max_drift": 0.2})
+    report = write_pseudo_labels(**given)
+    assert [task.file for task in report.tasks] == [None, "CoLA.tsv"]
+    assert report.tasks[0].labelled > 0
+    assert set(report.files) == {"CoLA.tsv", "CoLA.ledger.parquet"}
+    assert any(
+        "the class angry has a share that is" in remark and "points below" in remark and "max_drift allows 20" in remark
+        for remark in report.remarks
+    )
+    kept = write_pseudo_labels(**given | {"labelling": replace(given["labelling"], max_drift=None)})
+    assert kept.tasks[0].drift == report.tasks[0].drift
+    assert kept.tasks[0].file == "emotion.csv"
+
+
+def test_labels_matched_to_the_prior_do_not_drift(make_study, tmp_path):
+    study = make_study()
+    said = {"select": "prior", "share": 0.3, "max_drift": 0.05}
+    report = write_pseudo_labels(**arguments(study, tmp_path / "out", labelling=said))
+    assert [task.labelled for task in report.tasks] == [45, 44]  # 22.5 rows of each class are rounded to 22
+    assert all(abs(task.drift) < 0.01 for task in report.tasks)
+
+
+def test_soft_labels_are_the_ensemble_s_probabilities(make_study, tmp_path):
+    study = make_study()
+    report = write_pseudo_labels(
+        **arguments(study, tmp_path / "out", labelling={"select": "all", "labels": "soft", "max_drift": 0.3})
+    )
+    mean, _ = mean_of(study, report, "emotion")
+    assert [task.file for task in report.tasks] == ["emotion.soft.parquet", "CoLA.soft.parquet"]
+    back = SoftLabels().read(str(tmp_path / "out" / "emotion.soft.parquet"), labelled=True)
+    assert back["id"].tolist() == study.unlabelled("emotion")["id"].tolist()
+    names = [PROBABILITY + name for name in study.tasks[0].class_names]
+    np.testing.assert_allclose(back[names].to_numpy(), mean, atol=1e-6)
+    assert "{path: emotion.soft.parquet, labels: soft}" in (tmp_path / "out" / "card.md").read_text()
+
+
+def test_expected_precision_comes_near_the_precision_of_the_labels(make_study, tmp_path):
+    """The unlabelled rows are as hard as the validation rows here, and their truth is known."""
+    study = make_study(skill=1.0, validation=2000)
+    report = write_pseudo_labels(**arguments(study, tmp_path / "out", labelling={"threshold": 0.5}))
+    truth = study.truth["emotion", "unlabeled"]
+    right = [
+        study.tasks[0].class_names[truth[int(row["id"].removeprefix("unlabeled "))]] == row["label"]
+        for row in ledger(tmp_path / "out", "emotion")
+    ]
+    assert report.tasks[0].expected_precision == pytest.approx(np.mean(right), abs=0.1)
+    for one in report.tasks[0].coverage:
+        assert one.judged_rows > 100
+        assert f"{one.expected_precision:.4f} of {one.judged_rows} rows" in (tmp_path / "out" / "card.md").read_text()
+
+
+def test_too_few_validation_rows_give_no_expected_precision(make_study, tmp_path):
+    report = write_pseudo_labels(**arguments(make_study(validation=19), tmp_path / "out"))
+    assert {one.expected_precision for task in report.tasks for one in task.coverage} == {None}
+    assert report.tasks[0].expected_precision is None
 
 
 def test_coverage_adds_up_and_stands_on_the_page(make_study, tmp_path):
@@ -84,7 +176,7 @@ def test_coverage_adds_up_and_stands_on_the_page(make_study, tmp_path):
 def test_the_json_card_hashes_every_file(make_study, tmp_path):
     report = write_pseudo_labels(**arguments(make_study(), tmp_path / "out"))
     read = json.loads((tmp_path / "out" / "card.json").read_text())
-    assert set(report.files) == {"emotion.csv", "emotion.confidence.csv", "CoLA.tsv", "CoLA.confidence.csv"}
+    assert set(report.files) == {"emotion.csv", "emotion.ledger.parquet", "CoLA.tsv", "CoLA.ledger.parquet"}
     assert read["files"] == report.files
     assert read["tasks"][0]["coverage"][0]["label"] == "happy"
     for name, digest in report.files.items():
@@ -92,7 +184,7 @@ def test_the_json_card_hashes_every_file(make_study, tmp_path):
 
 
 def test_no_row_at_the_threshold_writes_no_file_and_says_so_plainly(make_study, tmp_path):
-    report = write_pseudo_labels(**arguments(make_study(skill=0.0), tmp_path / "out", threshold=1.0))
+    report = write_pseudo_labels(**arguments(make_study(skill=0.0), tmp_path / "out", labelling={"threshold": 1.0}))
     sentence = "No row of task emotion reached 1: no file was written for it."
     assert [each.file for each in report.tasks] == [None, None]
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"card.json", "card.md"}
@@ -106,45 +198,42 @@ def test_no_row_at_the_threshold_writes_no_file_and_says_so_plainly(make_study, 
 
 def test_no_task_with_unlabelled_rows_is_the_user_s_matter(make_study, tmp_path):
     with pytest.raises(StudyError, match=r"must have a task with unlabelled rows; got none; name a file"):
-        write_pseudo_labels(**arguments(make_study(), tmp_path / "out", rows={}))
+        write_pseudo_labels(**arguments(make_study(), tmp_path / "out", pools={}))
     assert not (tmp_path / "out").exists()
 
 
 def test_rows_that_changed_since_the_study_are_refused(make_study, tmp_path):
     study = make_study()
-    rows = {"emotion": study.unlabelled("emotion").iloc[::-1]}
+    pools = {"emotion": pool(study, "emotion", rows=study.unlabelled("emotion").iloc[::-1])}
     with pytest.raises(StudyError, match="the unlabelled rows of emotion must be the 150 rows"):
-        write_pseudo_labels(**arguments(study, tmp_path / "out", rows=rows))
+        write_pseudo_labels(**arguments(study, tmp_path / "out", pools=pools))
     assert not (tmp_path / "out").exists()
 
 
 def test_unlabelled_rows_that_the_trials_never_saw_are_named(make_study, tmp_path):
     study = make_study(3)
-    rows = {"topic": study.unlabelled("emotion")}
     with pytest.raises(StudyError, match="every part of task topic; got none for unlabeled"):
-        write_pseudo_labels(**arguments(study, tmp_path / "out", rows=rows))
+        write_pseudo_labels(**arguments(study, tmp_path / "out", pools={"topic": pool(study, "topic")}))
 
 
 def test_a_member_without_weight_does_not_count_as_agreeing(make_study, tmp_path):
-    arguments_ = arguments(make_study(), tmp_path / "out", rule=Rule(method="best"), threshold=0.5)
+    arguments_ = arguments(make_study(), tmp_path / "out", rule=Rule(method="best"), labelling={"threshold": 0.5})
     report = write_pseudo_labels(**arguments_)
     assert sorted(each.weight for each in report.tasks[0].members) == [0, 0, 0, 0, 1]
-    with (tmp_path / "out" / "emotion.confidence.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert {(row["agreeing"], row["members"]) for row in rows} == {("1", "1")}
+    rows = ledger(tmp_path / "out", "emotion")
+    assert {(row["agreement"], len(row["members"])) for row in rows} == {(1, 1)}
 
 
 @pytest.mark.parametrize("method", ["auto", "score", "rank", "hard", "greedy", "stacking"])
 def test_every_method_labels_rows_with_what_it_says_and_how_sure_it_is(make_study, tmp_path, method):
     study = make_study()
     rule = Rule(top=4, method=method, calibration="temperature")
-    report = write_pseudo_labels(**arguments(study, tmp_path / "out", rule=rule, threshold=0.7))
+    report = write_pseudo_labels(**arguments(study, tmp_path / "out", rule=rule, labelling={"threshold": 0.7}))
     mean, _ = mean_of(study, report, "emotion")
     sure = {row: mean[row].argmax() for row in np.flatnonzero(mean.max(axis=1) > 0.7)}
-    with (tmp_path / "out" / "emotion.confidence.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = ledger(tmp_path / "out", "emotion")
     assert rows
-    assert all(float(row["confidence"]) >= 0.7 - 1e-5 for row in rows)
+    assert all(row["confidence"] >= 0.7 - 1e-5 for row in rows)
     told = {int(row["id"].removeprefix("unlabeled ")): row["label"] for row in rows}
     both = sure.keys() & told.keys()
     same = sum(told[row] == study.tasks[0].class_names[sure[row]] for row in both)
@@ -155,7 +244,7 @@ def test_calibrated_confidence_covers_what_averaging_left_too_unsure(make_study,
     study = make_study(skill=2.5)
     plain, calibrated = (
         write_pseudo_labels(
-            **arguments(study, tmp_path / name, rule=Rule(top=5, calibration=name), threshold=0.95),
+            **arguments(study, tmp_path / name, rule=Rule(top=5, calibration=name), labelling={"threshold": 0.95}),
         )
         for name in ("none", "temperature")
     )

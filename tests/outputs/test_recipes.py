@@ -27,7 +27,8 @@ def test_a_shipped_recipe_is_valid_and_its_header_gives_the_command(file, make_s
 
 
 def test_the_recipes_that_the_documentation_names_are_shipped():
-    assert {file.stem for file in RECIPES} == {"auto", "baseline", "per_task", "soup", "stacking"}
+    shipped = {"auto", "baseline", "per_task", "self_training", "soup", "stacking"}
+    assert {file.stem for file in RECIPES} == shipped
 
 
 def test_the_baseline_is_the_plain_mean_of_the_five_best_with_a_threshold_of_99_percent():
@@ -48,6 +49,12 @@ def test_a_recipe_may_name_the_methods_that_there_are_and_no_other():
         ("members: {within: -0.1}", "members.within must be at least 0; got -0.1"),
         ("members: {diversity: 1}", "members.diversity must be below 1; got 1"),
         ("decision: ofsets", "decision must be one of argmax, offsets; got 'ofsets'; did you mean 'offsets'"),
+        ("pseudo_labels: {select: al}", "pseudo_labels.select must be one of threshold, quantile, prior, all"),
+        (
+            "pseudo_labels: {select: all, threshold: 0.9}",
+            "pseudo_labels must have no `threshold` with `select: all`, which does not look at it",
+        ),
+        ("pseudo_labels: {share: 0.3}", "pseudo_labels must have no `share` with `select: threshold`"),
         ("calibration: yes", "calibration must be one of none, temperature; got 'yes'"),
     ],
 )

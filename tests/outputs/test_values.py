@@ -8,13 +8,16 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 
 from tutti.bank.bank import Bank
+from tutti.ensembling.pseudo import Labelling
 from tutti.errors import StudyError
 from tutti.outputs.ensemble import write_ensemble
 from tutti.outputs.members import Rule, elect, votes
 from tutti.outputs.pseudo_labels import write_pseudo_labels
+from tutti.outputs.pseudo_pool import Pool
 from tutti.outputs.submission import Layouts
 from tutti.records import CheckpointRecord, Predictions
 from tutti.tasks.layouts.glue import Glue
@@ -164,18 +167,17 @@ def test_a_vote_by_hands_over_values_is_refused_with_the_methods_that_can(ensemb
     assert not (tmp_path / "out").exists()
 
 
-def pseudo(bank: Bank, out: Path, names: tuple[str, ...]):
+def pseudo(bank: Bank, out: Path, names: tuple[str, ...], select: str = "threshold"):
     rows = pd.DataFrame({"id": ids("unlabeled"), "text": "a", "text_b": "b"})
+    seen, prior = np.zeros(len(rows), dtype=bool), np.full(2, 0.5)
     return write_pseudo_labels(
         study="demo",
         recipe_name="baseline",
         tasks=[STSB, COLA],
-        rows=dict.fromkeys(names, rows),
-        layouts={"STS-B": Glue("STS-B"), "CoLA": Glue("CoLA")},
-        suffixes={"STS-B": ".tsv", "CoLA": ".tsv"},
+        pools={name: Pool(rows, seen, prior, Glue(name), ".tsv", "5" * 64) for name in names},
         bank=bank,
         rule=Rule(top=3),
-        threshold=0.5,
+        labelling=Labelling(select, threshold=0.5, max_drift=None),
         out=out,
     )
 
@@ -185,13 +187,26 @@ def test_a_regression_gets_no_pseudo_labels_and_the_report_says_why(bank, tmp_pa
     assert [task.task for task in report.tasks] == ["CoLA"]
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         "CoLA.tsv",
-        "CoLA.confidence.csv",
+        "CoLA.ledger.parquet",
         "card.json",
         "card.md",
     }
     remark = "Task STS-B was passed over: a value has no confidence."
     assert report.remarks == (remark,)
     assert f"> {remark}" in (tmp_path / "out" / "card.md").read_text()
+
+
+def test_where_every_row_is_labelled_a_regression_s_label_is_the_ensemble_s_value(bank, tmp_path):
+    report = pseudo(bank, tmp_path / "out", ("STS-B", "CoLA"), "all")
+    assert [task.task for task in report.tasks] == ["STS-B", "CoLA"]
+    back = Glue("STS-B").read(str(tmp_path / "out" / "STS-B.tsv"), labelled=True, numbers=True)
+    members = [member.key for member in report.tasks[0].members]
+    mean = np.mean([bank.predictions(key, "STS-B", "unlabeled").values for key in members], axis=0)
+    np.testing.assert_allclose(back["label"].astype(float), mean, rtol=1e-5)
+    rows = pq.read_table(tmp_path / "out" / "STS-B.ledger.parquet").to_pylist()
+    assert [row["label"] for row in rows] == back["label"].tolist()
+    assert rows[0]["confidence"] is None
+    assert "the label is the ensemble's value" in (tmp_path / "out" / "card.md").read_text()
 
 
 def test_a_study_of_regressions_alone_has_nothing_to_label(bank, tmp_path):

@@ -7,7 +7,7 @@ import pytest
 
 from tutti.config.study import TaskConfig
 from tutti.errors import ConfigError
-from tutti.tasks.build import CleaningSteps, task_spec, task_specs
+from tutti.tasks.build import CleaningSteps, ExtraRows, task_spec, task_specs
 from tutti.tasks.layouts.competition import Competition
 from tutti.tasks.layouts.glue import Glue
 from tutti.tasks.layouts.hub import Hub
@@ -86,7 +86,7 @@ def test_cleaning_and_extra_files_pass_through_and_broken_rows_reach_the_layout(
     )
     assert spec.cleaning == CleaningSteps(emoji="zh", broken_rows=True)
     assert spec.layout == Competition(pair=False, repair=True)
-    assert spec.extra_train == ((Path("/more.csv"), 0.5),)
+    assert spec.extra_train == (ExtraRows(Path("/more.csv"), 0.5, spec.extra_layout),)
 
 
 def test_all_tasks_keep_their_order_and_their_faults_are_raised_together() -> None:

@@ -299,7 +299,7 @@ def changed_keys(old: StudyConfig, new: StudyConfig) -> dict[str, tuple[object, 
                 task["test"] = {"": task["test"]}
             task["test"] = {name: Path(file).name for name, file in (task["test"] or {}).items()}
             task["dataset"] = task["dataset"] and Path(task["dataset"]).name
-            task["extra_train"] = [(Path(extra["path"]).name, extra["weight"]) for extra in task["extra_train"]]
+            task["extra_train"] = [{**extra, "path": Path(extra["path"]).name} for extra in task["extra_train"]]
         document["search"]["warm_start"] = [Path(older).name for older in document["search"]["warm_start"]]
         if Path(document["backbone"]).is_absolute():
             document["backbone"] = Path(document["backbone"]).name

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tutti.config.recipe import Recipe
     from tutti.data.prepare import Prepared
     from tutti.outputs.members import Rule
+    from tutti.outputs.pseudo_report import PseudoLabelReport
     from tutti.outputs.submission import Layouts
 
 RecipeName = Annotated[
@@ -98,7 +99,7 @@ def ensemble(
 
 
 def rule_of(recipe: Recipe) -> Rule:
-    """How the recipe has an ensemble made."""
+    """How a recipe's ensemble is made."""
     from tutti.outputs.members import Rule
 
     return Rule(
@@ -127,56 +128,61 @@ def _changed_test_files(config: StudyConfig, prepared: Prepared) -> Iterator[Fau
 
 
 def pseudo_label(study: Study, recipe: RecipeName = None, others: With = None, out: Out = None) -> None:
-    """Labels the unlabelled rows that the ensemble is sure of: one file per task, in the task's own training layout.
+    """Labels the unlabelled rows that the recipe chooses: one file per task, in the task's own training layout.
 
-    The next study's `extra_train:` takes each file. Exit code 1 where no row of any task was sure enough.
+    The next study's `extra_train:` takes each file. How often labels are right is estimated by class. Exit code 1 where
+    no task got a file: no row was chosen, or the labels drift from the training rows' class shares.
 
     Example: `tutti pseudo-label chinese_trio --recipe baseline`
     """
-    from rich.table import Table
-
-    from tutti.cli.progress import number
+    from tutti.config.folder import find_study
     from tutti.config.load import load_recipe
+    from tutti.data.prepare import load_prepared
+    from tutti.ensembling.pseudo import Labelling
     from tutti.outputs.pseudo_labels import write_pseudo_labels
+    from tutti.outputs.pseudo_pool import pools
     from tutti.tasks.build import task_specs
 
     config, folder, prepared = parts.open_folder(study)
     name, chosen = load_recipe(recipe or config.ensemble.recipe)
     target = out or folder.pseudo_labels / name
-    specs = {spec.name: spec for spec in task_specs(config.tasks)}
+    places = (find_study(other, beside=folder.path.parent) for other in (*chosen.members.studies, *(others or ())))
+    beside = [load_prepared(place.data) for place in places]
     report = write_pseudo_labels(
         study=config.study,
         recipe_name=name,
         tasks=prepared.tasks,
-        rows={
-            task.name: prepared.rows(task.name, "unlabeled")
-            for task in prepared.tasks
-            if "unlabeled" in prepared.parts[task.name]
-        },
-        layouts={name: spec.extra_layout for name, spec in specs.items()},
-        suffixes={name: spec.training_suffix for name, spec in specs.items()},
+        pools=pools(prepared, task_specs(config.tasks), beside=beside),
         bank=electorate(config, folder, prepared, members=chosen.members, others=others or ()),
         rule=rule_of(chosen),
-        threshold=chosen.pseudo_labels.threshold,
+        labelling=Labelling(**chosen.pseudo_labels.model_dump()),
         out=target,
     )
-    console.print(f"Study {config.study}, recipe {name}: unlabelled rows at confidence {report.threshold:g} and above")
+    show_pseudo_labels(report, target)
+    if not report.files:
+        raise typer.Exit(1)
+
+
+def show_pseudo_labels(report: PseudoLabelReport, target: Path) -> None:
+    """Coverage and expected precision by class, what is to be said of them, and the files."""
+    from rich.table import Table
+
+    from tutti.cli.progress import number
+
+    console.print(f"Study {report.study}, recipe {report.recipe}. {report.which}", soft_wrap=True)
     table = Table()
     for column in ("task", "label"):
         table.add_column(column)
-    for column in ("rows", "share", "mean confidence"):
+    for column in ("rows", "share", "mean confidence", "expected precision"):
         table.add_column(column, justify="right")
     for task in report.tasks:
         for one in task.coverage:
-            table.add_row(task.task, one.label, f"{one.rows:,}", f"{one.share:.1%}", number(one.mean_confidence))
+            table.add_row(task.task, *one.cells)
         share = task.labelled / max(task.unlabelled, 1)
-        table.add_row(
-            task.task, "all", f"{task.labelled:,}", f"{share:.1%}", number(task.mean_confidence), style="bold"
-        )
+        means = (number(task.mean_confidence), number(task.expected_precision))
+        table.add_row(task.task, "all", f"{task.labelled:,}", f"{share:.1%}", *means, style="bold")
     console.print(table)
     for remark in report.remarks:
         console.print(remark, soft_wrap=True)
     for file in report.files:
         console.print(f"wrote {target / file}", soft_wrap=True)
-    if not any(task.labelled for task in report.tasks):
-        raise typer.Exit(1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
-from tutti.config.study import ClassMetric, Columns, GlueKind, Layout
+from tutti.config.study import ClassMetric, Columns, GlueKind, Layout, ValueMetric
 from tutti.config.yaml_file import show
 from tutti.errors import Fault
 
@@ -36,7 +36,7 @@ def layout_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list
         fault
         for name, task in (tasks.items() if isinstance(tasks, dict) else ())
         if isinstance(task, dict) and task.get("layout") in get_args(Layout)
-        for fault in [*_idle(name, task, what), *_lacking(name, task, what)]
+        for fault in [*_idle(name, task, what), *_lacking(name, task, what), *_soft_values(name, task, what)]
     ]
 
 
@@ -52,6 +52,20 @@ def _idle(name: str, task: Mapping[str, Any], what: Callable[[str], str]) -> lis
         )
         for key, layouts in _ONLY.items()
         if given.get(key) and given[key] != Columns().model_dump() and layout not in layouts
+    ]
+
+
+def _soft_values(name: str, task: Mapping[str, Any], what: Callable[[str], str]) -> list[Fault]:
+    extra = task.get("extra_train")
+    return [
+        Fault(
+            what(f"tasks.{name}.extra_train.{index}.labels"),
+            "be hard in a task whose labels are numbers: a mean of numbers is a label like any other",
+            "soft",
+            "take it out",
+        )
+        for index, entry in enumerate(extra if isinstance(extra, list | tuple) else ())
+        if isinstance(entry, dict) and entry.get("labels") == "soft" and task.get("metric") in get_args(ValueMetric)
     ]
 
 

@@ -31,9 +31,21 @@ class Members(Strict):
 
 
 class PseudoLabels(Strict):
-    """A row is labelled where the ensemble's confidence reaches ``threshold``."""
+    """Which unlabelled rows get a label, and what it is; see ``tutti.ensembling.pseudo.Labelling``."""
 
-    threshold: Annotated[float, Field(gt=0, le=1)] = 0.99
+    select: Literal["threshold", "quantile", "prior", "all"] = "threshold"
+    threshold: Annotated[float, Field(gt=0, le=1)] = 0.99  # threshold: lowest confidence of the ensemble
+    share: Annotated[float, Field(gt=0, le=1)] = 0.5  # quantile: of each class's rows; prior: of all rows
+    agreement: Annotated[float, Field(ge=0, le=1)] = 0.0  # share of the members that say the label alone
+    labels: Literal["hard", "soft"] = "hard"  # soft: a probability for each class
+    max_drift: Annotated[float, Field(gt=0, le=1)] | None = 0.05  # of a class's share from that of the training rows
+
+    @model_validator(mode="after")
+    def _no_idle_keys(self) -> PseudoLabels:
+        for key, users in (("threshold", ("threshold",)), ("share", ("quantile", "prior"))):
+            if key in self.model_fields_set and self.select not in users:
+                raise ValueError(f"have no `{key}` with `select: {self.select}`, which does not look at it")
+        return self
 
 
 class Soup(Strict):

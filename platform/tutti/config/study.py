@@ -44,6 +44,7 @@ class ExtraTrain(Strict):
 
     path: Path
     weight: Annotated[float, Field(gt=0, le=1)] = 1.0  # of each row in the loss; a row of the task's own file has 1
+    labels: Literal["hard", "soft"] = "hard"  # soft: a Parquet file with a probability for each class
 
 
 class Columns(Strict):

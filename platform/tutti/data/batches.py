@@ -233,8 +233,9 @@ class TaskRows(Dataset):
     def __getitem__(self, batch: TaskBatch) -> dict[str, Any]:
         """The model's inputs as TokenRows pads them, and what the loss needs.
 
-        ``task`` (str), ``labels`` ``(rows,)`` int64 class indices or float32 values, ``weights`` ``(rows,)`` float32
-        with 0 for fillers, and ``weight_sum`` (float), the weight of the global batch that losses are normalised by.
+        ``task`` (str), ``labels`` ``(rows,)`` int64 class indices or float32 values, or ``(rows, classes)`` float32
+        probabilities in a task with soft labels, ``weights`` ``(rows,)`` float32 with 0 for fillers, and
+        ``weight_sum`` (float), the weight of the global batch that losses are normalised by.
         """
         weights = self._weights[batch.task][batch.rows]
         weights[len(weights) - batch.fillers :] = 0
@@ -252,6 +253,8 @@ class TaskRows(Dataset):
 
 
 def _label_tensor(part: EncodedPart) -> torch.Tensor:
+    if part.targets is not None:
+        return torch.from_numpy(part.targets)
     assert part.labels is not None
     return torch.from_numpy(part.labels.astype(np.float32 if part.labels.dtype.kind == "f" else np.int64))
 

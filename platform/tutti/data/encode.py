@@ -41,6 +41,8 @@ class EncodedPart:
         labels: ``(rows,)`` int64 class indices, float32 values for a regression, or none.
         weights: ``(rows,)`` float32, of each row in the loss; 1 outside of train.
         pad_token_id: what fills up shorter rows of a batch.
+        targets: ``(rows, classes)`` float32 probabilities to learn, or none where every row has a label; ``labels``
+            are then the likeliest classes.
     """
 
     ids: np.ndarray
@@ -49,6 +51,7 @@ class EncodedPart:
     labels: np.ndarray | None
     weights: np.ndarray
     pad_token_id: int
+    targets: np.ndarray | None = None
 
 
 def take(part: EncodedPart, rows: np.ndarray) -> EncodedPart:
@@ -65,6 +68,7 @@ def take(part: EncodedPart, rows: np.ndarray) -> EncodedPart:
         labels=None if part.labels is None else part.labels[rows],
         weights=part.weights[rows],
         pad_token_id=part.pad_token_id,
+        targets=None if part.targets is None else part.targets[rows],
     )
 
 
@@ -89,7 +93,8 @@ def load_part(prepared: Prepared, *, task: str, part: str, tokenizer: str, max_l
     info = prepared.parts[task][part]
     loaded = load_tokenizer(tokenizer)
     encoded = _encode(info.path, info.texts_sha256, loaded, max_length, cache)
-    names = ["id", *(["label"] if info.labelled else []), *(["weight"] if part == "train" else [])]
+    wanted = {"label": info.labelled, "weight": part == "train", "probabilities": info.soft}
+    names = ["id", *(name for name, there in wanted.items() if there)]
     table = read_columns(info.path, names)
     if len(encoded) != table.num_rows:
         got, remedy = f"{table.num_rows} rows", f"remove the folder {prepared.folder} and run `tutti tune` again"
@@ -101,7 +106,19 @@ def load_part(prepared: Prepared, *, task: str, part: str, tokenizer: str, max_l
         labels=_labels(table["label"]) if info.labelled else None,
         weights=np.array(table["weight"].to_numpy()) if part == "train" else np.ones(table.num_rows, dtype=np.float32),
         pad_token_id=loaded.pad_token_id,
+        targets=_targets(table) if info.soft else None,
     )
+
+
+def _targets(table: pa.Table) -> np.ndarray:
+    """``(rows, classes)`` float32: a row's probabilities, or 1 for the label that it has."""
+    column = table["probabilities"].combine_chunks()
+    given = np.flatnonzero(np.array(column.is_valid()))
+    values = column.drop_null().flatten().to_numpy().reshape(len(given), -1)
+    targets = np.zeros((table.num_rows, values.shape[1]), dtype=np.float32)
+    targets[np.arange(table.num_rows), table["label"].to_numpy()] = 1
+    targets[given] = values
+    return targets
 
 
 def _labels(column: pa.ChunkedArray) -> np.ndarray:

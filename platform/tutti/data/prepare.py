@@ -17,12 +17,15 @@ from tutti.errors import ConfigError, Fault, StudyError, TaskFileError, UserErro
 from tutti.tasks.build import CleaningSteps, TaskSpec
 from tutti.tasks.layouts.protocol import Layout
 from tutti.tasks.layouts.reading import number
+from tutti.tasks.layouts.soft import PROBABILITY
 from tutti.tasks.metrics import check_classes
 from tutti.tasks.task import Task
 
 __all__ = ["PartInfo", "Prepared", "load_prepared", "prepare"]
 
 T = TypeVar("T")
+
+_OF_TRAIN = ["weight", "probabilities"]  # columns that no other part has
 
 
 def prepare(
@@ -32,8 +35,10 @@ def prepare(
 
     Each part goes to ``folder/TASK/PART.parquet`` with columns id, text, text_b (pairs), label (int32 class index, or
     float32 value for a regression; absent without labels) and weight (float32, train only). ``folder/prepared.json`` is
-    written last. Rows of ``extra_train`` go to train alone, with ``extraN/`` (N counted from 0) before their ids. Class
-    names are the labels of all training rows before the split.
+    written last. Rows of ``extra_train`` go to train alone, with ``extraN/`` (N counted from 0) before their ids. Where
+    they have soft labels, train has the column probabilities (a list of float32 in the order of the classes; null for
+    other rows), and their label is the likeliest class. Class names are the labels of all other training rows before
+    the split.
 
     With folds the part ``train`` keeps all rows and has the column fold (int32): the one of ``folds`` that the row
     validates, from 0, or -1 for a row of ``extra_train``, which trains in each. The part ``validation`` is then all
@@ -65,6 +70,7 @@ def prepare(
                 rows=len(frame),
                 texts_sha256=texts_hash(frame),
                 labelled="label" in frame,
+                soft="probabilities" in frame,
             )
             for part, frame in frames.items()
         }
@@ -97,7 +103,7 @@ def _each(specs: Sequence[TaskSpec], step: Callable[[TaskSpec], T]) -> dict[str,
 def _all_sources(spec: TaskSpec) -> dict[str, tuple[Layout, str]]:
     """Part, or ``extraN``, to the layout that reads it and its source."""
     found = {part: (spec.layout, source) for part, source in spec.sources.items()}
-    return found | {f"extra{n}": (spec.extra_layout, str(path)) for n, (path, _) in enumerate(spec.extra_train)}
+    return found | {f"extra{n}": (extra.layout, str(extra.path)) for n, extra in enumerate(spec.extra_train)}
 
 
 def _over_sources(spec: TaskSpec, step: Callable[[str, Layout, str], T]) -> dict[str, T]:
@@ -129,7 +135,7 @@ def _settings(spec: TaskSpec) -> dict[str, Any]:
         "layout": {"type": type(spec.layout).__name__, **layout},
         "metric": spec.metric,
         "submission": spec.submission,
-        "extra_train weights": [weight for _, weight in spec.extra_train],
+        "extra_train weights": [extra.weight for extra in spec.extra_train],
         "cleaning": asdict(spec.cleaning),
     }
 
@@ -163,22 +169,25 @@ def _prepared_task(
 ) -> tuple[Task, dict[str, pd.DataFrame]]:
     """The task and its cleaned parts, labels as class indices, or as values for a regression."""
     read = _over_sources(spec, lambda part, layout, source: _read(spec, part, layout, source))
+    soft = {str(one.path): _soft_classes(read[f"extra{n}"]) for n, one in enumerate(spec.extra_train)}
     train = pd.concat(
         [read.pop("train").assign(weight=np.float32(1), extra=False)]
         + [
-            (rows := read.pop(f"extra{n}")).assign(id=f"extra{n}/" + rows["id"], weight=np.float32(weight), extra=True)
-            for n, (_, weight) in enumerate(spec.extra_train)
+            (rows := read.pop(f"extra{n}")).assign(
+                id=f"extra{n}/" + rows["id"], weight=np.float32(one.weight), extra=True
+            )
+            for n, one in enumerate(spec.extra_train)
         ],
         ignore_index=True,
     )
     if spec.cleaning.duplicates:
         train = drop_duplicates(train)
-    classes = () if spec.regression else ordered_classes(train["label"])
+    classes = () if spec.regression else ordered_classes(train["label"][~_is_soft(train)])
     if spec.regression:
         _check_values(spec, train["label"])
     else:
-        _check_labels(spec, classes, read.get("validation"))
-    train, held_out = _indexed(train, classes), read.pop("validation", None)
+        _check_labels(spec, classes, read.get("validation"), soft)
+    train, held_out = _indexed(_with_targets(train, classes), classes), read.pop("validation", None)
     extra = train.pop("extra").to_numpy(dtype=bool)
     if folds is not None:
         assert held_out is None
@@ -186,14 +195,14 @@ def _prepared_task(
         numbers[~extra] = fold_numbers(
             labels[~extra], extra=labels[extra], names=classes, folds=folds, seed=seed, task=spec.name
         )
-        held_out = train[~extra].drop(columns="weight").reset_index(drop=True)
+        held_out = train[~extra].drop(columns=_OF_TRAIN, errors="ignore").reset_index(drop=True)
         train = train.assign(fold=numbers)
     elif held_out is None:
         assert validation is not None
         own = np.flatnonzero(~extra)
         choose = validation_values if spec.regression else validation_rows
         chosen = own[choose(train["label"].to_numpy()[own], share=validation, seed=seed, task=spec.name)]
-        held_out = train.iloc[chosen].drop(columns="weight").reset_index(drop=True)
+        held_out = train.iloc[chosen].drop(columns=_OF_TRAIN, errors="ignore").reset_index(drop=True)
         train = train.drop(index=chosen).reset_index(drop=True)
     else:
         held_out = _indexed(held_out, classes)
@@ -230,7 +239,36 @@ def clean_rows(rows: pd.DataFrame, steps: CleaningSteps) -> pd.DataFrame:
     return rows.assign(**cleaned)
 
 
-def _check_labels(spec: TaskSpec, classes: Sequence[str], held_out: pd.DataFrame | None) -> None:
+def _soft_classes(rows: pd.DataFrame) -> list[str]:
+    """The classes that rows have probabilities for; none of rows that have a label each."""
+    return [name.removeprefix(PROBABILITY) for name in map(str, rows) if name.startswith(PROBABILITY)]
+
+
+def _is_soft(train: pd.DataFrame) -> np.ndarray:
+    """``(rows,)`` bool: whether a row has probabilities. Other files' rows lack them."""
+    names = [PROBABILITY + name for name in _soft_classes(train)]
+    return train[names].notna().any(axis=1).to_numpy(dtype=bool)
+
+
+def _with_targets(train: pd.DataFrame, classes: Sequence[str]) -> pd.DataFrame:
+    """Rows with the one column ``probabilities``, in the order of the classes, where a file of soft labels is there."""
+    given = _soft_classes(train)
+    if not given:
+        return train
+    values = np.zeros((len(train), len(classes)), dtype=np.float32)
+    for index, name in enumerate(classes):
+        if name in given:
+            values[:, index] = train[PROBABILITY + name].fillna(0)
+    soft = _is_soft(train)
+    values[soft] /= values[soft].sum(axis=1, keepdims=True)
+    targets = [row if has else None for row, has in zip(values, soft, strict=True)]
+    rest = train.drop(columns=[PROBABILITY + name for name in given])
+    return rest.assign(probabilities=pd.Series(targets, train.index, dtype=object))
+
+
+def _check_labels(
+    spec: TaskSpec, classes: Sequence[str], held_out: pd.DataFrame | None, soft: Mapping[str, Sequence[str]]
+) -> None:
     faults = []
     source = spec.layout.origin(spec.sources["train"])
     if len(classes) < 2:
@@ -243,6 +281,10 @@ def _check_labels(spec: TaskSpec, classes: Sequence[str], held_out: pd.DataFrame
                 got = f"{label!r} in {count} row{'s' * (count > 1)}"
                 remedy = "mend the labels, or add training rows of that class"
                 faults.append(Fault(where, f"have labels that stand in {source}", got, remedy))
+    for file, names in soft.items():
+        if others := [name for name in names if name not in classes]:
+            rule, got = f"have probabilities of the task's classes {', '.join(classes)}", f"also of {', '.join(others)}"
+            faults.append(Fault(file, rule, got, "add training rows of that class, or leave it out of the file"))
     if faults:
         raise TaskFileError(*faults)
     check_classes(spec.metric, classes=len(classes), what=f"tasks.{spec.name}.metric")

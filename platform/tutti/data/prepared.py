@@ -26,6 +26,7 @@ _TYPES = {
     "label": pa.int32(),
     "weight": pa.float32(),
     "fold": pa.int32(),
+    "probabilities": pa.list_(pa.float32()),
 }
 
 
@@ -38,12 +39,14 @@ class PartInfo:
         rows: how many.
         texts_sha256: over the cleaned texts in order.
         labelled: whether it has the column ``label``.
+        soft: whether it has the column ``probabilities``.
     """
 
     path: Path
     rows: int
     texts_sha256: str
     labelled: bool
+    soft: bool = False
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,7 @@ class Prepared:
 
         A label is an int32 class index, or a float32 value for a regression.
 
-        With folds, fold (int32, train only) too.
+        With folds, fold (int32, train only) too; with soft labels probabilities (list of float32 or null, train only).
 
         Raises:
             StorageError: where the file is gone or damaged.
@@ -150,6 +153,7 @@ def write_prepared(prepared: Prepared) -> None:
                     "rows": info.rows,
                     "texts_sha256": info.texts_sha256,
                     "labelled": info.labelled,
+                    "soft": info.soft,
                 }
                 for part, info in parts.items()
             }
@@ -173,7 +177,9 @@ def load_prepared(folder: Path) -> Prepared:
         content = json.loads(file.read_text(encoding="utf-8"))
         parts = {
             task: {
-                part: PartInfo(folder / info["file"], info["rows"], info["texts_sha256"], info["labelled"])
+                part: PartInfo(
+                    folder / info["file"], info["rows"], info["texts_sha256"], info["labelled"], info.get("soft", False)
+                )
                 for part, info in infos.items()
             }
             for task, infos in content["parts"].items()

@@ -72,10 +72,11 @@ ensemble:
 
 _RECIPE = """\
 # The demo's recipe: the best five vote with the same weight. Averaging softens probabilities, and a tiny encoder is
-# rarely surer than 0.99, the usual threshold; 0.9 shows what pseudo-labels look like.
+# rarely surer than 0.99, the usual threshold; so pseudo-labels are the surest rows of each class, with the class shares
+# of the training rows as far as that goes.
 members: {top: 5, by: objective}
 method: uniform
-pseudo_labels: {threshold: 0.9}
+pseudo_labels: {select: prior, share: 0.3, max_drift: 0.2}
 """
 
 

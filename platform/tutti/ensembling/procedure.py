@@ -13,6 +13,7 @@ from tutti.ensembling.decide import decide, tune_offsets
 from tutti.ensembling.methods.known import METHODS
 from tutti.ensembling.methods.protocol import Combiner, Score, decided
 from tutti.ensembling.nested import LEAST, repeats_for, splits
+from tutti.ensembling.pseudo import opinion
 from tutti.ensembling.select import Selection
 
 GREEDY_ROWS = 300
@@ -145,11 +146,13 @@ class OutOfFold:
         decisions: ``(repeats, rows)`` class indices, or values.
         said: ``(rows, classes)`` probabilities of the first repeat, or none for values.
         calibrated: the same at the temperature of the fold.
+        agreement: ``(rows,)`` float32, the share of the fold's voters that would say the likeliest class alone.
     """
 
     decisions: np.ndarray
     said: np.ndarray | None
     calibrated: np.ndarray | None
+    agreement: np.ndarray | None
 
 
 def out_of_fold(procedure: Procedure, ballot: Ballot, *, seed: int = 0) -> OutOfFold:
@@ -158,13 +161,18 @@ def out_of_fold(procedure: Procedure, ballot: Ballot, *, seed: int = 0) -> OutOf
     repeats = repeats_for(rows)
     decisions = np.empty((repeats, rows), dtype=np.int64 if classes else np.float32)
     said, calibrated = (np.empty((rows, *classes), dtype=np.float32) for _ in range(2))
+    agreement = np.empty(rows, dtype=np.float32)
     for number, (repeat, train, held) in enumerate(splits(ballot.labels, repeats=repeats, seed=seed)):
         ensemble = procedure.fit(ballot, train, seed=seed + 1 + number)
-        answer = ensemble.combine(ballot.votes[ensemble.voters[:, None], held])
+        votes = ballot.votes[ensemble.voters[:, None], held]
+        answer = ensemble.combine(votes)
         decisions[repeat, held] = ensemble.decide(answer)
         if classes and repeat == 0:
             said[held], calibrated[held] = answer, ensemble.calibrated(answer)
-    return OutOfFold(decisions, said if classes else None, calibrated if classes else None)
+            agreement[held] = opinion(answer, votes[ensemble.combiner.weights != 0]).agreement
+    if not classes:
+        return OutOfFold(decisions, None, None, None)
+    return OutOfFold(decisions, said, calibrated, agreement)
 
 
 def auto_methods(*, rows: int, values: bool) -> tuple[str, ...]:

@@ -1,9 +1,7 @@
-"""Pseudo-labels: the unlabelled rows that an ensemble is sure of, as training files of the next study."""
+"""Pseudo-labels: what an ensemble says about unlabelled rows, as training files of the next study."""
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -11,36 +9,45 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from tutti.bank.electorate import Checkpoints
-from tutti.ensembling.pseudo import Confident, confident
+from tutti.ensembling.nested import LEAST
+from tutti.ensembling.procedure import out_of_fold
+from tutti.ensembling.pseudo import Labelling, Opinion, choose, drift, opinion, precision
 from tutti.errors import Fault, StudyError
-from tutti.files import write_whole
+from tutti.files import whole_file, write_whole
 from tutti.outputs.folder import CARD, PAGE, hashes, output_folder
-from tutti.outputs.members import Elected, Election, Rule, elect, votes
+from tutti.outputs.members import Elected, Rule, elect, votes
+from tutti.outputs.pseudo_pool import PART, Pool, ledger_of
 from tutti.outputs.pseudo_report import ClassCoverage, PseudoLabelReport, TaskPseudoLabels
+from tutti.tasks.layouts.soft import PROBABILITY, SoftLabels
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from tutti.tasks.layouts.protocol import Layout
     from tutti.tasks.task import Task
-
-_PART = "unlabeled"
 
 
 @dataclass(frozen=True, eq=False)
 class _Labelled:
-    """What one task's ensemble said, and which rows it is sure of."""
+    """What one task's ensemble said, and which rows are labelled.
+
+    Attributes:
+        rows: ``(chosen,)`` indices of the pool's rows.
+        labels: of each chosen row, as it stands in a training file.
+        said: ``(chosen, classes)`` probabilities, or ``(chosen,)`` values.
+        opinion: of the chosen rows; none of values.
+    """
 
     task: Task
-    ids: np.ndarray
-    chosen: Confident
-    voters: int
-
-    @property
-    def labels(self) -> list[str]:
-        return [self.task.class_names[index] for index in self.chosen.classes]
+    pool: Pool
+    elected: Elected
+    rows: np.ndarray
+    labels: list[str]
+    said: np.ndarray
+    opinion: Opinion | None
 
 
 def write_pseudo_labels(
@@ -48,26 +55,24 @@ def write_pseudo_labels(
     study: str,
     recipe_name: str,
     tasks: Sequence[Task],
-    rows: Mapping[str, DataFrame],
-    layouts: Mapping[str, Layout],
-    suffixes: Mapping[str, str],
+    pools: Mapping[str, Pool],
     bank: Checkpoints,
     rule: Rule,
-    threshold: float,
+    labelling: Labelling,
     out: Path,
 ) -> PseudoLabelReport:
-    """Writes the rows at or above ``threshold`` as one training file for each task, and a report of coverage.
+    """Labels the rows that ``labelling`` chooses: one training file for each task, a ledger, and a report of coverage.
 
-    ``TASK<suffix>`` is in the task's own training layout, for ``extra_train`` of the next study. Beside it
-    ``TASK.confidence.csv`` has a row for each of its rows: id, label, confidence, agreeing members, members (with a
-    vote). The label is the likeliest class, whatever the recipe decides by. A task with no row at the threshold gets
-    neither, and the report says so; so does a regression, whose values have no confidence. ``out`` is replaced whole.
+    ``TASK<suffix>`` is in the task's own training layout, for ``extra_train`` of the next study; with soft labels it is
+    ``TASK.soft.parquet``. ``TASK.ledger.parquet`` has for each of its rows: id, label, confidence, agreement, round,
+    members (keys of those with a vote), source_sha256 (of the unlabelled file). The label is the likeliest class,
+    whatever the recipe decides by. Values of a regression have no confidence, and get labels where every row does.
+
+    A row with an empty text gets no label, nor does one that a trial has seen with a label. A task gets no file, and
+    the report says why, where no row is chosen or a class's share drifts too far. ``out`` is replaced whole.
 
     Args:
-        rows: per task with unlabelled rows, the rows (``id``, ``text``, perhaps ``text_b``) as they were cleaned.
-        layouts: per task, how its training file is laid out.
-        suffixes: per task, the suffix of that file, such as ``.tsv``.
-        threshold: lowest confidence, inclusive.
+        pools: of each task with unlabelled rows.
         out: a new or empty folder, or an earlier set of pseudo-labels.
 
     Raises:
@@ -76,96 +81,156 @@ def write_pseudo_labels(
         TaskFileError: where a task's layout cannot hold a row.
         StorageError: where the bank cannot be read or ``out`` cannot be written.
     """
-    pools = [task for task in tasks if task.name in rows and not task.regression]
-    values = [task.name for task in tasks if task.name in rows and task.regression]
-    if not pools:
+    able = [task for task in tasks if task.name in pools and (labelling.select == "all" or not task.regression)]
+    values = [task.name for task in tasks if task.name in pools and task not in able]
+    if not able:
         remedy = "name a file of unlabelled rows as `unlabeled:` of a task and run a new study"
+        if values:
+            remedy = f"set `select: all` in the recipe, or {remedy}"
         got = f"none but {', '.join(values)}, whose labels are numbers" if values else "none"
         raise StudyError(Fault(f"the study {study}", "have a task with unlabelled rows", got, remedy))
-    needed = {task.name: [_PART] for task in pools}
-    election = elect(study=study, bank=bank, tasks=pools, needed=needed, rule=rule)
+    needed = {task.name: [PART] for task in able}
+    election = elect(study=study, bank=bank, tasks=able, needed=needed, rule=rule)
     calibrated = rule.calibration == "temperature"
     labelled = [
-        _labelled(bank, task, election.tasks[task.name], rows[task.name], threshold, calibrated) for task in pools
+        _labelled(bank, task, election.tasks[task.name], pools[task.name], labelling, calibrated) for task in able
     ]
     report = PseudoLabelReport(
         study=study,
         recipe=recipe_name,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         rule=election.rule,
-        threshold=threshold,
-        tasks=tuple(_task_report(each, election, suffixes[each.task.name]) for each in labelled),
-        passed_over=tuple(task.name for task in tasks if task.name not in rows),
+        labelling=labelling,
+        tasks=tuple(_task_report(each, labelling, calibrated) for each in labelled),
+        passed_over=tuple(task.name for task in tasks if task.name not in pools),
         notes=(
             *election.notes,
-            *(_temperature(task.name, election.tasks[task.name]) for task in pools if calibrated),
+            *(_temperature(each) for each in labelled if calibrated and each.opinion is not None),
             *(f"Task {name} was passed over: a value has no confidence." for name in values),
         ),
         files={},
     )
     with output_folder(out) as folder:
-        for each, said in zip(labelled, report.tasks, strict=True):
-            if said.file is not None:
-                frame = rows[each.task.name].iloc[each.chosen.rows].reset_index(drop=True).assign(label=each.labels)
-                layouts[each.task.name].write(frame, folder / said.file)
-                write_whole(folder / f"{each.task.name}.confidence.csv", _confidence_csv(each))
+        for each, told in zip(labelled, report.tasks, strict=True):
+            if told.file is not None:
+                _write_labels(each, labelling, folder / told.file)
+                _write_ledger(each, folder / ledger_of(each.task.name))
         report = replace(report, files=hashes(folder))
         write_whole(folder / PAGE, report.to_markdown())
         write_whole(folder / CARD, report.to_json())
     return report
 
 
-def _temperature(task: str, elected: Elected) -> str:
-    found, rows = elected.ensemble.temperature, len(elected.ballot.labels)
-    return f"Confidence in task {task} is that at temperature {found:.3g}, fitted to {rows} validation rows."
+def _temperature(each: _Labelled) -> str:
+    found, rows = each.elected.ensemble.temperature, len(each.elected.ballot.labels)
+    return f"Confidence in task {each.task.name} is that at temperature {found:.3g}, fitted to {rows} validation rows."
 
 
 def _labelled(
-    bank: Checkpoints, task: Task, elected: Elected, rows: DataFrame, threshold: float, calibrated: bool
+    bank: Checkpoints, task: Task, elected: Elected, pool: Pool, labelling: Labelling, calibrated: bool
 ) -> _Labelled:
-    said = votes(bank, task=task, part=_PART, elected=elected)
-    if said.ids.tolist() != [str(each) for each in rows["id"]]:
+    said = votes(bank, task=task, part=PART, elected=elected)
+    if said.ids.tolist() != [str(each) for each in pool.rows["id"]]:
         rule = f"be the {len(said.ids)} rows that the study's trials read, in the same order"
         remedy = "restore the file, or run a new study on it"
-        raise StudyError(Fault(f"the unlabelled rows of {task.name}", rule, f"{len(rows)} rows, others", remedy))
-    voters = np.flatnonzero(elected.ensemble.combiner.weights)
+        raise StudyError(Fault(f"the unlabelled rows of {task.name}", rule, f"{len(pool.rows)} rows, others", remedy))
+    able = _with_texts(pool.rows) & ~pool.seen
+    if task.regression:
+        rows = np.flatnonzero(able)
+        return _Labelled(task, pool, elected, rows, [str(value) for value in said.said[rows]], said.said[rows], None)
     sure = elected.ensemble.calibrated(said.said) if calibrated else said.said
-    chosen = _with_texts(confident(sure, said.members[voters], threshold), rows)
-    return _Labelled(task, said.ids, chosen, len(voters))
+    found = opinion(sure, said.members[elected.ensemble.combiner.weights != 0])
+    rows = choose(found, labelling, prior=pool.prior, able=able)
+    labels = [task.class_names[index] for index in found.classes[rows]]
+    return _Labelled(task, pool, elected, rows, labels, sure[rows], found[rows])
 
 
-def _with_texts(chosen: Confident, rows: DataFrame) -> Confident:
-    """Without the rows that have an empty text: they teach nothing, and no training file may hold them."""
-    texts = rows[[name for name in ("text", "text_b") if name in rows]].iloc[chosen.rows]
-    kept = np.array([all(text.strip() for text in row) for row in texts.itertuples(index=False)], dtype=bool)
-    return Confident(chosen.rows[kept], chosen.classes[kept], chosen.confidence[kept], chosen.agreeing[kept])
+def _with_texts(rows: DataFrame) -> np.ndarray:
+    """``(rows,)`` bool: whether no text is empty. Such a row teaches nothing, and no training file may hold it."""
+    texts = rows[[name for name in ("text", "text_b") if name in rows]]
+    return np.array([all(text.strip() for text in row) for row in texts.itertuples(index=False)], dtype=bool)
 
 
-def _task_report(each: _Labelled, election: Election, suffix: str) -> TaskPseudoLabels:
-    confidence = each.chosen.confidence.astype(np.float64)
-    coverage = []
-    for index, name in enumerate(each.task.class_names):
-        of_class = confidence[each.chosen.classes == index]
-        mean = float(of_class.mean()) if len(of_class) else None
-        coverage.append(ClassCoverage(name, len(of_class), len(of_class) / max(len(each.ids), 1), mean))
+def _task_report(each: _Labelled, labelling: Labelling, calibrated: bool) -> TaskPseudoLabels:
+    task, found = each.task, each.opinion
+    coverage: tuple[ClassCoverage, ...] = ()
+    mean, apart, worst = None, None, None
+    if found is not None:
+        coverage = _coverage(each, found, *_judged(each, found, labelling, calibrated))
+        if len(each.rows):
+            mean = float(found.confidence.mean(dtype=np.float64))
+            given = each.said if labelling.labels == "soft" else np.eye(task.outputs)[found.classes]
+            apart, index = drift(given.mean(axis=0, dtype=np.float64), each.pool.prior)
+            worst = task.class_names[index]
+    drifts = apart is not None and labelling.max_drift is not None and abs(apart) > labelling.max_drift
+    suffix = ".soft.parquet" if labelling.labels == "soft" and not task.regression else each.pool.suffix
     return TaskPseudoLabels(
-        task=each.task.name,
-        unlabelled=len(each.ids),
-        labelled=len(confidence),
-        mean_confidence=float(confidence.mean()) if len(confidence) else None,
-        file=f"{each.task.name}{suffix}" if len(confidence) else None,
-        coverage=tuple(coverage),
-        members=election.tasks[each.task.name].members,
+        task=task.name,
+        unlabelled=len(each.pool.rows),
+        seen=int(each.pool.seen.sum()),
+        labelled=len(each.rows),
+        mean_confidence=mean,
+        drift=apart,
+        drifting_class=worst,
+        file=f"{task.name}{suffix}" if len(each.rows) and not drifts else None,
+        coverage=coverage,
+        members=each.elected.members,
     )
 
 
-def _confidence_csv(each: _Labelled) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text)
-    writer.writerow(("id", "label", "confidence", "agreeing", "members"))
-    chosen = each.chosen
-    for row, label, confidence, agreeing in zip(
-        chosen.rows, each.labels, chosen.confidence, chosen.agreeing, strict=True
-    ):
-        writer.writerow((each.ids[row], label, f"{confidence:.6f}", agreeing, each.voters))
-    return text.getvalue()
+def _coverage(each: _Labelled, found: Opinion, judged: np.ndarray, right: np.ndarray) -> tuple[ClassCoverage, ...]:
+    coverage = []
+    for index, name in enumerate(each.task.class_names):
+        own = found.confidence[found.classes == index].astype(np.float64)
+        coverage.append(
+            ClassCoverage(
+                label=name,
+                rows=len(own),
+                share=len(own) / max(len(each.pool.rows), 1),
+                mean_confidence=float(own.mean()) if len(own) else None,
+                expected_precision=float(right[index] / judged[index]) if judged[index] else None,
+                judged_rows=int(judged[index]),
+            )
+        )
+    return tuple(coverage)
+
+
+def _judged(each: _Labelled, chosen: Opinion, labelling: Labelling, calibrated: bool) -> tuple[np.ndarray, np.ndarray]:
+    """By class: the validation rows that would get it, from an ensemble chosen without them, and how many are right."""
+    ballot, classes = each.elected.ballot, each.task.outputs
+    if len(ballot.labels) < LEAST or not len(each.rows):
+        return np.zeros(classes, dtype=np.int64), np.zeros(classes, dtype=np.int64)
+    held = out_of_fold(each.elected.procedure, ballot)
+    said = held.calibrated if calibrated else held.said
+    assert said is not None
+    assert held.agreement is not None
+    best = said.argmax(axis=1)
+    found = Opinion(best, said[np.arange(len(best)), best], held.agreement)
+    return precision(found, ballot.labels, like=chosen, least_agreement=labelling.agreement, classes=classes)
+
+
+def _write_labels(each: _Labelled, labelling: Labelling, path: Path) -> None:
+    frame = each.pool.rows.iloc[each.rows].reset_index(drop=True).assign(label=each.labels)
+    if labelling.labels == "soft" and not each.task.regression:
+        names = [PROBABILITY + name for name in each.task.class_names]
+        frame = frame.assign(**{name: each.said[:, index] for index, name in enumerate(names)})
+        SoftLabels(each.task.pair).write(frame, path)
+    else:
+        each.pool.layout.write(frame, path)
+
+
+def _write_ledger(each: _Labelled, path: Path) -> None:
+    count, found = len(each.rows), each.opinion
+    members = [member.key for member in each.elected.members if member.weight]
+    nothing = pa.nulls(count, pa.float32())
+    columns = {
+        "id": pa.array([str(row) for row in each.pool.rows["id"].iloc[each.rows]], pa.string()),
+        "label": pa.array(each.labels, pa.string()),
+        "confidence": nothing if found is None else pa.array(found.confidence, pa.float32()),
+        "agreement": nothing if found is None else pa.array(found.agreement, pa.float32()),
+        "round": pa.array(np.full(count, each.pool.round, dtype=np.int32)),
+        "members": pa.array([members] * count, pa.list_(pa.string())),
+        "source_sha256": pa.array([each.pool.source] * count, pa.string()),
+    }
+    with whole_file(path) as temporary:
+        pq.write_table(pa.table(columns), temporary, compression="zstd")

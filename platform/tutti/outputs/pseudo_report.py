@@ -6,18 +6,43 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
+from tutti.ensembling.pseudo import Labelling
+from tutti.errors import counted
 from tutti.outputs.card import members_table, table
 from tutti.outputs.members import Member
+
+_WHICH = {
+    "threshold": "A row is labelled where the ensemble's confidence is at least {threshold:g}",
+    "quantile": "Of each class the surest {share:.4g} of its rows are labelled",
+    "prior": "The surest rows of each class are labelled, {share:.4g} of all rows, with the class shares of training",
+    "all": "Every row is labelled",
+}
 
 
 @dataclass(frozen=True)
 class ClassCoverage:
-    """How many unlabelled rows got this label, their share of all unlabelled rows of the task, and their confidence."""
+    """The rows that got one label.
+
+    Attributes:
+        share: of all unlabelled rows of the task.
+        expected_precision: how many of ``judged_rows`` are right: validation rows that the ensemble, chosen without
+            them, would label so as surely as these; none without such rows.
+    """
 
     label: str
     rows: int
     share: float
     mean_confidence: float | None
+    expected_precision: float | None
+    judged_rows: int
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """The values as tables show them."""
+        expected = "–"
+        if self.expected_precision is not None:
+            expected = f"{self.expected_precision:.4f} of {counted(self.judged_rows, 'row')}"
+        return self.label, f"{self.rows:,}", f"{self.share:.1%}", _number(self.mean_confidence), expected
 
 
 @dataclass(frozen=True)
@@ -26,19 +51,32 @@ class TaskPseudoLabels:
 
     Attributes:
         unlabelled: rows in the pool.
-        labelled: rows that reached the threshold.
+        seen: those of them that a trial knew a label of, and that were left out.
+        labelled: rows that were chosen.
         mean_confidence: of those, or none.
-        file: the training file, or none where no row reached the threshold.
-        coverage: in the order of the task's classes.
+        drift: the largest difference of a class's share among the labels from that among the training rows.
+        drifting_class: whose it is.
+        file: the training file, or none where no row was chosen or the drift is too large.
+        coverage: in the order of the task's classes; empty for a regression.
     """
 
     task: str
     unlabelled: int
+    seen: int
     labelled: int
     mean_confidence: float | None
+    drift: float | None
+    drifting_class: str | None
     file: str | None
     coverage: tuple[ClassCoverage, ...]
     members: tuple[Member, ...]
+
+    @property
+    def expected_precision(self) -> float | None:
+        """That of all labels: the mean over classes, weighed by how many rows each got."""
+        told = [(one.expected_precision, one.rows) for one in self.coverage if one.expected_precision is not None]
+        rows = sum(rows for _, rows in told)
+        return sum(precision * rows for precision, rows in told) / rows if rows else None
 
 
 @dataclass(frozen=True)
@@ -48,7 +86,7 @@ class PseudoLabelReport:
     Attributes:
         created: UTC, ISO 8601.
         rule: how the members were chosen and weighed.
-        threshold: lowest confidence of a labelled row, inclusive.
+        labelling: which rows were to be labelled, and how.
         passed_over: tasks without unlabelled rows.
         files: SHA-256 of every file beside the report, by path.
     """
@@ -57,7 +95,7 @@ class PseudoLabelReport:
     recipe: str
     created: str
     rule: str
-    threshold: float
+    labelling: Labelling
     tasks: tuple[TaskPseudoLabels, ...]
     passed_over: tuple[str, ...]
     notes: tuple[str, ...]
@@ -65,17 +103,48 @@ class PseudoLabelReport:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What must be said beside the numbers, one sentence each: no coverage, tasks passed over, few members."""
+        """What must be said beside the numbers, one sentence each: no file, tasks passed over, few members."""
         return (
+            *(self._refusal(each) for each in self.tasks if each.file is None),
             *(
-                f"No row of task {each.task} reached {self.threshold:g}: no file was written for it. "
-                "Lower the threshold in the recipe, or train better members."
+                f"Left out of task {each.task}: {counted(each.seen, 'row')}, seen with a label by the trials."
                 for each in self.tasks
-                if not each.labelled
+                if each.seen
             ),
             *(f"Task {name} has no unlabelled rows and was passed over." for name in self.passed_over),
             *self.notes,
         )
+
+    @property
+    def which(self) -> str:
+        """Which rows are labelled, as a sentence without its full stop."""
+        labelling = self.labelling
+        text = _WHICH[labelling.select].format(threshold=labelling.threshold, share=labelling.share)
+        if labelling.agreement:
+            text += f", if at least {labelling.agreement:.4g} of the members say the label by themselves"
+        return text
+
+    def _refusal(self, each: TaskPseudoLabels) -> str:
+        """Why a task got no file, and what to do."""
+        labelling, task = self.labelling, each.task
+        no_file = "no file was written for it"
+        if each.labelled:
+            assert each.drift is not None
+            assert labelling.max_drift is not None
+            return (
+                f"Among the labels of task {task} the class {each.drifting_class} has a share that is "
+                f"{abs(each.drift) * 100:.1f} points {'above' if each.drift > 0 else 'below'} that among the training "
+                f"rows, and max_drift allows {labelling.max_drift * 100:g}: {no_file}. Set `select: prior` in the "
+                "recipe, or a larger max_drift where the unlabelled rows are known to be of other classes."
+            )
+        if each.seen == each.unlabelled:
+            return f"The trials have seen each row of task {task} with a label: {no_file}. Name rows that are new."
+        if labelling.select == "threshold" and not labelling.agreement:
+            return (
+                f"No row of task {task} reached {labelling.threshold:g}: {no_file}. Set a lower threshold, "
+                "`calibration: temperature` or `select: quantile` in the recipe, or train better members."
+            )
+        return f"No row of task {task} was chosen: {no_file}. Lower `agreement` or the threshold in the recipe."
 
     def to_json(self) -> str:
         return json.dumps({**asdict(self), "remarks": self.remarks}, ensure_ascii=False, indent=2) + "\n"
@@ -85,31 +154,29 @@ class PseudoLabelReport:
         lines = [
             f"# Pseudo-labels of study `{self.study}`, recipe `{self.recipe}`",
             "",
-            f"Made {self.created}. Members: {self.rule}. A row is labelled where the ensemble's confidence is at least "
-            f"{self.threshold:g}.",
+            f"Made {self.created}. Members: {self.rule}. {self.which}. Labels are {self.labelling.labels}.",
             "",
         ]
         for remark in self.remarks:
             lines += [f"> {remark}", ""]
         for each in self.tasks:
             share = f"{each.labelled / max(each.unlabelled, 1):.1%}"
-            mean = _number(each.mean_confidence)
-            lines += [
-                f"## {each.task}",
-                "",
-                f"{each.labelled:,} of {each.unlabelled:,} rows ({share}), mean confidence {mean}.",
-                "",
-                *table(
-                    ("label", "rows", "share of unlabelled rows", "mean confidence"),
-                    [
-                        (one.label, f"{one.rows:,}", f"{one.share:.1%}", _number(one.mean_confidence))
-                        for one in each.coverage
-                    ],
-                ),
-                "",
-            ]
+            of_labels = f"{each.labelled:,} of {each.unlabelled:,} rows ({share})"
+            lines += [f"## {each.task}", ""]
+            if each.coverage:
+                columns = ("label", "rows", "share of unlabelled rows", "mean confidence", "expected precision")
+                lines += [
+                    f"{of_labels}, mean confidence {_number(each.mean_confidence)}. Expected precision is that of "
+                    "validation rows which had no part in choosing the members.",
+                    "",
+                    *table(columns, [one.cells for one in each.coverage]),
+                    "",
+                ]
+            else:
+                lines += [f"{of_labels}; the label is the ensemble's value.", ""]
             if each.file is not None:
-                lines += [f"As training rows of the next study: `extra_train: [{{path: {each.file}}}]`", ""]
+                soft = ", labels: soft" if each.file.endswith(".soft.parquet") else ""
+                lines += [f"As training rows of the next study: `extra_train: [{{path: {each.file}{soft}}}]`", ""]
         lines += ["## Members", "", *members_table([(each.task, each.members) for each in self.tasks]), ""]
         lines += ["## Files", ""]
         lines += table(("file", "SHA-256"), [(name, f"`{digest}`") for name, digest in self.files.items()])

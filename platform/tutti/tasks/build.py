@@ -13,6 +13,7 @@ from tutti.tasks.layouts.competition import Competition
 from tutti.tasks.layouts.glue import Glue
 from tutti.tasks.layouts.hub import Hub
 from tutti.tasks.layouts.protocol import FileLayout, Layout
+from tutti.tasks.layouts.soft import SoftLabels
 from tutti.tasks.layouts.table import Table, column_names
 from tutti.tasks.metrics import is_regression
 
@@ -31,18 +32,27 @@ class CleaningSteps:
 
 
 @dataclass(frozen=True)
+class ExtraRows:
+    """A further file of training rows, what reads it, and the weight of each of its rows in the loss."""
+
+    path: Path
+    weight: float
+    layout: Layout
+
+
+@dataclass(frozen=True)
 class TaskSpec:
     """Where a task's rows are and how they are read.
 
     Attributes:
         name: the task's name.
         layout: reads the sources, and writes files that ``extra_layout`` reads.
-        extra_layout: reads ``extra_train``.
+        extra_layout: reads files of ``extra_train`` that have a label in each row.
         sources: part (``train``, ``validation``, ``test`` or ``test-NAME``, ``unlabeled``) to file or split.
         pair: whether a row has two texts.
         metric: as in ``tutti.tasks.metrics``.
         submission: ``competition``, ``glue`` or ``csv``.
-        extra_train: further training files, each with the weight of its rows in the loss.
+        extra_train: further training files.
         cleaning: what is done to the rows once read.
         plain_files: whether the sources are files; otherwise they are splits of a data set.
     """
@@ -54,7 +64,7 @@ class TaskSpec:
     pair: bool
     metric: str
     submission: str
-    extra_train: tuple[tuple[Path, float], ...] = ()
+    extra_train: tuple[ExtraRows, ...] = ()
     cleaning: CleaningSteps = field(default_factory=CleaningSteps)
     plain_files: bool = True
 
@@ -104,7 +114,10 @@ def task_spec(name: str, config: TaskConfig) -> TaskSpec:
         pair=pair,
         metric=config.metric,
         submission=config.submission or _SUBMISSIONS.get(config.layout, "csv"),
-        extra_train=tuple((extra.path, extra.weight) for extra in config.extra_train),
+        extra_train=tuple(
+            ExtraRows(extra.path, extra.weight, SoftLabels(pair) if extra.labels == "soft" else extra_layout)
+            for extra in config.extra_train
+        ),
         cleaning=CleaningSteps(**config.cleaning.model_dump()),
         plain_files=config.layout != "hub",
     )

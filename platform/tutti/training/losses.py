@@ -13,7 +13,14 @@ def row_losses(logits: Tensor, labels: Tensor, *, smoothing: float, focal_gamma:
 
     With ``focal_gamma`` above 0 each is multiplied by ``(1 - p) ** focal_gamma``, where p is the probability of the
     row's own class (Lin et al. 2017, arXiv 1708.02002).
+
+    Labels may also be ``(rows, classes)`` probabilities. The loss is then the mean of what each class would give as the
+    row's own, weighed by them (Hinton et al. 2015, arXiv 1503.02531, at temperature 1).
     """
+    if labels.ndim == 2 and focal_gamma > 0:
+        logs = logits.log_softmax(dim=1)
+        by_class = -(1 - smoothing) * logs - smoothing * logs.mean(dim=1, keepdim=True)
+        return (labels * by_class * (1 - logs.exp()).clamp(min=1e-8) ** focal_gamma).sum(dim=1)
     losses = cross_entropy(logits, labels, reduction="none", label_smoothing=smoothing)
     if focal_gamma == 0:
         return losses
@@ -38,13 +45,14 @@ def class_weights(labels: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """``(rows,)`` float32 row weights under which every class that occurs weighs alike, with the mean they had before.
 
     Args:
-        labels: ``(rows,)`` class indices.
+        labels: ``(rows,)`` class indices, or ``(rows, classes)`` probabilities, by which a row then belongs to classes.
         weights: ``(rows,)`` of the rows as they are.
     """
-    by_class = np.bincount(labels, weights=weights)
+    soft = labels.ndim == 2
+    by_class = weights.astype(np.float64) @ labels if soft else np.bincount(labels, weights=weights)
     present = np.count_nonzero(by_class)
     factors = weights.sum(dtype=np.float64) / (present * np.where(by_class > 0, by_class, 1))
-    return (weights * factors[labels]).astype(np.float32)
+    return (weights * (labels @ factors if soft else factors[labels])).astype(np.float32)
 
 
 def twice(inputs: dict[str, Tensor]) -> dict[str, Tensor]:

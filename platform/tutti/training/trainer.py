@@ -322,8 +322,9 @@ class _Hooks(TrainerCallback):
 def _row_weights(task: Task, part: EncodedPart, options: TrainingOptions) -> np.ndarray:
     if options.class_weights is None or task.regression:
         return part.weights
-    assert part.labels is not None
-    return class_weights(part.labels, part.weights)
+    labels = part.labels if part.targets is None else part.targets
+    assert labels is not None
+    return class_weights(labels, part.weights)
 
 
 def _average(model: MultiTaskModel, options: TrainingOptions) -> WeightAverage | None:

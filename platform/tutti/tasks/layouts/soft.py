@@ -1,0 +1,104 @@
+"""Soft labels: a Parquet file of training rows that have a probability for each class in the place of a label."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pandas import DataFrame
+
+from tutti.errors import Fault, TaskFileError
+from tutti.files import sha256_of, whole_file
+from tutti.tasks.layouts.reading import checked_frame, existing_file
+
+PROBABILITY = "probability of "
+"""What stands before the class in the names of the columns that ``SoftLabels.read`` adds."""
+
+_COLUMN = "probabilities"
+_SHOWN = 10
+
+
+@dataclass(frozen=True)
+class SoftLabels:
+    """Columns ``id``, ``text``, ``text_b`` (pairs) and ``probabilities``, a struct with a float for each class.
+
+    ``read`` gives the likeliest class as ``label``, and beside it a float32 column ``PROBABILITY + CLASS`` for each
+    class. ``write`` takes the same.
+
+    Attributes:
+        pair: whether a row has two texts.
+    """
+
+    pair: bool = False
+
+    def origin(self, source: str) -> str:
+        return source
+
+    def fingerprint(self, source: str) -> str:
+        return sha256_of(existing_file(source))
+
+    def read(self, source: str, *, labelled: bool, numbers: bool = False) -> DataFrame:
+        existing_file(source)
+        try:
+            table = pq.ParquetFile(source).read()
+        except (pa.ArrowInvalid, OSError) as error:
+            got = str(error).splitlines()[0]
+            remedy = "name the file that `tutti pseudo-label` wrote, or take out `labels: soft`"
+            raise TaskFileError(Fault(source, "be a Parquet file of soft labels", got, remedy)) from error
+        texts = ["id", "text", *(["text_b"] if self.pair else [])]
+        there = table.column_names
+        if lacking := [name for name in (*texts, _COLUMN) if name not in there]:
+            rule, got = f"have the columns {', '.join((*texts, _COLUMN))}", f"{', '.join(there) or 'none'}"
+            remedy = f"add {', '.join(lacking)}, or take out `labels: soft` where each row has one label"
+            raise TaskFileError(Fault(source, rule, got, remedy))
+        classes, values = _probabilities(table.column(_COLUMN), source)
+        cells = {name: table.column(name).to_pylist() for name in texts}
+        columns = {name: ["" if cell is None else str(cell) for cell in those] for name, those in cells.items()}
+        columns["label"] = [classes[index] for index in values.argmax(axis=1)] if table.num_rows else []
+        faults = _row_faults(values, source)
+        places = range(1, 1 + table.num_rows)
+        frame = checked_frame(columns, origin=source, places=places, place="row", faults=faults)
+        return frame.assign(**{PROBABILITY + name: values[:, index] for index, name in enumerate(classes)})
+
+    def write(self, rows: DataFrame, path: Path) -> None:
+        texts = ["id", "text", *(["text_b"] if self.pair else [])]
+        names = [name for name in map(str, rows) if name.startswith(PROBABILITY)]
+        by_class = [pa.array(rows[name], pa.float32()) for name in names]
+        struct = pa.StructArray.from_arrays(by_class, [name.removeprefix(PROBABILITY) for name in names])
+        columns = {name: pa.array(rows[name], pa.string()) for name in texts}
+        with whole_file(path) as temporary:
+            pq.write_table(pa.table({**columns, _COLUMN: struct}), temporary, compression="zstd")
+
+
+def _probabilities(column: pa.ChunkedArray, source: str) -> tuple[list[str], np.ndarray]:
+    """The classes, and ``(rows, classes)`` float32; NaN where a row has none."""
+    kind = column.type
+    if not pa.types.is_struct(kind) or not all(pa.types.is_floating(field.type) for field in kind):
+        rule, remedy = f"have a float for each class in the struct {_COLUMN}", "write the file again"
+        raise TaskFileError(Fault(source, rule, f"a column of the type {kind}", remedy))
+    names = [field.name for field in kind]
+    if len(set(names)) < max(len(names), 2):
+        rule, got = f"have two classes or more, each once, in {_COLUMN}", ", ".join(names) or "none"
+        raise TaskFileError(Fault(source, rule, got, "write the file again"))
+    values = np.empty((len(column), len(names)), dtype=np.float32)
+    for index, part in enumerate(column.combine_chunks().flatten() if len(column) else ()):
+        values[:, index] = part.to_numpy(zero_copy_only=False)
+    return names, values
+
+
+def _row_faults(values: np.ndarray, source: str) -> Sequence[Fault]:
+    with np.errstate(invalid="ignore"):
+        good = np.isclose(values.sum(axis=1, dtype=np.float64), 1, atol=1e-3) & (values >= 0).all(axis=1)
+    return [
+        Fault(
+            f"{source}, row {row + 1}",
+            "have probabilities of at least 0 that sum to 1",
+            ", ".join(f"{value:.4g}" for value in values[row][:_SHOWN]) + (", ..." * (values.shape[1] > _SHOWN)),
+            "mend the row, or take it out",
+        )
+        for row in np.flatnonzero(~good)
+    ]

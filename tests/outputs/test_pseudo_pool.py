@@ -1,0 +1,68 @@
+"""What is known of unlabelled rows before an ensemble is asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tutti.data.prepare import prepare
+from tutti.errors import StorageError
+from tutti.outputs.pseudo_pool import Pool, pools
+from tutti.tasks.build import ExtraRows, TaskSpec
+from tutti.tasks.layouts.competition import Competition
+
+
+@pytest.fixture
+def pool(tmp_path: Path):
+    """Twenty rows, 15 of them ``yes``, two pseudo-labels ``no``, and four unlabelled rows, three of them known."""
+
+    def write(name: str, lines: list[str]) -> Path:
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf8")
+        return tmp_path / name
+
+    def make(folds: int | None = None) -> Pool:
+        layout = Competition()
+        own = [f"{n}\ttext {n}\t{'yes' if n % 4 else 'no'}" for n in range(20)]
+        extra = write("A.tsv", ["0\tnew 0\tno", "1\tnew 1\tno"])
+        files = {"train": write("train.tsv", own)}
+        files["unlabeled"] = write("pool.tsv", ["0\tnew 0", "1\tnew 1", "2\tnew 2", "3\ttext 3"])
+        sources = {part: str(file) for part, file in files.items()}
+        spec = TaskSpec(
+            "A", layout, layout, sources, False, "macro_f1", "csv", extra_train=(ExtraRows(extra, 0.5, layout),)
+        )
+        share = None if folds else 0.2
+        prepared = prepare([spec], validation=share, folds=folds, seed=0, folder=tmp_path / "data")
+        return pools(prepared, [spec])["A"]
+
+    return make
+
+
+@pytest.mark.parametrize("folds", [None, 4])
+def test_shares_are_those_of_the_task_s_own_training_rows(pool, folds):
+    assert pool(folds).prior == pytest.approx([0.25, 0.75], abs=0.02)
+
+
+@pytest.mark.parametrize("folds", [None, 4])
+def test_rows_are_seen_whose_texts_stand_among_training_validation_or_earlier_pseudo_labels(pool, folds):
+    assert pool(folds).seen.tolist() == [True, True, False, True]
+
+
+def test_labels_of_a_study_without_pseudo_labels_are_of_the_first_round(pool):
+    assert pool().round == 1
+
+
+def test_the_round_goes_on_from_the_ledger_beside_the_pseudo_labels(pool, tmp_path):
+    pq.write_table(
+        pa.table({"id": ["0", "1"], "round": np.array([1, 2], dtype=np.int32)}), tmp_path / "A.ledger.parquet"
+    )
+    assert pool().round == 3
+
+
+def test_a_ledger_that_cannot_be_read_is_named(pool, tmp_path):
+    (tmp_path / "A.ledger.parquet").write_text("torn")
+    with pytest.raises(StorageError, match=r"A.ledger.parquet must be a ledger of pseudo-labels"):
+        pool()

@@ -1,0 +1,64 @@
+"""Training on probabilities in the place of labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tutti.data.encode import EncodedPart
+from tutti.tasks.task import Task
+from tutti.training import FineTuned, fine_tune
+
+Parts = Mapping[str, Mapping[str, EncodedPart]]
+TRAINING = {"num_train_epochs": 2, "learning_rate": 1e-3, "head_dropout": 0.0, "bf16": False}
+
+
+@pytest.fixture
+def tune(backbone: Path, tasks: tuple[Task, ...], tmp_path: Path) -> Callable[..., FineTuned]:
+    def run(parts: Parts, name: str = "run", **training: Any) -> FineTuned:
+        return fine_tune(
+            backbone=str(backbone),
+            tasks=tasks,
+            parts=parts,
+            training={**TRAINING, **training},
+            folder=tmp_path / name,
+            on_epoch=lambda report: None,
+        )
+
+    return run
+
+
+def with_targets(parts: Parts, task: Task, targets: Callable[[np.ndarray], np.ndarray]) -> dict[str, Any]:
+    train = parts[task.name]["train"]
+    soft = replace(train, targets=targets(np.eye(task.outputs, dtype=np.float32)[train.labels]))
+    return {**parts, task.name: {**parts[task.name], "train": soft}}
+
+
+def test_probabilities_of_0_and_1_train_as_labels_do(tune, parts: Parts, tasks: tuple[Task, ...]) -> None:
+    hard = tune(parts, "hard")
+    soft = tune(with_targets(parts, tasks[0], lambda certain: certain), "soft")
+    for task in tasks:
+        said = [run.predictions[task.name]["test"].probabilities for run in (hard, soft)]
+        np.testing.assert_allclose(*said, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "training",
+    [
+        {"rdrop_alpha": 1.0, "label_smoothing_factor": 0.1},
+        {"focal_gamma": 1.0, "class_weights": "balanced", "adversarial": "fgm", "loss_balancing": "uncertainty"},
+    ],
+)
+def test_a_student_of_unsure_teachers_is_less_sure_with_every_loss(
+    tune, parts: Parts, tasks: tuple[Task, ...], training: dict[str, Any]
+) -> None:
+    task = tasks[0]
+    hard = tune(parts, "hard", **training)
+    soft = tune(with_targets(parts, task, lambda certain: certain * 0.4 + 0.6 / task.outputs), "soft", **training)
+    sure = [run.predictions[task.name]["test"].probabilities.max(axis=1).mean() for run in (hard, soft)]
+    assert sure[1] < sure[0]
