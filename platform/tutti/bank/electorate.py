@@ -51,16 +51,17 @@ class Electorate:
         ]
 
     def parts(self, key: str) -> dict[str, list[str]]:
-        bank, own = self._place(key)
-        return bank.parts(own)
+        study, own = self.place(key)
+        return self._banks[study].parts(own)
 
     def predictions(self, key: str, task: str, part: str) -> Predictions:
-        bank, own = self._place(key)
-        return bank.predictions(own, task, part)
+        study, own = self.place(key)
+        return self._banks[study].predictions(own, task, part)
+
+    def place(self, key: str) -> tuple[str, str]:
+        """The study that a checkpoint is of, and its key there."""
+        study, _, own = key.rpartition("/")
+        return study or next(iter(self._banks)), own
 
     def _key(self, study: str, key: str) -> str:
         return key if len(self._banks) == 1 else f"{study}/{key}"
-
-    def _place(self, key: str) -> tuple[Bank, str]:
-        study, _, own = key.rpartition("/")
-        return self._banks[study or next(iter(self._banks))], own

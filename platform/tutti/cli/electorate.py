@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -25,7 +25,7 @@ With = Annotated[
 
 
 @dataclass(frozen=True)
-class _Kept:
+class Kept:
     """A study whose trials may vote."""
 
     config: StudyConfig
@@ -39,21 +39,36 @@ def electorate(
     """The checkpoints of the study, and of those that the recipe and ``others`` name, that may vote.
 
     Raises:
-        StudyError: where another study is not there or has other tasks, classes or files, two have the same name, or
-            the recipe's filter is none or finds no trial.
+        StudyError: as ``voting_studies`` does, or where the recipe's filter is none or finds no trial.
         TrackingError: where there is a filter and the tracking store of a study cannot be read.
+    """
+    return electorate_of(voting_studies(config, folder, prepared, members=members, others=others), members=members)
+
+
+def voting_studies(
+    config: StudyConfig, folder: StudyFolder, prepared: Prepared, *, members: Members, others: Sequence[str] = ()
+) -> dict[str, Kept]:
+    """The study, first, and those that the recipe and ``others`` name, by their names.
+
+    Raises:
+        StudyError: where another study is not there or has other tasks, classes or files, or two have the same name.
     """
     from tutti.outputs.studies import check_together
 
-    studies = {config.study: _Kept(config, folder, prepared)}
+    studies = {config.study: Kept(config, folder, prepared)}
     for other in (*members.studies, *others):
         place = find_study(other, beside=folder.path.parent)
-        kept = _Kept(parse_study(place.study_file), place, load_prepared(place.data))
+        kept = Kept(parse_study(place.study_file), place, load_prepared(place.data))
         known = studies.setdefault(kept.config.study, kept)
         if known.folder.path.resolve() != place.path.resolve():
             rule = f"have another name than those it votes with, of which one is {known.folder.path}"
             raise StudyError(Fault(f"the study {place.path}", rule, repr(kept.config.study), "leave one of them out"))
     check_together({name: kept.prepared for name, kept in studies.items()})
+    return studies
+
+
+def electorate_of(studies: Mapping[str, Kept], *, members: Members) -> Electorate:
+    """The checkpoints of the studies that may vote; raises as ``electorate`` does."""
     banks = {name: Bank(kept.folder.bank) for name, kept in studies.items()}
     if members.filter is None:
         return Electorate(banks)

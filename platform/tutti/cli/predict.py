@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tutti.bank.bank import Bank
 from tutti.cli import parts
 from tutti.cli.browse import Study
+from tutti.cli.electorate import Kept, With, electorate_of, voting_studies
 from tutti.cli.parts import console
 from tutti.cli.vote import RecipeName, rule_of
 from tutti.errors import Fault, StudyError, counted, nearest
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from tutti.config.folder import StudyFolder
+    from tutti.config.recipe import Recipe
     from tutti.config.study import StudyConfig
     from tutti.data.prepare import Prepared
     from tutti.orchestration.inference import Checkpoint
@@ -68,6 +69,7 @@ def predict(
     file: Annotated[Path, typer.Option("--input", metavar="FILE", help="New rows: CSV, TSV, JSON Lines or Parquet.")],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="What is written: .csv, .jsonl or .parquet.")],
     recipe: RecipeName = None,
+    others: With = None,
     task: Annotated[str | None, typer.Option("--task", help="Which task, where the study has several.")] = None,
     checkpoint: Annotated[
         Path | None, typer.Option("--checkpoint", metavar="DIR", help="One checkpoint alone, such as a soup.")
@@ -80,6 +82,7 @@ def predict(
 
     Example: `tutti predict glue_trio --task CoLA --recipe baseline --input new.tsv --out predictions.csv`
     """
+    from tutti.config.load import load_recipe
     from tutti.orchestration.inference import SHARD
     from tutti.outputs.predictions import Shards, check_out
 
@@ -88,7 +91,12 @@ def predict(
     own = _task(config, prepared, task)
     check_out(out)
     given = _input(config, own, file)
-    chosen = _alone(config, folder, own, checkpoint) if checkpoint else _members(config, folder, own, recipe)
+    if checkpoint:
+        chosen = _alone(config, folder, own, checkpoint)
+    else:
+        name, wanted = load_recipe(recipe or config.ensemble.recipe)
+        studies = voting_studies(config, folder, prepared, members=wanted.members, others=others or ())
+        chosen = _members(studies, own, name, wanted)
     console.print(f"Study {config.study}, task {own.name}: {counted(given.rows, 'row')} of {file} by {chosen.words}")
     manifest: dict[str, Any] = {"input": sha256_of(file), "layout": repr(given.layout), "task": own.to_dict()}
     manifest |= {"cleaning": asdict(given.spec.cleaning), "checkpoints": _fingerprints(chosen.checkpoints)}
@@ -168,32 +176,34 @@ def _input(config: StudyConfig, task: Task, file: Path) -> _Input:
     return _Input(file, layout, spec, rows)
 
 
-def _members(config: StudyConfig, folder: StudyFolder, task: Task, recipe: str | None) -> _Chosen:
+def _members(studies: Mapping[str, Kept], task: Task, name: str, recipe: Recipe) -> _Chosen:
     """The checkpoints of the ensemble's members that are heard.
 
     Raises:
-        StudyError: where the bank has not what electing them needs, or the weights of one are not there.
+        StudyError: where the banks have not what electing them needs, or the weights of one are not there.
     """
-    from tutti.config.load import load_recipe
     from tutti.orchestration.inference import Checkpoint, weights_of
     from tutti.outputs.members import elect
     from tutti.outputs.predictions import Vote, heard
 
-    name, chosen = load_recipe(recipe or config.ensemble.recipe)
-    rule = rule_of(chosen)
-    elected = elect(study=config.study, bank=Bank(folder.bank), tasks=[task], needed={}, rule=rule).tasks[task.name]
-    places = {elected.members[place].key: place for place in heard(elected.ensemble)}
-    lengths = max_lengths(config, folder)
+    bank, rule = electorate_of(studies, members=recipe.members), rule_of(recipe)
+    elected = elect(study=next(iter(studies)), bank=bank, tasks=[task], needed={}, rule=rule).tasks[task.name]
     groups: dict[int, list[int]] = {}
     checkpoints: list[Checkpoint] = []
-    for key, found in weights_of(folder, [*places], folds=config.split.folds, tasks=[task]).items():
-        groups[places[key]] = list(range(len(checkpoints), len(checkpoints) + len(found)))
-        checkpoints += [Checkpoint(each, lengths[key]) for each in found]
+    voting = heard(elected.ensemble)
+    for study, kept in studies.items():
+        places = {bank.place(elected.members[place].key): place for place in voting}
+        own = {key: place for (of, key), place in places.items() if of == study}
+        lengths = max_lengths(kept.config, kept.folder) if own else {}
+        for key, found in weights_of(kept.folder, [*own], folds=kept.config.split.folds, tasks=[task]).items():
+            groups[own[key]] = list(range(len(checkpoints), len(checkpoints) + len(found)))
+            checkpoints += [Checkpoint(each, lengths[key]) for each in found]
     vote = Vote(task, groups, elected.ensemble, calibrated=rule.calibration == "temperature")
     # The ensemble is a function of these alone.
     ballot = hashlib.sha256(elected.ballot.votes.tobytes() + elected.ballot.labels.tobytes()).hexdigest()
     told = {"rule": asdict(rule), "ballot": ballot, "members": [member.key for member in elected.members]}
-    return _Chosen(f"recipe {name}: {counted(len(groups), 'trial')} ({', '.join(places)})", checkpoints, vote, told)
+    listed = ", ".join(elected.members[place].key for place in voting)
+    return _Chosen(f"recipe {name}: {counted(len(groups), 'trial')} ({listed})", checkpoints, vote, told)
 
 
 def _alone(config: StudyConfig, folder: StudyFolder, task: Task, checkpoint: Path) -> _Chosen:

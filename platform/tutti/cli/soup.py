@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from tutti.bank.bank import Bank
 from tutti.cli import parts
 from tutti.cli.browse import Study
+from tutti.cli.electorate import electorate
 from tutti.cli.parts import console
 from tutti.cli.predict import max_lengths
 from tutti.cli.vote import RecipeName, rule_of
@@ -49,7 +49,10 @@ def soup(study: Study, recipe: RecipeName = None) -> None:
     if config.split.folds:
         rule, got = "have models that left the same rows out", f"split.folds: {config.split.folds}"
         raise StudyError(Fault(f"the study {config.study}", rule, got, "make a soup of a study without folds"))
-    bank = Bank(folder.bank)
+    if chosen.members.studies:
+        got, remedy = f"also {', '.join(chosen.members.studies)}", "take members.studies out of the recipe"
+        raise StudyError(Fault(f"the recipe {name}", "let one study's trials into a soup", got, remedy))
+    bank = electorate(config, folder, prepared, members=chosen.members)
     election = elect(study=config.study, bank=bank, tasks=prepared.tasks, needed={}, rule=rule_of(chosen))
     target = folder.soups / name
     with output_folder(target) as place:

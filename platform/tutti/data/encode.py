@@ -144,7 +144,7 @@ def _encode(path: Path, texts_sha256: str, tokenizer: Any, max_length: int, cach
     """
     from datasets import Dataset  # slow to import
 
-    folder = cache / _key(texts_sha256, tokenizer, max_length)
+    folder = cache / encoding_key(texts_sha256, tokenizer, max_length)
     for _ in range(_ATTEMPTS):
         if not _is_whole(folder):
             _make(folder, path, tokenizer, max_length)
@@ -191,7 +191,7 @@ def load_tokenizer(tokenizer: str) -> Any:
     return loaded
 
 
-def _key(texts_sha256: str, tokenizer: Any, max_length: int) -> str:
+def encoding_key(texts_sha256: str, tokenizer: Any, max_length: int) -> str:
     """Changes with anything that changes the token ids: taken before the tokenizer is used, which alters its state."""
     settings = [type(tokenizer).__name__, tokenizer.model_input_names, tokenizer.truncation_side, max_length]
     digest = hashlib.sha256(f"{texts_sha256}\n{json.dumps(settings)}\n".encode())

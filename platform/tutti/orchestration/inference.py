@@ -205,8 +205,8 @@ def predict_shards(
 ) -> None:
     """Predicts with every checkpoint on the Ray that is connected. Takes memory for a few shards.
 
-    Each shard is tokenized once for all checkpoints of one max_length. A worker that dies is started again, and what it
-    was predicting is predicted again.
+    Each shard is tokenized once for all checkpoints of one tokenizer and max_length. A worker that dies is started
+    again, and what it was predicting is predicted again.
 
     Args:
         shards: each with its number; read as they are needed.
@@ -238,8 +238,9 @@ def predict_shards(
             for number in sorted(range(len(workers)), key=loads.__getitem__):
                 while loads[number] < _AHEAD and (job := queue.take(number)):
                     shard, model = job
-                    rows = shard.encoded[checkpoints[model].max_length]
-                    ref = workers[number].predict.remote(model, task.name, rows, queue.pad_token_id, precision)
+                    kind = queue.kinds[model]
+                    rows, pad_token_id = shard.encoded[kind], queue.tokenizers[kind][0].pad_token_id
+                    ref = workers[number].predict.remote(model, task.name, rows, pad_token_id, precision)
                     running[ref] = (number, shard, model)
                     loads[number] += 1
             if not running:
@@ -257,29 +258,37 @@ class _Shard:
     """Rows in flight: what is still to be given out, and what has come back.
 
     Attributes:
-        encoded: references to the encoded rows, by max_length.
+        encoded: references to the encoded rows, by the kind of encoding.
         open: checkpoints that no worker has been given yet.
     """
 
     number: int
     rows: DataFrame
-    encoded: Mapping[int, Any]
+    encoded: Mapping[str, Any]
     open: set[int]
     said: dict[int, np.ndarray] = field(default_factory=dict)
 
 
 class _Queue:
-    """Gives each worker the earliest shard for a checkpoint that it holds, and reads on where there is none."""
+    """Gives each worker the earliest shard for a checkpoint that it holds, and reads on where there is none.
+
+    Attributes:
+        kinds: of each checkpoint, what tells its encoding from others.
+        tokenizers: of each kind, the tokenizer and max_length.
+    """
 
     def __init__(
         self, shards: Iterable[tuple[int, DataFrame]], checkpoints: Sequence[Checkpoint], holding: Sequence[range]
     ) -> None:
-        from tutti.data.encode import load_tokenizer
+        from tutti.data.encode import encoding_key, load_tokenizer
 
-        self._tokenizer = load_tokenizer(str(checkpoints[0].folder))
-        self.pad_token_id = self._tokenizer.pad_token_id
+        self.kinds: list[str] = []
+        self.tokenizers: dict[str, tuple[Any, int]] = {}
+        for each in checkpoints:
+            tokenizer = load_tokenizer(str(each.folder))
+            self.kinds.append(encoding_key("", tokenizer, each.max_length))
+            self.tokenizers.setdefault(self.kinds[-1], (tokenizer, each.max_length))
         self._left = iter(shards)
-        self._lengths = {each.max_length for each in checkpoints}
         self._holding = holding
         # What few others can do comes first, so that workers who share a checkpoint end together.
         self._holders = [sum(number in held for held in holding) for number in range(len(checkpoints))]
@@ -310,8 +319,8 @@ class _Queue:
             return False
         texts = pa.table({name: pa.array(rows[name], pa.string()) for name in ("text", "text_b") if name in rows})
         encoded = {
-            length: ray.put(encode_rows(texts, tokenizer=self._tokenizer, max_length=length))
-            for length in self._lengths
+            kind: ray.put(encode_rows(texts, tokenizer=tokenizer, max_length=length))
+            for kind, (tokenizer, length) in self.tokenizers.items()
         }
         self._open.append(_Shard(number, rows, encoded, set(range(len(self._holders)))))
         return True
