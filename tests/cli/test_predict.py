@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -89,3 +90,27 @@ def test_a_soup_is_a_checkpoint_that_predicts_pairs_of_a_table(finished, tutti, 
     encoded = encode_rows(table, tokenizer=load_tokenizer(str(soup)), max_length=16)
     expected = Predictor({0: soup}, 1).predict(0, "same", encoded, 0, "float32")
     np.testing.assert_allclose(np.stack([found["p_0"], found["p_1"]], axis=1), expected, atol=1e-5)
+
+
+def test_members_of_two_studies_predict_each_with_its_own_tokenizer(finished, make_study, tutti, tiny_data, tmp_path):
+    own = tmp_path / "backbone"
+    shutil.copytree(tiny_data / "backbone", own)
+    tokenizer = json.loads((own / "tokenizer.json").read_text(encoding="utf8"))
+    words = tokenizer["model"]["vocab"]
+    words |= {f"w{number}": words["w59"] - number for number in range(60)}  # the same words, other numbers
+    (own / "tokenizer.json").write_text(json.dumps(tokenizer))
+    twin = make_study(tmp_path, study="twin", backbone=str(own), search__trials=1)
+    tutti("tune", twin.file)
+    out, file = tmp_path / "both.parquet", tiny_data / "mood_test.tsv"
+    given = ["--task", "mood", "--input", file, "--out", out, "--with", twin.folder.path]
+    (tmp_path / "all.yaml").write_text("members: {top: 3}\n")
+    said = tutti("predict", finished.study.folder.path, "--recipe", tmp_path / "all.yaml", *given)
+    assert "3 trials" in said
+    assert "twin/t0000" in said
+    voters = [(finished.study, "t0000"), (finished.study, "t0001"), (twin, "t0000")]
+    expected = np.mean(
+        [Bank(study.folder.bank).predictions(key, "mood", "test").probabilities for study, key in voters], axis=0
+    )
+    table = pa.parquet.read_table(out)
+    found = np.stack([table[f"p_{name}"].to_numpy() for name in ("calm", "glad", "sad")], axis=1)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
