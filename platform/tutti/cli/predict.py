@@ -86,7 +86,7 @@ def predict(
     began = time.monotonic()
     config, folder, prepared = parts.open_folder(study)
     own = _task(config, prepared, task)
-    check_out(out)
+    check_out(out, file)
     given = _input(config, own, file)
     chosen = _alone(config, folder, own, checkpoint) if checkpoint else _members(config, folder, own, recipe)
     console.print(f"Study {config.study}, task {own.name}: {counted(given.rows, 'row')} of {file} by {chosen.words}")
