@@ -81,6 +81,13 @@ PREDICT: dict[str, Sequence[Case]] = {
             finished=True,
         ),
         Case(
+            "predictions would take the place of the rows",
+            ["--out new.csv must be another file than --input"],
+            write("new.csv", "text\nrain\n"),
+            "predict studies/moods --input new.csv --out new.csv",
+            finished=True,
+        ),
+        Case(
             "a member's weights were pruned",
             ["trial t0000 must have weights", "pruned to keep within storage.max_gigabytes", "a smaller `members"],
             pruned,

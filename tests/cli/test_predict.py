@@ -17,7 +17,7 @@ from tutti.data.encode import encode_rows, load_tokenizer
 from tutti.orchestration.inference import SHARD, Predictor
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
-SHARDS = 40
+SHARDS = 60
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -14,12 +15,13 @@ import pytest
 import torch
 
 from tutti.config.folder import StudyFolder
+from tutti.config.study import Resources
 from tutti.data.encode import encode_rows, load_tokenizer
 from tutti.errors import StudyError, TrialError
 from tutti.modeling.checkpoint import prune_checkpoint, save_checkpoint
 from tutti.modeling.heads import HeadOptions
 from tutti.modeling.model import MultiTaskModel, load_encoder
-from tutti.orchestration.inference import Checkpoint, Predictor, _Queue, spread, weights_of
+from tutti.orchestration.inference import Checkpoint, Predictor, _Queue, slot_size, spread, weights_of
 from tutti.tasks.task import Task
 
 MOOD = Task("mood", ("calm", "glad", "sad"), pair=False, metric="accuracy", submission="csv")
@@ -156,3 +158,11 @@ def test_a_shard_is_read_only_once_it_is_needed(save: Callable[..., Path], monke
     while queue.take(0):  # the other one has stopped
         pass
     assert len(read) < 12
+
+
+def test_a_machine_that_works_alone_gives_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    asked = Resources(cpus_per_worker=10_000, gpus_per_worker=1000)  # a cluster's, where the study ran
+    assert slot_size(asked) == (os.cpu_count(), 0)
+    monkeypatch.setenv("RAY_ADDRESS", "host:6379")
+    assert slot_size(asked) == (10_000, 1000)

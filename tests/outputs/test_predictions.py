@@ -153,9 +153,10 @@ def test_two_runs_do_not_write_one_file_together(tmp_path: Path) -> None:
 
 
 def test_the_ending_says_what_is_written(tmp_path: Path) -> None:
-    check_out(tmp_path / "new" / "out.CSV")
+    rows = tmp_path / "rows.csv"
+    check_out(tmp_path / "new" / "out.CSV", rows)
     with pytest.raises(StudyError, match=r"must end in .csv, .jsonl, .json or .parquet; got '.tsv'"):
-        check_out(tmp_path / "out.tsv")
+        check_out(tmp_path / "out.tsv", rows)
     (tmp_path / "out.csv").mkdir()
     with pytest.raises(StudyError, match="must be a file; got a folder"):
-        check_out(tmp_path / "out.csv")
+        check_out(tmp_path / "out.csv", rows)

@@ -7,7 +7,7 @@ import pytest
 
 from tutti.config.study import TaskConfig
 from tutti.errors import ConfigError
-from tutti.tasks.build import CleaningSteps, ExtraRows, task_spec, task_specs
+from tutti.tasks.build import CleaningSteps, ExtraRows, new_rows_layout, task_spec, task_specs
 from tutti.tasks.layouts.competition import Competition
 from tutti.tasks.layouts.glue import Glue
 from tutti.tasks.layouts.hub import Hub
@@ -95,3 +95,21 @@ def test_all_tasks_keep_their_order_and_their_faults_are_raised_together() -> No
     with pytest.raises(ConfigError) as caught:
         task_specs({"A": hub, "B": good, "C": glue})
     assert [fault.what for fault in caught.value.faults] == ["tasks.A.dataset", "tasks.C.glue"]
+
+
+def test_new_rows_are_laid_out_as_the_task_s_own_where_the_ending_is_theirs(tmp_path: Path) -> None:
+    def layout(name: str, content: str, **keys: Any) -> object:
+        config = {"layout": "competition", "train": "rows.tsv", "pair": True} | keys
+        (tmp_path / name).write_text(content)
+        spec = task_spec("CoLA", TaskConfig.model_validate(config))
+        return new_rows_layout(spec, tmp_path / name)
+
+    assert layout("new.tsv", "0\ta\tb\n") == Competition(pair=True)
+    assert layout("new.csv", "text,text_b,id\n") == Table(id="id", text_b="text_b")
+    assert layout("new.jsonl", '{"text": "a"}\n') == Table(text_b="text_b")
+    assert layout("new.csv", "0\ta\tb\n", train="rows.csv") == Competition(pair=True)
+    assert layout("new.csv", "text\na\n", layout="glue", pair=False) == Table()
+    named = {"id": "key", "text": "sentence"}
+    assert layout("new.tsv", "x\n", layout="table", pair=False, columns=named) == Table(id="key", text="sentence")
+    hub = {"layout": "hub", "dataset": "d", "train": "train", "pair": False}
+    assert layout("new.csv", "x\n", **hub, columns=named) == Table(id="key", text="sentence")

@@ -89,7 +89,7 @@ def predict(
     began = time.monotonic()
     config, folder, prepared = parts.open_folder(study)
     own = _task(config, prepared, task)
-    check_out(out)
+    check_out(out, file)
     given = _input(config, own, file)
     if checkpoint:
         chosen = _alone(config, folder, own, checkpoint)

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
     from tutti.tasks.task import Task
 
-SHARD = 2048
+SHARD = 1024
 """Rows that are tokenized, sorted by length, predicted and kept together. The same on every machine, so that what comes
 out does not depend on how many workers there are."""
 
-_MAX_TOKENS = {"cpu": 2048, "cuda": 32768}  # of a batch, padding included: what keeps a core's caches, or a GPU, busy
+_MAX_TOKENS = {"cpu": 1024, "cuda": 32768}  # of a batch, padding included: what keeps a core's caches, or a GPU, busy
 _FEWER = "name a recipe whose members have theirs (a smaller `members: {top: }` takes the best), or train it again"
 _AHEAD = 2  # jobs that wait with each worker, so that none stands still while the next shard is tokenized
 

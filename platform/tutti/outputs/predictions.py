@@ -82,12 +82,17 @@ def heard(ensemble: Ensemble) -> list[int]:
     return list(range(len(ensemble.voters)))
 
 
-def check_out(out: Path) -> None:
+def check_out(out: Path, given: Path) -> None:
     """Refuses what no file of predictions can be.
 
+    Args:
+        given: the file of the rows.
+
     Raises:
-        StudyError: where it is a folder, or its ending says no format.
+        StudyError: where it is a folder or the file of the rows, or its ending says no format.
     """
+    if out.resolve() == given.resolve():
+        raise StudyError(Fault(f"--out {out}", "be another file than --input", "the same", "name another file"))
     if out.suffix.lower() not in SUFFIXES:
         rule = f"end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
         raise StudyError(Fault(f"--out {out}", rule, repr(out.suffix), "name the file so"))

@@ -1,0 +1,234 @@
+"""How fast `tutti predict` is beside transformers.Trainer.predict, and what memory it takes for how many rows.
+
+    python benchmarks/inference.py [--quick] [--json FILE] [--data GLUE]
+
+Three members, MiniLM fine-tuned for a few steps on SST-2, predict its 6,920 training rows (--quick: 2,048).
+
+* tutti: what `tutti predict` does between the moment its workers have loaded the members and the whole file: read,
+  clean, tokenize, predict, vote, write. As many workers as the machine has cores, in the precision that it chooses.
+* predict_fp32, predict_bf16: the rows tokenized once, then Trainer.predict with each member and its defaults (8 rows a
+  batch, padded to the longest of them), on all cores; the mean of what they say. Loading is in nobody's time.
+* padded_fp32: the same with every row padded to 128 tokens, as GLUE's run_glue.py does.
+
+vs_*: how many times as fast tutti is. Contenders take turns, and the ratios are medians over these turns.
+max_probability_difference and flipped_share: between tutti and predict_fp32.
+
+memory_growth: the most memory that the command and its workers hold together for 1,000,000 rows (--quick: 200,000),
+beside a tenth of them, with a tiny encoder.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import psutil
+import pyarrow.parquet as pq
+import shared
+import torch
+from shared import MAX_LENGTH, Target
+from studies import run, sst2
+from torch import Tensor, nn
+from transformers import AutoTokenizer, DataCollatorWithPadding, Trainer, TrainingArguments
+
+from tutti.cli.parts import open_folder
+from tutti.cli.predict import _input, _members
+from tutti.cluster.connect import connected
+from tutti.config.folder import StudyFolder
+from tutti.modeling.checkpoint import load_checkpoint
+from tutti.modeling.new_backbone import new_backbone
+from tutti.orchestration.inference import SHARD, Slots, predict_shards
+from tutti.outputs.predictions import Shards
+
+TARGETS = {
+    "vs_predict_fp32": Target(4.5),
+    "vs_predict_bf16": Target(1.7),
+    "max_probability_difference": Target(0.01, most=True),
+    "flipped_share": Target(0.001, most=True),
+    "memory_growth": Target(1.2, most=True),
+}
+MEMBERS = 3
+Timed = tuple[float, np.ndarray]  # seconds, (rows, 2) probabilities
+
+
+class _OneTask(nn.Module):
+    """A member as Trainer takes a model."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.model, _ = load_checkpoint(folder)
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
+    ) -> dict[str, Tensor]:
+        return {"logits": self.model("SST-2", input_ids, attention_mask, token_type_ids)}
+
+
+def study(data: Path, folder: Path, *, trials: int, rows: int, **keys: Any) -> StudyFolder:
+    """A study on SST-2 whose trials see a few rows once, and its recipe: all of them vote alike."""
+    (folder / "all.yaml").write_text(f"members: {{top: {trials}}}\n")
+    document = {
+        "study": "members",
+        "tasks": {"SST-2": sst2(data, folder, rows=rows)},
+        "training": {"num_train_epochs": 1, "max_length": MAX_LENGTH, "max_tokens_per_batch": 1024},
+        "search_space": {"learning_rate": {"type": "log_uniform", "low": 5e-5, "high": 2e-4}},
+        "search": {"trials": trials, "scheduler": "none", "sampler": "random"},
+        "storage": {"path": str(folder / "studies")},
+        "ensemble": {"recipe": str(folder / "all.yaml")},
+        **keys,
+    }
+    with connected(workers=1, cpus_per_worker=1, gpus_per_worker=0, concurrent_trials=None) as concurrent:
+        return run(document, concurrent_trials=min(concurrent, trials))
+
+
+def tutti(place: StudyFolder, file: Path, folder: Path, turns: list[str]) -> Timed:
+    """What the command does on the Ray that is connected."""
+    config, _, prepared = open_folder(str(place.path))
+    (task,) = prepared.tasks
+    given, chosen = _input(config, task, file), _members(config, place, task, None)
+    shards = Shards(folder / "tutti.parquet", rows=given.rows, size=SHARD, manifest={})
+    began = 0.0
+
+    def started(precision: str) -> None:
+        nonlocal began
+        turns.append(precision)
+        shards.begin(precision)
+        began = shared.clock()
+
+    with shards.held():
+        predict_shards(
+            given.shards(SHARD, without=set()),
+            checkpoints=chosen.checkpoints,
+            task=task,
+            slots=Slots(os.cpu_count() or 1, 1, 0),
+            precision=None,
+            started=started,
+            done=lambda number, rows, said: shards.write(number, chosen.vote.table(rows["id"].tolist(), said)),
+        )
+        shards.finish()
+    seconds = shared.clock() - began
+    table = pq.read_table(folder / "tutti.parquet")
+    return seconds, np.stack([table["p_0"], table["p_1"]], axis=1)
+
+
+def plain(
+    members: list[_OneTask], texts: list[str], folder: Path, *, padded: bool = False, bf16: bool = False
+) -> Timed:
+    """Trainer.predict, member by member, on all cores."""
+    tokenizer = AutoTokenizer.from_pretrained(shared.BACKBONE)
+    to = {"padding": "max_length", "max_length": MAX_LENGTH} if padded else {}
+    trainers = [
+        Trainer(
+            model=member,
+            args=TrainingArguments(
+                output_dir=str(folder), report_to="none", disable_tqdm=True, use_cpu=True, bf16=bf16
+            ),
+            data_collator=DataCollatorWithPadding(tokenizer, **to),
+        )
+        for member in members
+    ]
+    torch.set_num_threads(os.cpu_count() or 1)
+    began = shared.clock()
+    encoded = tokenizer(texts, truncation=True, max_length=MAX_LENGTH)
+    rows = [{name: encoded[name][row] for name in encoded} for row in range(len(texts))]
+    logits = [torch.from_numpy(trainer.predict(rows).predictions).float() for trainer in trainers]  # type: ignore[arg-type]
+    said = torch.stack([each.softmax(dim=1) for each in logits]).mean(dim=0).numpy()
+    return shared.clock() - began, said
+
+
+def speed(data: Path, folder: Path, *, rows: int, turns: int) -> dict[str, float]:
+    """The ratios, and how far apart the probabilities are."""
+    place = study(data, folder, trials=MEMBERS, rows=1200)
+    lines = (data / "SST-2" / "train.tsv").read_text(encoding="utf8").splitlines()[1 : rows + 1]
+    texts = [line.split("\t")[0] for line in lines]
+    file = folder / "new.tsv"
+    file.write_text("\n".join(["index\tsentence", *(f"{row}\t{text}" for row, text in enumerate(texts))]) + "\n")
+    members = [_OneTask(place.trial(f"t{number:04d}") / "best") for number in range(MEMBERS)]
+    precisions: list[str] = []
+    contenders: dict[str, Callable[[], Timed]] = {
+        "tutti": lambda: tutti(place, file, folder, precisions),
+        "predict_fp32": lambda: plain(members, texts, folder),
+        "predict_bf16": lambda: plain(members, texts, folder, bf16=True),
+        "padded_fp32": lambda: plain(members, texts, folder, padded=True),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in contenders}
+    said: dict[str, np.ndarray] = {}
+    with connected(workers=1, cpus_per_worker=1, gpus_per_worker=0, concurrent_trials=None):
+        for turn in range(turns):
+            for name in [*contenders] if turn % 2 == 0 else [*contenders][::-1]:
+                took, said[name] = contenders[name]()
+                seconds[name].append(took)
+    print(f"\nSST-2, {len(texts)} rows, {MEMBERS} members, {turns} turns; tutti in {precisions[0]}")
+    for name, each in seconds.items():
+        print(f"{name:16}{len(texts) / median(each):10.1f} rows/s")
+    values = {
+        f"vs_{name}": median(theirs / ours for ours, theirs in zip(seconds["tutti"], each, strict=True))
+        for name, each in seconds.items()
+        if name != "tutti"
+    }
+    apart = np.abs(said["tutti"] - said["predict_fp32"])
+    flipped = said["tutti"].argmax(axis=1) != said["predict_fp32"].argmax(axis=1)
+    return {**values, "max_probability_difference": float(apart.max()), "flipped_share": float(flipped.mean())}
+
+
+def memory(data: Path, folder: Path, *, rows: int) -> float:
+    """The most memory for so many rows beside that for a tenth of them."""
+    backbone = new_backbone(texts=[data / "SST-2" / "dev.tsv"], size="tiny", out=folder / "backbone").path
+    place = study(data, folder, trials=1, rows=200, backbone=str(backbone))
+    words = " ".join((data / "SST-2" / "dev.tsv").read_text(encoding="utf8").split()).split(" ")
+    rng = np.random.default_rng(0)
+    peaks = []
+    for count in (rows // 10, rows):
+        file = folder / f"{count}.csv"
+        with file.open("w", encoding="utf8") as out:
+            out.write("text\n")
+            for length in rng.integers(1, 16, size=count):
+                out.write('"' + " ".join(rng.choice(words, size=length)).replace('"', "") + '"\n')
+        peaks.append(_peak(["predict", str(place.path), "--input", str(file), "--out", str(folder / "out.csv")]))
+        print(f"{count:>10,} rows: {peaks[-1] / 2**20:8.0f} MiB", flush=True)
+    return peaks[1] / peaks[0]
+
+
+def _peak(command: list[str]) -> float:
+    """Bytes that the command and its workers hold at most, of their own; what Ray's servers hold is no matter of it."""
+    process = subprocess.Popen([sys.executable, "-m", "tutti", *command], stdout=subprocess.DEVNULL)
+    driver, most = psutil.Process(process.pid), 0
+    while process.poll() is None:
+        held = 0
+        try:
+            for each in (driver, *driver.children(recursive=True)):
+                if each == driver or each.name().startswith("ray::Predictor"):
+                    held += each.memory_full_info().uss
+        except psutil.NoSuchProcess:
+            continue
+        most = max(most, held)
+        time.sleep(0.2)
+    if process.returncode:
+        raise SystemExit(f"`tutti {' '.join(command)}` failed.")
+    return most
+
+
+def main() -> None:
+    parser = shared.arguments(__doc__, quick="fewer rows and turns: under 10 minutes on two cores")
+    options = parser.parse_args()
+    shared.quiet()
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "speed").mkdir()
+        rows, turns = (2 * SHARD, 1) if options.quick else (6920, 5)
+        values = speed(options.data, Path(folder) / "speed", rows=rows, turns=turns)
+    with tempfile.TemporaryDirectory() as folder:
+        values["memory_growth"] = memory(options.data, Path(folder), rows=200_000 if options.quick else 1_000_000)
+    shared.show_results(values, TARGETS)
+    shared.write_json(values, options.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from tutti.outputs.soup import SoupCard, Tried
+
+CARD = SoupCard(
+    study="s",
+    recipe="soup",
+    created="2026-11-21T00:00:00+00:00",
+    tried=(Tried("t0002", 0.8, 0.8, True), Tried("t0000", 0.79, 0.7, False), Tried("t0001", 0.78, 0.82, True)),
+    passed_over=("t0003",),
+    task_scores={"A": 0.9, "B": 0.74},
+    vote_scores={"A": 0.91, "B": 0.733},
+    within=0.002,
+    files={"checkpoint/tutti.json": "abc"},
+)
+
+
+def test_a_soup_is_kept_down_to_the_margin_below_the_vote():
+    assert CARD.kept
+    assert CARD.verdict == "The soup of 2 trials scores 0.8200, the vote 0.8215: it is kept."
+    short = replace(CARD, vote_scores={"A": 0.91, "B": 0.7341})
+    assert not short.kept
+    assert short.verdict.endswith("it is not kept, for it is more than 0.002 below.")
+
+
+def test_the_card_lists_what_was_tried_and_what_was_not():
+    said = json.loads(CARD.to_json())
+    assert (said["members"], said["kept"], said["score"]) == (["t0002", "t0001"], True, CARD.score)
+    page = CARD.to_markdown()
+    assert "| t0000 | 0.7900 | 0.7000 | no |" in page
+    assert "Passed over, of another shape than the best: t0003." in page
+    assert "| B | 0.7400 | 0.7330 |" in page
