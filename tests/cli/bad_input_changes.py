@@ -244,6 +244,11 @@ def other_study(change: Callable[[Path, dict[str, Any]], object] = lambda study,
     return put
 
 
+def no_second(folder: Path) -> None:
+    """Takes the study of ``other_study`` away."""
+    shutil.rmtree(folder / "studies/second")
+
+
 def another_split(study: Path, prepared: dict[str, Any]) -> None:
     """Gives a study's only trial other validation rows."""
     _change_votes(study, lambda said: replaced(said, ids=np.char.add("s", said.ids)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from bad_input_changes import Case, Change, another_split, both, not_a_number, other_study, write
+from bad_input_changes import Case, Change, another_split, both, no_second, not_a_number, other_study, write
 
 VOTE = "ensemble studies/moods --recipe own.yaml"
 TOGETHER = "ensemble studies/moods --with second"
@@ -36,6 +36,7 @@ VOTES: dict[str, Sequence[Case]] = {
             other_study(),
             "ensemble studies/moods --with secnd",
             finished=True,
+            after=no_second,
         ),
         Case(
             "another study with other classes",
@@ -43,6 +44,7 @@ VOTES: dict[str, Sequence[Case]] = {
             other_study(lambda study, known: known["tasks"][0].update(class_names=["calm", "glad", "grim"])),
             TOGETHER,
             finished=True,
+            after=no_second,
         ),
         Case(
             "another study with another test file",
@@ -50,6 +52,7 @@ VOTES: dict[str, Sequence[Case]] = {
             other_study(lambda study, known: known["origins"]["mood"]["test"].update(sha256="0")),
             TOGETHER,
             finished=True,
+            after=no_second,
         ),
         Case(
             "another study with other validation rows",
@@ -57,6 +60,7 @@ VOTES: dict[str, Sequence[Case]] = {
             other_study(another_split),
             TOGETHER,
             finished=True,
+            after=no_second,
         ),
         Case(
             "a filter that MLflow does not understand",

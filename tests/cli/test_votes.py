@@ -16,6 +16,8 @@ from voting_study import MOODS, make_study, write_files
 
 from tutti.tracking.store import experiment_id
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory) -> Path:
