@@ -197,6 +197,7 @@ def test_a_study_whose_processes_are_killed_at_random_ends_as_one_that_nobody_to
 
 
 @pytest.mark.skipif(bool(MOMENTS), reason="the longer one takes its place")
+@pytest.mark.timeout(1200)
 def test_a_small_study_whose_worker_driver_and_node_are_killed_once_ends_as_one_that_nobody_touched(
     make_study, tutti, tutti_command, tmp_path
 ):

@@ -112,6 +112,20 @@ def test_what_is_wrong_with_the_server_is_one_sentence_without_its_password(post
             assert not any(word in str(caught.value) for word in (secret, "p@ss", "wr%2Fong", "wr/ong"))
 
 
+def test_a_store_is_closed_in_peace_while_its_server_is_away(opened, postgres, capfd):
+    store = opened()
+    key = store.ask().key
+    postgres.stop()
+    with pytest.raises(StorageError):
+        store.report(key, epoch=1, score=0.5, task_scores={})
+    with pytest.raises(StorageError):
+        store.records()
+    store.close()
+    postgres.start()
+    assert capfd.readouterr() == ("", "")
+    assert [proposal.key for proposal in opened().unfinished()] == [key]
+
+
 def test_a_server_that_is_started_anew_between_two_calls_goes_unnoticed(opened, postgres):
     store = opened()
     key = store.ask().key

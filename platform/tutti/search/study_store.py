@@ -156,7 +156,9 @@ class StudyStore:
     def close(self) -> None:
         """Gives the database's connections back. The store cannot be used afterwards."""
         if self._claim is not None:
+            self._claim.invalidate()  # so that it says nothing more to a server that may be away
             self._claim.close()
+            self._claim = None
         self._storage.remove_session()
         self._storage.engine.dispose()
 
