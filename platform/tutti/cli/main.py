@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from tutti import __version__
-from tutti.cli import backbone, browse, demo, doctor, jobs, tune, vote
+from tutti.cli import backbone, browse, demo, doctor, jobs, round, tune, vote
 from tutti.errors import TuttiError
 
 app = typer.Typer(
@@ -40,6 +40,7 @@ app.command("ui")(browse.ui)
 app.command("doctor")(doctor.doctor)
 app.command("ensemble")(vote.ensemble)
 app.command("pseudo-label")(vote.pseudo_label)
+app.command("round")(round.round_)
 app.command("submit")(jobs.submit)
 app.command("demo")(demo.demo)
 app.add_typer(backbone.app, name="backbone")
