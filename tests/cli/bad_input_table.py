@@ -11,6 +11,7 @@ from pathlib import Path
 from bad_input_changes import Case
 from bad_input_files import FILES
 from bad_input_predict import PREDICT
+from bad_input_rounds import ROUNDS
 from bad_input_run import Said, Templates, make_templates, run
 from bad_input_search import SEARCH
 from bad_input_settings import SETTINGS
@@ -18,7 +19,7 @@ from bad_input_training import TRAINING
 from bad_input_votes import VOTES
 
 PAGE = Path(__file__).parents[2] / "docs" / "bad-input.md"
-SECTIONS = FILES | SETTINGS | SEARCH | TRAINING | VOTES | PREDICT
+SECTIONS = FILES | SETTINGS | SEARCH | TRAINING | VOTES | ROUNDS | PREDICT
 HEAD = """\
 # What Tutti says to bad input
 

@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from tutti import __version__
-from tutti.cli import backbone, browse, demo, doctor, jobs, leaderboard, predict, report, soup, tune, vote
+from tutti.cli import backbone, browse, demo, doctor, jobs, leaderboard, predict, report, round, soup, tune, vote
 from tutti.errors import TuttiError
 
 app = typer.Typer(
@@ -43,6 +43,7 @@ app.command("pseudo-label")(vote.pseudo_label)
 app.command("predict")(predict.predict)
 app.command("soup")(soup.soup)
 app.command("report")(report.report)
+app.command("round")(round.round_)
 app.command("submit")(jobs.submit)
 app.command("demo")(demo.demo)
 app.add_typer(backbone.app, name="backbone")

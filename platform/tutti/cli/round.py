@@ -1,0 +1,343 @@
+"""``tutti round``: pseudo-labels, the next study, and whether both were worth it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tutti.cli import parts, tune, vote
+from tutti.cli.browse import Study
+from tutti.cli.electorate import electorate
+from tutti.cli.parts import console
+from tutti.cli.vote import RecipeName
+from tutti.config.folder import StudyFolder
+from tutti.config.recipe import Recipe
+from tutti.config.study import ExtraTrain, StudyConfig
+from tutti.errors import Fault, StudyError, TrialError, counted
+from tutti.files import write_whole
+from tutti.records import TrialRecord, TrialState
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tutti.bank.electorate import Electorate
+    from tutti.data.prepare import Prepared
+    from tutti.outputs.pseudo_report import PseudoLabelReport
+    from tutti.outputs.rounds import Comparison, Round
+
+_MOST_POINTS = 4
+_PLAN = "plan.json"
+
+
+@dataclass(frozen=True)
+class _Base:
+    """The study that rounds begin from, with the recipe of this one."""
+
+    config: StudyConfig
+    folder: StudyFolder
+    prepared: Prepared
+    records: list[TrialRecord]
+    recipe: Recipe
+    recipe_name: str
+
+    @property
+    def recipe_sha256(self) -> str:
+        return hashlib.sha256(self.recipe.model_dump_json().encode()).hexdigest()
+
+    @property
+    def rounds(self) -> Path:
+        return self.folder.path / "rounds"
+
+    def beside(self, study: str) -> StudyFolder:
+        """The folder of a study of these rounds."""
+        return self.folder if study == self.config.study else StudyFolder(self.folder.path.parent / study)
+
+    def voters(self, others: Sequence[str]) -> Electorate:
+        """The trials of the study, and of others of these rounds, that may vote."""
+        places = [str(self.beside(study).path) for study in others]
+        return electorate(self.config, self.folder, self.prepared, members=self.recipe.members, others=places)
+
+
+def round_(
+    study: Study,
+    recipe: RecipeName = None,
+    trials: Annotated[
+        int | None, typer.Option("--trials", min=1, help="Of each of the round's two studies; by default 4 at most.")
+    ] = None,
+    until_no_gain: Annotated[bool, typer.Option("--until-no-gain", help="Go on as long as rounds gain.")] = False,
+) -> None:
+    """Labels unlabelled rows, trains the study's best points on them too, and keeps that only if it gains.
+
+    A control study trains the same points for as many steps without the pseudo-labels. The round is kept where the
+    ensemble with its trials scores above the one with the control's, on rows that had no part in choosing members.
+    Interrupted, it goes on where it was when it is started again.
+
+    Example: `tutti round glue_trio --recipe self_training`
+    """
+    from tutti.config.load import load_recipe
+    from tutti.orchestration.study import study_lock
+    from tutti.outputs.rounds import ended_rounds
+
+    config, folder, prepared = parts.open_folder(study)
+    name, chosen = load_recipe(recipe or config.ensemble.recipe)
+    with study_lock(folder):
+        base = _Base(config, folder, prepared, _finished_records(config, folder), chosen, name)
+        _check(base)
+        first = True
+        while True:
+            done = ended_rounds(base.rounds)
+            _check_new(base, done)
+            report = _plan(base, done, trials=trials)
+            if report is not None and not report.files:
+                shutil.rmtree(_place(base, done), ignore_errors=True)
+                if first:
+                    got = " ".join(report.remarks)
+                    raise StudyError(Fault(f"round {len(done) + 1}", "have pseudo-labels", got, "change the recipe"))
+                console.print(f"Round {len(done) + 1} has no pseudo-labels: rounds end here.")
+                return
+            if not _run(base, done) or not until_no_gain:
+                return
+            first = False
+
+
+def _finished_records(config: StudyConfig, folder: StudyFolder) -> list[TrialRecord]:
+    from tutti.search.limits import is_over
+
+    store = parts.load_store(config, folder)
+    try:
+        records, seconds = store.records(), store.run_seconds()
+    finally:
+        store.close()
+    if not is_over(config.search, records, seconds=seconds):
+        ended = sum(record.state is not TrialState.RUNNING for record in records)
+        got = f"{counted(ended, 'trial')} that ended, of {config.search.trials}"
+        remedy = "run `tutti tune STUDY.yaml --resume` first"
+        raise StudyError(Fault(f"the study {config.study}", "have all its trials before a round", got, remedy))
+    return records
+
+
+def _check(base: _Base) -> None:
+    """What would come to light only after hours: rows, names, changed files."""
+    from tutti.data.prepare import prepare
+    from tutti.ensembling.nested import LEAST
+    from tutti.tasks.build import task_specs
+
+    name, parts_of = base.config.study, base.prepared.parts
+    if not any("unlabeled" in held for held in parts_of.values()):
+        remedy = "name a file of unlabelled rows as `unlabeled:` of a task and run a new study"
+        raise StudyError(Fault(f"the study {name}", "have a task with unlabelled rows", "none", remedy))
+    for task, held in parts_of.items():
+        if (rows := held["validation"].rows) < LEAST:
+            rule = f"have {LEAST} validation rows or more, to tell whether a round gains"
+            remedy = "raise split.validation, or set split.folds, in a new study"
+            raise StudyError(Fault(f"task {task} of the study {name}", rule, str(rows), remedy))
+    if len(_name(base, 999, control=True)) > 80:
+        rule, remedy = "leave room for -round-N-control in 80 characters", "give the study a shorter name"
+        raise StudyError(Fault(f"the name of the study {name}", rule, f"{len(name)} characters", remedy))
+    split = base.config.split
+    prepare(  # what is there is loaded, once it is sure that the files are those that it was made from
+        task_specs(base.config.tasks),
+        validation=split.validation,
+        folds=split.folds,
+        seed=split.seed,
+        folder=base.folder.data,
+    )
+
+
+def _check_new(base: _Base, done: list[Round]) -> None:
+    last = done[-1] if done else None
+    if last and not last.kept and last.recipe_sha256 == base.recipe_sha256:
+        what, rule = f"the recipe {base.recipe_name}", f"differ from that of round {last.number}, which gained nothing"
+        raise StudyError(Fault(what, rule, "the same", "change pseudo_labels or members, or name another recipe"))
+
+
+def _name(base: _Base, number: int, *, control: bool = False) -> str:
+    return f"{base.config.study}-round-{number}{'-control' * control}"
+
+
+def _place(base: _Base, done: list[Round]) -> Path:
+    return base.rounds / str(len(done) + 1)
+
+
+def _teachers(base: _Base, done: list[Round]) -> list[str]:
+    """Names of the studies whose trials vote: the first one, and that of each round that was kept."""
+    return [base.config.study, *(each.study for each in done if each.kept)]
+
+
+def _plan(base: _Base, done: list[Round], *, trials: int | None) -> PseudoLabelReport | None:
+    """Writes the round's pseudo-labels, its two study files, and last its plan; none where that is done already.
+
+    Raises:
+        StudyError: where the round was begun with another recipe, or the study has no finished trial.
+    """
+    from tutti.config.load import dump_study, parse_study
+    from tutti.data.prepare import load_prepared
+    from tutti.ensembling.pseudo import Labelling
+    from tutti.orchestration.rounds import best_points, round_studies, steps_of
+    from tutti.outputs.pseudo_labels import write_pseudo_labels
+    from tutti.outputs.pseudo_pool import pools
+    from tutti.tasks.build import task_specs
+
+    place, number, teachers = _place(base, done), len(done) + 1, _teachers(base, done)
+    if (place / _PLAN).is_file():
+        plan = json.loads((place / _PLAN).read_text(encoding="utf-8"))
+        if plan["recipe_sha256"] != base.recipe_sha256:
+            what, rule = f"the recipe {base.recipe_name}", f"be that which round {number} was begun with"
+            remedy = f"name that recipe, or remove the folder {place} to begin the round anew"
+            raise StudyError(Fault(what, rule, f"another one than {plan['recipe']}", remedy))
+        console.print(f"Round {number} goes on")
+        return None
+    console.rule(f"Round {number}: pseudo-labels of {' and '.join(teachers)}")
+    latest = base.beside(teachers[-1])
+    prepared = load_prepared(latest.data)
+    report = write_pseudo_labels(
+        study=base.config.study,
+        recipe_name=base.recipe_name,
+        tasks=prepared.tasks,
+        pools=pools(
+            prepared,
+            task_specs(base.config.tasks),
+            beside=[load_prepared(base.beside(name).data) for name in teachers[:-1]],
+        ),
+        bank=base.voters(teachers[1:]),
+        rule=vote.rule_of(base.recipe),
+        labelling=Labelling(**base.recipe.pseudo_labels.model_dump()),
+        out=place / "labels",
+    )
+    vote.show_pseudo_labels(report, place / "labels")
+    files = {each.task: each.file for each in report.tasks if each.file is not None}
+    if not files:
+        return report
+    points = best_points(base.records, count=trials or _MOST_POINTS)
+    rows = [
+        _training_rows(prepared, task.name) + sum(each.labelled for each in report.tasks if each.task == task.name)
+        for task in prepared.tasks
+    ]
+    tokens = cache(partial(_tokens, latest, prepared, base.config))
+    known = parse_study(latest.study_file).tasks
+    both = round_studies(
+        base.config.model_copy(
+            update={"storage": base.config.storage.model_copy(update={"path": base.folder.path.parent})}
+        ),
+        name=_name(base, number),
+        known={task: config.extra_train for task, config in known.items()},
+        labels={
+            task: ExtraTrain(path=place / "labels" / file, labels="soft" if file.endswith(".soft.parquet") else "hard")
+            for task, file in files.items()
+        },
+        points=points,
+        steps=[steps_of(base.config, point, rows=rows, tokens=tokens) for point in points],
+        trials=trials or len(points),
+    )
+    for config in both:
+        write_whole(place / f"{config.study}.json", dump_study(config))
+    plan = {"recipe": base.recipe_name, "recipe_sha256": base.recipe_sha256, "teachers": teachers}
+    write_whole(place / _PLAN, json.dumps(plan, ensure_ascii=False, indent=2) + "\n")
+    return report
+
+
+def _training_rows(prepared: Prepared, task: str) -> int:
+    """Rows that a trial trains on; with folds, in each of them."""
+    folds = prepared.settings["split"].get("folds")
+    held = prepared.parts[task]["validation"].rows // folds if folds else 0
+    return prepared.parts[task]["train"].rows - held
+
+
+def _tokens(folder: StudyFolder, prepared: Prepared, config: StudyConfig) -> float:
+    """Tokens of a training row, in the mean."""
+    import numpy as np
+
+    from tutti.config.training import TrainingOptions
+    from tutti.data.encode import load_part
+
+    longest = config.training.get("max_length", TrainingOptions.model_fields["max_length"].default)
+    lengths = [
+        load_part(
+            prepared,
+            task=task.name,
+            part="train",
+            tokenizer=config.backbone,
+            max_length=int(longest),
+            cache=folder.encoded,
+        ).lengths
+        for task in prepared.tasks
+    ]
+    return float(np.concatenate(lengths).mean())
+
+
+def _run(base: _Base, done: list[Round]) -> bool:
+    """Tunes the round's studies, compares the ensembles, writes what was found, and says whether it is kept."""
+    from tutti.config.load import parse_study
+    from tutti.outputs.rounds import Round, compare, write_round
+
+    place, number, teachers = _place(base, done), len(done) + 1, _teachers(base, done)
+    for control in (False, True):
+        name = _name(base, number, control=control)
+        what = "the control: as many steps without pseudo-labels" if control else "training on pseudo-labels too"
+        console.rule(f"Round {number}: {what}")
+        config = parse_study(place / f"{name}.json")
+        records = tune.run(parts.with_tracking_uri(config), base.beside(name), resume=True)
+        if not any(record.state is TrialState.FINISHED for record in records):
+            remedy = "look at its trials with `tutti trials`, then start the round again"
+            raise TrialError(Fault(f"the study {name}", "have a finished trial", "none", remedy))
+    study, others = _name(base, number), teachers[1:]
+    comparison = compare(
+        base.prepared.tasks,
+        before=base.voters(others),
+        control=base.voters([*others, _name(base, number, control=True)]),
+        with_round=base.voters([*others, study]),
+        needed={task: list(config.test_sets()) for task, config in base.config.tasks.items()},
+        rule=vote.rule_of(base.recipe),
+    )
+    console.rule(f"Round {number}: scores on validation rows that chose nothing")
+    _show(comparison)
+    gain = comparison.objective["gain"]
+    if comparison.kept:
+        console.print(f"Round {number} is kept: it gains {gain.score:+.4f} over its control.{_doubt(gain.low)}")
+        together = [str(base.beside(name).path) for name in (*others, study)]
+        vote.ensemble(str(base.folder.path), recipe=_recipe_file(base, place), others=together, out=place / "ensemble")
+    else:
+        console.print(
+            f"Round {number} is not kept: with {gain.score:+.4f} it gains nothing over its control. The ensemble stays "
+            f"that of {' and '.join(teachers)}.",
+            soft_wrap=True,
+        )
+    ended = Round(number, base.recipe_name, base.recipe_sha256, study, tuple(teachers), comparison.kept)
+    write_round(place, ended, comparison)
+    console.print(f"wrote {place / 'round.json'}", soft_wrap=True)
+    return comparison.kept
+
+
+def _recipe_file(base: _Base, place: Path) -> str:
+    """The recipe as a file of the round: the one it was named by may change."""
+    file = place / f"{base.recipe_name}.yaml"
+    write_whole(file, base.recipe.model_dump_json(indent=2, exclude_unset=True) + "\n")  # JSON is YAML too
+    return str(file)
+
+
+def _doubt(low: float) -> str:
+    return " The interval holds 0: the rows cannot tell that from chance." if low <= 0 else ""
+
+
+def _show(comparison: Comparison) -> None:
+    from rich.table import Table
+
+    from tutti.outputs.card import said, signed
+
+    table = Table()
+    table.add_column("")
+    for column in (*comparison.gain, "score"):
+        table.add_column(column, justify="right")
+    for name, label in (("before", "before"), ("control", "with the control"), ("round", "with the round")):
+        own = getattr(comparison, name).values()
+        table.add_row(label, *map(said, own), said(comparison.objective[name]))
+    gains = (*comparison.gain.values(), comparison.objective["gain"])
+    table.add_row("gain over the control", *map(signed, gains), style="bold")
+    console.print(table)

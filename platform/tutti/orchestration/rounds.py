@@ -1,0 +1,107 @@
+"""The two studies of a round: one that trains on pseudo-labels too, and its control, which takes as many steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from tutti.config.space import Categorical, SearchSpace
+from tutti.config.stages import STAGES, overlay, staged
+from tutti.config.study import LEARNING, ExtraTrain, Search, StudyConfig
+from tutti.records import Scalar, TrialRecord, TrialState
+
+Point = dict[str, Scalar]
+
+_STEPS = "max_steps"
+
+
+def best_points(records: Sequence[TrialRecord], *, count: int) -> list[Point]:
+    """The parameters of the best finished trials, the best first, each point once."""
+    finished = [record for record in records if record.state is TrialState.FINISHED and record.score is not None]
+    points: list[Point] = []
+    for record in sorted(finished, key=lambda record: -(record.score or 0.0)):
+        if (point := dict(record.parameters)) not in points:
+            points.append(point)
+    return points[:count]
+
+
+def steps_of(
+    study: StudyConfig, point: Mapping[str, Scalar], *, rows: Sequence[int], tokens: Callable[[], float]
+) -> tuple[int | None, ...]:
+    """How many optimizer steps each stage of a trial at ``point`` takes; none where the study itself says how many.
+
+    Args:
+        rows: training rows of each task.
+        tokens: those of a row in the mean, asked for where a batch has so many tokens and not so many rows.
+    """
+    from tutti.training.options import split_training
+
+    counts: list[int | None] = []
+    for keys in staged(overlay(study.training, point)):
+        options, arguments = split_training(keys)
+        if int(arguments.get(_STEPS, -1)) > 0:
+            counts.append(None)
+            continue
+        limit = options.max_tokens_per_batch
+        batch = arguments["per_device_train_batch_size"] if limit is None else max(1, int(limit / tokens()))
+        batches = sum(math.ceil(count / (batch * study.resources.workers)) for count in rows)
+        an_epoch = math.ceil(batches / int(arguments.get("gradient_accumulation_steps", 1)))
+        counts.append(math.ceil(float(arguments["num_train_epochs"]) * an_epoch))
+    return tuple(counts)
+
+
+def round_studies(
+    study: StudyConfig,
+    *,
+    name: str,
+    known: Mapping[str, Sequence[ExtraTrain]],
+    labels: Mapping[str, ExtraTrain],
+    points: Sequence[Point],
+    steps: Sequence[Sequence[int | None]],
+    trials: int,
+) -> tuple[StudyConfig, StudyConfig]:
+    """The study of a round and its control, which differ in the round's pseudo-labels alone.
+
+    Both begin with the same points, and what trials are left are drawn by the study's own sampler. None is stopped
+    early, since only whole trials vote, and each takes as many steps as it would with pseudo-labels.
+
+    Args:
+        study: the one that the first round began from.
+        name: of the round's study; the control's is ``NAME-control``.
+        known: files of further training rows of each task, those of earlier rounds too.
+        labels: the round's files of pseudo-labels.
+        points: at least one.
+        steps: of each point, the steps of its stages; none where the study says how many.
+    """
+    training, space = dict(study.training), dict(study.search_space.root)
+    laid = [dict(point) for point in points]
+    for index, counts in enumerate(zip(*steps, strict=True)):
+        given = [count for count in counts if count is not None]
+        if len(given) < len(counts):
+            continue
+        key = f"{STAGES}.{index}.{_STEPS}" if study.training.get(STAGES) else _STEPS
+        if len(set(given)) == 1:
+            training = overlay(training, {key: given[0]})
+        else:
+            space[key] = Categorical(type="categorical", choices=tuple(sorted(set(given))))
+            for point, count in zip(laid, given, strict=True):
+                point[key] = count
+    sampler = study.search.sampler if study.search.sampler in LEARNING else "random"
+    search = Search(
+        trials=trials,
+        seed=study.search.seed,
+        sampler=sampler,
+        enqueue=tuple(point for point in laid if point),
+        scheduler="none",
+        retries=study.search.retries,
+    )
+    shared = {"training": training, "search_space": SearchSpace(space), "search": search}
+
+    def with_rows(name: str, more: Mapping[str, ExtraTrain]) -> StudyConfig:
+        tasks = {
+            task: config.model_copy(update={"extra_train": (*known[task], *([more[task]] if task in more else []))})
+            for task, config in study.tasks.items()
+        }
+        return study.model_copy(update={**shared, "study": name, "tasks": tasks})
+
+    return with_rows(name, labels), with_rows(f"{name}-control", {})

@@ -1,0 +1,60 @@
+"""Bad input to ``tutti round``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from bad_input_changes import Case, Change, forget_pool
+
+ROUND = "round studies/moods"
+
+
+def _study(change: Callable[[dict[str, Any]], object]) -> Change:
+    def changed(folder: Path) -> None:
+        path = folder / "studies/moods/study.json"
+        document = json.loads(path.read_text(encoding="utf8"))
+        change(document)
+        path.write_text(json.dumps(document), encoding="utf8")
+
+    return changed
+
+
+ROUNDS: dict[str, Sequence[Case]] = {
+    "Rounds": (
+        Case(
+            "a round of a study without unlabelled rows",
+            ["the study moods must have a task with unlabelled rows", "`unlabeled:`"],
+            forget_pool,
+            ROUND,
+            finished=True,
+        ),
+        Case(
+            "a round of a study that lacks trials",
+            ["the study moods must have all its trials before a round; got 1 trial that ended, of 5", "--resume"],
+            _study(lambda study: study["search"].update(trials=5)),
+            ROUND,
+            finished=True,
+        ),
+        Case(
+            "a round of a study with few validation rows",
+            ["task mood of the study moods must have 20 validation rows or more", "got 3", "split.folds"],
+            command=ROUND,
+            finished=True,
+        ),
+        Case(
+            "a round with a recipe that is not there",
+            ["the recipe 'self_trainin'", "did you mean 'self_training'"],
+            command=f"{ROUND} --recipe self_trainin",
+            finished=True,
+        ),
+        Case(
+            "a round of fewer trials than one",
+            ["--trials"],
+            command=f"{ROUND} --trials 0",
+            finished=True,
+        ),
+    ),
+}

@@ -1,0 +1,96 @@
+"""``tutti round`` on a real Ray, killed once on the way; and what it refuses before anything is trained."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # the helpers serve a script too, so they are no plugin
+
+from bad_input_run import run
+from voting_study import make_study as make_voting_study
+from voting_study import write_files
+
+from tutti.bank.bank import Bank
+from tutti.config.folder import StudyFolder
+from tutti.config.load import parse_study
+
+STUDENT = "members: {top: 3}\npseudo_labels: {select: all, labels: soft, max_drift: null}\n"
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+def test_a_round_that_was_killed_goes_on_and_is_judged_against_its_control(finished, tutti_command, tutti, tmp_path):
+    study = finished.copy(tmp_path)
+    recipe, place = tmp_path / "student.yaml", study.folder.path / "rounds" / "1"
+    recipe.write_text(STUDENT)
+    ours = StudyFolder(study.folder.path.parent / "tiny-round-1")
+    control = StudyFolder(study.folder.path.parent / "tiny-round-1-control")
+    command = ("round", study.folder.path, "--recipe", recipe, "--trials", "1")
+
+    killed = tutti_command(*command)
+    killed.wait_for(lambda: Bank(ours.bank).records(), what="a trial of the round")
+    os.killpg(killed.process.pid, signal.SIGKILL)
+    killed.kill()
+    labels = {file.name: file.stat().st_mtime_ns for file in (place / "labels").iterdir()}
+    said = tutti(*command)
+    assert "Round 1 goes on" in said
+    assert labels == {file.name: file.stat().st_mtime_ns for file in (place / "labels").iterdir()}
+
+    with_labels, without = parse_study(ours.study_file), parse_study(control.study_file)
+    # 37 soft rows for each of two tasks of 90 rows: 8 batches of 16 each, 2 epochs
+    assert with_labels.training["max_steps"] == without.training["max_steps"] == 32
+    assert with_labels.search == without.search
+    assert [str(extra.path) for extra in with_labels.tasks["mood"].extra_train] == [
+        str(place / "labels" / "mood.soft.parquet")
+    ]
+    assert without.tasks["mood"].extra_train == ()
+    ended = json.loads((place / "round.json").read_text(encoding="utf8"))
+    assert (ended["number"], ended["recipe"], ended["teachers"]) == (1, "student", ["tiny"])
+    gain = ended["objective"]["round"]["score"] - ended["objective"]["control"]["score"]
+    assert ended["objective"]["gain"]["score"] == pytest.approx(gain)
+    assert ended["kept"] == (gain > 0) == ("Round 1 is kept" in said)
+    assert (place / "ensemble" / "card.json").is_file() == ended["kept"]
+    for folder in (ours, control):
+        assert len(Bank(folder.bank).records()) == 1
+
+    again = tutti(*command, code=2)  # all rows are labelled by now, or the recipe is known to gain nothing
+    assert ("have seen each row of task mood with a label" if ended["kept"] else "which gained nothing") in again
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("rounds")
+    write_files(folder / "data")
+    file = make_voting_study(folder, "moods", trials=7).study_file
+    document = json.loads(file.read_text(encoding="utf8"))
+    file.write_text(json.dumps({**document, "split": {"validation": 0.5}}), encoding="utf8")  # as it was prepared
+    return folder
+
+
+def test_a_round_without_a_single_label_is_refused_and_leaves_nothing_behind(place):
+    (place / "none.yaml").write_text("pseudo_labels: {threshold: 1.0}\n")
+    said = run(place, "round studies/moods --recipe none.yaml", code=2)
+    assert "round 1 must have pseudo-labels; got No row of task mood reached 1: no file was written for it." in said.err
+    assert not (place / "studies/moods/rounds").exists() or not any((place / "studies/moods/rounds").iterdir())
+
+
+def test_labels_that_drift_end_a_round_before_anything_is_trained(place):
+    (place / "drift.yaml").write_text("pseudo_labels: {select: all, max_drift: 0.001}\n")
+    said = run(place, "round studies/moods --recipe drift.yaml", code=2)
+    assert "points above that among the training rows" in said.err or "points below that" in said.err
+    assert "max_drift allows 0.1: no file was written for it" in said.err
+
+
+def test_a_round_goes_on_only_with_the_recipe_it_was_begun_with(place):
+    folder = place / "studies/moods/rounds/1"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "plan.json").write_text(json.dumps({"recipe": "other", "recipe_sha256": "0", "teachers": ["moods"]}))
+    said = run(place, "round studies/moods --recipe baseline", code=2)
+    assert "the recipe baseline must be that which round 1 was begun with; got another one than other" in said.err
+    (folder / "plan.json").unlink()

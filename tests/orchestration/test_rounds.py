@@ -1,0 +1,98 @@
+"""The two studies of a round."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tutti.config.load import dump_study, parse_study
+from tutti.config.study import ExtraTrain, StudyConfig
+from tutti.orchestration.rounds import best_points, round_studies, steps_of
+from tutti.records import TrialRecord, TrialState
+
+LABELS = {"mood": ExtraTrain(path=Path("/labels/mood.soft.parquet"), labels="soft")}
+
+
+def study(**changes) -> StudyConfig:
+    plain = {
+        "study": "moods",
+        "backbone": "b",
+        "tasks": {"mood": {"layout": "competition", "train": "/m", "extra_train": [{"path": "/older.tsv"}]}},
+        "training": {"num_train_epochs": 3, "per_device_train_batch_size": 8},
+        "search_space": {"learning_rate": {"type": "log_uniform", "low": 1e-4, "high": 1e-3}},
+        "search": {"trials": 9, "scheduler": "asha", "max_hours": 1, "sampler": "grid", "seed": 4},
+    }
+    return StudyConfig.model_validate(plain | changes)
+
+
+def tokens() -> float:
+    return 20.0
+
+
+def both(config: StudyConfig, points, *, rows=(100,), trials=2):
+    steps = [steps_of(config, point, rows=rows, tokens=tokens) for point in points]
+    known = {name: task.extra_train for name, task in config.tasks.items()}
+    return round_studies(
+        config, name="moods-round-1", known=known, labels=LABELS, points=points, steps=steps, trials=trials
+    )
+
+
+def test_they_differ_in_name_and_pseudo_labels_alone_and_begin_with_the_same_points():
+    points = [{"learning_rate": 3e-4}, {"learning_rate": 5e-4}]
+    ours, control = both(study(), points)
+    assert (ours.study, control.study) == ("moods-round-1", "moods-round-1-control")
+    assert [str(extra.path) for extra in ours.tasks["mood"].extra_train] == ["/older.tsv", "/labels/mood.soft.parquet"]
+    assert ours.model_copy(update={"study": control.study, "tasks": control.tasks}) == control
+    assert control.tasks == study().tasks
+    assert ours.search.enqueue == tuple(points)
+    assert (ours.search.trials, ours.search.scheduler, ours.search.max_hours) == (2, "none", None)
+    assert (ours.search.sampler, ours.search.seed) == ("random", 4)
+    assert ours.training["max_steps"] == 3 * 13
+    assert parse_study(dump_study(ours)) == ours
+
+
+def test_points_of_different_lengths_bring_their_own_steps():
+    space = {"num_train_epochs": {"type": "int", "low": 1, "high": 4}}
+    ours, _ = both(study(search_space=space), [{"num_train_epochs": 1}, {"num_train_epochs": 4}])
+    assert ours.search_space.root["max_steps"].choices == (13, 52)
+    assert ours.search.enqueue == ({"num_train_epochs": 1, "max_steps": 13}, {"num_train_epochs": 4, "max_steps": 52})
+    assert "max_steps" not in ours.training
+
+
+def test_every_stage_has_its_own_steps():
+    stages = [{"freeze_encoder": True, "num_train_epochs": 1}, {"per_device_train_batch_size": 50}]
+    ours, _ = both(study(training={**study().training, "stages": stages}), [{"learning_rate": 3e-4}])
+    assert [stage["max_steps"] for stage in ours.training["stages"]] == [13, 6]
+
+
+def test_steps_that_the_study_itself_names_stay():
+    ours, control = both(study(training={"max_steps": 77}), [{"learning_rate": 3e-4}])
+    assert ours.training == control.training == {"max_steps": 77}
+
+
+@pytest.mark.parametrize(
+    ("training", "steps"),
+    [
+        ({"num_train_epochs": 1, "per_device_train_batch_size": 8}, 13 + 7),
+        ({"num_train_epochs": 1, "per_device_train_batch_size": 8, "gradient_accumulation_steps": 4}, 5),
+        ({"num_train_epochs": 0.5, "per_device_train_batch_size": 8}, 10),
+        ({"num_train_epochs": 1, "max_tokens_per_batch": 200}, 10 + 5),  # ten rows of 20 tokens
+    ],
+)
+def test_steps_are_counted_as_batches_are_cut(training, steps):
+    assert steps_of(study(training=training), {}, rows=(100, 50), tokens=tokens) == (steps,)
+
+
+def test_a_batch_of_several_workers_is_one():
+    config = study(training={"num_train_epochs": 1, "per_device_train_batch_size": 8}, resources={"workers": 2})
+    assert steps_of(config, {}, rows=(100, 50), tokens=tokens) == (7 + 4,)
+
+
+def test_the_best_points_are_those_of_finished_trials_each_once():
+    def record(number: int, score: float | None, point: float, state=TrialState.FINISHED) -> TrialRecord:
+        return TrialRecord(f"t{number}", number, state, score=score, parameters={"learning_rate": point})
+
+    records = [record(0, 0.5, 1), record(1, 0.9, 2), record(2, 0.95, 3, TrialState.STOPPED), record(3, 0.8, 2)]
+    assert best_points(records, count=3) == [{"learning_rate": 2}, {"learning_rate": 1}]
+    assert best_points(records, count=1) == [{"learning_rate": 2}]

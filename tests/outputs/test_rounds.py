@@ -1,0 +1,88 @@
+"""Whether a round gains over its control."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tutti.bank.bank import Bank
+from tutti.bank.electorate import Electorate
+from tutti.errors import StorageError
+from tutti.outputs.members import Rule
+from tutti.outputs.rounds import Round, compare, ended_rounds, write_round
+from tutti.records import Predictions
+
+RULE = Rule(top=3, by="task")
+
+
+@pytest.fixture
+def studies(make_study, tmp_path):
+    """The bank of a study; of another one whose members are right more often; and of one that says the same."""
+    study = make_study()
+
+    def said(known: Predictions, better: float) -> Predictions:
+        if known.labels is None or not better:
+            return known
+        mixed = (1 - better) * known.probabilities + better * np.eye(len(known.class_names))[known.labels]
+        return replace(known, probabilities=mixed.astype(np.float32))
+
+    def copy(name: str, better: float) -> Bank:
+        bank = Bank(tmp_path / name)
+        for record in study.bank.records():
+            parts = study.bank.parts(record.key)
+            told = {
+                task: {part: said(study.bank.predictions(record.key, task, part), better) for part in parts[task]}
+                for task in parts
+            }
+            bank.put(record, told)
+        return bank
+
+    return study.tasks, {"first": study.bank, "better": copy("better", 0.25), "same": copy("same", 0.0)}
+
+
+def compared(studies, control: str, ours: str):
+    tasks, banks = studies
+    first = {"first": banks["first"]}
+    return compare(
+        tasks,
+        before=Electorate(first),
+        control=Electorate({**first, control: banks[control]}),
+        with_round=Electorate({**first, ours: banks[ours]}),
+        needed={},
+        rule=RULE,
+    )
+
+
+def test_a_round_with_better_members_is_kept_and_one_with_the_same_is_not(studies):
+    better = compared(studies, "same", "better")
+    assert better.kept
+    assert better.objective["gain"].low > 0
+    for task in better.gain:
+        gain = better.round[task].score - better.control[task].score
+        assert better.gain[task].score == pytest.approx(gain)
+    none = compared(studies, "better", "better")
+    assert not none.kept
+    assert none.objective["gain"] == pytest.approx(none.objective["gain"])
+    assert (none.objective["gain"].score, none.objective["gain"].error) == (0, 0)
+    assert not compared(studies, "better", "same").kept
+
+
+def test_a_round_that_was_written_is_read_back_and_only_whole_ones_count(studies, tmp_path):
+    comparison = compared(studies, "same", "better")
+    first = Round(1, "self_training", "0" * 64, "a-round-1", ("a",), kept=True)
+    write_round(tmp_path / "1", first, comparison)
+    write_round(tmp_path / "3", replace(first, number=3), comparison)
+    assert ended_rounds(tmp_path) == [first]
+    content = json.loads((tmp_path / "1" / "round.json").read_text())
+    assert content["objective"]["gain"]["low"] == pytest.approx(comparison.objective["gain"].low)
+    assert content["round"].keys() == {"emotion", "CoLA", "topic"}
+
+
+def test_a_damaged_round_is_named(tmp_path):
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "round.json").write_text("{}")
+    with pytest.raises(StorageError, match=r"1/round.json must be as `tutti round` wrote it"):
+        ended_rounds(tmp_path)
