@@ -283,7 +283,8 @@ def _run(base: _Base, done: list[Round]) -> bool:
         what = "the control: as many steps without pseudo-labels" if control else "training on pseudo-labels too"
         console.rule(f"Round {number}: {what}")
         config = parse_study(place / f"{name}.json")
-        records = tune.run(parts.with_tracking_uri(config), base.beside(name), resume=True)
+        beside = base.beside(name)
+        records = tune.run(parts.with_stores(config, beside), beside, resume=True)
         if not any(record.state is TrialState.FINISHED for record in records):
             remedy = "look at its trials with `tutti trials`, then start the round again"
             raise TrialError(Fault(f"the study {name}", "have a finished trial", "none", remedy))
