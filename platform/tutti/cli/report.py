@@ -51,7 +51,7 @@ def report(study: Study, recipe: RecipeName = None, others: With = None, out: Ou
         study=config.study,
         tasks=prepared.tasks,
         trials=trials,
-        search=search_pngs(folder.optuna_url, name=config.study),
+        search=search_pngs(parts.database_url(config, folder), name=config.study),
         vote=_vote(config, folder, prepared, recipe, others or ()),
         out=target,
     )
