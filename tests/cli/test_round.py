@@ -81,7 +81,7 @@ def test_a_round_without_a_single_label_is_refused_and_leaves_nothing_behind(pla
 
 
 def test_labels_that_drift_end_a_round_before_anything_is_trained(place):
-    (place / "drift.yaml").write_text("pseudo_labels: {select: all, max_drift: 0.001}\n")
+    (place / "drift.yaml").write_text("pseudo_labels: {select: quantile, max_drift: 0.001}\n")
     said = run(place, "round studies/moods --recipe drift.yaml", code=2)
     assert "points above that among the training rows" in said.err or "points below that" in said.err
     assert "max_drift allows 0.1: no file was written for it" in said.err

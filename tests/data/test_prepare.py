@@ -386,3 +386,14 @@ def test_a_class_that_only_soft_labels_name_is_refused(make_spec: MakeSpec, run:
     file = _soft(tmp_path / "s.parquet", ("yes", "maybe"), [[0.25, 0.75]])
     with pytest.raises(TaskFileError, match=r"s.parquet must have probabilities .*classes no, yes; got also of maybe"):
         run(make_spec(train=TRAIN, soft=[(file, 1.0)]))
+
+
+def test_with_folds_soft_labels_train_in_every_fold_and_validate_in_none(make_spec: MakeSpec, tmp_path: Path) -> None:
+    file = _soft(tmp_path / "s.parquet", ("yes", "no"), [[0.75, 0.25], [0.0, 1.0]])
+    prepared = prepare(
+        [make_spec(train=TRAIN, soft=[(file, 1.0)])], validation=None, folds=3, seed=0, folder=tmp_path / "data"
+    )
+    train = prepared.rows("A", "train")
+    assert train["fold"][train["probabilities"].notna()].tolist() == [-1, -1]
+    assert list(prepared.rows("A", "validation")) == ["id", "text", "label"]
+    assert prepared.parts["A"]["validation"].rows == 30

@@ -76,7 +76,7 @@ _RECIPE = """\
 # of the training rows as far as that goes.
 members: {top: 5, by: objective}
 method: uniform
-pseudo_labels: {select: prior, share: 0.3, max_drift: 0.2}
+pseudo_labels: {select: prior, share: 0.3, max_drift: null}
 """
 
 
