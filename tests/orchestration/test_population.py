@@ -236,3 +236,15 @@ def test_an_exchange_that_a_driver_could_not_keep_any_more_is_kept_by_the_next_o
         _keep_exchanges(logged.folder, logged.store)
     assert logged.record(weak).exchanges == (told,)
     assert logged.store.records()[1].exchanges == ()
+
+
+def test_a_trial_that_was_never_asked_for_keeps_nobody_waiting(run):
+    async def steps() -> None:
+        broker = Broker(0, population(2))
+        await submit(broker, 1)
+        assert await train(broker, 1) == "t0000"
+        assert await broker.take("one", 0.05) == ()
+        await broker.stop("t0001")  # its actor died before that
+        assert (await broker.take("one", 1))[0]["key"] == "t0000"
+
+    run(steps())

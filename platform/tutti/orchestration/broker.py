@@ -78,6 +78,7 @@ class Broker:
         self._population = population
         self._exchanging: dict[str, int] = {}  # by key, how many of its reports Tune must have decided on
         self._meeting: list[str] = []  # who goes on then
+        self._missing: set[str] = set()  # who ended before it was ever asked for
         self._trials: dict[str, _Trial] = {}
         self._waiting: deque[str] = deque()
         self._generations: Counter[str] = Counter()  # of each pool's workers
@@ -125,6 +126,9 @@ class Broker:
         """
         async with self._news:
             trial = self._trials.get(key)
+            if trial is None:
+                self._missing.add(key)
+                self._meet()
             if trial and ticket in (None, trial.ticket):
                 trial.stopped = True
                 if key in self._waiting:
@@ -253,7 +257,12 @@ class Broker:
     def _meet(self) -> None:
         """Exchanges states once nobody is on the way: of those who wait, among the youngest."""
         live = {key: trial for key, trial in self._trials.items() if not trial.over}
-        if self._population is None or self._meeting or not live or len(self._trials) < self._population.size:
+        if (
+            self._population is None
+            or self._meeting
+            or not live
+            or len(self._trials.keys() | self._missing) < self._population.size
+        ):
             return
         ages = {key: trial.met for key, trial in live.items() if trial.met is not None}
         if len(ages) < len(live):
