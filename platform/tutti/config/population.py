@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tutti.config.stages import STAGES
@@ -22,10 +22,11 @@ CHANGING = (
     "ema_decay",
 )
 """Keys that may change while a trial trains. All others say what weights there are, or which steps, and stay theirs."""
-LEAST = 4  # trials of which one is replaced by another
+LEAST = 4  # trials, of which a meeting replaces one
+_PARTS = ("search_space", "training", "split")
 
 
-def population_faults(raw: Mapping[str, Any], *, what: Any) -> list[Fault]:
+def population_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[Fault]:
     """Faults of a raw study whose scheduler is ``pbt``; none of any other."""
     search = raw.get("search")
     if not isinstance(search, dict) or search.get("scheduler") != "pbt":
@@ -49,6 +50,3 @@ def population_faults(raw: Mapping[str, Any], *, what: Any) -> list[Fault]:
             rule = f"be left out with the scheduler pbt: {why}"
             faults.append(Fault(what(key), rule, "it there", "take it out, or name another scheduler"))
     return faults
-
-
-_PARTS = ("search_space", "training", "split")
