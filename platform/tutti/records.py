@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 
@@ -37,6 +38,8 @@ class TrialRecord:
         scores_by_epoch: every reported objective by epoch; with folds, the mean of those that were whole, by how many.
         seconds: wall time from start to end, or none while running.
         reason: why it failed or was stopped, in one sentence.
+        exchanges: with the scheduler ``pbt``, what it went on from that was another trial's state: of each the
+            ``epoch``, the ``donor``'s key, and the ``parameters`` that it had from then on.
         measured: of a finished trial, by name, what a study with other objectives than the score has told Optuna, and
             the score: see ``search.objectives``.
     """
@@ -51,6 +54,7 @@ class TrialRecord:
     seconds: float | None = None
     reason: str | None = None
     measured: Mapping[str, float] = field(default_factory=dict)
+    exchanges: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)

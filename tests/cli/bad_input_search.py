@@ -101,8 +101,23 @@ SEARCH: dict[str, Sequence[Case]] = {
         ),
         Case(
             "the scheduler is unknown",
-            ["search.scheduler must be one of asha, hyperband, median, none", "did you mean 'hyperband'"],
+            ["search.scheduler must be one of asha, hyperband, median, pbt, none", "did you mean 'hyperband'"],
             yaml("trials: 1", "trials: 1\n  scheduler: hyper-band"),
+        ),
+        Case(
+            "a population of which nothing may change",
+            ["search_space must vary a key that may change while a trial trains", "got pooling"],
+            both(space(POOLING), yaml("trials: 1", "trials: 4\n  scheduler: pbt")),
+        ),
+        Case(
+            "a population of too few trials",
+            ["search.trials must be at least 4 with the scheduler pbt", "got 3"],
+            yaml("trials: 1", "trials: 3\n  scheduler: pbt"),
+        ),
+        Case(
+            "a population that is to be out of patience",
+            ["search.patience must be left out with the scheduler pbt"],
+            yaml("trials: 1", "trials: 4\n  scheduler: pbt\n  patience: 2"),
         ),
         Case(
             "a limit of no hours",

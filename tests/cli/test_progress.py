@@ -163,3 +163,12 @@ def test_other_objectives_stand_beside_the_score_and_the_front_is_marked():
     assert names == ["trial", "state", "front", "score", "gain", "parameters", "disk", "mood", "time", "parameters"]
     assert all(shown in first for shown in ("*", "-0.0100", "1,234,567", "5.0 MB"))
     assert "*" not in second
+
+
+def test_a_trial_that_went_on_from_another_one_says_from_whom_and_with_what():
+    out = Console(file=io.StringIO(), width=300)
+    exchange = {"epoch": 2, "donor": "t0003", "parameters": {"learning_rate": 0.002, "pooling": "mean"}}
+    records = [dataclasses.replace(record(0, TrialState.FINISHED, 0.5), exchanges=(exchange,))]
+    out.print(trials_table(records, tasks=["mood"], best=None))
+    said = "learning_rate=0.00123 pooling=cls; from t0003 after epoch 2: learning_rate=0.002 pooling=mean"
+    assert said in out.file.getvalue()

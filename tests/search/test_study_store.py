@@ -290,3 +290,19 @@ def test_the_time_that_a_study_has_run_is_kept_for_the_next_run_and_for_readers(
     reader = StudyStore.load(url, name="s")
     assert reader.run_seconds() == 30.25
     reader.close()
+
+
+def test_a_trial_that_went_on_from_another_one_is_taken_up_again_with_what_it_had_since(opened, url):
+    store = opened()
+    proposal = store.ask()
+    later = {**proposal.parameters, "dropout": 0.25}
+    store.exchange(proposal.key, epoch=1, donor="t0007", parameters=proposal.parameters)
+    for _ in range(2):  # a driver that died may tell it again
+        store.exchange(proposal.key, epoch=2, donor="t0003", parameters=later)
+    assert [left.parameters for left in store.unfinished()] == [later]
+    store.finish(proposal.key, state=TrialState.FINISHED, score=0.5)
+    store.exchange(proposal.key, epoch=3, donor="t0001", parameters={})
+    (record,) = store.records()
+    assert [(each["epoch"], each["donor"]) for each in record.exchanges] == [(1, "t0007"), (2, "t0003")]
+    assert record.exchanges[1]["parameters"] == later
+    assert record.parameters == proposal.parameters  # what the sampler chose, and learns from

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from tutti.config.study import Objective
 from tutti.errors import StorageError, counted
-from tutti.records import TrialRecord, TrialState
+from tutti.records import Scalar, TrialRecord, TrialState
 from tutti.search.objectives import pareto_front
 
 REFRESH_SECONDS = 0.5
@@ -53,10 +53,22 @@ def trials_table(
             *(_MEASURED[name](record.measured[name]) if name in record.measured else "–" for name in beside),
             *(number(record.task_scores.get(task)) for task in tasks),
             "" if record.seconds is None else f"{record.seconds:.0f} s",
-            " ".join(f"{name}={short(value)}" for name, value in sorted(record.parameters.items())),
+            _parameters(record),
             style="bold green" if best and record.key == best.key else None,
         )
     return table
+
+
+def _parameters(record: TrialRecord) -> str:
+    """What the search space chose, and of each exchange of a population what the trial went on with."""
+    shown = [_listed(record.parameters)]
+    for each in record.exchanges:
+        shown.append(f"from {each['donor']} after epoch {each['epoch']}: {_listed(each['parameters'])}")
+    return "; ".join(shown)
+
+
+def _listed(parameters: Mapping[str, Scalar]) -> str:
+    return " ".join(f"{name}={short(value)}" for name, value in sorted(parameters.items()))
 
 
 _MEASURED: Mapping[Objective, Callable[[float], str]] = {

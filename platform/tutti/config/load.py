@@ -15,6 +15,7 @@ from tutti.config.folds import fold_faults
 from tutti.config.layouts import layout_faults
 from tutti.config.names import Kind, is_path, shipped_folder, shipped_names
 from tutti.config.paths import absolute, missing_file, older_folders, resolve_paths
+from tutti.config.population import population_faults
 from tutti.config.recipe import Recipe
 from tutti.config.search import search_faults
 from tutti.config.sentences import faults_of
@@ -55,7 +56,16 @@ def load_study(
     raw, path_faults = resolve_paths(raw, folder=path.parent, what=places.what)
     faults += path_faults + _recipe_faults(raw, path.parent, places)
     faults += _older_faults(raw, places)
-    for told in (layout_faults, fold_faults, weight_faults, search_faults, target_faults, worker_faults):
+    checks = (
+        layout_faults,
+        fold_faults,
+        weight_faults,
+        search_faults,
+        target_faults,
+        worker_faults,
+        population_faults,
+    )
+    for told in checks:
         faults = _joined(faults, told(raw, what=places.what))
     config = None
     try:

@@ -126,8 +126,9 @@ class Search(Strict):
     sampler: Sampler = "tpe"
     enqueue: tuple[Annotated[dict[str, Choice], Field(min_length=1)], ...] = ()  # known-good points: the first trials
     warm_start: tuple[str, ...] = ()  # folders of older studies, whose finished trials the sampler learns from
-    scheduler: Literal["asha", "hyperband", "median", "none"] = "asha"
+    scheduler: Literal["asha", "hyperband", "median", "pbt", "none"] = "asha"
     grace_epochs: Annotated[int, Field(ge=1)] = 1  # no trial is stopped before
+    exchange_epochs: Annotated[int, Field(ge=1)] = 1  # pbt: the trials meet after so many
     reduction_factor: Annotated[int, Field(ge=2)] = 2  # asha, hyperband: one trial in so many passes each rung
     max_hours: Annotated[float, Field(gt=0)] | None = None  # of all runs of the study together
     target_score: float | None = None  # a finished trial that has it ends the study

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tutti.orchestration.population import Population
 
 from tutti.errors import Fault
 
@@ -14,6 +17,7 @@ Report = dict[str, Any]
 FINAL, FAILED, INFEASIBLE = "final", "failed", "infeasible"  # keys of a trial's last report
 NOTICE = "notice"  # the key of a report that is a sentence for the user
 HALVED = "halved"  # of a trial's config, and a report's alone: why its batches are halved
+EXCHANGED = "exchanged"  # a report's alone: the exchange that the trial is to go on with
 TRAINED = "trained"  # of a config: for how many seconds earlier runs trained it, as far as they reported
 ANEW, REPORTED = "anew", "reported"  # of a config: begins anew, whatever states there are; had epochs in an earlier run
 PATIENCE = 60.0
@@ -33,6 +37,8 @@ class _Trial:
         attempt: counts up when a pool takes it and when one is lost; what is told of an older attempt is not heard.
         lost: how many pools it has lost.
         pool: who trains it now.
+        met: the epoch after which it waits for the others of its population; none while it does not.
+        score: its last one, where it waits.
     """
 
     config: Mapping[str, Any]
@@ -43,6 +49,8 @@ class _Trial:
     lost: int = 0
     pool: str | None = None
     stopped: bool = False
+    met: int | None = None
+    score: float = 0.0
 
     @property
     def ended(self) -> bool:
@@ -65,10 +73,15 @@ class Broker:
 
     Args:
         retries: how often a trial whose pool was lost is given to another one.
+        population: where the trials meet; none where each goes its own way.
     """
 
-    def __init__(self, retries: int) -> None:
+    def __init__(self, retries: int, population: Population | None = None) -> None:
         self._retries = retries
+        self._population = population
+        self._exchanging: dict[str, int] = {}  # by key, how many of its reports Tune must have decided on
+        self._meeting: list[str] = []  # who goes on then
+        self._missing: set[str] = set()  # who ended before it was ever asked for
         self._trials: dict[str, _Trial] = {}
         self._waiting: deque[str] = deque()
         self._generations: Counter[str] = Counter()  # of each pool's workers
@@ -109,6 +122,7 @@ class Broker:
             for decided in range(trial.taken, place):
                 trial.reports[decided] = {}
             trial.taken = max(trial.taken, place)
+            self._go_on()
             self._news.notify_all()
             await self._news.wait_for(lambda: len(trial.reports) > place or trial.stopped or self._closed)
             return trial.reports[place] if len(trial.reports) > place else {}
@@ -121,10 +135,15 @@ class Broker:
         """
         async with self._news:
             trial = self._trials.get(key)
+            if trial is None:
+                self._missing.add(key)
+                self._meet()
             if trial and ticket in (None, trial.ticket):
                 trial.stopped = True
                 if key in self._waiting:
                     self._waiting.remove(key)
+                self._go_on()
+                self._meet()
                 self._news.notify_all()
 
     async def take(self, pool: str, patience: float = PATIENCE) -> tuple[Mapping[str, Any], int] | tuple[()] | None:
@@ -163,8 +182,11 @@ class Broker:
             if self._over or trial.over or trial.attempt != attempt:
                 return None
             trial.reports.append(report)
+            leaves = self._leaves_workers(trial, report)
+            place = None if trial.ended or leaves else len(trial.reports)
+            self._meet()
             self._news.notify_all()
-            return None if trial.ended else len(trial.reports)
+            return place
 
     async def verdict(self, key: str, attempt: int, place: int, patience: float = PATIENCE) -> bool | None:
         """Tune's word on the report before ``place``: whether to go on; none where it has not come yet."""
@@ -242,8 +264,56 @@ class Broker:
                 trial.reports.append({FAILED: f"out of memory{halved}: {reason}", INFEASIBLE: True})
             else:
                 trial.reports.append({FAILED: reason})
+        self._meet()
         self._news.notify_all()
         return bool(held)
+
+    def _leaves_workers(self, trial: _Trial, report: Report) -> bool:
+        """Whether a trial has come to a meeting: its workers go, and it will go on from the state that they saved."""
+        if self._population is None or trial.ended or "score" not in report:
+            return False
+        if not self._population.meets(report["epoch"]):
+            return False
+        trial.pool, trial.attempt = None, trial.attempt + 1
+        trial.met, trial.score = report["epoch"], report["score"]
+        trial.config = {name: value for name, value in trial.config.items() if name != ANEW} | {REPORTED: True}
+        return True
+
+    def _meet(self) -> None:
+        """Exchanges states once nobody is on the way: of those who wait, among the youngest."""
+        live = {key: trial for key, trial in self._trials.items() if not trial.over}
+        if (
+            self._population is None
+            or self._meeting
+            or not live
+            or len(self._trials.keys() | self._missing) < self._population.size
+        ):
+            return
+        ages = {key: trial.met for key, trial in live.items() if trial.met is not None}
+        if len(ages) < len(live):
+            return
+        epoch = min(ages.values())
+        met = {key: live[key] for key, age in ages.items() if age == epoch}
+        scores = {key: trial.score for key, trial in met.items()}
+        parameters = {key: trial.config["parameters"] for key, trial in met.items()}
+        for key, exchange in self._population.exchanges(epoch, scores, parameters).items():
+            trial = met[key]
+            trial.config = {**trial.config, "parameters": exchange.parameters}
+            trial.reports.append({EXCHANGED: asdict(exchange)})
+            self._exchanging[key] = len(trial.reports)
+        self._meeting = list(met)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Sends those who met on their way, once Tune's driver has taken every state over that is exchanged."""
+        open_ = {key for key, place in self._exchanging.items() if self._trials[key].taken < place}
+        if self._meeting and not any(not self._trials[key].over for key in open_):
+            for key in self._meeting:
+                trial = self._trials[key]
+                trial.met = None
+                if not trial.over:
+                    self._waiting.append(key)
+            self._meeting, self._exchanging = [], {}
 
     async def _within(self, patience: float, condition: Callable[[], bool]) -> bool:
         """Waits until the condition holds; whether it did so in time."""

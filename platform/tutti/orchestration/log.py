@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,7 +18,7 @@ from ray.tune.experiment import Trial
 from tutti.bank.bank import Bank
 from tutti.config.folder import StudyFolder
 from tutti.errors import StorageError, TuttiError, counted
-from tutti.orchestration.broker import HALVED, INFEASIBLE, NOTICE, TRAINED
+from tutti.orchestration.broker import EXCHANGED, HALVED, INFEASIBLE, NOTICE, TRAINED
 from tutti.orchestration.folds import fold_name, forget_states
 from tutti.orchestration.objectives import Measure
 from tutti.orchestration.stopper import STOPPED
@@ -164,6 +165,9 @@ class StudyLog(Callback):
         seen.time(result)
         if self._measure and self._measure.timed:
             self._store.bind(key, **{TRAINED: seen.seconds})
+        if EXCHANGED in result:
+            self._exchange(key, result[EXCHANGED])
+            return
         if HALVED in result:
             seen.halved = result[HALVED]
             self._store.bind(key, **{HALVED: seen.halved})
@@ -178,6 +182,19 @@ class StudyLog(Callback):
                 self._end_fold(trial, seen, result)
             self._log_epoch(key, seen, result)
         seen.result, seen.final = result, bool(result.get("final"))
+        self._watch()
+
+    def _exchange(self, key: str, told: Mapping[str, Any]) -> None:
+        """Puts the donor's state in the place of the trial's own, then keeps that: nobody trains either now."""
+        from tutti.training.exchange import take_over
+
+        donor, own = (self._folder.trial(each) / "resume" for each in (told["donor"], key))
+        record = next(record for record in self._store.records() if record.key == key)
+        take_over(donor, own, best_score=-math.inf if record.score is None else record.score, exchange=told)
+        self._store.exchange(key, **told)
+        numbers = {name: value for name, value in told["parameters"].items() if isinstance(value, int | float)}
+        metrics = {f"pbt/{name}": float(value) for name, value in numbers.items()}
+        self._tracker.log_metrics(key, metrics, step=told["epoch"], at=time.time())
         self._watch()
 
     def _log_fold_epoch(self, trial: Trial, seen: Seen, result: dict[str, Any]) -> None:
@@ -282,6 +299,7 @@ class StudyLog(Callback):
         tags |= {"tutti.precision": seen.precision} if seen.precision else {}
         tags |= {"tutti.halved_batch": seen.halved} if seen.halved else {}
         tags |= {"tutti.notice": "\n".join(seen.notices)} if seen.notices else {}
+        tags |= self._exchanged(key)
         self._tracker.end_trial(key, state=state, reason=reason, metrics=metrics, tags=tags)
         # The store last: a driver that dies before it runs the trial's end again, and telling the tracker twice is
         # harmless.
@@ -303,6 +321,12 @@ class StudyLog(Callback):
         except TuttiError as error:  # the next trial's end tries it again
             _logger.warning("The checkpoints are beyond storage.max_gigabytes: %s", error)
         self._watch()
+
+    def _exchanged(self, key: str) -> dict[str, str]:
+        """The trials that it went on from, as a tag."""
+        exchanges = next((record.exchanges for record in self._store.records() if record.key == key), ())
+        said = ", ".join(f"{each['donor']} after epoch {each['epoch']}" for each in exchanges)
+        return {"tutti.exploited_from": said} if said else {}
 
     def _cut_off_fold(self, seen: Seen, state: TrialState, reason: str | None) -> None:
         """Ends the run of the fold that was being trained, in the way that its trial ended."""

@@ -40,7 +40,7 @@ def make_scheduler(study: StudyConfig, past: Sequence[TrialRecord] = ()) -> Tria
     }
     scheduler: TrialScheduler
     match search.scheduler:
-        case "none":
+        case "none" | "pbt":  # a population meets at the broker, which alone knows who waits
             return None
         case "asha":
             scheduler = ASHAScheduler(**halving)

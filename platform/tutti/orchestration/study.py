@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from tutti.orchestration.log import StudyLog
     from tutti.orchestration.objectives import Measure
+    from tutti.orchestration.population import Population
 
 _logger = logging.getLogger(__name__)
 
@@ -135,6 +136,8 @@ def run_study(
         if study.storage.max_gigabytes is not None:
             prune(folder, trials=store.records(), max_gigabytes=study.storage.max_gigabytes)
 
+    if study.search.scheduler == "pbt":
+        _keep_exchanges(folder, store)
     keep_within_limit()  # a resumed study may have a lower one
     if not is_over(study.search, records, seconds=store.run_seconds()):
         log = StudyLog(
@@ -208,7 +211,8 @@ def _tune(
     unfinished, records = store.unfinished(), store.records()
     new = max(0, study.search.trials - len(records))
     count = min(concurrent_trials, len(unfinished) + new)
-    with _pools(study, folder, count=count, train=train) as (broker, pools):
+    population = _population(study, size=len(unfinished) + new)
+    with _pools(study, folder, count=count, train=train, population=population) as (broker, pools):
         stopper, watch = StudyStopper(store, study.search, broker=broker), Watch(broker, pools)
         log.look = watch.look
         try:
@@ -220,7 +224,8 @@ def _tune(
                     search_alg=StoreSearcher(store, unfinished=unfinished, new=new, reached=stopper.reached),
                     scheduler=make_scheduler(study, records),
                     num_samples=len(unfinished) + new,
-                    max_concurrent_trials=concurrent_trials,
+                    # Of a population all are under way, most of them without workers.
+                    max_concurrent_trials=population.size if population else concurrent_trials,
                     reuse_actors=True,
                     trial_name_creator=_trial_name,
                     trial_dirname_creator=_trial_name,
@@ -248,9 +253,32 @@ def _tune(
             log.interrupt(f"the study ended: {reason}")
 
 
+def _population(study: StudyConfig, *, size: int) -> Population | None:
+    if study.search.scheduler != "pbt":
+        return None
+    from tutti.orchestration.population import Population
+
+    search = study.search
+    return Population(study.search_space.root, size=size, every=search.exchange_epochs, seed=search.seed)
+
+
+def _keep_exchanges(folder: StudyFolder, store: StudyStore) -> None:
+    """What a driver that died between two writes has exchanged and not kept."""
+    from tutti.training.exchange import exchange_of
+
+    for proposal in store.unfinished():
+        if told := exchange_of(folder.trial(proposal.key) / "resume"):
+            store.exchange(proposal.key, **told)
+
+
 @contextmanager
 def _pools(
-    study: StudyConfig, folder: StudyFolder, *, count: int, train: Callable[..., None]
+    study: StudyConfig,
+    folder: StudyFolder,
+    *,
+    count: int,
+    train: Callable[..., None],
+    population: Population | None,
 ) -> Iterator[tuple[ActorHandle[Broker], list[ObjectRef[str | None]]]]:
     """So many pools of workers, which come and go with the block, and the broker that trials find them through."""
     import ray
@@ -261,7 +289,7 @@ def _pools(
     # Beside the driver: they hold no data, and the loss of another node must not take them along.
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
     light: dict[str, Any] = {"num_cpus": 0, "scheduling_strategy": here}
-    broker = ray.remote(Broker).options(**light).remote(study.search.retries)
+    broker = ray.remote(Broker).options(**light).remote(study.search.retries, population)
     host = ray.remote(PoolHost).options(**light, max_restarts=-1, max_task_retries=-1)
     hosts = [host.remote() for _ in range(count)]
     runs = [each.run.remote(f"pool-{index}", job, broker) for index, each in enumerate(hosts)]

@@ -14,6 +14,7 @@ STATES = {
     optuna.trial.TrialState.FAIL: TrialState.FAILED,
 }
 MEASURED = "measured"  # the attribute that keeps the values of a study whose objective is not the score alone
+EXCHANGES = "exchanges"  # the attribute of the states that a trial went on from that were another one's
 TRAINED = "trained"  # the attribute of how many seconds a running trial was trained by its last report
 ENDING = "ending"  # the attribute that a trial's record is taken from, where the reports do not tell it
 
@@ -71,5 +72,6 @@ def record(trial: FrozenTrial, number: int) -> TrialRecord:
         scores_by_epoch=scores,
         seconds=trial.user_attrs.get("seconds"),
         reason=trial.user_attrs.get("reason"),
+        exchanges=tuple(trial.user_attrs.get(EXCHANGES, ())),
         measured=values if MEASURED in trial.user_attrs else {},
     )

@@ -20,7 +20,18 @@ from tutti.errors import Fault, StudyError
 from tutti.records import Scalar, TrialRecord, TrialState
 from tutti.search import database
 from tutti.search.checks import OBJECTIVES, check_objectives, check_space, no_study, objectives_of
-from tutti.search.kept import ENDING, MEASURED, STATES, TRAINED, record, reported, score_of, task_scores_of, trial_key
+from tutti.search.kept import (
+    ENDING,
+    EXCHANGES,
+    MEASURED,
+    STATES,
+    TRAINED,
+    record,
+    reported,
+    score_of,
+    task_scores_of,
+    trial_key,
+)
 from tutti.search.objectives import DIRECTIONS
 from tutti.search.queue import PROPOSED, Grid, Point, enqueue
 from tutti.search.samplers import first_generation, make_sampler
@@ -188,7 +199,7 @@ class StudyStore:
             Proposal(
                 trial_key(number),
                 number,
-                dict(trial.params),
+                dict(exchanges[-1]["parameters"] if (exchanges := trial.user_attrs.get(EXCHANGES)) else trial.params),
                 trial.user_attrs.get("halved"),
                 bool(reported(trial)),
                 float(trial.user_attrs.get(TRAINED, 0.0)),
@@ -222,6 +233,20 @@ class StudyStore:
         trial_id, trial = self._trial(key)
         if not trial.state.is_finished():
             self._keep(trial_id, attributes)
+
+    def exchange(self, key: str, *, epoch: int, donor: str, parameters: Mapping[str, Scalar]) -> None:
+        """Keeps that a running trial goes on from another one's state, once for an epoch.
+
+        Raises:
+            StudyError: where the study has no such trial.
+            StorageError: where the database cannot be written.
+        """
+        trial_id, trial = self._trial(key)
+        known = trial.user_attrs.get(EXCHANGES, [])
+        if not trial.state.is_finished() and all(each["epoch"] < epoch for each in known):
+            self._keep(
+                trial_id, {EXCHANGES: [*known, {"epoch": epoch, "donor": donor, "parameters": dict(parameters)}]}
+            )
 
     def report(self, key: str, *, epoch: int, score: float, task_scores: Mapping[str, float]) -> None:
         """Keeps what a running trial scored after ``epoch``. An epoch that was reported stays as it was.

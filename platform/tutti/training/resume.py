@@ -76,7 +76,7 @@ def save_state(folder: Path, trainer: MultiTaskTrainer, position: Position) -> N
         StorageError: on every rank, where the file system refuses.
     """
     random_states: dict[str, bytes] = {}
-    for states in gathered(_own_random_states(trainer)):
+    for states in gathered(_own_randomstates(trainer)):
         random_states |= states
     progress = {
         "balance": trainer.balance.state(),
@@ -106,7 +106,7 @@ def load_state(state: ResumeState, trainer: MultiTaskTrainer) -> None:
     trainer.logged = [(step, values) for step, values in progress["logged"]]
 
 
-def _own_random_states(trainer: MultiTaskTrainer) -> dict[str, bytes]:
+def _own_randomstates(trainer: MultiTaskTrainer) -> dict[str, bytes]:
     with tempfile.TemporaryDirectory() as folder:
         trainer._save_rng_state(folder)
         return {file.name: file.read_bytes() for file in Path(folder).iterdir()}
@@ -139,11 +139,11 @@ def _write(
         manifest = {"format": 3, "position": asdict(position), "workers": world_size(), "files": files}
         manifest["precision"] = name_of(trainer.args)
         (temporary / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
-    for old in _states(folder)[KEPT:]:
+    for old in states(folder)[KEPT:]:
         shutil.rmtree(old, ignore_errors=True)
 
 
-def _states(folder: Path) -> list[Path]:
+def states(folder: Path) -> list[Path]:
     """Folders of states, newest first."""
     found = [(match, path) for path in folder.glob("stage-*") if (match := _NAME.fullmatch(path.name))]
     found.sort(key=lambda item: (int(item[0][1]), int(item[0][2])), reverse=True)
@@ -152,7 +152,7 @@ def _states(folder: Path) -> list[Path]:
 
 def _newest(folder: Path) -> tuple[ResumeState | None, list[str]]:
     told: list[str] = []
-    for path in _states(folder):
+    for path in states(folder):
         try:
             return _checked(path), told
         except StorageError as error:

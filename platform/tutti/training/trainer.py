@@ -172,6 +172,23 @@ class MultiTaskTrainer(Trainer):
         with fits_the_machine(ValueError, TypeError):
             return super().create_scheduler(num_training_steps, optimizer)
 
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        """Trainer's own; rates and decay stay this trial's where the state is one of a trial that had others."""
+        assert self.optimizer is not None
+        own = [(_rate(group), group.get("weight_decay")) for group in self.optimizer.param_groups]
+        super()._load_optimizer_and_scheduler(checkpoint)
+        if checkpoint is None:
+            return
+        for group, (rate, decay) in zip(self.optimizer.param_groups, own, strict=True):
+            if decay is not None:
+                group["weight_decay"] = decay
+            if _rate(group) != rate:
+                group["lr"] *= rate / _rate(group)
+                group["initial_lr"] = rate
+        schedule: Any = getattr(self.lr_scheduler, "scheduler", self.lr_scheduler)
+        if hasattr(schedule, "base_lrs"):
+            schedule.base_lrs = [rate for rate, _ in own]
+
     def training_step(
         self, model: torch.nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None
     ) -> torch.Tensor:
@@ -317,6 +334,10 @@ class _Hooks(TrainerCallback):
 
     def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         control.should_log = control.should_save = True
+
+
+def _rate(group: Mapping[str, Any]) -> float:
+    return float(group.get("initial_lr", group["lr"]))
 
 
 def _row_weights(task: Task, part: EncodedPart, options: TrainingOptions) -> np.ndarray:

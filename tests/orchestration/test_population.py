@@ -1,0 +1,250 @@
+"""Trials of a population meet, and the worst go on from the best."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tutti.config.space import SearchSpace
+from tutti.orchestration.broker import Broker
+from tutti.orchestration.population import Exchange, Population
+
+SPACE = SearchSpace.model_validate(
+    {
+        "learning_rate": {"type": "log_uniform", "low": 1e-5, "high": 1e-3},
+        "head_dropout": {"type": "uniform", "low": 0.0, "high": 0.5, "step": 0.1},
+        "max_grad_norm": {"type": "categorical", "choices": [0.5, 1.0, 2.0]},
+        "pooling": {"type": "categorical", "choices": ["cls", "mean"]},
+    }
+).root
+POINT = {"learning_rate": 1e-4, "head_dropout": 0.2, "max_grad_norm": 1.0, "pooling": "cls"}
+
+
+def population(size: int = 4, *, every: int = 1, seed: int = 0) -> Population:
+    return Population(SPACE, size=size, every=every, seed=seed)
+
+
+def points(count: int) -> dict[str, dict[str, Any]]:
+    return {f"t{number:04d}": {**POINT, "learning_rate": 1e-4 * (number + 1)} for number in range(count)}
+
+
+def test_the_worst_quarter_goes_on_from_trials_of_the_best():
+    scores = {f"t{number:04d}": number / 10 for number in range(8)}
+    found = population(8).exchanges(3, scores, points(8))
+    assert found.keys() == {"t0000", "t0001"}
+    assert {each.donor for each in found.values()} <= {"t0006", "t0007"}
+    assert {each.epoch for each in found.values()} == {3}
+
+
+def test_nobody_goes_on_from_an_equal_one_or_alone():
+    assert population().exchanges(1, dict.fromkeys(points(4), 0.5), points(4)) == {}
+    assert population().exchanges(1, {"t0000": 0.5}, points(1)) == {}
+
+
+def test_the_same_scores_and_seed_lead_to_the_same_exchanges():
+    scores = {f"t{number:04d}": number / 10 for number in range(8)}
+    assert population(8).exchanges(2, scores, points(8)) == population(8).exchanges(2, scores, points(8))
+    others = [population(8, seed=seed).exchanges(2, scores, points(8)) for seed in range(5)]
+    assert any(other != others[0] for other in others)
+
+
+def test_what_may_change_moves_within_its_range_and_steps_and_all_else_is_the_donor_s():
+    rates, dropouts, norms = set(), set(), set()
+    for epoch in range(60):
+        (exchange,) = population().exchanges(epoch, {"a": 0.1, "b": 0.9}, {"a": {}, "b": POINT}).values()
+        assert exchange.donor == "b"
+        assert exchange.parameters["pooling"] == "cls"
+        rates.add(round(exchange.parameters["learning_rate"], 9))
+        dropouts.add(round(exchange.parameters["head_dropout"], 6))
+        norms.add(exchange.parameters["max_grad_norm"])
+    assert rates == {8e-5, 1.2e-4}
+    assert dropouts == {0.1, 0.3}
+    assert norms == {0.5, 1.0, 2.0}
+    edge = {"b": {**POINT, "learning_rate": 1e-3, "head_dropout": 0.5}, "a": {}}
+    for epoch in range(20):
+        (exchange,) = population().exchanges(epoch, {"a": 0.1, "b": 0.9}, edge).values()
+        assert exchange.parameters["learning_rate"] in (1e-3, 8e-4)
+        assert round(exchange.parameters["head_dropout"], 6) in (0.4, 0.5)
+
+
+@pytest.fixture
+def run():
+    def run(steps: Coroutine[Any, Any, None]) -> None:
+        asyncio.run(asyncio.wait_for(steps, 20))
+
+    return run
+
+
+async def submit(broker: Broker, count: int) -> None:
+    for key, parameters in points(count).items():
+        await broker.submit({"key": key, "number": int(key[1:]), "parameters": parameters})
+
+
+async def train(broker: Broker, epoch: int, score: float | None = None, pool: str = "one") -> str:
+    """A pool takes a trial and reports once; its key. Of a population the workers are free again then."""
+    taken, attempt = await broker.take(pool, 1)
+    key = taken["key"]
+    told = {"epoch": epoch, "score": int(key[1:]) / 10 if score is None else score}
+    assert await broker.tell(key, attempt, told) is None
+    return key
+
+
+def test_with_one_pool_all_trials_come_to_the_meeting_and_nobody_goes_on_before(run):
+    async def steps() -> None:
+        broker = Broker(0, population())
+        await submit(broker, 3)
+        first = [await train(broker, 1) for _ in range(3)]
+        assert await broker.take("one", 0.05) == ()  # the fourth has not even been asked for
+        await submit(broker, 4)
+        assert (await broker.take("one", 1))[0]["key"] == "t0003"
+        assert first == ["t0000", "t0001", "t0002"]
+
+    run(steps())
+
+
+def test_the_worst_goes_on_with_the_donor_s_settings_once_the_driver_has_taken_the_state_over(run):
+    async def steps() -> None:
+        broker = Broker(0, population())
+        await submit(broker, 4)
+        for _ in range(4):
+            await train(broker, 1)
+        assert await broker.next("t0000", 0) == {"epoch": 1, "score": 0.0}
+        told = await broker.next("t0000", 1)
+        assert told["exchanged"]["donor"] == "t0003"
+        assert told["exchanged"]["epoch"] == 1
+        assert await broker.take("one", 0.05) == ()  # the donor's state must not move before it was copied
+        asked = asyncio.ensure_future(broker.next("t0000", 2))
+        taken = [(await broker.take(f"pool-{number}", 1))[0] for number in range(4)]
+        assert [each["key"] for each in taken] == ["t0000", "t0001", "t0002", "t0003"]
+        assert taken[0]["parameters"] == told["exchanged"]["parameters"]
+        assert taken[0]["parameters"]["learning_rate"] in (pytest.approx(3.2e-4), pytest.approx(4.8e-4))
+        assert taken[3]["parameters"] == points(4)["t0003"]
+        asked.cancel()
+
+    run(steps())
+
+
+def test_a_trial_that_ends_on_the_way_keeps_nobody_waiting(run):
+    async def steps() -> None:
+        broker = Broker(0, population())
+        await submit(broker, 4)
+        for _ in range(3):
+            await train(broker, 1, score=0.5)
+        _, attempt = await broker.take("one", 1)
+        assert await broker.take("two", 0.05) == ()
+        await broker.tell("t0003", attempt, {"failed": "the loss is nan"})
+        assert (await broker.take("two", 1))[0]["key"] == "t0000"
+
+    run(steps())
+
+
+def test_a_trial_that_is_stopped_before_its_exchange_keeps_nobody_waiting(run):
+    async def steps() -> None:
+        broker = Broker(0, population())
+        await submit(broker, 4)
+        for _ in range(4):
+            await train(broker, 1)
+        assert await broker.take("one", 0.05) == ()
+        await broker.stop("t0000")
+        assert (await broker.take("one", 1))[0]["key"] == "t0001"
+
+    run(steps())
+
+
+def test_between_meetings_a_trial_goes_on_with_its_workers(run):
+    async def steps() -> None:
+        broker = Broker(0, population(every=2))
+        await submit(broker, 4)
+        taken, attempt = await broker.take("one", 1)
+        assert await broker.tell(taken["key"], attempt, {"epoch": 1, "score": 0.1}) == 1
+        assert await broker.tell(taken["key"], attempt, {"epoch": 2, "score": 0.1}) is None
+
+    run(steps())
+
+
+def test_after_an_interruption_those_behind_catch_up_before_all_meet(run):
+    async def steps() -> None:
+        broker = Broker(0, population(2))
+        await submit(broker, 2)
+        assert await train(broker, 3, score=0.9) == "t0000"
+        assert await train(broker, 1, score=0.1) == "t0001"
+        assert await train(broker, 2, score=0.1) == "t0001"  # alone at its age, it has nobody to go on from
+        assert await train(broker, 3, score=0.1) == "t0001"
+        told = await broker.next("t0001", 3)
+        assert told["exchanged"]["donor"] == "t0000"
+
+    run(steps())
+
+
+def test_an_exchange_says_all_that_is_kept_of_it():
+    exchange = population().exchanges(2, {"a": 0.1, "b": 0.9}, {"a": {}, "b": POINT})["a"]
+    assert isinstance(exchange, Exchange)
+    assert set(vars(exchange)) == {"donor", "epoch", "parameters"}
+
+
+def put_state(folder: Path, weights: bytes, *, step: int) -> None:
+    state = folder / "resume" / f"stage-0-step-{step}"
+    state.mkdir(parents=True)
+    (state / "model.safetensors").write_bytes(weights)
+    files = {"model.safetensors": hashlib.sha256(weights).hexdigest()}
+    manifest = {"format": 3, "position": {"step": step, "best_score": 0.9}, "files": files}
+    (state / "manifest.json").write_text(json.dumps(manifest))
+
+
+def test_an_exchange_copies_the_donor_s_state_and_is_kept_and_tracked(logged):
+    weak, strong = logged.start(), logged.start()
+    logged.epoch(weak, 1, 0.2)
+    logged.epoch(strong, 1, 0.9)
+    place, donor = logged.folder.trial("t0000"), logged.folder.trial("t0001")
+    put_state(place, b"weak", step=5)
+    put_state(donor, b"strong", step=3)
+    told = {"donor": "t0001", "epoch": 1, "parameters": {"learning_rate": 3e-4, "pooling": "cls"}}
+    logged.log.on_trial_result(0, [], weak, {"exchanged": told})
+    (state,) = (place / "resume").iterdir()
+    assert (state.name, (state / "model.safetensors").read_bytes()) == ("stage-0-step-3", b"strong")
+    manifest = json.loads((state / "manifest.json").read_text())
+    assert (manifest["position"]["best_score"], manifest["exchange"]) == (0.2, told)
+    assert (donor / "resume" / "stage-0-step-3" / "model.safetensors").read_bytes() == b"strong"
+    assert logged.record(weak).exchanges == (told,)
+    assert logged.store.unfinished()[0].parameters == told["parameters"]
+    assert logged.run(weak).metrics["pbt/learning_rate"] == {1: 3e-4}
+    best = {"final": True, "best_score": 0.5, "best_epoch": 2, "best_task_scores": {"mood": 0.5}}
+    logged.epoch(weak, 2, 0.5, **best)
+    logged.log.on_trial_complete(0, [], weak)
+    assert logged.run(weak).tags["tutti.exploited_from"] == "t0001 after epoch 1"
+    assert "tutti.exploited_from" not in logged.run(strong).tags
+    assert logged.record(weak).scores_by_epoch == {1: 0.2, 2: 0.5}
+
+
+def test_an_exchange_that_a_driver_could_not_keep_any_more_is_kept_by_the_next_one(logged):
+    from tutti.orchestration.study import _keep_exchanges
+    from tutti.training.exchange import take_over
+
+    weak = logged.start()
+    logged.start()
+    put_state(logged.folder.trial("t0001"), b"strong", step=3)
+    donor, own = (logged.folder.trial(key) / "resume" for key in ("t0001", "t0000"))
+    told = {"donor": "t0001", "epoch": 1, "parameters": {"learning_rate": 3e-4}}
+    take_over(donor, own, best_score=0.2, exchange=told)
+    for _ in range(2):
+        _keep_exchanges(logged.folder, logged.store)
+    assert logged.record(weak).exchanges == (told,)
+    assert logged.store.records()[1].exchanges == ()
+
+
+def test_a_trial_that_was_never_asked_for_keeps_nobody_waiting(run):
+    async def steps() -> None:
+        broker = Broker(0, population(2))
+        await submit(broker, 1)
+        assert await train(broker, 1) == "t0000"
+        assert await broker.take("one", 0.05) == ()
+        await broker.stop("t0001")  # its actor died before that
+        assert (await broker.take("one", 1))[0]["key"] == "t0000"
+
+    run(steps())

@@ -1,0 +1,52 @@
+"""A population on a real Ray: all trials meet on two workers, and the weak take the weights of the strong."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+import pytest
+
+from tutti.config.folder import StudyFolder
+from tutti.config.study import StudyConfig
+from tutti.files import write_whole
+from tutti.orchestration.trial import Stopped
+from tutti.records import TrialState
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+EPOCHS = 3
+
+
+def carries_weights(study: StudyConfig, folder: StudyFolder, trial: dict[str, Any], *, tell: Any) -> None:
+    """A trial that trains nothing: its weights are the name of who began them, its score is its number."""
+    place, score = folder.trial(trial["key"]), trial["number"] / 10
+    states = sorted((place / "resume").glob("stage-0-step-*"))
+    done = int(states[-1].name.split("-")[-1]) if states else 0
+    weights = (states[-1] / "model.safetensors").read_bytes() if states else trial["key"].encode()
+    told = {"score": score, "task_scores": {"a": score}, "metrics": {}, "at": 0.0, "host": ""}
+    for epoch in range(done + 1, EPOCHS):
+        state = place / "resume" / f"stage-0-step-{epoch}"
+        write_whole(state / "model.safetensors", weights)
+        manifest = {
+            "position": {"best_score": score},
+            "files": {"model.safetensors": hashlib.sha256(weights).hexdigest()},
+        }
+        write_whole(state / "manifest.json", json.dumps(manifest))
+        if not tell({"epoch": epoch, **told}):
+            raise Stopped
+    write_whole(place / "weights", weights)
+    best = {"best_epoch": EPOCHS, "best_score": score, "best_task_scores": {"a": score}}
+    tell({"epoch": EPOCHS, **told, "final": True, **best})
+
+
+def test_the_weakest_ends_with_the_weights_of_the_strongest_and_its_own_number(run_alone, tmp_path):
+    done, folder = run_alone(tmp_path, carries_weights, concurrent=2, trials=4, scheduler="pbt")
+    assert [trial.state for trial in done.trials] == [TrialState.FINISHED] * 4
+    kept = [(folder.trial(trial.key) / "weights").read_text() for trial in done.trials]
+    assert kept == ["t0003", "t0001", "t0002", "t0003"]
+    exchanges = [[(each["donor"], each["epoch"]) for each in trial.exchanges] for trial in done.trials]
+    assert exchanges == [[("t0003", 1), ("t0003", 2)], [], [], []]
+    assert [trial.scores_by_epoch for trial in done.trials] == [
+        dict.fromkeys(range(1, EPOCHS + 1), number / 10) for number in range(4)
+    ]
