@@ -8,8 +8,9 @@ from typing import Any
 from ray.tune.search import Searcher
 
 from tutti.orchestration.broker import HALVED, REPORTED, TRAINED
+from tutti.search.kept import Proposal
 from tutti.search.limits import Ending
-from tutti.search.study_store import Proposal, StudyStore
+from tutti.search.study_store import StudyStore
 
 
 class StoreSearcher(Searcher):

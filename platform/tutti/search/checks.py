@@ -13,6 +13,7 @@ from tutti.errors import Fault, StudyError
 from tutti.search.kept import trial_key
 from tutti.search.objectives import DIRECTIONS
 
+_OWNER = "owner"  # the attribute of a study in a database that many share
 OBJECTIVES = "objectives"  # the attribute of a study whose objective is not the score alone
 
 
@@ -35,6 +36,18 @@ def check_objectives(study: optuna.Study, objectives: Sequence[Objective]) -> No
 
 def _listed(objectives: Sequence[str], directions: Sequence[str]) -> str:
     return ", ".join(f"{name} ({direction})" for name, direction in zip(objectives, directions, strict=True))
+
+
+def own(study: optuna.Study, owner: str) -> None:
+    """Makes the study the owner's, where it is nobody's that has trials."""
+    kept = study.user_attrs.get(_OWNER)
+    if kept == owner:
+        return
+    if study.get_trials(deepcopy=False):
+        got = "one of that name, of another folder"
+        remedy = "give `study:` another name, or remove that one with `optuna delete-study`"
+        raise StudyError(Fault(f"the study {study.study_name!r}", "be new in its database", got, remedy))
+    study.set_user_attr(_OWNER, owner)
 
 
 def check_space(name: str, trials: list[FrozenTrial], space: dict[str, BaseDistribution]) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 import optuna
 from optuna.trial import FrozenTrial
 
-from tutti.records import TrialRecord, TrialState
+from tutti.records import Scalar, TrialRecord, TrialState
 
 STATES = {
     optuna.trial.TrialState.RUNNING: TrialState.RUNNING,
@@ -17,6 +20,28 @@ MEASURED = "measured"  # the attribute that keeps the values of a study whose ob
 EXCHANGES = "exchanges"  # the attribute of the states that a trial went on from that were another one's
 TRAINED = "trained"  # the attribute of how many seconds a running trial was trained by its last report
 ENDING = "ending"  # the attribute that a trial's record is taken from, where the reports do not tell it
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A trial to run.
+
+    Attributes:
+        key: the trial's one identity, ``t0007`` for number 7.
+        number: the how manieth trial of the study it is, from 0.
+        parameters: what the search space chose, in the order in which it was drawn: the space's, but that a key whose
+            condition does not hold is left out, and that one comes after those that its condition names.
+        halved: why its batches are to be halved, as it was bound to the trial; none where they are not.
+        reported: whether an earlier run has reported on it.
+        seconds: how long it was trained by then, where that is an objective.
+    """
+
+    key: str
+    number: int
+    parameters: Mapping[str, Scalar]
+    halved: str | None = None
+    reported: bool = False
+    seconds: float = 0.0
 
 
 def trial_key(number: int) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any
 
 import optuna
@@ -19,13 +18,14 @@ from tutti.config.study import Objective, Sampler
 from tutti.errors import Fault, StudyError
 from tutti.records import Scalar, TrialRecord, TrialState
 from tutti.search import database
-from tutti.search.checks import OBJECTIVES, check_objectives, check_space, no_study, objectives_of
+from tutti.search.checks import OBJECTIVES, check_objectives, check_space, no_study, objectives_of, own
 from tutti.search.kept import (
     ENDING,
     EXCHANGES,
     MEASURED,
     STATES,
     TRAINED,
+    Proposal,
     record,
     reported,
     score_of,
@@ -39,29 +39,7 @@ from tutti.search.space import distributions, draw
 from tutti.search.warm_start import OlderStudy, fitting_trials, is_older, take_over
 
 _CONSTRAINT = f"{_CONSTRAINTS_KEY}:memory"  # as Trial.set_constraint keeps it, which needs a trial that was just asked
-_RUN_SECONDS, _OWNER = "run_seconds", "owner"  # the study's attributes
-
-
-@dataclass(frozen=True)
-class Proposal:
-    """A trial to run.
-
-    Attributes:
-        key: the trial's one identity, ``t0007`` for number 7.
-        number: the how manieth trial of the study it is, from 0.
-        parameters: what the search space chose, in the order in which it was drawn: the space's, but that a key whose
-            condition does not hold is left out, and that one comes after those that its condition names.
-        halved: why its batches are to be halved, as it was bound to the trial; none where they are not.
-        reported: whether an earlier run has reported on it.
-        seconds: how long it was trained by then, where that is an objective.
-    """
-
-    key: str
-    number: int
-    parameters: Mapping[str, Scalar]
-    halved: str | None = None
-    reported: bool = False
-    seconds: float = 0.0
+_RUN_SECONDS = "run_seconds"  # the study's attribute
 
 
 class StudyStore:
@@ -132,7 +110,7 @@ class StudyStore:
                 store = cls(study, storage, space=space, fixed=fixed or {})
                 store._claim = claim
                 if owner is not None:
-                    store._own(owner)
+                    own(study, owner)
                 check_space(study.study_name, store._own_trials(), distributions(space))
                 store._begin(sampler, seed=seed, older=older)
                 for key in store.half_asked():
@@ -356,17 +334,6 @@ class StudyStore:
             StorageError: where the database cannot be read.
         """
         return [record(trial, number) for number, trial in enumerate(self._own_trials()) if trial.state in STATES]
-
-    def _own(self, owner: str) -> None:
-        """Makes the study the owner's, where it is nobody's that has trials."""
-        kept = self._study.user_attrs.get(_OWNER)
-        if kept == owner:
-            return
-        if self._study.get_trials(deepcopy=False):
-            got = "one of that name, of another folder"
-            remedy = "give `study:` another name, or remove that one with `optuna delete-study`"
-            raise StudyError(Fault(f"the study {self._study.study_name!r}", "be new in its database", got, remedy))
-        self._study.set_user_attr(_OWNER, owner)
 
     def _own_trials(self) -> list[FrozenTrial]:
         """By number, without those of older studies, which come before all others."""
