@@ -127,7 +127,7 @@ def plain(
     to = {"padding": "max_length", "max_length": MAX_LENGTH} if padded else {}
     trainers = [
         Trainer(
-            model=member,
+            model=_OneTask(member),  # a new one each time: a Trainer leaves its precision in a model
             args=TrainingArguments(
                 output_dir=str(folder), report_to="none", disable_tqdm=True, use_cpu=True, bf16=bf16
             ),
@@ -151,7 +151,7 @@ def speed(data: Path, folder: Path, *, rows: int, turns: int) -> dict[str, float
     texts = [line.split("\t")[0] for line in lines]
     file = folder / "new.tsv"
     file.write_text("\n".join(["index\tsentence", *(f"{row}\t{text}" for row, text in enumerate(texts))]) + "\n")
-    members = [_OneTask(place.trial(f"t{number:04d}") / "best") for number in range(MEMBERS)]
+    members = [place.trial(f"t{number:04d}") / "best" for number in range(MEMBERS)]
     precisions: list[str] = []
     contenders: dict[str, Callable[[], Timed]] = {
         "tutti": lambda: tutti(place, file, folder, precisions),
