@@ -181,7 +181,7 @@ def test_each_kind_of_fault_has_its_sentence(changed: Changed, old: str, new: st
         ("split: {validation: x}", "split.validation must be a number; got 'x'; give a number, such as 0.1."),
         (
             "search: {scheduler: asah}",
-            "search.scheduler must be one of asha, hyperband, median, none; got 'asah'; did you mean 'asha'?",
+            "search.scheduler must be one of asha, hyperband, median, pbt, none; got 'asah'; did you mean 'asha'?",
         ),
         ("resources: 4", "resources must hold keys of its own; got 4; write its keys below it, indented."),
         ("storage: {path: 3}", "storage.path must be a path; got 3; give the path of a file or folder."),

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pandas import DataFrame
 
@@ -45,6 +45,7 @@ PIECES = [
     emoticons=st.booleans(),
     repeated_punctuation=st.booleans(),
 )
+@example(text="\ufe0f", emoji="zh", emoticons=False, repeated_punctuation=False)
 def test_cleaning_twice_changes_nothing_and_never_empties_a_text(text: str, **steps: Any) -> None:
     once = clean(text, **steps)
     assert clean(once, **steps) == once

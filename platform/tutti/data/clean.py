@@ -47,7 +47,8 @@ def _emoji_to_words(text: str, language: str) -> str:
         name = emoji_library.demojize(found, delimiters=("", ""), language=language)
         return found if name == found else _word(name.replace("_", " "))
 
-    return _joined(text, emoji_library.replace_emoji(text, replace=words))
+    replaced = _joined(text, emoji_library.replace_emoji(text, replace=words))
+    return replaced if replaced.strip() else text  # a selector without its emoji goes, and may be all there is
 
 
 def _word(word: str) -> str:
