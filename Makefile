@@ -17,11 +17,14 @@ demo: $(INSTALLED)
 	$(BIN)/tutti demo
 
 # Each process has a core: threads of its own would only take another's.
+PARALLEL := OMP_NUM_THREADS=1 $(BIN)/pytest -n logical --maxprocesses 8 --dist worksteal
+
 test: $(INSTALLED)
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n logical --maxprocesses 8 --dist worksteal
+	$(PARALLEL)
 
 test-slow: $(INSTALLED)
-	$(BIN)/pytest -m slow
+	$(PARALLEL) -m "slow and not ray"
+	$(BIN)/pytest -m "slow and ray"
 
 chaos: $(INSTALLED)
 	CHAOS_MOMENTS=20 $(BIN)/pytest -m slow -s tests/chaos

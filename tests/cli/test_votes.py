@@ -35,7 +35,8 @@ def members(folder: Path) -> set[str]:
 
 
 def test_two_studies_vote_together_from_the_command_line_and_from_a_recipe(place, tmp_path):
-    run(place, f"ensemble studies/moods --with second --out {tmp_path / 'one'}", code=0)
+    (place / "own.yaml").write_text("members: {top: 5}\n")
+    run(place, f"ensemble studies/moods --recipe own.yaml --with second --out {tmp_path / 'one'}", code=0)
     (place / "both.yaml").write_text("members: {studies: [second]}\n")
     said = run(place, f"ensemble studies/moods --recipe both.yaml --out {tmp_path / 'two'}", code=0)
     assert members(tmp_path / "one") == members(tmp_path / "two")
