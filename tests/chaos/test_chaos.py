@@ -1,7 +1,7 @@
 """Workers, drivers and nodes are killed at random moments, and a study ends as one that nobody touched.
 
 ``make chaos`` kills each kind of process at 20 moments, and prints a table of them. It takes too long for every run of
-the tests, which kill each kind once, in a smaller study.
+the tests, which kill a worker, a driver and a node elsewhere, each in a study of its own.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from tutti.records import TrialState
 
 MOMENTS = int(os.environ.get("CHAOS_MOMENTS", "0"))
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
+TRIALS, EPOCHS = 8, 60
 SEED = int(os.environ.get("CHAOS_SEED", "20"))
 PROCESS = {
     "worker": "ray::RayTrainWorker",
@@ -55,9 +56,9 @@ class Moment:
     since: str
 
 
-def drawn(kind: str, chance: random.Random, *, share: float) -> Moment:
+def drawn(kind: str, chance: random.Random) -> Moment:
     since = chance.choice(["the start", "an epoch"]) if kind != "worker" else "an epoch"
-    return Moment(kind, share * chance.uniform(0, LATEST[since]), since)
+    return Moment(kind, chance.uniform(0, LATEST[since]), since)
 
 
 @dataclass
@@ -147,29 +148,26 @@ def check_whole(study, untouched: dict[str, Any]) -> None:
         assert not (study.folder.trial(record.key) / "resume").exists()
 
 
-def hit_and_resume(
-    make_study, tutti, tutti_command, tmp_path, *, moments: int, trials: int, epochs: int, share: float = 1.0
-) -> Toll:
-    """Kills each kind of process at so many moments, in one study after the other, and goes on each time.
-
-    Args:
-        share: how much of ``LATEST`` the moments are spread over, for a shorter study.
-    """
-    given = changes(trials=trials, epochs=epochs)
+@pytest.mark.skipif(not MOMENTS, reason="make chaos runs it")
+@pytest.mark.timeout(14400)
+def test_a_study_whose_processes_are_killed_at_random_ends_as_one_that_nobody_touched(
+    make_study, tutti, tutti_command, tmp_path, capsys
+):
+    given = changes(trials=TRIALS, epochs=EPOCHS)
     calm = make_study(tmp_path / "calm", **given)
     tutti("tune", calm.file)
     untouched = ends(calm)
-    assert len(untouched) == trials
+    assert len(untouched) == TRIALS
 
     chance, toll = random.Random(SEED), Toll()
-    left = [kind for kind in PROCESS for _ in range(moments)]
+    left = [kind for kind in PROCESS for _ in range(MOMENTS)]
     chance.shuffle(left)
     while left:
         study = make_study(tmp_path / f"hit-{toll.studies}", **given)
         toll.studies += 1
         running, done = tutti_command("tune", study.file, "--resume"), False
         while left and not done:
-            kind, moment = left[-1], drawn(left[-1], chance, share=share)
+            kind, moment = left[-1], drawn(left[-1], chance)
             if not kill(running, study, moment, chance):
                 assert running.wait() == 0, running.said
                 break
@@ -183,23 +181,5 @@ def hit_and_resume(
         assert running.wait() == 0, running.said
         assert running.left_behind() == []
         check_whole(study, untouched)
-    return toll
-
-
-@pytest.mark.skipif(not MOMENTS, reason="make chaos runs it")
-@pytest.mark.timeout(14400)
-def test_a_study_whose_processes_are_killed_at_random_ends_as_one_that_nobody_touched(
-    make_study, tutti, tutti_command, tmp_path, capsys
-):
-    toll = hit_and_resume(make_study, tutti, tutti_command, tmp_path, moments=MOMENTS, trials=8, epochs=60)
     with capsys.disabled():
         print(f"\n{toll}")
-
-
-@pytest.mark.skipif(bool(MOMENTS), reason="the longer one takes its place")
-@pytest.mark.timeout(1200)
-def test_a_small_study_whose_worker_driver_and_node_are_killed_once_ends_as_one_that_nobody_touched(
-    make_study, tutti, tutti_command, tmp_path
-):
-    toll = hit_and_resume(make_study, tutti, tutti_command, tmp_path, moments=1, trials=3, epochs=30, share=0.4)
-    assert {moment.kind for moment, _ in toll.hits} == set(PROCESS)
