@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test test-slow chaos check format install clean
+.PHONY: demo test test-slow strain chaos check format install clean
 
 install: $(INSTALLED)
 
@@ -24,7 +24,10 @@ test: $(INSTALLED)
 
 test-slow: $(INSTALLED)
 	$(PARALLEL) -m "slow and not ray"
-	$(BIN)/pytest -m "slow and ray"
+	$(BIN)/pytest -m "slow and ray and not strain"
+
+strain: $(INSTALLED)
+	$(BIN)/pytest -m strain
 
 chaos: $(INSTALLED)
 	CHAOS_MOMENTS=20 $(BIN)/pytest -m slow -s tests/chaos

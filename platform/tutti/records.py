@@ -56,6 +56,13 @@ class TrialRecord:
     measured: Mapping[str, float] = field(default_factory=dict)
     exchanges: tuple[Mapping[str, Any], ...] = ()
 
+    @property
+    def best_parameters(self) -> Mapping[str, Scalar]:
+        """What its best score was reached with: ``parameters``, but for what it went on from of another trial."""
+        best = max(self.scores_by_epoch, key=lambda epoch: (self.scores_by_epoch[epoch], -epoch), default=0)
+        taken = [exchange["parameters"] for exchange in self.exchanges if exchange["epoch"] < best]
+        return taken[-1] if taken else self.parameters
+
 
 @dataclass(frozen=True)
 class CheckpointRecord:

@@ -92,6 +92,7 @@ def test_a_soup_is_a_checkpoint_that_predicts_pairs_of_a_table(finished, tutti, 
     np.testing.assert_allclose(np.stack([found["p_0"], found["p_1"]], axis=1), expected, atol=1e-5)
 
 
+@pytest.mark.strain
 def test_members_of_two_studies_predict_each_with_its_own_tokenizer(finished, make_study, tutti, tiny_data, tmp_path):
     own = tmp_path / "backbone"
     shutil.copytree(tiny_data / "backbone", own)

@@ -118,8 +118,8 @@ def test_a_recipe_file_travels(study, staged, tmp_path):
 
 
 def test_a_recipe_by_name_stays_a_name(study, staged):
-    named = study.model_copy(update={"ensemble": study.ensemble.model_copy(update={"recipe": "weighted"})})
-    assert staged(named).ensemble.recipe == "weighted"
+    named = study.model_copy(update={"ensemble": study.ensemble.model_copy(update={"recipe": "per_task"})})
+    assert staged(named).ensemble.recipe == "per_task"
 
 
 def test_a_study_for_a_cluster_must_name_the_folder_that_all_nodes_see(study, staged, tmp_path, monkeypatch):

@@ -48,7 +48,8 @@ def make_writable(study) -> None:
 
 
 @pytest.mark.parametrize(
-    ("isolation", "spoil", "mend"), [("warm", fill, empty), ("isolated", make_read_only, make_writable)]
+    ("isolation", "spoil", "mend"),
+    [("warm", fill, empty), pytest.param("isolated", make_read_only, make_writable, marks=pytest.mark.strain)],
 )
 def test_a_study_whose_disk_fails_it_halts_with_one_sentence_and_goes_on_once_that_is_mended(
     make_study, tutti_command, small_disk, isolation, spoil, mend

@@ -66,6 +66,7 @@ def test_a_study_goes_on_after_ctrl_c_and_after_a_kill_of_its_driver(make_study,
     assert {run.info.status for run in after.values()} == {"FINISHED"}
 
 
+@pytest.mark.strain
 def test_a_study_that_is_terminated_ends_as_after_ctrl_c_and_tells_of_a_state_that_it_passes_over(
     make_study, tutti_command, tutti, tmp_path
 ):

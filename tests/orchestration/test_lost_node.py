@@ -12,7 +12,7 @@ import ray
 
 from tutti.records import TrialState
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.strain]
 RAYLET = str(Path(ray.__file__).parent / "core/src/ray/raylet/raylet")
 ENV = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "t" * 40}
 

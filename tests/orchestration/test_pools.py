@@ -67,6 +67,7 @@ def test_a_trial_gives_the_same_weights_after_others_in_its_process_and_in_one_o
     assert runs_of(isolated.folder) == 4
 
 
+@pytest.mark.strain
 def test_the_memory_of_a_worker_does_not_grow_over_50_trials(make_study, tutti_command, tmp_path):
     """Half of them are stopped in mid-training, where a traceback might hold on to model and optimizer."""
     study = make_study(

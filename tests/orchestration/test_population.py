@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tutti.config.space import SearchSpace
-from tutti.orchestration.broker import Broker
+from tutti.config.space import Categorical, SearchSpace
+from tutti.orchestration.broker import HALVED, Broker
 from tutti.orchestration.population import Exchange, Population
 
 SPACE = SearchSpace.model_validate(
@@ -104,6 +104,37 @@ def test_with_one_pool_all_trials_come_to_the_meeting_and_nobody_goes_on_before(
         await submit(broker, 4)
         assert (await broker.take("one", 1))[0]["key"] == "t0003"
         assert first == ["t0000", "t0001", "t0002"]
+
+    run(steps())
+
+
+def test_what_a_donor_has_switched_off_is_not_switched_on_nor_the_other_way_round():
+    space = {**SPACE, "ema_decay": Categorical(type="categorical", choices=[None, 0.9, 0.99, 0.999])}
+    for decay, allowed in {None: {None}, 0.9: {0.9, 0.99, 0.999}}.items():
+        donor, drawn = {**POINT, "ema_decay": decay}, set()
+        for epoch in range(100):
+            exchanges = Population(space, size=4, every=1, seed=0).exchanges(
+                epoch, {"a": 0.1, "b": 0.9}, {"a": {}, "b": donor}
+            )
+            drawn.add(exchanges["a"].parameters["ema_decay"])
+        assert drawn == allowed
+
+
+def test_a_donor_that_fits_with_half_its_batch_alone_hands_that_on(run):
+    async def steps() -> None:
+        broker = Broker(0, population())
+        for key, parameters in points(4).items():
+            halved = {HALVED: "it ran out of memory"} if key == "t0003" else {}
+            await broker.submit({"key": key, "number": int(key[1:]), "parameters": parameters, **halved})
+        for _ in range(4):
+            await train(broker, 1)
+        told = await broker.next("t0000", 1)
+        assert told["exchanged"]["donor"] == "t0003"
+        assert told[HALVED] == "it ran out of memory"
+        asked = asyncio.ensure_future(broker.next("t0000", 2))
+        taken, _ = await broker.take("one", 1)
+        assert (taken["key"], taken[HALVED]) == ("t0000", "it ran out of memory")
+        asked.cancel()
 
     run(steps())
 

@@ -17,6 +17,8 @@ def kept(tmp_path, *, trials: int, directions=("maximize",), varied: bool = True
     study = optuna.create_study(
         storage=url, study_name="s", directions=directions, sampler=optuna.samplers.RandomSampler(seed=0)
     )
+    if len(directions) > 1:
+        study.set_user_attr("objectives", ["score", "seconds"])
 
     def objective(trial):
         rate = trial.suggest_float("learning_rate", 1e-4, 1e-2, log=True) if varied else 1.0

@@ -182,22 +182,26 @@ def _members(studies: Mapping[str, Kept], task: Task, name: str, recipe: Recipe)
     Raises:
         StudyError: where the banks have not what electing them needs, or the weights of one are not there.
     """
+    from tutti.modeling.checkpoint import read_metadata
     from tutti.orchestration.inference import Checkpoint, weights_of
     from tutti.outputs.members import elect
     from tutti.outputs.predictions import Vote, heard
 
-    bank, rule = electorate_of(studies, members=recipe.members), rule_of(recipe)
-    elected = elect(study=next(iter(studies)), bank=bank, tasks=[task], needed={}, rule=rule).tasks[task.name]
+    bank, rule, first = electorate_of(studies, members=recipe.members), rule_of(recipe), next(iter(studies.values()))
+    elected = elect(study=first.config.study, bank=bank, tasks=[task], needed={}, rule=rule).tasks[task.name]
     groups: dict[int, list[int]] = {}
     checkpoints: list[Checkpoint] = []
     voting = heard(elected.ensemble)
     for study, kept in studies.items():
+        if kept.config.tasks[task.name].cleaning != first.config.tasks[task.name].cleaning:
+            needed = f"clean the texts of {task.name} as {first.config.study} does, to predict new rows with it"
+            raise StudyError(Fault(f"the study {study}", needed, "other steps", "leave one of the two out"))
         places = {bank.place(elected.members[place].key): place for place in voting}
         own = {key: place for (of, key), place in places.items() if of == study}
         lengths = max_lengths(kept.config, kept.folder) if own else {}
         for key, found in weights_of(kept.folder, [*own], folds=kept.config.split.folds, tasks=[task]).items():
             groups[own[key]] = list(range(len(checkpoints), len(checkpoints) + len(found)))
-            checkpoints += [Checkpoint(each, lengths[key]) for each in found]
+            checkpoints += [Checkpoint(each, read_metadata(each).max_length or lengths[key]) for each in found]
     vote = Vote(task, groups, elected.ensemble, calibrated=rule.calibration == "temperature")
     # The ensemble is a function of these alone.
     ballot = hashlib.sha256(elected.ballot.votes.tobytes() + elected.ballot.labels.tobytes()).hexdigest()
@@ -227,7 +231,7 @@ def max_lengths(config: StudyConfig, folder: StudyFolder) -> dict[str, int]:
 
     store = parts.load_store(config, folder)
     try:
-        return {one.key: max_length_of(overlay(config.training, one.parameters)) for one in store.records()}
+        return {one.key: max_length_of(overlay(config.training, one.best_parameters)) for one in store.records()}
     finally:
         store.close()
 

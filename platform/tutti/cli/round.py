@@ -14,7 +14,7 @@ import typer
 
 from tutti.cli import parts, tune, vote
 from tutti.cli.browse import Study
-from tutti.cli.electorate import electorate
+from tutti.cli.electorate import Kept, electorate_of, voting_studies
 from tutti.cli.parts import console
 from tutti.cli.vote import RecipeName
 from tutti.config.folder import StudyFolder
@@ -59,10 +59,14 @@ class _Base:
         """The folder of a study of these rounds."""
         return self.folder if study == self.config.study else StudyFolder(self.folder.path.parent / study)
 
-    def voters(self, others: Sequence[str]) -> Electorate:
-        """The trials of the study, and of others of these rounds, that may vote."""
+    def voting(self, others: Sequence[str]) -> dict[str, Kept]:
+        """The study, others of these rounds, and those that the recipe names, by name."""
         places = [str(self.beside(study).path) for study in others]
-        return electorate(self.config, self.folder, self.prepared, members=self.recipe.members, others=places)
+        return voting_studies(self.config, self.folder, self.prepared, members=self.recipe.members, others=places)
+
+    def voters(self, others: Sequence[str]) -> Electorate:
+        """Their trials that may vote."""
+        return electorate_of(self.voting(others), members=self.recipe.members)
 
 
 def round_(
@@ -130,6 +134,9 @@ def _check(base: _Base) -> None:
     from tutti.tasks.build import task_specs
 
     name, parts_of = base.config.study, base.prepared.parts
+    if base.recipe.members.filter is not None:
+        rule, remedy = "let every trial vote in a round, whose own have no tags yet", "take members.filter out"
+        raise StudyError(Fault(f"the recipe {base.recipe_name}", rule, repr(base.recipe.members.filter), remedy))
     if not any("unlabeled" in held for held in parts_of.values()):
         remedy = "name a file of unlabelled rows as `unlabeled:` of a task and run a new study"
         raise StudyError(Fault(f"the study {name}", "have a task with unlabelled rows", "none", remedy))
@@ -190,7 +197,8 @@ def _plan(base: _Base, done: list[Round], *, trials: int | None) -> PseudoLabelR
         plan = json.loads((place / _PLAN).read_text(encoding="utf-8"))
         if plan["recipe_sha256"] != base.recipe_sha256:
             what, rule = f"the recipe {base.recipe_name}", f"be that which round {number} was begun with"
-            remedy = f"name that recipe, or remove the folder {place} to begin the round anew"
+            begun = " and ".join(str(base.beside(_name(base, number, control=each)).path) for each in (False, True))
+            remedy = f"name that recipe, or remove {place}, {begun} to begin the round anew"
             raise StudyError(Fault(what, rule, f"another one than {plan['recipe']}", remedy))
         console.print(f"Round {number} goes on")
         return None
@@ -204,7 +212,7 @@ def _plan(base: _Base, done: list[Round], *, trials: int | None) -> PseudoLabelR
         pools=pools(
             prepared,
             task_specs(base.config.tasks),
-            beside=[load_prepared(base.beside(name).data) for name in teachers[:-1]],
+            beside=[kept.prepared for name, kept in base.voting(teachers[1:]).items() if name != teachers[-1]],
         ),
         bank=base.voters(teachers[1:]),
         rule=vote.rule_of(base.recipe),

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 import tutti
 from tutti.config.folder import StudyFolder
-from tutti.config.load import dump_study
+from tutti.config.load import dump_study, load_recipe
 from tutti.config.study import StudyConfig
 from tutti.errors import ClusterError, Fault, StudyError, UserError
 
@@ -79,7 +79,10 @@ def _stage(study: StudyConfig, staging: Path) -> None:
                 task["test"] = shipped(task["test"])
         for extra in task["extra_train"]:
             extra["path"] = shipped(extra["path"])
-    document["ensemble"]["recipe"] = shipped(document["ensemble"]["recipe"])
+    if load_recipe(recipe := document["ensemble"]["recipe"])[1].submission.templates:
+        rule, remedy = "name no files of its own to travel with a job", "name it to `tutti ensemble` afterwards"
+        raise StudyError(Fault(f"ensemble.recipe {recipe}", rule, "submission.templates", remedy))
+    document["ensemble"]["recipe"] = shipped(recipe)
     document["search"]["warm_start"] = [
         older
         if shared and Path(older).is_relative_to(shared)

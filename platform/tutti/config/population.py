@@ -42,6 +42,7 @@ def population_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> 
         faults.append(Fault(what("search.trials"), rule, str(trials), "raise it, or name another scheduler"))
     beside = {
         "search.patience": (search.get("patience"), "a population is asked for at once"),
+        "search.max_trial_hours": (search.get("max_trial_hours"), "a trial waits for the others when they meet"),
         "split.folds": (split.get("folds"), "a trial meets the others after epochs"),
         f"training.{STAGES}": (training.get(STAGES), "states of different stages do not fit"),
     }

@@ -298,8 +298,10 @@ class Broker:
         parameters = {key: trial.config["parameters"] for key, trial in met.items()}
         for key, exchange in self._population.exchanges(epoch, scores, parameters).items():
             trial = met[key]
-            trial.config = {**trial.config, "parameters": exchange.parameters}
-            trial.reports.append({EXCHANGED: asdict(exchange)})
+            # What the donor did not fit into memory with does not fit this one either.
+            halved = {name: value for name, value in met[exchange.donor].config.items() if name == HALVED}
+            trial.config = {**trial.config, "parameters": exchange.parameters, **halved}
+            trial.reports.append({EXCHANGED: asdict(exchange), **halved})
             self._exchanging[key] = len(trial.reports)
         self._meeting = list(met)
         self._go_on()

@@ -167,10 +167,10 @@ class StudyLog(Callback):
             self._store.bind(key, **{TRAINED: seen.seconds})
         if EXCHANGED in result:
             self._exchange(key, result[EXCHANGED])
-            return
         if HALVED in result:
             seen.halved = result[HALVED]
             self._store.bind(key, **{HALVED: seen.halved})
+        if EXCHANGED in result or HALVED in result:
             return
         if "fold_epoch" in result:
             self._log_fold_epoch(trial, seen, result)

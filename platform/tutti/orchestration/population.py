@@ -84,7 +84,9 @@ class Population:
 def _changed(distribution: Distribution, value: Scalar, chance: random.Random) -> Scalar:
     """The value times 0.8 or 1.2, within its range and on its steps; of categories sometimes another draw."""
     if isinstance(distribution, Categorical):
-        return chance.choice(distribution.choices) if chance.random() < RESAMPLED else value
+        # What is on stays on, and what is off stays off: a donor's state has no average for one that begins to keep it.
+        alike = [choice for choice in distribution.choices if (choice is None) == (value is None)]
+        return chance.choice(alike) if chance.random() < RESAMPLED else value
     assert isinstance(value, int | float)
     factor, low, high = chance.choice(FACTORS), distribution.low, distribution.high
     step = None if isinstance(distribution, LogUniform) else distribution.step

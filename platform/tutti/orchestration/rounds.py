@@ -20,7 +20,7 @@ def best_points(records: Sequence[TrialRecord], *, count: int) -> list[Point]:
     finished = [record for record in records if record.state is TrialState.FINISHED and record.score is not None]
     points: list[Point] = []
     for record in sorted(finished, key=lambda record: -(record.score or 0.0)):
-        if (point := dict(record.parameters)) not in points:
+        if (point := dict(record.best_parameters)) not in points:
             points.append(point)
     return points[:count]
 

@@ -11,6 +11,7 @@ import optuna
 from optuna.trial import TrialState
 
 from tutti.search import database
+from tutti.search.checks import OBJECTIVES, objectives_of
 from tutti.search.warm_start import is_older
 
 HISTORY, IMPORTANCES, PARALLEL, PARETO = "search_history", "importances", "parallel_coordinates", "pareto_front"
@@ -37,15 +38,15 @@ def search_pngs(url: str, *, name: str) -> dict[str, bytes]:
     import matplotlib as mpl
     from optuna.visualization import matplotlib as plots
 
-    several = len(study.directions) > 1
+    several, names = len(study.directions) > 1, objectives_of(study)
     first: dict[str, Any] = {"target": lambda trial: trial.values[0]} if several else {}
     wanted: dict[str, Callable[[], Any]] = {
-        HISTORY: lambda: _whole_numbers(plots.plot_optimization_history(study, target_name="score", **first)),
-        IMPORTANCES: lambda: plots.plot_param_importances(study, target_name="score", **first),
-        PARALLEL: lambda: plots.plot_parallel_coordinate(study, target_name="score", **first),
+        HISTORY: lambda: _whole_numbers(plots.plot_optimization_history(study, target_name=names[0], **first)),
+        IMPORTANCES: lambda: plots.plot_param_importances(study, target_name=names[0], **first),
+        PARALLEL: lambda: plots.plot_parallel_coordinate(study, target_name=names[0], **first),
     }
     if len(study.directions) in (2, 3):
-        wanted[PARETO] = lambda: plots.plot_pareto_front(study)
+        wanted[PARETO] = lambda: plots.plot_pareto_front(study, target_names=[*names])
     mpl.use("Agg")  # Optuna draws by pyplot, which would look for a screen
     drawn = {title: _drawn(draw, _WIDE if title == PARALLEL else _SIZE) for title, draw in wanted.items()}
     return {title: png for title, png in drawn.items() if png is not None}
@@ -62,6 +63,7 @@ def _own_finished(url: str, name: str) -> optuna.Study | None:
             kept = optuna.load_study(storage=storage, study_name=name)
             trials = [one for one in kept.get_trials(states=(TrialState.COMPLETE,)) if not is_older(one)]
             study = optuna.create_study(directions=kept.directions)
+            study.set_user_attr(OBJECTIVES, objectives_of(kept))
         except KeyError:
             return None
         finally:

@@ -128,7 +128,7 @@ class StudyStore:
             mend: whether its trials may be told all the same; nobody else may hold the study then.
 
         Raises:
-            StudyError: where there is no such study.
+            StudyError: where there is no such study, or another process holds it in a server's database.
             StorageError: where the database cannot be read.
         """
         optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -140,7 +140,11 @@ class StudyStore:
                 study = optuna.load_study(storage=storage, study_name=name)
             except KeyError:
                 raise no_study(name, "a database without it") from None
-        return cls(study, storage, space=SearchSpace(), fixed={})
+            store = cls(study, storage, space=SearchSpace(), fixed={})
+            if mend:
+                with database.claimed(storage, name) as store._claim:
+                    pass
+        return store
 
     def close(self) -> None:
         """Gives the database's connections back. The store cannot be used afterwards."""
@@ -242,7 +246,7 @@ class StudyStore:
             return
         # The task scores go first: an epoch whose score is kept has them too, whenever the driver dies.
         self._keep(trial_id, {task_scores_of(epoch): {name: float(value) for name, value in task_scores.items()}})
-        if len(self._objectives) > 1:
+        if self._objectives != ["score"]:  # Optuna would take a stopped trial's last score for its value
             self._keep(trial_id, {score_of(epoch): float(score)})
             return
         with self._faults():

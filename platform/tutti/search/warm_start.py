@@ -17,7 +17,7 @@ from tutti.config.study import Objective
 from tutti.errors import Fault, StudyError, counted
 from tutti.records import Scalar
 from tutti.search import database
-from tutti.search.kept import measured
+from tutti.search.kept import EXCHANGES, measured
 from tutti.search.space import distributions
 
 _OF = "warm_start"  # the attribute of an older trial: its study's database and name, and its number there
@@ -60,6 +60,8 @@ def fitting_trials(
     fitting = []
     for trial in finished:
         values = measured(trial)
+        if trial.user_attrs.get(EXCHANGES):  # its score is not that of the point that was drawn for it
+            continue
         if not values.keys() >= {*objectives}:
             continue
         point = _drawn_here({**older.fixed, **trial.params}, space, fixed)

@@ -121,12 +121,14 @@ class _Run:
     said_by_best: dict[str, np.ndarray] = field(default_factory=dict)  # of the validation rows, by task
     position: Position | None = None
     precision: str | None = None  # that the run began in
+    max_length: int | None = None  # of the stage that was made last
     trainable: int | None = None  # weights of the last stage that was made
     started: float = field(default_factory=time.monotonic)
 
     def stage(self, index: int, keys: Mapping[str, Any], threads: int) -> MultiTaskTrainer:
         """The trainer of a stage, at the stage's first step."""
         options, arguments = split_training(keys)
+        self.max_length = options.max_length
         args = training_arguments(arguments, self.folder, began_in=self.precision)
         self.precision = name_of(args)
         set_seed(args.seed)
@@ -263,6 +265,7 @@ class _Run:
                     epoch=epoch,
                     score=score,
                     task_scores=task_scores,
+                    max_length=self.max_length,
                 )
             )
         return score, task_scores
