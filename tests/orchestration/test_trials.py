@@ -80,6 +80,7 @@ def test_a_study_whose_trials_all_fail_has_exit_code_1(make_study, tutti, tmp_pa
     assert study.runs()["t0000"].info.status == "FAILED"
 
 
+@pytest.mark.strain
 def test_a_tracking_server_that_is_away_costs_nothing_but_the_view(make_study, tutti, free_port, tmp_path):
     port = free_port()
     uri = f"http://127.0.0.1:{port}"
