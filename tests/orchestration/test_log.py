@@ -330,8 +330,11 @@ def test_a_trial_lost_with_everybody_who_could_train_it_is_left_to_be_resumed(lo
 
 
 def test_while_every_record_is_kept_a_step_of_tune_s_ends_in_peace(logged):
-    logged.epoch(logged.start(), 1, 0.5)
+    trial = logged.start()
+    logged.epoch(trial, 1, 0.5)
     logged.log.on_step_end(0, [])
+    assert logged.log.failure is None
+    assert logged.record(trial).scores_by_epoch == {1: 0.5}
 
 
 def test_tune_s_snapshot_holds_nothing_of_it(logged):

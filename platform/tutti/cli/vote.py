@@ -11,7 +11,7 @@ import typer
 
 from tutti.cli import parts
 from tutti.cli.browse import Study
-from tutti.cli.electorate import With, electorate
+from tutti.cli.electorate import With, electorate, electorate_of, voting_studies
 from tutti.cli.grading import Score, answers
 from tutti.cli.parts import console
 from tutti.config.study import StudyConfig
@@ -135,9 +135,7 @@ def pseudo_label(study: Study, recipe: RecipeName = None, others: With = None, o
 
     Example: `tutti pseudo-label chinese_trio --recipe baseline`
     """
-    from tutti.config.folder import find_study
     from tutti.config.load import load_recipe
-    from tutti.data.prepare import load_prepared
     from tutti.ensembling.pseudo import Labelling
     from tutti.outputs.pseudo_labels import write_pseudo_labels
     from tutti.outputs.pseudo_pool import pools
@@ -146,14 +144,14 @@ def pseudo_label(study: Study, recipe: RecipeName = None, others: With = None, o
     config, folder, prepared = parts.open_folder(study)
     name, chosen = load_recipe(recipe or config.ensemble.recipe)
     target = out or folder.pseudo_labels / name
-    places = (find_study(other, beside=folder.path.parent) for other in (*chosen.members.studies, *(others or ())))
-    beside = [load_prepared(place.data) for place in places]
+    studies = voting_studies(config, folder, prepared, members=chosen.members, others=others or ())
+    beside = [kept.prepared for name, kept in studies.items() if name != config.study]
     report = write_pseudo_labels(
         study=config.study,
         recipe_name=name,
         tasks=prepared.tasks,
         pools=pools(prepared, task_specs(config.tasks), beside=beside),
-        bank=electorate(config, folder, prepared, members=chosen.members, others=others or ()),
+        bank=electorate_of(studies, members=chosen.members),
         rule=rule_of(chosen),
         labelling=Labelling(**chosen.pseudo_labels.model_dump()),
         out=target,

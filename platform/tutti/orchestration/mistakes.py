@@ -15,7 +15,9 @@ _MISTAKES = (
     ImportError,
     LookupError,
     NameError,
+    NotImplementedError,
     TypeError,
+    UserError,
     ValueError,
 )
 # What a RuntimeError of torch says where another worker, a link or a GPU has failed: that may pass.
@@ -52,4 +54,4 @@ def place_of(rank: int, traceback: str) -> str:
 def _is_mistake(error: BaseException) -> bool:
     if type(error) is RuntimeError:
         return not _LOSS.search(str(error))
-    return isinstance(error, (*_MISTAKES, NotImplementedError, UserError))
+    return isinstance(error, _MISTAKES)
