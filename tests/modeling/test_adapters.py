@@ -240,6 +240,7 @@ def _save(folder: Path, model: MultiTaskModel, base: Path, tasks: tuple[Task, ..
         epoch=1,
         score=0.5,
         task_scores={"news.v1": 0.5, "keys": 0.5},
+        max_length=16,
     )
     return folder
 

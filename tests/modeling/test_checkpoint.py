@@ -33,6 +33,7 @@ def saved(tmp_path: Path, model: MultiTaskModel, backbone: Path, tasks: tuple[Ta
         epoch=2,
         score=0.5,
         task_scores={"news.v1": 0.4, "keys": 0.6},
+        max_length=16,
     )
     return tmp_path / "best"
 
@@ -43,6 +44,7 @@ def test_a_checkpoint_comes_back_as_it_was(saved: Path, model: MultiTaskModel, t
     assert not loaded.training
     assert metadata.tasks == tasks
     assert (metadata.key, metadata.number, metadata.epoch, metadata.score) == ("t0007", 7, 2, 0.5)
+    assert metadata.max_length == 16
     assert loaded.head_options == metadata.heads == HEADS
     assert (metadata.adapter, metadata.base) == (None, None)
 

@@ -51,6 +51,7 @@ def save(tiny_data: Path, tmp_path: Path) -> Callable[..., Path]:
             epoch=1,
             score=0.5,
             task_scores=scores,
+            max_length=12,
         )
         return folder
 

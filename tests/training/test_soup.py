@@ -34,7 +34,13 @@ def save(backbone: Path, tmp_path: Path) -> Save:
     """Saves a fine-tuning of the backbone: its weights, moved a little in a direction of their own."""
 
     def saved(
-        key: str, *, seed: int = 0, flipped: bool = False, pooling: str = "mean", adapter: Adapter | None = None
+        key: str,
+        *,
+        seed: int = 0,
+        flipped: bool = False,
+        pooling: str = "mean",
+        adapter: Adapter | None = None,
+        max_length: int = 16,
     ) -> Path:
         torch.manual_seed(0)
         encoder = load_encoder(str(backbone), adapter=adapter)
@@ -55,6 +61,7 @@ def save(backbone: Path, tmp_path: Path) -> Save:
             epoch=1,
             score=0.5,
             task_scores={"news": 0.5},
+            max_length=max_length,
         )
         return tmp_path / key
 
@@ -72,7 +79,7 @@ def part(make_part: Callable[..., EncodedPart], save: Save) -> EncodedPart:
 
 def test_the_mean_of_checkpoints_is_a_checkpoint_of_the_mean_of_their_weights(save: Save, tmp_path: Path) -> None:
     folders = [save(f"t{number}", seed=number) for number in range(3)]
-    write_mean(tmp_path / "mean", folders, key="t0+t1+t2", max_length=16)
+    write_mean(tmp_path / "mean", folders, key="t0+t1+t2")
     for file in ("model.safetensors", "heads.safetensors"):
         given = [load_file(folder / file) for folder in folders]
         found = load_file(tmp_path / "mean" / file)
@@ -89,7 +96,7 @@ def test_the_mean_of_checkpoints_is_a_checkpoint_of_the_mean_of_their_weights(sa
 
 def test_adapters_are_averaged_over_one_backbone(save: Save, tmp_path: Path) -> None:
     folders = [save(f"t{number}", seed=number, adapter=Adapter(rank=2)) for number in range(2)]
-    write_mean(tmp_path / "mean", folders, key="soup", max_length=16)
+    write_mean(tmp_path / "mean", folders, key="soup")
     model, _ = load_checkpoint(tmp_path / "mean")
     one, two = (load_checkpoint(folder)[0].trained_state() for folder in folders)
     for name, weight in model.trained_state().items():
@@ -104,7 +111,7 @@ def test_a_trial_goes_in_only_if_the_score_does_not_fall(save: Save, part: Encod
         "truth": tmp_path / "truth",
     }
     soup = tmp_path / "out" / "soup"
-    tastes = greedy_soup(candidates, parts={"news": part}, folder=soup, max_length=16, threads=1)
+    tastes = greedy_soup(candidates, parts={"news": part}, folder=soup, threads=1)
     assert [taste.key for taste in tastes] == list(candidates)
     assert [taste.kept for taste in tastes][:3] == [True, False, True]
     assert tastes[1].score < tastes[0].score == tastes[2].score
@@ -123,11 +130,10 @@ def test_checkpoints_of_another_shape_are_not_mixed(save: Save, tmp_path: Path) 
         "plain": save("plain"),
         "cls": save("cls", pooling="cls"),
         "lora": save("lora", adapter=Adapter(rank=2)),
-        "long": save("long", seed=1),
+        "long": save("long", max_length=32),
         "alike": save("alike", seed=2),
     }
-    lengths = dict.fromkeys(folders, 16) | {"long": 32}
-    assert list(alike(folders, lengths)) == ["plain", "alike"]
+    assert list(alike(folders)) == ["plain", "alike"]
     assert shape_of(folders["plain"]) == shape_of(folders["alike"])
 
 
@@ -136,5 +142,5 @@ def test_a_damaged_checkpoint_is_an_error_that_leaves_no_soup(save: Save, part: 
     with (bad / "model.safetensors").open("rb+") as file:
         file.truncate(500)
     with pytest.raises(StorageError, match="must be written whole"):
-        write_mean(tmp_path / "out" / "mean", [good, bad], key="soup", max_length=16)
+        write_mean(tmp_path / "out" / "mean", [good, bad], key="soup")
     assert list((tmp_path / "out").iterdir()) == []

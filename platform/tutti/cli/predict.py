@@ -92,7 +92,7 @@ def predict(
     check_out(out, file)
     given = _input(config, own, file)
     if checkpoint:
-        chosen = _alone(config, folder, own, checkpoint)
+        chosen = _alone(folder, own, checkpoint)
     else:
         name, wanted = load_recipe(recipe or config.ensemble.recipe)
         studies = voting_studies(config, folder, prepared, members=wanted.members, others=others or ())
@@ -198,10 +198,9 @@ def _members(studies: Mapping[str, Kept], task: Task, name: str, recipe: Recipe)
             raise StudyError(Fault(f"the study {study}", needed, "other steps", "leave one of the two out"))
         places = {bank.place(elected.members[place].key): place for place in voting}
         own = {key: place for (of, key), place in places.items() if of == study}
-        lengths = max_lengths(kept.config, kept.folder) if own else {}
         for key, found in weights_of(kept.folder, [*own], folds=kept.config.split.folds, tasks=[task]).items():
             groups[own[key]] = list(range(len(checkpoints), len(checkpoints) + len(found)))
-            checkpoints += [Checkpoint(each, read_metadata(each).max_length or lengths[key]) for each in found]
+            checkpoints += [Checkpoint(each, read_metadata(each).max_length) for each in found]
     vote = Vote(task, groups, elected.ensemble, calibrated=rule.calibration == "temperature")
     # The ensemble is a function of these alone.
     ballot = hashlib.sha256(elected.ballot.votes.tobytes() + elected.ballot.labels.tobytes()).hexdigest()
@@ -210,30 +209,16 @@ def _members(studies: Mapping[str, Kept], task: Task, name: str, recipe: Recipe)
     return _Chosen(f"recipe {name}: {counted(len(groups), 'trial')} ({listed})", checkpoints, vote, told)
 
 
-def _alone(config: StudyConfig, folder: StudyFolder, task: Task, checkpoint: Path) -> _Chosen:
+def _alone(folder: StudyFolder, task: Task, checkpoint: Path) -> _Chosen:
     from tutti.modeling.checkpoint import read_metadata
-    from tutti.orchestration.build import max_length_of
     from tutti.orchestration.inference import Checkpoint, check_predicts
     from tutti.outputs.predictions import Vote
 
     checkpoint = checkpoint.absolute()
     remedy = f"name the folder of a checkpoint, such as {folder.path / 'trials' / 't0000' / 'best'}"
     check_predicts(checkpoint, [task], what="--checkpoint", remedy=remedy)
-    metadata = read_metadata(checkpoint)
-    length = metadata.max_length or max_lengths(config, folder).get(metadata.key) or max_length_of(config.training)
-    return _Chosen(f"the checkpoint {checkpoint}", [Checkpoint(checkpoint, length)], Vote(task, {0: [0]}), {})
-
-
-def max_lengths(config: StudyConfig, folder: StudyFolder) -> dict[str, int]:
-    """Of each trial, the longest input in tokens: the search space may vary it."""
-    from tutti.config.stages import overlay
-    from tutti.orchestration.build import max_length_of
-
-    store = parts.load_store(config, folder)
-    try:
-        return {one.key: max_length_of(overlay(config.training, one.best_parameters)) for one in store.records()}
-    finally:
-        store.close()
+    alone = Checkpoint(checkpoint, read_metadata(checkpoint).max_length)
+    return _Chosen(f"the checkpoint {checkpoint}", [alone], Vote(task, {0: [0]}), {})
 
 
 def _fingerprints(checkpoints: Sequence[Checkpoint]) -> list[dict[str, Any]]:

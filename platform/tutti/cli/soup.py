@@ -14,7 +14,6 @@ from tutti.cli import parts
 from tutti.cli.browse import Study
 from tutti.cli.electorate import electorate
 from tutti.cli.parts import console
-from tutti.cli.predict import max_lengths
 from tutti.cli.vote import RecipeName, rule_of
 from tutti.errors import Fault, StudyError
 from tutti.files import write_whole
@@ -96,9 +95,8 @@ def _stirred(
 
     voting = {member.key for elected in election.tasks.values() for member in elected.members}
     ranked = [record for record in election.checkpoints if record.key in voting]
-    lengths = max_lengths(config, folder)
     folders = weights_of(folder, [record.key for record in ranked], folds=None, tasks=prepared.tasks)
-    mixed = alike({key: places[0] for key, places in folders.items()}, lengths)
+    mixed = alike({key: places[0] for key, places in folders.items()})
     cpus, gpus = slot_size(config.resources)
     console.print("Starting Ray")
     with connected(workers=1, cpus_per_worker=cpus, gpus_per_worker=gpus, concurrent_trials=None):
@@ -106,7 +104,6 @@ def _stirred(
             folder,
             mixed,
             backbone=config.backbone,
-            max_length=lengths[next(iter(mixed))],
             into=into,
             slot=Slots(1, cpus, gpus),
         )

@@ -34,6 +34,7 @@ def shape_of(folder: Path) -> dict[str, Any]:
             "heads": (heads.pooling, heads.layers),  # dropout is off when a model predicts
             "adapter": None if adapter is None else replace(adapter, dropout=0.0),
             "base": metadata.base,
+            "max_length": metadata.max_length,
             "weights": {file.name: dict(_slices(file)) for file in sorted(folder.glob(_WEIGHTS))},
         }
 
@@ -45,7 +46,7 @@ def _slices(file: Path) -> Iterator[tuple[str, tuple[str, tuple[int, ...]]]]:
             yield name, (held.get_dtype(), tuple(held.get_shape()))
 
 
-def write_mean(folder: Path, of: Sequence[Path], *, key: str, max_length: int) -> None:
+def write_mean(folder: Path, of: Sequence[Path], *, key: str) -> None:
     """Writes the mean of some checkpoints' weights to ``folder``, whole: a checkpoint without scores as yet.
 
     Means are taken in float64, one tensor at a time, so that memory does not grow with the number of checkpoints. All
@@ -53,7 +54,6 @@ def write_mean(folder: Path, of: Sequence[Path], *, key: str, max_length: int) -
 
     Args:
         of: at least one, of one shape; see ``shape_of``.
-        max_length: most tokens of a row that they were trained on.
 
     Raises:
         StorageError: where a file cannot be read or written.
@@ -64,8 +64,7 @@ def write_mean(folder: Path, of: Sequence[Path], *, key: str, max_length: int) -
                 _write_mean(temporary / file.name, [each / file.name for each in of])
             elif file.name != METADATA:
                 shutil.copy2(file, temporary / file.name)
-        own = {"key": key, "max_length": max_length}
-        own["files"] = {file.name: sha256_of(file) for file in sorted(temporary.iterdir())}
+        own = {"key": key, "files": {file.name: sha256_of(file) for file in sorted(temporary.iterdir())}}
         (temporary / METADATA).write_text(_changed(of[0], own), encoding="utf-8")
 
 

@@ -53,7 +53,7 @@ class CheckpointMetadata:
         files: every other file of the folder to its SHA-256.
         adapter: what was trained in the place of the encoder's weights; none where those were.
         base: what the adapter lies on; none without one.
-        max_length: most tokens of a row that it was trained on; none where its trial's parameters say so.
+        max_length: most tokens of a row that it was trained on.
     """
 
     tasks: tuple[Task, ...]
@@ -64,9 +64,9 @@ class CheckpointMetadata:
     score: float
     task_scores: Mapping[str, float]
     files: Mapping[str, str]
+    max_length: int
     adapter: Adapter | None = None
     base: Base | None = None
-    max_length: int | None = None
 
 
 def save_checkpoint(
@@ -80,8 +80,8 @@ def save_checkpoint(
     epoch: int,
     score: float,
     task_scores: Mapping[str, float],
+    max_length: int,
     weights: Mapping[str, Tensor] | None = None,
-    max_length: int | None = None,
 ) -> None:
     """Writes ``folder`` whole, in the place of what was there.
 

@@ -14,22 +14,20 @@ if TYPE_CHECKING:
     from tutti.training.soup import Taste
 
 
-def alike(candidates: Mapping[str, Path], max_lengths: Mapping[str, int]) -> dict[str, Path]:
-    """The candidates that can be mixed with the first one: of its shape, and trained on rows of the same length.
+def alike(candidates: Mapping[str, Path]) -> dict[str, Path]:
+    """The candidates that can be mixed with the first one.
 
     Raises:
         StorageError: where one cannot be read.
     """
     from tutti.modeling.average import shape_of
 
-    shapes = {key: (shape_of(folder), max_lengths[key]) for key, folder in candidates.items()}
+    shapes = {key: shape_of(folder) for key, folder in candidates.items()}
     first = next(iter(shapes.values()))
     return {key: folder for key, folder in candidates.items() if shapes[key] == first}
 
 
-def stir(
-    folder: StudyFolder, candidates: Mapping[str, Path], *, backbone: str, max_length: int, into: Path, slot: Slots
-) -> list[Taste]:
+def stir(folder: StudyFolder, candidates: Mapping[str, Path], *, backbone: str, into: Path, slot: Slots) -> list[Taste]:
     """A greedy soup, as ``greedy_soup`` makes it, on the Ray that is connected.
 
     Args:
@@ -43,13 +41,12 @@ def stir(
 
     with worker_faults():
         task = ray.remote(_stir).options(num_cpus=slot.cpus, num_gpus=slot.gpus, max_retries=2)
-        return ray.get(task.remote(folder, candidates, backbone, max_length, into, slot.cpus))
+        return ray.get(task.remote(folder, candidates, backbone, into, slot.cpus))
 
 
-def _stir(
-    folder: StudyFolder, candidates: Mapping[str, Path], backbone: str, max_length: int, into: Path, threads: int
-) -> list[Taste]:
+def _stir(folder: StudyFolder, candidates: Mapping[str, Path], backbone: str, into: Path, threads: int) -> list[Taste]:
     from tutti.data.encode import load_part
+    from tutti.modeling.checkpoint import read_metadata
     from tutti.training.soup import greedy_soup
 
     prepared = load_prepared(folder.data)
@@ -59,9 +56,9 @@ def _stir(
             task=task.name,
             part="validation",
             tokenizer=backbone,
-            max_length=max_length,
+            max_length=read_metadata(next(iter(candidates.values()))).max_length,
             cache=folder.encoded,
         )
         for task in prepared.tasks
     }
-    return greedy_soup(candidates, parts=parts, folder=into, max_length=max_length, threads=threads)
+    return greedy_soup(candidates, parts=parts, folder=into, threads=threads)

@@ -74,7 +74,8 @@ def fine_tune(
     stages = staged(training)
     threads = torch.get_num_threads()
     from_rank_zero(lambda: _make_folder(folder))
-    run = _Run(backbone, tasks, parts, folder, key, number, load_tokenizer(backbone), on_epoch, len(stages))
+    length = split_training(stages[0])[0].max_length
+    run = _Run(backbone, tasks, parts, folder, key, number, load_tokenizer(backbone), length, on_epoch, len(stages))
     try:
         state, passed_over = newest_state(folder / "resume")
         for notice in passed_over:
@@ -115,20 +116,19 @@ class _Run:
     key: str
     number: int
     tokenizer: PreTrainedTokenizerBase
+    max_length: int
     on_epoch: Callable[[EpochReport], None]
     stages: int
     best_score: float = -math.inf
     said_by_best: dict[str, np.ndarray] = field(default_factory=dict)  # of the validation rows, by task
     position: Position | None = None
     precision: str | None = None  # that the run began in
-    max_length: int | None = None  # of the stage that was made last
     trainable: int | None = None  # weights of the last stage that was made
     started: float = field(default_factory=time.monotonic)
 
     def stage(self, index: int, keys: Mapping[str, Any], threads: int) -> MultiTaskTrainer:
         """The trainer of a stage, at the stage's first step."""
         options, arguments = split_training(keys)
-        self.max_length = options.max_length
         args = training_arguments(arguments, self.folder, began_in=self.precision)
         self.precision = name_of(args)
         set_seed(args.seed)

@@ -34,7 +34,7 @@ class Taste:
 
 
 def greedy_soup(
-    candidates: Mapping[str, Path], *, parts: Mapping[str, EncodedPart], folder: Path, max_length: int, threads: int
+    candidates: Mapping[str, Path], *, parts: Mapping[str, EncodedPart], folder: Path, threads: int
 ) -> list[Taste]:
     """Adds one candidate after the other to the mean of weights, and keeps each with which the score does not fall.
 
@@ -42,7 +42,7 @@ def greedy_soup(
 
     Args:
         candidates: key to checkpoint, the best first, which is always kept; all of one shape.
-        parts: per task its validation rows, cut at ``max_length`` tokens.
+        parts: per task its validation rows.
         threads: to compute with on a CPU.
 
     Raises:
@@ -54,7 +54,7 @@ def greedy_soup(
     tried = folder.with_name(f"{folder.name}-tried")
     for key in candidates:
         mixed = [*kept, key]
-        write_mean(tried, [candidates[each] for each in mixed], key="+".join(mixed), max_length=max_length)
+        write_mean(tried, [candidates[each] for each in mixed], key="+".join(mixed))
         task_scores = _scores(tried, parts)
         score = float(np.mean(list(task_scores.values())))
         good = not kept or score >= max(taste.score for taste in tastes if taste.kept)
