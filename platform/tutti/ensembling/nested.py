@@ -94,7 +94,8 @@ class Judged:
 def judge(decisions: np.ndarray, labels: np.ndarray, *, score: Score, seed: int) -> Judged:
     """Scores each repeat's decisions on all rows together, and resamples of the rows.
 
-    Rows are drawn with replacement, of each class as many as it has, so that no rare class is lost.
+    Rows are drawn with replacement, and of each class at least one, so that no rare class is lost: a metric such as
+    macro-F1 would be of fewer classes then.
 
     Args:
         decisions: ``(repeats, rows)`` class indices, or values.
@@ -103,12 +104,13 @@ def judge(decisions: np.ndarray, labels: np.ndarray, *, score: Score, seed: int)
     rng = np.random.default_rng(seed)
     rows = len(labels)
     order = np.argsort(labels, kind="stable")
-    start, count = np.zeros(rows, dtype=np.int64), np.full(rows, rows, dtype=np.int64)
+    counts = np.array([rows])
     if np.issubdtype(labels.dtype, np.integer):
-        _, first, place, counts = np.unique(labels[order], return_index=True, return_inverse=True, return_counts=True)
-        start[:], count[:] = first[place], counts[place]
+        counts = np.unique_counts(labels).counts
+    groups = np.split(order, np.cumsum(counts)[:-1])
     resampled = np.empty(_RESAMPLES)
     for number in range(_RESAMPLES):
-        drawn = order[(start + rng.random(rows) * count).astype(np.int64)]
+        sizes = np.maximum(rng.multinomial(rows, counts / rows), 1)
+        drawn = np.concatenate([rng.choice(group, size) for group, size in zip(groups, sizes, strict=True)])
         resampled[number] = score(labels[drawn], decisions[number % len(decisions), drawn])
     return Judged(float(np.mean([score(labels, one) for one in decisions])), resampled)
