@@ -194,6 +194,12 @@ def test_the_methods_that_combine_values_say_so_and_the_others_refuse_them():
         method("hard").fit(votes, labels)
 
 
+@pytest.mark.parametrize("name", ["rank", "hard"])
+def test_members_that_are_as_many_for_one_class_as_for_another_are_decided_by_how_sure_they_are(name):
+    votes = np.array([[[0.4, 0.6], [0.6, 0.4]], [[0.9, 0.1], [0.1, 0.9]]], dtype=np.float32)
+    assert combined(name, votes, np.array([0, 1])).argmax(axis=1).tolist() == [0, 1]
+
+
 @every_with_values
 def test_values_are_combined_into_values(name):
     votes, labels = values()

@@ -7,7 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from tutti.ensembling.methods.protocol import check, check_members
+from tutti.ensembling.methods.protocol import Weighted, check, check_members
+
+_TIE = 1e-5  # share of the mean probability in what is said: too little to move what ranks put apart
 
 
 @dataclass(frozen=True)
@@ -15,8 +17,9 @@ class RankAverage:
     """Each member ranks, and the mean rank decides. It helps where members are differently sure, or scaled.
 
     A member ranks the classes of a row by their probability (Borda's count; equal ones share their mean rank), and the
-    mean ranks are divided by their sum. They are no probabilities: of many classes even a row that all members agree on
-    is said with no more than ``2 / classes``, and of two classes this is a vote by hands.
+    mean ranks are divided by their sum; where they are equal, the mean probability decides. They are no probabilities:
+    of many classes even a row that all members agree on is said with no more than ``2 / classes``, and of two classes
+    this is a vote by hands.
 
     Values of a regression have no ranks within a row: each is ranked among the member's values of the rows that were
     fitted, and the mean rank is read back as a label of the same rank. What lies beyond all these rows gets the first
@@ -46,7 +49,8 @@ class _Ranks:
         for vote in votes:
             total += rankdata(vote, axis=1) - 1  # the lowest counts 0
         most = len(votes) * classes * (classes - 1) / 2
-        return (total / most if most else total + 1 / len(votes)).astype(np.float32)
+        ranks = total / most if most else total + 1 / len(votes)
+        return ((1 - _TIE) * ranks + _TIE * Weighted(self.weights).combine(votes)).astype(np.float32)
 
 
 @dataclass(frozen=True, eq=False)
