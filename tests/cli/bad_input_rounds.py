@@ -39,8 +39,15 @@ ROUNDS: dict[str, Sequence[Case]] = {
             finished=True,
         ),
         Case(
+            "a round of a study with folds",
+            ["the study moods must have rows that no teacher has trained on", "got split.folds", "split.validation"],
+            _study(lambda study: study.update(split={"folds": 3})),
+            ROUND,
+            finished=True,
+        ),
+        Case(
             "a round of a study with few validation rows",
-            ["task mood of the study moods must have 20 validation rows or more", "got 3", "split.folds"],
+            ["task mood of the study moods must have 20 validation rows or more", "got 3", "split.validation"],
             command=ROUND,
             finished=True,
         ),

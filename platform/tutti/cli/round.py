@@ -137,13 +137,18 @@ def _check(base: _Base) -> None:
     if base.recipe.members.filter is not None:
         rule, remedy = "let every trial vote in a round, whose own have no tags yet", "take members.filter out"
         raise StudyError(Fault(f"the recipe {base.recipe_name}", rule, repr(base.recipe.members.filter), remedy))
+    if base.config.split.folds:
+        # An unlabelled row gets the mean of all folds' models, and all but one have trained on the rows that a student
+        # is judged on: the round would look better than its control by that alone.
+        rule, got = "have rows that no teacher has trained on, to tell whether a round gains", "split.folds"
+        raise StudyError(Fault(f"the study {name}", rule, got, "set split.validation in its place in a new study"))
     if not any("unlabeled" in held for held in parts_of.values()):
         remedy = "name a file of unlabelled rows as `unlabeled:` of a task and run a new study"
         raise StudyError(Fault(f"the study {name}", "have a task with unlabelled rows", "none", remedy))
     for task, held in parts_of.items():
         if (rows := held["validation"].rows) < LEAST:
             rule = f"have {LEAST} validation rows or more, to tell whether a round gains"
-            remedy = "raise split.validation, or set split.folds, in a new study"
+            remedy = "raise split.validation in a new study"
             raise StudyError(Fault(f"task {task} of the study {name}", rule, str(rows), remedy))
     if len(_name(base, 999, control=True)) > 80:
         rule, remedy = "leave room for -round-N-control in 80 characters", "give the study a shorter name"
@@ -224,10 +229,8 @@ def _plan(base: _Base, done: list[Round], *, trials: int | None) -> PseudoLabelR
     if not files:
         return report
     points = best_points(base.records, count=trials or _MOST_POINTS)
-    rows = [
-        _training_rows(prepared, task.name) + sum(each.labelled for each in report.tasks if each.task == task.name)
-        for task in prepared.tasks
-    ]
+    written = {each.task: each.written for each in report.tasks}
+    rows = [prepared.parts[task.name]["train"].rows + written.get(task.name, 0) for task in prepared.tasks]
     tokens = cache(partial(_tokens, latest, prepared, base.config))
     known = parse_study(latest.study_file).tasks
     both = round_studies(
@@ -251,28 +254,20 @@ def _plan(base: _Base, done: list[Round], *, trials: int | None) -> PseudoLabelR
     return report
 
 
-def _training_rows(prepared: Prepared, task: str) -> int:
-    """Rows that a trial trains on; with folds, in each of them."""
-    folds = prepared.settings["split"].get("folds")
-    held = prepared.parts[task]["validation"].rows // folds if folds else 0
-    return prepared.parts[task]["train"].rows - held
-
-
 def _tokens(folder: StudyFolder, prepared: Prepared, config: StudyConfig) -> float:
     """Tokens of a training row, in the mean."""
     import numpy as np
 
-    from tutti.config.training import TrainingOptions
     from tutti.data.encode import load_part
+    from tutti.orchestration.build import max_length_of
 
-    longest = config.training.get("max_length", TrainingOptions.model_fields["max_length"].default)
     lengths = [
         load_part(
             prepared,
             task=task.name,
             part="train",
             tokenizer=config.backbone,
-            max_length=int(longest),
+            max_length=max_length_of(config.training),
             cache=folder.encoded,
         ).lengths
         for task in prepared.tasks

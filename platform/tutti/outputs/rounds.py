@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from tutti.bank.electorate import Checkpoints
 from tutti.ensembling.nested import Estimate, Judged, judge
-from tutti.ensembling.procedure import out_of_fold
 from tutti.errors import Fault, StorageError
 from tutti.files import write_whole
 from tutti.outputs.members import Rule, elect
@@ -72,8 +71,7 @@ def compare(
         for task in tasks:
             elected = election.tasks[task.name]
             ballot = elected.ballot
-            held = out_of_fold(elected.procedure, ballot)
-            found[task.name] = judge(held.decisions, ballot.labels, score=ballot.score, seed=0)
+            found[task.name] = judge(elected.held.decisions, ballot.labels, score=ballot.score, seed=0)
         return found
 
     old, plain, new = judged(before), judged(control), judged(with_round)
