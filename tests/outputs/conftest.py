@@ -46,7 +46,6 @@ class Study:
             "bank": self.bank,
             "rule": Rule(top=3),
             "submission": Layouts(),
-            "threshold": 0.95,
         }
         return {**plain, "out": out, **changes}
 

@@ -179,12 +179,6 @@ def test_one_trial_is_called_one_trial(make_study, tmp_path):
     assert "Members: the best 1 by the study's objective, all with the same weight, out of 1 trial." in page
 
 
-def test_the_card_has_the_recipe_s_threshold(make_study, tmp_path):
-    write_ensemble(**make_study().ensemble(tmp_path / "out", threshold=0.875))
-    assert json.loads((tmp_path / "out" / "card.json").read_text())["threshold"] == 0.875
-    assert "with a confidence of at least 0.875." in (tmp_path / "out" / "card.md").read_text()
-
-
 def test_one_format_may_be_asked_for_all_tasks(make_study, tmp_path):
     card = write_ensemble(**make_study().ensemble(tmp_path / "out", submission=Layouts("csv")))
     assert {"emotion.csv", "CoLA.csv", "topic.csv"} <= set(card.files)

@@ -113,8 +113,10 @@ def test_labels_that_drift_from_the_training_rows_are_refused_by_name(make_study
         "the class angry has a share that is" in remark and "points below" in remark and "max_drift allows 20" in remark
         for remark in report.remarks
     )
+    assert report.tasks[0].labelled > report.tasks[0].written == 0
     kept = write_pseudo_labels(**given | {"labelling": replace(given["labelling"], max_drift=None)})
     assert kept.tasks[0].drift == report.tasks[0].drift
+    assert kept.tasks[0].written == kept.tasks[0].labelled
     assert kept.tasks[0].file == "emotion.csv"
 
 

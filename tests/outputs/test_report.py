@@ -10,8 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tutti.ensembling.pseudo import Labelling
 from tutti.errors import StudyError
 from tutti.outputs.members import Rule
+from tutti.outputs.pseudo_pool import Pool
 from tutti.outputs.report import vote, write_report
 from tutti.records import TrialRecord, TrialState
 
@@ -27,7 +29,22 @@ def trials() -> list[TrialRecord]:
     return [*done, TrialRecord("t0003", 3, TrialState.FAILED, reason="a <b>bold</b> reason")]
 
 
-def section(study, *, tasks: int = 1):
+def pool_of(study, task) -> Pool:
+    classes = len(task.class_names)
+    return Pool(
+        rows=study.unlabelled(task.name),
+        seen=np.zeros(len(study.ids[task.name]["unlabeled"]), dtype=bool),
+        prior=np.full(classes, 1 / classes),
+        layout=None,
+        suffix=".csv",
+        source="",
+    )
+
+
+SURE = Labelling(threshold=0.9, max_drift=None)
+
+
+def section(study, *, tasks: int = 1, labelling: Labelling = SURE):
     """The ensemble's part, of the first tasks alone."""
     chosen = study.tasks[:tasks]
     validation = {
@@ -39,7 +56,8 @@ def section(study, *, tasks: int = 1):
         tasks=chosen,
         bank=study.bank,
         rule=Rule(top=3),
-        threshold=0.9,
+        labelling=labelling,
+        pools={task.name: pool_of(study, task) for task in chosen if "unlabeled" in study.ids[task.name]},
         validation=validation,
     )
 
@@ -105,20 +123,34 @@ def test_the_page_has_trials_members_gains_and_classes(make_study, tmp_path):
     emotion = part.tasks[0]
     assert [each.label for each in emotion.classes] == ["happy", "sad", "angry"]
     assert all(f"<td>{each.label}</td>" in page for each in emotion.classes)
-    assert f"Pseudo-labels would cover {100 * emotion.coverage:.1f} % of the unlabelled rows." in page
+    assert f"at least 0.9: {emotion.pseudo.labelled} of 150 unlabelled rows." in page
 
 
 def test_classes_have_precision_recall_and_what_a_pseudo_label_can_be_expected_to_be(make_study):
     study = make_study(4)
     emotion, _, topic = section(study, tasks=3).tasks
     assert sum(each.rows for each in emotion.classes) == 200
-    for each in emotion.classes:
-        assert 0.5 < each.recall <= 1
-        assert each.right >= each.precision - 0.05  # the surer, the righter
-        assert each.low <= each.right <= each.high
-    assert sum(each.pool for each in emotion.classes) == round(emotion.coverage * 150)
-    assert topic.coverage is None  # it has no unlabelled rows
-    assert {each.pool for each in topic.classes} == {None}
+    assert all(0.5 < each.recall <= 1 for each in emotion.classes)
+    for each, given in zip(emotion.classes, emotion.pseudo.coverage, strict=True):
+        assert given.label == each.label
+        assert given.expected_precision >= each.precision - 0.05  # the surer, the righter
+        assert given.interval[0] <= given.expected_precision <= given.interval[1]
+    assert sum(each.rows for each in emotion.pseudo.coverage) == emotion.pseudo.labelled
+    assert topic.pseudo is None  # it has no unlabelled rows
+
+
+@pytest.mark.parametrize(
+    ("labelling", "said"),
+    [
+        (Labelling("all", max_drift=None), "Every row is labelled: 150 of 150 unlabelled rows."),
+        (Labelling("quantile", share=0.1, max_drift=None), "Of each class the surest 0.1 of its rows are labelled: 1"),
+        (Labelling("all", max_drift=0.0), "no file is written of them"),
+    ],
+)
+def test_the_page_says_what_the_recipe_labels(make_study, tmp_path, labelling, said):
+    study = make_study(4)
+    part = section(study, labelling=labelling)
+    assert said in page_of(study, tmp_path, vote=part)
 
 
 def test_the_most_disputed_rows_come_first_with_everybody_s_vote(make_study):
@@ -187,7 +219,8 @@ def test_numbers_have_no_classes_but_their_disputed_rows(tmp_path):
         tasks=[task],
         bank=bank,
         rule=Rule(top=3),
-        threshold=0.9,
+        labelling=Labelling(),
+        pools={},
         validation={"warmth": pd.DataFrame({"id": ids, "text": "a", "text_b": "b"})},
     )
     assert part.tasks[0].classes == ()

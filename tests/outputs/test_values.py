@@ -76,7 +76,7 @@ def ensemble(bank: Bank, tmp_path: Path) -> Callable:
     def written(**changes):
         plain = {"study": "demo", "recipe_name": "baseline", "tasks": [STSB, COLA], "bank": bank, "rule": Rule(top=3)}
         plain |= {"test_ids": {task: {"test": ids("test")} for task in ("STS-B", "CoLA")}}
-        plain |= {"submission": Layouts(), "threshold": 0.9, "out": tmp_path / "out"}
+        plain |= {"submission": Layouts(), "out": tmp_path / "out"}
         return write_ensemble(**{**plain, **changes})
 
     return written

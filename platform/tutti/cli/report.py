@@ -72,7 +72,10 @@ def _vote(
 ) -> Vote | None:
     """The ensemble's part, or none where nobody can vote yet."""
     from tutti.config.load import load_recipe
+    from tutti.ensembling.pseudo import Labelling
+    from tutti.outputs.pseudo_pool import pools
     from tutti.outputs.report import vote
+    from tutti.tasks.build import task_specs
 
     name, chosen = load_recipe(recipe or config.ensemble.recipe)
     bank = electorate(config, folder, prepared, members=chosen.members, others=others)
@@ -84,6 +87,7 @@ def _vote(
         tasks=prepared.tasks,
         bank=bank,
         rule=rule_of(chosen),
-        threshold=chosen.pseudo_labels.threshold,
+        labelling=Labelling(**chosen.pseudo_labels.model_dump()),
+        pools=pools(prepared, task_specs(config.tasks)),
         validation={task.name: prepared.rows(task.name, "validation") for task in prepared.tasks},
     )

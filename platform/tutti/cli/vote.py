@@ -63,7 +63,6 @@ def ensemble(
         bank=electorate(config, folder, prepared, members=chosen.members, others=others or ()),
         rule=rule_of(chosen),
         submission=_layouts(config, chosen),
-        threshold=chosen.pseudo_labels.threshold,
         out=target,
         answers=answers(config, prepared, score or ()),
     )
@@ -166,8 +165,9 @@ def show_pseudo_labels(report: PseudoLabelReport, target: Path) -> None:
     from rich.table import Table
 
     from tutti.cli.progress import number
+    from tutti.outputs.pseudo_report import which_rows
 
-    console.print(f"Study {report.study}, recipe {report.recipe}. {report.which}", soft_wrap=True)
+    console.print(f"Study {report.study}, recipe {report.recipe}. {which_rows(report.labelling)}", soft_wrap=True)
     table = Table()
     for column in ("task", "label"):
         table.add_column(column)

@@ -100,7 +100,6 @@ class Card:
     Attributes:
         created: UTC, ISO 8601.
         rule: how the members were chosen and weighed.
-        threshold: the recipe's lowest confidence of a pseudo-label, inclusive.
         singles: every trial of the bank, best objective first, whether it votes or not.
         files: SHA-256 of every file beside the card, by path.
         graded: where the labels of test rows were given.
@@ -110,7 +109,6 @@ class Card:
     recipe: str
     created: str
     rule: str
-    threshold: float
     tasks: tuple[TaskCard, ...]
     singles: tuple[Single, ...]
     notes: tuple[str, ...]
@@ -151,8 +149,6 @@ class Card:
                 f"# Ensemble `{self.recipe}` of study `{self.study}`",
                 "",
                 f"Made {self.created}. Members: {self.rule}, out of {counted(len(self.singles), 'trial')}.",
-                "",
-                f"Of unlabelled rows the recipe takes those with a confidence of at least {self.threshold:g}.",
                 "",
                 *(line for note in self.remarks for line in (f"> {note}", "")),
                 "## Every single trial and the ensemble",

@@ -40,7 +40,6 @@ def write_ensemble(
     bank: Checkpoints,
     rule: Rule,
     submission: Layouts,
-    threshold: float,
     out: Path,
     answers: Mapping[str, Mapping[str, np.ndarray]] | None = None,
 ) -> Card:
@@ -52,7 +51,6 @@ def write_ensemble(
     Args:
         test_ids: per task and test part, the ids of the test file in its order. A task may have none.
         submission: how the files are laid out.
-        threshold: the recipe's lowest confidence of a pseudo-label, for the card.
         out: a new or empty folder, or an earlier ensemble's.
         answers: per task and test part, the labels of its rows in their order, where one has them: ``(rows,)`` class
             indices, or values. The card then says what the ensemble is worth there.
@@ -71,7 +69,6 @@ def write_ensemble(
         recipe_name=recipe_name,
         tasks=tasks,
         election=election,
-        threshold=threshold,
         rows={name: {part: len(ids) for part, ids in parts.items()} for name, parts in test_ids.items()},
         notes=(
             *(f"Task {task.name} has no test file." for task in tasks if not test_ids.get(task.name)),
@@ -103,7 +100,6 @@ def card_of(
     recipe_name: str,
     tasks: Sequence[Task],
     election: Election,
-    threshold: float,
     rows: Mapping[str, Mapping[str, int]],
     notes: Sequence[str] = (),
     graded: tuple[Graded, ...] = (),
@@ -119,7 +115,6 @@ def card_of(
         recipe=recipe_name,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         rule=election.rule,
-        threshold=threshold,
         tasks=tuple(judged(task, election.tasks[task.name], rows=rows.get(task.name, {})) for task in tasks),
         singles=tuple(Single(one.key, one.number, one.score, dict(one.task_scores)) for one in election.checkpoints),
         notes=(*election.notes, *notes),

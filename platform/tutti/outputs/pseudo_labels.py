@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 
 from tutti.bank.electorate import Checkpoints
 from tutti.ensembling.nested import LEAST
-from tutti.ensembling.procedure import out_of_fold
 from tutti.ensembling.pseudo import Labelling, Opinion, choose, drift, opinion, precision
 from tutti.errors import Fault, StudyError
 from tutti.files import whole_file, write_whole
@@ -121,6 +120,13 @@ def write_pseudo_labels(
     return report
 
 
+def coverage_of(
+    bank: Checkpoints, task: Task, elected: Elected, pool: Pool, *, labelling: Labelling, calibrated: bool
+) -> TaskPseudoLabels:
+    """What ``write_pseudo_labels`` would label of one task, without writing it; raises as that does."""
+    return _task_report(_labelled(bank, task, elected, pool, labelling, calibrated), labelling, calibrated)
+
+
 def _temperature(each: _Labelled) -> str:
     found, rows = each.elected.ensemble.temperature, len(each.elected.ballot.labels)
     return f"Confidence in task {each.task.name} is that at temperature {found:.3g}, fitted to {rows} validation rows."
@@ -200,7 +206,7 @@ def _judged(each: _Labelled, chosen: Opinion, labelling: Labelling, calibrated: 
     ballot, classes = each.elected.ballot, each.task.outputs
     if len(ballot.labels) < LEAST or not len(each.rows):
         return np.zeros(classes, dtype=np.int64), np.zeros(classes, dtype=np.int64)
-    held = out_of_fold(each.elected.procedure, ballot)
+    held = each.elected.held
     said = held.calibrated if calibrated else held.said
     assert said is not None
     assert held.agreement is not None

@@ -19,6 +19,14 @@ _WHICH = {
 }
 
 
+def which_rows(labelling: Labelling) -> str:
+    """Which rows are labelled, as a sentence without its full stop."""
+    text = _WHICH[labelling.select].format(threshold=labelling.threshold, share=labelling.share)
+    if labelling.agreement:
+        text += f", if at least {labelling.agreement:.4g} of the members say the label by themselves"
+    return text
+
+
 @dataclass(frozen=True)
 class ClassCoverage:
     """The rows that got one label.
@@ -35,6 +43,17 @@ class ClassCoverage:
     mean_confidence: float | None
     expected_precision: float | None
     judged_rows: int
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The 95 % interval of the expected precision (Wilson 1927); none without rows that tell."""
+        from scipy.stats import binomtest  # slow to import
+
+        if self.expected_precision is None:
+            return None
+        found = binomtest(round(self.expected_precision * self.judged_rows), self.judged_rows)
+        low, high = found.proportion_ci(0.95, method="wilson")
+        return float(low), float(high)
 
     @property
     def cells(self) -> tuple[str, ...]:
@@ -70,6 +89,11 @@ class TaskPseudoLabels:
     file: str | None
     coverage: tuple[ClassCoverage, ...]
     members: tuple[Member, ...]
+
+    @property
+    def written(self) -> int:
+        """Rows of the training file; 0 without one, whatever was chosen."""
+        return self.labelled if self.file is not None else 0
 
     @property
     def expected_precision(self) -> float | None:
@@ -115,15 +139,6 @@ class PseudoLabelReport:
             *self.notes,
         )
 
-    @property
-    def which(self) -> str:
-        """Which rows are labelled, as a sentence without its full stop."""
-        labelling = self.labelling
-        text = _WHICH[labelling.select].format(threshold=labelling.threshold, share=labelling.share)
-        if labelling.agreement:
-            text += f", if at least {labelling.agreement:.4g} of the members say the label by themselves"
-        return text
-
     def _refusal(self, each: TaskPseudoLabels) -> str:
         """Why a task got no file, and what to do."""
         labelling, task = self.labelling, each.task
@@ -154,7 +169,8 @@ class PseudoLabelReport:
         lines = [
             f"# Pseudo-labels of study `{self.study}`, recipe `{self.recipe}`",
             "",
-            f"Made {self.created}. Members: {self.rule}. {self.which}. Labels are {self.labelling.labels}.",
+            f"Made {self.created}. Members: {self.rule}. {which_rows(self.labelling)}. "
+            f"Labels are {self.labelling.labels}.",
             "",
         ]
         for remark in self.remarks:

@@ -13,13 +13,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tutti.bank.electorate import Checkpoints
+from tutti.ensembling.pseudo import Labelling
 from tutti.errors import counted
 from tutti.files import write_whole
 from tutti.outputs.card import Card, TaskCard, said, signed
 from tutti.outputs.ensemble import card_of
 from tutti.outputs.folder import hashes, output_folder
-from tutti.outputs.members import Elected, Rule, elect, votes
+from tutti.outputs.members import Elected, Rule, elect
 from tutti.outputs.pictures import confusion_matrix_png, cost_png, ensemble_png, reliability_png, scatter_png
+from tutti.outputs.pseudo_labels import coverage_of
+from tutti.outputs.pseudo_pool import PART, Pool
+from tutti.outputs.pseudo_report import TaskPseudoLabels, which_rows
 from tutti.outputs.report_rows import ClassScores, Disputed, class_scores, disputed
 from tutti.records import TrialRecord, TrialState
 
@@ -32,7 +36,6 @@ PAGE = "report.html"
 LISTING = "report.json"
 _TEMPLATE = Path(__file__).with_name("report.html.jinja")
 _ROWS = 10  # disputed rows of each task
-_POOL = "unlabeled"
 
 
 @dataclass(frozen=True)
@@ -43,21 +46,26 @@ class TaskSection:
         card: none of it is said where validation rows are too few to judge on.
         picture: name of the confusion matrix or scatter plot.
         classes: of a regression none.
-        coverage: the share of unlabelled rows that reach the threshold of pseudo-labels, or none where there are none.
+        pseudo: what of its unlabelled rows would get a pseudo-label; none where there are none, and of a regression.
     """
 
     card: TaskCard
     picture: str | None
     classes: tuple[ClassScores, ...]
-    coverage: float | None
+    pseudo: TaskPseudoLabels | None
     disputed: tuple[Disputed, ...]
 
 
 @dataclass(frozen=True)
 class Vote:
-    """The ensemble's part of the page, and its pictures by name."""
+    """The ensemble's part of the page, and its pictures by name.
+
+    Attributes:
+        which: the rows that the recipe gives pseudo-labels, as a sentence.
+    """
 
     card: Card
+    which: str
     tasks: tuple[TaskSection, ...]
     pictures: Mapping[str, bytes]
 
@@ -69,19 +77,22 @@ def vote(
     tasks: Sequence[Task],
     bank: Checkpoints,
     rule: Rule,
-    threshold: float,
+    labelling: Labelling,
+    pools: Mapping[str, Pool],
     validation: Mapping[str, DataFrame],
 ) -> Vote:
     """Lets the members vote, and looks at what they say.
 
     Args:
+        labelling: which rows the recipe gives pseudo-labels.
+        pools: of each task with unlabelled rows.
         validation: per task its validation rows: ``id``, ``text``, perhaps ``text_b``.
 
     Raises:
         StudyError, StorageError: as ``tutti.outputs.members.elect`` does.
     """
     election = elect(study=study, bank=bank, tasks=tasks, needed={}, rule=rule)
-    card = card_of(study=study, recipe_name=recipe_name, tasks=tasks, election=election, threshold=threshold, rows={})
+    card = card_of(study=study, recipe_name=recipe_name, tasks=tasks, election=election, rows={})
     pictures = {"ensemble": ensemble_png(card)}
     calibrations = {each.task: each.calibration for each in card.tasks if each.calibration}
     if calibrations:
@@ -92,26 +103,20 @@ def vote(
         name = f"{'predicted_and_true' if task.regression else 'confusion_matrix'}_{task.name}"
         if shown.score is not None:
             pictures[name] = _matrix(task, elected)
-        pool = _pool(bank, task, elected, calibrated=rule.calibration == "temperature")
-        classes = (
-            class_scores(task, elected, threshold=threshold, calibrated=rule.calibration == "temperature", pool=pool)
-            if shown.calibration
-            else ()
-        )
         ids = bank.predictions(elected.best, task.name, "validation").ids.tolist()
         texts = dict(zip(validation[task.name]["id"], _texts(validation[task.name]), strict=True))
         sections.append(
             TaskSection(
                 card=shown,
                 picture=name if name in pictures else None,
-                classes=classes,
-                coverage=None if pool is None or not len(pool) else float((pool.max(axis=1) >= threshold).mean()),
+                classes=class_scores(task, elected) if shown.calibration else (),
+                pseudo=_pseudo(bank, task, elected, pools.get(task.name), labelling, rule),
                 disputed=disputed(task, elected, ids=ids, texts=[texts.get(each, "") for each in ids], most=_ROWS)
                 if shown.score is not None
                 else (),
             )
         )
-    return Vote(card, tuple(sections), pictures)
+    return Vote(card, which_rows(labelling), tuple(sections), pictures)
 
 
 def write_report(
@@ -203,12 +208,15 @@ def _matrix(task: Task, elected: Elected) -> bytes:
     return confusion_matrix_png(labels, decided, task.class_names, task.name)
 
 
-def _pool(bank: Checkpoints, task: Task, elected: Elected, *, calibrated: bool) -> np.ndarray | None:
-    """What the ensemble says about the unlabelled rows, where every member has predicted them."""
-    if task.regression or not all(_POOL in bank.parts(each.key).get(task.name, ()) for each in elected.members):
+def _pseudo(
+    bank: Checkpoints, task: Task, elected: Elected, pool: Pool | None, labelling: Labelling, rule: Rule
+) -> TaskPseudoLabels | None:
+    """What would be labelled, where every member has predicted the unlabelled rows."""
+    told = (PART in bank.parts(each.key).get(task.name, ()) for each in elected.members)
+    if pool is None or task.regression or not all(told):
         return None
-    together = votes(bank, task=task, part=_POOL, elected=elected).said
-    return elected.ensemble.calibrated(together) if calibrated else together
+    calibrated = rule.calibration == "temperature"
+    return coverage_of(bank, task, elected, pool, labelling=labelling, calibrated=calibrated)
 
 
 def _texts(rows: DataFrame) -> list[str]:

@@ -24,22 +24,12 @@ class ClassScores:
         rows: validation rows that have it.
         precision: the share of the rows it is said of that have it; none where it is said of none.
         recall: the share of its rows that it is said of; none where it has no rows.
-        sure: validation rows it is said of with a confidence that reaches the threshold of pseudo-labels.
-        right: the share of those that have it, which a pseudo-label of the class can be expected to have; none of none.
-        low: the lower end of the 95 % interval of ``right`` (Wilson 1927).
-        high: the upper end.
-        pool: unlabelled rows that would get it as a pseudo-label, or none where there are none.
     """
 
     label: str
     rows: int
     precision: float | None
     recall: float | None
-    sure: int
-    right: float | None
-    low: float | None
-    high: float | None
-    pool: int | None
 
 
 @dataclass(frozen=True)
@@ -61,50 +51,14 @@ class Disputed:
     disagreement: float
 
 
-def class_scores(
-    task: Task, elected: Elected, *, threshold: float, calibrated: bool, pool: np.ndarray | None
-) -> tuple[ClassScores, ...]:
-    """The classes of a task, in its order.
-
-    Args:
-        threshold: the lowest confidence of a pseudo-label, inclusive.
-        calibrated: whether that confidence is the one at the fitted temperature.
-        pool: ``(rows, classes)``, what the ensemble says about unlabelled rows with that confidence, or none.
-    """
-    held, labels = elected.held, elected.ballot.labels
-    said = held.calibrated if calibrated else held.said
-    assert said is not None
-    decided, likeliest = held.decisions[0], said.argmax(axis=1)
-    sure = said.max(axis=1) >= threshold
+def class_scores(task: Task, elected: Elected) -> tuple[ClassScores, ...]:
+    """The classes of a task, in its order."""
+    decided, labels = elected.held.decisions[0], elected.ballot.labels
     found = []
     for index, name in enumerate(task.class_names):
-        has, told, certain = labels == index, decided == index, sure & (likeliest == index)
-        low, high = _interval(int((has & certain).sum()), int(certain.sum()))
-        found.append(
-            ClassScores(
-                label=name,
-                rows=int(has.sum()),
-                precision=_share(has & told, told),
-                recall=_share(has & told, has),
-                sure=int(certain.sum()),
-                right=_share(has & certain, certain),
-                low=low,
-                high=high,
-                pool=None
-                if pool is None
-                else int(((pool.argmax(axis=1) == index) & (pool.max(axis=1) >= threshold)).sum()),
-            )
-        )
+        has, told = labels == index, decided == index
+        found.append(ClassScores(name, int(has.sum()), _share(has & told, told), _share(has & told, has)))
     return tuple(found)
-
-
-def _interval(right: int, rows: int) -> tuple[float, float] | tuple[None, None]:
-    from scipy.stats import binomtest  # slow to import
-
-    if not rows:
-        return None, None
-    found = binomtest(right, rows).proportion_ci(0.95, method="wilson")
-    return float(found.low), float(found.high)
 
 
 def disputed(
