@@ -8,6 +8,7 @@ import math
 import pytest
 
 from tutti.errors import StorageError, StudyError
+from tutti.files import sha256_of
 from tutti.outputs.ensemble import write_ensemble
 from tutti.outputs.leaderboard import Entry, Leaderboard, correlation
 from tutti.outputs.members import Rule
@@ -42,6 +43,17 @@ def test_the_same_submission_gets_its_new_score_and_another_one_a_place_of_its_o
     copied = submission(make_study, tmp_path / "again", top=1)
     assert board.add(copied, study="demo", public=0.75)[0] == 1
     assert [each.public for each in board.entries()] == [0.75, 0.8]
+
+
+def test_a_submission_is_the_same_where_a_picture_alone_changed(make_study, tmp_path, board):
+    out = submission(make_study, tmp_path / "out", top=2)
+    board.add(out, study="demo", public=0.7)
+    (out / "ensemble.png").write_bytes(b"with one trial more, which does not vote")
+    card = json.loads((out / "card.json").read_text())
+    card["files"]["ensemble.png"] = sha256_of(out / "ensemble.png")
+    (out / "card.json").write_text(json.dumps(card))
+    assert board.add(out, study="demo", public=0.72)[0] == 1
+    assert [each.public for each in board.entries()] == [0.72]
 
 
 @pytest.mark.parametrize("public", [math.nan, math.inf])

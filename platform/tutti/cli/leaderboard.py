@@ -28,7 +28,7 @@ def add(
 
     Example: `tutti leaderboard add glue_trio studies/glue_trio/ensembles/auto --score 0.8123`
     """
-    from tutti.outputs.leaderboard import Leaderboard
+    from tutti.outputs.leaderboard import Leaderboard, correlation
 
     config, folder, _ = parts.open_folder(study)
     board = Leaderboard(folder.leaderboard)
@@ -39,9 +39,13 @@ def add(
         from tutti.tracking.artifacts import keep_files, keep_metrics
 
         uri = parts.tracking_uri(config, folder)
-        local = {} if entry.local is None else {"leaderboard/local": entry.local}
+        metrics = {"leaderboard/public": score}
+        if entry.local is not None:
+            metrics["leaderboard/local"] = entry.local
+        if (found := correlation(board.entries())) is not None:
+            metrics |= {"leaderboard/pearson": found.pearson, "leaderboard/spearman": found.spearman}
         try:
-            keep_metrics(uri, experiment=config.study, metrics={"leaderboard/public": score, **local}, step=place)
+            keep_metrics(uri, experiment=config.study, metrics=metrics, step=place)
             keep_files(uri, experiment=config.study, files=[folder.leaderboard], place="leaderboard")
         except TrackingError as error:  # it is kept in the study's folder all the same
             console.print(f"It is not kept in MLflow: {error}", soft_wrap=True)

@@ -15,7 +15,7 @@ import numpy as np
 from filelock import FileLock
 
 from tutti.errors import Fault, StorageError, StudyError
-from tutti.files import sha256_of, write_whole
+from tutti.files import sha256_of, storage_faults, write_whole
 from tutti.outputs.folder import CARD
 from tutti.tasks.metrics import score
 
@@ -94,7 +94,7 @@ class Leaderboard:
         if not math.isfinite(public):
             raise StudyError(Fault("--score", "be a finite number", str(public), "give what the competition said"))
         entry = _entry(submission, study=study, public=public)
-        with FileLock(self._file.with_suffix(".lock")):
+        with storage_faults(self._file.parent), FileLock(self._file.with_suffix(".lock")):
             entries = self.entries()
             keys = [each.key for each in entries]
             place = keys.index(entry.key) if entry.key in keys else len(entries)
@@ -124,7 +124,9 @@ def _entry(submission: Path, *, study: str, public: float) -> Entry:
             got = "another content" if file.is_file() else "none"
             rule, remedy = "be the file that the card lists", "restore it, or run `tutti ensemble` again"
             raise StudyError(Fault(str(file), rule, got, remedy))
-    known = json.dumps([card["recipe"], sorted(card["files"].items())])
+    # Pictures show trials that do not vote too: they change with a study where the submission does not.
+    sent = sorted(each for each in card["files"].items() if not each[0].endswith(".png"))
+    known = json.dumps([card["recipe"], sent])
     return Entry(
         key=hashlib.sha256(known.encode()).hexdigest()[:16],
         submission=str(submission.resolve()),
