@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from tutti.errors import SubmissionError, TaskFileError
 from tutti.outputs.grade import read_labels
 from tutti.tasks.layouts.competition import Competition
 from tutti.tasks.layouts.glue import Glue
+from tutti.tasks.layouts.table import Table
 from tutti.tasks.task import Task
 
 MOOD = Task("mood", ("calm", "glad"), pair=False, metric="macro_f1", submission="competition")
@@ -16,23 +18,22 @@ WARMTH = Task("warmth", (), pair=False, metric="pearson", submission="csv")
 ROWS = ["7", "3", "5"]  # glad, calm, glad
 
 
-def read(tmp_path, content: str, *, task=MOOD, layout=None, expected=ROWS) -> np.ndarray:
-    (tmp_path / "labels").write_text(content, encoding="utf8")
-    return read_labels(str(tmp_path / "labels"), task=task, layout=layout or Competition(pair=False), expected=expected)
+def read(tmp_path, content: str, *, name="labels.csv", task=MOOD, layout=None, expected=ROWS) -> np.ndarray:
+    (tmp_path / name).write_text(content, encoding="utf8")
+    return read_labels(str(tmp_path / name), task=task, layout=layout or Competition(pair=False), expected=expected)
 
 
 @pytest.mark.parametrize(
-    "content",
+    ("name", "content"),
     [
-        "3\tstill, sea\tcalm\n5\ta day\tglad\n7\tsun\tglad\n8\tmore\tcalm\n",
-        "id,label\r\n3,calm\r\n5,glad\r\n7,glad\r\n",
-        "index\tprediction\n3\tcalm\n5\tglad\n7\tglad\n",
-        '{"id": "3", "label": "calm"}\n{"id": "5", "label": "glad"}\n{"id": 7, "label": "glad"}\n',
+        ("train.csv", "3\tstill, sea\tcalm\n5\ta day\tglad\n7\tsun\tglad\n8\tmore\tcalm\n"),
+        ("labels.csv", "id,label\r\n3,calm\r\n5,glad\r\n7,glad\r\n"),
+        ("mood.tsv", "index\tprediction\n3\tcalm\n5\tglad\n7\tglad\n"),
+        ("mood.json", '{"id": "3", "label": "calm"}\n{"id": "5", "label": "glad"}\n{"id": 7, "label": "glad"}\n'),
     ],
-    ids=["training layout", "csv", "tab-separated", "json lines"],
 )
-def test_labels_come_in_the_test_file_s_order(tmp_path, content):
-    labels = read(tmp_path, content)
+def test_labels_come_in_the_test_file_s_order(tmp_path, name, content):
+    labels = read(tmp_path, content, name=name)
     assert labels.tolist() == [1, 0, 1]
     assert labels.dtype == np.int64
 
@@ -45,7 +46,7 @@ def test_numbers_are_read_for_a_regression(tmp_path):
 
 def test_a_glue_dev_file_grades_by_row_number(tmp_path):
     rows = "sentence\tlabel\na day\tglad\nsea\tcalm\n"
-    assert read(tmp_path, rows, layout=Glue("SST-2"), expected=["1", "0"]).tolist() == [0, 1]
+    assert read(tmp_path, rows, name="dev.tsv", layout=Glue("SST-2"), expected=["1", "0"]).tolist() == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -61,10 +62,28 @@ def test_labels_of_another_file_are_refused(tmp_path, content, message):
 
 
 def test_what_is_no_number_is_refused_for_a_regression(tmp_path):
-    with pytest.raises(SubmissionError, match="hold only finite numbers; got 'warm'"):
+    with pytest.raises(TaskFileError, match=r"must have a number as its label.*; got 'warm'"):
         read(tmp_path, "id,label\n3,1\n5,warm\n7,2\n", task=WARMTH)
 
 
 def test_a_file_in_no_known_layout_is_told_by_the_task_s_own(tmp_path):
     with pytest.raises(TaskFileError, match="tab-separated columns"):
         read(tmp_path, "3;calm\n5;glad\n")
+
+
+def test_labels_may_be_a_parquet_file(tmp_path):
+    file = tmp_path / "labels.parquet"
+    pd.DataFrame({"label": ["calm", "glad", "glad"], "id": ["3", "5", "7"]}).to_parquet(file)
+    assert read_labels(str(file), task=MOOD, layout=Competition(pair=False), expected=ROWS).tolist() == [1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("labels.csv", "id,label\n3,calm\n3,glad\n5,glad\n7,glad\n", "'3'"),
+        ("labels.jsonl", '{"id": "3", "label": "calm"}\n5\n', "line 2"),
+    ],
+)
+def test_a_table_with_a_faulty_row_is_refused(tmp_path, name, content, message):
+    with pytest.raises(TaskFileError, match=message):
+        read(tmp_path, content, name=name, layout=Table(id="id", text="id"))

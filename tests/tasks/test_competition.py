@@ -202,3 +202,8 @@ def test_the_competition_files_lose_and_merge_no_row(
     assert len(rows) == count
     assert "".join("\t".join(row) + "\n" for row in rows).encode() == path.read_bytes().replace(b"\r\n", b"\n")
     assert rows_of(str(path), pair=pair, labelled=labelled, repair=True) == rows
+
+
+def test_a_path_that_the_system_refuses_is_a_fault(tmp_path: Path) -> None:
+    with pytest.raises(TaskFileError, match="be a file that can be read; got File name too long"):
+        Competition(pair=False).read(str(tmp_path / ("x" * 300)), labelled=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -45,7 +46,7 @@ def answers(
     found: dict[str, dict[str, np.ndarray[Any, Any]]] = {}
     for each in given:
         name, equals, file = each.partition("=")
-        if not equals and len(tests) == 1:
+        if len(tests) == 1 and (not equals or (name not in tests and Path(each).is_file())):
             name, file = next(iter(tests)), each
         if name not in tests:
             rule = f"be TASK=FILE with a test file of the study ({', '.join(tests) or 'which has none'})"

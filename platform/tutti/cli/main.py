@@ -59,6 +59,3 @@ def run() -> None:
         for fault in error.faults:
             console.print(f"error: {fault}", markup=False, style="red")
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        console.print("interrupted", style="red")
-        sys.exit(130)

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 from pandas import DataFrame
 
-from tutti.errors import Fault, TaskFileError, nearest
+from tutti.errors import Fault, TaskFileError
+from tutti.files import nearest_file
 
 FAULTS_SHOWN = 10
 _CHUNK = 2**16  # bytes
@@ -21,15 +22,19 @@ def existing_file(source: str) -> Path:
     """``source`` as a path that is a file.
 
     Raises:
-        TaskFileError: where it is not; names the file of that folder with the nearest name.
+        TaskFileError: where it is not, or cannot be read; names the file of that folder with the nearest name.
     """
     path = Path(source)
-    if path.is_file():
-        return path
-    if path.is_dir():
-        raise TaskFileError(Fault(source, "be a file", "a folder", "name a file in it"))
-    beside = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
-    remedy = nearest(path.name, beside, otherwise="correct the path, or put the file there")
+    try:
+        if path.is_file():
+            with path.open("rb"):
+                return path
+        if path.is_dir():
+            raise TaskFileError(Fault(source, "be a file", "a folder", "name a file in it"))
+    except OSError as error:
+        got, remedy = error.strerror or str(error), "see to its permissions, or correct the path"
+        raise TaskFileError(Fault(source, "be a file that can be read", got, remedy)) from error
+    remedy = nearest_file(path, otherwise="correct the path, or put the file there")
     raise TaskFileError(Fault(source, "be a file", "nothing there", remedy))
 
 
