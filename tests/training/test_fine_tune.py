@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 
 from tutti.data.encode import EncodedPart
 from tutti.errors import BackboneError, StorageError, TrialError
+from tutti.files import sha256_of
 from tutti.modeling.checkpoint import load_checkpoint
 from tutti.tasks.task import Task
 from tutti.training import EpochReport, FineTuned, fine_tune, precision
@@ -210,6 +211,22 @@ def test_a_run_goes_on_in_its_precision_on_a_machine_where_the_other_is_the_fast
     monkeypatch.setattr(precision, "cpu_gains_from_bf16", lambda: not gains)
     done, _ = tune(tmp_path / "cut", bf16=None)
     _assert_same_end(whole, done, tmp_path / "whole", tmp_path / "cut")
+
+
+def test_a_run_begun_in_fp16_goes_on_where_nothing_scales_the_loss(
+    tune: Tune, tmp_path: Path, whole: tuple[FineTuned, list[EpochReport], Path]
+) -> None:
+    with pytest.raises(Stopped):
+        tune(tmp_path, stop_after=1, **RANDOM)
+    state = _newest(tmp_path)
+    scaler = {"scale": 65536.0, "growth_factor": 2.0, "backoff_factor": 0.5, "growth_interval": 2000}
+    torch.save({**scaler, "_growth_tracker": 12}, state / "scaler.pt")
+    manifest = json.loads((state / "manifest.json").read_text())
+    manifest["files"]["scaler.pt"] = sha256_of(state / "scaler.pt")
+    (state / "manifest.json").write_text(json.dumps(manifest))
+    done, later = tune(tmp_path, **RANDOM)
+    assert [report.epoch for report in later] == [2, 3]
+    _assert_same_end(whole[0], done, whole[2], tmp_path)
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,6 @@ from torch.utils.data import DataLoader
 from transformers import (
     PrinterCallback,
     ProgressCallback,
-    Trainer,
     TrainerCallback,
     TrainerControl,
     TrainerState,
@@ -31,13 +30,14 @@ from tutti.training.arguments import fits_the_machine
 from tutti.training.averages import EpochAverage, ExponentialAverage, WeightAverage
 from tutti.training.balance import make_balance
 from tutti.training.losses import class_weights, divergences, row_errors, row_losses, twice
+from tutti.training.one_device import OneDeviceTrainer
 from tutti.training.precision import autocast
 from tutti.training.ranks import summed, world_size
 from tutti.training.rates import parameter_groups
 from tutti.training.sharding import shard_on_cpu
 
 
-class MultiTaskTrainer(Trainer):
+class MultiTaskTrainer(OneDeviceTrainer):
     """Trains one encoder and its heads; after each epoch, and at the steps that ask for it, it calls ``save``.
 
     The loss of an optimizer step is that of all its rows, over all ranks and all accumulated batches, weighted and
@@ -73,7 +73,6 @@ class MultiTaskTrainer(Trainer):
         self._batch_rows = {name: BatchRows(lengths=parts[name].lengths, weights=own) for name, own in weights.items()}
         self._multiple = 8 if args.device.type == "cuda" else 1
         rows = TaskRows(parts, weights=weights, multiple=self._multiple)
-        args._n_gpu = min(args.n_gpu, 1)  # one GPU per worker: never DataParallel
         super().__init__(model=model, args=args, train_dataset=rows, callbacks=[_Hooks(self)])
         self.remove_callback(PrinterCallback)
         self.remove_callback(ProgressCallback)
