@@ -98,6 +98,26 @@ def test_an_unfinished_run_of_other_settings_is_not_gone_on_with(options):
         pretrain(**options)
 
 
+def test_of_several_gpus_one_is_used(options, monkeypatch):
+    class Made(Exception):
+        pass
+
+    class OnTwoGpus(module.TrainingArguments):
+        def __post_init__(self):
+            super().__post_init__()
+            self._n_gpu = 2
+
+    def train(trainer, **unused):
+        assert trainer.args.n_gpu == 1
+        assert trainer._train_batch_size == options["batch_size"]
+        raise Made
+
+    monkeypatch.setattr(module, "TrainingArguments", OnTwoGpus)
+    monkeypatch.setattr(module._MaskedTrainer, "train", train)
+    with pytest.raises(Made):
+        pretrain(**options)
+
+
 def test_a_tokenizer_without_a_mask_is_refused(options, backbone):
     with pytest.raises(BackboneError, match="must have a mask token; got a tokenizer without one"):
         pretrain(**{**options, "backbone": str(backbone)})

@@ -21,7 +21,6 @@ from transformers import (
     AutoModelForMaskedLM,
     DataCollatorForLanguageModeling,
     PreTrainedModel,
-    Trainer,
     TrainerCallback,
     TrainingArguments,
     set_seed,
@@ -33,6 +32,7 @@ from tutti.errors import BackboneError, Fault, StudyError, TrialError
 from tutti.files import storage_faults, whole_folder, write_whole
 from tutti.modeling.model import check_backbone_folder, no_progress_bars
 from tutti.training.arguments import fits_the_machine
+from tutti.training.one_device import OneDeviceTrainer
 from tutti.training.precision import with_precision
 
 MASKED = 0.15  # of the tokens, as in BERT
@@ -146,7 +146,7 @@ def pretrain(
     return Pretrained(path=out, rows=len(rows), loss=watch.losses[-1])
 
 
-class _MaskedTrainer(Trainer):
+class _MaskedTrainer(OneDeviceTrainer):
     """Computes logits of the masked tokens alone: of a small encoder the head takes longer than all of its layers."""
 
     def __init__(self, model: PreTrainedModel, **options: Any) -> None:
