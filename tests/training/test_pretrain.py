@@ -11,6 +11,7 @@ import pytest
 import torch
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
 
+from tutti.data.encode import distinct_rows
 from tutti.errors import BackboneError, StudyError
 from tutti.training import pretrain as module
 from tutti.training.pretrain import pretrain
@@ -96,6 +97,24 @@ def test_an_unfinished_run_of_other_settings_is_not_gone_on_with(options):
     (work / "settings.json").write_text("{}")
     with pytest.raises(StudyError, match="must be begun with the same texts and settings; got others"):
         pretrain(**options)
+
+
+def test_an_unfinished_run_of_as_many_other_texts_is_not_gone_on_with(options):
+    class CutError(Exception):
+        pass
+
+    def cut(epoch, loss):
+        raise CutError
+
+    with pytest.raises(CutError):
+        pretrain(**{**options, "on_epoch": cut})
+    (part,) = options["parts"]
+    words = [list(row) for row in part.encoded["input_ids"]]
+    next(row for row in words if words.count(row) == 1)[1] = 40  # which no other row has
+    changed = replace(part, encoded=datasets.Dataset.from_dict({"input_ids": words, "length": part.lengths}))
+    assert len(distinct_rows([changed])) == len(distinct_rows([part]))
+    with pytest.raises(StudyError, match="must be begun with the same texts and settings; got others"):
+        pretrain(**{**options, "parts": [changed]})
 
 
 def test_of_several_gpus_one_is_used(options, monkeypatch):

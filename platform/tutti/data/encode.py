@@ -83,6 +83,15 @@ def distinct_rows(parts: Sequence[EncodedPart]) -> Dataset:
     return rows.select(first.values())
 
 
+def tokens_sha256(rows: Dataset) -> str:
+    """Of the tokens of all rows, in their order."""
+    digest = hashlib.sha256()
+    for tokens in rows.with_format("arrow")[:]["input_ids"]:
+        ids = np.asarray(tokens.values, dtype=np.int32)
+        digest.update(len(ids).to_bytes(8, "little") + ids.tobytes())
+    return digest.hexdigest()
+
+
 def load_part(prepared: Prepared, *, task: str, part: str, tokenizer: str, max_length: int, cache: Path) -> EncodedPart:
     """A part with its encoded texts; encodes them if no one did before.
 

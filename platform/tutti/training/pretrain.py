@@ -27,7 +27,7 @@ from transformers import (
 )
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
 
-from tutti.data.encode import EncodedPart, distinct_rows, load_tokenizer
+from tutti.data.encode import EncodedPart, distinct_rows, load_tokenizer, tokens_sha256
 from tutti.errors import BackboneError, Fault, StudyError, TrialError
 from tutti.files import storage_faults, whole_folder, write_whole
 from tutti.modeling.model import check_backbone_folder, no_progress_bars
@@ -96,6 +96,7 @@ def pretrain(
     settings = {
         "backbone": backbone,
         "rows": len(rows),
+        "tokens": tokens_sha256(rows),  # with others, rows held out now may have been learnt
         "epochs": epochs,
         "learning_rate": learning_rate,
         "batch_size": batch_size,
