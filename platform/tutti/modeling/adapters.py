@@ -33,7 +33,7 @@ class Adapter:
         bits: 4 or 8 for weights held in so many bits; none for weights as they are.
         double_quant: in 4 bits, the blocks' constants are quantised too.
         quant_type: of 4-bit weights, ``nf4`` or ``fp4``.
-        compute_dtype: what 4-bit weights become for each product, ``bfloat16`` or ``float32``.
+        compute_dtype: what 4-bit weights become for each product: ``bfloat16``, ``float16`` or ``float32``.
     """
 
     kind: str = "lora"
@@ -46,11 +46,11 @@ class Adapter:
     compute_dtype: str = "float32"
 
 
-def adapter_of(options: TrainingOptions, *, bf16: bool) -> Adapter | None:
+def adapter_of(options: TrainingOptions, *, precision: str) -> Adapter | None:
     """The adapter that a trial's options ask for, or none.
 
     Args:
-        bf16: whether the trial computes in bfloat16.
+        precision: what the trial computes in: ``bf16``, ``fp16``, ``tf32`` or ``float32``.
     """
     if options.adapter is None:
         return None
@@ -62,7 +62,7 @@ def adapter_of(options: TrainingOptions, *, bf16: bool) -> Adapter | None:
         bits=options.bits,
         double_quant=options.double_quant,
         quant_type=options.quant_type,
-        compute_dtype="bfloat16" if bf16 else "float32",
+        compute_dtype={"bf16": "bfloat16", "fp16": "float16"}.get(precision, "float32"),
     )
 
 

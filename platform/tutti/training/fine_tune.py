@@ -163,7 +163,7 @@ class _Run:
             heads = HeadOptions(
                 options.pooling, options.pooling_layers, options.head_dropout, options.head_dropout_samples
             )
-            adapter = adapter_of(options, bf16=args.bf16)
+            adapter = adapter_of(options, precision=name_of(args))
             encoder = load_encoder(
                 self.backbone,
                 adapter=adapter,
