@@ -326,6 +326,21 @@ def test_a_backbone_that_changed_or_went_away_is_named(base: Path, tasks: tuple[
         load_checkpoint(folder)
 
 
+def test_a_checkpoint_names_the_backbone_that_was_loaded_and_not_one_put_in_its_place(
+    base: Path, tasks: tuple[Task, ...], tmp_path: Path
+) -> None:
+    copy = Path(shutil.copytree(base, tmp_path / "copy"))
+    model = _model(copy, tasks, Adapter())
+    first = _save(tmp_path / "best", model, copy, tasks)
+    later, _ = load_checkpoint(first)
+    torch.manual_seed(9)
+    BertModel(BertConfig(**SMALL)).save_pretrained(copy)
+    for each in (model, later):
+        folder = _save(tmp_path / "best", each, copy, tasks)
+        with pytest.raises(StorageError, match=r"copy/model\.safetensors must be what it was"):
+            load_checkpoint(folder)
+
+
 @pytest.mark.parametrize("bits", BITS)
 def test_a_state_to_go_on_from_holds_no_weight_of_the_backbone(
     base: Path, tasks: tuple[Task, ...], bits: int | None
