@@ -296,6 +296,12 @@ def test_every_switch_changes_what_is_trained(tune: Tune, tmp_path: Path, name: 
     assert [values["loss"] for _, values in report.steps] != plain_losses
 
 
+def test_mixout_keeps_nothing_of_layers_that_start_anew(tune: Tune, tmp_path: Path) -> None:
+    _, plain = tune(tmp_path / "plain", num_train_epochs=1, reinit_layers=2)
+    _, mixed = tune(tmp_path / "mixed", num_train_epochs=1, reinit_layers=2, mixout=0.5)
+    assert mixed[0].steps == plain[0].steps  # no layer is left to mix
+
+
 def test_an_attack_begins_with_its_epoch(tune: Tune, tmp_path: Path) -> None:
     attack = {"adversarial": "fgm", "num_train_epochs": 2}
     _, plain = tune(tmp_path / "plain", num_train_epochs=2)

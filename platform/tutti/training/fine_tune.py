@@ -179,7 +179,7 @@ class _Run:
                     part = self.parts[task.name]["train"]
                     model.head(task.name).fit_labels(torch.from_numpy(part.labels), torch.from_numpy(part.weights))
         if options.mixout and not options.freeze_encoder:
-            add_mixout(model.encoder, share=options.mixout)
+            add_mixout(model.encoder, share=options.mixout, new_layers=0 if index else options.reinit_layers)
         if options.freeze_encoder:
             model.encoder.requires_grad_(False)
         return model
