@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +53,25 @@ class EncodedPart:
     weights: np.ndarray
     pad_token_id: int
     targets: np.ndarray | None = None
+
+    @cached_property
+    def flat(self) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        """All tokens ``(tokens,)``, where each row starts ``(rows + 1,)``, and all token types or none.
+
+        Read from the Arrow table once, whatever number of times the part is evaluated.
+        """
+        table = self.encoded.with_format("arrow")[:]
+        ids, starts = _flatten(table.column("input_ids"))
+        types = _flatten(table.column("token_type_ids"))[0] if "token_type_ids" in table.column_names else None
+        return ids, starts, types
+
+
+def _flatten(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
+    """All values of a list column, ``(values,)``, and where each row starts, ``(rows + 1,)`` int64."""
+    values = [chunk.flatten().to_numpy(zero_copy_only=False) for chunk in column.chunks]
+    lengths = [chunk.value_lengths().to_numpy(zero_copy_only=False) for chunk in column.chunks]
+    starts = np.concatenate([[0], *lengths]).cumsum(dtype=np.int64)
+    return np.concatenate([np.empty(0, dtype=np.int32), *values]), starts
 
 
 def take(part: EncodedPart, rows: np.ndarray) -> EncodedPart:

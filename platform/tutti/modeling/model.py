@@ -46,6 +46,9 @@ class MultiTaskModel(nn.Module):
         base: what the adapter lies on; by default the encoder's backbone as it is now. Hashed here once, and not by
             each checkpoint, before which the backbone may have been replaced.
 
+    Attributes:
+        positions: the longest input, in tokens, that the encoder takes; none for any.
+
     Raises:
         TrialError: where the heads mix more layers than the encoder has.
     """
@@ -65,6 +68,7 @@ class MultiTaskModel(nn.Module):
         self.adapter = adapter
         self.base = base_of(encoder) if adapter is not None and base is None else base
         self.tasks = {task.name: task for task in tasks}
+        self.positions = positions(encoder)
         self._takes_types = "token_type_ids" in inspect.signature(encoder.forward).parameters
         hidden, std = self.config.hidden_size, getattr(self.config, "initializer_range", 0.02)
         layers = getattr(self.config, "num_hidden_layers", heads.layers)

@@ -72,7 +72,7 @@ class MultiTaskTrainer(OneDeviceTrainer):
         weights = {task.name: _row_weights(task, parts[task.name], options) for task in tasks}
         self._batch_rows = {name: BatchRows(lengths=parts[name].lengths, weights=own) for name, own in weights.items()}
         self._multiple = 8 if args.device.type == "cuda" else 1
-        rows = TaskRows(parts, weights=weights, multiple=self._multiple)
+        rows = TaskRows(parts, weights=weights, multiple=self._multiple, positions=model.positions)
         super().__init__(model=model, args=args, train_dataset=rows, callbacks=[_Hooks(self)])
         self.remove_callback(PrinterCallback)
         self.remove_callback(ProgressCallback)
