@@ -222,6 +222,12 @@ def test_a_part_is_read_from_its_table_once(part: EncodedPart, monkeypatch: pyte
     assert TokenRows(part).pad(np.array([1]))["input_ids"].tolist() == [[2, 3]]
 
 
+def test_token_types_that_are_all_0_are_left_out(part: EncodedPart) -> None:
+    types = [[0] * length for length in part.lengths]
+    single = replace(part, encoded=part.encoded.remove_columns("token_type_ids").add_column("token_type_ids", types))
+    assert set(TokenRows(single).pad(np.array([0, 2]))) == {"input_ids", "attention_mask"}
+
+
 def test_rows_chosen_from_a_larger_table_are_read_as_chosen(part: EncodedPart) -> None:
     chosen = EncodedPart(
         ids=part.ids[[2, 0]],

@@ -196,7 +196,7 @@ class TokenRows:
         self._multiple, self._positions = multiple, positions
 
     def pad(self, rows: np.ndarray) -> dict[str, torch.Tensor]:
-        """``input_ids``, ``attention_mask`` and, where the tokenizer gives them, ``token_type_ids``.
+        """``input_ids``, ``attention_mask`` and, where any of the part is not 0, ``token_type_ids``.
 
         Each is ``(rows, width)`` int64; the width is the longest of these rows, rounded up.
         """

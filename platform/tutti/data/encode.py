@@ -58,12 +58,13 @@ class EncodedPart:
     def flat(self) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         """All tokens ``(tokens,)``, where each row starts ``(rows + 1,)``, and all token types or none.
 
-        Read from the Arrow table once, whatever number of times the part is evaluated.
+        Read from the Arrow table once, whatever number of times the part is evaluated. Where all types are 0, as of
+        single texts, there are none: encoders take 0 where nothing is said.
         """
         table = self.encoded.with_format("arrow")[:]
         ids, starts = _flatten(table.column("input_ids"))
         types = _flatten(table.column("token_type_ids"))[0] if "token_type_ids" in table.column_names else None
-        return ids, starts, types
+        return ids, starts, types if types is not None and types.any() else None
 
 
 def _flatten(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
