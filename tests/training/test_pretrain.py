@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
+from types import SimpleNamespace
 
 import datasets
 import numpy as np
@@ -135,6 +136,19 @@ def test_of_several_gpus_one_is_used(options, monkeypatch):
     monkeypatch.setattr(module._MaskedTrainer, "train", train)
     with pytest.raises(Made):
         pretrain(**options)
+
+
+def test_a_gpu_is_not_waited_for_when_a_batch_is_copied(options, monkeypatch):
+    trainer = module._MaskedTrainer(AutoModelForMaskedLM.from_pretrained(options["backbone"]))
+    asked = []
+    monkeypatch.setattr(torch.Tensor, "to", lambda *given, **named: asked.append((*given[1:], named)))
+    trainer._prepare_input({"input_ids": torch.zeros(2)})
+    monkeypatch.setattr(trainer, "args", SimpleNamespace(device=torch.device("cuda")))
+    trainer._prepare_input({"input_ids": torch.zeros(2)})
+    assert asked == [
+        (torch.device("cpu"), {"non_blocking": False}),
+        (torch.device("cuda"), {"non_blocking": True}),
+    ]
 
 
 def test_a_tokenizer_without_a_mask_is_refused(options, backbone):
