@@ -20,6 +20,7 @@ from tutti.files import sha256_of
 from tutti.modeling.checkpoint import load_checkpoint
 from tutti.tasks.task import Task
 from tutti.training import EpochReport, FineTuned, fine_tune, precision
+from tutti.training.trainer import MultiTaskTrainer
 
 Tune = Callable[..., tuple[FineTuned, list[EpochReport]]]
 TRAINING = {"num_train_epochs": 3, "per_device_train_batch_size": 8, "learning_rate": 3e-3, "logging_steps": 4}
@@ -474,6 +475,23 @@ def test_accumulated_batches_give_the_loss_and_weights_of_one_large_batch(
 def test_a_loss_that_is_not_finite_ends_the_trial_naming_step_and_parameters(tune: Tune, tmp_path: Path) -> None:
     with pytest.raises(TrialError, match=r"loss at step [23] must be a finite number.*learning_rate=1e\+30"):
         tune(tmp_path, learning_rate=1e30, optim="sgd", warmup_steps=0)
+
+
+@pytest.mark.parametrize(("logging_steps", "last"), [(100, 12), (4, 4)])
+def test_where_steps_are_not_waited_for_the_first_bad_one_is_named_before_anything_is_kept(
+    tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logging_steps: int, last: int
+) -> None:
+    taken: list[int] = []
+    after_step = MultiTaskTrainer.after_step
+    monkeypatch.setattr(MultiTaskTrainer, "_checks_each_step", False)
+    monkeypatch.setattr(
+        MultiTaskTrainer, "after_step", lambda self: [taken.append(self.state.global_step + 1), after_step(self)][1]
+    )
+    with pytest.raises(TrialError, match=r"loss at step [23] must be a finite number.*learning_rate=1e\+30"):
+        tune(tmp_path, learning_rate=1e30, optim="sgd", warmup_steps=0, logging_steps=logging_steps)
+    assert taken[-1] == last
+    assert not (tmp_path / "best").exists()
+    assert not list((tmp_path / "resume").glob("*"))
 
 
 def test_weights_that_the_last_step_ruined_end_the_trial_before_they_are_kept(tune: Tune, tmp_path: Path) -> None:
