@@ -9,7 +9,7 @@ from tutti.data.batches import TokenRows
 from tutti.data.encode import EncodedPart
 from tutti.modeling.model import MultiTaskModel
 from tutti.training.ranks import summed
-from tutti.training.sharding import is_sharded
+from tutti.training.sharding import is_sharded, reshard
 
 
 @torch.inference_mode()
@@ -51,6 +51,7 @@ def predict(
         outputs.append(model(task, **inputs).float()[: len(rows)])
         mine.append(rows)
     model.train(training)
+    reshard(model)
     said = torch.zeros(len(part.ids), model.tasks[task].outputs, device=device)
     if mine:
         values = torch.cat(outputs)
