@@ -145,7 +145,16 @@ def trial_trainer(
 ) -> MultiTaskTrainer:
     """The trainer that ``fine_tune`` makes of a trial with these training keys."""
     run = _TrainingAlone(
-        backbone, rows.tasks, rows.parts, folder, "", 0, load_tokenizer(backbone), lambda report: None, 1
+        backbone=backbone,
+        tasks=rows.tasks,
+        parts=rows.parts,
+        folder=folder,
+        key="",
+        number=0,
+        tokenizer=load_tokenizer(backbone),
+        max_length=MAX_LENGTH,
+        on_epoch=lambda report: None,
+        stages=1,
     )
     return run.stage(0, training, threads)
 
