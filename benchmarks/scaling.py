@@ -81,7 +81,12 @@ def trial(job: dict[str, Any]) -> dict[str, float]:
         backbone=BACKBONE,
         tasks=rows.tasks,
         parts=rows.parts,
-        training={"num_train_epochs": 2, "max_length": MAX_LENGTH, "per_device_train_batch_size": BATCH},
+        training={
+            "num_train_epochs": 2,
+            "max_length": MAX_LENGTH,
+            "per_device_train_batch_size": BATCH,
+            "use_cpu": True,  # where what it is compared with trains too
+        },
         folder=Path(job["folder"]) / "trial",
         on_epoch=lambda report: None,
     )

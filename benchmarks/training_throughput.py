@@ -1,6 +1,6 @@
 """How fast a trial trains against what a user would write instead, side by side in one process on one CPU thread.
 
-    python benchmarks/training_throughput.py [--quick] [--json FILE] [--data GLUE]
+    python benchmarks/training_throughput.py [--quick] [--json FILE] [--data GLUE] [--device cuda]
 
 Fine-tunes MiniLM on the same rows of SST-2 and MRPC with the same optimizer (fused AdamW) and learning rate:
 
@@ -14,7 +14,8 @@ Fine-tunes MiniLM on the same rows of SST-2 and MRPC with the same optimizer (fu
 The budget of tokens is what a batch of "padded" holds, 8 x 128, so no step needs more memory than that one's; a batch
 of short rows then has more than 8, and an epoch fewer steps. The table says how many rows a step has. A contender's
 time is that of its training loop: loading, evaluating and saving are not in it. Contenders take turns, and the ratios
-are medians over these turns. bf16 is float32 where the CPU does not compute in bfloat16.
+are medians over these turns. bf16 is float32 where the CPU does not compute in bfloat16. With --device cuda all of them
+train on the first GPU instead; the targets, which are those of a CPU, are then not shown.
 
 Then, by themselves: the share of padding in the trial's batches of the whole training file, what the trial's trainer
 costs a step on a toy model beside a bare loop over the same batches, and an update of the moving average of weights.
@@ -26,7 +27,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -80,6 +81,23 @@ TOKENS = {"SST-2": "sst2", "MRPC": "mrpc"}
 Timed = tuple[float, int]  # seconds, optimizer steps
 
 
+def _bf16() -> bool:
+    """Whether a user would choose bfloat16 on this device."""
+    if shared.device.type == "cpu":
+        return cpu_gains_from_bf16()
+    return torch.cuda.is_bf16_supported(including_emulation=False)
+
+
+def _autocast(*, bf16: bool) -> AbstractContextManager[object]:
+    return torch.autocast(shared.device.type, torch.bfloat16) if bf16 else nullcontext()
+
+
+def _on_device(values: torch.Tensor) -> torch.Tensor:
+    if shared.device.type == "cpu":
+        return values
+    return values.pin_memory().to(shared.device, non_blocking=True)
+
+
 def _trial(rows: Rows, folder: Path, **keys: Any) -> Timed:
     training = {**TRAINING, "max_length": MAX_LENGTH, **keys}
     watch = shared.timed(shared.trial_trainer(rows, training, folder=folder))
@@ -91,18 +109,20 @@ def _plain_trainer(rows: Rows, folder: Path, *, padded: bool = False, **keys: An
     (task,) = rows.tasks
     tokenizer = AutoTokenizer.from_pretrained(BACKBONE)
     to = {"padding": "max_length", "max_length": MAX_LENGTH} if padded else {}
+    args = TrainingArguments(
+        output_dir=str(folder),
+        num_train_epochs=1,
+        learning_rate=RATE,
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        use_cpu=shared.device.type == "cpu",
+        **keys,
+    )
+    args._n_gpu = min(args.n_gpu, 1)
     trainer = Trainer(
         model=AutoModelForSequenceClassification.from_pretrained(BACKBONE, num_labels=task.outputs),
-        args=TrainingArguments(
-            output_dir=str(folder),
-            num_train_epochs=1,
-            learning_rate=RATE,
-            save_strategy="no",
-            report_to="none",
-            disable_tqdm=True,
-            use_cpu=True,
-            **keys,
-        ),
+        args=args,
         train_dataset=shared.plain_rows(rows.parts[task.name]["train"]),
         data_collator=DataCollatorWithPadding(tokenizer, **to),
     )
@@ -115,7 +135,7 @@ def _plain_trainer(rows: Rows, folder: Path, *, padded: bool = False, **keys: An
 def _bare(rows: Rows, folder: Path) -> Timed:
     set_seed(0)
     (task,) = rows.tasks
-    model = AutoModelForSequenceClassification.from_pretrained(BACKBONE, num_labels=task.outputs)
+    model = AutoModelForSequenceClassification.from_pretrained(BACKBONE, num_labels=task.outputs).to(shared.device)
     given = shared.plain_rows(rows.parts[task.name]["train"])
     pad = AutoTokenizer.from_pretrained(BACKBONE).pad_token_id
     batches: list[list[dict[str, Any]]] = [[]]
@@ -138,16 +158,16 @@ def _bare(rows: Rows, folder: Path) -> Timed:
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.0, fused=True)
     schedule = get_linear_schedule_with_warmup(optimizer, 0, len(batches))
     model.train()
-    began = shared.clock()
+    bf16, began = _bf16(), shared.now()
     for batch in collated():
-        with torch.autocast("cpu", torch.bfloat16) if cpu_gains_from_bf16() else nullcontext():
-            loss = model(**batch).loss
+        with _autocast(bf16=bf16):
+            loss = model(**{name: _on_device(values) for name, values in batch.items()}).loss
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
         optimizer.zero_grad()
-    return shared.clock() - began, len(batches)
+    return shared.now() - began, len(batches)
 
 
 CONTENDERS: dict[str, Callable[[Rows, Path], Timed]] = {
@@ -155,7 +175,7 @@ CONTENDERS: dict[str, Callable[[Rows, Path], Timed]] = {
     "trainer": _plain_trainer,
     "padded": lambda rows, folder: _plain_trainer(rows, folder, padded=True),
     "grouped bf16": lambda rows, folder: _plain_trainer(
-        rows, folder, train_sampling_strategy="group_by_length", bf16=cpu_gains_from_bf16()
+        rows, folder, train_sampling_strategy="group_by_length", bf16=_bf16()
     ),
     "bare": _bare,
     "trial, 8 rows": lambda rows, folder: _trial(rows, folder, per_device_train_batch_size=BATCH),
@@ -254,14 +274,14 @@ def _bare_loop(model: nn.Module, rows: Rows, *, bf16: bool) -> float:
         plan=BatchPlan(per_device_batch=BATCH),
         seed=0,
     )
-    made = TaskRows(parts, weights=weights)
+    made = TaskRows(parts, weights=weights, multiple=8 if shared.device.type == "cuda" else 1)  # as the trial's
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.0, fused=True)
     schedule = get_linear_schedule_with_warmup(optimizer, 0, len(batches))
     model.train()
-    began = shared.clock()
+    began = shared.now()
     for drawn in batches:
-        batch = made[drawn]
-        with torch.autocast("cpu", torch.bfloat16) if bf16 else nullcontext():
+        batch = {name: _on_device(values) for name, values in made[drawn].items() if isinstance(values, torch.Tensor)}
+        with _autocast(bf16=bf16):
             inputs = {name: batch[name] for name in ("input_ids", "attention_mask", "token_type_ids") if name in batch}
             loss = nn.functional.cross_entropy(model(task.name, **inputs), batch["labels"])
         loss.backward()
@@ -269,18 +289,18 @@ def _bare_loop(model: nn.Module, rows: Rows, *, bf16: bool) -> float:
         optimizer.step()
         schedule.step()
         optimizer.zero_grad()
-    return shared.clock() - began
+    return shared.now() - began
 
 
 def ema_ms(*, repeats: int) -> float:
     """Milliseconds of an update of the exponential moving average of MiniLM's weights."""
-    average = ExponentialAverage(load_encoder(BACKBONE), decay=0.999)
+    average = ExponentialAverage(load_encoder(BACKBONE).to(shared.device), decay=0.999)
     average.after_step()
     took = []
     for _ in range(repeats):
-        began = shared.clock()
+        began = shared.now()
         average.after_step()
-        took.append(shared.clock() - began)
+        took.append(shared.now() - began)
     return median(took) * 1000
 
 
@@ -290,8 +310,12 @@ def main() -> None:
     parser.add_argument("--turns", type=int, help="of each contender (5; with --quick 3)")
     parser.add_argument("--cpu-time", action="store_true", help="read CPU seconds: for a machine that is not quiet")
     parser.add_argument("--small-parts", action="store_true", help="only what is measured by itself, no contenders")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="what all contenders train on")
     options = parser.parse_args()
+    if options.device == "cuda" and (options.cpu_time or not torch.cuda.is_available()):
+        parser.error("--device cuda needs a GPU that torch can use, and reads the clock: leave out --cpu-time")
     shared.quiet()
+    shared.device = torch.device(options.device)
     if options.cpu_time:
         shared.clock = time.process_time  # contenders have one thread: it does all the work
     torch.set_num_threads(1)
@@ -314,7 +338,7 @@ def main() -> None:
         steps = 100 if options.quick else 300
         results["engine_ms_per_step"] = engine_ms_per_step(rows.of("SST-2"), steps=steps, repeats=turns, folder=folder)
         results["ema_ms"] = ema_ms(repeats=10 * turns)
-    shared.show_results(results, TARGETS)
+    shared.show_results(results, TARGETS if options.device == "cpu" else {})
     shared.write_json(results, options.json)
 
 

@@ -183,6 +183,12 @@ def test_each_kind_of_fault_has_its_sentence(changed: Changed, old: str, new: st
             "search: {scheduler: asah}",
             "search.scheduler must be one of asha, hyperband, median, pbt, none; got 'asah'; did you mean 'asha'?",
         ),
+        ("resources: {gpus_per_worker: 2}", "resources.gpus_per_worker must be at most 1; got 2; change the number."),
+        (
+            "resources: {gpus_per_worker: 0.5, workers: 2}",
+            "resources.gpus_per_worker must be 0 or 1 where resources.workers is above 1; got 0.5 with 2 workers; "
+            "correct it.",
+        ),
         ("resources: 4", "resources must hold keys of its own; got 4; write its keys below it, indented."),
         ("storage: {path: 3}", "storage.path must be a path; got 3; give the path of a file or folder."),
         ("ensemble: {recipe: bsaeline}", "ensemble.recipe must be one of auto, baseline, "),

@@ -206,8 +206,26 @@ def test_rows_are_padded_to_the_longest_of_the_batch(part: EncodedPart) -> None:
     assert {values.dtype for values in batch.values()} == {torch.int64}
 
 
-def test_the_width_is_rounded_up_where_asked(part: EncodedPart) -> None:
-    assert TokenRows(part).pad(np.array([2]), multiple=8)["input_ids"].shape == (1, 8)
+@pytest.mark.parametrize(("positions", "width"), [(None, 8), (512, 8), (8, 8), (6, 6), (5, 5)])
+def test_the_width_is_rounded_up_where_asked_within_the_encoders_positions(
+    part: EncodedPart, positions: int | None, width: int
+) -> None:
+    rows = TokenRows(part, multiple=8, positions=positions)
+    assert rows.pad(np.array([2]))["input_ids"].shape == (1, width)
+    tasks = TaskRows({"t": part}, weights={"t": part.weights}, multiple=8, positions=positions)
+    assert tasks[TaskBatch("t", np.array([2]), 0, 1.0)]["input_ids"].shape == (1, width)
+
+
+def test_a_part_is_read_from_its_table_once(part: EncodedPart, monkeypatch: pytest.MonkeyPatch) -> None:
+    TokenRows(part)
+    monkeypatch.setattr(datasets.Dataset, "with_format", None)
+    assert TokenRows(part).pad(np.array([1]))["input_ids"].tolist() == [[2, 3]]
+
+
+def test_token_types_that_are_all_0_are_left_out(part: EncodedPart) -> None:
+    types = [[0] * length for length in part.lengths]
+    single = replace(part, encoded=part.encoded.remove_columns("token_type_ids").add_column("token_type_ids", types))
+    assert set(TokenRows(single).pad(np.array([0, 2]))) == {"input_ids", "attention_mask"}
 
 
 def test_rows_chosen_from_a_larger_table_are_read_as_chosen(part: EncodedPart) -> None:

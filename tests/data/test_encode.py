@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tutti.data.encode import load_part
+from tutti.data import encode
+from tutti.data.encode import load_part, load_parts
 from tutti.data.prepare import Prepared, prepare
 from tutti.errors import BackboneError, StorageError
 from tutti.tasks.build import TaskSpec
@@ -115,6 +116,27 @@ def test_texts_are_encoded_once_and_then_only_mapped(prepared: Prepared, tokeniz
     assert encode_test(prepared, tokenizer_folder, cache) == first
     assert files_of(cache) == made
     assert len(made) == 2
+
+
+def test_all_parts_are_those_that_are_loaded_one_by_one_and_the_tokenizer_is_read_once(
+    prepared: Prepared, tokenizer_folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    load = encode.load_tokenizer
+    monkeypatch.setattr(encode, "load_tokenizer", lambda name: [read.append(name), load(name)][1])
+    given = {"tokenizer": tokenizer_folder, "max_length": 8}
+    together = load_parts(prepared, **given, cache=tmp_path / "together")
+    assert read == [tokenizer_folder]
+    assert {task: set(parts) for task, parts in together.items()} == {
+        "A": {"train", "validation", "test", "unlabeled"},
+        "B": {"train", "validation", "test"},
+    }
+    for task, parts in together.items():
+        for name, part in parts.items():
+            alone = load_part(prepared, task=task, part=name, **given, cache=tmp_path / "alone")
+            assert part.encoded[:] == alone.encoded[:]
+    tables = [{folder.name for folder in (tmp_path / name).iterdir()} for name in ("together", "alone")]
+    assert tables[0] == tables[1]
 
 
 def test_another_study_on_the_same_texts_encodes_nothing(

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from transformers import AutoConfig, AutoModel, AutoTokenizer, BertConfig, BertModel
 
+from tutti.config.training import TrainingOptions
 from tutti.errors import BackboneError, StorageError, TrialError
 from tutti.modeling import adapters
 from tutti.modeling.adapters import Adapter, adapter_state
@@ -143,8 +144,18 @@ def test_double_quantisation_type_and_compute_dtype_reach_the_layers(base: Path,
         assert state.absmax.dtype == (torch.uint8 if double else torch.float32)
 
 
+@pytest.mark.parametrize(
+    ("precision", "compute_dtype"),
+    [("bf16", "bfloat16"), ("fp16", "float16"), ("tf32", "float32"), ("float32", "float32")],
+)
+def test_four_bit_weights_are_multiplied_in_what_the_trial_computes_in(precision: str, compute_dtype: str) -> None:
+    adapter = adapters.adapter_of(TrainingOptions(adapter="lora", bits=4), precision=precision)
+    assert adapter is not None
+    assert adapter.compute_dtype == compute_dtype
+
+
 @pytest.mark.parametrize("bits", BITS)
-@pytest.mark.parametrize("compute_dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("compute_dtype", ["float32", "bfloat16", "float16"])
 def test_an_evaluation_leaves_the_next_training_step_as_it_was(
     base: Path, tasks: tuple[Task, ...], bits: int | None, compute_dtype: str
 ) -> None:
@@ -313,6 +324,21 @@ def test_a_backbone_that_changed_or_went_away_is_named(base: Path, tasks: tuple[
     shutil.rmtree(copy)
     with pytest.raises(BackboneError, match="copy"):
         load_checkpoint(folder)
+
+
+def test_a_checkpoint_names_the_backbone_that_was_loaded_and_not_one_put_in_its_place(
+    base: Path, tasks: tuple[Task, ...], tmp_path: Path
+) -> None:
+    copy = Path(shutil.copytree(base, tmp_path / "copy"))
+    model = _model(copy, tasks, Adapter())
+    first = _save(tmp_path / "best", model, copy, tasks)
+    later, _ = load_checkpoint(first)
+    torch.manual_seed(9)
+    BertModel(BertConfig(**SMALL)).save_pretrained(copy)
+    for each in (model, later):
+        folder = _save(tmp_path / "best", each, copy, tasks)
+        with pytest.raises(StorageError, match=r"copy/model\.safetensors must be what it was"):
+            load_checkpoint(folder)
 
 
 @pytest.mark.parametrize("bits", BITS)

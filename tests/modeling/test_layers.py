@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
-from tutti.modeling.layers import depths, reinitialise
-from tutti.modeling.mixout import add_mixout
+from tutti.modeling.layers import depths, encoder_layers, reinitialise
+from tutti.modeling.mixout import MixoutLinear, add_mixout
 from tutti.modeling.model import load_encoder
 
 
@@ -42,7 +43,7 @@ def test_more_layers_than_there_are_cannot_start_anew(backbone: Path) -> None:
         reinitialise(load_encoder(str(backbone)), 3)
 
 
-def test_mixout_puts_a_share_of_the_weights_back_to_their_pretrained_value(backbone: Path) -> None:
+def test_mixout_puts_a_share_of_the_weights_back_to_their_value_before(backbone: Path) -> None:
     encoder = load_encoder(str(backbone))
     pretrained = copy.deepcopy(encoder)
     names = set(encoder.state_dict())
@@ -59,3 +60,13 @@ def test_mixout_puts_a_share_of_the_weights_back_to_their_pretrained_value(backb
     assert (seen.abs() < 1e-5).float().mean().item() == pytest.approx(0.7, abs=0.01)
     assert seen.mean().item() == pytest.approx(1.0, abs=0.02)
     torch.testing.assert_close(layer.eval()(rows) - original(rows), torch.ones_like(rows[:, : layer.out_features]))
+
+
+def test_mixout_leaves_layers_out_that_start_anew(backbone: Path) -> None:
+    encoder = load_encoder(str(backbone))
+    _, layers = encoder_layers(encoder)
+    mixed = {name for name, module in encoder.named_modules() if isinstance(module, nn.Linear)}
+    new = {name for name in mixed if name.startswith(f"encoder.layer.{len(layers) - 1}.")}
+    add_mixout(encoder, share=0.7, new_layers=1)
+    assert new
+    assert {name for name, module in encoder.named_modules() if isinstance(module, MixoutLinear)} == mixed - new

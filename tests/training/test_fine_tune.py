@@ -16,9 +16,11 @@ from safetensors.torch import load_file
 
 from tutti.data.encode import EncodedPart
 from tutti.errors import BackboneError, StorageError, TrialError
+from tutti.files import sha256_of
 from tutti.modeling.checkpoint import load_checkpoint
 from tutti.tasks.task import Task
 from tutti.training import EpochReport, FineTuned, fine_tune, precision
+from tutti.training.trainer import MultiTaskTrainer
 
 Tune = Callable[..., tuple[FineTuned, list[EpochReport]]]
 TRAINING = {"num_train_epochs": 3, "per_device_train_batch_size": 8, "learning_rate": 3e-3, "logging_steps": 4}
@@ -31,6 +33,15 @@ class Stopped(Exception):
 
 @pytest.fixture(scope="module")
 def tune(backbone: Path, tasks: tuple[Task, ...], parts: dict[str, dict[str, EncodedPart]]) -> Tune:
+    return _tune_of(backbone, tasks, parts)
+
+
+@pytest.fixture(scope="module")
+def steady_tune(steady_backbone: Path, tasks: tuple[Task, ...], parts: dict[str, dict[str, EncodedPart]]) -> Tune:
+    return _tune_of(steady_backbone, tasks, parts)
+
+
+def _tune_of(backbone: Path, tasks: tuple[Task, ...], parts: dict[str, dict[str, EncodedPart]]) -> Tune:
     def run(folder: Path, *, stop_after: int = 0, **training: Any) -> tuple[FineTuned, list[EpochReport]]:
         reports: list[EpochReport] = []
 
@@ -212,6 +223,22 @@ def test_a_run_goes_on_in_its_precision_on_a_machine_where_the_other_is_the_fast
     _assert_same_end(whole, done, tmp_path / "whole", tmp_path / "cut")
 
 
+def test_a_run_begun_in_fp16_goes_on_where_nothing_scales_the_loss(
+    tune: Tune, tmp_path: Path, whole: tuple[FineTuned, list[EpochReport], Path]
+) -> None:
+    with pytest.raises(Stopped):
+        tune(tmp_path, stop_after=1, **RANDOM)
+    state = _newest(tmp_path)
+    scaler = {"scale": 65536.0, "growth_factor": 2.0, "backoff_factor": 0.5, "growth_interval": 2000}
+    torch.save({**scaler, "_growth_tracker": 12}, state / "scaler.pt")
+    manifest = json.loads((state / "manifest.json").read_text())
+    manifest["files"]["scaler.pt"] = sha256_of(state / "scaler.pt")
+    (state / "manifest.json").write_text(json.dumps(manifest))
+    done, later = tune(tmp_path, **RANDOM)
+    assert [report.epoch for report in later] == [2, 3]
+    _assert_same_end(whole[0], done, whole[2], tmp_path)
+
+
 @pytest.fixture(scope="module")
 def staged(tune: Tune, tmp_path_factory: pytest.TempPathFactory) -> tuple[FineTuned, Path]:
     folder = tmp_path_factory.mktemp("staged")
@@ -236,13 +263,11 @@ def test_a_later_stage_begins_from_the_same_weights_whenever_it_is_begun_again(
     assert not list(tmp_path.glob(".best*"))
 
 
-def test_stages_see_their_batches_in_different_orders(tune: Tune, tmp_path: Path) -> None:
-    def losses(folder: Path, **training: Any) -> list[list[float]]:
-        _, reports = tune(folder, logging_steps=1, learning_rate=1e-30, head_dropout=0.0, **training)
-        return [[values["loss"] for _, values in report.steps] for report in reports]
-
-    one, two = losses(tmp_path, stages=[{"num_train_epochs": 1}, {"num_train_epochs": 1}])
-    assert sorted(one) != pytest.approx(sorted(two), rel=1e-3)  # grouped anew, and dropout drawn anew
+def test_stages_see_their_batches_in_different_orders(steady_tune: Tune, tmp_path: Path) -> None:
+    stages = [{"num_train_epochs": 1}, {"num_train_epochs": 1}]
+    _, reports = steady_tune(tmp_path, logging_steps=1, learning_rate=1e-30, head_dropout=0.0, stages=stages)
+    one, two = ([values["loss"] for _, values in report.steps] for report in reports)
+    assert one != pytest.approx(two, rel=1e-3)  # of the same weights, without dropout: other batches alone tell
 
 
 SWITCHES: dict[str, dict[str, Any]] = {
@@ -277,6 +302,12 @@ def plain_losses(tune: Tune, tmp_path_factory: pytest.TempPathFactory) -> list[f
 def test_every_switch_changes_what_is_trained(tune: Tune, tmp_path: Path, name: str, plain_losses: list[float]) -> None:
     _, (report,) = tune(tmp_path, num_train_epochs=1, logging_steps=1, **SWITCHES[name])
     assert [values["loss"] for _, values in report.steps] != plain_losses
+
+
+def test_mixout_keeps_nothing_of_layers_that_start_anew(tune: Tune, tmp_path: Path) -> None:
+    _, plain = tune(tmp_path / "plain", num_train_epochs=1, reinit_layers=2)
+    _, mixed = tune(tmp_path / "mixed", num_train_epochs=1, reinit_layers=2, mixout=0.5)
+    assert mixed[0].steps == plain[0].steps  # no layer is left to mix
 
 
 def test_an_attack_begins_with_its_epoch(tune: Tune, tmp_path: Path) -> None:
@@ -444,6 +475,23 @@ def test_accumulated_batches_give_the_loss_and_weights_of_one_large_batch(
 def test_a_loss_that_is_not_finite_ends_the_trial_naming_step_and_parameters(tune: Tune, tmp_path: Path) -> None:
     with pytest.raises(TrialError, match=r"loss at step [23] must be a finite number.*learning_rate=1e\+30"):
         tune(tmp_path, learning_rate=1e30, optim="sgd", warmup_steps=0)
+
+
+@pytest.mark.parametrize(("logging_steps", "last"), [(100, 12), (4, 4)])
+def test_where_steps_are_not_waited_for_the_first_bad_one_is_named_before_anything_is_kept(
+    tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logging_steps: int, last: int
+) -> None:
+    taken: list[int] = []
+    after_step = MultiTaskTrainer.after_step
+    monkeypatch.setattr(MultiTaskTrainer, "_checks_each_step", False)
+    monkeypatch.setattr(
+        MultiTaskTrainer, "after_step", lambda self: [taken.append(self.state.global_step + 1), after_step(self)][1]
+    )
+    with pytest.raises(TrialError, match=r"loss at step [23] must be a finite number.*learning_rate=1e\+30"):
+        tune(tmp_path, learning_rate=1e30, optim="sgd", warmup_steps=0, logging_steps=logging_steps)
+    assert taken[-1] == last
+    assert not (tmp_path / "best").exists()
+    assert not list((tmp_path / "resume").glob("*"))
 
 
 def test_weights_that_the_last_step_ruined_end_the_trial_before_they_are_kept(tune: Tune, tmp_path: Path) -> None:

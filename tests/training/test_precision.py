@@ -58,6 +58,17 @@ def test_a_gpu_takes_the_fastest_it_has(
     assert precision.with_precision({}, cpu=False) == chosen
 
 
+@pytest.mark.parametrize(
+    ("began_in", "chosen"), [("fp16", {"fp16": True}), ("bf16", {"bf16": True}), ("float32", {"bf16": True})]
+)
+def test_a_run_that_goes_on_keeps_its_precision_on_a_gpu_that_has_it(
+    monkeypatch: pytest.MonkeyPatch, began_in: str, chosen: dict[str, bool]
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    assert precision.with_precision({}, cpu=False, began_in=began_in) == {**chosen, "tf32": True}
+
+
 @pytest.mark.parametrize(("bf16", "name"), [(True, "bf16"), (False, "float32")])
 def test_predictions_run_in_the_precision_of_training(tmp_path: Path, bf16: bool, name: str) -> None:
     args = TrainingArguments(output_dir=str(tmp_path), use_cpu=True, bf16=bf16)

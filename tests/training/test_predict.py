@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -60,6 +61,20 @@ def test_a_regression_gives_one_value_for_each_row(
         )
     finally:
         head.fit_labels(torch.tensor([-1.0, 1.0]), torch.tensor([1.0, 1.0]))
+
+
+def test_token_types_of_single_texts_change_nothing_where_they_are_left_out(
+    model: MultiTaskModel, make_part: Callable[..., EncodedPart]
+) -> None:
+    part = make_part(9, classes=3, seed=0)
+    types = [[0] * length for length in part.lengths]
+    single = replace(part, encoded=part.encoded.add_column("token_type_ids", types))
+    ids = torch.tensor([part.encoded["input_ids"][0]])
+    model.eval()
+    with torch.no_grad():
+        zeros = model("t", ids, torch.ones_like(ids), torch.zeros_like(ids)).softmax(dim=1)
+    said = predict(model, single, task="t", batch_size=1, device=CPU)
+    np.testing.assert_array_equal(said[:1], zeros.numpy())
 
 
 def test_a_model_in_training_stays_in_training(model: MultiTaskModel, make_part: Callable[..., EncodedPart]) -> None:

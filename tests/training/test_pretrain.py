@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
+from types import SimpleNamespace
 
 import datasets
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import torch
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
 
+from tutti.data.encode import distinct_rows
 from tutti.errors import BackboneError, StudyError
 from tutti.training import pretrain as module
 from tutti.training.pretrain import pretrain
@@ -96,6 +98,57 @@ def test_an_unfinished_run_of_other_settings_is_not_gone_on_with(options):
     (work / "settings.json").write_text("{}")
     with pytest.raises(StudyError, match="must be begun with the same texts and settings; got others"):
         pretrain(**options)
+
+
+def test_an_unfinished_run_of_as_many_other_texts_is_not_gone_on_with(options):
+    class CutError(Exception):
+        pass
+
+    def cut(epoch, loss):
+        raise CutError
+
+    with pytest.raises(CutError):
+        pretrain(**{**options, "on_epoch": cut})
+    (part,) = options["parts"]
+    words = [list(row) for row in part.encoded["input_ids"]]
+    next(row for row in words if words.count(row) == 1)[1] = 40  # which no other row has
+    changed = replace(part, encoded=datasets.Dataset.from_dict({"input_ids": words, "length": part.lengths}))
+    assert len(distinct_rows([changed])) == len(distinct_rows([part]))
+    with pytest.raises(StudyError, match="must be begun with the same texts and settings; got others"):
+        pretrain(**{**options, "parts": [changed]})
+
+
+def test_of_several_gpus_one_is_used(options, monkeypatch):
+    class Made(Exception):
+        pass
+
+    class OnTwoGpus(module.TrainingArguments):
+        def __post_init__(self):
+            super().__post_init__()
+            self._n_gpu = 2
+
+    def train(trainer, **unused):
+        assert trainer.args.n_gpu == 1
+        assert trainer._train_batch_size == options["batch_size"]
+        raise Made
+
+    monkeypatch.setattr(module, "TrainingArguments", OnTwoGpus)
+    monkeypatch.setattr(module._MaskedTrainer, "train", train)
+    with pytest.raises(Made):
+        pretrain(**options)
+
+
+def test_a_gpu_is_not_waited_for_when_a_batch_is_copied(options, monkeypatch):
+    trainer = module._MaskedTrainer(AutoModelForMaskedLM.from_pretrained(options["backbone"]))
+    asked = []
+    monkeypatch.setattr(torch.Tensor, "to", lambda *given, **named: asked.append((*given[1:], named)))
+    trainer._prepare_input({"input_ids": torch.zeros(2)})
+    monkeypatch.setattr(trainer, "args", SimpleNamespace(device=torch.device("cuda")))
+    trainer._prepare_input({"input_ids": torch.zeros(2)})
+    assert asked == [
+        (torch.device("cpu"), {"non_blocking": False}),
+        (torch.device("cuda"), {"non_blocking": True}),
+    ]
 
 
 def test_a_tokenizer_without_a_mask_is_refused(options, backbone):

@@ -95,6 +95,8 @@ def by_two(
     }
     for name in SHARDED:
         runs[name]["training"]["fsdp"] = True
+    # nothing but the next backward pass gives weights back, of which an evaluation has none
+    runs["sharded adapter"]["training"]["fsdp_config"] = {"reshard_after_forward": False}
     again = {"training": {**runs["plain"]["training"], "head_dropout": 0.3, "ema_decay": 0.9}}
     runs["whole"] = {**again, "folder": str(folder / "whole")}
     runs["stopped"] = {**again, "folder": str(folder / "stopped"), "stop_after": 1}

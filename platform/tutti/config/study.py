@@ -5,7 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from tutti.config.space import Choice, SearchSpace
 
@@ -154,9 +163,18 @@ class Resources(Strict):
 
     workers: Annotated[int, Field(ge=1)] = 1
     cpus_per_worker: Annotated[int, Field(ge=1)] = 1
-    gpus_per_worker: Annotated[float, Field(ge=0)] = 0
+    gpus_per_worker: Annotated[float, Field(ge=0, le=1)] = 0  # a worker computes on one
     concurrent_trials: Annotated[int, Field(ge=1)] | None = None  # by default as many as fit
     isolation: Literal["auto", "warm", "isolated"] = "auto"  # isolated: new worker processes for every trial
+
+    @field_validator("gpus_per_worker")
+    @classmethod
+    def _workers_share_no_gpu(cls, gpus: float, given: ValidationInfo) -> float:
+        """Ray may put both halves on one GPU, between whose processes NCCL refuses to work."""
+        workers = given.data.get("workers", 1)
+        if workers > 1 and gpus not in (0, 1):
+            raise ValueError(f"be 0 or 1 where resources.workers is above 1; got {gpus:g} with {workers} workers")
+        return gpus
 
 
 class Storage(Strict):

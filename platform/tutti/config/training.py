@@ -38,7 +38,8 @@ class TrainingOptions(Strict):
             default 1.0 and 0.01.
         adversarial_start: epochs to train before it begins.
         rdrop_alpha: weight of R-Drop's divergence between two dropout masks (arXiv 2106.14448); 0 is off.
-        mixout: share of the encoder's weights that stand at their pretrained value at each step (arXiv 1909.11299).
+        mixout: share of the encoder's weights that stand, at each step, at the value that they had when the stage began
+            (arXiv 1909.11299); in the first one the pretrained, and layers that start anew are left out.
         reinit_layers: the last so many layers of the encoder start anew (arXiv 2006.05987).
         ema_decay: decay of the exponential moving average of the weights, which then stands in for them when the trial
             is evaluated and saved; none for no average.

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import torch
 from torch.utils.data import Dataset, Sampler
 
@@ -184,22 +183,29 @@ class TaskBatchSampler(Sampler[TaskBatch]):
 
 
 class TokenRows:
-    """The token ids of one part as two flat arrays, read from its Arrow table once."""
+    """The token ids of one part, of which any rows are padded to a batch.
 
-    def __init__(self, part: EncodedPart) -> None:
-        table = part.encoded.with_format("arrow")[:]
+    Args:
+        multiple: what widths are rounded up to: 8 on a GPU, where products of such widths are faster; 1 elsewhere.
+        positions: the encoder's, which no row is padded beyond; none for any number.
+    """
+
+    def __init__(self, part: EncodedPart, *, multiple: int = 1, positions: int | None = None) -> None:
         self._pad = part.pad_token_id
-        self._ids, self._starts = _flatten(table.column("input_ids"))
-        self._types = _flatten(table.column("token_type_ids"))[0] if "token_type_ids" in table.column_names else None
+        self._ids, self._starts, self._types = part.flat
+        self._multiple, self._positions = multiple, positions
 
-    def pad(self, rows: np.ndarray, *, multiple: int = 1) -> dict[str, torch.Tensor]:
-        """``input_ids``, ``attention_mask`` and, where the tokenizer gives them, ``token_type_ids``.
+    def pad(self, rows: np.ndarray) -> dict[str, torch.Tensor]:
+        """``input_ids``, ``attention_mask`` and, where any of the part is not 0, ``token_type_ids``.
 
-        Each is ``(rows, width)`` int64; the width is the longest of these rows, rounded up to ``multiple``.
+        Each is ``(rows, width)`` int64; the width is the longest of these rows, rounded up.
         """
         starts = self._starts[rows]
         lengths = self._starts[rows + 1] - starts
-        width = -(-int(lengths.max()) // multiple) * multiple
+        longest = int(lengths.max())
+        width = -(-longest // self._multiple) * self._multiple
+        if self._positions is not None:
+            width = max(longest, min(width, self._positions))
         places = np.arange(width)
         mask = places < lengths[:, None]
         flat = (starts[:, None] + places)[mask]
@@ -216,16 +222,20 @@ class TaskRows(Dataset):
 
     Args:
         weights: task to ``(rows,)`` weights in the loss, in the place of the parts' own.
-        multiple: what batch widths are rounded up to: 8 on a GPU, 1 elsewhere.
+        multiple, positions: as TokenRows takes them.
     """
 
     def __init__(
-        self, parts: Mapping[str, EncodedPart], *, weights: Mapping[str, np.ndarray], multiple: int = 1
+        self,
+        parts: Mapping[str, EncodedPart],
+        *,
+        weights: Mapping[str, np.ndarray],
+        multiple: int = 1,
+        positions: int | None = None,
     ) -> None:
         self._labels = {task: _label_tensor(part) for task, part in parts.items()}
-        self._tokens = {task: TokenRows(part) for task, part in parts.items()}
+        self._tokens = {task: TokenRows(part, multiple=multiple, positions=positions) for task, part in parts.items()}
         self._weights = {task: own.astype(np.float32) for task, own in weights.items()}
-        self._multiple = multiple
 
     def __len__(self) -> int:
         return sum(map(len, self._labels.values()))
@@ -241,7 +251,7 @@ class TaskRows(Dataset):
         weights[len(weights) - batch.fillers :] = 0
         return {
             "task": batch.task,
-            **self._tokens[batch.task].pad(batch.rows, multiple=self._multiple),
+            **self._tokens[batch.task].pad(batch.rows),
             "labels": self._labels[batch.task][torch.from_numpy(batch.rows)],
             "weights": torch.from_numpy(weights),
             "weight_sum": batch.weight_sum,
@@ -257,11 +267,3 @@ def _label_tensor(part: EncodedPart) -> torch.Tensor:
         return torch.from_numpy(part.targets)
     assert part.labels is not None
     return torch.from_numpy(part.labels.astype(np.float32 if part.labels.dtype.kind == "f" else np.int64))
-
-
-def _flatten(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
-    """All values of a list column, ``(values,)``, and where each row starts, ``(rows + 1,)`` int64."""
-    values = [chunk.flatten().to_numpy(zero_copy_only=False) for chunk in column.chunks]
-    lengths = [chunk.value_lengths().to_numpy(zero_copy_only=False) for chunk in column.chunks]
-    starts = np.concatenate([[0], *lengths]).cumsum(dtype=np.int64)
-    return np.concatenate([np.empty(0, dtype=np.int32), *values]), starts

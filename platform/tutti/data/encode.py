@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +54,26 @@ class EncodedPart:
     pad_token_id: int
     targets: np.ndarray | None = None
 
+    @cached_property
+    def flat(self) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        """All tokens ``(tokens,)``, where each row starts ``(rows + 1,)``, and all token types or none.
+
+        Read from the Arrow table once, whatever number of times the part is evaluated. Where all types are 0, as of
+        single texts, there are none: encoders take 0 where nothing is said.
+        """
+        table = self.encoded.with_format("arrow")[:]
+        ids, starts = _flatten(table.column("input_ids"))
+        types = _flatten(table.column("token_type_ids"))[0] if "token_type_ids" in table.column_names else None
+        return ids, starts, types if types is not None and types.any() else None
+
+
+def _flatten(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
+    """All values of a list column, ``(values,)``, and where each row starts, ``(rows + 1,)`` int64."""
+    values = [chunk.flatten().to_numpy(zero_copy_only=False) for chunk in column.chunks]
+    lengths = [chunk.value_lengths().to_numpy(zero_copy_only=False) for chunk in column.chunks]
+    starts = np.concatenate([[0], *lengths]).cumsum(dtype=np.int64)
+    return np.concatenate([np.empty(0, dtype=np.int32), *values]), starts
+
 
 def take(part: EncodedPart, rows: np.ndarray) -> EncodedPart:
     """The rows of a part at the indices ``rows``, in their order, read into memory."""
@@ -83,16 +104,50 @@ def distinct_rows(parts: Sequence[EncodedPart]) -> Dataset:
     return rows.select(first.values())
 
 
-def load_part(prepared: Prepared, *, task: str, part: str, tokenizer: str, max_length: int, cache: Path) -> EncodedPart:
-    """A part with its encoded texts; encodes them if no one did before.
+def tokens_sha256(rows: Dataset) -> str:
+    """Of the tokens of all rows, in their order."""
+    digest = hashlib.sha256()
+    for tokens in rows.with_format("arrow")[:]["input_ids"]:
+        ids = np.asarray(tokens.values, dtype=np.int32)
+        digest.update(len(ids).to_bytes(8, "little") + ids.tobytes())
+    return digest.hexdigest()
+
+
+def load_parts(
+    prepared: Prepared, *, tokenizer: str, max_length: int, cache: Path
+) -> dict[str, dict[str, EncodedPart]]:
+    """Every task's parts with their encoded texts; encodes those that no one did before.
+
+    The tokenizer is read and hashed once for all of them: where they are encoded already, that is what takes the time.
 
     Raises:
         BackboneError: where the tokenizer cannot be loaded, is empty, or has no padding token.
-        StorageError: where the part is damaged or the cache cannot be written.
+        StorageError: where a part is damaged or the cache cannot be written.
     """
-    info = prepared.parts[task][part]
     loaded = load_tokenizer(tokenizer)
-    encoded = _encode(info.path, info.texts_sha256, loaded, max_length, cache)
+    state = _state_of(loaded)
+    return {
+        task: {
+            part: _load(prepared, task, part, tokenizer=loaded, state=state, max_length=max_length, cache=cache)
+            for part in parts
+        }
+        for task, parts in prepared.parts.items()
+    }
+
+
+def load_part(prepared: Prepared, *, task: str, part: str, tokenizer: str, max_length: int, cache: Path) -> EncodedPart:
+    """One of ``load_parts``."""
+    loaded = load_tokenizer(tokenizer)
+    state = _state_of(loaded)
+    return _load(prepared, task, part, tokenizer=loaded, state=state, max_length=max_length, cache=cache)
+
+
+def _load(
+    prepared: Prepared, task: str, part: str, *, tokenizer: Any, state: bytes, max_length: int, cache: Path
+) -> EncodedPart:
+    info = prepared.parts[task][part]
+    folder = cache / _key(info.texts_sha256, tokenizer, max_length, state)
+    encoded = _encode(info.path, folder, tokenizer, max_length)
     wanted = {"label": info.labelled, "weight": part == "train", "probabilities": info.soft}
     names = ["id", *(name for name, there in wanted.items() if there)]
     table = read_columns(info.path, names)
@@ -105,7 +160,7 @@ def load_part(prepared: Prepared, *, task: str, part: str, tokenizer: str, max_l
         lengths=np.array(encoded.data.column("length")),
         labels=_labels(table["label"]) if info.labelled else None,
         weights=np.array(table["weight"].to_numpy()) if part == "train" else np.ones(table.num_rows, dtype=np.float32),
-        pad_token_id=loaded.pad_token_id,
+        pad_token_id=tokenizer.pad_token_id,
         targets=_targets(table) if info.soft else None,
     )
 
@@ -126,25 +181,23 @@ def _labels(column: pa.ChunkedArray) -> np.ndarray:
     return np.array(column.to_numpy(), dtype=np.float32 if pa.types.is_floating(column.type) else np.int64)
 
 
-def _encode(path: Path, texts_sha256: str, tokenizer: Any, max_length: int, cache: Path) -> Dataset:
+def _encode(path: Path, folder: Path, tokenizer: Any, max_length: int) -> Dataset:
     """The encoded texts of a part, memory-mapped; see ``EncodedPart.encoded``.
 
-    They are made once for each (texts, tokenizer, max_length), whatever study asks, in a folder of ``cache``. Processes
-    that ask at the same time may each encode; one result stays. Pairs that are too long lose tokens of the longer text.
+    They are made once for each (texts, tokenizer, max_length), whatever study asks. Processes that ask at the same time
+    may each encode; one result stays. Pairs that are too long lose tokens of the longer text.
 
     Args:
         path: the part's Parquet file.
-        texts_sha256: the hash that preparation took of its texts.
+        folder: the table's own, in a cache shared by all studies.
         tokenizer: as ``load_tokenizer`` gives it.
         max_length: most tokens of a row, special tokens included.
-        cache: folder shared by all studies.
 
     Raises:
         StorageError: where the part is damaged or the cache cannot be written.
     """
     from datasets import Dataset  # slow to import
 
-    folder = cache / encoding_key(texts_sha256, tokenizer, max_length)
     for _ in range(_ATTEMPTS):
         if not _is_whole(folder):
             _make(folder, path, tokenizer, max_length)
@@ -193,16 +246,21 @@ def load_tokenizer(tokenizer: str) -> Any:
 
 def encoding_key(texts_sha256: str, tokenizer: Any, max_length: int) -> str:
     """Changes with anything that changes the token ids: taken before the tokenizer is used, which alters its state."""
+    return _key(texts_sha256, tokenizer, max_length, _state_of(tokenizer))
+
+
+def _key(texts_sha256: str, tokenizer: Any, max_length: int, state: bytes) -> str:
     settings = [type(tokenizer).__name__, tokenizer.model_input_names, tokenizer.truncation_side, max_length]
-    digest = hashlib.sha256(f"{texts_sha256}\n{json.dumps(settings)}\n".encode())
+    return hashlib.sha256(f"{texts_sha256}\n{json.dumps(settings)}\n".encode() + state).hexdigest()[:32]
+
+
+def _state_of(tokenizer: Any) -> bytes:
+    """All that a tokenizer encodes by, but for what ``_key`` asks it itself."""
     if tokenizer.is_fast:
-        digest.update(tokenizer.backend_tokenizer.to_str().encode())
-    else:
-        with tempfile.TemporaryDirectory() as folder:
-            for file in sorted(tokenizer.save_pretrained(folder)):
-                if Path(file).is_file():
-                    digest.update(f"{Path(file).name}:{sha256_of(Path(file))}\n".encode())
-    return digest.hexdigest()[:32]
+        return str(tokenizer.backend_tokenizer.to_str()).encode()
+    with tempfile.TemporaryDirectory() as folder:
+        files = [Path(file) for file in sorted(tokenizer.save_pretrained(folder)) if Path(file).is_file()]
+        return "".join(f"{file.name}:{sha256_of(file)}\n" for file in files).encode()
 
 
 def _is_whole(folder: Path) -> bool:

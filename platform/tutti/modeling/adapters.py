@@ -16,6 +16,7 @@ from transformers import BitsAndBytesConfig, PreTrainedModel
 
 from tutti.config.training import TrainingOptions
 from tutti.errors import Fault, TrialError
+from tutti.files import sha256_of
 
 INSTALL = "install it with: pip install 'tutti[qlora]'"
 _PARTS = (".lora_A.", ".lora_B.")
@@ -33,7 +34,7 @@ class Adapter:
         bits: 4 or 8 for weights held in so many bits; none for weights as they are.
         double_quant: in 4 bits, the blocks' constants are quantised too.
         quant_type: of 4-bit weights, ``nf4`` or ``fp4``.
-        compute_dtype: what 4-bit weights become for each product, ``bfloat16`` or ``float32``.
+        compute_dtype: what 4-bit weights become for each product: ``bfloat16``, ``float16`` or ``float32``.
     """
 
     kind: str = "lora"
@@ -46,11 +47,26 @@ class Adapter:
     compute_dtype: str = "float32"
 
 
-def adapter_of(options: TrainingOptions, *, bf16: bool) -> Adapter | None:
+@dataclass(frozen=True)
+class Base:
+    """The backbone whose weights a checkpoint with an adapter needs and does not hold.
+
+    Attributes:
+        backbone: a folder, or an id of the hub.
+        revision: the hub's commit; none of a folder.
+        files: the folder's config and weights to their SHA-256; empty of an id.
+    """
+
+    backbone: str
+    revision: str | None
+    files: Mapping[str, str]
+
+
+def adapter_of(options: TrainingOptions, *, precision: str) -> Adapter | None:
     """The adapter that a trial's options ask for, or none.
 
     Args:
-        bf16: whether the trial computes in bfloat16.
+        precision: what the trial computes in: ``bf16``, ``fp16``, ``tf32`` or ``float32``.
     """
     if options.adapter is None:
         return None
@@ -62,7 +78,7 @@ def adapter_of(options: TrainingOptions, *, bf16: bool) -> Adapter | None:
         bits=options.bits,
         double_quant=options.double_quant,
         quant_type=options.quant_type,
-        compute_dtype="bfloat16" if bf16 else "float32",
+        compute_dtype={"bf16": "bfloat16", "fp16": "float16"}.get(precision, "float32"),
     )
 
 
@@ -131,6 +147,19 @@ def add_adapter(encoder: PreTrainedModel, adapter: Adapter) -> None:
     folder = Path(encoder.name_or_path).expanduser()
     if folder.is_dir():  # a checkpoint names it, and is loaded from wherever one happens to be
         encoder.peft_config["default"].base_model_name_or_path = str(folder.absolute())
+
+
+def base_of(encoder: PreTrainedModel) -> Base:
+    """What the adapter of an encoder lies on: the files as they are now, so call it when the encoder was loaded."""
+    config = encoder.peft_config["default"]
+    folder = Path(config.base_model_name_or_path).expanduser()
+    weights = list(folder.glob("model*.safetensors")) or list(folder.glob("pytorch_model*.bin"))
+    files = [folder / "config.json", *weights] if folder.is_dir() else []
+    return Base(
+        backbone=config.base_model_name_or_path,
+        revision=config.revision if not files else None,
+        files={file.name: sha256_of(file) for file in sorted(files)},
+    )
 
 
 def adapter_state(encoder: nn.Module) -> dict[str, Tensor]:

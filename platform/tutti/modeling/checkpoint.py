@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerBase
 
 from tutti.errors import Fault, StorageError
 from tutti.files import sha256_of, storage_faults, whole_folder
-from tutti.modeling.adapters import Adapter, load_adapter_state, own_name
+from tutti.modeling.adapters import Adapter, Base, load_adapter_state, own_name
 from tutti.modeling.heads import HeadOptions
 from tutti.modeling.model import MultiTaskModel, below, check_backbone_folder, load_encoder, no_progress_bars
 from tutti.tasks.task import Task
@@ -25,21 +25,6 @@ from tutti.tasks.task import Task
 METADATA = "tutti.json"
 HEADS = "heads.safetensors"
 ADAPTER = "adapter_model.safetensors"
-
-
-@dataclass(frozen=True)
-class Base:
-    """The backbone whose weights a checkpoint with an adapter needs and does not hold.
-
-    Attributes:
-        backbone: a folder, or an id of the hub.
-        revision: the hub's commit; none of a folder.
-        files: the folder's config and weights to their SHA-256; empty of an id.
-    """
-
-    backbone: str
-    revision: str | None
-    files: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -100,7 +85,6 @@ def save_checkpoint(
         tokenizer.save_pretrained(temporary)
         heads = model.heads.state_dict() if weights is None else below("heads.", weights)
         save_file({name: t.contiguous() for name, t in heads.items()}, temporary / HEADS)
-        base = None if model.adapter is None else _base_of(model)
         metadata = {
             "format": 1,
             "tasks": [task.to_dict() for task in tasks],
@@ -112,7 +96,7 @@ def save_checkpoint(
             "task_scores": dict(task_scores),
             "files": {file.name: sha256_of(file) for file in sorted(temporary.iterdir())},
             "adapter": None if model.adapter is None else asdict(model.adapter),
-            "base": None if base is None else asdict(base),
+            "base": None if model.base is None else asdict(model.base),
             "max_length": max_length,
         }
         (temporary / METADATA).write_text(json.dumps(metadata, ensure_ascii=False, indent=1), encoding="utf-8")
@@ -145,7 +129,9 @@ def load_checkpoint(
         revision=None if base is None else base.revision,
         attn_implementation=attn_implementation,
     )
-    model = MultiTaskModel(encoder=encoder, tasks=metadata.tasks, heads=metadata.heads, adapter=metadata.adapter)
+    model = MultiTaskModel(
+        encoder=encoder, tasks=metadata.tasks, heads=metadata.heads, adapter=metadata.adapter, base=base
+    )
     if metadata.adapter is not None:
         load_adapter_state(encoder, {own_name(key): value for key, value in load_file(folder / ADAPTER).items()})
     model.heads.load_state_dict(load_file(folder / HEADS))
@@ -218,18 +204,6 @@ def is_pruned(folder: Path) -> bool:
 
 def _note(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}.pruned.json")
-
-
-def _base_of(model: MultiTaskModel) -> Base:
-    config = model.encoder.peft_config["default"]
-    folder = Path(config.base_model_name_or_path).expanduser()
-    weights = list(folder.glob("model*.safetensors")) or list(folder.glob("pytorch_model*.bin"))
-    files = [folder / "config.json", *weights] if folder.is_dir() else []
-    return Base(
-        backbone=config.base_model_name_or_path,
-        revision=config.revision if not files else None,
-        files={file.name: sha256_of(file) for file in sorted(files)},
-    )
 
 
 def check_file(file: Path, expected: str, *, remedy: str = "train the trial again") -> None:

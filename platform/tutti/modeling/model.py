@@ -16,7 +16,15 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 from transformers.utils import logging
 
 from tutti.errors import BackboneError, Fault, TrialError
-from tutti.modeling.adapters import Adapter, adapter_state, add_adapter, load_adapter_state, quantisation
+from tutti.modeling.adapters import (
+    Adapter,
+    Base,
+    adapter_state,
+    add_adapter,
+    base_of,
+    load_adapter_state,
+    quantisation,
+)
 from tutti.modeling.heads import Head, HeadOptions
 from tutti.modeling.layers import encoder_layers
 from tutti.tasks.task import Task
@@ -35,19 +43,32 @@ class MultiTaskModel(nn.Module):
         tasks: each gets a head. A task's name may hold any character.
         heads: how they are made.
         adapter: what ``load_encoder`` gave the encoder.
+        base: what the adapter lies on; by default the encoder's backbone as it is now. Hashed here once, and not by
+            each checkpoint, before which the backbone may have been replaced.
+
+    Attributes:
+        positions: the longest input, in tokens, that the encoder takes; none for any.
 
     Raises:
         TrialError: where the heads mix more layers than the encoder has.
     """
 
     def __init__(
-        self, *, encoder: PreTrainedModel, tasks: Sequence[Task], heads: HeadOptions, adapter: Adapter | None = None
+        self,
+        *,
+        encoder: PreTrainedModel,
+        tasks: Sequence[Task],
+        heads: HeadOptions,
+        adapter: Adapter | None = None,
+        base: Base | None = None,
     ) -> None:
         super().__init__()
         self.encoder: PreTrainedModel = encoder
         self.head_options = heads
         self.adapter = adapter
+        self.base = base_of(encoder) if adapter is not None and base is None else base
         self.tasks = {task.name: task for task in tasks}
+        self.positions = positions(encoder)
         self._takes_types = "token_type_ids" in inspect.signature(encoder.forward).parameters
         hidden, std = self.config.hidden_size, getattr(self.config, "initializer_range", 0.02)
         layers = getattr(self.config, "num_hidden_layers", heads.layers)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -28,16 +27,15 @@ def encode_study(study: StudyConfig, folder: StudyFolder, prepared: Prepared) ->
     Raises:
         BackboneError: where the backbone has no tokenizer that loads.
     """
-    from tutti.data.encode import load_part
+    from tutti.data.encode import load_parts
 
     match study.search_space.root.get("max_length"):
         case Categorical(choices=choices):
             lengths = sorted({int(choice) for choice in choices if choice is not None})
         case _:  # of a range, what no trial may draw is not encoded beforehand
             lengths = [max_length_of(study.training)]
-    for task, parts in prepared.parts.items():
-        for part, length in itertools.product(parts, lengths):
-            load_part(prepared, task=task, part=part, tokenizer=study.backbone, max_length=length, cache=folder.encoded)
+    for length in lengths:
+        load_parts(prepared, tokenizer=study.backbone, max_length=length, cache=folder.encoded)
 
 
 def check_backbone(study: StudyConfig, *, positions: int | None, layers: int | None) -> None:
@@ -112,7 +110,7 @@ def fine_tune_once(
         StorageError: where a file cannot be written or read.
         BackboneError: where the backbone does not load.
     """
-    from tutti.data.encode import load_part
+    from tutti.data.encode import load_parts
     from tutti.training import fine_tune
 
     training = overlay(study.training, parameters)
@@ -120,15 +118,7 @@ def fine_tune_once(
         training = with_smaller_batches(training)
     max_length = max_length_of(training)
     prepared = load_prepared(folder.data)
-    parts = {
-        task: {
-            part: load_part(
-                prepared, task=task, part=part, tokenizer=study.backbone, max_length=max_length, cache=folder.encoded
-            )
-            for part in names
-        }
-        for task, names in prepared.parts.items()
-    }
+    parts = load_parts(prepared, tokenizer=study.backbone, max_length=max_length, cache=folder.encoded)
     given: dict[str, Any] = {
         "backbone": study.backbone,
         "tasks": prepared.tasks,

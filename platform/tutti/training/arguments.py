@@ -21,18 +21,16 @@ def training_arguments(arguments: Mapping[str, Any], folder: Path, *, began_in: 
     """The user's fields with Tutti's own over them, and a precision that every rank has.
 
     Args:
-        began_in: the precision of a run that goes on, which it keeps on a CPU whatever is the fastest there now.
+        began_in: the precision of a run that goes on, which it keeps where this machine has it.
 
     Raises:
         TrialError: where the fields do not fit this machine, or the process group is not the environment's.
     """
     given = {"use_cpu": not torch.cuda.is_available(), **arguments}
-    given = with_precision(given, cpu=given["use_cpu"])
+    given = with_precision(given, cpu=given["use_cpu"], began_in=began_in)
     if not {"bf16", "fp16"} & arguments.keys():  # on unlike machines, what the least of them has
         known = gathered({name: bool(given.get(name)) for name in PRECISIONS})
         given |= {name: all(each[name] for each in known) for name in PRECISIONS if name in given}
-        if given["use_cpu"] and began_in in ("bf16", "float32"):
-            given["bf16"] = began_in == "bf16"
     with fits_the_machine(ValueError, ImportError):  # such as bf16 on a GPU without it
         args = TrainingArguments(**{**given, **FIXED, "output_dir": str(folder)})
     keep_full_precision(args)

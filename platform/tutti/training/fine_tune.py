@@ -163,7 +163,7 @@ class _Run:
             heads = HeadOptions(
                 options.pooling, options.pooling_layers, options.head_dropout, options.head_dropout_samples
             )
-            adapter = adapter_of(options, bf16=args.bf16)
+            adapter = adapter_of(options, precision=name_of(args))
             encoder = load_encoder(
                 self.backbone,
                 adapter=adapter,
@@ -179,7 +179,7 @@ class _Run:
                     part = self.parts[task.name]["train"]
                     model.head(task.name).fit_labels(torch.from_numpy(part.labels), torch.from_numpy(part.weights))
         if options.mixout and not options.freeze_encoder:
-            add_mixout(model.encoder, share=options.mixout)
+            add_mixout(model.encoder, share=options.mixout, new_layers=0 if index else options.reinit_layers)
         if options.freeze_encoder:
             model.encoder.requires_grad_(False)
         return model

@@ -16,17 +16,21 @@ GAIN = 1.2
 """How many times as fast as in float32 a matrix product in bfloat16 must be: what is not a product gains nothing."""
 
 
-def with_precision(arguments: Mapping[str, Any], *, cpu: bool) -> dict[str, Any]:
+def with_precision(arguments: Mapping[str, Any], *, cpu: bool, began_in: str | None = None) -> dict[str, Any]:
     """TrainingArguments' fields with bf16, fp16 and tf32 chosen where the user names neither bf16 nor fp16.
 
     bf16 on a GPU from Ampere on and on a CPU where that is faster, otherwise fp16 on a GPU, otherwise float32. TF32 for
     what stays in float32 on a GPU that has it. ``bf16: false`` asks for float32. Sharded weights are never in fp16.
+
+    Args:
+        began_in: the precision of a run that goes on. It keeps it on another processor of the same kind that has it,
+            whatever is the fastest there.
     """
     chosen: dict[str, Any] = {}
     if not {"bf16", "fp16"} & arguments.keys():
         if cpu:
-            chosen["bf16"] = cpu_gains_from_bf16()
-        elif torch.cuda.is_bf16_supported(including_emulation=False):
+            chosen["bf16"] = began_in == "bf16" if began_in in ("bf16", "float32") else cpu_gains_from_bf16()
+        elif began_in != "fp16" and torch.cuda.is_bf16_supported(including_emulation=False):
             chosen["bf16"] = True
         elif not arguments.get("fsdp"):
             chosen["fp16"] = True

@@ -9,7 +9,7 @@ from tutti.data.batches import TokenRows
 from tutti.data.encode import EncodedPart
 from tutti.modeling.model import MultiTaskModel
 from tutti.training.ranks import summed
-from tutti.training.sharding import is_sharded
+from tutti.training.sharding import is_sharded, reshard
 
 
 @torch.inference_mode()
@@ -36,23 +36,34 @@ def predict(
         max_tokens: of a batch, padding included; it then decides how many rows a batch has.
     """
     regression = model.tasks[task].regression
-    said = torch.zeros(len(part.ids), model.tasks[task].outputs, device=device)
-    tokens = TokenRows(part)
+    multiple = 8 if device.type == "cuda" else 1
+    tokens = TokenRows(part, multiple=multiple, positions=model.positions)
     order = np.argsort(-part.lengths.astype(np.int64), kind="stable")
     training = model.training
     model.eval()
-    batches = _batches(order, part.lengths, batch_size, max_tokens)
+    batches = _batches(order, -(-part.lengths // multiple) * multiple, batch_size, max_tokens)
+    mine, outputs = [], []  # put together after all batches: the GPU is given the next one while it computes
     for turn in range(0, len(batches), world):
         rows = batches[turn + rank] if turn + rank < len(batches) else order[:0]
         if not len(rows) and not is_sharded(model):
             break
-        inputs = {name: values.to(device) for name, values in tokens.pad(rows if len(rows) else order[:1]).items()}
-        outputs = model(task, **inputs).float()[: len(rows)]
-        said[torch.from_numpy(rows).to(device)] = outputs if regression else outputs.softmax(dim=1)
+        inputs = {name: _on(device, values) for name, values in tokens.pad(rows if len(rows) else order[:1]).items()}
+        outputs.append(model(task, **inputs).float()[: len(rows)])
+        mine.append(rows)
     model.train(training)
+    reshard(model)
+    said = torch.zeros(len(part.ids), model.tasks[task].outputs, device=device)
+    if mine:
+        values = torch.cat(outputs)
+        said[torch.from_numpy(np.concatenate(mine)).to(device)] = values if regression else values.softmax(dim=1)
     # Every row was filled by one rank and is 0 on all others.
     found = (summed(said) if world > 1 else said).cpu().numpy()
     return found[:, 0] if regression else found
+
+
+def _on(device: torch.device, values: torch.Tensor) -> torch.Tensor:
+    """A GPU is not waited for: it copies from pinned memory, which torch keeps until that is done."""
+    return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values.to(device)
 
 
 def _batches(order: np.ndarray, lengths: np.ndarray, rows: int, max_tokens: int | None) -> list[np.ndarray]:

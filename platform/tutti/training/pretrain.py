@@ -21,18 +21,18 @@ from transformers import (
     AutoModelForMaskedLM,
     DataCollatorForLanguageModeling,
     PreTrainedModel,
-    Trainer,
     TrainerCallback,
     TrainingArguments,
     set_seed,
 )
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
 
-from tutti.data.encode import EncodedPart, distinct_rows, load_tokenizer
+from tutti.data.encode import EncodedPart, distinct_rows, load_tokenizer, tokens_sha256
 from tutti.errors import BackboneError, Fault, StudyError, TrialError
 from tutti.files import storage_faults, whole_folder, write_whole
 from tutti.modeling.model import check_backbone_folder, no_progress_bars
 from tutti.training.arguments import fits_the_machine
+from tutti.training.one_device import OneDeviceTrainer
 from tutti.training.precision import with_precision
 
 MASKED = 0.15  # of the tokens, as in BERT
@@ -96,6 +96,7 @@ def pretrain(
     settings = {
         "backbone": backbone,
         "rows": len(rows),
+        "tokens": tokens_sha256(rows),  # with others, rows held out now may have been learnt
         "epochs": epochs,
         "learning_rate": learning_rate,
         "batch_size": batch_size,
@@ -146,7 +147,7 @@ def pretrain(
     return Pretrained(path=out, rows=len(rows), loss=watch.losses[-1])
 
 
-class _MaskedTrainer(Trainer):
+class _MaskedTrainer(OneDeviceTrainer):
     """Computes logits of the masked tokens alone: of a small encoder the head takes longer than all of its layers."""
 
     def __init__(self, model: PreTrainedModel, **options: Any) -> None:

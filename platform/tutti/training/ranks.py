@@ -30,6 +30,13 @@ def summed(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
+def lowest(tensor: torch.Tensor) -> torch.Tensor:
+    """The least ``tensor`` of all ranks, in place, element by element."""
+    if world_size() > 1:
+        dist.all_reduce(tensor, dist.ReduceOp.MIN)
+    return tensor
+
+
 def from_rank_zero(action: Callable[[], Value]) -> Value:
     """Runs ``action`` on rank 0 while the others wait; every rank gets its result.
 

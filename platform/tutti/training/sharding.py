@@ -50,6 +50,17 @@ def is_sharded(model: nn.Module) -> bool:
     return isinstance(model, FSDPModule)
 
 
+def reshard(model: nn.Module) -> None:
+    """Lets go of what a forward pass gathered and no backward pass gave back; does nothing without shards.
+
+    Until then a module's parameters are whole ones that the optimizer does not know, and what is written into their
+    shards meanwhile is not what the next pass computes with.
+    """
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()
+
+
 def own_shard(tensor: Tensor) -> Tensor:
     """What this rank has of a tensor: the same memory; of one that is not sharded the tensor itself."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor

@@ -13,7 +13,6 @@ from torch.utils.data import DataLoader
 from transformers import (
     PrinterCallback,
     ProgressCallback,
-    Trainer,
     TrainerCallback,
     TrainerControl,
     TrainerState,
@@ -31,13 +30,16 @@ from tutti.training.arguments import fits_the_machine
 from tutti.training.averages import EpochAverage, ExponentialAverage, WeightAverage
 from tutti.training.balance import make_balance
 from tutti.training.losses import class_weights, divergences, row_errors, row_losses, twice
+from tutti.training.one_device import OneDeviceTrainer
 from tutti.training.precision import autocast
-from tutti.training.ranks import summed, world_size
+from tutti.training.ranks import lowest, summed, world_size
 from tutti.training.rates import parameter_groups
 from tutti.training.sharding import shard_on_cpu
 
+_NEVER = torch.iinfo(torch.int64).max  # the step of a loss that was finite throughout
 
-class MultiTaskTrainer(Trainer):
+
+class MultiTaskTrainer(OneDeviceTrainer):
     """Trains one encoder and its heads; after each epoch, and at the steps that ask for it, it calls ``save``.
 
     The loss of an optimizer step is that of all its rows, over all ranks and all accumulated batches, weighted and
@@ -72,8 +74,7 @@ class MultiTaskTrainer(Trainer):
         weights = {task.name: _row_weights(task, parts[task.name], options) for task in tasks}
         self._batch_rows = {name: BatchRows(lengths=parts[name].lengths, weights=own) for name, own in weights.items()}
         self._multiple = 8 if args.device.type == "cuda" else 1
-        rows = TaskRows(parts, weights=weights, multiple=self._multiple)
-        args._n_gpu = min(args.n_gpu, 1)  # one GPU per worker: never DataParallel
+        rows = TaskRows(parts, weights=weights, multiple=self._multiple, positions=model.positions)
         super().__init__(model=model, args=args, train_dataset=rows, callbacks=[_Hooks(self)])
         self.remove_callback(PrinterCallback)
         self.remove_callback(ProgressCallback)
@@ -85,6 +86,7 @@ class MultiTaskTrainer(Trainer):
         self._parameters = dict(parameters)
         self._save_state = save
         self._finite = torch.ones((), dtype=torch.bool, device=args.device)
+        self._first_bad = torch.full((), _NEVER, device=args.device)
         # Of each task's rows the loss and the weight; last the sum of all that was minimised, and the steps.
         self._sums = torch.zeros(len(tasks) + 1, 2, dtype=torch.float64, device=args.device)
         self._index = {name: index for index, name in enumerate(self._tasks)}
@@ -248,20 +250,33 @@ class MultiTaskTrainer(Trainer):
         return sum(batch["weight_sum"] for batch in batch_samples) or None
 
     def before_step(self) -> None:
-        """Raises on every rank before a step is taken with a loss that is not finite on any.
-
-        Raises:
-            TrialError: naming step and parameters.
-        """
+        """Notes a loss that is not finite, and raises as ``check_finite`` does where that waits for no GPU."""
         self._sums[-1, 1] += 1
-        if summed((~self._finite).to(torch.int32)).item():
-            raise self.diverged(f"the training loss at step {self.state.global_step + 1}")
+        step = self._first_bad.clamp(max=self.state.global_step + 1)
+        self._first_bad = torch.where(self._finite, self._first_bad, step)
+        if self._checks_each_step:
+            self.check_finite()
         for weight in self.balance.parameters():  # DDP knows the model's own parameters only
             if weight.grad is None:
                 weight.grad = torch.zeros_like(weight)
             if world_size() > 1:
                 dist.all_reduce(weight.grad)
                 weight.grad /= world_size()
+
+    @property
+    def _checks_each_step(self) -> bool:
+        """A GPU would be waited for at each: there it is before a step is logged or a state saved."""
+        return self.args.device.type != "cuda"
+
+    def check_finite(self) -> None:
+        """Raises on every rank where the loss of a step was not finite on any.
+
+        Raises:
+            TrialError: naming the first such step and the parameters.
+        """
+        first = lowest(self._first_bad.clone()).item()
+        if first < _NEVER:
+            raise self.diverged(f"the training loss at step {first}")
 
     def diverged(self, what: str) -> TrialError:
         """The error that ends the trial where ``what`` is not finite; it names the parameters."""
@@ -297,6 +312,7 @@ class MultiTaskTrainer(Trainer):
         """The weights are in the model already."""
 
     def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
+        self.check_finite()
         self._save_state(self, self.epoch_ended)
 
     @property
@@ -327,6 +343,7 @@ class _Hooks(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs: dict[str, float], **_: Any
     ) -> None:
         if "loss" in logs:
+            self._trainer.check_finite()
             values: dict[str, float] = {
                 name: float(logs[name]) for name in ("loss", "grad_norm", "learning_rate") if name in logs
             }
