@@ -39,9 +39,10 @@ def options(backbone, make_part, tmp_path):
     }
 
 
-def test_held_out_tokens_are_guessed_better_and_the_auto_classes_load_what_is_written(options):
+def test_held_out_tokens_are_guessed_better_and_the_auto_classes_load_what_is_written(options, capsys):
     losses = {}
     made = pretrain(**{**options, "on_epoch": losses.__setitem__})
+    assert capsys.readouterr().out == ""
     assert list(losses) == [1, 2, 3]
     assert losses[3] < losses[1] - 0.1
     assert made.loss == losses[3]

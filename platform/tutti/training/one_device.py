@@ -1,11 +1,11 @@
-"""transformers.Trainer on one device for each process, and on from a state of another precision."""
+"""transformers.Trainer on one device for each process, silent, and on from a state of another precision."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from torch import Tensor
-from transformers import Trainer, TrainingArguments
+from transformers import PrinterCallback, Trainer, TrainingArguments
 
 
 class OneDeviceTrainer(Trainer):
@@ -18,6 +18,7 @@ class OneDeviceTrainer(Trainer):
         if args is not None:
             args._n_gpu = min(args.n_gpu, 1)
         super().__init__(args=args, **options)
+        self.remove_callback(PrinterCallback)
 
     def _prepare_input(self, data: Any) -> Any:
         """Trainer's own, but a GPU copies pinned batches while it computes the one before."""

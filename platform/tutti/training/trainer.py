@@ -11,7 +11,6 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader
 from transformers import (
-    PrinterCallback,
     ProgressCallback,
     TrainerCallback,
     TrainerControl,
@@ -76,7 +75,6 @@ class MultiTaskTrainer(OneDeviceTrainer):
         self._multiple = 8 if args.device.type == "cuda" else 1
         rows = TaskRows(parts, weights=weights, multiple=self._multiple, positions=model.positions)
         super().__init__(model=model, args=args, train_dataset=rows, callbacks=[_Hooks(self)])
-        self.remove_callback(PrinterCallback)
         self.remove_callback(ProgressCallback)
         self.average = _average(model, options)  # made anew of shards, see _prepare_for_training
         self.balance = make_balance(options.loss_balancing, tasks, options.task_weights, device=args.device)
