@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
+
 import pytest
+from filelock import FileLock
 
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
-from tutti.errors import ConfigError, StudyError
+from tutti.errors import ConfigError, StorageError, StudyError
 from tutti.orchestration.build import check_backbone
 from tutti.orchestration.study import is_running, study_lock
 
@@ -38,3 +43,36 @@ def test_a_second_process_on_the_same_study_is_refused(tmp_path):
         with pytest.raises(StudyError, match="one process at a time"), study_lock(folder, patience=0):
             pass
     assert not is_running(folder)
+
+
+def test_a_folder_that_nobody_may_write_to_is_said_in_one_sentence(tmp_path, monkeypatch):
+    def refuse(path, *given, **named):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+
+    folder = StudyFolder(tmp_path / "tiny")
+    folder.path.mkdir()
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(StorageError, match="ask for write permission"), study_lock(folder, patience=0):
+        pass
+
+
+def test_whether_a_study_is_run_is_told_of_a_folder_that_cannot_be_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(FileLock, "acquire", lambda *given, **named: pytest.fail("it would write"))
+    folder = StudyFolder(tmp_path / "tiny")
+    assert not is_running(folder)
+    folder.path.mkdir()
+    with (folder.path / "study.lock").open("wb") as held:
+        assert not is_running(folder)
+        fcntl.flock(held, fcntl.LOCK_EX)
+        (folder.path / "study.lock").chmod(0o444)
+        assert is_running(folder)
+    assert not is_running(folder)
+
+
+def test_who_looks_whether_a_study_is_run_keeps_nobody_from_looking_too(tmp_path):
+    folder = StudyFolder(tmp_path / "tiny")
+    with study_lock(folder):
+        pass
+    with (folder.path / "study.lock").open("rb") as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        assert not is_running(folder)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
+# What flock says of a lock that another process holds; without flock, its file is there for so long as it is held.
+_HELD = {errno.EAGAIN, errno.EACCES, errno.ENOSYS}
 CLOSING_SECONDS = 5.0  # for pools that have nothing left to train to go home
 
 
@@ -65,22 +70,22 @@ def study_lock(folder: StudyFolder, *, patience: float = 2.0) -> Iterator[None]:
 
     Raises:
         StudyError: where another process runs the same study.
-        StorageError: where the study's folder cannot be made.
+        StorageError: where the study's folder cannot be made or written to.
     """
+    lock = FileLock(_lock_file(folder))
     with storage_faults(folder.path):
         folder.path.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder.path / "study.lock")
-    try:
-        lock.acquire(timeout=patience)
-    except Timeout as error:
-        raise StudyError(
-            Fault(
-                f"the study {folder.name!r}",
-                "be run by one process at a time",
-                f"another process holding {lock.lock_file}",
-                "wait for the other run to end, or stop it",
-            )
-        ) from error
+        try:
+            lock.acquire(timeout=patience)
+        except Timeout as error:  # an OSError too
+            raise StudyError(
+                Fault(
+                    f"the study {folder.name!r}",
+                    "be run by one process at a time",
+                    f"another process holding {lock.lock_file}",
+                    "wait for the other run to end, or stop it",
+                )
+            ) from error
     try:
         yield
     finally:
@@ -88,12 +93,20 @@ def study_lock(folder: StudyFolder, *, patience: float = 2.0) -> Iterator[None]:
 
 
 def is_running(folder: StudyFolder) -> bool:
-    """Whether a process holds the study now."""
+    """Whether a process holds the study now. Looks only: it writes nothing, and keeps no process from starting."""
     try:
-        with study_lock(folder, patience=0):
-            return False
-    except StudyError:
-        return True
+        with _lock_file(folder).open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError as error:
+                return error.errno in _HELD
+    except OSError:  # it was never run, or is not to be read
+        pass
+    return False
+
+
+def _lock_file(folder: StudyFolder) -> Path:
+    return folder.path / "study.lock"
 
 
 def run_study(
