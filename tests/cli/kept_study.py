@@ -117,6 +117,7 @@ def put_checkpoint(
         "epoch": 1,
         "score": score,
         "task_scores": dict(task_scores or {"mood": score}),
+        "max_length": 128,
         "files": {"model.safetensors": hashlib.sha256(weights).hexdigest()},
     }
     (best / METADATA).write_text(json.dumps(metadata))
