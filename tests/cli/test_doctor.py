@@ -47,10 +47,6 @@ def everything(path: Path) -> Mapping[str, bytes]:
     return {str(file.relative_to(path)): file.read_bytes() for file in kept}
 
 
-def asked_by_a_driver_that_died(kept: Kept) -> None:
-    optuna.load_study(study_name="moods", storage=kept.folder.optuna_url).ask()
-
-
 def run_of_an_ended_trial(kept: Kept) -> None:
     kept.tracker().start_trial("t0001", number=1, **NONE)
 
@@ -144,8 +140,6 @@ def states_of_an_ended_trial(kept: Kept) -> None:
 CUT_OFF = "trial t0002: cut off, and goes on with `tutti tune STUDY.yaml --resume`"
 FAULTS: dict[str, dict[Callable[[Kept], None], str]] = {
     "stores": {
-        asked_by_a_driver_that_died: "t0003: running, though nobody runs it and its parameters were never chosen; "
-        "told as failed",
         run_of_an_ended_trial: "run t0001 (*): it says running, and its trial is stopped early; told as stopped early",
         run_of_a_trial_cut_off: "run t0002 (*): it says running, and its trial is interrupted; told as interrupted",
         study_still_running: "run moods (*): nobody runs the study; told as interrupted",
@@ -197,13 +191,20 @@ def test_a_study_whose_driver_was_killed_is_healthy_and_what_it_goes_on_from_is_
     assert doctor(kept).out.splitlines() == [CUT_OFF, HEALTHY]
 
 
+def test_a_trial_that_was_being_asked_for_is_one_that_goes_on(kept):
+    optuna.load_study(study_name="moods", storage=kept.folder.optuna_url).ask()
+    before = everything(kept.folder.path)
+    assert doctor(kept).out.splitlines() == [CUT_OFF, CUT_OFF.replace("t0002", "t0003"), HEALTHY]
+    assert everything(kept.folder.path) == before
+
+
 def test_after_it_the_stores_tell_the_truth_and_a_report_has_arrived(kept):
     for plant in FAULTS["stores"]:
         plant(kept)
     doctor(kept)
     store = parts.load_store(kept.config, kept.folder)
-    stopped, failed, running = TrialState.STOPPED, TrialState.FAILED, TrialState.RUNNING
-    assert [record.state for record in store.records()] == [TrialState.FINISHED, stopped, running, failed]
+    states = [TrialState.FINISHED, TrialState.STOPPED, TrialState.RUNNING]
+    assert [record.state for record in store.records()] == states
     store.close()
     assert kept.states() == {
         "": ("KILLED", "interrupted"),

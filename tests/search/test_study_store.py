@@ -197,12 +197,54 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert store.records()[0].scores_by_epoch == {1: 0.5, 2: 0.6}
 
 
-def test_a_trial_whose_parameters_were_never_chosen_is_failed_on_opening(opened, url):
-    opened()
-    optuna.load_study(storage=url, study_name="s").ask()  # as a driver leaves it that dies in the midst of asking
-    store = opened()
-    assert store.unfinished() == []
-    assert "before it chose" in store.records()[0].reason
+class Killed(BaseException):
+    pass
+
+
+def dies_after(parameters: int, store: StudyStore) -> None:
+    """Asks as a driver does that is killed once it has chosen so many of the parameters."""
+    suggest, calls = optuna.Trial._suggest, iter(range(parameters))
+
+    def count(*given) -> object:
+        if next(calls, None) is None:
+            raise Killed
+        return suggest(*given)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(optuna.Trial, "_suggest", count)
+        with pytest.raises(Killed):
+            store.ask()
+
+
+@pytest.mark.parametrize(
+    ("sampler", "finished", "chosen"),
+    [("tpe", 0, 0), ("tpe", STARTUP_TRIALS, 2), ("cmaes", 3, 2), ("nsgaii", 1, 1), ("qmc", 1, 3), ("random", 0, 1)],
+)
+def test_a_driver_killed_while_it_asks_costs_no_trial(opened, run, url, space, sampler, finished, chosen):
+    store = opened(sampler=sampler)
+    run(store, finished)
+    dies_after(chosen, store)
+    had = optuna.load_study(storage=url, study_name="s").trials[finished].params
+    assert len(had) == chosen
+    store = opened(sampler=sampler)
+    (left,) = store.unfinished()
+    assert left.number == finished
+    assert left.parameters.keys() == space.root.keys()
+    assert had.items() <= left.parameters.items()
+    assert opened(sampler=sampler).unfinished() == [left]  # once chosen, it stays so
+
+
+def test_what_a_driver_that_was_killed_had_not_chosen_keeps_to_the_conditions(opened):
+    space = SearchSpace.model_validate(
+        {
+            "adapter": {"type": "categorical", "choices": ["lora"]},
+            "lora_r": {"type": "int", "low": 1, "high": 64, "when": {"adapter": ["lora"]}},
+            "prefix": {"type": "int", "low": 1, "high": 64, "when": {"adapter": ["prefix"]}},
+        }
+    )
+    dies_after(1, opened(space=space))
+    (left,) = opened(space=space).unfinished()
+    assert left.parameters.keys() == {"adapter", "lora_r"}
 
 
 def test_a_study_kept_in_the_other_direction_is_refused(opened, url):

@@ -113,8 +113,7 @@ class StudyStore:
                     own(study, owner)
                 check_space(study.study_name, store._own_trials(), distributions(space))
                 store._begin(sampler, seed=seed, older=older)
-                for key in store.half_asked():
-                    store.fail_half_asked(key)
+                store._choose_rest()
                 store._grid = Grid(space, fixed=store._fixed, seed=seed) if sampler == "grid" else None
                 trials = store._own_trials()
                 enqueue(study, enqueued, space=distributions(space), trials=trials, grid=store._grid)
@@ -165,9 +164,7 @@ class StudyStore:
             if self._grid and (point := self._grid.next(self._own_trials())) is not None:
                 self._study.enqueue_trial(point)
             trial = self._study.ask()
-            draw(trial, self._space, fixed=self._fixed)
-            for name, value in (attributes | {PROPOSED: True}).items():
-                trial.set_user_attr(name, value)
+            self._choose(trial, attributes)
             number = trial.number - self._older
         return Proposal(trial_key(number), number, trial.params)
 
@@ -188,22 +185,6 @@ class StudyStore:
             )
             for number, trial in self._running()
         ]
-
-    def half_asked(self) -> list[str]:
-        """Keys of running trials whose driver died while their parameters were being chosen: nobody ever ran them.
-
-        Raises:
-            StorageError: where the database cannot be read.
-        """
-        return [trial_key(number) for number, trial in self._running() if PROPOSED not in trial.user_attrs]
-
-    def fail_half_asked(self, key: str) -> None:
-        """Ends one of the ``half_asked`` as failed.
-
-        Raises:
-            StorageError: where the database cannot be written.
-        """
-        self.finish(key, state=TrialState.FAILED, reason="the driver ended before it chose the parameters")
 
     def bind(self, key: str, **attributes: Scalar) -> None:
         """Keeps attributes with a running trial, such as the ids that Ray and MLflow know it by.
@@ -369,6 +350,18 @@ class StudyStore:
             conditional=[key for key, given in self._space.root.items() if given.when],
             older=taken,
         )
+
+    def _choose_rest(self) -> None:
+        """Chooses what is left of trials whose driver ended while it chose their parameters, one after the other."""
+        for _, trial in self._running():
+            if PROPOSED not in trial.user_attrs:
+                self._choose(optuna.Trial(self._study, trial._trial_id), {})
+
+    def _choose(self, trial: optuna.Trial, attributes: Mapping[str, Scalar]) -> None:
+        """Draws what the trial does not have yet."""
+        draw(trial, self._space, fixed=self._fixed)
+        for name, value in {**attributes, PROPOSED: True}.items():
+            trial.set_user_attr(name, value)
 
     def _trial(self, key: str) -> tuple[int, FrozenTrial]:
         """The storage's id of a trial, and the trial."""
