@@ -70,11 +70,6 @@ def test_older_studies_of_one_database_are_told_apart_and_their_trials_keep_no_p
     assert [trial.user_attrs["warm_start"] for trial in kept[:2]] == [f"{plain}:a:0", f"{plain}:b:0"]
 
 
-def test_a_start_that_died_before_its_first_trial_binds_nobody(opened):
-    opened(owner="it").close()
-    assert opened(owner="us").ask().key == "t0000"
-
-
 def test_a_reader_leaves_a_half_made_database_to_the_driver(opened, url):
     with pytest.raises(StudyError, match="no database"):
         StudyStore.load(url, name="s")

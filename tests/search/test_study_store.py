@@ -20,6 +20,7 @@ from tutti.errors import StorageError, StudyError
 from tutti.records import TrialState
 from tutti.search.samplers import STARTUP_TRIALS
 from tutti.search.study_store import StudyStore
+from tutti.search.warm_start import OlderStudy
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
@@ -348,3 +349,23 @@ def test_a_trial_that_went_on_from_another_one_is_taken_up_again_with_what_it_ha
     assert [(each["epoch"], each["donor"]) for each in record.exchanges] == [(1, "t0007"), (2, "t0003")]
     assert record.exchanges[1]["parameters"] == later
     assert record.parameters == proposal.parameters  # what the sampler chose, and learns from
+
+
+@pytest.mark.parametrize("enqueued", [(), [{"pooling": "cls"}]])
+@pytest.mark.parametrize("warm", [False, True])
+def test_a_start_that_died_before_its_first_trial_binds_nobody_and_leaves_nothing(opened, run, url, enqueued, warm):
+    run(opened(name="older"), 1)
+    older = [OlderStudy("older", url)] if warm else []
+    opened(owner="it", older=older, enqueued=enqueued, objectives=["score", "seconds"][: 1 if warm else 2])
+    store = opened(owner="us", enqueued=[{"pooling": "mean"}, {"pooling": None}])
+    assert [store.ask().parameters["pooling"] for _ in range(2)] == ["mean", None]
+    assert len(optuna.load_study(storage=url, study_name="s").trials) == 2
+    with pytest.raises(StudyError, match="of another folder"):
+        opened(owner="it")
+
+
+def test_a_study_that_was_not_made_here_is_never_taken_for_a_start_that_died(opened, url):
+    optuna.create_study(storage=url, study_name="s", direction="maximize").enqueue_trial({"x": 1})
+    with pytest.raises(StudyError, match="of another folder"):
+        opened(owner="us")
+    assert len(optuna.load_study(storage=url, study_name="s").trials) == 1

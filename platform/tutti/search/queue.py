@@ -37,6 +37,11 @@ def enqueue(
             study.enqueue_trial(grid.completed(plain) if grid else plain, user_attrs={_INDEX: index})
 
 
+def waits(trial: FrozenTrial) -> bool:
+    """Whether a trial is one of the study file's points that nobody has asked for yet."""
+    return trial.state is TrialState.WAITING and _INDEX in trial.user_attrs
+
+
 class Grid:
     """Every point of a finite space, in an order that depends on the seed alone.
 

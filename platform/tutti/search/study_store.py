@@ -18,7 +18,15 @@ from tutti.config.study import Objective, Sampler
 from tutti.errors import Fault, StudyError
 from tutti.records import Scalar, TrialRecord, TrialState
 from tutti.search import database
-from tutti.search.checks import OBJECTIVES, check_objectives, check_space, no_study, objectives_of, own
+from tutti.search.checks import (
+    OBJECTIVES,
+    check_objectives,
+    check_space,
+    forget_dead_start,
+    no_study,
+    objectives_of,
+    own,
+)
 from tutti.search.kept import (
     ENDING,
     EXCHANGES,
@@ -101,6 +109,8 @@ class StudyStore:
             storage = database.to_write(url)
             directions = [DIRECTIONS[objective] for objective in objectives]
             with database.claimed(storage, name) as claim:
+                if owner is not None:
+                    forget_dead_start(storage, name, owner)
                 study = optuna.create_study(
                     storage=storage, study_name=name, directions=directions, load_if_exists=True
                 )
