@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+from contextlib import closing
 
 import pytest
 from filelock import FileLock
@@ -13,7 +14,10 @@ from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
 from tutti.errors import ConfigError, StorageError, StudyError
 from tutti.orchestration.build import check_backbone
-from tutti.orchestration.study import is_running, study_lock
+from tutti.orchestration.study import is_running, run_study, study_lock
+from tutti.records import TrialState
+from tutti.search.study_store import StudyStore
+from tutti.tracking.memory import MemoryTracker
 
 
 def study(**changes) -> StudyConfig:
@@ -76,3 +80,28 @@ def test_who_looks_whether_a_study_is_run_keeps_nobody_from_looking_too(tmp_path
     with (folder.path / "study.lock").open("rb") as looking:
         fcntl.flock(looking, fcntl.LOCK_SH)
         assert not is_running(folder)
+
+
+def test_trials_that_a_driver_died_before_it_told_them_that_the_target_is_reached_are_told_when_it_is_resumed(tmp_path):
+    config, folder, tracker = study(search={"target_score": 0.8}), StudyFolder(tmp_path / "s"), MemoryTracker()
+    folder.path.mkdir()
+    store = StudyStore.open(folder.optuna_url, name="s", space=config.search_space, sampler="random", seed=0)
+    first, second = store.ask(), store.ask()
+    store.finish(first.key, state=TrialState.FINISHED, score=0.9)
+    store.report(second.key, epoch=1, score=0.5, task_scores={})
+    tracker.start_study(parameters={}, tags={}, files=[])
+    with closing(store):
+        done = run_study(
+            config,
+            folder,
+            store=store,
+            tracker=tracker,
+            concurrent_trials=1,
+            tags={},
+            watch=lambda: None,
+            picture=lambda task, predictions: b"",
+        )
+    assert [trial.state for trial in done.trials] == [TrialState.FINISHED, TrialState.STOPPED]
+    assert "the study needs it no more: t0000 has reached the score 0.8" in done.trials[1].reason
+    assert done.interrupted == ()
+    assert tracker.runs["t0001"].state is TrialState.STOPPED

@@ -152,7 +152,9 @@ def run_study(
     if study.search.scheduler == "pbt":
         _keep_exchanges(folder, store)
     keep_within_limit()  # a resumed study may have a lower one
-    if not is_over(study.search, records, seconds=store.run_seconds()):
+    over = is_over(study.search, records, seconds=store.run_seconds())
+    ending = ending_of(study.search, records, seconds=store.run_seconds()) if over else None
+    if not over or (_needs_no_more(ending) and store.unfinished()):
         log = StudyLog(
             store=store,
             tracker=tracker,
@@ -166,7 +168,12 @@ def run_study(
             notify=notify,
         )
         try:
-            _tune(study, folder, store=store, log=log, concurrent_trials=concurrent_trials, train=train)
+            if not over:
+                ending = _tune(study, folder, store=store, log=log, concurrent_trials=concurrent_trials, train=train)
+            if ending and _needs_no_more(ending):  # also where a driver died before it had told all of them so
+                log.stop(f"the study needs it no more: {ending.reason}")
+            elif ending:  # to go on once there are more hours
+                log.interrupt(f"the study ended: {ending.reason}")
         finally:
             log.interrupt()
             log.close()
@@ -206,8 +213,12 @@ def _tune(
     log: StudyLog,
     concurrent_trials: int,
     train: Callable[..., None],
-) -> None:
-    """Runs what the study lacks as one Ray Tune run."""
+) -> Ending | None:
+    """Runs what the study lacks as one Ray Tune run.
+
+    Returns:
+        The limit that ended the running trials, if one did.
+    """
     os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
     os.environ.setdefault("TUNE_WARN_THRESHOLD_S", "10")
     os.environ["TUNE_DISABLE_STRICT_METRIC_CHECKING"] = "1"  # a trial that reports its failure has no score to report
@@ -259,11 +270,12 @@ def _tune(
         finally:
             with suppress(StorageError):  # as much is lost as where the driver is killed
                 stopper.keep_time()
-    match stopper.ending:
-        case Ending(limit="target_score", reason=reason):
-            log.stop(f"the study needs it no more: {reason}")
-        case Ending(reason=reason):  # to go on once there are more hours
-            log.interrupt(f"the study ended: {reason}")
+    return stopper.ending
+
+
+def _needs_no_more(ending: Ending | None) -> bool:
+    """Whether trials that still run end for good: a score that was reached stays so, and hours may be raised."""
+    return ending is not None and ending.limit == "target_score"
 
 
 def _population(study: StudyConfig, *, size: int) -> Population | None:
