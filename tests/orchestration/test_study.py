@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import getpass
 import os
+import re
+import socket
 from contextlib import closing
 
 import pytest
@@ -47,6 +50,24 @@ def test_a_second_process_on_the_same_study_is_refused(tmp_path):
         with pytest.raises(StudyError, match="one process at a time"), study_lock(folder, patience=0):
             pass
     assert not is_running(folder)
+
+
+def test_who_holds_a_study_is_named_and_one_that_died_is_not(tmp_path, monkeypatch):
+    folder = StudyFolder(tmp_path / "tiny")
+    folder.path.mkdir()
+    (folder.path / "study.lock").write_text("somebody@far-away (process 1234567), who died\x1b[2J")
+    monkeypatch.setattr(socket, "gethostname", lambda: "gpu1")
+    monkeypatch.setattr(getpass, "getuser", lambda: "ann")
+    got = f"got ann@gpu1 (process {os.getpid()}) holding {folder.path / 'study.lock'}; wait"
+    with study_lock(folder), pytest.raises(StudyError, match=re.escape(got)), study_lock(folder, patience=0):
+        pass
+    with FileLock(folder.path / "study.lock"):  # as another program holds it, which writes nothing
+        (folder.path / "study.lock").write_bytes(b"\x1b[2J\xff")
+        with pytest.raises(StudyError, match=re.escape("got [2J\ufffd holding")), study_lock(folder, patience=0):
+            pass
+        (folder.path / "study.lock").write_text("")
+        with pytest.raises(StudyError, match="got another process holding"), study_lock(folder, patience=0):
+            pass
 
 
 def test_a_folder_that_nobody_may_write_to_is_said_in_one_sentence(tmp_path, monkeypatch):

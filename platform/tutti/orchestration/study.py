@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from filelock import FileLock, Timeout
+from filelock import FileLock, SoftFileLock, Timeout
 
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
@@ -25,6 +25,7 @@ from tutti.orchestration.halt import storage_fault
 from tutti.orchestration.pool import PoolHost, PoolJob
 from tutti.orchestration.trial import train_trial
 from tutti.records import Predictions, TrialRecord, TrialState
+from tutti.search.database import this_process
 from tutti.search.limits import Ending, ending_of, is_over
 from tutti.search.study_store import StudyStore
 from tutti.tracking.protocol import Tracker
@@ -82,10 +83,13 @@ def study_lock(folder: StudyFolder, *, patience: float = 2.0) -> Iterator[None]:
                 Fault(
                     f"the study {folder.name!r}",
                     "be run by one process at a time",
-                    f"another process holding {lock.lock_file}",
+                    f"{_holder(folder)} holding {lock.lock_file}",
                     "wait for the other run to end, or stop it",
                 )
             ) from error
+    if not isinstance(lock, SoftFileLock):  # which keeps what it goes by in the file
+        with suppress(OSError):  # a disk may be full: it is a name for others, and no more
+            _lock_file(folder).write_text(this_process())
     try:
         yield
     finally:
@@ -107,6 +111,16 @@ def is_running(folder: StudyFolder) -> bool:
 
 def _lock_file(folder: StudyFolder) -> Path:
     return folder.path / "study.lock"
+
+
+def _holder(folder: StudyFolder) -> str:
+    """Who holds the study, as its lock says."""
+    try:
+        with _lock_file(folder).open("rb") as file:
+            said = file.read(200).decode(errors="replace")
+    except OSError:
+        said = ""
+    return "".join(character for character in said if character.isprintable()) or "another process"
 
 
 def run_study(
