@@ -46,7 +46,7 @@ class Kept:
         return StudyConfig.model_validate(CONFIG)
 
     def tracker(self) -> MlflowTracker:
-        return MlflowTracker(self.folder.mlflow_uri, experiment="moods")
+        return MlflowTracker(self.folder.mlflow_uri, experiment="moods", owner=self.folder.owner)
 
     def runs(self) -> list[Any]:
         """Every run that MLflow shows."""

@@ -19,6 +19,7 @@ from kept_study import NONE, Kept, make_study, put_checkpoint, put_predictions, 
 from tutti.cli import parts
 from tutti.orchestration.study import study_lock
 from tutti.records import TrialState
+from tutti.tracking.mlflow_tracker import MlflowTracker
 from tutti.tracking.spool import Spool
 
 HEALTHY = "The study moods is healthy."
@@ -234,6 +235,16 @@ def test_a_run_of_somebody_s_own_is_not_touched(kept):
     mine = client.create_run(experiment, run_name="mine")
     assert doctor(kept).out.splitlines() == [CUT_OFF, HEALTHY]
     assert client.get_run(mine.info.run_id).info.status == "RUNNING"
+
+
+def test_runs_of_another_study_of_the_name_are_not_touched(kept):
+    theirs = MlflowTracker(kept.folder.mlflow_uri, experiment="moods", owner="they")
+    theirs.start_study(**NONE, files=[])
+    for key in ("t0000", "t0000/fold-0", "t0007"):
+        theirs.start_trial(key, number=0, parameters={}, tags={"tutti.checkpoint": str(kept.folder.trial("t0007"))})
+    before = {run.info.run_id: (run.info.status, run.data.tags) for run in kept.runs()}
+    assert doctor(kept).out.splitlines() == [CUT_OFF, HEALTHY]
+    assert {run.info.run_id: (run.info.status, run.data.tags) for run in kept.runs()} == before
 
 
 def test_a_study_that_a_process_holds_is_refused_and_not_looked_at(kept):
