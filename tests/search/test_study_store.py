@@ -88,6 +88,16 @@ def test_the_record_of_a_finished_trial_has_its_best_epoch(opened):
     assert list(record.parameters) == ["learning_rate", "dropout", "epochs", "pooling"]
 
 
+def test_the_record_of_one_trial_is_that_of_the_list_behind_older_ones_too(opened, run, url):
+    run(opened(name="older"), 2)
+    store = opened(older=[OlderStudy("older", url)])
+    run(store, 1)
+    store.ask()
+    assert [store.record(key) for key in ("t0000", "t0001")] == store.records()
+    with pytest.raises(StudyError, match="t0002"):
+        store.record("t0002")
+
+
 def test_the_record_of_a_trial_whose_end_tells_task_scores_has_these_whatever_was_reported(opened, url):
     store = opened()
     for state in (TrialState.FINISHED, TrialState.STOPPED, TrialState.FAILED):

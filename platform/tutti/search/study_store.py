@@ -17,16 +17,7 @@ from tutti.config.space import SearchSpace
 from tutti.config.study import Objective, Sampler
 from tutti.errors import Fault, StudyError
 from tutti.records import Scalar, TrialRecord, TrialState
-from tutti.search import database
-from tutti.search.checks import (
-    OBJECTIVES,
-    check_objectives,
-    check_space,
-    forget_dead_start,
-    no_study,
-    objectives_of,
-    own,
-)
+from tutti.search import checks, database
 from tutti.search.kept import (
     ENDING,
     EXCHANGES,
@@ -67,7 +58,7 @@ class StudyStore:
         self._fixed = fixed
         self._grid: Grid | None = None
         self._claim: Connection | None = None
-        self._objectives: list[Objective] = objectives_of(study)
+        self._objectives: list[Objective] = checks.objectives_of(study)
         self._older = sum(map(is_older, study.get_trials(deepcopy=False)))  # Optuna's numbers are so much higher
 
     @classmethod
@@ -110,18 +101,18 @@ class StudyStore:
             directions = [DIRECTIONS[objective] for objective in objectives]
             with database.claimed(storage, name) as claim:
                 if owner is not None:
-                    forget_dead_start(storage, name, owner)
+                    checks.forget_dead_start(storage, name, owner)
                 study = optuna.create_study(
                     storage=storage, study_name=name, directions=directions, load_if_exists=True
                 )
                 if not study.get_trials(deepcopy=False) and list(objectives) != ["score"]:
-                    study.set_user_attr(OBJECTIVES, list(objectives))
-                check_objectives(study, objectives)
+                    study.set_user_attr(checks.OBJECTIVES, list(objectives))
+                checks.check_objectives(study, objectives)
                 store = cls(study, storage, space=space, fixed=fixed or {})
                 store._claim = claim
                 if owner is not None:
-                    own(study, owner)
-                check_space(study.study_name, store._own_trials(), distributions(space))
+                    checks.own(study, owner)
+                checks.check_space(study.study_name, store._own_trials(), distributions(space))
                 store._begin(sampler, seed=seed, older=older)
                 store._choose_rest()
                 store._grid = Grid(space, fixed=store._fixed, seed=seed) if sampler == "grid" else None
@@ -144,11 +135,11 @@ class StudyStore:
         with database.faults(url):
             storage = database.to_mend(url) if mend else database.to_read(url)
             if storage is None:
-                raise no_study(name, "no database at all")
+                raise checks.no_study(name, "no database at all")
             try:
                 study = optuna.load_study(storage=storage, study_name=name)
             except KeyError:
-                raise no_study(name, "a database without it") from None
+                raise checks.no_study(name, "a database without it") from None
             store = cls(study, storage, space=SearchSpace(), fixed={})
             if mend:
                 with database.claimed(storage, name) as store._claim:
@@ -329,6 +320,16 @@ class StudyStore:
             StorageError: where the database cannot be read.
         """
         return [record(trial, number) for number, trial in enumerate(self._own_trials()) if trial.state in STATES]
+
+    def record(self, key: str) -> TrialRecord:
+        """One of the ``records``, without the others.
+
+        Raises:
+            StudyError: where the study has no such trial.
+            StorageError: where the database cannot be read.
+        """
+        _, trial = self._trial(key)
+        return record(trial, trial.number - self._older)
 
     def _own_trials(self) -> list[FrozenTrial]:
         """By number, without those of older studies, which come before all others."""
