@@ -14,6 +14,8 @@ from contextlib import suppress
 
 import optuna
 import pytest
+from optuna.samplers import TPESampler
+from sqlalchemy import create_engine, text
 
 from tutti.config.space import SearchSpace
 from tutti.errors import StorageError, StudyError
@@ -300,6 +302,28 @@ def test_a_database_that_cannot_be_reached_is_named_without_its_password(space):
     with pytest.raises(StorageError) as caught:
         StudyStore.open("nosuch://me:secret@host/db", name="s", space=space, sampler="tpe", seed=0)
     assert "secret" not in str(caught.value)
+
+
+def test_tables_that_another_optuna_has_made_are_a_fault_of_the_database(opened, url, space):
+    opened().close()
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = 'v99'"))
+    engine.dispose()
+    for call in (opened, lambda: StudyStore.load(url, name="s")):
+        with pytest.raises(StorageError, match="be read and written; got The runtime optuna version"):
+            call()
+
+
+def test_a_mistake_of_a_sampler_is_no_fault_of_the_database(opened, monkeypatch):
+    store = opened()
+
+    def wrong(*given):
+        raise RuntimeError("a mistake")
+
+    monkeypatch.setattr(TPESampler, "sample_relative", wrong)
+    with pytest.raises(RuntimeError, match="a mistake"):
+        store.ask()
 
 
 def test_opening_a_study_logs_nothing(opened, run, capfd):

@@ -69,7 +69,7 @@ def to_read(url: str) -> RDBStorage | None:
     if _is_file(parsed) and not Path(str(parsed.database)).is_file():
         return None
     try:
-        return RDBStorage(_escaped(url), engine_kwargs=_engine_arguments(parsed, reader=True), skip_table_creation=True)
+        return _opened(url, engine_kwargs=_engine_arguments(parsed, reader=True), skip_table_creation=True)
     except (SQLAlchemyError, StorageInternalError) as error:
         origin = getattr(error.__cause__ if isinstance(error, StorageInternalError) else error, "orig", None)
         refused = getattr(origin, "sqlite_errorcode", None) in (SQLITE_READONLY, SQLITE_ERROR)
@@ -131,7 +131,7 @@ def faults(url: str) -> Iterator[None]:
     """Turns what a database or its driver raises into a StorageError that names it, without its password."""
     try:
         yield
-    except (ArgumentError, ImportError, OSError, RuntimeError, SQLAlchemyError, StorageInternalError) as error:
+    except (ArgumentError, ImportError, OSError, SQLAlchemyError, StorageInternalError) as error:
         try:
             shown = make_url(url).render_as_string(hide_password=True)
         except ArgumentError:
@@ -174,12 +174,19 @@ def _made(url: str, parsed: URL) -> RDBStorage:
     end = time.monotonic() + _BUSY_SECONDS  # by then it is locked, and would be the next time
     for attempt in range(_ATTEMPTS):
         try:
-            return RDBStorage(_escaped(url), engine_kwargs=_engine_arguments(parsed))
+            return _opened(url, engine_kwargs=_engine_arguments(parsed))
         except (IntegrityError, OperationalError, ProgrammingError, StorageInternalError):
             if attempt == _ATTEMPTS - 1 or time.monotonic() > end:
                 raise
             time.sleep(0.1)
     raise AssertionError("the last attempt raises or returns")
+
+
+def _opened(url: str, **given: Any) -> RDBStorage:
+    try:
+        return RDBStorage(_escaped(url), **given)
+    except RuntimeError as error:  # of tables that another Optuna has made
+        raise SQLAlchemyError(str(error)) from error
 
 
 class _Reader(SqliteConnection):
