@@ -109,6 +109,13 @@ class Predictions:
     labels: np.ndarray | None = None
     class_names: tuple[str, ...] = ()
 
+    @property
+    def numbers(self) -> np.ndarray:
+        """``(rows, classes)`` probabilities, or ``(rows,)`` values."""
+        numbers = self.values if self.probabilities is None else self.probabilities
+        assert numbers is not None
+        return numbers
+
     def __post_init__(self) -> None:
         rows = len(self.ids)
         if (self.probabilities is None) == (self.values is None):

@@ -187,6 +187,7 @@ def held(folder: Path) -> None:
     """Another process holds the finished study, as far as this one can tell."""
     _LOCKS[folder] = FileLock(folder / "studies/moods/study.lock")
     _LOCKS[folder].acquire()
+    (folder / "studies/moods/study.lock").write_text("ann@gpu1 (process 4711)")
 
 
 def let_go(folder: Path) -> None:

@@ -92,7 +92,7 @@ def run(folder: Path, command: str, *, code: int | None = None, env: Mapping[str
                 ended = exit_.code if isinstance(exit_.code, int) else 1
     finally:
         sys.argv = given
-    assert code in (None, ended), err.getvalue()
+    assert code in (None, ended), out.getvalue() + err.getvalue()
     return Said(ended, out.getvalue(), err.getvalue(), _comparable(err.getvalue(), folder))
 
 

@@ -434,7 +434,7 @@ SETTINGS: dict[str, Sequence[Case]] = {
         Case(
             "no space is left",
             ["No space left on device", "free some space"],
-            small_disk("16k"),
+            small_disk("20k"),
             code=1,
             after=unmounted,
             missing=no_root_mount,

@@ -46,7 +46,7 @@ class Kept:
         return StudyConfig.model_validate(CONFIG)
 
     def tracker(self) -> MlflowTracker:
-        return MlflowTracker(self.folder.mlflow_uri, experiment="moods")
+        return MlflowTracker(self.folder.mlflow_uri, experiment="moods", owner=self.folder.owner)
 
     def runs(self) -> list[Any]:
         """Every run that MLflow shows."""
@@ -117,6 +117,7 @@ def put_checkpoint(
         "epoch": 1,
         "score": score,
         "task_scores": dict(task_scores or {"mood": score}),
+        "max_length": 128,
         "files": {"model.safetensors": hashlib.sha256(weights).hexdigest()},
     }
     (best / METADATA).write_text(json.dumps(metadata))

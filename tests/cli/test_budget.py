@@ -37,6 +37,21 @@ def test_a_start_that_died_before_its_study_was_made_has_no_trials_and_begins_an
         _is_over(config, folder)
 
 
+def test_a_study_is_told_from_another_one_of_its_name_from_its_first_start_on(make_study, tmp_path):
+    owners = []
+    for place in ("a", "a", "b"):
+        config, folder = parts.read_study_file(make_study(tmp_path / place).file, overrides=[])
+        folder.path.mkdir(parents=True, exist_ok=True)
+        folder.study_file.write_text(dump_study(config), encoding="utf8")
+        parts.open_store(config, folder).close()
+        owners.append(folder.owner)
+    assert owners[0] == owners[1] != owners[2]
+    assert None not in owners
+    folder.owner_file.unlink()  # as of a study that began when there was none
+    parts.open_store(config, folder).close()
+    assert folder.owner is None
+
+
 def test_a_budget_beyond_a_grid_is_refused_once_it_is_known_not_before(make_study, tmp_path):
     space = {"pooling": {"type": "categorical", "choices": ["cls", "mean"]}}
     study = make_study(tmp_path, search_space=space, search__sampler="grid", search__trials=9)

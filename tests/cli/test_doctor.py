@@ -19,6 +19,7 @@ from kept_study import NONE, Kept, make_study, put_checkpoint, put_predictions, 
 from tutti.cli import parts
 from tutti.orchestration.study import study_lock
 from tutti.records import TrialState
+from tutti.tracking.mlflow_tracker import MlflowTracker
 from tutti.tracking.spool import Spool
 
 HEALTHY = "The study moods is healthy."
@@ -45,10 +46,6 @@ def everything(path: Path) -> Mapping[str, bytes]:
     """Every file with its content, but for the lock and what SQLite keeps beside a database."""
     kept = (file for file in path.rglob("*") if file.is_file() and file.suffix not in (".lock", ".db-wal", ".db-shm"))
     return {str(file.relative_to(path)): file.read_bytes() for file in kept}
-
-
-def asked_by_a_driver_that_died(kept: Kept) -> None:
-    optuna.load_study(study_name="moods", storage=kept.folder.optuna_url).ask()
 
 
 def run_of_an_ended_trial(kept: Kept) -> None:
@@ -144,8 +141,6 @@ def states_of_an_ended_trial(kept: Kept) -> None:
 CUT_OFF = "trial t0002: cut off, and goes on with `tutti tune STUDY.yaml --resume`"
 FAULTS: dict[str, dict[Callable[[Kept], None], str]] = {
     "stores": {
-        asked_by_a_driver_that_died: "t0003: running, though nobody runs it and its parameters were never chosen; "
-        "told as failed",
         run_of_an_ended_trial: "run t0001 (*): it says running, and its trial is stopped early; told as stopped early",
         run_of_a_trial_cut_off: "run t0002 (*): it says running, and its trial is interrupted; told as interrupted",
         study_still_running: "run moods (*): nobody runs the study; told as interrupted",
@@ -197,13 +192,20 @@ def test_a_study_whose_driver_was_killed_is_healthy_and_what_it_goes_on_from_is_
     assert doctor(kept).out.splitlines() == [CUT_OFF, HEALTHY]
 
 
+def test_a_trial_that_was_being_asked_for_is_one_that_goes_on(kept):
+    optuna.load_study(study_name="moods", storage=kept.folder.optuna_url).ask()
+    before = everything(kept.folder.path)
+    assert doctor(kept).out.splitlines() == [CUT_OFF, CUT_OFF.replace("t0002", "t0003"), HEALTHY]
+    assert everything(kept.folder.path) == before
+
+
 def test_after_it_the_stores_tell_the_truth_and_a_report_has_arrived(kept):
     for plant in FAULTS["stores"]:
         plant(kept)
     doctor(kept)
     store = parts.load_store(kept.config, kept.folder)
-    stopped, failed, running = TrialState.STOPPED, TrialState.FAILED, TrialState.RUNNING
-    assert [record.state for record in store.records()] == [TrialState.FINISHED, stopped, running, failed]
+    states = [TrialState.FINISHED, TrialState.STOPPED, TrialState.RUNNING]
+    assert [record.state for record in store.records()] == states
     store.close()
     assert kept.states() == {
         "": ("KILLED", "interrupted"),
@@ -233,6 +235,16 @@ def test_a_run_of_somebody_s_own_is_not_touched(kept):
     mine = client.create_run(experiment, run_name="mine")
     assert doctor(kept).out.splitlines() == [CUT_OFF, HEALTHY]
     assert client.get_run(mine.info.run_id).info.status == "RUNNING"
+
+
+def test_runs_of_another_study_of_the_name_are_not_touched(kept):
+    theirs = MlflowTracker(kept.folder.mlflow_uri, experiment="moods", owner="they")
+    theirs.start_study(**NONE, files=[])
+    for key in ("t0000", "t0000/fold-0", "t0007"):
+        theirs.start_trial(key, number=0, parameters={}, tags={"tutti.checkpoint": str(kept.folder.trial("t0007"))})
+    before = {run.info.run_id: (run.info.status, run.data.tags) for run in kept.runs()}
+    assert doctor(kept).out.splitlines() == [CUT_OFF, HEALTHY]
+    assert {run.info.run_id: (run.info.status, run.data.tags) for run in kept.runs()} == before
 
 
 def test_a_study_that_a_process_holds_is_refused_and_not_looked_at(kept):

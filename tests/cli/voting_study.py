@@ -75,7 +75,9 @@ def make_study(
     shutil.copy(empty, place.path / "mlflow.db")
     store, tracker = (
         parts.open_store(config, place),
-        MlflowTracker(place.mlflow_uri, experiment=name, artifact_location=place.mlflow_artifacts.as_uri()),
+        MlflowTracker(
+            place.mlflow_uri, experiment=name, owner=place.owner, artifact_location=place.mlflow_artifacts.as_uri()
+        ),
     )
     tracker.start_study(parameters={}, tags={}, files=[])
     bank = Bank(place.bank)

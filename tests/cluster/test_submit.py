@@ -6,8 +6,11 @@ import os
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
+from unittest.mock import Mock
 
+import aiohttp
 import pytest
+import requests
 
 from tutti.cli.parts import read_study_file
 from tutti.cluster import submit
@@ -16,7 +19,7 @@ from tutti.config.folder import StudyFolder
 from tutti.config.load import load_study, parse_study
 from tutti.config.space import SearchSpace
 from tutti.config.study import StudyConfig
-from tutti.errors import ClusterError, StudyError, UserError
+from tutti.errors import ClusterError, StorageError, StudyError, UserError
 from tutti.records import TrialState
 from tutti.search.study_store import StudyStore
 
@@ -81,6 +84,15 @@ def test_older_studies_travel_with_what_is_learnt_from_them_and_nothing_else(stu
     copied = StudyStore.load(moved.optuna_url, name="older")
     assert [record.score for record in copied.records()] == [0.5]
     copied.close()
+
+
+def test_an_older_study_whose_database_is_damaged_is_named(study, staged, tmp_path):
+    older = StudyFolder(tmp_path / "mine/older")
+    older.path.mkdir()
+    older.optuna_file.write_text("no database at all, however long it may be " * 99)
+    warm = study.search.model_copy(update={"warm_start": (str(older.path),)})
+    with pytest.raises(StorageError, match=f"{older.optuna_file} must be a database; got file is not a database"):
+        staged(study.model_copy(update={"search": warm}))
 
 
 def test_files_travel_under_relative_names_and_what_is_on_shared_storage_stays(study, staged, tmp_path):
@@ -154,6 +166,21 @@ def test_a_cluster_that_does_not_answer_is_named_with_what_to_do(study):
         submit_study(study, address=address, options=[])
     with pytest.raises(ClusterError, match="--address is its dashboard"):
         job_status("raysubmit_1", address=address)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        requests.exceptions.ConnectionError("Max retries exceeded"),
+        aiohttp.ServerDisconnectedError("Server disconnected"),
+        aiohttp.WSServerHandshakeError(Mock(real_url="ws://head"), (), status=502, message="Bad gateway"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_head_that_goes_away_while_a_job_is_followed_is_named(error):
+    match = "the Ray cluster at http://head:8265 must answer"
+    with pytest.raises(ClusterError, match=match), submit._answering("http://head:8265"):
+        raise error
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:8265", "ray://head:10001", "auto", ""])

@@ -237,6 +237,31 @@ def test_a_trial_that_once_fitted_is_tried_again_as_it_is_and_is_infeasible_in_t
     run(steps())
 
 
+def test_a_notice_is_no_sign_that_a_trial_once_fitted(run):
+    async def steps() -> None:
+        broker = Broker(retries=1)
+        attempt = await begun(broker)
+        for reason in ("no memory", "it died"):
+            assert await broker.tell("t0000", attempt, {"notice": "a state was damaged"}) is not None
+            await broker.lost("one", reason, out_of_memory=reason == "no memory")
+            again, attempt = await broker.take("one")
+            assert again == {**trial(0), "halved": "no memory", "anew": True}
+
+    run(steps())
+
+
+@pytest.mark.parametrize("told", [{"epoch": 1}, {"fold": 0, "fold_epoch": {"epoch": 1}}])
+def test_an_epoch_of_the_trial_or_of_a_fold_is_a_sign_that_it_once_fitted(run, told):
+    async def steps() -> None:
+        broker = Broker(retries=1)
+        attempt = await begun(broker)
+        await broker.tell("t0000", attempt, told)
+        await broker.lost("one", "no memory", out_of_memory=True)
+        assert (await broker.take("one"))[0] == trial(0)
+
+    run(steps())
+
+
 def test_nobody_waits_for_the_report_of_a_trial_once_the_study_is_over(run):
     async def steps() -> None:
         broker = Broker(retries=0)

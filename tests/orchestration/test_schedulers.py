@@ -95,8 +95,9 @@ def test_hyperband_has_brackets_that_first_stop_at_later_and_later_epochs_with_a
 
 
 def test_a_trial_of_hyperband_has_the_same_bracket_when_it_is_run_again_whatever_numpy_drew():
+    np.random.seed(0)  # noqa: NPY002 (Ray draws from the global state)
     first = brackets(made(epochs=9, scheduler="hyperband", reduction_factor=3, seed=1), 20)
-    np.random.default_rng(0)
+    np.random.seed(1)  # noqa: NPY002
     assert brackets(made(epochs=9, scheduler="hyperband", reduction_factor=3, seed=1), 20) == first
     assert brackets(made(epochs=9, scheduler="hyperband", reduction_factor=3, seed=2), 20) != first
 
@@ -179,6 +180,37 @@ def test_a_trial_that_is_still_to_go_on_is_not_compared_with_itself():
     past = [record(number, TrialState.RUNNING, 0.9) for number in range(4)]
     resumed = Trials(make_scheduler(searching(scheduler="median"), past))
     assert resumed.report(99, 1, 0.1) == CONTINUE
+
+
+def resumed(scheduler: str, past: list[TrialRecord]) -> Trials:
+    return Trials(make_scheduler(searching(epochs=16, scheduler=scheduler, reduction_factor=2), past))
+
+
+@pytest.mark.parametrize("scheduler", ["asha", "hyperband"])
+def test_a_trial_that_goes_on_stands_at_the_rungs_that_it_had_passed_with_the_scores_of_their_epochs(scheduler):
+    own = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
+    trials = resumed(scheduler, [record(0, TrialState.RUNNING, *own)])
+    trials.add(0)
+    rungs = dict(trials.scheduler._trial_info["ray0"]._rungs)
+    passed = {epoch: own[epoch - 1] for epoch in rungs if epoch <= 6}
+    assert passed
+    assert trials.report(0, 7, 0.9) == CONTINUE
+    assert {epoch: scores["ray0"] for epoch, scores in rungs.items() if scores} == passed
+
+
+def test_asha_does_not_judge_a_trial_that_goes_on_at_what_it_had_passed_but_at_what_comes():
+    others = [record(number, TrialState.FINISHED, *[0.9] * 16) for number in range(1, 9)]
+    trials = resumed("asha", [record(0, TrialState.RUNNING, *[0.1] * 6), *others])
+    assert [trials.report(0, epoch, 0.1) for epoch in (7, 8)] == [CONTINUE, STOP]
+    assert sorted(dict(trials.scheduler._brackets[0]._rungs)) == [1, 2, 4, 8, 16]
+    assert all(0.9 in scores.values() for _, scores in trials.scheduler._brackets[0]._rungs)
+
+
+def test_the_median_remembers_the_best_score_of_a_trial_that_goes_on_and_its_mean():
+    others = [record(number, TrialState.FINISHED, *[0.5] * 9) for number in range(1, 4)]
+    trials = resumed("median", [record(0, TrialState.RUNNING, 0.6, 0.6), *others])
+    assert trials.report(0, 3, 0.1) == CONTINUE  # its best one is above the others' means
+    assert trials.scheduler._running_mean(trials.added[0], 3) == pytest.approx(1.3 / 3)
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import getpass
+import os
+import re
+import socket
+from contextlib import closing
+
 import pytest
+from filelock import FileLock
 
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
-from tutti.errors import ConfigError, StudyError
+from tutti.errors import ConfigError, StorageError, StudyError
 from tutti.orchestration.build import check_backbone
-from tutti.orchestration.study import is_running, study_lock
+from tutti.orchestration.study import is_running, run_study, study_lock
+from tutti.records import TrialState
+from tutti.search.study_store import StudyStore
+from tutti.tracking.memory import MemoryTracker
 
 
 def study(**changes) -> StudyConfig:
@@ -38,3 +50,79 @@ def test_a_second_process_on_the_same_study_is_refused(tmp_path):
         with pytest.raises(StudyError, match="one process at a time"), study_lock(folder, patience=0):
             pass
     assert not is_running(folder)
+
+
+def test_who_holds_a_study_is_named_and_one_that_died_is_not(tmp_path, monkeypatch):
+    folder = StudyFolder(tmp_path / "tiny")
+    folder.path.mkdir()
+    (folder.path / "study.lock").write_text("somebody@far-away (process 1234567), who died\x1b[2J")
+    monkeypatch.setattr(socket, "gethostname", lambda: "gpu1")
+    monkeypatch.setattr(getpass, "getuser", lambda: "ann")
+    got = f"got ann@gpu1 (process {os.getpid()}) holding {folder.path / 'study.lock'}; wait"
+    with study_lock(folder), pytest.raises(StudyError, match=re.escape(got)), study_lock(folder, patience=0):
+        pass
+    with FileLock(folder.path / "study.lock"):  # as another program holds it, which writes nothing
+        (folder.path / "study.lock").write_bytes(b"\x1b[2J\xff")
+        with pytest.raises(StudyError, match=re.escape("got [2J\ufffd holding")), study_lock(folder, patience=0):
+            pass
+        (folder.path / "study.lock").write_text("")
+        with pytest.raises(StudyError, match="got another process holding"), study_lock(folder, patience=0):
+            pass
+
+
+def test_a_folder_that_nobody_may_write_to_is_said_in_one_sentence(tmp_path, monkeypatch):
+    def refuse(path, *given, **named):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+
+    folder = StudyFolder(tmp_path / "tiny")
+    folder.path.mkdir()
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(StorageError, match="ask for write permission"), study_lock(folder, patience=0):
+        pass
+
+
+def test_whether_a_study_is_run_is_told_of_a_folder_that_cannot_be_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(FileLock, "acquire", lambda *given, **named: pytest.fail("it would write"))
+    folder = StudyFolder(tmp_path / "tiny")
+    assert not is_running(folder)
+    folder.path.mkdir()
+    with (folder.path / "study.lock").open("wb") as held:
+        assert not is_running(folder)
+        fcntl.flock(held, fcntl.LOCK_EX)
+        (folder.path / "study.lock").chmod(0o444)
+        assert is_running(folder)
+    assert not is_running(folder)
+
+
+def test_who_looks_whether_a_study_is_run_keeps_nobody_from_looking_too(tmp_path):
+    folder = StudyFolder(tmp_path / "tiny")
+    with study_lock(folder):
+        pass
+    with (folder.path / "study.lock").open("rb") as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        assert not is_running(folder)
+
+
+def test_trials_that_a_driver_died_before_it_told_them_that_the_target_is_reached_are_told_when_it_is_resumed(tmp_path):
+    config, folder, tracker = study(search={"target_score": 0.8}), StudyFolder(tmp_path / "s"), MemoryTracker()
+    folder.path.mkdir()
+    store = StudyStore.open(folder.optuna_url, name="s", space=config.search_space, sampler="random", seed=0)
+    first, second = store.ask(), store.ask()
+    store.finish(first.key, state=TrialState.FINISHED, score=0.9)
+    store.report(second.key, epoch=1, score=0.5, task_scores={})
+    tracker.start_study(parameters={}, tags={}, files=[])
+    with closing(store):
+        done = run_study(
+            config,
+            folder,
+            store=store,
+            tracker=tracker,
+            concurrent_trials=1,
+            tags={},
+            watch=lambda: None,
+            picture=lambda task, predictions: b"",
+        )
+    assert [trial.state for trial in done.trials] == [TrialState.FINISHED, TrialState.STOPPED]
+    assert "the study needs it no more: t0000 has reached the score 0.8" in done.trials[1].reason
+    assert done.interrupted == ()
+    assert tracker.runs["t0001"].state is TrialState.STOPPED

@@ -41,14 +41,18 @@ def test_a_resumed_study_gets_what_still_waits_and_nothing_again(opened):
     assert third.parameters["learning_rate"] != POINTS[0]["learning_rate"]
 
 
-def test_a_point_whose_driver_died_while_asking_comes_again(opened, url):
-    opened(enqueued=POINTS)
+@pytest.mark.parametrize("sampler", ["tpe", "grid"])
+def test_a_point_whose_driver_died_while_asking_stays_that_trial_and_does_not_come_again(opened, url, sampler):
+    space = SearchSpace.model_validate({"epochs": {"type": "int", "low": 1, "high": 4}})
+    enqueued = [{"epochs": 3}, {"epochs": 2}]
+    opened(space=space, sampler=sampler, enqueued=enqueued)
     optuna.load_study(storage=url, study_name="s").ask()  # as a driver leaves it that dies in the midst of asking
-    store = opened(enqueued=POINTS)
-    proposals = [store.ask() for _ in range(2)]
-    assert [proposal.key for proposal in proposals] == ["t0001", "t0002"]
-    assert proposals[0].parameters["pooling"] is None
-    assert dict(proposals[1].parameters) == POINTS[0]
+    store = opened(space=space, sampler=sampler, enqueued=enqueued)
+    assert [(left.key, left.parameters) for left in store.unfinished()] == [("t0000", {"epochs": 3})]
+    assert [(next_.key, next_.parameters["epochs"] == 2) for next_ in (store.ask(), store.ask())] == [
+        ("t0001", True),
+        ("t0002", False),
+    ]
 
 
 def test_a_conditional_key_is_drawn_where_an_enqueued_point_asks_for_it(opened):

@@ -15,6 +15,7 @@ from tutti.config.points import grid, value_fault
 from tutti.config.space import SearchSpace
 from tutti.config.study import LEARNING, Sampler
 from tutti.records import TrialState
+from tutti.search import study_store
 from tutti.search.samplers import POPULATION, STARTUP_TRIALS, _CmaEs
 
 ALL = get_args(Sampler)
@@ -125,12 +126,17 @@ def test_a_grid_has_every_point_once_whatever_ends_it_and_however_often_it_is_re
     )
 
 
-def test_a_point_of_the_grid_whose_driver_died_while_asking_comes_again(opened, url, coarse):
-    opened(sampler="grid", space=coarse)
-    trial = optuna.load_study(storage=url, study_name="s").ask()
-    trial.suggest_categorical("adapter", [None, "lora"])
+def test_a_point_of_the_grid_whose_driver_died_while_asking_stays_that_trial_and_does_not_come_again(
+    opened, monkeypatch, coarse
+):
     store = opened(sampler="grid", space=coarse)
-    assert len({str(store.ask().parameters) for _ in range(15)}) == 15
+    monkeypatch.setattr(study_store, "draw", lambda trial, *given, **named: trial.params["killed"])
+    with pytest.raises(KeyError):
+        store.ask()
+    monkeypatch.undo()
+    store = opened(sampler="grid", space=coarse)
+    (left,) = store.unfinished()
+    assert len({str(proposal.parameters) for proposal in [left, *(store.ask() for _ in range(14))]}) == 15
 
 
 def test_tpe_keeps_away_from_what_did_not_fit_into_memory_as_it_does_not_from_what_failed(opened):

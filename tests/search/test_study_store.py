@@ -14,12 +14,15 @@ from contextlib import suppress
 
 import optuna
 import pytest
+from optuna.samplers import TPESampler
+from sqlalchemy import create_engine, text
 
 from tutti.config.space import SearchSpace
 from tutti.errors import StorageError, StudyError
 from tutti.records import TrialState
 from tutti.search.samplers import STARTUP_TRIALS
 from tutti.search.study_store import StudyStore
+from tutti.search.warm_start import OlderStudy
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
@@ -85,6 +88,16 @@ def test_the_record_of_a_finished_trial_has_its_best_epoch(opened):
     assert (record.score, record.task_scores, record.seconds, record.reason) == (0.7, {"a": 0.7, "b": 2}, 12.5, None)
     assert record.scores_by_epoch == {1: 0.4, 2: 0.7, 3: 0.6}
     assert list(record.parameters) == ["learning_rate", "dropout", "epochs", "pooling"]
+
+
+def test_the_record_of_one_trial_is_that_of_the_list_behind_older_ones_too(opened, run, url):
+    run(opened(name="older"), 2)
+    store = opened(older=[OlderStudy("older", url)])
+    run(store, 1)
+    store.ask()
+    assert [store.record(key) for key in ("t0000", "t0001")] == store.records()
+    with pytest.raises(StudyError, match="t0002"):
+        store.record("t0002")
 
 
 def test_the_record_of_a_trial_whose_end_tells_task_scores_has_these_whatever_was_reported(opened, url):
@@ -197,12 +210,54 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert store.records()[0].scores_by_epoch == {1: 0.5, 2: 0.6}
 
 
-def test_a_trial_whose_parameters_were_never_chosen_is_failed_on_opening(opened, url):
-    opened()
-    optuna.load_study(storage=url, study_name="s").ask()  # as a driver leaves it that dies in the midst of asking
-    store = opened()
-    assert store.unfinished() == []
-    assert "before it chose" in store.records()[0].reason
+class Killed(BaseException):
+    pass
+
+
+def dies_after(parameters: int, store: StudyStore) -> None:
+    """Asks as a driver does that is killed once it has chosen so many of the parameters."""
+    suggest, calls = optuna.Trial._suggest, iter(range(parameters))
+
+    def count(*given) -> object:
+        if next(calls, None) is None:
+            raise Killed
+        return suggest(*given)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(optuna.Trial, "_suggest", count)
+        with pytest.raises(Killed):
+            store.ask()
+
+
+@pytest.mark.parametrize(
+    ("sampler", "finished", "chosen"),
+    [("tpe", 0, 0), ("tpe", STARTUP_TRIALS, 2), ("cmaes", 3, 2), ("nsgaii", 1, 1), ("qmc", 1, 3), ("random", 0, 1)],
+)
+def test_a_driver_killed_while_it_asks_costs_no_trial(opened, run, url, space, sampler, finished, chosen):
+    store = opened(sampler=sampler)
+    run(store, finished)
+    dies_after(chosen, store)
+    had = optuna.load_study(storage=url, study_name="s").trials[finished].params
+    assert len(had) == chosen
+    store = opened(sampler=sampler)
+    (left,) = store.unfinished()
+    assert left.number == finished
+    assert left.parameters.keys() == space.root.keys()
+    assert had.items() <= left.parameters.items()
+    assert opened(sampler=sampler).unfinished() == [left]  # once chosen, it stays so
+
+
+def test_what_a_driver_that_was_killed_had_not_chosen_keeps_to_the_conditions(opened):
+    space = SearchSpace.model_validate(
+        {
+            "adapter": {"type": "categorical", "choices": ["lora"]},
+            "lora_r": {"type": "int", "low": 1, "high": 64, "when": {"adapter": ["lora"]}},
+            "prefix": {"type": "int", "low": 1, "high": 64, "when": {"adapter": ["prefix"]}},
+        }
+    )
+    dies_after(1, opened(space=space))
+    (left,) = opened(space=space).unfinished()
+    assert left.parameters.keys() == {"adapter", "lora_r"}
 
 
 def test_a_study_kept_in_the_other_direction_is_refused(opened, url):
@@ -247,6 +302,28 @@ def test_a_database_that_cannot_be_reached_is_named_without_its_password(space):
     with pytest.raises(StorageError) as caught:
         StudyStore.open("nosuch://me:secret@host/db", name="s", space=space, sampler="tpe", seed=0)
     assert "secret" not in str(caught.value)
+
+
+def test_tables_that_another_optuna_has_made_are_a_fault_of_the_database(opened, url, space):
+    opened().close()
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = 'v99'"))
+    engine.dispose()
+    for call in (opened, lambda: StudyStore.load(url, name="s")):
+        with pytest.raises(StorageError, match="be read and written; got The runtime optuna version"):
+            call()
+
+
+def test_a_mistake_of_a_sampler_is_no_fault_of_the_database(opened, monkeypatch):
+    store = opened()
+
+    def wrong(*given):
+        raise RuntimeError("a mistake")
+
+    monkeypatch.setattr(TPESampler, "sample_relative", wrong)
+    with pytest.raises(RuntimeError, match="a mistake"):
+        store.ask()
 
 
 def test_opening_a_study_logs_nothing(opened, run, capfd):
@@ -306,3 +383,23 @@ def test_a_trial_that_went_on_from_another_one_is_taken_up_again_with_what_it_ha
     assert [(each["epoch"], each["donor"]) for each in record.exchanges] == [(1, "t0007"), (2, "t0003")]
     assert record.exchanges[1]["parameters"] == later
     assert record.parameters == proposal.parameters  # what the sampler chose, and learns from
+
+
+@pytest.mark.parametrize("enqueued", [(), [{"pooling": "cls"}]])
+@pytest.mark.parametrize("warm", [False, True])
+def test_a_start_that_died_before_its_first_trial_binds_nobody_and_leaves_nothing(opened, run, url, enqueued, warm):
+    run(opened(name="older"), 1)
+    older = [OlderStudy("older", url)] if warm else []
+    opened(owner="it", older=older, enqueued=enqueued, objectives=["score", "seconds"][: 1 if warm else 2])
+    store = opened(owner="us", enqueued=[{"pooling": "mean"}, {"pooling": None}])
+    assert [store.ask().parameters["pooling"] for _ in range(2)] == ["mean", None]
+    assert len(optuna.load_study(storage=url, study_name="s").trials) == 2
+    with pytest.raises(StudyError, match="of another folder"):
+        opened(owner="it")
+
+
+def test_a_study_that_was_not_made_here_is_never_taken_for_a_start_that_died(opened, url):
+    optuna.create_study(storage=url, study_name="s", direction="maximize").enqueue_trial({"x": 1})
+    with pytest.raises(StudyError, match="of another folder"):
+        opened(owner="us")
+    assert len(optuna.load_study(storage=url, study_name="s").trials) == 1

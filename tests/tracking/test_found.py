@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from mlflow import MlflowClient
 
-from tutti.errors import StudyError
+from tutti.errors import StudyError, TrackingError
+from tutti.tracking.artifacts import keep_files, keep_metrics
 from tutti.tracking.found import check_filter, trials_found
 from tutti.tracking.mlflow_tracker import MlflowTracker
 from tutti.tracking.store import experiment_id
@@ -34,6 +35,25 @@ def test_trials_are_found_by_a_users_tag_by_parameter_and_by_metric_but_no_fold_
     assert found("tags.vote = 'no'") == set()
     with pytest.raises(StudyError, match="the recipe must be a filter that MLflow understands"):
         found("params.pooling ~ 'mean'")  # what only the store sees
+
+
+def test_of_studies_of_one_name_the_owner_s_trials_are_found_and_its_run_keeps_files(uri, tmp_path):
+    for number, owner in enumerate((None, "us", "them")):
+        tracker = MlflowTracker(uri, experiment="s", owner=owner, artifact_location=str(tmp_path / "artifacts"))
+        tracker.start_study(**NONE, files=[])
+        tracker.start_trial(f"t{number}", number=number, parameters={"pooling": "mean"}, tags={})
+    for number, owner in enumerate((None, "us", "them")):
+        found = trials_found(uri, experiment="s", wanted="params.pooling = 'mean'", what="the recipe", owner=owner)
+        assert found == {f"t{number}"}
+    (tmp_path / "page.html").touch()
+    keep_files(uri, experiment="s", files=[tmp_path / "page.html"], place="report", owner="them")
+    keep_metrics(uri, experiment="s", metrics={"leaderboard": 0.5}, step=1, owner="them")
+    client = MlflowClient(tracking_uri=uri)
+    kept = [run for run in client.search_runs([experiment_id(uri, "s")]) if run.data.metrics]
+    assert [(run.data.tags["tutti.owner"], run.data.tags.get("tutti.study")) for run in kept] == [("them", "s")]
+    assert [file.path for file in client.list_artifacts(kept[0].info.run_id)] == ["report"]
+    with pytest.raises(TrackingError, match="have the study's run"):
+        keep_metrics(uri, experiment="s", metrics={"leaderboard": 0.5}, step=1, owner="nobody")
 
 
 @pytest.mark.parametrize("wanted", ["tags.vote == yes", "vote", "tags.a = 'b' or tags.c = 'd'"])

@@ -35,6 +35,9 @@ class MemoryBackend:
     def __init__(self):
         self.tracker = MemoryTracker()
 
+    def of_another_owner(self):
+        return MemoryBackend()
+
     def connect(self):
         return self.tracker
 
@@ -60,13 +63,17 @@ class MemoryBackend:
 class MlflowBackend:
     refuses = True
 
-    def __init__(self, uri, folder):
-        self.uri, self.folder = uri, folder
+    def __init__(self, uri, folder, owner="me"):
+        self.uri, self.folder, self.owner = uri, folder, owner
+
+    def of_another_owner(self):
+        return MlflowBackend(self.uri, self.folder, "somebody")
 
     def connect(self):
         from tutti.tracking.mlflow_tracker import MlflowTracker
 
-        return MlflowTracker(self.uri, experiment="my-study", artifact_location=str(self.folder))
+        place = str(self.folder)
+        return MlflowTracker(self.uri, experiment="my-study", owner=self.owner, artifact_location=place)
 
     def flush(self):
         pass
@@ -77,6 +84,7 @@ class MlflowBackend:
         client = MlflowClient(tracking_uri=self.uri)
         experiment = client.get_experiment_by_name("my-study")
         runs = client.search_runs([experiment.experiment_id])
+        runs = [run for run in runs if run.data.tags["tutti.owner"] == self.owner]
         keys = [run.data.tags.get("tutti.trial", "") for run in runs]
         assert len(set(keys)) == len(keys), "a run stands twice"
         return {key: self._one(client, run) for key, run in zip(keys, runs, strict=True)}
@@ -109,6 +117,9 @@ class QueuedBackend:
 
     def __init__(self, inner, spool):
         self.inner, self.spool, self.queues = inner, spool, []
+
+    def of_another_owner(self):
+        return QueuedBackend(self.inner.of_another_owner(), self.spool.with_name("other.jsonl"))
 
     def connect(self):
         self.flush()
@@ -207,6 +218,25 @@ def test_a_resumed_study_goes_on_in_the_same_runs(backend, tracker):
     assert seen["t0"].metrics == {"loss": [(1, 1.0), (2, 0.5)]}
     assert (seen["t0"].state, seen["t0"].reason, seen["t0"].tags["host"]) == ("finished", None, "b")
     assert seen[""].metrics[SCORE][-1][1] == 0.2
+
+
+def test_studies_of_one_name_and_two_owners_have_runs_of_their_own(backend, tracker):
+    other = backend.of_another_owner()
+    for number, one in enumerate((tracker, other.connect())):
+        one.start_study(parameters={"seed": number}, tags={}, files=[])
+        one.start_trial("t0", number=0, parameters={"lr": number}, tags={})
+        one.start_trial("t0/fold-0", number=0, **NONE)
+        one.log_metrics("t0", {"loss": 1.0 + number}, step=1, at=1.0)
+    again = other.connect()  # as it is resumed
+    again.log_metrics("t0/fold-0", {"loss": 5.0}, step=1, at=1.0)
+    again.end_trial("t0", state=TrialState.FINISHED, reason=None, metrics={}, tags={})
+    mine, theirs = backend.seen(), other.seen()
+    assert sorted(mine) == sorted(theirs) == ["", "t0", "t0/fold-0"]
+    assert [seen[""].parameters["seed"] for seen in (mine, theirs)] == ["0", "1"]
+    assert [seen["t0"].parameters["lr"] for seen in (mine, theirs)] == ["0", "1"]
+    assert [seen["t0"].metrics["loss"] for seen in (mine, theirs)] == [[(1, 1.0)], [(1, 2.0)]]
+    assert [seen["t0/fold-0"].metrics for seen in (mine, theirs)] == [{}, {"loss": [(1, 5.0)]}]
+    assert [seen["t0"].state for seen in (mine, theirs)] == ["running", "finished"]
 
 
 def test_a_run_below_a_trial_s_is_its_own_and_is_gone_on_with(backend, tracker):

@@ -44,8 +44,7 @@ def doctor(
                 runs=lambda trials: _runs(config, folder, trials),
             )
             mended, left = _tell(found, dry_run=dry_run)
-            never_chosen = store.half_asked()  # of a dry run
-            cut_off = [proposal.key for proposal in store.unfinished() if proposal.key not in never_chosen]
+            cut_off = [proposal.key for proposal in store.unfinished()]
         finally:
             store.close()
     for key in cut_off:

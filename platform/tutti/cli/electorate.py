@@ -79,7 +79,11 @@ def electorate_of(studies: Mapping[str, Kept], *, members: Members) -> Electorat
     check_filter(members.filter, what=what)
     only = {
         name: trials_found(
-            parts.tracking_uri(kept.config, kept.folder), experiment=name, wanted=members.filter, what=what
+            parts.tracking_uri(kept.config, kept.folder),
+            experiment=name,
+            wanted=members.filter,
+            what=what,
+            owner=kept.folder.owner,
         )
         if parts.is_tracked(kept.config, kept.folder)
         else set()

@@ -109,8 +109,10 @@ def open_store(study: StudyConfig, folder: StudyFolder) -> StudyStore:
     from tutti.search.study_store import StudyStore
 
     search, owner = study.search, None
+    if not folder.begun and folder.owner is None:  # before anything on a server is its own
+        write_whole(folder.owner_file, f"{uuid.uuid4()}\n")
     if study.storage.database:
-        owner = _owner(folder) or str(uuid.uuid4())
+        owner = _owner(folder) or folder.owner
     store = StudyStore.open(
         database_url(study, folder),
         name=study.study,
@@ -264,7 +266,9 @@ def run_findings(
     from tutti.tracking.mending import run_findings
 
     uri = tracking_uri(study, folder)
-    return run_findings(uri, experiment=study.study, folder=folder.path, trials=trials, complete=complete)
+    return run_findings(
+        uri, experiment=study.study, owner=folder.owner, folder=folder.path, trials=trials, complete=complete
+    )
 
 
 def quiet_mlflow() -> None:
@@ -282,7 +286,7 @@ def open_tracker(study: StudyConfig, folder: StudyFolder) -> Tracker:
     # A server keeps files where it says; a database keeps none, and MLflow would put them where the command was called.
     artifacts = folder.mlflow_artifacts.as_uri() if uri.startswith(_DATABASES) else None
     tracker = QueuedTracker(
-        lambda: MlflowTracker(uri, experiment=study.study, artifact_location=artifacts),
+        lambda: MlflowTracker(uri, experiment=study.study, owner=folder.owner, artifact_location=artifacts),
         spool=folder.path / "tracking.jsonl",
     )
     tracker.start()

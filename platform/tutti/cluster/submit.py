@@ -19,7 +19,7 @@ import tutti
 from tutti.config.folder import StudyFolder
 from tutti.config.load import dump_study, load_recipe
 from tutti.config.study import StudyConfig
-from tutti.errors import ClusterError, Fault, StudyError, UserError
+from tutti.errors import ClusterError, Fault, StorageError, StudyError, UserError
 
 if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient
@@ -41,6 +41,7 @@ def submit_study(study: StudyConfig, *, address: str, options: list[str]) -> str
 
     Raises:
         StudyError: where the files to ship are too large.
+        StorageError: where the database of an older study is damaged.
         UserError: where the address is none.
         ClusterError: where the cluster does not answer or refuses the job.
     """
@@ -118,11 +119,15 @@ def _stage_older(older: StudyFolder, staging: Path, index: int) -> str:
     if older.study_file.is_file():
         shutil.copy2(older.study_file, target.study_file)
     if older.optuna_file.is_file():  # not as a file: what was written last may still be in the log beside it
-        with (
-            closing(sqlite3.connect(f"file:{quote(str(older.optuna_file))}?mode=ro", uri=True)) as here,
-            closing(sqlite3.connect(target.optuna_file)) as there,
-        ):
-            here.backup(there)
+        try:
+            with (
+                closing(sqlite3.connect(f"file:{quote(str(older.optuna_file))}?mode=ro", uri=True)) as here,
+                closing(sqlite3.connect(target.optuna_file)) as there,
+            ):
+                here.backup(there)
+        except sqlite3.Error as error:
+            remedy = "restore it from a copy, or take the study out of search.warm_start"
+            raise StorageError(Fault(str(older.optuna_file), "be a database", str(error), remedy)) from error
     return target.path.relative_to(staging).as_posix()
 
 
@@ -211,6 +216,7 @@ def _answering(address: str) -> Iterator[None]:
     if not address.startswith(("http://", "https://")):  # Ray would take it for that of its own protocol, and wait
         raise UserError(Fault("--address", "be http://HOST:PORT, by default port 8265", repr(address), "correct it"))
     _use_own_token()
+    from aiohttp import ClientError
     from ray.exceptions import AuthenticationError
 
     try:
@@ -220,7 +226,7 @@ def _answering(address: str) -> Iterator[None]:
         got = "a request without a token, or with another"
         what = f"the Ray cluster at {address}"
         raise ClusterError(Fault(what, "be given the token that it was started with", got, remedy)) from error
-    except (RuntimeError, ConnectionError, TimeoutError, ValueError) as error:
+    except (RuntimeError, OSError, ClientError, ValueError) as error:  # requests raises OSErrors
         text = next((line for line in reversed(str(error).splitlines()) if line.strip()), type(error).__name__)
         raise ClusterError(
             Fault(

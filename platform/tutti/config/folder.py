@@ -60,6 +60,19 @@ class StudyFolder:
         return self.path / "database.json"
 
     @property
+    def owner_file(self) -> Path:
+        """What tells this study from another one of its name on a server that many share."""
+        return self.path / "owner"
+
+    @property
+    def owner(self) -> str | None:
+        """What stands there; none of a study that began without."""
+        try:
+            return self.owner_file.read_text(encoding="utf-8").strip() or None
+        except OSError:
+            return None
+
+    @property
     def mlflow_uri(self) -> str:
         return f"sqlite:///{self.path / 'mlflow.db'}"
 

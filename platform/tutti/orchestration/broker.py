@@ -39,6 +39,7 @@ class _Trial:
         pool: who trains it now.
         met: the epoch after which it waits for the others of its population; none while it does not.
         score: its last one, where it waits.
+        reported: whether it has told of an epoch, and so has once fitted into memory.
     """
 
     config: Mapping[str, Any]
@@ -51,6 +52,10 @@ class _Trial:
     stopped: bool = False
     met: int | None = None
     score: float = 0.0
+    reported: bool = False
+
+    def __post_init__(self) -> None:
+        self.reported = bool(self.config.get(REPORTED))
 
     @property
     def ended(self) -> bool:
@@ -59,11 +64,6 @@ class _Trial:
     @property
     def over(self) -> bool:
         return self.ended or self.stopped
-
-    @property
-    def reported(self) -> bool:
-        """Whether it has told of an epoch, and so has once fitted into memory."""
-        return bool(self.config.get(REPORTED)) or len(self.reports) > (ANEW in self.config)
 
 
 class Broker:
@@ -182,6 +182,7 @@ class Broker:
             if self._over or trial.over or trial.attempt != attempt:
                 return None
             trial.reports.append(report)
+            trial.reported |= bool(report.keys() & {"epoch", "fold_epoch"})  # a notice comes before anything is trained
             leaves = self._leaves_workers(trial, report)
             place = None if trial.ended or leaves else len(trial.reports)
             self._meet()

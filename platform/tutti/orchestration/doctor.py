@@ -36,7 +36,6 @@ def look(
         StorageError: where the folder, the bank or the database cannot be read.
         TrackingError: what ``runs`` raises.
     """
-    yield from _half_asked(store)
     for stray in strays(folder.path):
         retired = stray.suffix == ".old"
         what = "what was being replaced by a process" if retired else "what was being written by a process"
@@ -50,12 +49,6 @@ def look(
         sent = "sent to MLflow"
         yield Finding(spool.name, f"{counted(waiting, 'report')} that MLflow was not told", sent, deliver)
     yield from runs(trials)
-
-
-def _half_asked(store: StudyStore) -> Iterator[Finding]:
-    for key in store.half_asked():
-        found = "running, though nobody runs it and its parameters were never chosen"
-        yield Finding(f"trial {key}", found, "told as failed", partial(store.fail_half_asked, key))
 
 
 def _places(folder: StudyFolder, trials: Sequence[TrialRecord]) -> Iterator[Finding]:

@@ -180,7 +180,7 @@ def _together(
         for name, part in parts[task.name].items():
             if name == "train":
                 continue
-            said = [_numbers(kept.predictions(fold_name(fold), task.name, name)) for fold in range(count)]
+            said = [kept.predictions(fold_name(fold), task.name, name).numbers for fold in range(count)]
             if name == "validation":
                 numbers = np.empty((len(part.ids), *said[0].shape[1:]), dtype=np.float32)
                 for fold, of_fold in enumerate(said):
@@ -192,13 +192,6 @@ def _together(
     return found
 
 
-def _numbers(said: Predictions) -> np.ndarray:
-    """``(rows, classes)`` probabilities, or ``(rows,)`` values."""
-    numbers = said.values if said.probabilities is None else said.probabilities
-    assert numbers is not None
-    return numbers
-
-
 def _score(task: Task, said: Predictions) -> float:
     assert said.labels is not None
-    return score_of(task.metric, labels=said.labels, predicted=_numbers(said))
+    return score_of(task.metric, labels=said.labels, predicted=said.numbers)

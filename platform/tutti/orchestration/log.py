@@ -189,7 +189,7 @@ class StudyLog(Callback):
         from tutti.training.exchange import take_over
 
         donor, own = (self._folder.trial(each) / "resume" for each in (told["donor"], key))
-        record = next(record for record in self._store.records() if record.key == key)
+        record = self._store.record(key)
         take_over(donor, own, best_score=-math.inf if record.score is None else record.score, exchange=told)
         self._store.exchange(key, **told)
         numbers = {name: value for name, value in told["parameters"].items() if isinstance(value, int | float)}
@@ -324,7 +324,7 @@ class StudyLog(Callback):
 
     def _exchanged(self, key: str) -> dict[str, str]:
         """The trials that it went on from, as a tag."""
-        exchanges = next((record.exchanges for record in self._store.records() if record.key == key), ())
+        exchanges = self._store.record(key).exchanges
         said = ", ".join(f"{each['donor']} after epoch {each['epoch']}" for each in exchanges)
         return {"tutti.exploited_from": said} if said else {}
 
@@ -347,7 +347,7 @@ class StudyLog(Callback):
         """
         if self._folds and "score" in result:
             return self._ending(score=result["score"], epoch=result["epoch"], task_scores=result["task_scores"])
-        record = next(record for record in self._store.records() if record.key == key)
+        record = self._store.record(key)
         if not record.scores_by_epoch:
             return {}
         epoch, score = max(record.scores_by_epoch.items(), key=lambda item: item[1])

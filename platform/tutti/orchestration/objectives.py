@@ -14,7 +14,7 @@ from tutti.config.study import Objective
 from tutti.ensembling.gain import gain
 from tutti.errors import StorageError
 from tutti.orchestration.budget import bytes_of
-from tutti.records import Predictions, TrialState
+from tutti.records import TrialState
 from tutti.search.study_store import StudyStore
 from tutti.tasks.metrics import score
 
@@ -66,24 +66,18 @@ class Measure:
             said = bank.predictions(key, task, "validation")
             assert said.labels is not None
             scored = partial(_score, metric, said.labels)
-            gains.append(gain([votes[task] for votes in others], _numbers(said), score=scored))
+            gains.append(gain([votes[task] for votes in others], said.numbers, score=scored))
         return float(np.mean(gains))
 
     def _of(self, bank: Bank, key: str) -> dict[str, np.ndarray] | None:
         """What a finished trial says of the validation rows; nothing where the bank has lost it."""
         if key not in self._votes:
             try:
-                self._votes[key] = {task: _numbers(bank.predictions(key, task, "validation")) for task in self._metrics}
+                self._votes[key] = {task: bank.predictions(key, task, "validation").numbers for task in self._metrics}
             except StorageError as error:
                 _logger.warning("The trial %s is left out of the ensemble that others are measured by: %s", key, error)
                 return None
         return self._votes[key]
-
-
-def _numbers(said: Predictions) -> np.ndarray:
-    numbers = said.values if said.probabilities is None else said.probabilities
-    assert numbers is not None
-    return numbers
 
 
 def _score(metric: str, labels: np.ndarray, predicted: np.ndarray) -> float:

@@ -26,8 +26,10 @@ def make_scheduler(study: StudyConfig, past: Sequence[TrialRecord] = ()) -> Tria
     None of them pauses a trial: its workers would have to keep it, or begin it again.
 
     Args:
-        past: trials of the study; with those that have ended, the ones to come are compared too.
+        past: trials of the study; with those that have ended, the ones to come are compared too, and those that are
+            added again go on from what they had scored.
     """
+    scores = {record.key: record.scores_by_epoch for record in past}
     search, longest = study.search, max(longest_training(study), study.search.grace_epochs)
     halving: dict[str, Any] = {
         "time_attr": TIME,
@@ -43,23 +45,50 @@ def make_scheduler(study: StudyConfig, past: Sequence[TrialRecord] = ()) -> Tria
         case "none" | "pbt":  # a population meets at the broker, which alone knows who waits
             return None
         case "asha":
-            scheduler = ASHAScheduler(**halving)
+            scheduler = Asha(past=scores, **halving)
         case "hyperband":
             rungs = int(math.log(longest / search.grace_epochs, search.reduction_factor) + 1e-9) + 1
-            scheduler = Hyperband(brackets=min(rungs, BRACKETS), seed=search.seed, **halving)
+            scheduler = Hyperband(brackets=min(rungs, BRACKETS), seed=search.seed, past=scores, **halving)
         case "median":
             scheduler = Median(
+                past=scores,
                 time_attr=TIME,
                 metric=SCORE,
                 mode="max",
                 grace_period=search.grace_epochs,
                 min_time_slice=math.inf,  # it never pauses
             )
-    _tell(scheduler, past)
+    for record in past:
+        if record.state in (TrialState.FINISHED, TrialState.STOPPED):
+            scheduler.on_trial_add(None, _Past(record.key, {"key": record.key}))
     return scheduler
 
 
-class Hyperband(ASHAScheduler):
+class Asha(ASHAScheduler):
+    """Asynchronous successive halving in which a trial that is added again has passed the rungs that it had passed.
+
+    Ray would judge it anew at each of them, and file its late scores there, for others to be compared with.
+
+    Args:
+        past: what trials of the study scored, by key and epoch.
+    """
+
+    def __init__(self, *, past: Mapping[str, Mapping[int, float]], **settings: Any) -> None:
+        super().__init__(**settings)
+        self._past = past
+
+    def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
+        super().on_trial_add(tune_controller, trial)
+        key = trial.config["key"]
+        self._trial_info[trial.trial_id] = self._bracket(key)
+        for told in _told(self._past.get(key, {})):
+            self.on_trial_result(tune_controller, trial, told)  # what it says was decided then
+
+    def _bracket(self, key: str) -> Any:
+        return self._brackets[0]
+
+
+class Hyperband(Asha):
     """Several brackets of asynchronous successive halving, each of which makes its first stop at a later rung.
 
     Hyperband (Li et al. 2018, JMLR 18) as its authors run it asynchronously (Li et al. 2020, arXiv 1810.05934): it
@@ -76,10 +105,8 @@ class Hyperband(ASHAScheduler):
         halvings = range(brackets - 1, -1, -1)
         self._shares = [math.ceil(brackets * reduction_factor**count / (count + 1)) for count in halvings]
 
-    def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
-        super().on_trial_add(tune_controller, trial)
-        drawn = random.Random(f"{self._seed} {trial.config['key']}").choices(self._brackets, self._shares)
-        self._trial_info[trial.trial_id] = drawn[0]
+    def _bracket(self, key: str) -> Any:
+        return random.Random(f"{self._seed} {key}").choices(self._brackets, self._shares)[0]
 
 
 class Median(MedianStoppingRule):
@@ -87,7 +114,19 @@ class Median(MedianStoppingRule):
 
     The rule of Golovin et al. 2017 (Google Vizier). Of each report it keeps two numbers, and an epoch once. A last
     report without a score, as of a trial that failed, would be its end.
+
+    Args:
+        past: what trials of the study scored, by key and epoch: one that is added again has scored it.
     """
+
+    def __init__(self, *, past: Mapping[str, Mapping[int, float]], **settings: Any) -> None:
+        super().__init__(**settings)
+        self._past = past
+
+    def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
+        super().on_trial_add(tune_controller, trial)
+        if told := _told(self._past.get(trial.config["key"], {})):
+            self._results[trial] = told
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: Mapping[str, Any]) -> str:
         return super().on_trial_result(tune_controller, trial, _numbers(result))
@@ -103,24 +142,16 @@ def _numbers(result: Mapping[str, Any]) -> dict[str, float]:
     return {name: result[name] for name in (TIME, SCORE) if name in result}
 
 
+def _told(scores: Mapping[int, float]) -> list[dict[str, float]]:
+    return [{TIME: epoch, SCORE: score} for epoch, score in scores.items()]
+
+
 @dataclass(frozen=True, eq=False)
 class _Past:
     """What a scheduler asks of a trial that has ended."""
 
     trial_id: str
     config: Mapping[str, str]
-
-
-def _tell(scheduler: TrialScheduler, past: Sequence[TrialRecord]) -> None:
-    """Tells a scheduler of trials that have ended; what it would have decided on them is of no more interest."""
-    # Median asserts that it hears no more of a trial that it has stopped.
-    tell = scheduler.on_trial_complete if isinstance(scheduler, Median) else scheduler.on_trial_result
-    for record in past:
-        if record.state in (TrialState.FINISHED, TrialState.STOPPED):
-            trial = _Past(record.key, {"key": record.key})
-            scheduler.on_trial_add(None, trial)
-            for epoch, score in record.scores_by_epoch.items():
-                tell(None, trial, {TIME: epoch, SCORE: score})
 
 
 def longest_training(study: StudyConfig) -> int:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from filelock import FileLock, Timeout
+from filelock import FileLock, SoftFileLock, Timeout
 
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
@@ -22,6 +25,7 @@ from tutti.orchestration.halt import storage_fault
 from tutti.orchestration.pool import PoolHost, PoolJob
 from tutti.orchestration.trial import train_trial
 from tutti.records import Predictions, TrialRecord, TrialState
+from tutti.search.database import this_process
 from tutti.search.limits import Ending, ending_of, is_over
 from tutti.search.study_store import StudyStore
 from tutti.tracking.protocol import Tracker
@@ -36,6 +40,8 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
+# What flock says of a lock that another process holds; without flock, its file is there for so long as it is held.
+_HELD = {errno.EAGAIN, errno.EACCES, errno.ENOSYS}
 CLOSING_SECONDS = 5.0  # for pools that have nothing left to train to go home
 
 
@@ -65,22 +71,25 @@ def study_lock(folder: StudyFolder, *, patience: float = 2.0) -> Iterator[None]:
 
     Raises:
         StudyError: where another process runs the same study.
-        StorageError: where the study's folder cannot be made.
+        StorageError: where the study's folder cannot be made or written to.
     """
+    lock = FileLock(_lock_file(folder))
     with storage_faults(folder.path):
         folder.path.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder.path / "study.lock")
-    try:
-        lock.acquire(timeout=patience)
-    except Timeout as error:
-        raise StudyError(
-            Fault(
-                f"the study {folder.name!r}",
-                "be run by one process at a time",
-                f"another process holding {lock.lock_file}",
-                "wait for the other run to end, or stop it",
-            )
-        ) from error
+        try:
+            lock.acquire(timeout=patience)
+        except Timeout as error:  # an OSError too
+            raise StudyError(
+                Fault(
+                    f"the study {folder.name!r}",
+                    "be run by one process at a time",
+                    f"{_holder(folder)} holding {lock.lock_file}",
+                    "wait for the other run to end, or stop it",
+                )
+            ) from error
+    if not isinstance(lock, SoftFileLock):  # which keeps what it goes by in the file
+        with suppress(OSError):  # a disk may be full: it is a name for others, and no more
+            _lock_file(folder).write_text(this_process())
     try:
         yield
     finally:
@@ -88,12 +97,30 @@ def study_lock(folder: StudyFolder, *, patience: float = 2.0) -> Iterator[None]:
 
 
 def is_running(folder: StudyFolder) -> bool:
-    """Whether a process holds the study now."""
+    """Whether a process holds the study now. Looks only: it writes nothing, and keeps no process from starting."""
     try:
-        with study_lock(folder, patience=0):
-            return False
-    except StudyError:
-        return True
+        with _lock_file(folder).open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError as error:
+                return error.errno in _HELD
+    except OSError:  # it was never run, or is not to be read
+        pass
+    return False
+
+
+def _lock_file(folder: StudyFolder) -> Path:
+    return folder.path / "study.lock"
+
+
+def _holder(folder: StudyFolder) -> str:
+    """Who holds the study, as its lock says."""
+    try:
+        with _lock_file(folder).open("rb") as file:
+            said = file.read(200).decode(errors="replace")
+    except OSError:
+        said = ""
+    return "".join(character for character in said if character.isprintable()) or "another process"
 
 
 def run_study(
@@ -139,7 +166,9 @@ def run_study(
     if study.search.scheduler == "pbt":
         _keep_exchanges(folder, store)
     keep_within_limit()  # a resumed study may have a lower one
-    if not is_over(study.search, records, seconds=store.run_seconds()):
+    over = is_over(study.search, records, seconds=store.run_seconds())
+    ending = ending_of(study.search, records, seconds=store.run_seconds()) if over else None
+    if not over or (_needs_no_more(ending) and store.unfinished()):
         log = StudyLog(
             store=store,
             tracker=tracker,
@@ -153,7 +182,12 @@ def run_study(
             notify=notify,
         )
         try:
-            _tune(study, folder, store=store, log=log, concurrent_trials=concurrent_trials, train=train)
+            if not over:
+                ending = _tune(study, folder, store=store, log=log, concurrent_trials=concurrent_trials, train=train)
+            if ending and _needs_no_more(ending):  # also where a driver died before it had told all of them so
+                log.stop(f"the study needs it no more: {ending.reason}")
+            elif ending:  # to go on once there are more hours
+                log.interrupt(f"the study ended: {ending.reason}")
         finally:
             log.interrupt()
             log.close()
@@ -193,8 +227,12 @@ def _tune(
     log: StudyLog,
     concurrent_trials: int,
     train: Callable[..., None],
-) -> None:
-    """Runs what the study lacks as one Ray Tune run."""
+) -> Ending | None:
+    """Runs what the study lacks as one Ray Tune run.
+
+    Returns:
+        The limit that ended the running trials, if one did.
+    """
     os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
     os.environ.setdefault("TUNE_WARN_THRESHOLD_S", "10")
     os.environ["TUNE_DISABLE_STRICT_METRIC_CHECKING"] = "1"  # a trial that reports its failure has no score to report
@@ -246,11 +284,12 @@ def _tune(
         finally:
             with suppress(StorageError):  # as much is lost as where the driver is killed
                 stopper.keep_time()
-    match stopper.ending:
-        case Ending(limit="target_score", reason=reason):
-            log.stop(f"the study needs it no more: {reason}")
-        case Ending(reason=reason):  # to go on once there are more hours
-            log.interrupt(f"the study ended: {reason}")
+    return stopper.ending
+
+
+def _needs_no_more(ending: Ending | None) -> bool:
+    """Whether trials that still run end for good: a score that was reached stays so, and hours may be raised."""
+    return ending is not None and ending.limit == "target_score"
 
 
 def _population(study: StudyConfig, *, size: int) -> Population | None:

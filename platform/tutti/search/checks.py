@@ -6,12 +6,15 @@ from collections.abc import Sequence
 
 import optuna
 from optuna.distributions import BaseDistribution, check_distribution_compatibility
+from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial
 
 from tutti.config.study import Objective
 from tutti.errors import Fault, StudyError
 from tutti.search.kept import trial_key
 from tutti.search.objectives import DIRECTIONS
+from tutti.search.queue import waits
+from tutti.search.warm_start import is_older
 
 _OWNER = "owner"  # the attribute of a study in a database that many share
 OBJECTIVES = "objectives"  # the attribute of a study whose objective is not the score alone
@@ -36,6 +39,21 @@ def check_objectives(study: optuna.Study, objectives: Sequence[Objective]) -> No
 
 def _listed(objectives: Sequence[str], directions: Sequence[str]) -> str:
     return ", ".join(f"{name} ({direction})" for name, direction in zip(objectives, directions, strict=True))
+
+
+def forget_dead_start(storage: RDBStorage, name: str, owner: str) -> None:
+    """Removes a study that another owner's first start was cut off in, before it asked for a trial.
+
+    What is there then are at most points that wait and trials of older studies: the next owner has its own.
+    """
+    try:
+        study = optuna.load_study(storage=storage, study_name=name)
+    except KeyError:
+        return
+    trials = study.get_trials(deepcopy=False)
+    of_another = study.user_attrs.get(_OWNER) not in (None, owner)
+    if of_another and all(is_older(trial) or waits(trial) for trial in trials):
+        optuna.delete_study(storage=storage, study_name=name)
 
 
 def own(study: optuna.Study, owner: str) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
+import os
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,10 +26,26 @@ _SERVER_OPTIONS = {
     "tcp_keepalives_interval": 10,
     "tcp_keepalives_count": 3,
 }
+_PREFIX = "tutti "  # of the name that a server knows a connection by
+_HOLDER = """
+    SELECT application_name FROM pg_stat_activity JOIN pg_locks USING (pid)
+    WHERE locktype = 'advisory' AND granted AND objsubid = 1
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    AND (classid::bigint << 32 | objid::bigint) = hashtextextended(:study, 0)
+"""
 _MISSING = ("42P01", "25006")  # PostgreSQL's codes: no such table; a write in a read-only transaction
 _BUSY_SECONDS = 30  # how long a SQLite file's user waits for another one's lock
 _CONNECT_SECONDS = 10
 _ATTEMPTS = 5  # to make the tables that others may be making too
+
+
+def this_process() -> str:
+    """The process as other people know it, who look for what holds a study."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # as in a container, whose user has no name
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()} (process {os.getpid()})"
 
 
 def to_write(url: str) -> RDBStorage:
@@ -50,7 +69,7 @@ def to_read(url: str) -> RDBStorage | None:
     if _is_file(parsed) and not Path(str(parsed.database)).is_file():
         return None
     try:
-        return RDBStorage(_escaped(url), engine_kwargs=_engine_arguments(parsed, reader=True), skip_table_creation=True)
+        return _opened(url, engine_kwargs=_engine_arguments(parsed, reader=True), skip_table_creation=True)
     except (SQLAlchemyError, StorageInternalError) as error:
         origin = getattr(error.__cause__ if isinstance(error, StorageInternalError) else error, "orig", None)
         refused = getattr(origin, "sqlite_errorcode", None) in (SQLITE_READONLY, SQLITE_ERROR)
@@ -96,7 +115,9 @@ def claimed(storage: RDBStorage, study: str) -> Iterator[Connection | None]:
     lock = text("SELECT pg_try_advisory_lock(hashtextextended(:study, 0))")
     try:
         if not connection.scalar(lock, {"study": f"tutti/{study}"}):
-            got, remedy = "another one that holds it in its database", "wait for the other run to end, or stop it"
+            holder = connection.scalar(text(_HOLDER), {"study": f"tutti/{study}"}) or ""
+            who = holder.removeprefix(_PREFIX) or "another one"
+            got, remedy = f"{who} holding it in its database", "wait for the other run to end, or stop it"
             raise StudyError(Fault(f"the study {study!r}", "be run by one process at a time", got, remedy))
         yield connection
     except BaseException:
@@ -110,7 +131,7 @@ def faults(url: str) -> Iterator[None]:
     """Turns what a database or its driver raises into a StorageError that names it, without its password."""
     try:
         yield
-    except (ArgumentError, ImportError, OSError, RuntimeError, SQLAlchemyError, StorageInternalError) as error:
+    except (ArgumentError, ImportError, OSError, SQLAlchemyError, StorageInternalError) as error:
         try:
             shown = make_url(url).render_as_string(hide_password=True)
         except ArgumentError:
@@ -140,7 +161,7 @@ def _engine_arguments(url: URL, *, reader: bool = False) -> dict[str, object]:
         return {"connect_args": {"timeout": _BUSY_SECONDS} | ({"factory": _Reader} if reader else {})}
     options = _SERVER_OPTIONS | ({"default_transaction_read_only": "on"} if reader else {})
     arguments = {
-        "application_name": "tutti",
+        "application_name": _PREFIX + this_process(),
         "connect_timeout": _CONNECT_SECONDS,
         "options": " ".join(f"-c {name}={value}" for name, value in options.items()),
     }
@@ -153,12 +174,19 @@ def _made(url: str, parsed: URL) -> RDBStorage:
     end = time.monotonic() + _BUSY_SECONDS  # by then it is locked, and would be the next time
     for attempt in range(_ATTEMPTS):
         try:
-            return RDBStorage(_escaped(url), engine_kwargs=_engine_arguments(parsed))
+            return _opened(url, engine_kwargs=_engine_arguments(parsed))
         except (IntegrityError, OperationalError, ProgrammingError, StorageInternalError):
             if attempt == _ATTEMPTS - 1 or time.monotonic() > end:
                 raise
             time.sleep(0.1)
     raise AssertionError("the last attempt raises or returns")
+
+
+def _opened(url: str, **given: Any) -> RDBStorage:
+    try:
+        return RDBStorage(_escaped(url), **given)
+    except RuntimeError as error:  # of tables that another Optuna has made
+        raise SQLAlchemyError(str(error)) from error
 
 
 class _Reader(SqliteConnection):

@@ -28,20 +28,18 @@ def enqueue(
     trials: Sequence[FrozenTrial],
     grid: Grid | None,
 ) -> None:
-    """Puts points in front of all that the sampler will choose, in order, each once in a study's life.
-
-    A point is there already where its trial waits or was proposed; one whose driver died in between comes again.
-    """
-    there = {
-        trial.user_attrs.get(_INDEX)
-        for trial in trials
-        if trial.state is TrialState.WAITING or PROPOSED in trial.user_attrs
-    }
+    """Puts points in front of all that the sampler will choose, in order, each once in a study's life."""
+    there = {trial.user_attrs.get(_INDEX) for trial in trials}
     for index, point in enumerate(points):
         if index not in there:
             # As the database would give it back: a whole number for a key of floats is a float.
             plain = {key: space[key].to_external_repr(space[key].to_internal_repr(point[key])) for key in point}
             study.enqueue_trial(grid.completed(plain) if grid else plain, user_attrs={_INDEX: index})
+
+
+def waits(trial: FrozenTrial) -> bool:
+    """Whether a trial is one of the study file's points that nobody has asked for yet."""
+    return trial.state is TrialState.WAITING and _INDEX in trial.user_attrs
 
 
 class Grid:

@@ -17,8 +17,7 @@ from tutti.config.space import SearchSpace
 from tutti.config.study import Objective, Sampler
 from tutti.errors import Fault, StudyError
 from tutti.records import Scalar, TrialRecord, TrialState
-from tutti.search import database
-from tutti.search.checks import OBJECTIVES, check_objectives, check_space, no_study, objectives_of, own
+from tutti.search import checks, database
 from tutti.search.kept import (
     ENDING,
     EXCHANGES,
@@ -59,7 +58,7 @@ class StudyStore:
         self._fixed = fixed
         self._grid: Grid | None = None
         self._claim: Connection | None = None
-        self._objectives: list[Objective] = objectives_of(study)
+        self._objectives: list[Objective] = checks.objectives_of(study)
         self._older = sum(map(is_older, study.get_trials(deepcopy=False)))  # Optuna's numbers are so much higher
 
     @classmethod
@@ -101,20 +100,21 @@ class StudyStore:
             storage = database.to_write(url)
             directions = [DIRECTIONS[objective] for objective in objectives]
             with database.claimed(storage, name) as claim:
+                if owner is not None:
+                    checks.forget_dead_start(storage, name, owner)
                 study = optuna.create_study(
                     storage=storage, study_name=name, directions=directions, load_if_exists=True
                 )
                 if not study.get_trials(deepcopy=False) and list(objectives) != ["score"]:
-                    study.set_user_attr(OBJECTIVES, list(objectives))
-                check_objectives(study, objectives)
+                    study.set_user_attr(checks.OBJECTIVES, list(objectives))
+                checks.check_objectives(study, objectives)
                 store = cls(study, storage, space=space, fixed=fixed or {})
                 store._claim = claim
                 if owner is not None:
-                    own(study, owner)
-                check_space(study.study_name, store._own_trials(), distributions(space))
+                    checks.own(study, owner)
+                checks.check_space(study.study_name, store._own_trials(), distributions(space))
                 store._begin(sampler, seed=seed, older=older)
-                for key in store.half_asked():
-                    store.fail_half_asked(key)
+                store._choose_rest()
                 store._grid = Grid(space, fixed=store._fixed, seed=seed) if sampler == "grid" else None
                 trials = store._own_trials()
                 enqueue(study, enqueued, space=distributions(space), trials=trials, grid=store._grid)
@@ -135,11 +135,11 @@ class StudyStore:
         with database.faults(url):
             storage = database.to_mend(url) if mend else database.to_read(url)
             if storage is None:
-                raise no_study(name, "no database at all")
+                raise checks.no_study(name, "no database at all")
             try:
                 study = optuna.load_study(storage=storage, study_name=name)
             except KeyError:
-                raise no_study(name, "a database without it") from None
+                raise checks.no_study(name, "a database without it") from None
             store = cls(study, storage, space=SearchSpace(), fixed={})
             if mend:
                 with database.claimed(storage, name) as store._claim:
@@ -165,9 +165,7 @@ class StudyStore:
             if self._grid and (point := self._grid.next(self._own_trials())) is not None:
                 self._study.enqueue_trial(point)
             trial = self._study.ask()
-            draw(trial, self._space, fixed=self._fixed)
-            for name, value in (attributes | {PROPOSED: True}).items():
-                trial.set_user_attr(name, value)
+            self._choose(trial, attributes)
             number = trial.number - self._older
         return Proposal(trial_key(number), number, trial.params)
 
@@ -188,22 +186,6 @@ class StudyStore:
             )
             for number, trial in self._running()
         ]
-
-    def half_asked(self) -> list[str]:
-        """Keys of running trials whose driver died while their parameters were being chosen: nobody ever ran them.
-
-        Raises:
-            StorageError: where the database cannot be read.
-        """
-        return [trial_key(number) for number, trial in self._running() if PROPOSED not in trial.user_attrs]
-
-    def fail_half_asked(self, key: str) -> None:
-        """Ends one of the ``half_asked`` as failed.
-
-        Raises:
-            StorageError: where the database cannot be written.
-        """
-        self.finish(key, state=TrialState.FAILED, reason="the driver ended before it chose the parameters")
 
     def bind(self, key: str, **attributes: Scalar) -> None:
         """Keeps attributes with a running trial, such as the ids that Ray and MLflow know it by.
@@ -339,6 +321,16 @@ class StudyStore:
         """
         return [record(trial, number) for number, trial in enumerate(self._own_trials()) if trial.state in STATES]
 
+    def record(self, key: str) -> TrialRecord:
+        """One of the ``records``, without the others.
+
+        Raises:
+            StudyError: where the study has no such trial.
+            StorageError: where the database cannot be read.
+        """
+        _, trial = self._trial(key)
+        return record(trial, trial.number - self._older)
+
     def _own_trials(self) -> list[FrozenTrial]:
         """By number, without those of older studies, which come before all others."""
         with self._faults():
@@ -369,6 +361,18 @@ class StudyStore:
             conditional=[key for key, given in self._space.root.items() if given.when],
             older=taken,
         )
+
+    def _choose_rest(self) -> None:
+        """Chooses what is left of trials whose driver ended while it chose their parameters, one after the other."""
+        for _, trial in self._running():
+            if PROPOSED not in trial.user_attrs:
+                self._choose(optuna.Trial(self._study, trial._trial_id), {})
+
+    def _choose(self, trial: optuna.Trial, attributes: Mapping[str, Scalar]) -> None:
+        """Draws what the trial does not have yet."""
+        draw(trial, self._space, fixed=self._fixed)
+        for name, value in {**attributes, PROPOSED: True}.items():
+            trial.set_user_attr(name, value)
 
     def _trial(self, key: str) -> tuple[int, FrozenTrial]:
         """The storage's id of a trial, and the trial."""

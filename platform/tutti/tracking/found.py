@@ -7,7 +7,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.utils.search_utils import SearchUtils
 
 from tutti.errors import Fault, StudyError
-from tutti.tracking.mlflow_tracker import TRIAL
+from tutti.tracking.mlflow_tracker import TRIAL, is_of
 from tutti.tracking.store import experiment_id, store_faults
 
 _PAGE = 1000  # runs of one answer
@@ -25,11 +25,12 @@ def check_filter(wanted: str, *, what: str) -> None:
         raise _not_understood(what, wanted, error) from error
 
 
-def trials_found(uri: str, *, experiment: str, wanted: str, what: str) -> set[str]:
+def trials_found(uri: str, *, experiment: str, wanted: str, what: str, owner: str | None = None) -> set[str]:
     """Keys of the trials that a filter finds; of deleted runs none.
 
     Args:
         wanted: in MLflow's language: ``tags.vote = 'yes' and params.pooling = 'mean'``.
+        owner: whose study of that name; none of one that began without.
 
     Raises:
         StudyError: naming ``what``, where the store does not understand the filter.
@@ -47,7 +48,7 @@ def trials_found(uri: str, *, experiment: str, wanted: str, what: str) -> set[st
                 if error.error_code != "INVALID_PARAMETER_VALUE":
                     raise
                 raise _not_understood(what, wanted, error) from error
-            found |= {run.data.tags[TRIAL] for run in page if TRIAL in run.data.tags}
+            found |= {run.data.tags[TRIAL] for run in page if TRIAL in run.data.tags and is_of(run, owner)}
             if not (token := page.token):
                 return {key for key in found if "/" not in key}  # the runs of folds stand below their trials
 

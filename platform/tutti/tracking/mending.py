@@ -11,7 +11,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from tutti.records import Finding, TrialRecord, TrialState
-from tutti.tracking.mlflow_tracker import PARENT, STATE, STATUS, STUDY, TRIAL, MlflowTracker
+from tutti.tracking.mlflow_tracker import PARENT, STATE, STATUS, STUDY, TRIAL, MlflowTracker, is_of
 from tutti.tracking.protocol import BEST_SCORE, SCORE, parent_of
 from tutti.tracking.store import store_faults
 
@@ -19,7 +19,13 @@ _BIN = "deleted in MLflow, which can restore it"
 
 
 def run_findings(
-    uri: str, *, experiment: str, folder: Path, trials: Sequence[TrialRecord], complete: bool
+    uri: str,
+    *,
+    experiment: str,
+    folder: Path,
+    trials: Sequence[TrialRecord],
+    complete: bool,
+    owner: str | None = None,
 ) -> list[Finding]:
     """Runs that do not say what became of their trial, have no trial, or stand twice. Runs of nobody's are not touched.
 
@@ -29,6 +35,7 @@ def run_findings(
         experiment: the study's name.
         folder: the study's; what was tracked from another one is left to its owner.
         trials: every trial of the study, none of them running: those that were cut off are INTERRUPTED.
+        owner: whose study of that name; none of one that began without. Runs of another owner's are not touched.
         complete: whether the study has all its trials, and each has ended.
 
     Raises:
@@ -38,16 +45,22 @@ def run_findings(
         client = MlflowClient(tracking_uri=uri)
         found = client.get_experiment_by_name(experiment)
         runs = [] if found is None else _all_runs(client, found.experiment_id)
-    own = _Runs(uri, client, experiment, folder, {trial.key: trial for trial in trials})
+    own = _Runs(uri, client, experiment, owner, folder, {trial.key: trial for trial in trials})
     return own.findings(runs, ended=TrialState.FINISHED if complete else TrialState.INTERRUPTED)
 
 
 class _Runs:
     def __init__(
-        self, uri: str, client: MlflowClient, experiment: str, folder: Path, trials: Mapping[str, TrialRecord]
+        self,
+        uri: str,
+        client: MlflowClient,
+        experiment: str,
+        owner: str | None,
+        folder: Path,
+        trials: Mapping[str, TrialRecord],
     ) -> None:
-        self._uri, self._client, self._experiment, self._folder = uri, client, experiment, folder
-        self._trials = trials
+        self._uri, self._client, self._experiment, self._owner = uri, client, experiment, owner
+        self._folder, self._trials = folder, trials
 
     def findings(self, runs: Sequence[Run], *, ended: TrialState) -> list[Finding]:
         by_key: dict[str, list[Run]] = defaultdict(list)
@@ -76,6 +89,8 @@ class _Runs:
     def _key(self, run: Run) -> str | None:
         """The key that the tracker knows a run by; none for somebody else's."""
         tags = run.data.tags
+        if not is_of(run, self._owner):
+            return None
         return tags.get(TRIAL, "" if tags.get(STUDY) == self._experiment else None)
 
     def _of_no_trial(self, run: Run) -> Finding:
@@ -123,7 +138,7 @@ class _Runs:
         self, run: Run, key: str, state: TrialState, reason: str | None, metrics: Mapping[str, float], found: str
     ) -> Finding:
         def end() -> None:
-            tracker = MlflowTracker(self._uri, experiment=self._experiment)
+            tracker = MlflowTracker(self._uri, experiment=self._experiment, owner=self._owner)
             tracker.end_trial(key, state=state, reason=reason, metrics=metrics, tags={})
 
         return Finding(_name(run), found, f"told as {state.value}", end)

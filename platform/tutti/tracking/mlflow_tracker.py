@@ -31,6 +31,7 @@ STATUS = {
 }
 PARENT = "mlflow.parentRunId"
 _NOTE = "mlflow.note.content"
+OWNER = "tutti.owner"
 STUDY, TRIAL, _NUMBER, STATE, _REASON = "tutti.study", "tutti.trial", "tutti.number", "tutti.state", "tutti.reason"
 
 
@@ -41,12 +42,14 @@ class MlflowTracker:
     """The Tracker protocol over MLflow: tracking URIs of servers and of SQL databases.
 
     A study's parent run, a trial's run and a fold's are found by their tags ``tutti.study`` and ``tutti.trial``, so
-    that another process goes on in them. MLflow's parameters never change: where a resumed run has other ones, the
-    first value stays, and the new one is kept in the tag ``tutti.resumed.NAME``.
+    that another process goes on in them; another study of that name has another ``tutti.owner``. MLflow's parameters
+    never change: where a resumed run has other ones, the first value stays, and the new one is kept in the tag
+    ``tutti.resumed.NAME``.
 
     Args:
         uri: MLflow's tracking URI.
         experiment: the study's name.
+        owner: what tells the study from another one of its name; none of one that began without.
         artifact_location: where a new experiment keeps its files: a folder or any URI that MLflow takes; by default
             what the server says. An experiment that is there keeps its own.
 
@@ -54,13 +57,15 @@ class MlflowTracker:
         TrackingError: where the store cannot be reached, or the experiment is deleted.
     """
 
-    def __init__(self, uri: str, *, experiment: str, artifact_location: str | None = None) -> None:
+    def __init__(
+        self, uri: str, *, experiment: str, owner: str | None = None, artifact_location: str | None = None
+    ) -> None:
         # The errors come as exceptions; with them MLflow logs a traceback, and Alembic each step of a new database.
         logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
         logging.getLogger("alembic").setLevel(logging.WARNING)
         os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # two lines on stdout for each trial
         self._uri = uri
-        self._name = experiment
+        self._name, self._owner = experiment, owner
         self._runs: dict[str, str] = {}
         self._steps: dict[tuple[str, str], set[int]] = {}
         with self._faults():
@@ -182,6 +187,7 @@ class MlflowTracker:
         values = {parameter: _cut(value, _PARAMETER) for parameter, value in parameters.items()}
         if run is None:
             first = {"mlflow.user": _user(), **own, STATE: TrialState.RUNNING.value}
+            first |= {OWNER: self._owner} if self._owner else {}
             run = self._client.create_run(self._experiment_id, _milliseconds(at), first, name)
             known: Mapping[str, str] = {}
         else:
@@ -203,9 +209,10 @@ class MlflowTracker:
         return run_id
 
     def _find(self, key: str) -> Run | None:
-        wanted = f"tags.`{STUDY}` = '{self._name}'"
-        if key:
-            wanted = f"tags.`{TRIAL}` = '{key}' and tags.`{PARENT}` = '{self._run(parent_of(key))}'"
+        if not key:
+            named = named_runs(self._client, self._experiment_id, self._name)
+            return next((run for run in named if is_of(run, self._owner)), None)
+        wanted = f"tags.`{TRIAL}` = '{key}' and tags.`{PARENT}` = '{self._run(parent_of(key))}'"
         found = self._client.search_runs([self._experiment_id], wanted, max_results=1, order_by=["start_time ASC"])
         return found[0] if found else None
 
@@ -247,6 +254,18 @@ class MlflowTracker:
 
     def _faults(self) -> AbstractContextManager[None]:
         return store_faults(self._uri)
+
+
+def named_runs(client: MlflowClient, experiment_id: str, name: str) -> Sequence[Run]:
+    """The runs of studies of a name, the oldest first: one for each owner."""
+    wanted = f"tags.`{STUDY}` = '{name}'"
+    found: Sequence[Run] = client.search_runs([experiment_id], wanted, order_by=["start_time ASC"])
+    return found
+
+
+def is_of(run: Run, owner: str | None) -> bool:
+    """Whether a run is the owner's study's, or a trial's or fold's of it."""
+    return bool(run.data.tags.get(OWNER) == owner)
 
 
 def _user() -> str:
