@@ -45,8 +45,10 @@ def add(
         if (found := correlation(board.entries())) is not None:
             metrics |= {"leaderboard/pearson": found.pearson, "leaderboard/spearman": found.spearman}
         try:
-            keep_metrics(uri, experiment=config.study, metrics=metrics, step=place)
-            keep_files(uri, experiment=config.study, files=[folder.leaderboard], place="leaderboard")
+            keep_metrics(uri, experiment=config.study, metrics=metrics, step=place, owner=folder.owner)
+            keep_files(
+                uri, experiment=config.study, files=[folder.leaderboard], place="leaderboard", owner=folder.owner
+            )
         except TrackingError as error:  # it is kept in the study's folder all the same
             console.print(f"It is not kept in MLflow: {error}", soft_wrap=True)
 

@@ -62,7 +62,13 @@ def report(study: Study, recipe: RecipeName = None, others: With = None, out: Ou
         from tutti.tracking.artifacts import keep_files
 
         try:
-            keep_files(parts.tracking_uri(config, folder), experiment=config.study, files=files, place="report")
+            keep_files(
+                parts.tracking_uri(config, folder),
+                experiment=config.study,
+                files=files,
+                place="report",
+                owner=folder.owner,
+            )
         except TrackingError as error:  # the page is there all the same
             console.print(f"It is not kept in MLflow: {error}", soft_wrap=True)
 
