@@ -183,6 +183,11 @@ def test_a_head_that_goes_away_while_a_job_is_followed_is_named(error):
         raise error
 
 
+def test_a_reader_that_has_seen_enough_of_a_job_s_log_is_no_fault_of_the_cluster():
+    with pytest.raises(BrokenPipeError), submit._answering("http://head:8265"):
+        raise BrokenPipeError
+
+
 @pytest.mark.parametrize("address", ["127.0.0.1:8265", "ray://head:10001", "auto", ""])
 def test_an_address_of_another_kind_is_the_user_s_mistake(address):
     with pytest.raises(UserError, match="--address must be http://HOST:PORT"):

@@ -226,6 +226,8 @@ def _answering(address: str) -> Iterator[None]:
         got = "a request without a token, or with another"
         what = f"the Ray cluster at {address}"
         raise ClusterError(Fault(what, "be given the token that it was started with", got, remedy)) from error
+    except BrokenPipeError:  # of whoever read our output, as `| head` does
+        raise
     except (RuntimeError, OSError, ClientError, ValueError) as error:  # requests raises OSErrors
         text = next((line for line in reversed(str(error).splitlines()) if line.strip()), type(error).__name__)
         raise ClusterError(
