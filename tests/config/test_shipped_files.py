@@ -56,7 +56,7 @@ def test_a_search_space_offers_only_values_that_tuttis_own_options_take(path: Pa
 
 
 def _files_in(task: dict[str, Any]) -> Iterator[str]:
-    for part in ("train", "validation", "test"):
+    for part in ("train", "validation", "test", "unlabeled"):
         value = task.get(part) or []
         yield from value.values() if isinstance(value, dict) else [value] if isinstance(value, str) else value
 
