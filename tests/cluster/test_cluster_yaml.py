@@ -25,7 +25,9 @@ def _filled(config: dict) -> dict:
 def test_ray_accepts_it_with_its_own_schema_and_defaults(cluster):
     from ray.autoscaler._private.util import validate_config
 
-    validate_config(_filled(cluster))
+    filled = _filled(cluster)
+    validate_config(filled)  # raises where the schema refuses it
+    assert filled["head_node_type"] in filled["available_node_types"]
 
 
 def test_ray_refuses_it_with_a_key_misspelt(cluster):

@@ -50,13 +50,14 @@ def _stir(folder: StudyFolder, candidates: Mapping[str, Path], backbone: str, in
     from tutti.training.soup import greedy_soup
 
     prepared = load_prepared(folder.data)
+    max_length = read_metadata(next(iter(candidates.values()))).max_length
     parts = {
         task.name: load_part(
             prepared,
             task=task.name,
             part="validation",
             tokenizer=backbone,
-            max_length=read_metadata(next(iter(candidates.values()))).max_length,
+            max_length=max_length,
             cache=folder.encoded,
         )
         for task in prepared.tasks
