@@ -31,6 +31,16 @@ SEARCH: dict[str, Sequence[Case]] = {
             ),
         ),
         Case(
+            "objectives without one",
+            ["search.objectives must be a list"],
+            yaml("trials: 1", "trials: 1\n  objectives:"),
+        ),
+        Case(
+            "a seed that numpy does not take",
+            ["search.seed must be below 4294967296"],
+            yaml("trials: 1", "trials: 1\n  seed: 4294967296"),
+        ),
+        Case(
             "a grid over a range without steps",
             ["search_space.learning_rate must have finitely many values", "name another sampler"],
             yaml("trials: 1", "trials: 1\n  sampler: grid"),

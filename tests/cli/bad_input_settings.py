@@ -394,6 +394,11 @@ SETTINGS: dict[str, Sequence[Case]] = {
             yaml("  path: studies\n", "  path: studies\n  database: mysql://me:secret@db/optuna\n"),
         ),
         Case(
+            "the port of Optuna's database is no number",
+            ["storage.database must name a host, and a port in digits", "postgresql://USER@HOST:5432/DATABASE"],
+            yaml("  path: studies\n", "  path: studies\n  database: postgresql://me@host:abc/optuna\n"),
+        ),
+        Case(
             "Optuna's database is away",
             ["database postgresql://me:***@127.0.0.1:9/optuna must be read and written", "Connection refused"],
             yaml("  path: studies\n", "  path: studies\n  database: postgresql://me:secret@127.0.0.1:9/optuna\n"),
@@ -407,6 +412,11 @@ SETTINGS: dict[str, Sequence[Case]] = {
                 "  path: studies\n  database: postgresql://me@127.0.0.1:9/all\n"
                 "tracking: {uri: 'postgresql://you:secret@127.0.0.1:9/all'}\n",
             ),
+        ),
+        Case(
+            "the address of MLflow has half a host",
+            ["tracking.uri must name a host, and a port in digits", "write it like http://HOST:5000"],
+            yaml("  path: studies\n", "  path: studies\ntracking: {uri: 'http://['}\n"),
         ),
         Case(
             "the address of MLflow has an unknown scheme",

@@ -126,3 +126,6 @@ def test_the_leaderboard_keeps_public_scores_beside_local_ones_and_in_mlflow(pla
     assert [file.path for file in client.list_artifacts(study.info.run_id, "leaderboard")] == [
         "leaderboard/leaderboard.json"
     ]
+    before = client.get_run(study.info.run_id).data.metrics["leaderboard/pearson"]
+    run(place, f"leaderboard add studies/moods {tmp_path / '0'} --score 0.79", code=0)
+    assert client.get_run(study.info.run_id).data.metrics["leaderboard/pearson"] != before

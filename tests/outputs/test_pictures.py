@@ -5,6 +5,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -45,6 +46,7 @@ def test_class_names_of_any_kind_are_drawn_without_complaint(names):
 def test_a_class_without_rows_is_drawn_as_an_empty_row():
     png = confusion_matrix_png(np.array([0, 0]), np.array([[1.0, 0, 0], [0, 1.0, 0]]), ("a", "b", "c"), "few")
     assert size(png)[0] > 200
+    assert png != confusion_matrix_png(np.array([0, 2]), np.array([[1.0, 0, 0], [0, 1.0, 0]]), ("a", "b", "c"), "few")
 
 
 def test_the_same_numbers_give_the_same_picture_and_others_another():
@@ -99,7 +101,7 @@ print("matplotlib.pyplot" in sys.modules)
     assert run.stdout.strip() == "False"
 
 
-def test_the_picture_can_be_decoded(make_study):
+def test_the_picture_can_be_decoded():
     from matplotlib.image import imread
 
     pixels = imread(io.BytesIO(picture("abc")))
@@ -114,7 +116,8 @@ def test_reliability_has_a_panel_for_each_task_three_in_a_row():
     assert widths[1][1] < widths[2][1]
 
 
-def test_cost_is_drawn_of_trials_that_ended_with_a_score_and_of_none():
+def test_cost_is_drawn_of_trials_that_ended_with_a_score():
     ended = TrialRecord("t0000", 0, TrialState.FINISHED, 0.8, seconds=60.0)
     without = TrialRecord("t0001", 1, TrialState.FAILED, seconds=5.0)
-    assert size(cost_png([ended, without])) == size(cost_png([ended]))
+    other = replace(ended, score=0.7)
+    assert cost_png([ended, without]) == cost_png([ended]) != cost_png([ended, other])

@@ -63,7 +63,14 @@ def section(study, *, tasks: int = 1, labelling: Labelling = SURE):
 
 
 def page_of(study, tmp_path, **changes) -> str:
-    plain = {"study": "demo", "tasks": study.tasks, "trials": trials(), "search": {}, "vote": None}
+    plain = {
+        "study": "demo",
+        "tasks": study.tasks,
+        "trials": trials(),
+        "objective": "score",
+        "search": {},
+        "vote": None,
+    }
     files = write_report(**{**plain, **changes}, out=tmp_path / "report")
     assert all(file.is_file() for file in files)
     return files[0].read_text(encoding="utf8")
@@ -110,6 +117,20 @@ def test_texts_and_reasons_are_shown_as_they_are(make_study, tmp_path):
     page = page_of(study, tmp_path, vote=section(study))
     assert "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt; &amp; &#34;more&#34;" in page
     assert "a &lt;b&gt;bold&lt;/b&gt; reason" in page
+
+
+def test_the_best_trial_is_one_that_finished(make_study, tmp_path):
+    stopped = TrialRecord("t0004", 4, TrialState.STOPPED, 0.9, {"emotion": 0.9})
+    page = page_of(make_study(4), tmp_path, trials=[*trials(), stopped])
+    assert "<b>0.7200</b>best trial, t0002" in page
+    assert '<tr class="best"><td>t0002</td>' in page
+
+
+def test_the_searchs_pictures_are_said_to_show_the_first_objective(make_study, tmp_path):
+    drawn = {"search_history": b"\x89PNG", "importances": b"\x89PNG"}
+    page = page_of(make_study(4), tmp_path, objective="gain", search=drawn)
+    assert "The gain of each finished trial" in page
+    assert "variance of the gain" in page
 
 
 def test_the_page_has_trials_members_gains_and_classes(make_study, tmp_path):
@@ -227,5 +248,7 @@ def test_numbers_have_no_classes_but_their_disputed_rows(tmp_path):
     assert set(part.pictures) == {"ensemble", "predicted_and_true_warmth"}
     assert re.fullmatch(r"-?[\d.e-]+ to -?[\d.e-]+", part.tasks[0].disputed[0].votes)
     assert part.tasks[0].disputed[0].text == "a ‖ b"
-    page = write_report(study="demo", tasks=[task], trials=[], search={}, vote=part, out=tmp_path / "out")[0]
+    page = write_report(
+        study="demo", tasks=[task], trials=[], objective="score", search={}, vote=part, out=tmp_path / "out"
+    )[0]
     assert "Class by class" not in page.read_text(encoding="utf8")

@@ -163,3 +163,14 @@ def test_a_cell_of_any_length_is_read_and_the_csv_modules_limit_stays(tmp_path: 
     with pytest.raises(TaskFileError):
         Table().read(str(tmp_path / "b.csv"), labelled=True)
     assert csv.field_size_limit() == limit
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
+def test_not_a_number_is_an_empty_cell(tmp_path: Path, suffix: str) -> None:
+    source = tmp_path / f"rows{suffix}"
+    if suffix == ".parquet":
+        pq.write_table(pa.table({"text": ["a", "b"], "label": [1.0, float("nan")]}), source)
+    else:
+        source.write_text('{"text": "a", "label": 1.0}\n{"text": "b", "label": NaN}\n')
+    with pytest.raises(TaskFileError, match="2 must have a label that is not empty"):
+        Table().read(str(source), labelled=True)

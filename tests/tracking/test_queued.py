@@ -256,7 +256,7 @@ def test_a_refused_event_is_skipped_with_one_warning(queue, store, caplog):
 
 def test_a_line_that_cannot_be_read_is_passed_over(store, tmp_path):
     spool = tmp_path / "spool.jsonl"
-    spool.write_bytes(b"not JSON\n[1]\n{}\n\xff\n")
+    spool.write_bytes(b'not JSON\n[1]\n{}\n{"call": "log_metrics"}\n\xff\n')
     queue = QueuedTracker(lambda: store, spool=spool)
     queue.start_study(**NONE, files=[])
     queue.start()

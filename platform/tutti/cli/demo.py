@@ -92,7 +92,7 @@ def _compare(folder: StudyFolder, truth: Path, submission: Path) -> None:
 
     from tutti.cli.progress import number
     from tutti.data.prepare import load_prepared
-    from tutti.tasks.metrics import score
+    from tutti.tasks.metrics import score, score_decided
 
     prepared = load_prepared(folder.data)
     labels = {task: _truth(prepared, truth, task) for task in prepared.parts}
@@ -113,10 +113,8 @@ def _compare(folder: StudyFolder, truth: Path, submission: Path) -> None:
         lines = (submission / f"{task.name}_predict.json").read_text(encoding="utf8").splitlines()
         chosen = [task.class_names.index(json.loads(line)["label"]) for line in lines]
         ensemble.append(
-            score(
-                task.metric,
-                labels=labels[task.name],
-                predicted=np.eye(len(task.class_names), dtype=np.float32)[chosen],
+            score_decided(
+                task.metric, labels=labels[task.name], decided=np.array(chosen), classes=len(task.class_names)
             )
         )
     for name, scores in sorted(rows.items(), key=lambda row: -float(np.mean(row[1]))):

@@ -67,6 +67,11 @@ def voting_studies(
     return studies
 
 
+def beside(studies: Mapping[str, Kept], name: str) -> list[Prepared]:
+    """The rows of the studies that vote with the one of that name, which their members may have been trained on."""
+    return [kept.prepared for each, kept in studies.items() if each != name]
+
+
 def electorate_of(studies: Mapping[str, Kept], *, members: Members) -> Electorate:
     """The checkpoints of the studies that may vote; raises as ``electorate`` does."""
     banks = {name: Bank(kept.folder.bank) for name, kept in studies.items()}

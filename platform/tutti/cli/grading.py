@@ -36,13 +36,10 @@ def answers(
         TaskFileError: where a file cannot be read.
     """
     from tutti.outputs.grade import read_labels
+    from tutti.outputs.submission import named
     from tutti.tasks.build import task_spec
 
-    tests = {
-        "/".join((task, *part.split("-", 1)[1:])): (task, part)
-        for task, kept in config.tasks.items()
-        for part in kept.test_sets()
-    }
+    tests = {named(task, part): (task, part) for task, kept in config.tasks.items() for part in kept.test_sets()}
     found: dict[str, dict[str, np.ndarray[Any, Any]]] = {}
     for each in given:
         name, equals, file = each.partition("=")

@@ -39,13 +39,16 @@ def add(
         from tutti.tracking.artifacts import keep_files, keep_metrics
 
         uri = parts.tracking_uri(config, folder)
-        metrics = {"leaderboard/public": score}
+        entries, metrics = board.entries(), {"leaderboard/public": score}
         if entry.local is not None:
             metrics["leaderboard/local"] = entry.local
-        if (found := correlation(board.entries())) is not None:
-            metrics |= {"leaderboard/pearson": found.pearson, "leaderboard/spearman": found.spearman}
+        together = {}
+        if (found := correlation(entries)) is not None:
+            together = {"leaderboard/pearson": found.pearson, "leaderboard/spearman": found.spearman}
         try:
             keep_metrics(uri, experiment=config.study, metrics=metrics, step=place, owner=folder.owner)
+            # MLflow shows the value of the highest step: these are of all submissions, whichever was scored anew
+            keep_metrics(uri, experiment=config.study, metrics=together, step=len(entries), owner=folder.owner)
             keep_files(
                 uri, experiment=config.study, files=[folder.leaderboard], place="leaderboard", owner=folder.owner
             )

@@ -9,7 +9,7 @@ import typer
 
 from tutti.cli import parts
 from tutti.cli.browse import Study
-from tutti.cli.electorate import With, electorate
+from tutti.cli.electorate import With, beside, electorate_of, voting_studies
 from tutti.cli.parts import console
 from tutti.cli.vote import RecipeName, rule_of
 from tutti.errors import TrackingError
@@ -51,6 +51,7 @@ def report(study: Study, recipe: RecipeName = None, others: With = None, out: Ou
         study=config.study,
         tasks=prepared.tasks,
         trials=trials,
+        objective=config.search.objectives[0],
         search=search_pngs(parts.database_url(config, folder), name=config.study),
         vote=_vote(config, folder, prepared, recipe, others or ()),
         out=target,
@@ -84,7 +85,8 @@ def _vote(
     from tutti.tasks.build import task_specs
 
     name, chosen = load_recipe(recipe or config.ensemble.recipe)
-    bank = electorate(config, folder, prepared, members=chosen.members, others=others)
+    studies = voting_studies(config, folder, prepared, members=chosen.members, others=others)
+    bank = electorate_of(studies, members=chosen.members)
     if not bank.records():
         return None
     return vote(
@@ -94,6 +96,6 @@ def _vote(
         bank=bank,
         rule=rule_of(chosen),
         labelling=Labelling(**chosen.pseudo_labels.model_dump()),
-        pools=pools(prepared, task_specs(config.tasks)),
+        pools=pools(prepared, task_specs(config.tasks), beside=beside(studies, config.study)),
         validation={task.name: prepared.rows(task.name, "validation") for task in prepared.tasks},
     )

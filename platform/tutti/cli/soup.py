@@ -6,7 +6,7 @@ import shutil
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,7 +14,7 @@ from tutti.cli import parts
 from tutti.cli.browse import Study
 from tutti.cli.electorate import electorate
 from tutti.cli.parts import console
-from tutti.cli.vote import RecipeName, rule_of
+from tutti.cli.vote import rule_of
 from tutti.errors import Fault, StudyError
 from tutti.files import write_whole
 
@@ -27,10 +27,13 @@ if TYPE_CHECKING:
     from tutti.outputs.soup import SoupCard
 
 
-def soup(study: Study, recipe: RecipeName = None) -> None:
+def soup(
+    study: Study,
+    recipe: Annotated[str, typer.Option("--recipe", metavar="NAME|FILE", help="Who goes in.")] = "soup",
+) -> None:
     """Averages the weights of an ensemble's members into one model, where that is as good as their vote.
 
-    By default with the recipe `soup`. One trial after the other goes in as long as the score on the validation rows
+    One trial after the other goes in as long as the score on the validation rows
     does not fall (arXiv 2203.05482). The model is a checkpoint that `tutti predict --checkpoint` takes, and its encoder
     one for `from_pretrained`. Exit code 1 where the soup falls short of the vote: then there is a card alone.
 
@@ -44,7 +47,7 @@ def soup(study: Study, recipe: RecipeName = None) -> None:
     from tutti.outputs.members import elect
 
     config, folder, prepared = parts.open_folder(study)
-    name, chosen = load_recipe(recipe or "soup")
+    name, chosen = load_recipe(recipe)
     if config.split.folds:
         rule, got = "have models that left the same rows out", f"split.folds: {config.split.folds}"
         raise StudyError(Fault(f"the study {config.study}", rule, got, "make a soup of a study without folds"))

@@ -11,7 +11,7 @@ import typer
 
 from tutti.cli import parts
 from tutti.cli.browse import Study
-from tutti.cli.electorate import With, electorate, electorate_of, voting_studies
+from tutti.cli.electorate import With, beside, electorate, electorate_of, voting_studies
 from tutti.cli.grading import Score, answers
 from tutti.cli.parts import console
 from tutti.config.study import StudyConfig
@@ -144,12 +144,11 @@ def pseudo_label(study: Study, recipe: RecipeName = None, others: With = None, o
     name, chosen = load_recipe(recipe or config.ensemble.recipe)
     target = out or folder.pseudo_labels / name
     studies = voting_studies(config, folder, prepared, members=chosen.members, others=others or ())
-    beside = [kept.prepared for name, kept in studies.items() if name != config.study]
     report = write_pseudo_labels(
         study=config.study,
         recipe_name=name,
         tasks=prepared.tasks,
-        pools=pools(prepared, task_specs(config.tasks), beside=beside),
+        pools=pools(prepared, task_specs(config.tasks), beside=beside(studies, config.study)),
         bank=electorate_of(studies, members=chosen.members),
         rule=rule_of(chosen),
         labelling=Labelling(**chosen.pseudo_labels.model_dump()),

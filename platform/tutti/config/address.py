@@ -16,6 +16,15 @@ def without_password(address: str) -> str:
     return _AMONG_OPTIONS.sub("", login.sub(r"\1", address)).rstrip("?&")
 
 
+def has_place(address: str) -> bool:
+    """Whether its host and port can be read; what stands on no host, as a file does, needs none."""
+    try:
+        place = urlsplit(without_password(address))
+        return place.port != 0 and bool(place.hostname or not place.scheme.startswith("http"))
+    except ValueError:
+        return False
+
+
 def same_database(one: str, other: str) -> bool:
     """Whether both name one database of one PostgreSQL server, whoever asks for it."""
     places = [urlsplit(without_password(address)) for address in (one, other)]

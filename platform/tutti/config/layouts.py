@@ -13,8 +13,6 @@ from tutti.errors import Fault
 GLUE_NAMES: dict[str, GlueKind] = {
     written: kind for kind in get_args(GlueKind) for written in (kind.lower(), kind.lower().replace("-", ""))
 }
-GLUE_REMEDY = f"set `glue:` to {', '.join(get_args(GlueKind)[:-1])} or {get_args(GlueKind)[-1]}"
-
 _ONLY: dict[str, tuple[Layout, ...]] = {
     "pair": ("competition",),
     "cleaning.broken_rows": ("competition",),
@@ -38,6 +36,18 @@ def layout_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list
         if isinstance(task, dict) and task.get("layout") in get_args(Layout)
         for fault in [*_idle(name, task, what), *_lacking(name, task, what), *_soft_values(name, task, what)]
     ]
+
+
+def no_glue_kind(name: str, what: str) -> Fault:
+    """Of a task whose name does not say its layout, and whose ``glue`` does not either."""
+    *most, last = get_args(GlueKind)
+    rule, got = "say which layout of GLUE the task has where its name does not", f"none, and the name {name!r}"
+    return Fault(what, rule, got, f"set `glue:` to {', '.join(most)} or {last}")
+
+
+def no_dataset(what: str) -> Fault:
+    """Of a task of the layout hub without the data set's name."""
+    return Fault(what, "name the data set of the layout hub", "none", "set `dataset:` to a hub id or a folder")
 
 
 def _idle(name: str, task: Mapping[str, Any], what: Callable[[str], str]) -> list[Fault]:
@@ -71,12 +81,9 @@ def _soft_values(name: str, task: Mapping[str, Any], what: Callable[[str], str])
 
 def _lacking(name: str, task: Mapping[str, Any], what: Callable[[str], str]) -> list[Fault]:
     if task["layout"] == "glue" and not task.get("glue") and name.lower() not in GLUE_NAMES:
-        rule = "say which layout of GLUE the task has where its name does not"
-        got = f"none, and the name {name!r}"
-        return [Fault(what(f"tasks.{name}.glue"), rule, got, GLUE_REMEDY)]
+        return [no_glue_kind(name, what(f"tasks.{name}.glue"))]
     if task["layout"] == "hub" and not task.get("dataset"):
-        rule, remedy = "name the data set of the layout hub", "set `dataset:` to a hub id or a folder"
-        return [Fault(what(f"tasks.{name}.dataset"), rule, "none", remedy)]
+        return [no_dataset(what(f"tasks.{name}.dataset"))]
     metric = task.get("metric", "macro_f1")
     kind = task.get("glue") or GLUE_NAMES.get(name.lower())
     if task["layout"] == "glue" and kind == "STS-B" and metric in get_args(ClassMetric):

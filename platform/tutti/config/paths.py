@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tutti.config.address import has_place
 from tutti.config.folder import StudyFolder, find_study, studies_folder
 from tutti.errors import Fault, StudyError, nearest
 from tutti.files import is_plain, nearest_file
@@ -19,6 +20,7 @@ _SERVERS = ("postgresql", "postgresql+psycopg", "postgresql+psycopg2")
 _STORES = (*_DATABASES, "http", "https", "file", "databricks")
 _SCHEME = re.compile(r"^([A-Za-z][\w.-]*)(\+\w+)?(?=:|$)")
 _IN_A_FILE = re.compile(r"^((?:sqlite(?:\+\w+)?:///)|file:)(?!/|:memory:)([^?]+)(.*)$")
+_PLACE = "name a host, and a port in digits where it names one"
 _HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?$")
 
 
@@ -160,6 +162,8 @@ class _Paths:
             remedy = nearest(name, _STORES, otherwise="write it like http://HOST:5000 or sqlite:///mlflow.db")
             rule = f"be the address of an MLflow store, with one of the schemes {', '.join(_STORES)}"
             self.faults.append(Fault(self.what(key), rule, got, remedy))
+        elif not has_place(uri):
+            self.faults.append(Fault(self.what(key), _PLACE, "another", "write it like http://HOST:5000"))
         elif local := _IN_A_FILE.match(uri):
             return f"{local[1]}{absolute(local[2], self.folder)}{local[3]}"
         return uri
@@ -172,6 +176,9 @@ class _Paths:
             rule = "be the address of a PostgreSQL server's database"
             remedy = "write it like postgresql://USER@HOST/DATABASE, or leave it out to keep SQLite"
             self.faults.append(Fault(self.what(key), rule, got, remedy))
+        elif not has_place(url):
+            remedy = "write it like postgresql://USER@HOST:5432/DATABASE"
+            self.faults.append(Fault(self.what(key), _PLACE, "another", remedy))
 
     def folder_or_hub_id(self, key: str, value: str) -> str:
         path = absolute(value, self.folder)

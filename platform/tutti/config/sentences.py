@@ -94,7 +94,7 @@ def _sentence(found: ErrorDetails, *, keys: Sequence[str], raw: Any, model: type
         return rule, "nothing", "add `type:` and the keys of that type"
     if kind in _BOUNDS:
         word, name = _BOUNDS[kind]
-        return f"be {word} {context[name]:g}", got, "change the number"
+        return f"be {word} {context[name]:.10g}", got, "change the number"
     if kind == "value_error":
         rule, _, said = str(context["error"]).partition("; got ")  # a validator may say better what it got
         return rule, said or got, "correct it"

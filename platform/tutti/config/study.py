@@ -19,6 +19,7 @@ from pydantic import (
 from tutti.config.space import Choice, SearchSpace
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$")]
+Seed = Annotated[int, Field(ge=0, lt=2**32)]  # as numpy's older generator takes it
 ClassMetric = Literal["macro_f1", "accuracy", "matthews", "f1"]
 ValueMetric = Literal["pearson", "spearman", "pearson_spearman", "neg_mse"]  # of a task whose labels are numbers
 Metric = Literal[ClassMetric, ValueMetric]
@@ -115,7 +116,7 @@ class Split(Strict):
 
     validation: Annotated[float, Field(gt=0, lt=1)] | None = None  # the share held out; by default SHARE without folds
     folds: Annotated[int, Field(ge=2)] | None = None
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Seed = 0
 
     @model_validator(mode="before")
     @classmethod
@@ -130,7 +131,7 @@ class Search(Strict):
     """The budget, and how points are chosen and stopped."""
 
     trials: Annotated[int, Field(ge=1)] = 8
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Seed = 0
     objectives: Annotated[tuple[Objective, ...], Field(min_length=1)] = ("score",)  # what a finished trial is told by
     sampler: Sampler = "tpe"
     enqueue: tuple[Annotated[dict[str, Choice], Field(min_length=1)], ...] = ()  # known-good points: the first trials
@@ -149,11 +150,8 @@ class Search(Strict):
     @classmethod
     def _all_run_to_their_end(cls, given: Any) -> Any:
         """Without a scheduler of their own, studies of other objectives have none: a scheduler sees the score alone."""
-        if (
-            isinstance(given, dict)
-            and "scheduler" not in given
-            and list(given.get("objectives", ["score"])) != ["score"]
-        ):
+        objectives = given.get("objectives") if isinstance(given, dict) else None
+        if isinstance(objectives, list | tuple) and "scheduler" not in given and [*objectives] != ["score"]:
             return {**given, "scheduler": "none"}
         return given
 

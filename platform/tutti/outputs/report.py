@@ -124,6 +124,7 @@ def write_report(
     study: str,
     tasks: Sequence[Task],
     trials: Sequence[TrialRecord],
+    objective: str,
     search: Mapping[str, bytes],
     vote: Vote | None,
     out: Path,
@@ -133,6 +134,7 @@ def write_report(
     The page holds its pictures and its style; it loads nothing. What there is nothing to show of is said.
 
     Args:
+        objective: what the search's pictures show of each trial, the first of its objectives.
         search: the search's pictures by name, as ``tutti.search.pictures`` draws them.
         vote: none where no trial has finished yet.
         out: a new or empty folder, or an earlier report's. It is replaced whole.
@@ -148,7 +150,9 @@ def write_report(
     pictures = {**search, **(vote.pictures if vote else {})}
     if any(each.score is not None and each.seconds for each in trials):
         pictures["cost"] = cost_png(trials)
-    page = _page(study=study, created=created, tasks=tasks, trials=trials, vote=vote, pictures=pictures)
+    page = _page(
+        study=study, created=created, tasks=tasks, trials=trials, objective=objective, vote=vote, pictures=pictures
+    )
     with output_folder(out, listing=LISTING) as folder:
         for name, png in pictures.items():
             write_whole(folder / f"{name}.png", png)
@@ -165,6 +169,7 @@ def _page(
     created: str,
     tasks: Sequence[Task],
     trials: Sequence[TrialRecord],
+    objective: str,
     vote: Vote | None,
     pictures: Mapping[str, bytes],
 ) -> str:
@@ -180,14 +185,15 @@ def _page(
         "signed": signed,
         "uri": lambda png: f"data:image/png;base64,{base64.b64encode(png).decode()}",
     }
-    ended = [each for each in trials if each.score is not None]
+    finished = [each for each in trials if each.state is TrialState.FINISHED and each.score is not None]
     return environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
         study=study,
         created=created,
         tasks=tasks,
         trials=sorted(trials, key=lambda each: -np.inf if each.score is None else each.score, reverse=True),
         states=_states(trials),
-        best=max(ended, key=lambda each: each.score or 0.0, default=None),
+        objective=objective,
+        best=max(finished, key=lambda each: each.score or 0.0, default=None),
         minutes=sum(each.seconds or 0.0 for each in trials) / 60,
         vote=vote,
         pictures=pictures,

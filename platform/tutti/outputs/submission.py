@@ -43,7 +43,7 @@ class Layouts:
         Raises:
             SubmissionError: naming each.
         """
-        known = [_template_of(task, part) for task, tests in test_ids.items() for part in tests]
+        known = [named(task, part) for task, tests in test_ids.items() for part in tests]
         rule = f"belong to a test file, of {', '.join(known) or 'which there is none'}"
         strange = [name for name in self.templates if name not in known]
         if strange:
@@ -60,7 +60,7 @@ class Layouts:
         Raises:
             SubmissionError: where its template cannot be followed.
         """
-        template = self.templates.get(_template_of(task.name, part))
+        template = self.templates.get(named(task.name, part))
         return Csv.by_template(template) if template else FORMATS[self.everywhere or task.submission]
 
     def file_name(self, task: Task, part: str) -> str:
@@ -68,7 +68,7 @@ class Layouts:
         return self.of(task, part).file_name(self.names.get(task.name, task.name))
 
 
-def _template_of(task: str, part: str) -> str:
+def named(task: str, part: str) -> str:
     """``TASK`` for the part ``test``, ``TASK/SET`` for ``test-SET``."""
     return "/".join((task, *part.split("-", 1)[1:]))
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tutti.config.layouts import GLUE_NAMES, GLUE_REMEDY
+from tutti.config.layouts import GLUE_NAMES, no_dataset, no_glue_kind
 from tutti.config.study import TaskConfig
 from tutti.errors import ConfigError, Fault
 from tutti.tasks.layouts.competition import Competition
@@ -134,17 +134,14 @@ def _layouts(name: str, config: TaskConfig) -> tuple[Layout, Layout, bool]:
         case "glue":
             kind = config.glue or GLUE_NAMES.get(name.lower())
             if kind is None:
-                rule = "say which layout of GLUE the task has where its name does not"
-                got = f"none, and the name {name!r}"
-                raise ConfigError(Fault(f"tasks.{name}.glue", rule, got, GLUE_REMEDY))
+                raise ConfigError(no_glue_kind(name, f"tasks.{name}.glue"))
             glue = Glue(kind)
             return glue, glue, glue.pair
         case "table":
             return table, table, columns.text_b is not None
         case "hub":
             if config.dataset is None:
-                rule, remedy = "name the data set of the layout hub", "set `dataset:` to a hub id or a folder"
-                raise ConfigError(Fault(f"tasks.{name}.dataset", rule, "none", remedy))
+                raise ConfigError(no_dataset(f"tasks.{name}.dataset"))
             return Hub(config.dataset, config.subset, table), table, columns.text_b is not None
 
 

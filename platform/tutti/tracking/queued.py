@@ -196,7 +196,7 @@ def _deliver(tracker: Tracker, events: Sequence[Event]) -> None:
     by_key: dict[str, list[MetricRow]] = {}
     for event in events:
         if event.get("call") == "log_metrics":
-            by_key.setdefault(event["key"], []).append(MetricRow(event["metrics"], event["step"], event["at"]))
+            _try("metrics", partial(_sort, event, by_key))
         else:
             _try(f"{event.get('call')} {event.get('key', '')}".strip(), partial(_call, tracker, event))
     for key, rows in by_key.items():
@@ -205,6 +205,11 @@ def _deliver(tracker: Tracker, events: Sequence[Event]) -> None:
         except (RefusedError, TypeError, ValueError):  # one of them is wrong: find it
             for row in rows:
                 _try(f"metrics of step {row.step} {key}".strip(), partial(tracker.log_history, key, [row]))
+
+
+def _sort(event: Event, by_key: dict[str, list[MetricRow]]) -> None:
+    row = MetricRow(event["metrics"], event["step"], event["at"])
+    by_key.setdefault(event["key"], []).append(row)
 
 
 def _try(what: str, call: Callable[[], None]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,8 +87,3 @@ def _scores(folder: Path, parts: Mapping[str, EncodedPart]) -> dict[str, float]:
 def _remove(folder: Path) -> None:
     if folder.exists():
         shutil.rmtree(folder)
-
-
-def kept_of(tastes: Sequence[Taste]) -> list[Taste]:
-    """Those that are in the soup; the last one has its score."""
-    return [taste for taste in tastes if taste.kept]

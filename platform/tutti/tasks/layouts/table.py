@@ -126,7 +126,7 @@ def frame_of(
     for ours, name in names.items():
         columns[ours] = []
         for where, value in zip(places, found[name], strict=True):
-            text = "" if value is None else str(value)
+            text = "" if value is None or value != value else str(value)  # NaN is how pandas writes none
             columns[ours].append(text)
             if isinstance(value, (list, dict, bytes)):
                 got, remedy = f"a {type(value).__name__}", "name a column of texts"
