@@ -163,7 +163,9 @@ class _Paths:
             rule = f"be the address of an MLflow store, with one of the schemes {', '.join(_STORES)}"
             self.faults.append(Fault(self.what(key), rule, got, remedy))
         elif not has_place(uri):
-            self.faults.append(Fault(self.what(key), _PLACE, "another", "write it like http://HOST:5000"))
+            self.faults.append(
+                Fault(self.what(key), _PLACE, "an address that cannot be read", "write it like http://HOST:5000")
+            )
         elif local := _IN_A_FILE.match(uri):
             return f"{local[1]}{absolute(local[2], self.folder)}{local[3]}"
         return uri
@@ -178,7 +180,7 @@ class _Paths:
             self.faults.append(Fault(self.what(key), rule, got, remedy))
         elif not has_place(url):
             remedy = "write it like postgresql://USER@HOST:5432/DATABASE"
-            self.faults.append(Fault(self.what(key), _PLACE, "another", remedy))
+            self.faults.append(Fault(self.what(key), _PLACE, "an address that cannot be read", remedy))
 
     def folder_or_hub_id(self, key: str, value: str) -> str:
         path = absolute(value, self.folder)
