@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 from tutti.bank.bank import Bank
+from tutti.cli import parts
 from tutti.cli.tune import changed_keys
-from tutti.config.study import StudyConfig
+from tutti.config.folder import StudyFolder
+from tutti.config.load import dump_study
+from tutti.config.study import StudyConfig, Tracking
 from tutti.records import TrialState
 
 pytestmark = pytest.mark.ray
@@ -182,7 +185,6 @@ def test_a_resumed_study_must_be_what_it_was(finished, tutti):
 
 
 def test_a_second_study_on_the_same_data_encodes_nothing(finished, make_study, tmp_path):
-    from tutti.cli import parts
     from tutti.cli.tune import prepare_study
 
     cache = finished.study.folder.encoded
@@ -223,3 +225,28 @@ def test_budget_resources_and_places_may_change(tmp_path):
         "backbone": "/moved/b",
     }
     assert changed_keys(_study(tmp_path), _study(tmp_path / "moved", **new)) == {}
+
+
+def test_a_study_keeps_the_stores_that_it_has_begun_with_whatever_the_environment_says(tmp_path, monkeypatch):
+    here, there, third = (f"http://{name}:5000" for name in ("here", "there", "third"))
+    unnamed, folder = _study(tmp_path), StudyFolder(tmp_path / "studies" / "s")
+
+    def stores(uri: str | None = None) -> tuple[str | None, str | None]:
+        study = parts.with_stores(unnamed.model_copy(update={"tracking": Tracking(uri=uri)}), folder)
+        return study.storage.database, study.tracking.uri
+
+    database = "postgresql://tutti@db/optuna"
+    for name, value in {"TUTTI_DATABASE": database, "MLFLOW_TRACKING_URI": there}.items():
+        monkeypatch.setenv(name, value)
+    assert stores() == (database, there)
+    assert stores(third) == (database, third)
+    folder.path.mkdir(parents=True)
+    folder.study_file.write_text(dump_study(unnamed))
+    assert stores() == (database, there)  # a start that failed binds nothing
+    folder.optuna_file.touch()
+    assert stores() == (None, None)
+    folder.study_file.write_text(dump_study(unnamed.model_copy(update={"tracking": Tracking(uri=here)})))
+    assert stores() == (None, here)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    assert stores() == (None, here)
+    assert stores(third) == (None, third)

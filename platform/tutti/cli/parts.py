@@ -195,21 +195,24 @@ def _older_studies(study: StudyConfig, folder: StudyFolder) -> list[OlderStudy]:
 
 
 def with_stores(study: StudyConfig, folder: StudyFolder) -> StudyConfig:
-    """The study with ``$TUTTI_DATABASE`` and MLflow's own ``$MLFLOW_TRACKING_URI`` where its file names no store.
+    """The study with the stores that its file leaves open.
+
+    They are those that it has begun with, whatever is set today: its trials and their runs would be split. One that is
+    new has ``$TUTTI_DATABASE`` and MLflow's own ``$MLFLOW_TRACKING_URI``.
 
     Raises:
         StudyError: where the study has begun in one database, and its file now names another kind of one.
     """
-    database = study.storage.database
-    if database is None and folder.begun:
-        database = parse_study(folder.study_file).storage.database
-    elif database is None:
-        database = os.environ.get("TUTTI_DATABASE") or None
-    elif folder.optuna_file.is_file():
+    database, uri = study.storage.database, study.tracking.uri
+    if database and folder.optuna_file.is_file():
         rule, got = "stay as it was when the study is resumed", f"{database} where its trials are in the study's folder"
         remedy = "remove it, or give `study:` another name"
         raise StudyError(Fault(f"storage.database of the study {study.study!r}", rule, got, remedy))
-    return _with_stores(study, database, study.tracking.uri or os.environ.get("MLFLOW_TRACKING_URI"))
+    if folder.begun:
+        begun = parse_study(folder.study_file)
+        return _with_stores(study, database or begun.storage.database, uri or begun.tracking.uri)
+    found = (os.environ.get(name) or None for name in ("TUTTI_DATABASE", "MLFLOW_TRACKING_URI"))
+    return _with_stores(study, *(given or other for given, other in zip((database, uri), found, strict=True)))
 
 
 def without_passwords(study: StudyConfig) -> StudyConfig:
