@@ -217,14 +217,24 @@ def test_what_defines_a_study_s_results_may_not_change(tmp_path):
 
 def test_budget_resources_and_places_may_change(tmp_path):
     new = {
-        "search": {"trials": 99, "max_hours": 9, "target_score": 0.9, "patience": 5, "max_trial_hours": 1},
-        "resources": {"cpus_per_worker": 2, "concurrent_trials": 3},
+        "search": {
+            "trials": 99,
+            "max_hours": 9,
+            "target_score": 0.9,
+            "patience": 5,
+            "max_trial_hours": 1,
+            "retries": 5,
+        },
+        "resources": {"cpus_per_worker": 2, "gpus_per_worker": 1, "concurrent_trials": 3, "isolation": "isolated"},
         "tracking": {"uri": "http://h"},
         "storage": {"path": "/elsewhere"},
-        "ensemble": {"recipe": "auto"},
+        "ensemble": {"recipe": "baseline"},
         "backbone": "/moved/b",
     }
-    assert changed_keys(_study(tmp_path), _study(tmp_path / "moved", **new)) == {}
+    old, moved = _study(tmp_path), _study(tmp_path / "moved", **new)
+    before, after = (parts.flat(study.model_dump(mode="json")) for study in (old, moved))
+    assert [key for key in parts.flat(new) if before[key] == after[key]] == []  # or it would show nothing
+    assert changed_keys(old, moved) == {}
 
 
 def test_a_study_keeps_the_stores_that_it_has_begun_with_whatever_the_environment_says(tmp_path, monkeypatch):
