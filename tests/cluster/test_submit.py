@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
+import tempfile
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
@@ -11,15 +14,17 @@ from unittest.mock import Mock
 import aiohttp
 import pytest
 import requests
+from ray.job_submission import JobStatus
 
+from tutti.cli import jobs
 from tutti.cli.parts import read_study_file
 from tutti.cluster import submit
 from tutti.cluster.submit import _stage, job_status, stop_job, submit_study
 from tutti.config.folder import StudyFolder
-from tutti.config.load import load_study, parse_study
+from tutti.config.load import dump_study, load_study, parse_study
 from tutti.config.space import SearchSpace
 from tutti.config.study import StudyConfig
-from tutti.errors import ClusterError, StorageError, StudyError, UserError
+from tutti.errors import ClusterError, StorageError, StudyError, TrialError, UserError
 from tutti.records import TrialState
 from tutti.search.study_store import StudyStore
 
@@ -158,6 +163,75 @@ def test_files_too_large_to_travel_are_refused_with_their_sizes(study, staged, t
     assert f"storage.path ({tmp_path / 'shared'})" in str(caught.value)
     assert "two.tsv" not in str(caught.value)
     assert not (tmp_path / "job" / "files").exists()
+
+
+def test_a_file_that_cannot_be_copied_is_named(study, tmp_path):
+    """By a link that leads nowhere: root, as whom tests may run, can read every file."""
+    link = tmp_path / "mine/backbone/model.safetensors"
+    link.symlink_to(tmp_path / "gone")
+    rule = f"{link} must be copied to travel with the job; got No such file or directory; see that it can be read"
+    with pytest.raises(StorageError, match=f"^{re.escape(rule)}"):
+        submit_study(study, address="http://127.0.0.1:9", options=[])
+
+
+def test_a_disk_without_room_for_copies_is_named(study, monkeypatch):
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(submit.shutil, "copy2", full)
+        with pytest.raises(StorageError, match=r"must be copied .*; got No space left on device; .* has room"):
+            submit_study(study, address="http://127.0.0.1:9", options=[])
+    monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
+    with pytest.raises(StorageError, match=r"the temporary folder \(\$TMPDIR\) must be written whole"):
+        submit_study(study, address="http://127.0.0.1:9", options=[])
+
+
+@pytest.mark.parametrize("ended", ["SUCCEEDED", "FAILED", "STOPPED"])
+def test_a_job_is_followed_until_it_has_ended_though_the_connection_is_closed(ended, monkeypatch):
+    """A client whose tail ends while the job runs, as where a proxy closes an idle connection."""
+    tails = [["one\ntw"], ["one\n"], [], ["one\ntwo\n", "three\n"]]  # each from the beginning, cut anywhere
+    states = ["PENDING", "RUNNING", "RUNNING", ended]
+
+    class Client:
+        async def tail_job_logs(self, job):
+            for lines in tails.pop(0):
+                yield lines
+
+        def get_job_status(self, job):
+            return JobStatus(states.pop(0))
+
+    monkeypatch.setattr(submit, "_client", lambda address: Client())
+    monkeypatch.setattr(submit.time, "sleep", lambda seconds: None)
+    shown: list[str] = []
+    assert submit.follow_job("raysubmit_1", address="http://head:8265", show=shown.append) == ended
+    assert "".join(shown) == "one\ntwo\nthree\n"
+
+
+def test_a_job_that_was_stopped_is_not_called_a_failure(study, monkeypatch, tmp_path, capsys):
+    study_file = tmp_path / "study.json"
+    study_file.write_text(dump_study(study))
+    monkeypatch.setattr(submit, "submit_study", lambda *_, **__: "raysubmit_1")
+    monkeypatch.setattr(submit, "job_status", lambda *_, **__: "STOPPED")
+    monkeypatch.setattr(submit, "follow_job", lambda *_, **__: "STOPPED")
+    rule = "the job raysubmit_1 must succeed; got STOPPED (its log is above); go on with --resume"
+    with pytest.raises(TrialError, match=re.escape(rule)):
+        jobs.submit(study_file, address="http://head:8265", wait=True)
+
+
+@pytest.mark.parametrize(
+    ("given", "got"),
+    [
+        ({"status": ""}, "an empty ID"),
+        ({"stop": ""}, "an empty ID"),
+        ({"status": "", "stop": ""}, "several of them"),
+        ({"study_file": Path("study.yaml"), "status": ""}, "several of them"),
+        ({}, "none of them"),
+    ],
+)
+def test_an_empty_id_is_no_job(given, got):
+    with pytest.raises(StudyError, match=f"be given one of STUDY.yaml, --status ID and --stop ID; got {got}"):
+        jobs.submit(**given)
 
 
 def test_a_cluster_that_does_not_answer_is_named_with_what_to_do(study):

@@ -32,15 +32,11 @@ def submit(
     """
     from tutti.cluster import submit as jobs
 
-    if sum(given is not None for given in (study_file, status, stop)) != 1:
-        raise StudyError(
-            Fault(
-                "tutti submit",
-                "be given one of STUDY.yaml, --status ID and --stop ID",
-                "several of them" if study_file or status or stop else "none of them",
-                "see `tutti submit --help`",
-            )
-        )
+    given = [each for each in (study_file, status, stop) if each is not None]
+    if len(given) != 1 or not given[0]:  # an ID is empty where a shell's variable is
+        got = "several of them" if len(given) > 1 else "an empty ID" if given else "none of them"
+        rule = "be given one of STUDY.yaml, --status ID and --stop ID"
+        raise StudyError(Fault("tutti submit", rule, got, "see `tutti submit --help`"))
     if status:
         console.print(jobs.job_status(status, address=address))
         return
@@ -53,13 +49,14 @@ def submit(
     job = jobs.submit_study(study, address=address, options=["--resume"] if resume else [])
     console.print(f"Job {job}, study folder {folder.path}", soft_wrap=True)
     if not wait:
-        console.print(f"Follow it with `tutti submit --status {job} --address {address}`.", soft_wrap=True)
+        console.print(f"See how it stands with `tutti submit --status {job} --address {address}`.", soft_wrap=True)
         return
     try:
-        succeeded = jobs.follow_job(job, address=address, show=lambda text: typer.echo(text, nl=False))
+        ended = jobs.follow_job(job, address=address, show=lambda text: typer.echo(text, nl=False))
     except KeyboardInterrupt:
         console.print(f"The job goes on; stop it with `tutti submit --stop {job} --address {address}`.")
         raise
     console.print(f"Job {job}: {jobs.job_status(job, address=address)}", soft_wrap=True)
-    if not succeeded:
-        raise TrialError(Fault(f"the job {job}", "succeed", "a failure (its log is above)", "mend what the log names"))
+    if ended != "SUCCEEDED":
+        remedy = "mend what the log names" if ended == "FAILED" else "go on with --resume"
+        raise TrialError(Fault(f"the job {job}", "succeed", f"{ended} (its log is above)", remedy))

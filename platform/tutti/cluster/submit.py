@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shlex
 import shutil
 import sqlite3
@@ -20,6 +21,7 @@ from tutti.config.folder import StudyFolder
 from tutti.config.load import dump_study, load_recipe
 from tutti.config.study import StudyConfig
 from tutti.errors import ClusterError, Fault, StorageError, StudyError, UserError
+from tutti.files import storage_faults
 
 if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient
@@ -41,11 +43,12 @@ def submit_study(study: StudyConfig, *, address: str, options: list[str]) -> str
 
     Raises:
         StudyError: where the files to ship are too large.
-        StorageError: where the database of an older study is damaged.
+        StorageError: where a file cannot be copied, or the database of an older study is damaged.
         UserError: where the address is none.
         ClusterError: where the cluster does not answer or refuses the job.
     """
-    with tempfile.TemporaryDirectory(prefix="tutti-job-") as staging:
+    temporary = Path("the temporary folder ($TMPDIR)")
+    with storage_faults(temporary), tempfile.TemporaryDirectory(prefix="tutti-job-") as staging:
         _stage(study, Path(staging))
         with _answering(address):
             return _client(address).submit_job(
@@ -103,12 +106,7 @@ def _stage(study: StudyConfig, staging: Path) -> None:
             )
         )
     for path, name in names.items():
-        target = staging / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if path.is_dir():
-            shutil.copytree(path, target)
-        else:
-            shutil.copy2(path, target)
+        _copy(path, staging / name)
     (staging / "study.json").write_text(dump_study(StudyConfig.model_validate(document)), encoding="utf8")
 
 
@@ -117,7 +115,7 @@ def _stage_older(older: StudyFolder, staging: Path, index: int) -> str:
     target = StudyFolder(staging / "older" / str(index) / older.name)
     target.path.mkdir(parents=True)
     if older.study_file.is_file():
-        shutil.copy2(older.study_file, target.study_file)
+        _copy(older.study_file, target.study_file)
     if older.optuna_file.is_file():  # not as a file: what was written last may still be in the log beside it
         try:
             with (
@@ -131,28 +129,56 @@ def _stage_older(older: StudyFolder, staging: Path, index: int) -> str:
     return target.path.relative_to(staging).as_posix()
 
 
+def _copy(path: Path, target: Path) -> None:
+    """Copies a file, or a folder whole.
+
+    Raises:
+        StorageError: with the file that cannot be read, or whose copy cannot be written.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        if path.is_dir():
+            shutil.copytree(path, target)
+        else:
+            shutil.copy2(path, target)
+    except OSError as error:
+        place, got = str(path), error.strerror or str(error)
+        if isinstance(error, shutil.Error):  # it has each file of the folder, its copy, and the error as a text
+            place, _, text = error.args[0][0]
+            got = re.sub(r"^\[Errno \d+\] |: '.*", "", text)
+        remedy = f"see that it can be read and that {tempfile.gettempdir()} has room, or move it below storage.path"
+        raise StorageError(Fault(place, "be copied to travel with the job", got, remedy)) from error
+
+
 def _mib(path: Path) -> float:
     files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
     return sum(file.stat().st_size for file in files) / 2**20
 
 
-def follow_job(job: str, *, address: str, show: Callable[[str], None]) -> bool:
-    """Shows a job's log as it grows, until the job ends; true where it succeeded.
+def follow_job(job: str, *, address: str, show: Callable[[str], None]) -> str:
+    """Shows a job's log as it grows, until the job ends; how it ended: ``SUCCEEDED``, ``FAILED`` or ``STOPPED``.
 
     Raises:
         ClusterError: where the cluster does not answer or knows no such job.
     """
-    from ray.job_submission import JobStatus
-
     with _answering(address):
         client = _client(address)
+        shown = 0  # characters
 
         async def follow() -> None:
-            async for lines in client.tail_job_logs(job):
-                show(lines)
+            nonlocal shown
+            passed = 0
+            async for lines in client.tail_job_logs(job):  # from the log's beginning, each time
+                passed += len(lines)
+                if passed > shown:
+                    show(lines[shown - passed :])
+                    shown = passed
 
         asyncio.run(follow())
-        return client.get_job_status(job) == JobStatus.SUCCEEDED
+        while not (status := client.get_job_status(job)).is_terminal():  # a proxy has closed what was idle for long
+            time.sleep(1)
+            asyncio.run(follow())
+        return str(status.value)
 
 
 def job_status(job: str, *, address: str) -> str:
