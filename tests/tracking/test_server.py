@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import socket
 import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+from unittest.mock import Mock
 
 import pytest
 import requests
@@ -11,6 +14,7 @@ from mlflow import MlflowClient
 
 from tutti.errors import TrackingError, UserError
 from tutti.records import TrialState
+from tutti.tracking import server
 from tutti.tracking.mlflow_tracker import MlflowTracker
 from tutti.tracking.queued import QueuedTracker
 from tutti.tracking.server import start_ui, stop_ui
@@ -56,6 +60,28 @@ def test_a_port_in_use_is_refused_before_another_server_answers_there(uri, tmp_p
         port = taken.getsockname()[1]
         with pytest.raises(UserError, match=f"port {port} of 127.0.0.1 must be free; got Address already in use"):
             start_ui(uri, tmp_path, port=port)
+
+
+def test_a_server_of_this_machine_is_asked_without_the_proxy_of_the_environment(monkeypatch):
+    class Healthy(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Nothing."""
+
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    monkeypatch.setattr(server, "_PATIENCE", 3.0)
+    healthy = HTTPServer(("127.0.0.1", 0), Healthy)
+    Thread(target=healthy.serve_forever, daemon=True).start()
+    try:
+        server._wait_until_up(Mock(poll=lambda: None), f"http://127.0.0.1:{healthy.server_port}")
+    finally:
+        healthy.shutdown()
 
 
 @pytest.mark.slow
