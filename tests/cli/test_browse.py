@@ -9,6 +9,12 @@ import signal
 import pytest
 import requests
 
+from tutti.cli import parts
+from tutti.cli.browse import trials
+from tutti.config.folder import StudyFolder
+from tutti.config.study import StudyConfig
+from tutti.search.study_store import StudyStore
+
 pytestmark = pytest.mark.ray
 
 
@@ -30,6 +36,19 @@ def test_trials_as_json_are_found_by_the_study_s_name(finished, tutti):
     assert [each["score"] for each in listed] == [record.score for record in finished.study.records()]
     assert listed[0]["parameters"].keys() == {"learning_rate"}
     assert listed[0]["task_scores"].keys() == {"mood", "same"}
+
+
+def test_the_study_is_given_back_once_its_trials_are_read(tmp_path, monkeypatch):
+    task = {"layout": "competition", "train": str(tmp_path / "train.tsv")}
+    study = StudyConfig.model_validate({"study": "s", "backbone": "b", "tasks": {"a": task}})
+    folder, closed = StudyFolder(tmp_path / "s"), []
+    folder.path.mkdir()
+    parts.open_store(study, folder).close()
+    close = StudyStore.close
+    monkeypatch.setattr(StudyStore, "close", lambda store: [closed.append(store), close(store)])
+    monkeypatch.setattr(parts, "open_folder", lambda name: (study, folder, None))
+    trials("s")
+    assert len(closed) == 1
 
 
 def test_a_study_that_is_not_there_is_told_with_those_that_are(finished, tutti):

@@ -10,11 +10,14 @@ import pytest
 
 from tutti.bank.bank import Bank
 from tutti.cli import parts
-from tutti.cli.tune import changed_keys
+from tutti.cli.tune import _run_trials, changed_keys
 from tutti.config.folder import StudyFolder
 from tutti.config.load import dump_study
 from tutti.config.study import StudyConfig, Tracking
+from tutti.data.prepare import Prepared
+from tutti.errors import StorageError
 from tutti.records import TrialState
+from tutti.search.study_store import StudyStore
 
 pytestmark = pytest.mark.ray
 TASKS = ("mood", "same")
@@ -235,6 +238,16 @@ def test_budget_resources_and_places_may_change(tmp_path):
     before, after = (parts.flat(study.model_dump(mode="json")) for study in (old, moved))
     assert [key for key in parts.flat(new) if before[key] == after[key]] == []  # or it would show nothing
     assert changed_keys(old, moved) == {}
+
+
+def test_a_study_whose_tracker_cannot_be_opened_is_given_back(tmp_path, monkeypatch):
+    study, folder, closed = _study(tmp_path), StudyFolder(tmp_path / "studies" / "s"), []
+    (folder.path / "tracking.jsonl").mkdir(parents=True)
+    close = StudyStore.close
+    monkeypatch.setattr(StudyStore, "close", lambda store: [closed.append(store), close(store)])
+    with pytest.raises(StorageError, match=r"tracking.jsonl must be written whole"):
+        _run_trials(study, folder, Prepared(folder.data, (), {}, {}, {}), concurrent=1)
+    assert len(closed) == 1
 
 
 def test_a_study_keeps_the_stores_that_it_has_begun_with_whatever_the_environment_says(tmp_path, monkeypatch):

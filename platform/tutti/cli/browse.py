@@ -27,7 +27,11 @@ def trials(
     from tutti.search.objectives import pareto_front
 
     config, folder, _ = parts.open_folder(study)
-    records = parts.load_store(config, folder).records()
+    store = parts.load_store(config, folder)
+    try:
+        records = store.records()
+    finally:
+        store.close()
     running = is_running(folder)
     if not running:
         records = cut_off(records)
@@ -74,7 +78,7 @@ def ui(
         console.print(f"The study is tracked at {runs_page(uri, experiment)}", soft_wrap=True)
         return
     for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a closed terminal too must leave no server behind
-        signal.signal(ending, _interrupt)
+        signal.signal(ending, signal.default_int_handler)
     process, base = start_ui(uri, folder.mlflow_artifacts.as_uri(), port=port)
     try:
         console.print(f"MLflow shows the study at {runs_page(base, experiment)}", soft_wrap=True)
@@ -84,7 +88,3 @@ def ui(
         console.print("MLflow UI ended.")
     finally:
         stop_ui(process)
-
-
-def _interrupt(number: int, frame: object) -> None:
-    raise KeyboardInterrupt

@@ -135,7 +135,11 @@ def _run_trials(study: StudyConfig, folder: StudyFolder, prepared: Prepared, *, 
 
     class_names = {task.name: task.class_names for task in prepared.tasks}
     store = parts.open_store(study, folder)
-    tracker = parts.open_tracker(study, folder)
+    try:
+        tracker = parts.open_tracker(study, folder)
+    except BaseException:  # as where the disk is full: on a server the study would stay claimed
+        store.close()
+        raise
 
     def picture(task: str, predictions: Predictions) -> bytes:
         assert predictions.labels is not None
