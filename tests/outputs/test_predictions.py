@@ -15,7 +15,7 @@ import pytest
 from tutti.ensembling.methods.known import METHODS
 from tutti.ensembling.procedure import Ballot, Procedure
 from tutti.ensembling.select import Selection
-from tutti.errors import StudyError
+from tutti.errors import StorageError, StudyError
 from tutti.outputs.predictions import Shards, Vote, check_out, heard
 from tutti.tasks.metrics import score_decided
 from tutti.tasks.task import Task
@@ -150,6 +150,13 @@ def test_two_runs_do_not_write_one_file_together(tmp_path: Path) -> None:
     first, second = shards_of(tmp_path / "out.csv"), shards_of(tmp_path / "out.csv")
     with first.held(), pytest.raises(StudyError, match="must be written by one process at a time"):
         second.held().__enter__()
+
+
+def test_shards_that_nobody_may_hold_are_said_in_one_sentence(tmp_path: Path) -> None:
+    shards = shards_of(tmp_path / "out.csv")
+    (shards.folder / "lock").mkdir(parents=True)  # root may write to any folder, and to no folder as to a file
+    with pytest.raises(StorageError, match=r"out.csv.shards must be written whole; got Is a directory"):
+        shards.held().__enter__()
 
 
 def test_the_ending_says_what_is_written(tmp_path: Path) -> None:

@@ -134,12 +134,12 @@ class Shards:
                 rule, got = "be new, or hold the shards of an earlier run", sorted(found)[0]
                 raise StudyError(Fault(str(self.folder), rule, got, "move it away, or name another file with --out"))
             self.folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(self.folder / _LOCK)
-        try:
-            lock.acquire(timeout=0)
-        except Timeout as error:
-            rule, remedy = "be written by one process at a time", "wait for the other to end, or stop it"
-            raise StudyError(Fault(str(self._out), rule, "another that writes it", remedy)) from error
+            lock = FileLock(self.folder / _LOCK)
+            try:
+                lock.acquire(timeout=0)
+            except Timeout as error:  # an OSError too
+                rule, remedy = "be written by one process at a time", "wait for the other to end, or stop it"
+                raise StudyError(Fault(str(self._out), rule, "another that writes it", remedy)) from error
         try:
             with storage_faults(self.folder):
                 self._sweep()
