@@ -34,10 +34,13 @@ storage:
   path: studies
 """
 MOODS = {"calm": "the sea lies still", "glad": "what a bright day", "sad": "rain and nobody here"}
-# What the machine of whoever runs the tests may have set must not reach them.
 # The hub is away: what it says differs with the day. The library reads this once, so it is set before it is imported.
 os.environ["HF_HUB_OFFLINE"] = "1"
-FOREIGN = ("RAY_ADDRESS", "MLFLOW_TRACKING_URI", "TUTTI_STUDIES", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN")
+# What the machine of whoever runs the tests may have set must not reach them.
+FOREIGN = (
+    *("RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"),
+    *("MLFLOW_TRACKING_URI", "TUTTI_STUDIES", "TUTTI_DATABASE"),
+)
 
 
 @dataclass(frozen=True)
