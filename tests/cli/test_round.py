@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ from voting_study import make_study as make_voting_study
 from voting_study import write_files
 
 from tutti.bank.bank import Bank
+from tutti.cli import round as cli_round
 from tutti.config.folder import StudyFolder
 from tutti.config.load import parse_study
 
@@ -94,3 +96,15 @@ def test_a_round_goes_on_only_with_the_recipe_it_was_begun_with(place):
     said = run(place, "round studies/moods --recipe baseline", code=2)
     assert "the recipe baseline must be that which round 1 was begun with; got another one than other" in said.err
     (folder / "plan.json").unlink()
+
+
+def test_a_round_goes_on_only_with_as_many_trials_as_it_was_begun_with(place, monkeypatch):
+    monkeypatch.setattr(cli_round, "_run", lambda *_: False)
+    (place / "student.yaml").write_text(STUDENT)
+    command = "round studies/moods --recipe student.yaml"
+    assert "Round 1: pseudo-labels of moods" in run(place, f"{command} --trials 2", code=0).out
+    said = run(place, f"{command} --trials 3", code=2)
+    assert "--trials 3 must be that which round 1 was begun with; got another one than 2; leave it out, or" in said.err
+    for given in ("--trials 2", ""):
+        assert "Round 1 goes on" in run(place, f"{command} {given}", code=0).out
+    shutil.rmtree(place / "studies/moods/rounds")

@@ -187,7 +187,8 @@ def _plan(base: _Base, done: list[Round], *, trials: int | None) -> PseudoLabelR
     """Writes the round's pseudo-labels, its two study files, and last its plan; none where that is done already.
 
     Raises:
-        StudyError: where the round was begun with another recipe, or the study has no finished trial.
+        StudyError: where the round was begun with another recipe or number of trials, or the study has no finished
+            trial.
     """
     from tutti.config.load import dump_study, parse_study
     from tutti.data.prepare import load_prepared
@@ -200,11 +201,14 @@ def _plan(base: _Base, done: list[Round], *, trials: int | None) -> PseudoLabelR
     place, number, teachers = _place(base, done), len(done) + 1, _teachers(base, done)
     if (place / _PLAN).is_file():
         plan = json.loads((place / _PLAN).read_text(encoding="utf-8"))
+        rule = f"be that which round {number} was begun with"
+        begun = " and ".join(str(base.beside(_name(base, number, control=each)).path) for each in (False, True))
+        anew = f"or remove {place}, {begun} to begin the round anew"
         if plan["recipe_sha256"] != base.recipe_sha256:
-            what, rule = f"the recipe {base.recipe_name}", f"be that which round {number} was begun with"
-            begun = " and ".join(str(base.beside(_name(base, number, control=each)).path) for each in (False, True))
-            remedy = f"name that recipe, or remove {place}, {begun} to begin the round anew"
-            raise StudyError(Fault(what, rule, f"another one than {plan['recipe']}", remedy))
+            what, got = f"the recipe {base.recipe_name}", f"another one than {plan['recipe']}"
+            raise StudyError(Fault(what, rule, got, f"name that recipe, {anew}"))
+        if trials not in (None, planned := plan.get("trials", trials)):
+            raise StudyError(Fault(f"--trials {trials}", rule, f"another one than {planned}", f"leave it out, {anew}"))
         console.print(f"Round {number} goes on")
         return None
     console.rule(f"Round {number}: pseudo-labels of {' and '.join(teachers)}")
@@ -250,6 +254,7 @@ def _plan(base: _Base, done: list[Round], *, trials: int | None) -> PseudoLabelR
     for config in both:
         write_whole(place / f"{config.study}.json", dump_study(config))
     plan = {"recipe": base.recipe_name, "recipe_sha256": base.recipe_sha256, "teachers": teachers}
+    plan["trials"] = both[0].search.trials
     write_whole(place / _PLAN, json.dumps(plan, ensure_ascii=False, indent=2) + "\n")
     return report
 
