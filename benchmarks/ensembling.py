@@ -52,7 +52,7 @@ def plain_loop(votes: np.ndarray, labels: np.ndarray, steps: int) -> np.ndarray:
         tried = []
         for candidate in range(len(votes)):
             mean = sum(votes[member] for member in [*chosen, candidate]) / (len(chosen) + 1)
-            tried.append(-float(np.log(np.maximum(mean[rows, labels], 1e-7)).mean()))  # type: ignore[index]
+            tried.append(-float(np.log(np.maximum(mean[rows, labels], 1e-7)).mean()))
         chosen.append(int(np.argmin(tried)))
         losses.append(min(tried))
     kept = chosen[: int(np.argmin(losses)) + 1]

@@ -39,10 +39,12 @@ from studies import run, sst2
 from torch import Tensor, nn
 from transformers import AutoTokenizer, DataCollatorWithPadding, Trainer, TrainingArguments
 
+from tutti.cli.electorate import voting_studies
 from tutti.cli.parts import open_folder
 from tutti.cli.predict import _input, _members
 from tutti.cluster.connect import connected
 from tutti.config.folder import StudyFolder
+from tutti.config.load import load_recipe
 from tutti.modeling.checkpoint import load_checkpoint
 from tutti.modeling.new_backbone import new_backbone
 from tutti.orchestration.inference import SHARD, Slots, predict_shards
@@ -93,7 +95,9 @@ def tutti(place: StudyFolder, file: Path, folder: Path, turns: list[str]) -> Tim
     """What the command does on the Ray that is connected."""
     config, _, prepared = open_folder(str(place.path))
     (task,) = prepared.tasks
-    given, chosen = _input(config, task, file), _members(config, place, task, None)
+    name, recipe = load_recipe(config.ensemble.recipe)
+    studies = voting_studies(config, place, prepared, members=recipe.members)
+    given, chosen = _input(config, task, file), _members(studies, task, name, recipe)
     shards = Shards(folder / "tutti.parquet", rows=given.rows, size=SHARD, manifest={})
     began = 0.0
 
@@ -119,9 +123,7 @@ def tutti(place: StudyFolder, file: Path, folder: Path, turns: list[str]) -> Tim
     return seconds, np.stack([table["p_0"], table["p_1"]], axis=1)
 
 
-def plain(
-    members: list[_OneTask], texts: list[str], folder: Path, *, padded: bool = False, bf16: bool = False
-) -> Timed:
+def plain(members: list[Path], texts: list[str], folder: Path, *, padded: bool = False, bf16: bool = False) -> Timed:
     """Trainer.predict, member by member, on all cores."""
     tokenizer = AutoTokenizer.from_pretrained(shared.BACKBONE)
     to = {"padding": "max_length", "max_length": MAX_LENGTH} if padded else {}
@@ -139,7 +141,7 @@ def plain(
     began = shared.clock()
     encoded = tokenizer(texts, truncation=True, max_length=MAX_LENGTH)
     rows = [{name: encoded[name][row] for name in encoded} for row in range(len(texts))]
-    logits = [torch.from_numpy(trainer.predict(rows).predictions).float() for trainer in trainers]  # type: ignore[arg-type]
+    logits = [torch.from_numpy(trainer.predict(rows).predictions).float() for trainer in trainers]
     said = torch.stack([each.softmax(dim=1) for each in logits]).mean(dim=0).numpy()
     return shared.clock() - began, said
 

@@ -36,6 +36,7 @@ from tutti.data.prepare import Prepared, prepare
 from tutti.demo.generate import write_demo_data
 from tutti.outputs.ensemble import write_ensemble
 from tutti.outputs.members import Rule
+from tutti.outputs.submission import Layouts
 from tutti.records import CheckpointRecord
 from tutti.tasks.build import task_specs
 from tutti.tasks.metrics import score
@@ -154,8 +155,7 @@ def main() -> None:
                 test_ids={TASK: {"test": ids}},
                 bank=bank,
                 rule=Rule(top=members),
-                submission=None,
-                threshold=0.99,
+                submission=Layouts(),
                 out=folder / out,
             )
 

@@ -88,10 +88,10 @@ def fine_tune_and_note(study: StudyConfig, folder: StudyFolder, trial: Trial, *,
 
     plain = MultiTaskTrainer.before_step
 
-    def before_step(trainer: MultiTaskTrainer) -> None:
-        if trainer.state.global_step == 0:
+    def before_step(self: MultiTaskTrainer) -> None:
+        if self.state.global_step == 0:
             _note(folder.path, trial["key"], "step")
-        plain(trainer)
+        plain(self)
 
     MultiTaskTrainer.before_step = before_step  # type: ignore[method-assign]
     try:

@@ -11,7 +11,7 @@ from statistics import mean, median, stdev
 from typing import Any
 
 import torch
-from scipy.stats import t as student  # type: ignore[import-untyped]
+from scipy.stats import t as student
 from shared import METRICS
 
 TASKS = tuple(METRICS)
