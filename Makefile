@@ -24,7 +24,8 @@ test: $(INSTALLED)
 
 test-slow: $(INSTALLED)
 	$(PARALLEL) -m "slow and not ray"
-	$(BIN)/pytest -m "slow and ray and not strain"
+	# a test of Ray waits for most of its time: two at a time, each with a Ray of its own
+	$(BIN)/pytest -n 2 --dist worksteal -m "slow and ray and not strain"
 
 strain: $(INSTALLED)
 	$(BIN)/pytest -m strain

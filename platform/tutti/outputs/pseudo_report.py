@@ -148,7 +148,7 @@ class PseudoLabelReport:
             assert labelling.max_drift is not None
             return (
                 f"Among the labels of task {task} the class {each.drifting_class} has a share that is "
-                f"{abs(each.drift) * 100:.1f} points {'above' if each.drift > 0 else 'below'} that among the training "
+                f"{abs(each.drift) * 100:.2f} points {'above' if each.drift > 0 else 'below'} that among the training "
                 f"rows, and max_drift allows {labelling.max_drift * 100:g}: {no_file}. Set `select: prior` in the "
                 "recipe, or a larger max_drift where the unlabelled rows are known to be of other classes."
             )
