@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from bad_input_changes import Case, Change, forget_pool
+from bad_input_changes import Case, Change, both, forget_pool, write
 
 ROUND = "round studies/moods"
 
@@ -55,6 +55,16 @@ ROUNDS: dict[str, Sequence[Case]] = {
             "a round with a recipe that is not there",
             ["the recipe 'self_trainin'", "did you mean 'self_training'"],
             command=f"{ROUND} --recipe self_trainin",
+            finished=True,
+        ),
+        Case(
+            "a round whose recipe has a sample submission of other rows",
+            ["sample.csv must have the ids of the test file", "name the sample submission that belongs to"],
+            both(
+                write("sample.csv", "id,label\nt0,x\nt9,x\n"),
+                write("own.yaml", "submission: {format: csv, templates: {mood: sample.csv}}\n"),
+            ),
+            f"{ROUND} --recipe own.yaml",
             finished=True,
         ),
         Case(

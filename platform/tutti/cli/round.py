@@ -134,6 +134,7 @@ def _check(base: _Base) -> None:
     from tutti.tasks.build import task_specs
 
     name, parts_of = base.config.study, base.prepared.parts
+    vote.layouts(base.config, base.recipe).check(vote.test_ids(base.config, base.prepared))
     if base.recipe.members.filter is not None:
         rule, remedy = "let every trial vote in a round, whose own have no tags yet", "take members.filter out"
         raise StudyError(Fault(f"the recipe {base.recipe_name}", rule, repr(base.recipe.members.filter), remedy))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tutti.data.prepare import Prepared
     from tutti.outputs.members import Rule
     from tutti.outputs.pseudo_report import PseudoLabelReport
-    from tutti.outputs.submission import Layouts
+    from tutti.outputs.submission import Layouts, TestIds
 
 RecipeName = Annotated[
     str | None, typer.Option("--recipe", metavar="NAME|FILE", help="A recipe; by default the study's own.")
@@ -56,13 +56,10 @@ def ensemble(
         study=config.study,
         recipe_name=name,
         tasks=prepared.tasks,
-        test_ids={
-            task.name: {part: prepared.ids(task.name, part) for part in config.tasks[task.name].test_sets()}
-            for task in prepared.tasks
-        },
+        test_ids=test_ids(config, prepared),
         bank=electorate(config, folder, prepared, members=chosen.members, others=others or ()),
         rule=rule_of(chosen),
-        submission=_layouts(config, chosen),
+        submission=layouts(config, chosen),
         out=target,
         answers=answers(config, prepared, score or ()),
     )
@@ -109,7 +106,16 @@ def rule_of(recipe: Recipe) -> Rule:
     )
 
 
-def _layouts(config: StudyConfig, recipe: Recipe) -> Layouts:
+def test_ids(config: StudyConfig, prepared: Prepared) -> TestIds:
+    """Per task and test part, the ids of the test file in its order."""
+    return {
+        task.name: {part: prepared.ids(task.name, part) for part in config.tasks[task.name].test_sets()}
+        for task in prepared.tasks
+    }
+
+
+def layouts(config: StudyConfig, recipe: Recipe) -> Layouts:
+    """How a recipe's submission is laid out."""
     from tutti.outputs.submission import Layouts
 
     names = {name: task.glue for name, task in config.tasks.items() if task.glue is not None}

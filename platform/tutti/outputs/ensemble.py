@@ -20,12 +20,11 @@ from tutti.outputs.grade import grade
 from tutti.outputs.judged import judged
 from tutti.outputs.members import Election, Rule, elect, votes
 from tutti.outputs.pictures import ensemble_png, reliability_png
-from tutti.outputs.submission import Layouts, check, zipped
+from tutti.outputs.submission import Layouts, TestIds, check, zipped
 
 if TYPE_CHECKING:
     from tutti.tasks.task import Task
 
-TestIds = Mapping[str, Mapping[str, np.ndarray]]
 Files = dict[str, dict[str, bytes]]
 
 _ZIP = "submission.zip"

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from tutti.errors import Fault, SubmissionError, nearest
 from tutti.outputs.formats.competition import Competition
 from tutti.outputs.formats.csv import Csv
@@ -20,6 +22,7 @@ from tutti.outputs.formats.protocol import SubmissionFormat
 if TYPE_CHECKING:
     from tutti.tasks.task import Task
 
+TestIds = Mapping[str, Mapping[str, Sequence[str] | np.ndarray]]
 FORMATS: Mapping[str, SubmissionFormat] = {"competition": Competition(), "glue": Glue(), "csv": Csv()}
 
 
@@ -37,13 +40,16 @@ class Layouts:
     templates: Mapping[str, Path] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
 
-    def check(self, test_ids: Mapping[str, Mapping[str, object]]) -> None:
-        """Refuses a template of what there is no test file of.
+    def check(self, test_ids: TestIds) -> None:
+        """Refuses a template of what there is no test file of, or of other rows than its test file has.
+
+        Args:
+            test_ids: per task and test part, the ids of the test file.
 
         Raises:
-            SubmissionError: naming each.
+            SubmissionError: naming each template of no test file, or the first that cannot be followed.
         """
-        known = [named(task, part) for task, tests in test_ids.items() for part in tests]
+        known = {named(task, part): ids for task, tests in test_ids.items() for part, ids in tests.items()}
         rule = f"belong to a test file, of {', '.join(known) or 'which there is none'}"
         strange = [name for name in self.templates if name not in known]
         if strange:
@@ -53,6 +59,8 @@ class Layouts:
                     for name in strange
                 )
             )
+        for name, template in self.templates.items():
+            Csv.by_template(template).check_ids(list(map(str, known[name])))
 
     def of(self, task: Task, part: str) -> SubmissionFormat:
         """The format of one part of one task.

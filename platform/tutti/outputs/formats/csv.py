@@ -50,26 +50,32 @@ class Csv:
     def file_name(self, task: str) -> str:
         return f"{task}.csv"
 
+    def check_ids(self, ids: Collection[str]) -> None:
+        """Refuses rows that are not those of the order.
+
+        Raises:
+            SubmissionError: naming an id that is missing, and one too many.
+        """
+        if self.order is None:
+            return
+        missing, strange = sorted(set(ids) - set(self.order)), sorted(set(self.order) - set(ids))
+        if missing or strange:
+            found = [f"{len(missing)} missing, such as {missing[0]!r}"] if missing else []
+            found += [f"{len(strange)} too many, such as {strange[0]!r}"] if strange else []
+            remedy = "name the sample submission that belongs to this test file"
+            raise SubmissionError(Fault(self.source, "have the ids of the test file", ", and ".join(found), remedy))
+
     def render(self, ids: Sequence[str], labels: Sequence[str] | Sequence[float]) -> bytes:
         rows = zip(ids, labels, strict=True)
         if self.order is not None:
             by_id = dict(rows)
-            _check_ids(self.source, self.order, by_id)
+            self.check_ids(by_id)
             rows = zip(self.order, map(by_id.__getitem__, self.order), strict=True)
         text = io.StringIO()
         writer = csv.writer(text)
         writer.writerow(self.header)
         writer.writerows(rows)
         return text.getvalue().encode()
-
-
-def _check_ids(what: str, order: Sequence[str], ids: Collection[str]) -> None:
-    missing, strange = sorted(set(ids) - set(order)), sorted(set(order) - set(ids))
-    if missing or strange:
-        found = [f"{len(missing)} missing, such as {missing[0]!r}"] if missing else []
-        found += [f"{len(strange)} too many, such as {strange[0]!r}"] if strange else []
-        remedy = "name the sample submission that belongs to this test file"
-        raise SubmissionError(Fault(what, "have the ids of the test file", ", and ".join(found), remedy))
 
 
 def _unfit(file: Path, got: str) -> SubmissionError:
