@@ -24,7 +24,7 @@ test: $(INSTALLED)
 
 test-slow: $(INSTALLED)
 	$(PARALLEL) -m "slow and not ray"
-	# a test of Ray waits for most of its time: two at a time, each with a Ray of its own
+	# a test of Ray waits for much of its time: two at a time, each with a Ray of its own
 	$(BIN)/pytest -n 2 --dist worksteal -m "slow and ray and not strain"
 
 strain: $(INSTALLED)
