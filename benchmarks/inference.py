@@ -8,6 +8,7 @@ Three members, MiniLM fine-tuned for a few steps on SST-2, predict its 6,920 tra
   clean, tokenize, predict, vote, write. As many workers as the machine has cores, in the precision that it chooses.
 * predict_fp32, predict_bf16: the rows tokenized once, then Trainer.predict with each member and its defaults (8 rows a
   batch, padded to the longest of them), on all cores; the mean of what they say. Loading is in nobody's time.
+  bf16 is float32 where the CPU does not compute in bfloat16.
 * padded_fp32: the same with every row padded to 128 tokens, as GLUE's run_glue.py does.
 
 vs_*: how many times as fast tutti is. Contenders take turns, and the ratios are medians over these turns.
@@ -49,6 +50,7 @@ from tutti.modeling.checkpoint import load_checkpoint
 from tutti.modeling.new_backbone import new_backbone
 from tutti.orchestration.inference import SHARD, Slots, predict_shards
 from tutti.outputs.predictions import Shards
+from tutti.training.precision import cpu_gains_from_bf16
 
 TARGETS = {
     "vs_predict_fp32": Target(4.5),
@@ -158,7 +160,7 @@ def speed(data: Path, folder: Path, *, rows: int, turns: int) -> dict[str, float
     contenders: dict[str, Callable[[], Timed]] = {
         "tutti": lambda: tutti(place, file, folder, precisions),
         "predict_fp32": lambda: plain(members, texts, folder),
-        "predict_bf16": lambda: plain(members, texts, folder, bf16=True),
+        "predict_bf16": lambda: plain(members, texts, folder, bf16=cpu_gains_from_bf16()),
         "padded_fp32": lambda: plain(members, texts, folder, padded=True),
     }
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
