@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -155,6 +155,12 @@ class Finding:
     found: str
     mended: str
     mend: Callable[[], object] | None = None
+
+
+def best_trial(records: Sequence[TrialRecord]) -> TrialRecord | None:
+    """The finished trial with the best score; only those have a checkpoint to vote with."""
+    finished = [r for r in records if r.state is TrialState.FINISHED and r.score is not None]
+    return max(finished, key=lambda r: r.score or 0.0, default=None)
 
 
 def _broken(rule: str, got: str) -> StorageError:

@@ -9,8 +9,8 @@ import re
 from rich.console import Console
 
 from tutti.cli import progress
-from tutti.cli.progress import Progress, best_so_far, best_trial, cut_off, summary, trials_table
-from tutti.records import TrialRecord, TrialState
+from tutti.cli.progress import Progress, best_so_far, cut_off, summary, trials_table
+from tutti.records import TrialRecord, TrialState, best_trial
 
 
 def record(number: int, state: TrialState = TrialState.RUNNING, *scores: float, **more) -> TrialRecord:

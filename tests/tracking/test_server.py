@@ -63,8 +63,11 @@ def test_a_port_in_use_is_refused_before_another_server_answers_there(uri, tmp_p
 
 
 def test_a_server_of_this_machine_is_asked_without_the_proxy_of_the_environment(monkeypatch):
+    asked = []
+
     class Healthy(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            asked.append(self.path)
             self.send_response(200)
             self.end_headers()
 
@@ -82,6 +85,7 @@ def test_a_server_of_this_machine_is_asked_without_the_proxy_of_the_environment(
         server._wait_until_up(Mock(poll=lambda: None), f"http://127.0.0.1:{healthy.server_port}")
     finally:
         healthy.shutdown()
+    assert asked == ["/health"]
 
 
 @pytest.mark.slow

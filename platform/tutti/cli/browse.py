@@ -22,8 +22,9 @@ def trials(
 
     Example: `tutti trials glue_trio`
     """
-    from tutti.cli.progress import best_so_far, best_trial, cut_off, summary, trials_table
+    from tutti.cli.progress import best_so_far, cut_off, summary, trials_table
     from tutti.orchestration.study import is_running
+    from tutti.records import best_trial
     from tutti.search.objectives import pareto_front
 
     config, folder, _ = parts.open_folder(study)

@@ -33,22 +33,22 @@ def add(
     config, folder, _ = parts.open_folder(study)
     board = Leaderboard(folder.leaderboard)
     place, entry = board.add(submission, study=config.study, public=score)
-    _show(config.study, board.entries())
+    entries = board.entries()
+    _show(config.study, entries)
     if parts.is_tracked(config, folder):
         parts.quiet_mlflow()
         from tutti.tracking.artifacts import keep_files, keep_metrics
 
         uri = parts.tracking_uri(config, folder)
-        entries, metrics = board.entries(), {"leaderboard/public": score}
+        metrics = {"leaderboard/public": score}
         if entry.local is not None:
             metrics["leaderboard/local"] = entry.local
-        together = {}
-        if (found := correlation(entries)) is not None:
-            together = {"leaderboard/pearson": found.pearson, "leaderboard/spearman": found.spearman}
         try:
             keep_metrics(uri, experiment=config.study, metrics=metrics, step=place, owner=folder.owner)
-            # MLflow shows the value of the highest step: these are of all submissions, whichever was scored anew
-            keep_metrics(uri, experiment=config.study, metrics=together, step=len(entries), owner=folder.owner)
+            if (found := correlation(entries)) is not None:
+                metrics = {"leaderboard/pearson": found.pearson, "leaderboard/spearman": found.spearman}
+                # MLflow shows the value of the highest step: these are of all submissions, whichever was scored anew
+                keep_metrics(uri, experiment=config.study, metrics=metrics, step=len(entries), owner=folder.owner)
             keep_files(
                 uri, experiment=config.study, files=[folder.leaderboard], place="leaderboard", owner=folder.owner
             )

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from tutti.config.study import Objective
 from tutti.errors import StorageError, counted
-from tutti.records import Scalar, TrialRecord, TrialState
+from tutti.records import Scalar, TrialRecord, TrialState, best_trial
 from tutti.search.objectives import pareto_front
 
 REFRESH_SECONDS = 0.5
@@ -86,12 +86,6 @@ def number(value: float | None) -> str:
 def short(value: object) -> str:
     """A parameter as it reads best in a table."""
     return f"{value:.3g}" if isinstance(value, float) else str(value)
-
-
-def best_trial(records: Sequence[TrialRecord]) -> TrialRecord | None:
-    """The finished trial with the best score; only those have a checkpoint to vote with."""
-    finished = [r for r in records if r.state is TrialState.FINISHED and r.score is not None]
-    return max(finished, key=lambda r: r.score or 0.0, default=None)
 
 
 def best_so_far(records: Sequence[TrialRecord]) -> TrialRecord | None:

@@ -17,7 +17,7 @@ from tutti.cli.parts import console
 from tutti.config.folder import StudyFolder, check_inside
 from tutti.config.study import StudyConfig
 from tutti.errors import Fault, StorageError, StudyError, counted
-from tutti.records import Predictions, TrialRecord, TrialState
+from tutti.records import Predictions, TrialRecord, TrialState, best_trial
 
 if TYPE_CHECKING:
     from tutti.data.prepare import Prepared
@@ -61,7 +61,7 @@ def _budget(trials: str, study_file: Path, *, overrides: list[str]) -> int:
 def run(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> list[TrialRecord]:
     """Prepares a study's data, runs its trials, and prints what to do next; exits with 130 when interrupted."""
     from tutti.cli.ending import terminated_as_interrupted
-    from tutti.cli.progress import best_trial, cut_off, number, summary, trials_table
+    from tutti.cli.progress import cut_off, number, summary, trials_table
     from tutti.cluster.connect import connected
     from tutti.orchestration.study import study_lock
     from tutti.search.objectives import pareto_front
@@ -128,7 +128,7 @@ def _is_over(study: StudyConfig, folder: StudyFolder) -> bool:
 
 def _run_trials(study: StudyConfig, folder: StudyFolder, prepared: Prepared, *, concurrent: int) -> StudyOutcome:
     """Runs the study's trials on the Ray that is connected, with its store, its tracker and a live table."""
-    from tutti.cli.progress import Progress, best_trial
+    from tutti.cli.progress import Progress
     from tutti.orchestration.study import run_study
     from tutti.outputs.pictures import confusion_matrix_png, scatter_png
     from tutti.tracking.protocol import BEST_SCORE

@@ -25,7 +25,7 @@ from tutti.outputs.pseudo_labels import coverage_of
 from tutti.outputs.pseudo_pool import PART, Pool
 from tutti.outputs.pseudo_report import TaskPseudoLabels, which_rows
 from tutti.outputs.report_rows import ClassScores, Disputed, class_scores, disputed
-from tutti.records import TrialRecord, TrialState
+from tutti.records import TrialRecord, TrialState, best_trial
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -185,7 +185,6 @@ def _page(
         "signed": signed,
         "uri": lambda png: f"data:image/png;base64,{base64.b64encode(png).decode()}",
     }
-    finished = [each for each in trials if each.state is TrialState.FINISHED and each.score is not None]
     return environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
         study=study,
         created=created,
@@ -193,7 +192,7 @@ def _page(
         trials=sorted(trials, key=lambda each: -np.inf if each.score is None else each.score, reverse=True),
         states=_states(trials),
         objective=objective,
-        best=max(finished, key=lambda each: each.score or 0.0, default=None),
+        best=best_trial(trials),
         minutes=sum(each.seconds or 0.0 for each in trials) / 60,
         vote=vote,
         pictures=pictures,
