@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tutti.data import encode
-from tutti.data.encode import load_part, load_parts
+from tutti.data.encode import load_part, load_parts, marks_second_text
 from tutti.data.prepare import Prepared, prepare
 from tutti.errors import BackboneError, StorageError
 from tutti.tasks.build import TaskSpec
@@ -107,6 +107,8 @@ def test_a_tokenizer_without_token_types_leaves_that_column_out(
         prepared, task="A", part="test", tokenizer=str(tmp_path / "plain"), max_length=16, cache=tmp_path / "c"
     )
     assert part.encoded.column_names == ["input_ids", "length"]
+    assert not marks_second_text(plain)
+    assert marks_second_text(AutoTokenizer.from_pretrained(tokenizer_folder))
 
 
 def test_texts_are_encoded_once_and_then_only_mapped(prepared: Prepared, tokenizer_folder: str, tmp_path: Path) -> None:

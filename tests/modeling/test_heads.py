@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tutti.modeling.heads import AttentionPooling, ClsPooling, Head, HeadOptions, LayerMix, MeanPooling
+from tutti.modeling.heads import AttentionPooling, ClsPooling, Head, HeadOptions, LayerMix, MeanPooling, PairPooling
 
 
 @pytest.mark.parametrize("pooling", [AttentionPooling(8), ClsPooling(), MeanPooling()])
@@ -30,6 +30,29 @@ def test_attention_weighs_tokens_by_the_softmax_of_their_dot_product_with_the_qu
 def test_attention_with_a_query_of_zeros_is_the_mean() -> None:
     states, mask = torch.randn(2, 4, 8), torch.tensor([[1, 1, 1, 0], [1, 1, 0, 0]])
     torch.testing.assert_close(AttentionPooling(8)(states, mask), MeanPooling()(states, mask))
+
+
+def _a_pair() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """States, mask and token types of one row: two tokens of the first text, three of the second, one of padding."""
+    torch.manual_seed(0)
+    return torch.randn(1, 6, 4), torch.tensor([[1, 1, 1, 1, 1, 0]]), torch.tensor([[0, 0, 1, 1, 1, 0]])
+
+
+def test_pair_pooling_sets_the_means_of_both_texts_side_by_side_and_against_each_other() -> None:
+    states, mask, types = _a_pair()
+    u, v = states[0, :2].mean(dim=0), states[0, 2:5].mean(dim=0)
+    torch.testing.assert_close(PairPooling()(states, mask, types)[0], torch.cat([u, v, (u - v).abs(), u * v]))
+    with pytest.raises(ValueError, match="token types"):
+        PairPooling()(states, mask)
+
+
+def test_a_head_with_pair_pooling_takes_the_mean_of_single_texts() -> None:
+    states, mask, types = _a_pair()
+    options = HeadOptions(pooling="pair", dropout=0.0)
+    of_pairs = Head(hidden=4, outputs=3, options=options, std=0.5, pair=True)
+    of_singles = Head(hidden=4, outputs=3, options=options, std=0.5)
+    assert of_pairs([states], mask, types).shape == of_singles([states], mask).shape == (1, 3)
+    torch.testing.assert_close(of_singles([states], mask), of_singles.linear(MeanPooling()(states, mask)))
 
 
 def test_the_same_seed_gives_the_same_head_and_its_scale_is_the_one_asked_for() -> None:

@@ -15,10 +15,10 @@ from tutti.modeling.model import MultiTaskModel, load_encoder, positions
 from tutti.tasks.task import Task
 
 
-def _task(name: str, classes: int) -> Task:
+def _task(name: str, classes: int, *, pair: bool = False) -> Task:
     """A task with so many classes; a regression where it has none."""
     names = tuple(str(index) for index in range(classes))
-    return Task(name=name, class_names=names, pair=False, metric="accuracy" if classes else "pearson", submission="csv")
+    return Task(name=name, class_names=names, pair=pair, metric="accuracy" if classes else "pearson", submission="csv")
 
 
 def _model(backbone: Path, *tasks: Task, **heads: Any) -> MultiTaskModel:
@@ -43,6 +43,15 @@ def test_token_types_reach_an_encoder_that_takes_them(backbone: Path) -> None:
         assert not torch.equal(
             model("t", ids, torch.ones_like(ids), first), model("t", ids, torch.ones_like(ids), second)
         )
+
+
+def test_token_types_reach_a_head_that_tells_two_texts_apart(backbone: Path) -> None:
+    model = _model(backbone, _task("t", 2, pair=True), pooling="pair").eval()
+    ids, types = torch.tensor([[2, 5, 3, 7, 3]]), torch.tensor([[0, 0, 0, 1, 1]])
+    mask = torch.ones_like(ids)
+    states = model.encoder(input_ids=ids, attention_mask=mask, token_type_ids=types).last_hidden_state
+    head = model.head("t")
+    torch.testing.assert_close(model("t", ids, mask, types), head.linear(head.pooling(states, mask, types)))
 
 
 @pytest.mark.parametrize("layers", [1, 2])

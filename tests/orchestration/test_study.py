@@ -34,13 +34,15 @@ def study(**changes) -> StudyConfig:
         ({"training": {"reinit_layers": 3}}, "training.reinit_layers"),
         ({"search_space": {"pooling_layers": {"type": "int", "low": 1, "high": 4}}}, "search_space.pooling_layers"),
         ({"search_space": {"max_length": {"type": "categorical", "choices": [64, 1024]}}}, "search_space.max_length"),
+        ({"training": {"pooling": "pair"}}, "training.pooling"),
+        ({"search_space": {"pooling": {"type": "categorical", "choices": ["mean", "pair"]}}}, "search_space.pooling"),
     ],
 )
 def test_what_is_beyond_the_backbone_is_refused_before_a_trial_is_made(changes, key):
     with pytest.raises(ConfigError) as caught:
-        check_backbone(study(**changes), positions=512, layers=2)
+        check_backbone(study(**changes), positions=512, layers=2, marks_pairs=False)
     assert [fault.what for fault in caught.value.faults] == [key]
-    check_backbone(study(**changes), positions=None, layers=None)
+    check_backbone(study(**changes), positions=None, layers=None, marks_pairs=True)
 
 
 def test_a_second_process_on_the_same_study_is_refused(tmp_path):

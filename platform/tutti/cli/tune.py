@@ -213,7 +213,7 @@ def prepare_study(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> P
         StorageError: where the folder cannot be written.
     """
     from tutti.config.load import dump_study
-    from tutti.data.encode import load_tokenizer
+    from tutti.data.encode import load_tokenizer, marks_second_text
     from tutti.data.prepare import prepare
     from tutti.files import write_whole
     from tutti.modeling.layers import layer_count
@@ -235,8 +235,8 @@ def prepare_study(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> P
         _check_unchanged(study, folder)
     # A backbone that does not serve is found now, and one from the hub is fetched once.
     encoder = load_encoder(study.backbone)
-    load_tokenizer(study.backbone)
-    check_backbone(study, positions=positions(encoder), layers=layer_count(encoder))
+    marks_pairs = marks_second_text(load_tokenizer(study.backbone))
+    check_backbone(study, positions=positions(encoder), layers=layer_count(encoder), marks_pairs=marks_pairs)
     if not begun:  # what a start that failed left there would bind this one to its files and settings
         shutil.rmtree(folder.data, ignore_errors=True)
     console.print("Reading the tasks")

@@ -24,7 +24,8 @@ class TrainingOptions(Strict):
             often as its batches to the power of 1 / sampling_temperature), ``uniform`` (each task alike), ``weights``
             (as sampling_weights says). An epoch has as many batches either way.
         pooling: how token vectors become one: ``attention`` (Lin et al. 2017, one learned query for each task), ``cls``
-            (the first token), or ``mean`` (over tokens that are not padding).
+            (the first token), ``mean`` (over tokens that are not padding), or ``pair`` (arXiv 1705.02364: the means of
+            a pair's two texts, their difference and product; of single texts ``mean``).
         pooling_layers: the last so many layers of the encoder are summed with learned weights before pooling.
         head_dropout: dropout probability in front of each head.
         head_dropout_samples: multi-sample dropout (arXiv 1905.09788): the head's output is the mean over so many masks.
@@ -67,7 +68,7 @@ class TrainingOptions(Strict):
     task_sampling: Literal["proportional", "temperature", "uniform", "weights"] = "proportional"
     sampling_temperature: Annotated[float, Field(ge=1)] = 2.0
     sampling_weights: Weights = Field(default_factory=dict)
-    pooling: Literal["attention", "cls", "mean"] = "attention"
+    pooling: Literal["attention", "cls", "mean", "pair"] = "attention"
     pooling_layers: Annotated[int, Field(ge=1)] = 1
     head_dropout: Share = 0.1
     head_dropout_samples: Annotated[int, Field(ge=1)] = 1

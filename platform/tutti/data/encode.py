@@ -244,6 +244,11 @@ def load_tokenizer(tokenizer: str) -> Any:
     return loaded
 
 
+def marks_second_text(tokenizer: Any) -> bool:
+    """Whether the rows of a pair that it encodes have token types which tell the second text from the first."""
+    return 1 in tokenizer("a", "b").get("token_type_ids", ())
+
+
 def encoding_key(texts_sha256: str, tokenizer: Any, max_length: int) -> str:
     """Changes with anything that changes the token ids: taken before the tokenizer is used, which alters its state."""
     return _key(texts_sha256, tokenizer, max_length, _state_of(tokenizer))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -20,7 +20,7 @@ class AttentionPooling(nn.Module):
         super().__init__()
         self.query = nn.Parameter(torch.zeros(hidden))
 
-    def forward(self, states: Tensor, mask: Tensor) -> Tensor:
+    def forward(self, states: Tensor, mask: Tensor, types: Tensor | None = None) -> Tensor:
         scores = (states @ self.query).float().masked_fill(mask == 0, torch.finfo(torch.float32).min)
         return (states * scores.softmax(dim=1).to(states.dtype).unsqueeze(-1)).sum(dim=1)
 
@@ -28,23 +28,49 @@ class AttentionPooling(nn.Module):
 class ClsPooling(nn.Module):
     """The state of the first token. Shapes as in AttentionPooling."""
 
-    def forward(self, states: Tensor, mask: Tensor) -> Tensor:
+    def forward(self, states: Tensor, mask: Tensor, types: Tensor | None = None) -> Tensor:
         return states[:, 0]
 
 
 class MeanPooling(nn.Module):
     """The mean over tokens that are not padding. Shapes as in AttentionPooling."""
 
-    def forward(self, states: Tensor, mask: Tensor) -> Tensor:
+    def forward(self, states: Tensor, mask: Tensor, types: Tensor | None = None) -> Tensor:
         weights = mask.to(states.dtype).unsqueeze(-1)
         return (states * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1)
 
 
-POOLINGS: Mapping[str, Callable[[int], nn.Module]] = {
-    "attention": AttentionPooling,
-    "cls": lambda hidden: ClsPooling(),
-    "mean": lambda hidden: MeanPooling(),
-}
+class PairPooling(nn.Module):
+    """The means u and v over the tokens of a pair's two texts, as ``(u, v, |u - v|, u * v)`` (InferSent, Conneau et
+    al. 2017, arXiv 1705.02364): how alike two texts are need not go through one mean of both.
+
+    ``(rows, tokens, hidden)`` states, ``(rows, tokens)`` mask and token types, 1 for the second text, to
+    ``(rows, 4 * hidden)``.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mean = MeanPooling()
+
+    def forward(self, states: Tensor, mask: Tensor, types: Tensor | None = None) -> Tensor:
+        if types is None:
+            raise ValueError("the pooling pair takes token types, which tell a pair's two texts apart")
+        second = mask * (types == 1)
+        u, v = self.mean(states, mask - second), self.mean(states, second)
+        return torch.cat([u, v, (u - v).abs(), u * v], dim=1)
+
+
+def _pooling(name: str, hidden: int, *, pair: bool) -> tuple[nn.Module, int]:
+    """A pooling and how wide its vectors are."""
+    match name:
+        case "attention":
+            return AttentionPooling(hidden), hidden
+        case "cls":
+            return ClsPooling(), hidden
+        case "pair" if pair:
+            return PairPooling(), 4 * hidden
+        case _:
+            return MeanPooling(), hidden
 
 
 class LayerMix(nn.Module):
@@ -67,7 +93,7 @@ class HeadOptions:
     """How every head of a model is made.
 
     Attributes:
-        pooling: ``attention``, ``cls`` or ``mean``.
+        pooling: ``attention``, ``cls``, ``mean`` or, of rows with two texts, ``pair``; single texts then have ``mean``.
         layers: the last so many layers of the encoder are mixed before pooling; 1 takes the last alone.
         dropout: probability in front of the linear layer.
         dropout_samples: multi-sample dropout (arXiv 1905.09788): while training, the output is the mean over so many
@@ -81,10 +107,11 @@ class HeadOptions:
 
 
 class Head(nn.Module):
-    """States of the last ``options.layers`` layers, each ``(rows, tokens, hidden)``, and ``(rows, tokens)`` mask to
-    ``(rows, outputs)`` float32: logits, or values of a regression.
+    """States of the last ``options.layers`` layers, each ``(rows, tokens, hidden)``, and ``(rows, tokens)`` mask and
+    token types to ``(rows, outputs)`` float32: logits, or values of a regression.
 
     Args:
+        pair: whether a row has two texts.
         std: standard deviation of the initial weights, drawn from torch's default generator: seed it first.
         regression: the output is ``value * scale + shift``, where these two buffers are the spread and the mean of the
             training labels: set them with ``fit_labels``.
@@ -94,13 +121,20 @@ class Head(nn.Module):
     scale: Tensor
 
     def __init__(
-        self, *, hidden: int, outputs: int, options: HeadOptions, std: float, regression: bool = False
+        self,
+        *,
+        hidden: int,
+        outputs: int,
+        options: HeadOptions,
+        std: float,
+        pair: bool = False,
+        regression: bool = False,
     ) -> None:
         super().__init__()
         self.mix = LayerMix(options.layers) if options.layers > 1 else None
-        self.pooling = POOLINGS[options.pooling](hidden)
+        self.pooling, width = _pooling(options.pooling, hidden, pair=pair)
         self.dropout = nn.Dropout(options.dropout)
-        self.linear = nn.Linear(hidden, outputs)
+        self.linear = nn.Linear(width, outputs)
         self._samples = options.dropout_samples
         self._regression = regression
         if regression:
@@ -117,8 +151,8 @@ class Head(nn.Module):
         self.shift.copy_(mean)
         self.scale.copy_((((labels - mean).square() * weights).sum() / weights.sum()).sqrt().clamp(min=1e-6))
 
-    def forward(self, states: Sequence[Tensor], mask: Tensor) -> Tensor:
-        pooled = self.pooling(states[-1] if self.mix is None else self.mix(states), mask).float()
+    def forward(self, states: Sequence[Tensor], mask: Tensor, types: Tensor | None = None) -> Tensor:
+        pooled = self.pooling(states[-1] if self.mix is None else self.mix(states), mask, types).float()
         with torch.autocast(pooled.device.type, enabled=False):  # values and confidences in more than 8 bits
             if self.training and self._samples > 1:
                 made = torch.stack([self.linear(self.dropout(pooled)) for _ in range(self._samples)]).mean(dim=0)

@@ -78,7 +78,12 @@ class MultiTaskModel(nn.Module):
         self.heads = nn.ModuleDict(
             {
                 head_key(task.name): Head(
-                    hidden=hidden, outputs=task.outputs, options=heads, std=std, regression=task.regression
+                    hidden=hidden,
+                    outputs=task.outputs,
+                    options=heads,
+                    std=std,
+                    pair=task.pair,
+                    regression=task.regression,
                 )
                 for task in tasks
             }
@@ -96,7 +101,7 @@ class MultiTaskModel(nn.Module):
             options["output_hidden_states"] = True
         found = self.encoder(input_ids=input_ids, attention_mask=attention_mask, **options)
         states = found.hidden_states[-layers:] if layers > 1 else (found.last_hidden_state,)
-        return self.heads[head_key(task)](states, attention_mask)
+        return self.heads[head_key(task)](states, attention_mask, token_type_ids)
 
     def head(self, task: str) -> Head:
         """The head of a task."""

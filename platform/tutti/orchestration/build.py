@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tutti.bank.bank import Bank
@@ -38,12 +38,13 @@ def encode_study(study: StudyConfig, folder: StudyFolder, prepared: Prepared) ->
         load_parts(prepared, tokenizer=study.backbone, max_length=length, cache=folder.encoded)
 
 
-def check_backbone(study: StudyConfig, *, positions: int | None, layers: int | None) -> None:
+def check_backbone(study: StudyConfig, *, positions: int | None, layers: int | None, marks_pairs: bool) -> None:
     """Refuses what is beyond the backbone: a trial would die at its first long row, or as it is built.
 
     Args:
         positions: the longest input that it takes; none for any.
         layers: how many it has; none where that is not known.
+        marks_pairs: whether its tokenizer tells the second text's tokens from the first's.
 
     Raises:
         ConfigError: for the training key, or for the search space where that varies it.
@@ -57,6 +58,10 @@ def check_backbone(study: StudyConfig, *, positions: int | None, layers: int | N
             given = "" if name in study.training or key.startswith("search") else ", the default"
             rule = f"be at most {most}, the {what} that the backbone {study.backbone} has"
             faults.append(Fault(key, rule, f"{highest}{given}", f"set it to {most} or less"))
+    place, poolings = _choices(study, "pooling")
+    if "pair" in poolings and not marks_pairs:
+        rule = f"not be pair, since the tokenizer of {study.backbone} has no token types to tell two texts apart"
+        faults.append(Fault(place, rule, "pair", "use mean"))
     if faults:
         raise ConfigError(*faults)
 
@@ -71,6 +76,15 @@ def _highest(study: StudyConfig, name: str) -> tuple[str, int]:
             return f"search_space.{name}", max(int(choice) for choice in choices if choice is not None)
         case distribution:
             return f"search_space.{name}", int(distribution.high)
+
+
+def _choices(study: StudyConfig, name: str) -> tuple[str, Sequence[object]]:
+    """The key that gives a trial's value of a training key with names for values, and all that it may give."""
+    match study.search_space.root.get(name):
+        case Categorical(choices=choices):
+            return f"search_space.{name}", choices
+        case _:
+            return f"training.{name}", [study.training.get(name)]
 
 
 def max_length_of(training: Mapping[str, object]) -> int:
