@@ -145,7 +145,7 @@ def plain_rows(part: EncodedPart) -> list[dict[str, Any]]:
 class _TrainingAlone(_Run):
     """A trial that is only trained: nothing is evaluated or saved."""
 
-    def after_step(self, trainer: MultiTaskTrainer, epoch_ended: bool) -> None:
+    def after_step(self, trainer: MultiTaskTrainer) -> None:
         pass
 
 

@@ -55,6 +55,16 @@ def test_a_log_gets_one_line_for_each_thing_that_happened(monkeypatch):
     ]
 
 
+def test_of_an_epoch_with_several_evaluations_the_log_tells_how_far_each_is(monkeypatch):
+    monkeypatch.setattr(progress, "REFRESH_SECONDS", 0)
+    out = console(terminal=False)
+    with Progress(
+        out, lambda: [record(0, TrialState.RUNNING, 0.5, 0.6, 0.7)], total=1, tasks=["mood"], evals_per_epoch=2
+    ):
+        pass
+    assert out.file.getvalue().startswith("t0000 running, epoch 1.5, score 0.7000")
+
+
 def test_of_trials_with_folds_the_log_counts_folds_and_the_best_is_a_whole_trial_s(monkeypatch):
     monkeypatch.setattr(progress, "REFRESH_SECONDS", 0)
     out, trials = console(terminal=False), []

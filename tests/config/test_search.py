@@ -216,6 +216,14 @@ def test_each_kind_of_fault_of_a_search_has_its_sentence(
     assert [text[: len(sentence)] for text in said] == [sentence]
 
 
+def test_a_population_is_evaluated_after_whole_epochs(changed: Changed) -> None:
+    path = changed("training:\n", "training:\n  evals_per_epoch: 2\n", add="search: {scheduler: pbt}\n")
+    (said,) = faults(path)
+    assert said.startswith(
+        "training.evals_per_epoch must be left out with the scheduler pbt: a trial meets the others "
+    )
+
+
 def test_a_fault_of_the_search_space_is_not_told_again_of_a_point(changed: Changed) -> None:
     path = changed("low: 1e-5", "low: x", add="search: {enqueue: [{learning_rate: 1e-4}], sampler: grid}\n")
     assert [text.split(" must ")[0] for text in faults(path)] == ["search_space.learning_rate.low"]

@@ -119,7 +119,9 @@ def cluster_of_two() -> Iterator[None]:
 def run_alone(cluster_of_two) -> Callable[..., tuple[StudyOutcome, StudyFolder]]:
     """Runs a study without its command, or goes on with it, its trials made of ``train``."""
 
-    def run(folder: Path, train: Any, *, concurrent: int = 1, **search: Any) -> tuple[StudyOutcome, StudyFolder]:
+    def run(
+        folder: Path, train: Any, *, concurrent: int = 1, watch: Callable[[], None] = lambda: None, **search: Any
+    ) -> tuple[StudyOutcome, StudyFolder]:
         document = {
             "study": "s",
             "backbone": "b",
@@ -139,7 +141,7 @@ def run_alone(cluster_of_two) -> Callable[..., tuple[StudyOutcome, StudyFolder]]
                 tracker=tracker,
                 concurrent_trials=concurrent,
                 tags={},
-                watch=lambda: None,
+                watch=watch,
                 picture=lambda task, predictions: b"",
                 train=train,
             )

@@ -10,7 +10,9 @@ import pytest
 
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
+from tutti.errors import Fault, StorageError
 from tutti.files import write_whole
+from tutti.orchestration.study import StudyOutcome
 from tutti.orchestration.trial import Stopped
 from tutti.records import TrialState
 
@@ -40,8 +42,8 @@ def carries_weights(study: StudyConfig, folder: StudyFolder, trial: dict[str, An
     tell({"epoch": EPOCHS, **told, "final": True, **best})
 
 
-def test_the_weakest_ends_with_the_weights_of_the_strongest_and_its_own_number(run_alone, tmp_path):
-    done, folder = run_alone(tmp_path, carries_weights, concurrent=2, trials=4, scheduler="pbt")
+def check_ends(done: StudyOutcome, folder: StudyFolder) -> None:
+    """The weakest went on from the strongest at both meetings, and each kept its own number."""
     assert [trial.state for trial in done.trials] == [TrialState.FINISHED] * 4
     kept = [(folder.trial(trial.key) / "weights").read_text() for trial in done.trials]
     assert kept == ["t0003", "t0001", "t0002", "t0003"]
@@ -50,3 +52,20 @@ def test_the_weakest_ends_with_the_weights_of_the_strongest_and_its_own_number(r
     assert [trial.scores_by_epoch for trial in done.trials] == [
         dict.fromkeys(range(1, EPOCHS + 1), number / 10) for number in range(4)
     ]
+
+
+def test_the_weakest_ends_with_the_weights_of_the_strongest_and_its_own_number(run_alone, tmp_path):
+    check_ends(*run_alone(tmp_path, carries_weights, concurrent=2, trials=4, scheduler="pbt"))
+
+
+def test_a_population_that_is_cut_off_after_an_exchange_goes_on_as_if_it_had_not_been(run_alone, tmp_path):
+    weak = StudyFolder(tmp_path / "s").trial("t0000") / "resume"
+
+    def cut_off() -> None:
+        if any(each.read_text() == "t0003" for each in weak.glob("stage-*/model.safetensors")):
+            raise StorageError(Fault("the disk", "be there", "none", "plug it in"))
+
+    population = {"concurrent": 2, "trials": 4, "scheduler": "pbt"}
+    with pytest.raises(StorageError, match="the disk"):
+        run_alone(tmp_path, carries_weights, watch=cut_off, **population)
+    check_ends(*run_alone(tmp_path, carries_weights, **population))

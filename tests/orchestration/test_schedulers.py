@@ -72,6 +72,21 @@ def test_asha_stops_at_each_rung_what_is_not_among_its_best_and_nothing_before_t
     assert trials.report(4, 2, 0.85) == CONTINUE
 
 
+def test_a_grace_of_half_an_epoch_ends_at_the_first_evaluation_that_is_as_far():
+    given = study(training={"evals_per_epoch": 4}, search={"scheduler": "asha", "grace_epochs": 0.5})
+    trials = Trials(make_scheduler(given))
+    assert [trials.report(number, 1, 0.9 - number / 10) for number in range(3)] == [CONTINUE] * 3
+    assert [trials.report(number, 2, 0.9 - number / 10) for number in range(3)] == [CONTINUE, STOP, STOP]
+    assert [trials.report(0, evaluation, 0.9) for evaluation in range(3, 13)] == [CONTINUE] * 10  # of three epochs
+
+
+def test_with_folds_the_grace_counts_folds_however_often_their_epochs_are_evaluated():
+    given = study(training={"evals_per_epoch": 4}, split={"folds": 4}, search={"scheduler": "asha", "grace_epochs": 2})
+    trials = Trials(make_scheduler(given))
+    assert [trials.report(number, 1, 0.9 - number / 10) for number in range(3)] == [CONTINUE] * 3
+    assert [trials.report(number, 2, 0.9 - number / 10) for number in range(3)] == [CONTINUE, STOP, STOP]
+
+
 @pytest.mark.parametrize("scheduler", ["asha", "hyperband"])
 def test_no_halving_ends_a_trial_that_trains_to_its_end(scheduler):
     for epochs, grace in ((4, 9), (9, 1), (1, 1), (8, 2)):

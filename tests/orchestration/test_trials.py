@@ -42,15 +42,18 @@ def test_hopeless_trials_are_stopped_and_broken_ones_fail_while_the_study_goes_o
     """Each trial takes every CPU, so that one which kept its workers would keep the next from starting.
 
     Another Ray runs on the machine meanwhile: what a trial asks of its cluster must not be answered by that one.
+    They report twice an epoch, and may be stopped in the middle of one.
     """
     study = make_study(
         tmp_path,
-        training__num_train_epochs=12,
+        training__num_train_epochs=6,
+        training__evals_per_epoch=2,
         search_space={"learning_rate": {"type": "categorical", "choices": [GOOD, HOPELESS, BROKEN]}},
         search={
             "trials": 3,
             "sampler": "random",
             "scheduler": "asha",
+            "grace_epochs": 0.5,
             "seed": seed_that_gives([GOOD, HOPELESS, BROKEN]),
         },
         resources={"workers": 1, "cpus_per_worker": os.cpu_count()},
@@ -59,8 +62,12 @@ def test_hopeless_trials_are_stopped_and_broken_ones_fail_while_the_study_goes_o
     good, hopeless, broken = study.records()
     runs = study.runs()
     assert good.state is TrialState.FINISHED
+    assert sorted(good.scores_by_epoch) == sorted(history(study, "t0000", "validation_score")) == list(range(1, 13))
+    best = max(good.scores_by_epoch, key=lambda each: good.scores_by_epoch[each])
+    assert runs["t0000"].data.metrics["best_epoch"] == best / 2
     assert hopeless.state is TrialState.STOPPED
     assert max(hopeless.scores_by_epoch) < 12
+    assert f"after epoch {max(hopeless.scores_by_epoch) / 2:g}" in hopeless.reason
     assert runs["t0001"].data.tags["tutti.state"] == "stopped early"
     assert runs["t0001"].data.tags["tutti.reason"] == hopeless.reason
     assert broken.state is TrialState.FAILED

@@ -136,6 +136,45 @@ def test_the_last_part_of_an_epoch_is_logged_at_its_end(tune: Tune, tmp_path: Pa
     assert [step for step, _ in reports[0].steps] == [5, 10, 12]
 
 
+def test_an_epoch_is_evaluated_so_often_as_asked_for_and_that_changes_nothing_of_what_is_learnt(
+    tune: Tune, tmp_path: Path
+) -> None:
+    tricks = {**RANDOM, "loss_balancing": "dynamic", "num_train_epochs": 3}
+    _, plain = tune(tmp_path / "plain", **tricks)
+    done, reports = tune(tmp_path / "often", evals_per_epoch=5, **tricks)
+    assert [report.epoch for report in reports] == list(range(1, 16))
+    assert [report.done for report in reports] == [False] * 14 + [True]
+    assert [report.steps[-1][0] for report in reports[:6]] == [3, 5, 8, 10, 12, 15]
+    torch.testing.assert_close(_final_weights(tmp_path / "plain"), _final_weights(tmp_path / "often"), rtol=0, atol=0)
+    assert [report.metrics for report in reports[4::5]] == [report.metrics for report in plain]
+    assert done.checkpoint.score == max(report.score for report in reports)
+
+
+@pytest.mark.parametrize("killed_after", [3, 4], ids=["within an epoch", "at its end"])
+def test_a_run_killed_after_an_evaluation_ends_bit_equal_to_one_that_was_not(
+    tune: Tune, tmp_path: Path, killed_after: int
+) -> None:
+    often = {**RANDOM, "evals_per_epoch": 2, "loss_balancing": "dynamic"}
+    done, reports = tune(tmp_path / "whole", **often)
+    with pytest.raises(Stopped):
+        tune(tmp_path / "cut", stop_after=killed_after, **often)
+    torch.manual_seed(99)
+    resumed, later = tune(tmp_path / "cut", **often)
+    _assert_same_end(done, resumed, tmp_path / "whole", tmp_path / "cut")
+    assert [(report.epoch, report.metrics, report.steps) for report in later] == [
+        (report.epoch, report.metrics, report.steps) for report in reports[killed_after:]
+    ]
+
+
+@pytest.mark.parametrize(("epochs", "evaluations"), [(0.5, [1]), (1.5, [1, 2, 3]), (1.4, [1, 2, 3])])
+def test_the_last_evaluation_is_at_the_end_wherever_in_an_epoch_that_is(
+    tune: Tune, tmp_path: Path, epochs: float, evaluations: list[int]
+) -> None:
+    _, reports = tune(tmp_path, evals_per_epoch=2, num_train_epochs=epochs)
+    assert [report.epoch for report in reports] == evaluations
+    assert reports[-1].done
+
+
 def test_the_best_checkpoint_gives_the_recorded_score(tune: Tune, tmp_path: Path, tasks: tuple[Task, ...]) -> None:
     done, reports = tune(tmp_path)
     _, metadata = load_checkpoint(tmp_path / "best")

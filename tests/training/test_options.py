@@ -61,7 +61,7 @@ def test_a_key_that_tutti_sets_says_why() -> None:
         ("neftune_noise_alpha", -3.0, "be at least 0"),
         ("logging_steps", 0, "be above 0"),
         ("bf16", "yes", "be true or false"),
-        ("pooling", "max", "be 'attention', 'cls' or 'mean'"),
+        ("pooling", "max", "be 'attention', 'cls', 'mean' or 'pair'"),
         ("ema_decay", 1.0, "be below 1"),
         ("lr_scheduler_type", "cosin", "be one of linear, cosine"),
         ("adversarial", "pgd", "be 'fgm' or 'awp'"),
@@ -169,6 +169,13 @@ def test_what_a_search_space_can_give_is_checked_as_a_value() -> None:
         "study.yaml: search_space.per_device_train_batch_size.type",
         "study.yaml: search_space.ema_dekay",
     ]
+
+
+def test_how_often_trials_are_evaluated_varies_neither_between_them_nor_between_stages() -> None:
+    (fault,) = _space_faults({"evals_per_epoch": {"type": "int", "low": 1, "high": 4}})
+    assert fault.startswith("study.yaml: search_space.evals_per_epoch must not vary")
+    (fault,) = _faults({"stages": [{"evals_per_epoch": 2}]})
+    assert "stages.0.evals_per_epoch must not differ from stage to stage" in fault
 
 
 @pytest.mark.parametrize("kind", ["uniform", "log_uniform"])

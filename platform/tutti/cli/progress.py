@@ -124,6 +124,7 @@ class Progress:
         total: how many trials the study will have.
         tasks: the study's tasks, in its order.
         folds: of each trial; none where it has epochs. What a trial reports after a fold is the mean of those so far.
+        evals_per_epoch: of the study; a trial without folds reports after each.
         objectives: the study's.
     """
 
@@ -135,9 +136,10 @@ class Progress:
         total: int,
         tasks: Sequence[str],
         folds: int | None = None,
+        evals_per_epoch: int = 1,
         objectives: Sequence[Objective] = ("score",),
     ) -> None:
-        self._folds = folds
+        self._folds, self._evals_per_epoch = folds, evals_per_epoch
         # Means of unlike many folds cannot be compared: the best would go down as a trial goes on.
         self._best = best_so_far if folds is None else best_trial
         self._console, self._read, self._total, self._tasks = console, read, total, tasks
@@ -200,7 +202,9 @@ class Progress:
         """What a trial reported last, and its best where that is another."""
         last, best = number(record.scores_by_epoch[epoch]), number(record.score)
         if self._folds is None:
-            return f"epoch {epoch}, score {last}" + (f" (best {best})" if best != last else "")
+            return f"epoch {epoch / self._evals_per_epoch:g}, score {last}" + (
+                f" (best {best})" if best != last else ""
+            )
         if record.state is TrialState.FINISHED:
             return f"{counted(self._folds, 'fold')}, score {best}"
         return f"fold {epoch} of {self._folds}, mean score {last}"

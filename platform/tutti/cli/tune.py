@@ -159,6 +159,7 @@ def _run_trials(study: StudyConfig, folder: StudyFolder, prepared: Prepared, *, 
         shown: dict[str, Any] = {
             "tasks": [*study.tasks],
             "folds": study.split.folds,
+            "evals_per_epoch": study.evals_per_epoch,
             "objectives": study.search.objectives,
         }
         with Progress(console, store.records, total=study.search.trials, **shown) as progress:

@@ -46,6 +46,8 @@ def population_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> 
         "split.folds": (split.get("folds"), "a trial meets the others after epochs"),
         f"training.{STAGES}": (training.get(STAGES), "states of different stages do not fit"),
     }
+    if training.get("evals_per_epoch", 1) != 1:
+        beside["training.evals_per_epoch"] = (True, "a trial meets the others after whole epochs")
     for key, (given, why) in beside.items():
         if given:
             rule = f"be left out with the scheduler pbt: {why}"

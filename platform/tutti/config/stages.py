@@ -12,6 +12,7 @@ STAGES = "stages"
 # What makes the model, or is read once: it cannot differ from stage to stage.
 OF_THE_TRIAL = frozenset(
     {STAGES, "pooling", "pooling_layers", "head_dropout", "head_dropout_samples", "max_length", "reinit_layers"}
+    | {"evals_per_epoch"}
     | {"bf16", "fp16", "tf32", "fsdp", "fsdp_config"}
     | {"adapter", "lora_r", "lora_alpha", "lora_dropout", "bits", "double_quant", "quant_type", "attn_implementation"}
 )

@@ -137,7 +137,7 @@ class Search(Strict):
     enqueue: tuple[Annotated[dict[str, Choice], Field(min_length=1)], ...] = ()  # known-good points: the first trials
     warm_start: tuple[str, ...] = ()  # folders of older studies, whose finished trials the sampler learns from
     scheduler: Literal["asha", "hyperband", "median", "pbt", "none"] = "asha"
-    grace_epochs: Annotated[int, Field(ge=1)] = 1  # no trial is stopped before
+    grace_epochs: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1  # no trial is stopped before
     exchange_epochs: Annotated[int, Field(ge=1)] = 1  # pbt: the trials meet after so many
     reduction_factor: Annotated[int, Field(ge=2)] = 2  # asha, hyperband: one trial in so many passes each rung
     max_hours: Annotated[float, Field(gt=0)] | None = None  # of all runs of the study together
@@ -216,3 +216,8 @@ class StudyConfig(Strict):
         if len({name.lower() for name in tasks}) != len(tasks):
             raise ValueError("have names that differ in more than upper and lower case")
         return tasks
+
+    @property
+    def evals_per_epoch(self) -> int:
+        """How many evaluations an epoch of each trial has."""
+        return int(self.training.get("evals_per_epoch", 1))

@@ -59,6 +59,7 @@ class TrainingOptions(Strict):
         double_quant: the quantisation's own constants are quantised too.
         quant_type: of 4-bit weights.
         attn_implementation: as ``from_pretrained`` takes it, such as sdpa or flash_attention_2; none for its choice.
+        evals_per_epoch: a trial is evaluated, and reports, so many times an epoch, after about as many steps each.
         state_steps: a state to go on from is kept every so many optimizer steps too; by default after epochs alone.
     """
 
@@ -96,6 +97,7 @@ class TrainingOptions(Strict):
     double_quant: bool = True
     quant_type: Literal["nf4", "fp4"] = "nf4"
     attn_implementation: str | None = None
+    evals_per_epoch: Annotated[int, Field(ge=1)] = 1
     state_steps: Annotated[int, Field(ge=1)] | None = None
 
     @model_validator(mode="after")

@@ -95,7 +95,7 @@ class StudyLog(Callback):
     Where a record cannot be kept, the study ends with the error that says so. What ran then goes on in a resumed one.
 
     Args:
-        folds: whether the study's trials have folds, each of which gets a run below its trial's.
+        folds, evals_per_epoch: of the study's trials; each fold gets a run below its trial's.
         watch: called after every event, with nothing; reads the store itself.
         picture: makes a PNG of a task's validation predictions, given them and the task's name.
         measure: measures a finished trial by the study's objectives; none where the score is the only one.
@@ -117,12 +117,13 @@ class StudyLog(Callback):
         watch: Callable[[], None],
         picture: Callable[[str, Predictions], bytes],
         folds: bool = False,
+        evals_per_epoch: int = 1,
         measure: Measure | None = None,
         prune: Callable[[], object] = lambda: None,
         notify: Callable[[str], None] = _logger.warning,
     ) -> None:
         self._store, self._tracker, self._folder, self._tags = store, tracker, folder, tags
-        self._folds, self._measure = folds, measure
+        self._folds, self._evals_per_epoch, self._measure = folds, evals_per_epoch, measure
         self._watch, self._picture, self._prune, self._notify = watch, picture, prune, notify
         self._seen: dict[str, Seen] = {}
         self.failure: TuttiError | None = None
@@ -217,7 +218,7 @@ class StudyLog(Callback):
         assert seen.fold is not None
         best = result["fold_best"]
         scores = {f"{FOLD_SCORE}/{task}": value for task, value in best["task_scores"].items()}
-        metrics = {FOLD_SCORE: best["score"], "best_epoch": best["epoch"], **scores}
+        metrics = {FOLD_SCORE: best["score"], "best_epoch": best["epoch"] / self._evals_per_epoch, **scores}
         self._tracker.end_trial(
             seen.fold, state=TrialState.FINISHED, reason=None, metrics=metrics, tags={"tutti.host": result["host"]}
         )
@@ -253,7 +254,7 @@ class StudyLog(Callback):
         elif seen.final:
             self._finish(key, seen)
         elif seen.epoch or seen.stopped:
-            done = counted(seen.epoch, "fold") if self._folds else f"epoch {seen.epoch}"
+            done = counted(seen.epoch, "fold") if self._folds else f"epoch {seen.epoch / self._evals_per_epoch:g}"
             self._end(key, TrialState.STOPPED, reason=f"{seen.stopped or 'fell behind the others'} after {done}")
         else:
             self._end(key, TrialState.FAILED, reason="ended without a single report")
@@ -336,8 +337,8 @@ class StudyLog(Callback):
 
     def _kept(self, result: Mapping[str, Any]) -> dict[str, float]:
         """The epoch whose weights a finished trial kept; with folds, the scores of the out-of-fold rows."""
-        best = {"score": result["best_score"], "task_scores": result["best_task_scores"]}
-        return self._ending(**best, epoch=result["best_epoch"])
+        score, epoch, scores = (result[f"best_{name}"] for name in ("score", "epoch", "task_scores"))
+        return self._ending(score=score, epoch=epoch, task_scores=scores)
 
     def _best(self, key: str, result: Mapping[str, Any]) -> dict[str, float]:
         """The best epoch so far of a trial that did not finish, as ``tutti trials`` shows it; of folds, the last one.
@@ -355,8 +356,8 @@ class StudyLog(Callback):
 
     def _ending(self, *, score: float, epoch: int, task_scores: Mapping[str, float]) -> dict[str, float]:
         """A trial as a whole, in the tracker's names."""
-        scores = {f"{SCORE}/{task}": value for task, value in task_scores.items()}
-        return {SCORE: score, "folds" if self._folds else "best_epoch": epoch, **scores}
+        told = {"folds": epoch} if self._folds else {"best_epoch": epoch / self._evals_per_epoch}
+        return {SCORE: score, **told, **{f"{SCORE}/{task}": value for task, value in task_scores.items()}}
 
     def _draw(self, key: str) -> None:
         bank = Bank(self._folder.bank)

@@ -15,7 +15,7 @@ from tutti.config.stages import STAGES, staged
 from tutti.config.study import StudyConfig
 from tutti.records import TrialRecord, TrialState
 
-TIME, SCORE = "epoch", "score"  # of a report; with folds, how many are whole
+TIME, SCORE = "epoch", "score"  # of a report: which one of a trial
 BRACKETS = 5
 """Of Hyperband, at most, as its authors have them; each further one makes its first stop so much later."""
 
@@ -30,12 +30,14 @@ def make_scheduler(study: StudyConfig, past: Sequence[TrialRecord] = ()) -> Tria
             added again go on from what they had scored.
     """
     scores = {record.key: record.scores_by_epoch for record in past}
-    search, longest = study.search, max(longest_training(study), study.search.grace_epochs)
+    search, per_epoch = study.search, 1 if study.split.folds else study.evals_per_epoch
+    grace = math.ceil(search.grace_epochs * per_epoch)
+    longest = max(longest_training(study), grace)
     halving: dict[str, Any] = {
         "time_attr": TIME,
         "metric": SCORE,
         "mode": "max",
-        "grace_period": search.grace_epochs,
+        "grace_period": grace,
         "reduction_factor": search.reduction_factor,
         # One more than any trial reaches: at max_t a trial would be ended before its predictions lie in the bank.
         "max_t": longest + 1,
@@ -47,7 +49,7 @@ def make_scheduler(study: StudyConfig, past: Sequence[TrialRecord] = ()) -> Tria
         case "asha":
             scheduler = Asha(past=scores, **halving)
         case "hyperband":
-            rungs = int(math.log(longest / search.grace_epochs, search.reduction_factor) + 1e-9) + 1
+            rungs = int(math.log(longest / grace, search.reduction_factor) + 1e-9) + 1
             scheduler = Hyperband(brackets=min(rungs, BRACKETS), seed=search.seed, past=scores, **halving)
         case "median":
             scheduler = Median(
@@ -55,7 +57,7 @@ def make_scheduler(study: StudyConfig, past: Sequence[TrialRecord] = ()) -> Tria
                 time_attr=TIME,
                 metric=SCORE,
                 mode="max",
-                grace_period=search.grace_epochs,
+                grace_period=grace,
                 min_time_slice=math.inf,  # it never pauses
             )
     for record in past:
@@ -155,7 +157,7 @@ class _Past:
 
 
 def longest_training(study: StudyConfig) -> int:
-    """The most epochs that any trial of the study may report: those it may train, rounded up, or the folds.
+    """The most reports that any trial of the study may make: of the epochs it may train, rounded up, or the folds.
 
     ``max_steps`` may stand for any number.
     """
@@ -177,7 +179,7 @@ def longest_training(study: StudyConfig) -> int:
         else:
             most.append(float(keys.get("num_train_epochs", 3)))
         epochs += math.ceil(max(most))
-    return epochs
+    return epochs * study.evals_per_epoch
 
 
 def _highest(distribution: Distribution) -> float:

@@ -177,6 +177,7 @@ def run_study(
             watch=watch,
             picture=picture,
             folds=study.split.folds is not None,
+            evals_per_epoch=study.evals_per_epoch,
             measure=_measure(study, folder, store),
             prune=keep_within_limit,
             notify=notify,

@@ -54,7 +54,7 @@ def fine_tune(
     key: str = "",
     number: int = 0,
 ) -> FineTuned:
-    """Trains stage by stage, evaluates after each epoch on the parts "validation", predicts all but "train" at the end.
+    """Trains stage by stage, evaluates on the parts "validation" as it goes, predicts all but "train" at the end.
 
     Runs in a plain process, or on every rank of an initialised process group whose RANK, WORLD_SIZE and LOCAL_RANK
     are in the environment. The best checkpoint lies in ``folder/best``, the newest two states to go on from in
@@ -63,7 +63,8 @@ def fine_tune(
 
     Args:
         training: the user's training keys with the trial's parameters laid over them.
-        on_epoch: called on every rank, after the epoch's state is on disk. What it raises ends the run.
+        on_epoch: called on every rank after each evaluation, of which an epoch has ``evals_per_epoch``, once its state
+            is on disk. What it raises ends the run.
         on_notice: called on every rank with what a user should know that ends nothing: a state that is passed over.
 
     Raises:
@@ -193,27 +194,25 @@ class _Run:
             with whole_folder(self._start(index)) as temporary:
                 shutil.copytree(self.folder / "best", temporary, dirs_exist_ok=True)
 
-    def after_step(self, trainer: MultiTaskTrainer, epoch_ended: bool) -> None:
-        """Saves a state; after an epoch's last step it evaluates before, keeps the best, and reports after."""
+    def after_step(self, trainer: MultiTaskTrainer) -> None:
+        """Saves a state; where an evaluation is due it evaluates before, keeps the best, and reports after."""
         assert self.position is not None
         at, step = self.position, trainer.state.global_step
         done = step >= trainer.state.max_steps
-        epoch = at.epochs_before + (
-            math.ceil(trainer.state.epoch or 0) if epoch_ended else int(trainer.state.epoch or 0)
-        )
-        report = None
-        if epoch_ended:
-            report = self._evaluated(trainer, epoch=epoch, steps_before=at.steps_before, done=done)
+        epoch = math.ceil(trainer.state.epoch or 0) if trainer.epoch_ended else int(trainer.state.epoch or 0)
+        report = self._evaluated(trainer, at, done=done) if trainer.evaluates else None
         self.position = Position(
-            at.stage, step, epoch, at.epochs_before, at.steps_before, self.best_score, done and epoch_ended
+            at.stage, step, at.epochs_before + epoch, at.epochs_before, at.steps_before, self.best_score, done
         )
         save_state(self.folder / "resume", trainer, self.position)
         if report is not None:
             self.on_epoch(report)
 
-    def _evaluated(self, trainer: MultiTaskTrainer, *, epoch: int, steps_before: int, done: bool) -> EpochReport:
+    def _evaluated(self, trainer: MultiTaskTrainer, at: Position, *, done: bool) -> EpochReport:
+        epoch = at.epochs_before * trainer.evals_per_epoch + trainer.evaluations
         loss, by_task = trainer.take_train_losses()
-        trainer.balance.end_epoch(by_task)
+        if trainer.epoch_ended:
+            trainer.balance.end_epoch(by_task)
         metrics = {"train_loss": loss, **{f"{task}/train_loss": value for task, value in by_task.items()}}
         optimizer: Any = trainer.optimizer
         schedule_free = "schedule_free" in str(trainer.args.optim)
@@ -223,17 +222,17 @@ class _Run:
             score, task_scores = self._evaluate_and_keep(trainer, epoch, metrics)
         else:
             left = math.ceil(trainer.state.num_train_epochs) - math.ceil(trainer.state.epoch or 0)
-            trainer.average.after_epoch(left=0 if done else left)
+            if trainer.epoch_ended:
+                trainer.average.after_epoch(left=0 if done else left)
             with trainer.average.applied():
                 score, task_scores = self._evaluate_and_keep(trainer, epoch, metrics)
         if schedule_free:
             optimizer.train()
-        steps = tuple((steps_before + step, values) for step, values in trainer.logged)
+        steps = tuple((at.steps_before + step, values) for step, values in trainer.logged)
         trainer.logged.clear()
         now = time.monotonic()
         seconds, self.started = now - self.started, now
-        assert self.position is not None
-        last = done and self.position.stage == self.stages - 1
+        last = done and at.stage == self.stages - 1
         return EpochReport(epoch, score, task_scores, metrics, steps, seconds, last, name_of(trainer.args))
 
     def _evaluate_and_keep(

@@ -46,6 +46,7 @@ ELSEWHERE: Mapping[str, str] = {
         "activation_checkpointing": "grad_checkpointing checkpoint_activations",
         "torch_compile": "compile",
         "bf16": "precision mixed_precision amp",
+        "evals_per_epoch": "evaluations_per_epoch val_check_interval",
         "state_steps": "checkpoint_steps",
     }.items()
     for other in others.split()

@@ -52,8 +52,8 @@ FIXED: Mapping[str, Any] = {
 _REASONS = {
     "every trial has a folder of its own": "output_dir logging_dir",
     "Tutti trains, evaluates and predicts in every trial": "do_train do_eval do_predict",
-    "Tutti evaluates every task after each epoch, in the precision of training": "eval_strategy evaluation_strategy "
-    "evaluate_during_training eval_steps eval_delay "
+    "Tutti evaluates every task evals_per_epoch times an epoch, in the precision of training": "eval_strategy "
+    "evaluation_strategy evaluate_during_training eval_steps eval_delay "
     "eval_on_start eval_accumulation_steps eval_do_concat_batches eval_use_gather_object batch_eval_metrics "
     "include_for_metrics prediction_loss_only bf16_full_eval fp16_full_eval",
     "Tutti keeps the checkpoint with the best mean score": "load_best_model_at_end metric_for_best_model "
@@ -164,6 +164,9 @@ def check_training(training: Mapping[str, Any], *, search_space: Mapping[str, Di
     for full, distribution in search_space.items():
         what = f"{file}: search_space.{full}"
         key, found = _stage_key(what, full, stages=len(stages))
+        if full == "evals_per_epoch":
+            remedy = "set it below training:"
+            found = [Fault(what, "not vary: trials are compared by their evaluations", "a range of it", remedy)]
         faults += (found or _key_faults(what, key) or _kind_faults(what, key, distribution)) or [
             fault for place, value in _values(distribution) for fault in _value_faults(f"{what}.{place}", key, value)
         ]

@@ -10,19 +10,19 @@ from tutti.records import CheckpointRecord, Predictions
 
 @dataclass(frozen=True)
 class EpochReport:
-    """One epoch, given after its state is safely on disk. The same on every rank.
+    """One epoch or part of one, given after its state is safely on disk. The same on every rank.
 
     Attributes:
-        epoch: counted from 1, over all stages.
+        epoch: counted from 1, over all stages; with ``evals_per_epoch`` n, its parts are counted, n to an epoch.
         score: the mean of ``task_scores``.
         task_scores: per task, its own metric on the validation rows.
-        metrics: ``train_loss`` (mean over the epoch's steps of what they minimise), and per task ``TASK/train_loss``
-            (mean over its rows before tasks are balanced), and on its validation rows ``TASK/loss``, ``TASK/macro_f1``,
-            ``TASK/accuracy`` and ``TASK/METRIC`` for the task's own metric; of a regression the loss is the mean
-            squared error.
-        steps: what was logged in this epoch, as (step, values): ``loss``, ``grad_norm``, ``learning_rate``; steps are
-            counted over all stages.
-        seconds: wall time of training, evaluating and saving this epoch.
+        metrics: ``train_loss`` (mean over the epoch's steps so far of what they minimise), and per task
+            ``TASK/train_loss`` (mean over its rows before tasks are balanced), and on its validation rows
+            ``TASK/loss``, ``TASK/macro_f1``, ``TASK/accuracy`` and ``TASK/METRIC`` for the task's own metric; of a
+            regression the loss is the mean squared error.
+        steps: what was logged since the report before, as (step, values): ``loss``, ``grad_norm``,
+            ``learning_rate``; steps are counted over all stages.
+        seconds: wall time of training, evaluating and saving since then.
         done: whether it is the last.
         precision: what the stage trains in: ``bf16``, ``fp16``, ``tf32`` or ``float32``.
     """

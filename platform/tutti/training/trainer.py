@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader
-from transformers import (
-    ProgressCallback,
-    TrainerCallback,
-    TrainerControl,
-    TrainerState,
-    TrainingArguments,
-)
+from transformers import ProgressCallback, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from tutti.config.training import TrainingOptions
 from tutti.data.batches import BatchPlan, BatchRows, TaskBatchSampler, TaskRows
@@ -39,7 +35,7 @@ _NEVER = torch.iinfo(torch.int64).max  # the step of a loss that was finite thro
 
 
 class MultiTaskTrainer(OneDeviceTrainer):
-    """Trains one encoder and its heads; after each epoch, and at the steps that ask for it, it calls ``save``.
+    """Trains one encoder and its heads; after each evaluation and at the steps that ask for it, it calls ``save``.
 
     The loss of an optimizer step is that of all its rows, over all ranks and all accumulated batches, weighted and
     divided by their total weight. So 2 workers, or 2 accumulation steps, with batch b give the loss, gradients and
@@ -50,7 +46,7 @@ class MultiTaskTrainer(OneDeviceTrainer):
         options: the tricks that are switched on.
         stage: counted from 0; each draws its batches in an order of its own.
         parameters: what a TrialError names when the loss is no longer finite.
-        save: called on every rank, after the step was logged, with whether an epoch ended.
+        save: called on every rank, after the step was logged.
     """
 
     loss_is_scaled_for_ga = True  # compute_loss divides by the weight of all accumulated batches itself
@@ -66,9 +62,9 @@ class MultiTaskTrainer(OneDeviceTrainer):
         options: TrainingOptions,
         stage: int,
         parameters: Mapping[str, Any],
-        save: Callable[[MultiTaskTrainer, bool], None],
+        save: Callable[[MultiTaskTrainer], None],
     ) -> None:
-        self._options, self._stage = options, stage
+        self._options, self._stage, self.evals_per_epoch = options, stage, options.evals_per_epoch
         self._tasks = {task.name: task for task in tasks}
         weights = {task.name: _row_weights(task, parts[task.name], options) for task in tasks}
         self._batch_rows = {name: BatchRows(lengths=parts[name].lengths, weights=own) for name, own in weights.items()}
@@ -124,6 +120,7 @@ class MultiTaskTrainer(OneDeviceTrainer):
             rank=args.process_index,
             world=args.world_size,
         )
+        self._batches = len(sampler)
         return _TaskLoader(
             self.train_dataset,
             batch_sampler=sampler,  # type: ignore[arg-type]  # yields TaskBatch, which the rows' __getitems__ takes
@@ -290,12 +287,16 @@ class MultiTaskTrainer(OneDeviceTrainer):
             self.average.after_step()
 
     def take_train_losses(self) -> tuple[float, dict[str, float]]:
-        """Since the last call: the mean of what the steps minimised, and each task's mean loss over its rows."""
+        """Of the epoch so far: the mean of what the steps minimised, and each task's mean loss over its rows.
+
+        At its end they are taken for the last time.
+        """
         sums = summed(self._sums.clone())
         world = self.args.world_size
         mean = sums[-1, 0].item() / max(self._sums[-1, 1].item(), 1) / world
         by_task = {name: (sums[i, 0] / sums[i, 1].clamp(min=1e-12)).item() for name, i in self._index.items()}
-        self._sums.zero_()
+        if self.epoch_ended:
+            self._sums.zero_()
         return mean, by_task
 
     def loss_sums(self) -> list[list[float]]:
@@ -311,13 +312,29 @@ class MultiTaskTrainer(OneDeviceTrainer):
 
     def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
         self.check_finite()
-        self._save_state(self, self.epoch_ended)
+        self._save_state(self)
 
     @property
     def epoch_ended(self) -> bool:
         """Whether the step that was just taken is an epoch's last, or the run's."""
         epoch = self.state.epoch or 0.0
         return abs(epoch - round(epoch)) < 1e-9 or self.state.global_step >= self.state.max_steps
+
+    @property
+    def evaluations(self) -> int:
+        """How many the stage has when the step that was just taken is its last; a part of an epoch counts as one."""
+        done = self._evaluations_after(self.state.global_step)
+        return math.ceil(done) if self.state.global_step >= self.state.max_steps else math.floor(done)
+
+    @property
+    def evaluates(self) -> bool:
+        """Whether the step that was just taken is followed by an evaluation."""
+        before = math.floor(self._evaluations_after(self.state.global_step - 1))
+        return self.epoch_ended or self.evaluations > before
+
+    def _evaluations_after(self, steps: int) -> Fraction:
+        an_epoch = max(math.ceil(self._batches / self.args.gradient_accumulation_steps), 1)
+        return Fraction(steps * self.evals_per_epoch, an_epoch)
 
 
 class _Hooks(TrainerCallback):
@@ -334,7 +351,8 @@ class _Hooks(TrainerCallback):
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         every = self._trainer._options.state_steps
-        if every and state.global_step % every == 0 and not self._trainer.epoch_ended:
+        due = self._trainer.evaluates or (every and state.global_step % every == 0)
+        if due and not self._trainer.epoch_ended:
             control.should_log = control.should_save = True  # logged too: what is summed for the log is in no state
 
     def on_log(
