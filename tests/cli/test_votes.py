@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -93,6 +94,20 @@ def test_a_report_is_one_page_in_the_study_and_in_mlflow(place):
     study = client.search_runs([experiment_id(uri, "moods")], "tags.`tutti.study` = 'moods'")[0]
     kept = {file.path for file in client.list_artifacts(study.info.run_id, "report")}
     assert kept == {f"report/{file.name}" for file in page.parent.iterdir()}
+
+
+def test_a_report_labels_no_row_that_a_voter_of_another_study_was_trained_on(place, tmp_path):
+    pool = (place / "data/mood_pool.tsv").read_text(encoding="utf8").splitlines()
+    extra = tmp_path / "extra.tsv"
+    extra.write_text("".join(f"{row}\tcalm\n" for row in pool[:25]), encoding="utf8")
+    make_study(place, "third", trials=1, extra_moods=extra)
+    (place / "all.yaml").write_text("pseudo_labels: {threshold: 0.34, max_drift: 1.0}\n")
+    labelled = {}
+    for other in ("second", "third"):
+        run(place, f"report studies/moods --recipe all.yaml --with {other} --out {tmp_path / other}", code=0)
+        text = (tmp_path / other / "report.html").read_text(encoding="utf8")
+        labelled[other] = int(re.search(r"(\d+) of 60 unlabelled rows", text)[1])
+    assert 0 < labelled["third"] <= 60 - 25 < labelled["second"]
 
 
 def test_a_study_without_a_finished_trial_is_reported_as_far_as_it_is(place, tmp_path):

@@ -43,9 +43,18 @@ def write_files(folder: Path) -> None:
 
 
 def make_study(
-    folder: Path, name: str, *, trials: int = 4, tasks: Sequence[str] = ("mood", "warmth"), data: Path | None = None
+    folder: Path,
+    name: str,
+    *,
+    trials: int = 4,
+    tasks: Sequence[str] = ("mood", "warmth"),
+    data: Path | None = None,
+    extra_moods: Path | None = None,
 ) -> StudyFolder:
-    """The study ``name`` over files of ``data`` (``folder/data``): finished ``trials``, and one stopped early."""
+    """The study ``name`` over files of ``data`` (``folder/data``): finished ``trials``, and one stopped early.
+
+    ``extra_moods`` is a file of more training rows of its task mood.
+    """
     metrics = {"mood": "macro_f1", "warmth": "pearson"}
     config = StudyConfig.model_validate(
         {
@@ -55,6 +64,7 @@ def make_study(
                 task: {
                     **LAYOUT,
                     "metric": metrics[task],
+                    **({"extra_train": [{"path": str(extra_moods)}]} if extra_moods and task == "mood" else {}),
                     **{key: str((data or folder / "data") / f"{task}_{part}.tsv") for key, part in PARTS.items()},
                 }
                 for task in tasks
