@@ -35,7 +35,8 @@ class TrialRecord:
             one of its out-of-fold rows, or the mean of its folds where it did not finish.
         task_scores: per task, its metric at the report that gave ``score``.
         parameters: what the search space chose for this trial.
-        scores_by_epoch: every reported objective by epoch; with folds, the mean of those that were whole, by how many.
+        scores_by_epoch: every reported objective by epoch, or by evaluation where an epoch has several; with folds, the
+            mean of those that were whole, by how many.
         seconds: wall time from start to end, or none while running.
         reason: why it failed or was stopped, in one sentence.
         exchanges: with the scheduler ``pbt``, what it went on from that was another trial's state: of each the
@@ -73,7 +74,8 @@ class CheckpointRecord:
         path: folder that ``from_pretrained`` loads, or none once the weights were pruned. Of a trial with folds the
             trial's folder, in which ``fold-N/best`` is such a folder for each fold, N from 0: it is one member of an
             ensemble, whose predictions are those of all its folds.
-        epoch: the epoch, counted from 1, after which they were saved; of a trial with folds, how many it has.
+        epoch: the epoch or evaluation, counted from 1, after which they were saved; of a trial with folds, how many it
+            has.
         score: the study's objective on the validation rows, which with folds are all rows, each predicted out of fold.
         task_scores: per task, its metric on the validation rows.
         parameters: how many weights its last stage trained; none where that is not known.

@@ -17,7 +17,7 @@ TRAINING: dict[str, Sequence[Case]] = {
         ),
         Case(
             "a key of TrainingArguments by its former name",
-            ["training.evaluation_strategy must not be set: Tutti evaluates every task after each epoch"],
+            ["training.evaluation_strategy must not be set: Tutti evaluates every task evals_per_epoch times"],
             training("evaluation_strategy: epoch"),
         ),
         Case(

@@ -250,6 +250,20 @@ def test_a_notice_is_no_sign_that_a_trial_once_fitted(run):
     run(steps())
 
 
+@pytest.mark.parametrize(
+    "told", [{"epoch": 1, "whole": False}, {"fold": 0, "fold_epoch": {"epoch": 1, "whole": False}}]
+)
+def test_a_part_of_an_epoch_is_no_sign_that_a_trial_fits_for_its_longest_rows_may_be_to_come(run, told):
+    async def steps() -> None:
+        broker = Broker(retries=1)
+        attempt = await begun(broker)
+        await broker.tell("t0000", attempt, told)
+        await broker.lost("one", "no memory", out_of_memory=True)
+        assert (await broker.take("one"))[0] == {**trial(0), "halved": "no memory", "anew": True}
+
+    run(steps())
+
+
 @pytest.mark.parametrize("told", [{"epoch": 1}, {"fold": 0, "fold_epoch": {"epoch": 1}}])
 def test_an_epoch_of_the_trial_or_of_a_fold_is_a_sign_that_it_once_fitted(run, told):
     async def steps() -> None:

@@ -80,6 +80,12 @@ def test_a_grace_of_half_an_epoch_ends_at_the_first_evaluation_that_is_as_far():
     assert [trials.report(0, evaluation, 0.9) for evaluation in range(3, 13)] == [CONTINUE] * 10  # of three epochs
 
 
+def test_a_grace_is_not_rounded_up_for_what_a_product_of_floats_has_too_much():
+    given = study(training={"evals_per_epoch": 25}, search={"scheduler": "asha", "grace_epochs": 0.28})
+    trials = Trials(make_scheduler(given))
+    assert [trials.report(number, 7, 0.9 - number / 10) for number in range(3)] == [CONTINUE, STOP, STOP]
+
+
 def test_with_folds_the_grace_counts_folds_however_often_their_epochs_are_evaluated():
     given = study(training={"evals_per_epoch": 4}, split={"folds": 4}, search={"scheduler": "asha", "grace_epochs": 2})
     trials = Trials(make_scheduler(given))

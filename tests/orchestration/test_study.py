@@ -34,6 +34,26 @@ def study(**changes) -> StudyConfig:
         ({"training": {"reinit_layers": 3}}, "training.reinit_layers"),
         ({"search_space": {"pooling_layers": {"type": "int", "low": 1, "high": 4}}}, "search_space.pooling_layers"),
         ({"search_space": {"max_length": {"type": "categorical", "choices": [64, 1024]}}}, "search_space.max_length"),
+        (
+            {
+                "training": {"pooling_layers": 3, "adapter": None},
+                "search_space": {
+                    "adapter": {"type": "categorical", "choices": [None, "lora"]},
+                    "pooling_layers": {"type": "int", "low": 1, "high": 2, "when": {"adapter": "lora"}},
+                },
+            },
+            "training.pooling_layers",
+        ),
+        (
+            {
+                "training": {"pooling": "pair"},
+                "search_space": {
+                    "adapter": {"type": "categorical", "choices": [None, "lora"]},
+                    "pooling": {"type": "categorical", "choices": ["mean", "cls"], "when": {"adapter": "lora"}},
+                },
+            },
+            "search_space.pooling",
+        ),
         ({"training": {"pooling": "pair"}}, "training.pooling"),
         ({"search_space": {"pooling": {"type": "categorical", "choices": ["mean", "pair"]}}}, "search_space.pooling"),
     ],

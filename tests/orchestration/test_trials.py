@@ -67,7 +67,7 @@ def test_hopeless_trials_are_stopped_and_broken_ones_fail_while_the_study_goes_o
     assert runs["t0000"].data.metrics["best_epoch"] == best / 2
     assert hopeless.state is TrialState.STOPPED
     assert max(hopeless.scores_by_epoch) < 12
-    assert f"after epoch {max(hopeless.scores_by_epoch) / 2:g}" in hopeless.reason
+    assert hopeless.reason.endswith(f"after epoch {max(hopeless.scores_by_epoch) / 2:g}")
     assert runs["t0001"].data.tags["tutti.state"] == "stopped early"
     assert runs["t0001"].data.tags["tutti.reason"] == hopeless.reason
     assert broken.state is TrialState.FAILED

@@ -6,6 +6,7 @@ import resource
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -166,13 +167,55 @@ def test_a_run_killed_after_an_evaluation_ends_bit_equal_to_one_that_was_not(
     ]
 
 
-@pytest.mark.parametrize(("epochs", "evaluations"), [(0.5, [1]), (1.5, [1, 2, 3]), (1.4, [1, 2, 3])])
-def test_the_last_evaluation_is_at_the_end_wherever_in_an_epoch_that_is(
-    tune: Tune, tmp_path: Path, epochs: float, evaluations: list[int]
+@pytest.mark.parametrize(
+    ("training", "evaluations", "steps"),
+    [
+        ({"num_train_epochs": 0.5}, [1], [6]),
+        ({"num_train_epochs": 1.5}, [1, 2, 3], [6, 12, 18]),
+        ({"num_train_epochs": 1.4}, [1, 2, 3], [6, 12, 17]),
+        ({"max_steps": 8}, [1, 2], [6, 8]),
+        ({"num_train_epochs": 1, "gradient_accumulation_steps": 3}, [1, 2], [2, 4]),
+        ({"num_train_epochs": 1, "gradient_accumulation_steps": 8}, [1, 2], [1, 2]),
+        ({"num_train_epochs": 1, "gradient_accumulation_steps": 12}, [2], [1]),
+        (
+            {"stages": [{"num_train_epochs": 1.5}, {"num_train_epochs": 1, "freeze_encoder": True}]},
+            [1, 2, 3, 5, 6],
+            [6, 12, 18, 24, 30],
+        ),
+    ],
+)
+def test_evaluations_are_counted_whatever_ends_an_epoch_and_the_last_is_at_the_end(
+    tune: Tune, tmp_path: Path, training: dict[str, Any], evaluations: list[int], steps: list[int]
 ) -> None:
-    _, reports = tune(tmp_path, evals_per_epoch=2, num_train_epochs=epochs)
+    _, reports = tune(tmp_path, evals_per_epoch=2, **training)
     assert [report.epoch for report in reports] == evaluations
-    assert reports[-1].done
+    assert [report.steps[-1][0] for report in reports] == steps
+    assert [report.whole for report in reports] == [report.epoch >= 2 or report.done for report in reports]
+    assert [report.done for report in reports] == [False] * (len(reports) - 1) + [True]
+
+
+def test_a_run_of_pairs_learns_from_both_texts_and_its_checkpoint_says_the_same(
+    backbone: Path, tasks: tuple[Task, ...], parts: dict[str, dict[str, EncodedPart]], tmp_path: Path
+) -> None:
+    def with_types(part: EncodedPart) -> EncodedPart:
+        types = [[int(place > 1) for place in range(len(row))] for row in part.encoded["input_ids"]]
+        return replace(part, encoded=part.encoded.add_column("token_type_ids", types))
+
+    mood = next(task for task in tasks if task.name == "mood")
+    pairs = {"mood": {name: with_types(part) for name, part in parts["mood"].items()}}
+    tune = _tune_of(backbone, (replace(mood, pair=True),), pairs)
+    done, reports = tune(tmp_path, pooling="pair", rdrop_alpha=1.0, num_train_epochs=4)
+    assert done.checkpoint.score == max(report.score for report in reports) > 0.8
+    model, _ = load_checkpoint(tmp_path / "best")
+    assert model.head("mood").linear.in_features == 4 * model.config.hidden_size
+    part = pairs["mood"]["validation"]
+    probabilities = done.predictions["mood"]["validation"].probabilities
+    assert probabilities is not None
+    for row in range(4):
+        ids, types = (torch.tensor([part.encoded[row][name]]) for name in ("input_ids", "token_type_ids"))
+        with torch.no_grad():
+            said = model("mood", ids, torch.ones_like(ids), types).softmax(dim=1)[0]
+        np.testing.assert_allclose(said.numpy(), probabilities[row], atol=1e-5)
 
 
 def test_the_best_checkpoint_gives_the_recorded_score(tune: Tune, tmp_path: Path, tasks: tuple[Task, ...]) -> None:

@@ -60,7 +60,7 @@ class TrainingOptions(Strict):
         quant_type: of 4-bit weights.
         attn_implementation: as ``from_pretrained`` takes it, such as sdpa or flash_attention_2; none for its choice.
         evals_per_epoch: a trial is evaluated, and reports, so many times an epoch, after about as many steps each.
-        state_steps: a state to go on from is kept every so many optimizer steps too; by default after epochs alone.
+        state_steps: a state to go on from is kept every so many optimizer steps too; by default after evaluations.
     """
 
     max_length: Annotated[int, Field(ge=8)] = 128

@@ -32,7 +32,7 @@ class CheckpointMetadata:
     """What tutti.json says.
 
     Attributes:
-        epoch: the epoch, counted from 1, after which the weights were saved.
+        epoch: the epoch or evaluation, counted from 1, after which the weights were saved.
         score: the mean of ``task_scores``.
         task_scores: per task, its metric on the validation rows.
         files: every other file of the folder to its SHA-256.

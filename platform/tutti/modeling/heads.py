@@ -45,7 +45,7 @@ class PairPooling(nn.Module):
     al. 2017, arXiv 1705.02364): how alike two texts are need not go through one mean of both.
 
     ``(rows, tokens, hidden)`` states, ``(rows, tokens)`` mask and token types, 1 for the second text, to
-    ``(rows, 4 * hidden)``.
+    ``(rows, 4 * hidden)`` float32.
     """
 
     def __init__(self) -> None:
@@ -55,6 +55,7 @@ class PairPooling(nn.Module):
     def forward(self, states: Tensor, mask: Tensor, types: Tensor | None = None) -> Tensor:
         if types is None:
             raise ValueError("the pooling pair takes token types, which tell a pair's two texts apart")
+        states = states.float()  # of means that are nearly equal, bfloat16 would leave no difference
         second = mask * (types == 1)
         u, v = self.mean(states, mask - second), self.mean(states, second)
         return torch.cat([u, v, (u - v).abs(), u * v], dim=1)
@@ -69,8 +70,10 @@ def _pooling(name: str, hidden: int, *, pair: bool) -> tuple[nn.Module, int]:
             return ClsPooling(), hidden
         case "pair" if pair:
             return PairPooling(), 4 * hidden
-        case _:
+        case "mean" | "pair":
             return MeanPooling(), hidden
+        case _:
+            raise ValueError(f"there is no pooling {name!r}")
 
 
 class LayerMix(nn.Module):

@@ -39,7 +39,7 @@ class _Trial:
         pool: who trains it now.
         met: the epoch after which it waits for the others of its population; none while it does not.
         score: its last one, where it waits.
-        reported: whether it has told of an epoch, and so has once fitted into memory.
+        reported: whether it has told of a whole epoch, and so has once fitted into memory.
     """
 
     config: Mapping[str, Any]
@@ -182,7 +182,8 @@ class Broker:
             if self._over or trial.over or trial.attempt != attempt:
                 return None
             trial.reports.append(report)
-            trial.reported |= bool(report.keys() & {"epoch", "fold_epoch"})  # a notice comes before anything is trained
+            told = report.get("fold_epoch", report)
+            trial.reported |= "epoch" in told and told.get("whole", True)  # a notice comes before anything is trained
             leaves = self._leaves_workers(trial, report)
             place = None if trial.ended or leaves else len(trial.reports)
             self._meet()

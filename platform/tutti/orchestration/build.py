@@ -68,21 +68,23 @@ def check_backbone(study: StudyConfig, *, positions: int | None, layers: int | N
 
 def _highest(study: StudyConfig, name: str) -> tuple[str, int]:
     """The key that gives the highest value which any trial may have, and that value."""
-    match study.search_space.root.get(name):
+    given = int(study.training.get(name, TrainingOptions.model_fields[name].default))
+    match distribution := study.search_space.root.get(name):
         case None:
-            default = TrainingOptions.model_fields[name].default
-            return f"training.{name}", int(study.training.get(name, default))
+            return f"training.{name}", given
         case Categorical(choices=choices):
-            return f"search_space.{name}", max(int(choice) for choice in choices if choice is not None)
-        case distribution:
-            return f"search_space.{name}", int(distribution.high)
+            drawn = max(int(choice) for choice in choices if choice is not None)
+        case _:
+            drawn = int(distribution.high)
+    # Where the condition of a key does not hold, a trial has what `training:` gives it.
+    return (f"training.{name}", given) if distribution.when and given > drawn else (f"search_space.{name}", drawn)
 
 
 def _choices(study: StudyConfig, name: str) -> tuple[str, Sequence[object]]:
     """The key that gives a trial's value of a training key with names for values, and all that it may give."""
     match study.search_space.root.get(name):
-        case Categorical(choices=choices):
-            return f"search_space.{name}", choices
+        case Categorical(choices=choices, when=when):
+            return f"search_space.{name}", [*choices, *([study.training.get(name)] if when else [])]
         case _:
             return f"training.{name}", [study.training.get(name)]
 
@@ -112,8 +114,8 @@ def fine_tune_once(
     With folds it fine-tunes once for each, and puts out-of-fold predictions of all training rows into the bank.
 
     Args:
-        on_epoch: called after each epoch of a study without folds.
-        on_fold_epoch: called after each epoch of a study with folds, with the fold's number from 0.
+        on_epoch: called after each evaluation in a study without folds.
+        on_fold_epoch: called after each evaluation in a study with folds, with the fold's number from 0.
         on_fold: called once a fold is whole; see ``fine_tune_folds``.
         on_notice: called with what a user should know that ends nothing; see ``fine_tune``.
         smaller_batches: whether steps are to take less memory, see ``with_smaller_batches``.

@@ -34,7 +34,7 @@ class Seen:
     """What the log remembers of a running trial.
 
     Attributes:
-        epoch: the last one that was reported; with folds, how many are whole.
+        epoch: the last report's: an epoch or evaluation; with folds, how many are whole.
         result: the last report, but for those of a fold's epochs.
         fold: key of the run of the fold that is being trained.
         infeasible: whether it failed because it does not fit into memory.
@@ -254,7 +254,8 @@ class StudyLog(Callback):
         elif seen.final:
             self._finish(key, seen)
         elif seen.epoch or seen.stopped:
-            done = counted(seen.epoch, "fold") if self._folds else f"epoch {seen.epoch / self._evals_per_epoch:g}"
+            epochs = round(seen.epoch / self._evals_per_epoch, 2)
+            done = counted(seen.epoch, "fold") if self._folds else f"epoch {epochs:g}"
             self._end(key, TrialState.STOPPED, reason=f"{seen.stopped or 'fell behind the others'} after {done}")
         else:
             self._end(key, TrialState.FAILED, reason="ended without a single report")

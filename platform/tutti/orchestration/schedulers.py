@@ -31,7 +31,7 @@ def make_scheduler(study: StudyConfig, past: Sequence[TrialRecord] = ()) -> Tria
     """
     scores = {record.key: record.scores_by_epoch for record in past}
     search, per_epoch = study.search, 1 if study.split.folds else study.evals_per_epoch
-    grace = math.ceil(search.grace_epochs * per_epoch)
+    grace = max(math.ceil(search.grace_epochs * per_epoch - 1e-9), 1)  # 0.28 of 25 is 7.000000000000001
     longest = max(longest_training(study), grace)
     halving: dict[str, Any] = {
         "time_attr": TIME,

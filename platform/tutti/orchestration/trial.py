@@ -100,7 +100,7 @@ def train_trial(
 
 
 def _epoch(report: EpochReport) -> dict[str, Any]:
-    """What is told of one epoch."""
+    """What is told of one epoch or part of one."""
     return {
         "epoch": report.epoch,
         "score": report.score,
@@ -108,4 +108,5 @@ def _epoch(report: EpochReport) -> dict[str, Any]:
         "metrics": dict(report.metrics),
         "steps": [(step, dict(values)) for step, values in report.steps],
         "precision": report.precision,
+        "whole": report.whole,
     }

@@ -233,7 +233,8 @@ class _Run:
         now = time.monotonic()
         seconds, self.started = now - self.started, now
         last = done and at.stage == self.stages - 1
-        return EpochReport(epoch, score, task_scores, metrics, steps, seconds, last, name_of(trainer.args))
+        whole = done or epoch >= trainer.evals_per_epoch
+        return EpochReport(epoch, score, task_scores, metrics, steps, seconds, whole, last, name_of(trainer.args))
 
     def _evaluate_and_keep(
         self, trainer: MultiTaskTrainer, epoch: int, metrics: dict[str, float]

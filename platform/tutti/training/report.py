@@ -23,6 +23,7 @@ class EpochReport:
         steps: what was logged since the report before, as (step, values): ``loss``, ``grad_norm``,
             ``learning_rate``; steps are counted over all stages.
         seconds: wall time of training, evaluating and saving since then.
+        whole: whether the run has trained a whole epoch by then, and so seen its longest rows.
         done: whether it is the last.
         precision: what the stage trains in: ``bf16``, ``fp16``, ``tf32`` or ``float32``.
     """
@@ -33,6 +34,7 @@ class EpochReport:
     metrics: Mapping[str, float]
     steps: tuple[tuple[int, Mapping[str, float]], ...]
     seconds: float
+    whole: bool
     done: bool
     precision: str
 
