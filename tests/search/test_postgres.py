@@ -38,6 +38,30 @@ def test_a_second_driver_of_a_study_is_refused_until_the_first_has_ended(opened,
     assert opened(owner="us").ask().key == "t0000"
 
 
+def test_a_study_stays_its_driver_s_when_the_server_is_started_anew(opened, postgres, url, space):
+    first = opened(owner="us")
+    key = first.ask().key
+    postgres.stop()
+    postgres.start()
+    first.report(key, epoch=1, score=0.5, task_scores={})
+    with pytest.raises(StudyError, match="be run by one process at a time"):
+        StudyStore.open(url, name="s", space=space, sampler="tpe", seed=0, owner="us")
+
+
+def test_a_driver_gives_way_to_one_that_took_its_study_while_the_server_was_started_anew(opened, postgres, url, space):
+    first = StudyStore.open(url, name="s", space=space, sampler="tpe", seed=0, owner="us")
+    key = first.ask().key
+    postgres.stop()
+    postgres.start()
+    second = opened(owner="us")
+    for _ in range(2):
+        with pytest.raises(StudyError, match="be run by one process at a time"):
+            first.report(key, epoch=1, score=0.1, task_scores={})
+    second.report(key, epoch=1, score=0.5, task_scores={})
+    first.close()
+    assert second.record(key).score == 0.5
+
+
 def test_a_driver_that_was_killed_holds_its_study_no_longer(opened, url):
     script = f"""
 import os, signal

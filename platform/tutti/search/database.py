@@ -16,7 +16,7 @@ from typing import Any
 from optuna.exceptions import StorageInternalError
 from optuna.storages import RDBStorage
 from sqlalchemy import create_engine, text
-from sqlalchemy.engine import URL, Connection, make_url
+from sqlalchemy.engine import URL, Connection, Engine, make_url
 from sqlalchemy.exc import ArgumentError, IntegrityError, OperationalError, ProgrammingError, SQLAlchemyError
 
 from tutti.errors import Fault, StorageError, StudyError
@@ -98,12 +98,61 @@ def reach(url: str) -> None:
             engine.dispose()
 
 
-@contextmanager
-def claimed(storage: RDBStorage, study: str) -> Iterator[Connection | None]:
-    """Keeps a study of a server's database to one driver, on whichever machine, until the connection is closed.
+class Claim:
+    """Keeps a study of a server's database to one driver, on whichever machine, until it is closed.
 
-    That is left to the caller, but where the block raises. The server lets go of a driver that has died. A SQLite file
-    has the lock of its study's folder alone, and gets none.
+    The server lets go of a driver that has died.
+
+    Raises:
+        StudyError: where another driver holds the study.
+    """
+
+    def __init__(self, engine: Engine, study: str) -> None:
+        self._engine, self._study = engine, study
+        self._connection: Connection | None = self._taken()
+
+    def keep(self) -> None:
+        """Claims the study anew where the server was restarted, and so has forgotten who held it.
+
+        Raises:
+            StudyError: where another driver was faster.
+        """
+        if self._connection is not None:
+            try:
+                self._connection.scalar(text("SELECT 1"))
+                return
+            except OperationalError:
+                self.close()
+        self._connection = self._taken()
+
+    def close(self) -> None:
+        """Lets go of the study. A server that is away is not waited for."""
+        if self._connection is not None:
+            self._connection.invalidate()
+            self._connection.close()
+            self._connection = None
+
+    def _taken(self) -> Connection:
+        connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+        lock = text("SELECT pg_try_advisory_lock(hashtextextended(:study, 0))")
+        try:
+            if connection.scalar(lock, {"study": f"tutti/{self._study}"}):
+                return connection
+            holder = connection.scalar(text(_HOLDER), {"study": f"tutti/{self._study}"}) or ""
+        except BaseException:
+            connection.close()
+            raise
+        connection.close()
+        who = holder.removeprefix(_PREFIX) or "another one"
+        got, remedy = f"{who} holding it in its database", "wait for the other run to end, or stop it"
+        raise StudyError(Fault(f"the study {self._study!r}", "be run by one process at a time", got, remedy))
+
+
+@contextmanager
+def claimed(storage: RDBStorage, study: str) -> Iterator[Claim | None]:
+    """The claim of a study, which is the caller's to close, but where the block raises.
+
+    A SQLite file has the lock of its study's folder alone, and gets none.
 
     Raises:
         StudyError: where another driver holds the study.
@@ -111,17 +160,13 @@ def claimed(storage: RDBStorage, study: str) -> Iterator[Connection | None]:
     if storage.engine.dialect.name != "postgresql":
         yield None
         return
-    connection = storage.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-    lock = text("SELECT pg_try_advisory_lock(hashtextextended(:study, 0))")
+    claim = None
     try:
-        if not connection.scalar(lock, {"study": f"tutti/{study}"}):
-            holder = connection.scalar(text(_HOLDER), {"study": f"tutti/{study}"}) or ""
-            who = holder.removeprefix(_PREFIX) or "another one"
-            got, remedy = f"{who} holding it in its database", "wait for the other run to end, or stop it"
-            raise StudyError(Fault(f"the study {study!r}", "be run by one process at a time", got, remedy))
-        yield connection
+        claim = Claim(storage.engine, study)
+        yield claim
     except BaseException:
-        connection.close()
+        if claim is not None:
+            claim.close()
         storage.engine.dispose()
         raise
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import optuna
 from optuna.storages import RDBStorage
 from optuna.study._constrained_optimization import _CONSTRAINTS_KEY
 from optuna.trial import FrozenTrial
-from sqlalchemy.engine import Connection
 
 from tutti.config.space import SearchSpace
 from tutti.config.study import Objective, Sampler
@@ -57,7 +56,7 @@ class StudyStore:
         self._space = space
         self._fixed = fixed
         self._grid: Grid | None = None
-        self._claim: Connection | None = None
+        self._claim: database.Claim | None = None
         self._objectives: list[Objective] = checks.objectives_of(study)
         self._older = sum(map(is_older, study.get_trials(deepcopy=False)))  # Optuna's numbers are so much higher
 
@@ -149,7 +148,6 @@ class StudyStore:
     def close(self) -> None:
         """Gives the database's connections back. The store cannot be used afterwards."""
         if self._claim is not None:
-            self._claim.invalidate()  # so that it says nothing more to a server that may be away
             self._claim.close()
             self._claim = None
         self._storage.remove_session()
@@ -392,5 +390,9 @@ class StudyStore:
             for name, value in attributes.items():
                 self._storage.set_trial_user_attr(trial_id, name, value)
 
-    def _faults(self) -> AbstractContextManager[None]:
-        return database.faults(self._storage.url)
+    @contextmanager
+    def _faults(self) -> Iterator[None]:
+        with database.faults(self._storage.url):
+            if self._claim is not None:
+                self._claim.keep()
+            yield
