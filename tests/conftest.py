@@ -412,12 +412,21 @@ class Postgres:
         command = [self.programs / "initdb", "-D", self.folder / "data", *options]
         subprocess.run(command, check=True, capture_output=True, cwd=self.folder, **self._user)
 
-    def new_database(self) -> str:
-        """The address of a new, empty database, with the password."""
+    def new_database(self, *, like: str = "template1") -> str:
+        """The address of a new, empty database, with the password; or of a copy of one that nobody is connected to.
+
+        Args:
+            like: the address or the name of what is copied.
+        """
         self.made += 1
         with self._connected() as connection:
-            connection.execute(f"CREATE DATABASE d{self.made}")
+            connection.execute(f"CREATE DATABASE d{self.made} TEMPLATE {like.rpartition('/')[2]}")
         return f"postgresql://tutti:{quote(self.password, safe='')}@127.0.0.1:{self.port}/d{self.made}"
+
+    def drop(self, address: str) -> None:
+        """Removes a database, whoever is connected to it."""
+        with self._connected() as connection:
+            connection.execute(f"DROP DATABASE {address.rpartition('/')[2]} WITH (FORCE)")
 
     def _connected(self) -> Any:
         import psycopg

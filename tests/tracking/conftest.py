@@ -1,8 +1,11 @@
-"""MLflow stores on disk: the tables are made once for all tests, and copied."""
+"""MLflow stores on disk and on a server: the tables are made once for all tests, and copied."""
 
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,23 @@ def empty_store(tmp_path_factory) -> Path:
     file = tmp_path_factory.mktemp("template") / "mlflow.db"
     MlflowClient(tracking_uri=f"sqlite:///{file}").search_experiments()
     return file
+
+
+@pytest.fixture(scope="session")
+def empty_server_store(postgres) -> str:
+    """The address of a database with MLflow's tables, which a process made that is gone."""
+    address = postgres.new_database()
+    script = f"from mlflow import MlflowClient; MlflowClient(tracking_uri={address!r}).search_experiments()"
+    subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
+    return address
+
+
+@pytest.fixture
+def server_uri(postgres, empty_server_store) -> Iterator[str]:
+    """The address of an empty store of MLflow in a database of a PostgreSQL server."""
+    address = postgres.new_database(like=empty_server_store)
+    yield address
+    postgres.drop(address)  # MLflow keeps its connections for as long as the process lives
 
 
 @pytest.fixture

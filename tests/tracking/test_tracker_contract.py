@@ -1,4 +1,4 @@
-"""What every tracker keeps to: in memory, MLflow, and each of them behind the queue."""
+"""What every tracker keeps to: in memory, MLflow on SQLite and on PostgreSQL, and behind the queue."""
 
 from __future__ import annotations
 
@@ -136,11 +136,17 @@ class QueuedBackend:
         return self.inner.seen()
 
 
-@pytest.fixture(params=["memory", "mlflow", "queue to memory", "queue to mlflow"])
+@pytest.fixture(
+    params=[
+        *("memory", "mlflow", "queue to memory", "queue to mlflow"),
+        pytest.param("mlflow on postgres", marks=pytest.mark.slow),
+    ]
+)
 def backend(request, tmp_path):
     inner = MemoryBackend()
     if "mlflow" in request.param:
-        inner = MlflowBackend(request.getfixturevalue("uri"), tmp_path / "artifacts")
+        uri = request.getfixturevalue("server_uri" if "postgres" in request.param else "uri")
+        inner = MlflowBackend(uri, tmp_path / "artifacts")
     backend = QueuedBackend(inner, tmp_path / "spool.jsonl") if "queue" in request.param else inner
     yield backend
     backend.flush()
