@@ -202,9 +202,8 @@ class Progress:
         """What a trial reported last, and its best where that is another."""
         last, best = number(record.scores_by_epoch[epoch]), number(record.score)
         if self._folds is None:
-            return f"epoch {round(epoch / self._evals_per_epoch, 2):g}, score {last}" + (
-                f" (best {best})" if best != last else ""
-            )
+            epochs = round(epoch / self._evals_per_epoch, 2)
+            return f"epoch {epochs:g}, score {last}" + (f" (best {best})" if best != last else "")
         if record.state is TrialState.FINISHED:
             return f"{counted(self._folds, 'fold')}, score {best}"
         return f"fold {epoch} of {self._folds}, mean score {last}"
