@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+import ray
 
+from tutti.cluster import connect
 from tutti.cluster.connect import _fits, connected
 from tutti.errors import ClusterError
 
@@ -34,3 +36,27 @@ def test_a_cluster_that_does_not_answer_is_named(monkeypatch):
         connected(workers=1, cpus_per_worker=1, gpus_per_worker=0, concurrent_trials=None),
     ):
         pass
+
+
+@pytest.mark.parametrize(("failures", "begins"), [(1, True), (2, False)])
+def test_a_ray_of_our_own_that_did_not_start_in_time_is_started_once_more(monkeypatch, failures, begins):
+    began = []
+
+    def slow(**given: object) -> None:
+        began.append(given["address"])
+        if len(began) <= failures:
+            raise Exception("The current node timed out during startup.")
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(ray, "init", slow)
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    monkeypatch.setattr(connect, "_require_state_api", lambda: None)
+    monkeypatch.setattr(ray, "nodes", lambda: [{"Alive": True, "Resources": {"CPU": 2.0}}])
+    trials = connected(workers=1, cpus_per_worker=1, gpus_per_worker=0, concurrent_trials=None)
+    if begins:
+        with trials as fits:
+            assert fits == 2
+    else:
+        with pytest.raises(ClusterError, match="a Ray on this machine must answer; got The current"), trials:
+            pass
+    assert began == ["local", "local"]

@@ -33,20 +33,15 @@ def connected(
 
     address = os.environ.get("RAY_ADDRESS")
     try:
-        ray.init(
-            address=address or "local",
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            runtime_env={"env_vars": WORKER_ENVIRONMENT},
-            **({} if address else {"include_dashboard": True, "dashboard_host": "127.0.0.1"}),
-        )
+        _begin(address)
     except Exception as error:  # as plain as this is what Ray raises where a part of it dies while it starts
+        remedy = "see that the cluster is up (`ray status`), or unset RAY_ADDRESS to run on this machine alone"
         raise ClusterError(
             Fault(
                 f"Ray at {address}" if address else "a Ray on this machine",
                 "answer",
                 (str(error).strip() or type(error).__name__).splitlines()[0],
-                "see that the cluster is up (`ray status`), or unset RAY_ADDRESS to run on this machine alone",
+                remedy if address else "see what else keeps this machine busy, and run the command again",
             )
         ) from error
     try:
@@ -69,6 +64,26 @@ def connected(
             yield min(fits, concurrent_trials or fits)
     finally:
         ray.shutdown()
+
+
+def _begin(address: str | None) -> None:
+    """A Ray of our own gets a second chance: it gives itself 30 s to start, which may be too few on a busy machine."""
+    import ray
+
+    for last in (True,) if address else (False, True):
+        try:
+            ray.init(
+                address=address or "local",
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                runtime_env={"env_vars": WORKER_ENVIRONMENT},
+                **({} if address else {"include_dashboard": True, "dashboard_host": "127.0.0.1"}),
+            )
+            return
+        except Exception:
+            if last:
+                raise
+            ray.shutdown()
 
 
 def _fits(nodes: Sequence[Mapping[str, float]], *, workers: int, cpus: int, gpus: float) -> int:
