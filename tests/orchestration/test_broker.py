@@ -250,28 +250,16 @@ def test_a_notice_is_no_sign_that_a_trial_once_fitted(run):
     run(steps())
 
 
-@pytest.mark.parametrize(
-    "told", [{"epoch": 1, "whole": False}, {"fold": 0, "fold_epoch": {"epoch": 1, "whole": False}}]
-)
-def test_a_part_of_an_epoch_is_no_sign_that_a_trial_fits_for_its_longest_rows_may_be_to_come(run, told):
+@pytest.mark.parametrize("told", [{"epoch": 1}, {"epoch": 1, "whole": True}, {"epoch": 1, "whole": False}])
+@pytest.mark.parametrize("folds", [False, True])
+def test_a_whole_epoch_is_a_sign_that_a_trial_once_fitted_for_its_longest_rows_may_be_in_any_part(run, told, folds):
     async def steps() -> None:
         broker = Broker(retries=1)
         attempt = await begun(broker)
-        await broker.tell("t0000", attempt, told)
+        await broker.tell("t0000", attempt, {"fold": 0, "fold_epoch": told} if folds else told)
         await broker.lost("one", "no memory", out_of_memory=True)
-        assert (await broker.take("one"))[0] == {**trial(0), "halved": "no memory", "anew": True}
-
-    run(steps())
-
-
-@pytest.mark.parametrize("told", [{"epoch": 1}, {"fold": 0, "fold_epoch": {"epoch": 1}}])
-def test_an_epoch_of_the_trial_or_of_a_fold_is_a_sign_that_it_once_fitted(run, told):
-    async def steps() -> None:
-        broker = Broker(retries=1)
-        attempt = await begun(broker)
-        await broker.tell("t0000", attempt, told)
-        await broker.lost("one", "no memory", out_of_memory=True)
-        assert (await broker.take("one"))[0] == trial(0)
+        anew = {} if told.get("whole", True) else {"halved": "no memory", "anew": True}
+        assert (await broker.take("one"))[0] == trial(0) | anew
 
     run(steps())
 

@@ -80,8 +80,8 @@ def _begin(address: str | None) -> None:
                 **({} if address else {"include_dashboard": True, "dashboard_host": "127.0.0.1"}),
             )
             return
-        except Exception:
-            if last:
+        except Exception:  # as plain as this is what Ray raises where it did not start in time
+            if last or ray.is_initialized():  # a Ray that the program had before is not ours to end
                 raise
             ray.shutdown()
 
