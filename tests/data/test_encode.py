@@ -187,8 +187,9 @@ def test_processes_that_encode_at_the_same_time_agree(
     cache = tmp_path / "cache"
     # spawned, for the tests' own process has threads: a child forked from it may inherit a lock that nobody frees
     with ProcessPoolExecutor(3, mp_context=get_context("spawn")) as pool:
-        found = [pool.submit(encode_test, prepared, tokenizer_folder, cache) for _ in range(6)]
-    assert [done.result() for done in found] == [[[CLS, FIRST + 1, FIRST + 2, 1, SEP]]] * 6
+        asked = {"task": "A", "part": "test", "tokenizer": tokenizer_folder, "max_length": 16, "cache": cache}
+        found = [pool.submit(load_part, prepared, **asked) for _ in range(6)]
+    assert [done.result().encoded["input_ids"][:] for done in found] == [[[CLS, FIRST + 1, FIRST + 2, 1, SEP]]] * 6
     assert len([folder for folder in cache.iterdir() if not folder.name.startswith(".")]) == 1
     assert not list(cache.glob(".*"))
 
