@@ -70,6 +70,13 @@ VOTES: dict[str, Sequence[Case]] = {
             finished=True,
         ),
         Case(
+            "a filter that chooses by scores",
+            ["members.filter must name tags and parameters alone", "got the metric score", "use members.top or"],
+            write("own.yaml", "members: {filter: metrics.score > 0.8}\n"),
+            VOTE,
+            finished=True,
+        ),
+        Case(
             "a filter that finds no trial",
             ["must find a finished trial; got none of 1 trial with predictions in moods", "tag trials in MLflow"],
             write("own.yaml", "members: {filter: tags.vote = 'yes'}\n"),

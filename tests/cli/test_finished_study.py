@@ -167,5 +167,5 @@ def test_an_ensemble_is_shown_with_the_scores_of_rows_that_chose_nothing(folder)
 
 def test_an_ensemble_of_too_few_validation_rows_says_that_it_has_no_score(folder):
     said = run(folder, "ensemble studies/moods", code=0).out
-    assert "Too few validation rows to score an ensemble on, fewer than 20: mood (3)." in said
+    assert "Too few validation rows to score an ensemble on, fewer than 25: mood (3)." in said
     assert "±" not in said

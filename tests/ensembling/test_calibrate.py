@@ -43,6 +43,14 @@ def test_certainty_and_no_rows_at_all_are_no_obstacle():
     assert tempered(sure[:0], 2.0).shape == (0, 3)
 
 
+def test_rows_that_are_all_right_make_nobody_surer_than_so_many_rows_can_tell():
+    said = np.array([[0.7, 0.2, 0.1], [0.1, 0.6, 0.3], [0.2, 0.3, 0.5]] * 10, dtype=np.float32)
+    found = fit_temperature(said, said.argmax(axis=1))
+    assert found < 1
+    assert tempered(said, found).max(axis=1).mean() < 31 / 32
+    assert tempered(said, found).max() < 0.999
+
+
 def test_the_calibration_error_is_the_distance_of_confidence_from_accuracy():
     probabilities = np.array([[0.9, 0.1]] * 10, dtype=np.float32)
     assert expected_calibration_error(probabilities, np.array([0] * 9 + [1])) == pytest.approx(0, abs=1e-6)

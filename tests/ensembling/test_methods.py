@@ -8,8 +8,7 @@ import pytest
 from tutti.ensembling.methods.known import METHODS
 from tutti.ensembling.methods.protocol import Method
 
-SINGLE_IS_ITSELF = {"uniform", "score", "best", "greedy"}  # rank, hard and stacking say it in numbers of their own
-COPIES_CHANGE_NOTHING = set(METHODS) - {"stacking"}  # which regularises each copy by itself
+SINGLE_IS_ITSELF = set(METHODS) - {"rank", "hard"}  # which say it in numbers of their own
 WITH_VALUES = {"uniform", "score", "best", "rank", "greedy", "stacking"}
 
 
@@ -93,23 +92,23 @@ def test_one_member_decides_as_it_would_alone(name):
     said = combined(name, votes, labels)
     if name in SINGLE_IS_ITSELF:
         assert np.allclose(said, votes[0], atol=1e-6)
-    if name == "stacking":  # it may know better than its one member, but not often
-        assert accuracy(votes[0].argmax(axis=1), said.argmax(axis=1)) > 0.9
-    else:
-        assert np.array_equal(said.argmax(axis=1), votes[0].argmax(axis=1))
+    assert np.array_equal(said.argmax(axis=1), votes[0].argmax(axis=1))
 
 
-@pytest.mark.parametrize("name", sorted(COPIES_CHANGE_NOTHING))
+@every
 def test_copies_of_all_members_change_nothing(name):
     votes, labels = classes()
-    assert np.allclose(combined(name, np.concatenate([votes, votes]), labels), combined(name, votes, labels), atol=1e-6)
+    assert np.allclose(combined(name, np.concatenate([votes, votes]), labels), combined(name, votes, labels), atol=1e-5)
 
 
 @every
 def test_members_that_are_all_alike_decide_as_one(name):
     votes, labels = classes(members=1)
     three, one = (combined(name, each, labels).argmax(axis=1) for each in (np.repeat(votes, 3, axis=0), votes))
-    assert accuracy(three, one) > 0.95 if name == "stacking" else np.array_equal(three, one)
+    if name == "stacking":  # it may know better than what all of them say, but not often
+        assert accuracy(three, one) > 0.9
+    else:
+        assert np.array_equal(three, one)
 
 
 @every
@@ -231,7 +230,7 @@ def test_of_values_too_one_member_is_itself(name):
         assert np.allclose(said, votes[0], atol=1e-5)
 
 
-@pytest.mark.parametrize("name", sorted(WITH_VALUES & COPIES_CHANGE_NOTHING))
+@pytest.mark.parametrize("name", sorted(WITH_VALUES))
 def test_of_values_too_copies_change_nothing(name):
     votes, labels = values()
     twice = np.concatenate([votes, votes])

@@ -109,7 +109,7 @@ def test_too_few_validation_rows_give_files_but_no_score(make_study, tmp_path):
         (None, None, None, "uniform")
     ] * 3
     assert card.objective is None
-    sentence = "Too few validation rows to score an ensemble on, fewer than 20: emotion (15), CoLA (15), topic (15)."
+    sentence = "Too few validation rows to score an ensemble on, fewer than 25: emotion (15), CoLA (15), topic (15)."
     assert f"> {sentence}" in (tmp_path / "out" / "card.md").read_text()
     assert json.loads((tmp_path / "out" / "card.json").read_text())["objective"] is None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -72,17 +72,23 @@ def beside(studies: Mapping[str, Kept], name: str) -> list[Prepared]:
     return [kept.prepared for each, kept in studies.items() if each != name]
 
 
-def electorate_of(studies: Mapping[str, Kept], *, members: Members) -> Electorate:
-    """The checkpoints of the studies that may vote; raises as ``electorate`` does."""
+def electorate_of(
+    studies: Mapping[str, Kept], *, members: Members, only: Mapping[str, Collection[str]] | None = None
+) -> Electorate:
+    """The checkpoints of the studies that may vote; raises as ``electorate`` does.
+
+    Args:
+        only: without a filter, keys of those who may vote, by the study's name; of other studies all.
+    """
     banks = {name: Bank(kept.folder.bank) for name, kept in studies.items()}
     if members.filter is None:
-        return Electorate(banks)
+        return Electorate(banks, only=only)
     parts.quiet_mlflow()
     from tutti.tracking.found import check_filter, trials_found
 
     what = "the recipe's members.filter"
     check_filter(members.filter, what=what)
-    only = {
+    matching = {
         name: trials_found(
             parts.tracking_uri(kept.config, kept.folder),
             experiment=name,
@@ -94,7 +100,7 @@ def electorate_of(studies: Mapping[str, Kept], *, members: Members) -> Electorat
         else set()
         for name, kept in studies.items()
     }
-    found = Electorate(banks, only=only)
+    found = Electorate(banks, only=matching)
     if not found.records() and (every := Electorate(banks).records()):
         got = f"none of {counted(len(every), 'trial')} with predictions in {', '.join(studies)}"
         remedy = "tag trials in MLflow, or correct the filter"

@@ -8,7 +8,7 @@ import shutil
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,12 +20,12 @@ from tutti.cli.vote import RecipeName
 from tutti.config.folder import StudyFolder
 from tutti.config.recipe import Recipe
 from tutti.config.study import ExtraTrain, StudyConfig
-from tutti.errors import Fault, StudyError, TrialError, counted
+from tutti.errors import Fault, StorageError, StudyError, TrialError, counted
 from tutti.files import write_whole
 from tutti.records import TrialRecord, TrialState
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from tutti.bank.electorate import Electorate
     from tutti.data.prepare import Prepared
@@ -64,9 +64,9 @@ class _Base:
         places = [str(self.beside(study).path) for study in others]
         return voting_studies(self.config, self.folder, self.prepared, members=self.recipe.members, others=places)
 
-    def voters(self, others: Sequence[str]) -> Electorate:
-        """Their trials that may vote."""
-        return electorate_of(self.voting(others), members=self.recipe.members)
+    def voters(self, others: Sequence[str], *, only: Mapping[str, Collection[str]] | None = None) -> Electorate:
+        """Their trials that may vote; of a study that ``only`` names, those."""
+        return electorate_of(self.voting(others), members=self.recipe.members, only=only)
 
 
 def round_(
@@ -130,7 +130,7 @@ def _finished_records(config: StudyConfig, folder: StudyFolder) -> list[TrialRec
 def _check(base: _Base) -> None:
     """What would come to light only after hours: rows, names, changed files."""
     from tutti.data.prepare import prepare
-    from tutti.ensembling.nested import LEAST
+    from tutti.ensembling.nested import LEAST_JUDGED
     from tutti.tasks.build import task_specs
 
     name, parts_of = base.config.study, base.prepared.parts
@@ -147,8 +147,8 @@ def _check(base: _Base) -> None:
         remedy = "name a file of unlabelled rows as `unlabeled:` of a task and run a new study"
         raise StudyError(Fault(f"the study {name}", "have a task with unlabelled rows", "none", remedy))
     for task, held in parts_of.items():
-        if (rows := held["validation"].rows) < LEAST:
-            rule = f"have {LEAST} validation rows or more, to tell whether a round gains"
+        if (rows := held["validation"].rows) < LEAST_JUDGED:
+            rule = f"have {LEAST_JUDGED} validation rows or more, to tell whether a round gains"
             remedy = "raise split.validation in a new study"
             raise StudyError(Fault(f"task {task} of the study {name}", rule, str(rows), remedy))
     if len(_name(base, 999, control=True)) > 80:
@@ -201,17 +201,21 @@ def _plan(base: _Base, done: list[Round], *, trials: int | None) -> PseudoLabelR
 
     place, number, teachers = _place(base, done), len(done) + 1, _teachers(base, done)
     if (place / _PLAN).is_file():
-        plan = json.loads((place / _PLAN).read_text(encoding="utf-8"))
+        plan = _planned(place / _PLAN)
         rule = f"be that which round {number} was begun with"
         begun = " and ".join(str(base.beside(_name(base, number, control=each)).path) for each in (False, True))
         anew = f"or remove {place}, {begun} to begin the round anew"
         if plan["recipe_sha256"] != base.recipe_sha256:
             what, got = f"the recipe {base.recipe_name}", f"another one than {plan['recipe']}"
             raise StudyError(Fault(what, rule, got, f"name that recipe, {anew}"))
-        if trials not in (None, planned := plan.get("trials", trials)):
+        if trials not in (None, planned := plan["trials"]):
             raise StudyError(Fault(f"--trials {trials}", rule, f"another one than {planned}", f"leave it out, {anew}"))
         console.print(f"Round {number} goes on")
         return None
+    points = best_points(base.records, count=trials or _MOST_POINTS)
+    if len(points) < (trials or 0):
+        rule, got = f"be at most the {counted(len(points), 'point')} that ended, to train each once", str(trials)
+        raise StudyError(Fault("--trials", rule, got, "give a smaller number"))
     console.rule(f"Round {number}: pseudo-labels of {' and '.join(teachers)}")
     latest = base.beside(teachers[-1])
     prepared = load_prepared(latest.data)
@@ -233,7 +237,6 @@ def _plan(base: _Base, done: list[Round], *, trials: int | None) -> PseudoLabelR
     files = {each.task: each.file for each in report.tasks if each.file is not None}
     if not files:
         return report
-    points = best_points(base.records, count=trials or _MOST_POINTS)
     written = {each.task: each.written for each in report.tasks}
     rows = [prepared.parts[task.name]["train"].rows + written.get(task.name, 0) for task in prepared.tasks]
     tokens = cache(partial(_tokens, latest, prepared, base.config))
@@ -250,7 +253,7 @@ def _plan(base: _Base, done: list[Round], *, trials: int | None) -> PseudoLabelR
         },
         points=points,
         steps=[steps_of(base.config, point, rows=rows, tokens=tokens) for point in points],
-        trials=trials or len(points),
+        longer=sum(rows) / (sum(rows) - sum(written.values())),
     )
     for config in both:
         write_whole(place / f"{config.study}.json", dump_study(config))
@@ -258,6 +261,20 @@ def _plan(base: _Base, done: list[Round], *, trials: int | None) -> PseudoLabelR
     plan["trials"] = both[0].search.trials
     write_whole(place / _PLAN, json.dumps(plan, ensure_ascii=False, indent=2) + "\n")
     return report
+
+
+def _planned(file: Path) -> dict[str, Any]:
+    """The plan that a round was begun with.
+
+    Raises:
+        StorageError: where it cannot be read.
+    """
+    try:
+        plan = json.loads(file.read_text(encoding="utf-8"))
+        return {key: plan[key] for key in ("recipe", "recipe_sha256", "trials")}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        remedy = "restore the file, or remove it to plan the round again"
+        raise StorageError(Fault(str(file), "be as `tutti round` wrote it", repr(error), remedy)) from error
 
 
 def _tokens(folder: StudyFolder, prepared: Prepared, config: StudyConfig) -> float:
@@ -287,6 +304,7 @@ def _run(base: _Base, done: list[Round]) -> bool:
     from tutti.outputs.rounds import Round, compare, write_round
 
     place, number, teachers = _place(base, done), len(done) + 1, _teachers(base, done)
+    finished = {}
     for control in (False, True):
         name = _name(base, number, control=control)
         what = "the control: as many steps without pseudo-labels" if control else "training on pseudo-labels too"
@@ -294,19 +312,25 @@ def _run(base: _Base, done: list[Round]) -> bool:
         config = parse_study(place / f"{name}.json")
         beside = base.beside(name)
         records = tune.run(parts.with_stores(config, beside), beside, resume=True)
-        if not any(record.state is TrialState.FINISHED for record in records):
-            remedy = "look at its trials with `tutti trials`, then start the round again"
-            raise TrialError(Fault(f"the study {name}", "have a finished trial", "none", remedy))
+        finished[name] = {record.key for record in records if record.state is TrialState.FINISHED}
     study, others = _name(base, number), teachers[1:]
+    both = set.intersection(*finished.values())
+    if not both:
+        remedy = "look at their trials with `tutti trials`, then start the round again"
+        rule = "each have finished a trial of the same point"
+        raise TrialError(Fault(f"the studies {' and '.join(finished)}", rule, "none", remedy))
+    if alone := set.union(*finished.values()) - both:
+        console.print(f"Left out of both, for they finished in one alone: {', '.join(sorted(alone))}", soft_wrap=True)
+    only = dict.fromkeys(finished, both)
     comparison = compare(
         base.prepared.tasks,
         before=base.voters(others),
-        control=base.voters([*others, _name(base, number, control=True)]),
-        with_round=base.voters([*others, study]),
+        control=base.voters([*others, _name(base, number, control=True)], only=only),
+        with_round=base.voters([*others, study], only=only),
         needed={task: list(config.test_sets()) for task, config in base.config.tasks.items()},
         rule=vote.rule_of(base.recipe),
     )
-    console.rule(f"Round {number}: scores on validation rows that chose nothing")
+    console.rule(f"Round {number}: scores on validation rows that chose no member")
     _show(comparison)
     gain = comparison.objective["gain"]
     if comparison.kept:

@@ -18,7 +18,7 @@ class Members(Strict):
     ``top`` is how many at most. ``within`` is how much less than the best one they may score, and ``diversity`` by what
     share of the validation rows each must differ from every better one. All three hold together.
 
-    ``filter`` lets only those trials vote that MLflow finds with it, by tag, parameter or metric, as the field above
+    ``filter`` lets only those trials vote that MLflow finds with it, by tag or parameter, as the field above
     MLflow's table does. ``studies`` are others, by name or folder, whose trials may vote beside the own.
     """
 

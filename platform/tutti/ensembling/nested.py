@@ -13,6 +13,9 @@ LEAST = 20
 """Rows below which nothing is estimated: what so few say about a choice is chance."""
 
 _FOLDS = 5
+LEAST_JUDGED = LEAST * _FOLDS // (_FOLDS - 1)
+"""Rows below which nothing is judged: with so many, each choice is made on ``LEAST`` rows, as the one on all rows is."""
+
 _REPEATED = 2000  # repeats are added until about so many rows were held out in all
 _MOST = 5
 _RESAMPLES = 500

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from tutti.config.space import Categorical, SearchSpace
 from tutti.config.stages import STAGES, overlay, staged
-from tutti.config.study import LEARNING, ExtraTrain, Search, StudyConfig
+from tutti.config.study import ExtraTrain, Search, StudyConfig
 from tutti.records import Scalar, TrialRecord, TrialState
 
 Point = dict[str, Scalar]
@@ -58,12 +58,12 @@ def round_studies(
     labels: Mapping[str, ExtraTrain],
     points: Sequence[Point],
     steps: Sequence[Sequence[int | None]],
-    trials: int,
+    longer: float,
 ) -> tuple[StudyConfig, StudyConfig]:
     """The study of a round and its control, which differ in the round's pseudo-labels alone.
 
-    Both begin with the same points, and what trials are left are drawn by the study's own sampler. None is stopped
-    early, since only whole trials vote, and each takes as many steps as it would with pseudo-labels.
+    Both have a trial for each point. None is stopped early, since only whole trials vote, and each takes as many steps
+    as it would with pseudo-labels, and is evaluated as often: who may choose the best of more evaluations looks better.
 
     Args:
         study: the one that the first round began from.
@@ -72,6 +72,7 @@ def round_studies(
         labels: the round's files of pseudo-labels.
         points: at least one.
         steps: of each point, the steps of its stages; none where the study says how many.
+        longer: how many times as many rows an epoch has with the round's pseudo-labels, 1 or more.
     """
     training, space = dict(study.training), dict(study.search_space.root)
     laid = [dict(point) for point in points]
@@ -86,22 +87,23 @@ def round_studies(
             space[key] = Categorical(type="categorical", choices=tuple(sorted(set(given))))
             for point, count in zip(laid, given, strict=True):
                 point[key] = count
-    sampler = study.search.sampler if study.search.sampler in LEARNING else "random"
     search = Search(
-        trials=trials,
+        trials=len(points),
         seed=study.search.seed,
-        sampler=sampler,
+        sampler="random",  # no trial is left to draw
         enqueue=tuple(point for point in laid if point),
         scheduler="none",
         retries=study.search.retries,
     )
-    shared = {"training": training, "search_space": SearchSpace(space), "search": search}
+    shared = {"search_space": SearchSpace(space), "search": search}
 
-    def with_rows(name: str, more: Mapping[str, ExtraTrain]) -> StudyConfig:
+    def with_rows(name: str, more: Mapping[str, ExtraTrain], evals_per_epoch: int) -> StudyConfig:
         tasks = {
             task: config.model_copy(update={"extra_train": (*known[task], *([more[task]] if task in more else []))})
             for task, config in study.tasks.items()
         }
-        return study.model_copy(update={**shared, "study": name, "tasks": tasks})
+        keys = training if evals_per_epoch == 1 else overlay(training, {"evals_per_epoch": evals_per_epoch})
+        return study.model_copy(update={**shared, "training": keys, "study": name, "tasks": tasks})
 
-    return with_rows(name, labels), with_rows(f"{name}-control", {})
+    evals = study.evals_per_epoch
+    return with_rows(name, labels, max(round(evals * longer), 1)), with_rows(f"{name}-control", {}, evals)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from tutti.ensembling.calibrate import Bin
-from tutti.ensembling.nested import LEAST, Estimate
+from tutti.ensembling.nested import LEAST_JUDGED, Estimate
 from tutti.errors import counted
 from tutti.outputs.members import Member
 
@@ -134,7 +134,7 @@ class Card:
     def remarks(self) -> tuple[str, ...]:
         """What must be said beside the numbers, one sentence each."""
         few = [f"{task.task} ({task.rows['validation']})" for task in self.tasks if task.score is None]
-        unsaid = f"Too few validation rows to score an ensemble on, fewer than {LEAST}: {', '.join(few)}."
+        unsaid = f"Too few validation rows to score an ensemble on, fewer than {LEAST_JUDGED}: {', '.join(few)}."
         return (*((CAVEAT,) if len(few) < len(self.tasks) else ()), *((unsaid,) if few else ()), *self.notes)
 
     def to_json(self) -> str:

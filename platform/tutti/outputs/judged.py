@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tutti.ensembling.calibrate import expected_calibration_error, reliability
-from tutti.ensembling.nested import LEAST, judge
+from tutti.ensembling.nested import LEAST_JUDGED, judge
 from tutti.ensembling.procedure import OutOfFold, out_of_fold
 from tutti.outputs.card import Calibration, TaskCard
 from tutti.outputs.members import Elected
@@ -19,7 +19,7 @@ def judged(task: Task, elected: Elected, *, rows: Mapping[str, int]) -> TaskCard
     """The task's part of the card, with the scores of the ensemble and of the best trial alone.
 
     Both are chosen anew on four fifths of the validation rows and judged on the last one, for each fifth; the folds and
-    resamples are the same for both, so that their difference has an interval of its own. Fewer than 20 rows are not
+    resamples are the same for both, so that their difference has an interval of its own. Fewer than 25 rows are not
     enough for that.
 
     Args:
@@ -27,7 +27,7 @@ def judged(task: Task, elected: Elected, *, rows: Mapping[str, int]) -> TaskCard
     """
     ballot, ensemble = elected.ballot, elected.ensemble
     score = single = gain = calibration = None
-    if len(ballot.labels) >= LEAST:
+    if len(ballot.labels) >= LEAST_JUDGED:
         held = elected.held
         together = judge(held.decisions, ballot.labels, score=ballot.score, seed=0)
         alone = judge(out_of_fold(elected.single, ballot).decisions, ballot.labels, score=ballot.score, seed=0)

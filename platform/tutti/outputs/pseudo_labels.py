@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tutti.bank.electorate import Checkpoints
-from tutti.ensembling.nested import LEAST
+from tutti.ensembling.nested import LEAST_JUDGED
 from tutti.ensembling.pseudo import Labelling, Opinion, choose, drift, opinion, precision
 from tutti.errors import Fault, StudyError
 from tutti.files import whole_file, write_whole
@@ -204,7 +204,7 @@ def _coverage(each: _Labelled, found: Opinion, judged: np.ndarray, right: np.nda
 def _judged(each: _Labelled, chosen: Opinion, labelling: Labelling, calibrated: bool) -> tuple[np.ndarray, np.ndarray]:
     """By class: the validation rows that would get it, from an ensemble chosen without them, and how many are right."""
     ballot, classes = each.elected.ballot, each.task.outputs
-    if len(ballot.labels) < LEAST or not len(each.rows):
+    if len(ballot.labels) < LEAST_JUDGED or not len(each.rows):
         return np.zeros(classes, dtype=np.int64), np.zeros(classes, dtype=np.int64)
     held = each.elected.held
     said = held.calibrated if calibrated else held.said

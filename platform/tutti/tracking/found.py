@@ -1,4 +1,4 @@
-"""Which trials a filter finds: by tag, parameter or metric, as MLflow's own pages find them."""
+"""Which trials a filter finds: by tag or parameter, as MLflow's own pages find them."""
 
 from __future__ import annotations
 
@@ -14,15 +14,19 @@ _PAGE = 1000  # runs of one answer
 
 
 def check_filter(wanted: str, *, what: str) -> None:
-    """Refuses a filter that MLflow does not understand, without asking a store.
+    """Refuses a filter that MLflow does not understand, or that chooses by scores, without asking a store.
 
     Raises:
         StudyError: naming ``what``.
     """
     try:
-        SearchUtils.parse_search_filter(wanted)
+        named = SearchUtils.parse_search_filter(wanted)
     except MlflowException as error:
         raise _not_understood(what, wanted, error) from error
+    if metrics := [each["key"] for each in named if each["type"] == "metric"]:
+        rule = "name tags and parameters alone, for who is chosen by scores looks better on their rows than it is"
+        remedy = "use members.top or members.within, which are judged on other rows than they choose on"
+        raise StudyError(Fault(what, rule, f"the metric {metrics[0]}", remedy))
 
 
 def trials_found(uri: str, *, experiment: str, wanted: str, what: str, owner: str | None = None) -> set[str]:
