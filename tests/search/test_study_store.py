@@ -11,6 +11,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from typing import Any
 
 import optuna
 import pytest
@@ -227,6 +228,25 @@ def dies_after(parameters: int, store: StudyStore) -> None:
         patch.setattr(optuna.Trial, "_suggest", count)
         with pytest.raises(Killed):
             store.ask()
+
+
+def dies_ending(store: StudyStore, key: str, **ending: Any) -> None:
+    """Ends a trial as a driver does that is killed before Optuna is told so."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(optuna.Study, "tell", lambda *_, **__: (_ for _ in ()).throw(Killed))
+        with pytest.raises(Killed):
+            store.finish(key, **ending)
+
+
+def test_a_trial_that_finishes_after_all_has_no_reason_of_an_end_that_was_cut_off(opened):
+    store = opened()
+    key = store.ask().key
+    store.report(key, epoch=1, score=0.5, task_scores={})
+    dies_ending(store, key, state=TrialState.STOPPED, reason="fell behind the others after epoch 1")
+    store = opened()
+    assert [left.key for left in store.unfinished()] == [key]
+    store.finish(key, state=TrialState.FINISHED)
+    assert [(record.state, record.reason) for record in store.records()] == [(TrialState.FINISHED, None)]
 
 
 @pytest.mark.parametrize(

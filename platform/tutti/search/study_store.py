@@ -283,8 +283,9 @@ class StudyStore:
         if task_scores is not None and score is not None and math.isfinite(score):
             last = {"score": float(score), "task_scores": dict(task_scores)}
         kept = values if state is TrialState.FINISHED and self._objectives != ["score"] else None
-        ending = {ENDING: last, "reason": reason, "seconds": seconds, MEASURED: kept}
-        self._keep(trial_id, {name: value for name, value in ending.items() if value is not None})
+        ending = {ENDING: last, "seconds": seconds, MEASURED: kept}
+        # The reason always: a driver that died here may have left that of another end.
+        self._keep(trial_id, {name: value for name, value in ending.items() if value is not None} | {"reason": reason})
         optuna_state = next(kept for kept, ours in STATES.items() if ours is state)
         with self._faults():
             if infeasible:
