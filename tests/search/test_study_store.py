@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any
 
 import optuna
@@ -247,6 +247,18 @@ def test_a_trial_that_finishes_after_all_has_no_reason_of_an_end_that_was_cut_of
     assert [left.key for left in store.unfinished()] == [key]
     store.finish(key, state=TrialState.FINISHED)
     assert [(record.state, record.reason) for record in store.records()] == [(TrialState.FINISHED, None)]
+
+
+def test_a_trial_that_does_not_fit_runs_until_optuna_is_told_so_which_the_next_driver_does(opened, url):
+    store = opened()
+    key = store.ask().key
+    dies_ending(store, key, state=TrialState.FAILED, reason="out of memory", infeasible=True)
+    with closing(StudyStore.load(url, name="s")) as reader:
+        assert [left.key for left in reader.unfinished()] == [key]
+        assert [record.state for record in reader.records()] == [TrialState.RUNNING]
+    store = opened()
+    assert store.unfinished() == []
+    assert [(record.state, record.reason) for record in store.records()] == [(TrialState.FAILED, "out of memory")]
 
 
 @pytest.mark.parametrize(

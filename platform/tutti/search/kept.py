@@ -85,7 +85,8 @@ def record(trial: FrozenTrial, number: int) -> TrialRecord:
     best_epoch = max(scores, key=lambda epoch: scores[epoch], default=None)
     best = max([*scores.values(), *([values["score"]] if values else [])], default=None)
     best_scores = {} if best_epoch is None else trial.user_attrs.get(task_scores_of(best_epoch), {})
-    infeasible = any(value > 0 for value in trial.constraints.values())
+    told = trial.state is optuna.trial.TrialState.PRUNED  # the constraint is kept before, where a driver may die
+    infeasible = told and any(value > 0 for value in trial.constraints.values())
     last = trial.user_attrs.get(ENDING, {"score": best, "task_scores": best_scores})
     return TrialRecord(
         key=trial_key(number),

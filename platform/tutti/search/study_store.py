@@ -113,7 +113,7 @@ class StudyStore:
                     checks.own(study, owner)
                 checks.check_space(study.study_name, store._own_trials(), distributions(space))
                 store._begin(sampler, seed=seed, older=older)
-                store._choose_rest()
+                store._complete()
                 store._grid = Grid(space, fixed=store._fixed, seed=seed) if sampler == "grid" else None
                 trials = store._own_trials()
                 enqueue(study, enqueued, space=distributions(space), trials=trials, grid=store._grid)
@@ -273,10 +273,8 @@ class StudyStore:
             known = {"score": score, **(measured or {})}
             for name in ("score", *self._objectives):
                 if (value := known.get(name)) is None or not math.isfinite(value):
-                    state, reason = (
-                        TrialState.FAILED,
-                        reason or f"it ended with the {name} {value}, not a finite number",
-                    )
+                    state = TrialState.FAILED
+                    reason = reason or f"it ended with the {name} {value}, not a finite number"
                     break
                 values[name] = float(value)
         last = None
@@ -361,10 +359,12 @@ class StudyStore:
             older=taken,
         )
 
-    def _choose_rest(self) -> None:
-        """Chooses what is left of trials whose driver ended while it chose their parameters, one after the other."""
+    def _complete(self) -> None:
+        """Completes what a driver ended in: the choice of a trial's parameters, or an end that it had not told yet."""
         for _, trial in self._running():
-            if PROPOSED not in trial.user_attrs:
+            if trial.constraints:
+                self._study.tell(trial.number, state=optuna.trial.TrialState.PRUNED)
+            elif PROPOSED not in trial.user_attrs:
                 self._choose(optuna.Trial(self._study, trial._trial_id), {})
 
     def _choose(self, trial: optuna.Trial, attributes: Mapping[str, Scalar]) -> None:
