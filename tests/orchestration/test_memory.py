@@ -7,12 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from ray.exceptions import ActorDiedError, OutOfMemoryError
+from ray.train.v2._internal.exceptions import WorkerHealthCheckFailedError
 
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
 from tutti.errors import TrialMemoryError
 from tutti.orchestration.build import fine_tune_once
 from tutti.orchestration.memory import is_out_of_memory, with_smaller_batches
+from tutti.orchestration.pool import reason_of
 from tutti.orchestration.trial import train_trial
 
 FOUR_EIB = 1 << 62
@@ -43,6 +46,15 @@ def test_what_a_worker_s_error_was_made_of_counts():
     assert not is_out_of_memory(error)
     error.cause = MemoryError()
     assert is_out_of_memory(error)
+
+
+def test_a_worker_that_ray_ended_for_its_memory_ran_out_of_it_and_one_that_died_otherwise_did_not():
+    said = "1 worker(s) were killed due to the node running low on memory.\nRefer to the documentation.\n"
+    starved = WorkerHealthCheckFailedError("A worker health check failed.", failure=OutOfMemoryError(said))
+    assert is_out_of_memory(starved)
+    reason = "worker 1: OutOfMemoryError: 1 worker(s) were killed due to the node running low on memory."
+    assert reason_of({1: starved}) == reason
+    assert not is_out_of_memory(WorkerHealthCheckFailedError("A worker health check failed.", ActorDiedError()))
 
 
 @pytest.mark.parametrize("action", [lambda: torch.ones(2) @ torch.ones(3), lambda: {}["memory"]])

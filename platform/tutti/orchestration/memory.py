@@ -13,11 +13,21 @@ _SAID = ("can't allocate memory", "CUDA out of memory", "CUBLAS_STATUS_ALLOC_FAI
 _SHORTEST = 8  # max_tokens_per_batch at its least
 
 
+def cause_of(error: BaseException) -> BaseException:
+    """What a worker's error was made of: of Ray Train's that a worker no longer answers, what Ray says became of it."""
+    return getattr(error, "health_check_failure", None) or getattr(error, "cause", None) or error
+
+
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether a worker's error says that an allocation failed. One whose process was killed has not said anything."""
-    cause = getattr(error, "cause", None) or error
+    """Whether a worker's error says that an allocation failed, or that Ray ended it because its node ran low on memory.
+
+    One whose process the system killed has not said anything.
+    """
+    cause = cause_of(error)
     kind = type(cause)
-    if isinstance(cause, MemoryError) or (kind.__name__ == "OutOfMemoryError" and kind.__module__.startswith("torch")):
+    if isinstance(cause, MemoryError):
+        return True
+    if kind.__name__ == "OutOfMemoryError" and kind.__module__.split(".")[0] in ("torch", "ray"):
         return True
     return isinstance(cause, RuntimeError) and any(said in str(cause) for said in _SAID)
 

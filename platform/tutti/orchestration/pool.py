@@ -16,7 +16,7 @@ from tutti.config.study import StudyConfig
 from tutti.errors import Fault, TrialError, TrialMemoryError
 from tutti.orchestration.broker import FAILED, INFEASIBLE, Broker
 from tutti.orchestration.halt import storage_fault
-from tutti.orchestration.memory import is_out_of_memory
+from tutti.orchestration.memory import cause_of, is_out_of_memory
 from tutti.orchestration.mistakes import mistake_in, place_of
 from tutti.orchestration.trial import Stopped
 
@@ -219,9 +219,10 @@ def _nothing_left() -> Iterator[None]:
 def reason_of(failures: Mapping[int, BaseException]) -> str:
     """The first worker's failure in one line."""
     rank, error = min(failures.items())
-    return f"worker {rank}: {_line(getattr(error, 'cause', None) or error)}"[:500]
+    return f"worker {rank}: {_line(cause_of(error))}"[:500]
 
 
 def _line(error: BaseException) -> str:
-    text = next((line for line in reversed(str(error).splitlines()) if line.strip()), type(error).__name__)
-    return f"{type(error).__name__}: {text.strip()}"[:500]
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    # Others end with what happened; one of memory begins with it, and ends with what Ray or torch advises.
+    return f"{type(error).__name__}: {lines[0 if is_out_of_memory(error) else -1]}"[:500]
