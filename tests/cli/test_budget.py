@@ -6,6 +6,7 @@ import pytest
 import typer
 
 from tutti.cli import parts
+from tutti.cli import tune as tune_
 from tutti.cli.tune import _budget, _is_over, changed_keys
 from tutti.config.load import dump_study
 from tutti.errors import StudyError
@@ -22,6 +23,25 @@ def test_a_number_is_that_of_all_trials_and_with_a_plus_that_of_further_ones(mak
     store.finish(store.ask().key, state=TrialState.FAILED)  # the second point still waits, and is no trial
     store.close()
     assert [_budget(text, study.file, overrides=[]) for text in ("12", "+12")] == [12, 13]
+
+
+def test_the_command_to_go_on_has_what_the_study_was_started_with(make_study, tmp_path, monkeypatch):
+    file = make_study(tmp_path / "my study").file
+    started = {}
+    monkeypatch.setattr(tune_, "run", lambda study, folder, *, resume, again: started.update(again=again))
+    for name in ("read_study_file", "with_stores"):
+        monkeypatch.setattr(parts, name, lambda *_, **__: (None, None))
+    monkeypatch.setattr(parts, "count_trials", lambda study, folder: 4)
+    monkeypatch.setattr(parts, "program", lambda: "tutti")
+    given = ["training.optim=[a b]", "search.max_hours=2", "storage.database=postgresql://me:secret@host/optuna"]
+    tune_.tune(file, trials="+20", overrides=given, resume=False)
+    command = started["again"](but="search.max_hours")
+    assert command == (
+        f"tutti tune '{file}' --resume --trials 24 --set 'training.optim=[a b]' "
+        "--set storage.database=postgresql://me@host/optuna"
+    )
+    assert "--set search.max_hours=2 " in started["again"]()
+    assert tune_.command_to_go_on() == "tutti tune STUDY.yaml --resume"
 
 
 def test_a_start_that_died_before_its_study_was_made_has_no_trials_and_begins_anew(make_study, tmp_path):

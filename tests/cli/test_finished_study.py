@@ -81,7 +81,8 @@ def test_a_study_that_has_reached_a_limit_says_why_it_ended_and_how_to_go_on_wit
     assert not ray.is_initialized()
     assert "1 of 9 trials done, 0 running, best " in said.out
     assert "Ended early: t0000 has reached the score 0 with " in said.out
-    assert "raise or remove search.target_score and run `tutti tune STUDY.yaml --resume`." in said.out
+    again = "tutti tune study.yaml --resume --set search.trials=9"  # the limit, set there, would be none without it
+    assert f"raise or remove search.target_score and run `{again}`." in said.out
     run(folder, "ensemble studies/moods", code=0)
 
 

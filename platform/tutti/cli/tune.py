@@ -7,6 +7,8 @@ import shlex
 import shutil
 import sys
 import time
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +16,7 @@ import typer
 
 from tutti.cli import parts
 from tutti.cli.parts import console
+from tutti.config.address import without_password
 from tutti.config.folder import StudyFolder, check_inside
 from tutti.config.study import StudyConfig
 from tutti.errors import Fault, StorageError, StudyError, counted
@@ -41,9 +44,11 @@ def tune(
     Example: `tutti tune examples/glue_trio.yaml --trials 12 --set training.num_train_epochs=2`
     """
     given = overrides or []
-    wanted = [] if trials is None else [f"search.trials={_budget(trials, study_file, overrides=given)}"]
+    count = None if trials is None else _budget(trials, study_file, overrides=given)
+    wanted = [] if count is None else [f"search.trials={count}"]
     study, folder = parts.read_study_file(study_file, overrides=[*given, *wanted])
-    run(parts.with_stores(study, folder), folder, resume=resume)
+    again = partial(command_to_go_on, study_file, trials=count, overrides=given)
+    run(parts.with_stores(study, folder), folder, resume=resume, again=again)
 
 
 def _budget(trials: str, study_file: Path, *, overrides: list[str]) -> int:
@@ -58,8 +63,23 @@ def _budget(trials: str, study_file: Path, *, overrides: list[str]) -> int:
     return int(trials) + parts.count_trials(parts.with_stores(study, folder), folder)
 
 
-def run(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> list[TrialRecord]:
-    """Prepares a study's data, runs its trials, and prints what to do next; exits with 130 when interrupted."""
+def command_to_go_on(
+    study_file: Path = Path("STUDY.yaml"), *, trials: int | None = None, overrides: Sequence[str] = (), but: str = ""
+) -> str:
+    """The command that goes on with a study as it was started, but for what was set of the key ``but``."""
+    kept = [without_password(text) for text in overrides if text.partition("=")[0].strip() != but]
+    options = [*(["--trials", str(trials)] if trials else []), *(part for text in kept for part in ("--set", text))]
+    return f"{parts.program()} tune {shlex.join([str(study_file), '--resume', *options])}"
+
+
+def run(
+    study: StudyConfig, folder: StudyFolder, *, resume: bool, again: Callable[..., str] = command_to_go_on
+) -> list[TrialRecord]:
+    """Prepares a study's data, runs its trials, and prints what to do next; exits with 130 when interrupted.
+
+    Args:
+        again: see ``command_to_go_on``; called with ``but`` alone.
+    """
     from tutti.cli.ending import terminated_as_interrupted
     from tutti.cli.progress import cut_off, number, summary, trials_table
     from tutti.cluster.connect import connected
@@ -97,13 +117,12 @@ def run(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> list[TrialR
     console.print(trials_table(records, **columns, best=best, front=front, title=f"Study {study.study}"))
     console.print(f"{summary(records, total=total, best=best)}, in {time.monotonic() - began:.0f} s")
     if outcome.ending:
-        go_on = f"raise or remove search.{outcome.ending.limit} and run `{command} tune STUDY.yaml --resume`"
+        limit = f"search.{outcome.ending.limit}"
+        go_on = f"raise or remove {limit} and run `{again(but=limit)}`"
         console.print(f"Ended early: {outcome.ending.reason}. To go on, {go_on}.", soft_wrap=True)
     elif not outcome.complete:
         cut = counted(len(outcome.interrupted), "trial")
-        console.print(
-            f"Interrupted with {cut} cut off; go on with `{command} tune STUDY.yaml --resume`.", soft_wrap=True
-        )
+        console.print(f"Interrupted with {cut} cut off; go on with `{again()}`.", soft_wrap=True)
         sys.exit(130)
     if best:
         console.print(f"Best: {best.key}, score {number(best.score)}. Next:")
