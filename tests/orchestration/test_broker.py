@@ -250,6 +250,22 @@ def test_a_notice_is_no_sign_that_a_trial_once_fitted(run):
     run(steps())
 
 
+def test_what_pools_wait_for_is_said_once_with_the_next_trial(run):
+    async def steps() -> None:
+        broker = Broker(retries=1)
+        await broker.notice("no room")  # for which nobody waits yet
+        for number in (0, 1):
+            await broker.submit(trial(number))
+        for _ in range(2):
+            await broker.notice("no room")
+        assert await broker.next("t0000", 0) == {"notice": "no room"}
+        await broker.take("one")
+        assert await broker.tell("t0000", 1, {"epoch": 1}) == 2
+        assert not (await soon(broker.next("t0001", 0))).done()
+
+    run(steps())
+
+
 @pytest.mark.parametrize("told", [{"epoch": 1}, {"epoch": 1, "whole": True}, {"epoch": 1, "whole": False}])
 @pytest.mark.parametrize("folds", [False, True])
 def test_a_whole_epoch_is_a_sign_that_a_trial_once_fitted_for_its_longest_rows_may_be_in_any_part(run, told, folds):

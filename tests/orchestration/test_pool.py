@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import ray
 import torch.distributed as dist
 from accelerate.state import AcceleratorState, DistributedType, PartialState
+from ray.train import ControllerError
+from ray.train.v2._internal.constants import ENV_VARS_TO_PROPAGATE
+from ray.train.v2._internal.exceptions import WorkerGroupStartupTimeoutError
 
-from tutti.orchestration.pool import _leave_group, reason_of
+from tutti.config.folder import StudyFolder
+from tutti.config.study import StudyConfig
+from tutti.orchestration import pool
+from tutti.orchestration.pool import PoolHost, PoolJob, _leave_group, reason_of
 
 
 def test_a_trial_of_one_worker_is_not_wrapped_for_several(monkeypatch, tmp_path):
@@ -25,3 +36,69 @@ def test_a_worker_s_failure_is_told_in_one_line_with_its_rank():
     assert reason_of(failures) == "worker 0: OSError: no space left on device"
     assert reason_of({2: KeyError()}) == "worker 2: KeyError: KeyError"
     assert len(reason_of({0: ValueError("x" * 5000)})) == 500
+
+
+class Desk:
+    """A broker whose study is over after so many runs of workers; keeps what it is told."""
+
+    def __init__(self, runs: int) -> None:
+        self.runs, self.lost_, self.notices = runs, -1, []
+
+    def closed(self) -> bool:
+        self.runs -= 1
+        return self.runs < 0
+
+    def lost(self, *told: Any) -> bool:
+        self.lost_ += 1  # but for the host's own first word
+        return False
+
+    def notice(self, text: str) -> None:
+        self.notices.append(text)
+
+    def __getattribute__(self, name: str) -> Any:
+        found = super().__getattribute__(name)
+        return SimpleNamespace(remote=found) if callable(found) else found
+
+
+@pytest.fixture
+def host(monkeypatch, tmp_path):
+    """Runs a host whose workers find no room; what it returns, and its broker."""
+
+    class NoRoom:
+        def __init__(self, *_: Any, **__: Any) -> None:
+            pass
+
+        def fit(self) -> None:
+            raise ControllerError(WorkerGroupStartupTimeoutError(num_workers=2))
+
+    for name in ("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "RAY_CHDIR_TO_TRIAL_DIR", "RAY_ADDRESS"):
+        monkeypatch.setenv(name, "")
+    monkeypatch.setattr("ray.train.torch.TorchTrainer", NoRoom)
+    monkeypatch.setattr(ray, "get", lambda said: said)
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(gcs_address="here"))
+    monkeypatch.setattr(pool.time, "sleep", lambda seconds: None)
+    task = {"layout": "competition", "train": "/x"}
+    resources = {"workers": 2, "cpus_per_worker": 4, "gpus_per_worker": 1}
+    settings = {"study": "s", "backbone": "b", "tasks": {"a": task}, "resources": resources, "search": {"retries": 2}}
+    study = StudyConfig.model_validate(settings)
+
+    def run(*, grows: bool, runs: int) -> tuple[str | None, Desk]:
+        desk: Any = Desk(runs)
+        job = PoolJob(study, StudyFolder(tmp_path / "s"), train=lambda: None, grows=grows)
+        return PoolHost().run("pool-0", job, desk), desk
+
+    yield run
+    ENV_VARS_TO_PROPAGATE.discard("RAY_ADDRESS")
+
+
+def test_workers_wait_for_nodes_that_may_be_added_however_long_that_takes_and_say_for_what(host):
+    reason, desk = host(grows=True, runs=20)
+    assert (reason, desk.lost_) == (None, 0)
+    waits = "waits for nodes: the cluster has no room yet for workers: 2, each with 4 CPUs and 1 GPUs"
+    assert {text.partition(" (")[0] for text in desk.notices} == {waits}
+
+
+def test_workers_that_find_no_room_where_none_can_be_added_give_up_with_the_reason(host):
+    reason, desk = host(grows=False, runs=20)
+    assert reason.startswith("WorkerGroupStartupTimeoutError: ")
+    assert (desk.lost_, desk.notices) == (3, [])

@@ -85,7 +85,7 @@ class Broker:
         self._trials: dict[str, _Trial] = {}
         self._waiting: deque[str] = deque()
         self._generations: Counter[str] = Counter()  # of each pool's workers
-        self._closed = False
+        self._closed = self._noticed = False
         self._halted: Fault | None = None
         self._news = asyncio.Condition()
 
@@ -220,6 +220,14 @@ class Broker:
         """Whether a trial waits for a pool, or the study is over."""
         async with self._news:
             return await self._within(patience, lambda: self._over or bool(self._waiting))
+
+    async def notice(self, text: str) -> None:
+        """Has users told what the next trial waits for, once; nothing where none waits."""
+        async with self._news:
+            if self._waiting and not self._noticed:
+                self._noticed = True
+                self._trials[self._waiting[0]].reports.append({NOTICE: text})
+                self._news.notify_all()
 
     async def closed(self) -> bool:
         """Whether the study is over, or halted."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tutti.config.folder import StudyFolder
-from tutti.config.study import StudyConfig
+from tutti.config.study import Resources, StudyConfig
 from tutti.errors import Fault, TrialError, TrialMemoryError
 from tutti.orchestration.broker import FAILED, INFEASIBLE, Broker
 from tutti.orchestration.halt import storage_fault
@@ -34,11 +34,13 @@ class PoolJob:
     Attributes:
         folder: the study's, which every node sees.
         train: what every worker does with a trial: ``train_trial``, or what takes its arguments.
+        grows: whether nodes may be added to the cluster, for which workers wait then.
     """
 
     study: StudyConfig
     folder: StudyFolder
     train: Callable[..., None]
+    grows: bool = False
 
     @property
     def warm(self) -> bool:
@@ -53,12 +55,14 @@ class Failure:
     Attributes:
         final: whether its trial would fail so again.
         halting: said where the storage is why, which no other worker could do better with.
+        no_room: whether its workers never started, for the cluster had no room for them.
     """
 
     reason: str
     out_of_memory: bool = False
     final: bool = False
     halting: Fault | None = None
+    no_room: bool = False
 
 
 class PoolHost:
@@ -90,6 +94,9 @@ class PoolHost:
             if failure.halting:
                 ray.get(broker.halt.remote(failure.halting))
                 return failure.reason
+            if failure.no_room and job.grows:  # until Ray is ended, by Ctrl-C or a limit of the study
+                ray.get(broker.notice.remote(_waits(job.study.resources)))
+                continue
             trained = ray.get(broker.lost.remote(name, failure.reason, failure.out_of_memory, failure.final))
             in_vain = 0 if trained else in_vain + 1
             if in_vain > job.study.search.retries:
@@ -102,6 +109,7 @@ def _run_once(name: str, job: PoolJob, broker: ActorHandle[Broker]) -> Failure |
     """One Ray Train run; why it failed, or nothing."""
     from ray import train
     from ray.train.torch import TorchConfig, TorchTrainer
+    from ray.train.v2._internal.exceptions import WorkerGroupStartupTimeoutError
 
     resources = job.study.resources
     per_worker: dict[str, float] = {"CPU": resources.cpus_per_worker}
@@ -135,8 +143,15 @@ def _run_once(name: str, job: PoolJob, broker: ActorHandle[Broker]) -> Failure |
                 return Failure(reason_of({rank: failures[rank]}) + place_of(rank, str(error)), final=True)
             return Failure(reason_of(starved or failures), out_of_memory=bool(starved), halting=halting)
         said = getattr(error, "controller_failure", None) or error
-        return Failure(_line(said), halting=_halting(job, said))
+        no_room = isinstance(said, WorkerGroupStartupTimeoutError)
+        return Failure(_line(said), halting=_halting(job, said), no_room=no_room)
     return None
+
+
+def _waits(resources: Resources) -> str:
+    each = f"{resources.cpus_per_worker} CPUs and {resources.gpus_per_worker:g} GPUs"
+    missing = f"workers: {resources.workers}, each with {each}"
+    return f"waits for nodes: the cluster has no room yet for {missing} (see `ray status`)"
 
 
 def _halting(job: PoolJob, *errors: BaseException) -> Fault | None:

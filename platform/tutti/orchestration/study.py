@@ -325,7 +325,8 @@ def _pools(
     from ray.exceptions import RayError
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    job = PoolJob(study, folder, train)
+    # What somebody else started may get further nodes; a Ray of our own is all there is.
+    job = PoolJob(study, folder, train, grows=bool(os.environ.get("RAY_ADDRESS")))
     # Beside the driver: they hold no data, and the loss of another node must not take them along.
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
     light: dict[str, Any] = {"num_cpus": 0, "scheduling_strategy": here}
