@@ -114,6 +114,20 @@ def test_a_trial_whose_time_is_over_is_stopped_early_for_that_reason(logged):
     assert logged.record(trial).scores_by_epoch == {1: 0.5, 2: 0.6}
 
 
+@pytest.mark.parametrize("epochs", [0, 1])
+def test_a_trial_whose_time_is_over_within_an_epoch_ends_with_what_it_has_reported(logged, epochs):
+    trial = logged.start()
+    if epochs:
+        logged.epoch(trial, 1, 0.5)
+    stopped = {"overtime": True, "began": 0.0, "at": 3600.0, "host": "h", "stopped": "had trained for 1 h of at most 1"}
+    logged.log.on_trial_result(0, [], trial, stopped)
+    logged.log.on_trial_complete(0, [], trial)
+    record = logged.record(trial)
+    assert record.state is TrialState.STOPPED
+    assert record.reason == f"had trained for 1 h of at most 1 after epoch {epochs}"
+    assert record.score == (0.5 if epochs else None)
+
+
 def test_a_trial_whose_batch_was_halved_keeps_that_for_its_next_run_and_shows_it(logged):
     trial = logged.start()
     logged.log.on_trial_result(0, [], trial, {"halved": "no memory"})

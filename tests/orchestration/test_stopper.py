@@ -107,6 +107,9 @@ def test_a_trial_ends_at_its_first_report_after_its_hours_and_says_so(stopper):
     assert each("ray0", late) is True
     assert "stopped" not in early
     assert late["stopped"] == "had trained for 0.5 h of at most 0.5"
+    within_an_epoch = {"began": 100, "at": 1900, "overtime": True}
+    assert each("ray1", within_an_epoch) is True
+    assert within_an_epoch["stopped"] == late["stopped"]
 
 
 def test_a_trial_that_was_tried_again_has_no_more_hours_for_it_and_each_trial_has_its_own(stopper):

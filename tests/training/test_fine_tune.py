@@ -247,6 +247,26 @@ def test_a_run_stopped_after_an_epoch_ends_bit_equal_to_one_that_was_not(
     assert done.checkpoint.parameters == resumed.checkpoint.parameters
 
 
+def test_a_run_can_be_ended_after_any_step_that_no_evaluation_follows(
+    backbone: Path, tasks: tuple[Task, ...], parts: dict[str, dict[str, EncodedPart]], tmp_path: Path
+) -> None:
+    steps: list[int] = []
+
+    def on_step() -> None:
+        steps.append(len(steps) + 1)
+        if len(steps) == 3:
+            raise Stopped
+
+    def run(training: dict[str, Any], call: Any) -> None:
+        given: dict[str, Any] = {"backbone": str(backbone), "tasks": tasks, "parts": parts, "folder": tmp_path}
+        fine_tune(**given, training={**TRAINING, **training}, on_epoch=lambda report: None, on_step=call)
+
+    with pytest.raises(Stopped):
+        run({}, on_step)
+    assert steps == [1, 2, 3]
+    run({"max_steps": 1}, lambda: pytest.fail("its only step is evaluated"))
+
+
 def test_the_weights_are_counted_that_the_last_stage_trains(
     tune: Tune, tmp_path: Path, whole: tuple[FineTuned, list[EpochReport], Path]
 ) -> None:

@@ -143,7 +143,7 @@ class Search(Strict):
     max_hours: Annotated[float, Field(gt=0)] | None = None  # of all runs of the study together
     target_score: float | None = None  # a finished trial that has it ends the study
     patience: Annotated[int, Field(ge=1)] | None = None  # trials after the best one that may end without being better
-    max_trial_hours: Annotated[float, Field(gt=0)] | None = None  # a trial ends at the first report after so many
+    max_trial_hours: Annotated[float, Field(gt=0)] | None = None  # a trial ends soon after so many
     retries: Annotated[int, Field(ge=0)] = 2  # of a trial whose worker died, each from its last checkpoint
 
     @model_validator(mode="before")

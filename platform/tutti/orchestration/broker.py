@@ -16,6 +16,7 @@ from tutti.errors import Fault
 Report = dict[str, Any]
 FINAL, FAILED, INFEASIBLE = "final", "failed", "infeasible"  # keys of a trial's last report
 NOTICE = "notice"  # the key of a report that is a sentence for the user
+OVERTIME = "overtime"  # of a report's alone: the trial has trained for as long as it may, and nothing has come since
 HALVED = "halved"  # of a trial's config, and a report's alone: why its batches are halved
 EXCHANGED = "exchanged"  # a report's alone: the exchange that the trial is to go on with
 TRAINED = "trained"  # of a config: for how many seconds earlier runs trained it, as far as they reported

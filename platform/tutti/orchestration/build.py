@@ -105,6 +105,7 @@ def fine_tune_once(
     on_fold_epoch: Callable[[int, EpochReport], None] = lambda fold, report: None,
     on_fold: Callable[[FoldReport], None] = lambda report: None,
     on_notice: Callable[[str], None] = lambda text: None,
+    on_step: Callable[[], None] = lambda: None,
     main: bool = True,
     smaller_batches: bool = False,
 ) -> CheckpointRecord:
@@ -117,7 +118,7 @@ def fine_tune_once(
         on_epoch: called after each evaluation in a study without folds.
         on_fold_epoch: called after each evaluation in a study with folds, with the fold's number from 0.
         on_fold: called once a fold is whole; see ``fine_tune_folds``.
-        on_notice: called with what a user should know that ends nothing; see ``fine_tune``.
+        on_notice, on_step: see ``fine_tune``.
         smaller_batches: whether steps are to take less memory, see ``with_smaller_batches``.
 
     Raises:
@@ -144,6 +145,7 @@ def fine_tune_once(
         "key": key,
         "number": number,
         "on_notice": on_notice,
+        "on_step": on_step,
     }
     if study.split.folds:
         folds = {task: prepared.folds(task) for task in parts}

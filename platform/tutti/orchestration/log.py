@@ -18,7 +18,7 @@ from ray.tune.experiment import Trial
 from tutti.bank.bank import Bank
 from tutti.config.folder import StudyFolder
 from tutti.errors import StorageError, TuttiError, counted
-from tutti.orchestration.broker import EXCHANGED, HALVED, INFEASIBLE, NOTICE, TRAINED
+from tutti.orchestration.broker import EXCHANGED, HALVED, INFEASIBLE, NOTICE, OVERTIME, TRAINED
 from tutti.orchestration.folds import fold_name, forget_states
 from tutti.orchestration.objectives import Measure
 from tutti.orchestration.stopper import STOPPED
@@ -171,7 +171,7 @@ class StudyLog(Callback):
         if HALVED in result:
             seen.halved = result[HALVED]
             self._store.bind(key, **{HALVED: seen.halved})
-        if EXCHANGED in result or HALVED in result:
+        if result.keys() & {EXCHANGED, HALVED, OVERTIME}:
             return
         if "fold_epoch" in result:
             self._log_fold_epoch(trial, seen, result)

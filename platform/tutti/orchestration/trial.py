@@ -9,11 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
-from tutti.orchestration.broker import ANEW, FINAL, HALVED, NOTICE
+from tutti.orchestration.broker import ANEW, FINAL, HALVED, NOTICE, OVERTIME
+from tutti.search.limits import SECONDS
 from tutti.tracking.protocol import FOLD_SCORE
 
 if TYPE_CHECKING:
     from tutti.training import EpochReport
+
+
+LOOK_SECONDS = 10.0
+"""Between two looks of a trial at its clock while it trains. Ranks look together, so that they end at the same step."""
 
 
 class Stopped(Exception):
@@ -84,6 +89,7 @@ def train_trial(
         on_fold_epoch=on_fold_epoch,
         on_fold=on_fold,
         on_notice=lambda text: say({NOTICE: text}),
+        on_step=_clock(study.search.max_trial_hours, lambda: say({OVERTIME: True})),
         main=rank() == 0,
         smaller_batches=HALVED in trial,
     )
@@ -97,6 +103,31 @@ def train_trial(
         "parameters": checkpoint.parameters,
     }
     tell(signed(final))
+
+
+def _clock(hours: float | None, over: Callable[[], None]) -> Callable[[], None]:
+    """What a trial does after a step: every now and then it looks whether its ``hours``, which begin now, are over."""
+    from tutti.training.ranks import from_rank_zero
+
+    if hours is None:
+        return lambda: None
+    ends, looked, steps, left = time.monotonic() + hours * SECONDS, time.monotonic(), 1, 1
+
+    def look() -> tuple[bool, int]:
+        """Whether they are over, and after how many steps to look again, by the pace since the last look."""
+        now = time.monotonic()
+        return now >= ends, max(int(steps * LOOK_SECONDS / max(now - looked, 1e-3)), 1)
+
+    def on_step() -> None:
+        nonlocal looked, steps, left
+        left -= 1
+        if left == 0:
+            past, left = from_rank_zero(look)
+            looked, steps = time.monotonic(), left
+            if past:
+                over()
+
+    return on_step
 
 
 def _epoch(report: EpochReport) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
+from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainingArguments, set_seed
 
 from tutti.config.stages import staged
 from tutti.config.training import TrainingOptions
@@ -51,6 +51,7 @@ def fine_tune(
     folder: Path,
     on_epoch: Callable[[EpochReport], None],
     on_notice: Callable[[str], None] = lambda text: None,
+    on_step: Callable[[], None] = lambda: None,
     key: str = "",
     number: int = 0,
 ) -> FineTuned:
@@ -66,6 +67,7 @@ def fine_tune(
         on_epoch: called on every rank after each evaluation, of which an epoch has ``evals_per_epoch``, once its state
             is on disk. What it raises ends the run.
         on_notice: called on every rank with what a user should know that ends nothing: a state that is passed over.
+        on_step: called on every rank after each step that no evaluation follows. What it raises ends the run.
 
     Raises:
         BackboneError: where the backbone or its tokenizer does not load.
@@ -92,6 +94,7 @@ def fine_tune(
             if index > 0:
                 from_rank_zero(partial(run.keep_start, index))
             trainer = together(partial(run.stage, index, keys, threads))
+            trainer.add_callback(_AfterStep(trainer, on_step))
             resumed = state if state is not None and index == first else None
             if resumed:
                 load_state(resumed, trainer)
@@ -104,6 +107,15 @@ def fine_tune(
         torch.set_num_threads(threads)
         forget_optimizers()
         forget_sharding()
+
+
+class _AfterStep(TrainerCallback):
+    def __init__(self, trainer: MultiTaskTrainer, call: Callable[[], None]) -> None:
+        self._trainer, self._call = trainer, call
+
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        if not self._trainer.evaluates:
+            self._call()
 
 
 @dataclass
