@@ -47,6 +47,7 @@ def test_a_round_that_was_killed_goes_on_and_is_judged_against_its_control(finis
     with_labels, without = parse_study(ours.study_file), parse_study(control.study_file)
     # 37 soft rows for each of two tasks of 90 rows: 8 batches of 16 each, 2 epochs
     assert with_labels.training["max_steps"] == without.training["max_steps"] == 32
+    assert (with_labels.evals_per_epoch, without.evals_per_epoch) == (1, 1)  # 127 rows are not twice 90
     assert with_labels.search == without.search
     assert [str(extra.path) for extra in with_labels.tasks["mood"].extra_train] == [
         str(place / "labels" / "mood.soft.parquet")
@@ -92,10 +93,21 @@ def test_labels_that_drift_end_a_round_before_anything_is_trained(place):
 def test_a_round_goes_on_only_with_the_recipe_it_was_begun_with(place):
     folder = place / "studies/moods/rounds/1"
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "plan.json").write_text(json.dumps({"recipe": "other", "recipe_sha256": "0", "teachers": ["moods"]}))
+    plan = {"recipe": "other", "recipe_sha256": "0", "teachers": ["moods"], "trials": 1}
+    (folder / "plan.json").write_text(json.dumps(plan))
     said = run(place, "round studies/moods --recipe baseline", code=2)
     assert "the recipe baseline must be that which round 1 was begun with; got another one than other" in said.err
-    (folder / "plan.json").unlink()
+    (folder / "plan.json").write_text("{")
+    said = run(place, "round studies/moods --recipe baseline", code=1)
+    assert "rounds/1/plan.json must be as `tutti round` wrote it" in said.err
+    shutil.rmtree(folder)
+
+
+def test_a_round_has_no_more_trials_than_the_study_has_points(place):
+    (place / "student.yaml").write_text(STUDENT)
+    said = run(place, "round studies/moods --recipe student.yaml --trials 9", code=2)
+    assert "--trials must be at most the 7 points that ended, to train each once; got 9" in said.err
+    assert not (place / "studies/moods/rounds/1").exists()
 
 
 def test_a_round_goes_on_only_with_as_many_trials_as_it_was_begun_with(place, monkeypatch):

@@ -30,11 +30,11 @@ def tokens() -> float:
     return 20.0
 
 
-def both(config: StudyConfig, points, *, rows=(100,), trials=2):
+def both(config: StudyConfig, points, *, rows=(100,), longer=1.0):
     steps = [steps_of(config, point, rows=rows, tokens=tokens) for point in points]
     known = {name: task.extra_train for name, task in config.tasks.items()}
     return round_studies(
-        config, name="moods-round-1", known=known, labels=LABELS, points=points, steps=steps, trials=trials
+        config, name="moods-round-1", known=known, labels=LABELS, points=points, steps=steps, longer=longer
     )
 
 
@@ -47,9 +47,22 @@ def test_they_differ_in_name_and_pseudo_labels_alone_and_begin_with_the_same_poi
     assert control.tasks == study().tasks
     assert ours.search.enqueue == tuple(points)
     assert (ours.search.trials, ours.search.scheduler, ours.search.max_hours) == (2, "none", None)
-    assert (ours.search.sampler, ours.search.seed) == ("random", 4)
+    assert ours.search.seed == 4
     assert ours.training["max_steps"] == 3 * 13
     assert parse_study(dump_study(ours)) == ours
+
+
+def test_each_point_is_trained_once():
+    ours, control = both(study(), [{"learning_rate": 3e-4}])
+    assert ours.search.trials == control.search.trials == 1
+
+
+@pytest.mark.parametrize(("longer", "given", "evaluations"), [(1.0, 1, 1), (10.7, 1, 11), (2.4, 3, 7)])
+def test_both_are_evaluated_about_as_often_in_as_many_steps(longer, given, evaluations):
+    config = study(training={**study().training, "evals_per_epoch": given})
+    ours, control = both(config, [{"learning_rate": 3e-4}], longer=longer)
+    assert (ours.evals_per_epoch, control.evals_per_epoch) == (evaluations, given)
+    assert {**ours.training, "evals_per_epoch": given} == control.training
 
 
 def test_points_of_different_lengths_bring_their_own_steps():

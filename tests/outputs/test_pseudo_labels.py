@@ -8,11 +8,15 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from tutti.cli.vote import rule_of
+from tutti.config.load import load_recipe
+from tutti.config.names import shipped_names
 from tutti.ensembling.pseudo import Labelling
 from tutti.errors import StudyError
 from tutti.outputs.members import Rule
 from tutti.outputs.pseudo_labels import write_pseudo_labels
 from tutti.outputs.pseudo_pool import Pool
+from tutti.outputs.pseudo_report import ClassCoverage, TaskPseudoLabels
 from tutti.tasks.layouts.competition import Competition
 from tutti.tasks.layouts.glue import Glue
 from tutti.tasks.layouts.soft import PROBABILITY, SoftLabels
@@ -55,6 +59,21 @@ def test_the_rows_at_the_threshold_become_a_training_file_that_the_layout_reads(
     assert back["text"].tolist() == expected["text"].tolist()
     assert back["label"].tolist() == [study.tasks[0].class_names[index] for index in mean[sure].argmax(axis=1)]
     assert len(Glue("CoLA").read(str(tmp_path / "out" / "CoLA.tsv"), labelled=True)) == report.tasks[1].labelled
+
+
+@pytest.mark.parametrize("recipe", shipped_names("ensembles"))
+def test_a_shipped_recipe_labels_rows_as_it_says(recipe, make_study, tmp_path):
+    _, given = load_recipe(recipe)
+    wanted = given.pseudo_labels.model_dump()
+    report = write_pseudo_labels(
+        **arguments(make_study(12), tmp_path / "out", rule=rule_of(given), labelling=wanted | {"max_drift": None})
+    )
+    for task in report.tasks:
+        if wanted["select"] == "all":
+            assert task.labelled == task.unlabelled
+        else:
+            assert task.labelled < task.unlabelled
+        assert task.file is None or task.file.endswith(".soft.parquet") == (wanted["labels"] == "soft")
 
 
 def test_a_row_with_an_empty_text_gets_no_pseudo_label(make_study, tmp_path):
@@ -155,6 +174,13 @@ def test_expected_precision_comes_near_the_precision_of_the_labels(make_study, t
     for one in report.tasks[0].coverage:
         assert one.judged_rows > 100
         assert f"{one.expected_precision:.4f} of {one.judged_rows} rows" in (tmp_path / "out" / "card.md").read_text()
+
+
+def test_labels_of_a_class_that_no_row_tells_of_are_not_counted_as_told():
+    told = ClassCoverage("A", 10, 0.01, 0.99, 0.98, 50)
+    untold = ClassCoverage("B", 990, 0.99, 0.99, None, 0)
+    report = TaskPseudoLabels("t", 1000, 0, 1000, 0.99, 0.0, None, "t.csv", (told, untold), ())
+    assert (report.told, report.labelled, report.expected_precision) == (10, 1000, pytest.approx(0.98))
 
 
 def test_too_few_validation_rows_give_no_expected_precision(make_study, tmp_path):

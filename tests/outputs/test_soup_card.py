@@ -3,7 +3,10 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from tutti.outputs.soup import SoupCard, Tried
+import pytest
+
+from tutti.ensembling.nested import Estimate
+from tutti.outputs.soup import SoupCard, Tried, Versus
 
 CARD = SoupCard(
     study="s",
@@ -13,6 +16,7 @@ CARD = SoupCard(
     passed_over=("t0003",),
     task_scores={"A": 0.9, "B": 0.74},
     vote_scores={"A": 0.91, "B": 0.733},
+    estimates=None,
     within=0.002,
     files={"checkpoint/tutti.json": "abc"},
 )
@@ -20,10 +24,26 @@ CARD = SoupCard(
 
 def test_a_soup_is_kept_down_to_the_margin_below_the_vote():
     assert CARD.kept
-    assert CARD.verdict == "The soup of 2 trials scores 0.8200, the vote 0.8215: it is kept."
+    assert CARD.verdict == (
+        "The soup of 2 trials scores 0.8200, the vote 0.8215: it is kept. "
+        "These are scores on the rows that chose them, which flatter both."
+    )
     short = replace(CARD, vote_scores={"A": 0.91, "B": 0.7341})
     assert not short.kept
-    assert short.verdict.endswith("it is not kept, for it is more than 0.002 below.")
+    assert "it is not kept, for it is more than 0.002 below." in short.verdict
+
+
+def test_where_there_are_estimates_on_other_rows_these_decide():
+    flattered = {
+        "A": Versus(Estimate(0.80, 0.01), Estimate(0.85, 0.01), Estimate(-0.05, 0.01)),
+        "B": Versus(Estimate(0.70, 0.01), Estimate(0.71, 0.01), Estimate(-0.01, 0.01)),
+    }
+    card = replace(CARD, estimates=flattered)
+    assert (card.kept, card.score, card.vote) == (False, pytest.approx(0.75), pytest.approx(0.78))
+    assert "scores 0.7500 ± 0.0139, the vote 0.7800 ± 0.0139: it is not kept" in card.verdict
+    assert "on rows that had no part in choosing" in card.verdict
+    assert "| A | 0.8000 ± 0.0196 | 0.8500 ± 0.0196 | -0.0500 ± 0.0196 |" in card.to_markdown()
+    assert json.loads(card.to_json())["objective"]["gain"]["score"] == pytest.approx(-0.03)
 
 
 def test_the_card_lists_what_was_tried_and_what_was_not():

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tutti.errors import SubmissionError
 from tutti.outputs.formats.csv import Csv
 from tutti.outputs.formats.glue import OFFICIAL, lacking
-from tutti.outputs.submission import FORMATS, check, zipped
+from tutti.outputs.submission import FORMATS, Layouts, check, zipped
 from tutti.tasks.task import Task
 
 TASK = Task("topic", ("100", "108"), pair=False, metric="macro_f1", submission="competition")
@@ -190,3 +190,15 @@ def test_what_a_whole_glue_submission_lacks_is_known_and_of_no_other_zip():
     assert lacking(["CoLA.tsv"]) == tuple(name for name in OFFICIAL if name != "CoLA.tsv")
     assert lacking(["topic.tsv"]) == ()
     assert len(OFFICIAL) == 11
+
+
+def test_of_a_glue_task_with_several_test_sets_each_that_glue_names_stands_with_the_other_tasks():
+    task = Task("MNLI", ("contradiction", "entailment", "neutral"), pair=True, metric="accuracy", submission="glue")
+    places = [Layouts().place(task, part) for part in ("test-m", "test-mm", "test-old", "test")]
+    assert places == [
+        ("test", "MNLI-m.tsv"),
+        ("test", "MNLI-mm.tsv"),
+        ("test-old", "MNLI.tsv"),
+        ("test", "MNLI.tsv"),
+    ]
+    assert Layouts("csv").place(task, "test-m") == ("test-m", "MNLI.csv")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -111,7 +113,8 @@ def test_a_trial_goes_in_only_if_the_score_does_not_fall(save: Save, part: Encod
         "truth": tmp_path / "truth",
     }
     soup = tmp_path / "out" / "soup"
-    tastes = greedy_soup(candidates, parts={"news": part}, folder=soup, threads=1)
+    stirred = greedy_soup(candidates, parts={"news": part}, folder=soup, threads=1)
+    tastes = stirred.tastes
     assert [taste.key for taste in tastes] == list(candidates)
     assert [taste.kept for taste in tastes][:3] == [True, False, True]
     assert tastes[1].score < tastes[0].score == tastes[2].score
@@ -123,6 +126,30 @@ def test_a_trial_goes_in_only_if_the_score_does_not_fall(save: Save, part: Encod
     said = predict(model, part, task="news", batch_size=7, device=torch.device("cpu"))
     assert score("accuracy", labels=part.labels, predicted=said) == kept[-1].score
     assert list(soup.parent.iterdir()) == [soup]  # what was tried in vain is gone
+    assert stirred.held is not None
+    assert (stirred.held["news"] == part.labels).all()  # each fifth's soup begins with the one that is right
+
+
+def test_rows_that_judge_a_soup_have_no_part_in_choosing_it(save: Save, part: EncodedPart, tmp_path: Path) -> None:
+    """Labels are drawn by lot: on the rows that choose, some soup looks better than chance; on others none does."""
+    candidates = {f"t{number}": save(f"t{number}", seed=number, flipped=number % 2 == 1) for number in range(4)}
+    lots = [replace(part, labels=np.random.default_rng(seed).integers(3, size=60)) for seed in range(8)]
+    chosen, judged = [], []
+    for each in lots:
+        stirred = greedy_soup(candidates, parts={"news": each}, folder=tmp_path / "soup", threads=1)
+        shutil.rmtree(tmp_path / "soup")
+        assert stirred.held is not None
+        chosen.append(max(taste.score for taste in stirred.tastes if taste.kept))
+        judged.append((stirred.held["news"][0] == each.labels).mean())
+    assert np.mean(chosen) > np.mean(judged) + 0.03
+    assert abs(np.mean(judged) - 1 / 3) < 0.06
+
+
+def test_few_rows_choose_a_soup_and_do_not_judge_it(
+    save: Save, make_part: Callable[..., EncodedPart], tmp_path: Path
+) -> None:
+    few = make_part(24, classes=3, seed=1)
+    assert greedy_soup({"t": save("t")}, parts={"news": few}, folder=tmp_path / "soup", threads=1).held is None
 
 
 def test_checkpoints_of_another_shape_are_not_mixed(save: Save, tmp_path: Path) -> None:

@@ -168,11 +168,12 @@ def _input(config: StudyConfig, task: Task, file: Path) -> _Input:
     Raises:
         TaskFileError: where it cannot be read as its layout says.
     """
+    from tutti.orchestration.inference import SHARD
     from tutti.tasks.build import new_rows_layout, task_spec
 
     spec = task_spec(task.name, config.tasks[task.name])
     layout = new_rows_layout(spec, file)
-    rows = sum(len(block) for block in layout.blocks(str(file), rows=10_000))
+    rows = sum(len(block) for block in layout.blocks(str(file), rows=SHARD))  # as they are predicted
     return _Input(file, layout, spec, rows)
 
 

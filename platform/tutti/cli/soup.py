@@ -73,7 +73,7 @@ def soup(
     console.print(table)
     if card.passed_over:
         console.print(f"Passed over, of another shape than the best: {', '.join(card.passed_over)}")
-    console.print(card.verdict)
+    console.print(card.verdict, soft_wrap=True)
     if not card.kept:
         console.print(f"wrote {target / PAGE}", soft_wrap=True)
         raise typer.Exit(1)
@@ -94,7 +94,7 @@ def _stirred(
     from tutti.cluster.connect import connected
     from tutti.orchestration.inference import Slots, slot_size, weights_of
     from tutti.orchestration.soup import alike, stir
-    from tutti.outputs.soup import SoupCard, Tried
+    from tutti.outputs.soup import SoupCard, Tried, versus
 
     voting = {member.key for elected in election.tasks.values() for member in elected.members}
     ranked = [record for record in election.checkpoints if record.key in voting]
@@ -103,7 +103,7 @@ def _stirred(
     cpus, gpus = slot_size(config.resources)
     console.print("Starting Ray")
     with connected(workers=1, cpus_per_worker=cpus, gpus_per_worker=gpus, concurrent_trials=None):
-        tastes = stir(
+        stirred = stir(
             folder,
             mixed,
             backbone=config.backbone,
@@ -111,6 +111,7 @@ def _stirred(
             slot=Slots(1, cpus, gpus),
         )
     alone = {record.key: record.score for record in ranked}
+    tastes = stirred.tastes
     best = [taste for taste in tastes if taste.kept][-1]
     return SoupCard(
         study=config.study,
@@ -120,6 +121,7 @@ def _stirred(
         passed_over=tuple(key for key in folders if key not in mixed),
         task_scores=best.task_scores,
         vote_scores={name: elected.score for name, elected in election.tasks.items()},
+        estimates=None if stirred.held is None else versus(election, stirred.held),
         within=recipe.soup.within,
         files={},
     )

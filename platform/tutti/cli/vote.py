@@ -63,9 +63,7 @@ def ensemble(
         out=target,
         answers=answers(config, prepared, score or ()),
     )
-    console.print(
-        f"Study {config.study}, recipe {name}: scores on the validation rows; below, on such as chose nothing"
-    )
+    console.print(f"Study {config.study}, recipe {name}: scores on the validation rows; below, nested estimates")
     table = Table()
     table.add_column("")
     for column in (*(task.name for task in prepared.tasks), "score"):
@@ -182,7 +180,8 @@ def show_pseudo_labels(report: PseudoLabelReport, target: Path) -> None:
         for one in task.coverage:
             table.add_row(task.task, *one.cells)
         share = task.labelled / max(task.unlabelled, 1)
-        means = (number(task.mean_confidence), number(task.expected_precision))
+        expected = number(task.expected_precision) + f" of {task.told:,} labels" * (0 < task.told < task.labelled)
+        means = (number(task.mean_confidence), expected)
         table.add_row(task.task, "all", f"{task.labelled:,}", f"{share:.1%}", *means, style="bold")
     console.print(table)
     for remark in report.remarks:

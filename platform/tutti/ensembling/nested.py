@@ -1,4 +1,4 @@
-"""Scores that would hold on unseen rows: nothing is judged on rows that had a part in choosing it."""
+"""Nested estimates: nothing is judged on rows that had a part in choosing it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LEAST = 20
 
 _FOLDS = 5
 LEAST_JUDGED = LEAST * _FOLDS // (_FOLDS - 1)
-"""Rows below which nothing is judged: with so many, each choice is made on ``LEAST`` rows, as the one on all rows is."""
+"""Rows below which nothing is judged: with so many, each choice is made on ``LEAST`` rows."""
 
 _REPEATED = 2000  # repeats are added until about so many rows were held out in all
 _MOST = 5

@@ -38,7 +38,7 @@ class Labelling:
     Attributes:
         select: ``threshold`` takes the rows whose confidence is at least ``threshold``; ``quantile`` of each class the
             ``share`` of its rows that is the surest (Zou et al. 2018, class-balanced self-training); ``prior`` so many
-            of each class that ``share`` of all rows have the class shares of the training rows, or all that there are;
+            of each class that ``share`` of those that may be have the class shares of training, or all there are;
             ``all`` takes every row.
         agreement: the least share of members that must say the label by themselves, whatever ``select`` says.
         labels: ``hard`` for the likeliest class, ``soft`` for the probabilities.

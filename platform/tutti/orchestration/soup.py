@@ -11,7 +11,7 @@ from tutti.data.prepare import load_prepared
 from tutti.orchestration.inference import Slots, worker_faults
 
 if TYPE_CHECKING:
-    from tutti.training.soup import Taste
+    from tutti.training.soup import Soup
 
 
 def alike(candidates: Mapping[str, Path]) -> dict[str, Path]:
@@ -27,7 +27,7 @@ def alike(candidates: Mapping[str, Path]) -> dict[str, Path]:
     return {key: folder for key, folder in candidates.items() if shapes[key] == first}
 
 
-def stir(folder: StudyFolder, candidates: Mapping[str, Path], *, backbone: str, into: Path, slot: Slots) -> list[Taste]:
+def stir(folder: StudyFolder, candidates: Mapping[str, Path], *, backbone: str, into: Path, slot: Slots) -> Soup:
     """A greedy soup, as ``greedy_soup`` makes it, on the Ray that is connected.
 
     Args:
@@ -44,7 +44,7 @@ def stir(folder: StudyFolder, candidates: Mapping[str, Path], *, backbone: str, 
         return ray.get(task.remote(folder, candidates, backbone, into, slot.cpus))
 
 
-def _stir(folder: StudyFolder, candidates: Mapping[str, Path], backbone: str, into: Path, threads: int) -> list[Taste]:
+def _stir(folder: StudyFolder, candidates: Mapping[str, Path], backbone: str, into: Path, threads: int) -> Soup:
     from tutti.data.encode import load_part
     from tutti.modeling.checkpoint import read_metadata
     from tutti.training.soup import greedy_soup

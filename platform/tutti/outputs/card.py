@@ -13,7 +13,8 @@ from tutti.outputs.members import Member
 
 CAVEAT = (
     "The ensemble and the best trial alone are scored on rows that had no part in choosing members, weights or offsets "
-    "(five folds, 95 % interval). A trial's own validation score is not: its epoch was chosen on these rows."
+    "(five folds, 95 % interval). Each trial's best epoch was chosen on all of these rows, and the search was steered "
+    "by them: that part flatters every score here."
 )
 PICTURE = "ensemble.png"
 RELIABILITY = "reliability.png"

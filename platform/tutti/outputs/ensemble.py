@@ -146,11 +146,11 @@ def _submissions(
             ids, labels = said.ids.tolist(), _labels(task, elected.ensemble.decide(said.said))
             try:
                 check(task, part=part, expected=[str(each) for each in expected], ids=ids, labels=labels)
-                name = submission.file_name(task, part)
-                if name in files.setdefault(part, {}):
+                place, name = submission.place(task, part)
+                if name in files.setdefault(place, {}):
                     what, remedy = f"the submission of {task.name}, {part}", "give one of them another name or format"
                     faults.append(Fault(what, "have a file of its own", f"{name} twice", remedy))
-                files[part][name] = submission.of(task, part).render(ids, labels)
+                files[place][name] = submission.of(task, part).render(ids, labels)
             except SubmissionError as error:
                 faults.extend(error.faults)
     if faults:

@@ -115,7 +115,7 @@ def ensemble_png(card: Card) -> bytes:
             _estimates(axes, lane, score, single, gain)
     axes.set_yticks(range(len(lanes)), [name for name, *_ in lanes])
     axes.set_ylim(len(lanes) - 0.5, -0.5)
-    axes.set_xlabel("score; at the right the ensemble's on unseen rows, and its distance from the best single trial's")
+    axes.set_xlabel("score; at the right the ensemble's nested estimate, and its distance from the best single trial's")
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_title(f"{card.study}: every single trial and the ensemble", fontsize=11)
     _legend(figure)
@@ -193,8 +193,8 @@ def _legend(figure: Any) -> None:
     handles = [
         Line2D([], [], ls="", marker="o", color=_MEMBER, label="trial that votes"),
         Line2D([], [], ls="", marker="o", mfc="none", color=_OTHER, label="trial that does not vote"),
-        Line2D([], [], ls="", marker="|", mew=2, ms=12, color=_MEMBER, label="best trial, unseen rows"),
-        Line2D([], [], ls="", marker="D", color=_ENSEMBLE, label="ensemble, unseen rows"),
+        Line2D([], [], ls="", marker="|", mew=2, ms=12, color=_MEMBER, label="best trial, nested estimate"),
+        Line2D([], [], ls="", marker="D", color=_ENSEMBLE, label="ensemble, nested estimate"),
     ]
     figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
 

@@ -14,7 +14,7 @@ from tutti.outputs.members import Member
 _WHICH = {
     "threshold": "A row is labelled where the ensemble's confidence is at least {threshold:g}",
     "quantile": "Of each class the surest {share:.4g} of its rows are labelled",
-    "prior": "The surest rows of each class are labelled, {share:.4g} of all rows, with the class shares of training",
+    "prior": "The surest of each class are labelled, {share:.4g} of those that may be, with training's class shares",
     "all": "Every row is labelled",
 }
 
@@ -96,11 +96,15 @@ class TaskPseudoLabels:
         return self.labelled if self.file is not None else 0
 
     @property
+    def told(self) -> int:
+        """Labels of classes that have an expected precision."""
+        return sum(one.rows for one in self.coverage if one.expected_precision is not None)
+
+    @property
     def expected_precision(self) -> float | None:
-        """That of all labels: the mean over classes, weighed by how many rows each got."""
-        told = [(one.expected_precision, one.rows) for one in self.coverage if one.expected_precision is not None]
-        rows = sum(rows for _, rows in told)
-        return sum(precision * rows for precision, rows in told) / rows if rows else None
+        """That of the ``told`` labels: the mean over their classes, weighed by how many rows each got."""
+        right = (one.expected_precision * one.rows for one in self.coverage if one.expected_precision is not None)
+        return sum(right) / self.told if self.told else None
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import numpy as np
 from tutti.errors import Fault, SubmissionError, nearest
 from tutti.outputs.formats.competition import Competition
 from tutti.outputs.formats.csv import Csv
-from tutti.outputs.formats.glue import Glue
+from tutti.outputs.formats.glue import OFFICIAL, Glue
 from tutti.outputs.formats.protocol import SubmissionFormat
 
 if TYPE_CHECKING:
@@ -71,9 +71,16 @@ class Layouts:
         template = self.templates.get(named(task.name, part))
         return Csv.by_template(template) if template else FORMATS[self.everywhere or task.submission]
 
-    def file_name(self, task: Task, part: str) -> str:
-        """The name of its file."""
-        return self.of(task, part).file_name(self.names.get(task.name, task.name))
+    def place(self, task: Task, part: str) -> tuple[str, str]:
+        """The part whose folder its file stands in, and the file's name.
+
+        GLUE has a file for each of MNLI's test sets: such stand with those of the other tasks.
+        """
+        layout, name = self.of(task, part), self.names.get(task.name, task.name)
+        official = Glue().file_name(named(name, part).replace("/", "-"))
+        if isinstance(layout, Glue) and official in OFFICIAL:
+            return "test", official
+        return part, layout.file_name(name)
 
 
 def named(task: str, part: str) -> str:

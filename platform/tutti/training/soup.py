@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from tutti.data.encode import EncodedPart
+from tutti.ensembling.nested import LEAST_JUDGED, splits
 from tutti.modeling.average import write_mean, write_scores
-from tutti.modeling.checkpoint import load_checkpoint
-from tutti.tasks.metrics import score as score_of
+from tutti.modeling.checkpoint import load_checkpoint, read_metadata
+from tutti.tasks.metrics import score_decided
 from tutti.training.precision import with_precision
 from tutti.training.predict import predict
 
@@ -33,12 +34,27 @@ class Taste:
     kept: bool
 
 
+@dataclass(frozen=True)
+class Soup:
+    """What came of all candidates.
+
+    Attributes:
+        tastes: in the order of tasting.
+        held: per task ``(1, rows)`` class indices or values, what soups say about rows that chose nothing in them; none
+            where a task has too few rows to judge on.
+    """
+
+    tastes: list[Taste]
+    held: Mapping[str, np.ndarray] | None
+
+
 def greedy_soup(
     candidates: Mapping[str, Path], *, parts: Mapping[str, EncodedPart], folder: Path, threads: int
-) -> list[Taste]:
+) -> Soup:
     """Adds one candidate after the other to the mean of weights, and keeps each with which the score does not fall.
 
-    The soup is a checkpoint in ``folder``; one that was tried in vain leaves nothing. Takes memory for one model.
+    The soup is a checkpoint in ``folder``; one that was tried in vain leaves nothing. Takes memory for one model. For
+    its honest score a soup of the same candidates is also chosen on four fifths of the rows, for each fifth.
 
     Args:
         candidates: key to checkpoint, the best first, which is always kept; all of one shape.
@@ -49,41 +65,84 @@ def greedy_soup(
         StorageError, BackboneError: where a checkpoint does not load or the file system refuses.
     """
     torch.set_num_threads(threads)
-    tastes: list[Taste] = []
-    kept: list[str] = []
-    tried = folder.with_name(f"{folder.name}-tried")
-    for key in candidates:
-        mixed = [*kept, key]
-        write_mean(tried, [candidates[each] for each in mixed], key="+".join(mixed))
-        task_scores = _scores(tried, parts)
-        score = float(np.mean(list(task_scores.values())))
-        good = not kept or score >= max(taste.score for taste in tastes if taste.kept)
-        tastes.append(Taste(key, score, task_scores, good))
-        if good:
-            kept = mixed
-            write_scores(tried, score=score, task_scores=task_scores)
-            _remove(folder)
-            tried.rename(folder)
-    _remove(tried)
-    return tastes
+    kitchen = _Kitchen(candidates, parts, folder.with_name(f"{folder.name}-tried"))
+    tastes = kitchen.greedy(list(candidates))
+    kept = [taste for taste in tastes if taste.kept]
+    held = _held(kitchen) if min(map(len, kitchen.labels.values())) >= LEAST_JUDGED else None
+    write_mean(folder, [candidates[taste.key] for taste in kept], key="+".join(taste.key for taste in kept))
+    write_scores(folder, score=kept[-1].score, task_scores=kept[-1].task_scores)
+    return Soup(tastes, held)
 
 
-def _scores(folder: Path, parts: Mapping[str, EncodedPart]) -> dict[str, float]:
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    model, metadata = load_checkpoint(folder, device=device)
-    model.to(device)
-    chosen = with_precision({}, cpu=device.type == "cpu")
-    kind = torch.float16 if chosen.get("fp16") else torch.bfloat16
-    scores = {}
-    with torch.autocast(device.type, dtype=kind, enabled=bool(chosen.get("fp16") or chosen.get("bf16"))):
-        for task in metadata.tasks:
-            part = parts[task.name]
-            assert part.labels is not None
-            said = predict(model, part, task=task.name, batch_size=64, device=device)
-            scores[task.name] = score_of(task.metric, labels=part.labels, predicted=said)
-    return scores
+def _held(kitchen: _Kitchen) -> dict[str, np.ndarray]:
+    """What is said of each fifth of the rows by a soup that was chosen on the others."""
+    said = {}
+    folds = {}
+    for name, labels in kitchen.labels.items():
+        folds[name] = [(train, held) for _, train, held in splits(labels, repeats=1, seed=0)]
+        said[name] = np.empty((1, len(labels)), dtype=kitchen.decided(list(kitchen.candidates)[:1])[name].dtype)
+    for number in range(len(next(iter(folds.values())))):
+        rows = {name: each[number][0] for name, each in folds.items()}
+        alone = {key: kitchen.taste([key], rows).score for key in kitchen.candidates}
+        order = sorted(alone, key=lambda key: alone[key], reverse=True)
+        kept = [taste.key for taste in kitchen.greedy(order, rows) if taste.kept]
+        for name, answers in kitchen.decided(kept).items():
+            held = folds[name][number][1]
+            said[name][0, held] = answers[held]
+    return said
 
 
-def _remove(folder: Path) -> None:
-    if folder.exists():
-        shutil.rmtree(folder)
+class _Kitchen:
+    """Says what each mean of weights answers, each computed once."""
+
+    def __init__(self, candidates: Mapping[str, Path], parts: Mapping[str, EncodedPart], tried: Path) -> None:
+        self.candidates, self._parts, self._tried = candidates, parts, tried
+        self._tasks = read_metadata(next(iter(candidates.values()))).tasks
+        self._known: dict[frozenset[str], dict[str, np.ndarray]] = {}
+        self.labels: dict[str, np.ndarray] = {}
+        for task in self._tasks:
+            labels = parts[task.name].labels
+            assert labels is not None
+            self.labels[task.name] = labels
+
+    def greedy(self, order: Sequence[str], rows: Mapping[str, np.ndarray] | None = None) -> list[Taste]:
+        """The soup that is chosen on some rows of each task, or on all."""
+        tastes: list[Taste] = []
+        kept: list[str] = []
+        best = -np.inf
+        for key in order:
+            taste = self.taste([*kept, key], rows)
+            if good := not kept or taste.score >= best:
+                kept, best = [*kept, key], taste.score
+            tastes.append(replace(taste, kept=good))
+        return tastes
+
+    def taste(self, mixed: Sequence[str], rows: Mapping[str, np.ndarray] | None = None) -> Taste:
+        """The scores of the mean of some candidates on some rows of each task, or on all."""
+        said, scores = self.decided(mixed), {}
+        for task in self._tasks:
+            which = slice(None) if rows is None else rows[task.name]
+            labels, decided = self.labels[task.name][which], said[task.name][which]
+            scores[task.name] = score_decided(task.metric, labels=labels, decided=decided, classes=task.outputs)
+        return Taste(mixed[-1], float(np.mean(list(scores.values()))), scores, kept=True)
+
+    def decided(self, mixed: Sequence[str]) -> dict[str, np.ndarray]:
+        """Per task ``(rows,)`` class indices or values, what the mean of some candidates says."""
+        if (known := self._known.get(frozenset(mixed))) is None:
+            write_mean(self._tried, [self.candidates[key] for key in mixed], key="+".join(mixed))
+            known = self._known[frozenset(mixed)] = self._predicted()
+            shutil.rmtree(self._tried)
+        return known
+
+    def _predicted(self) -> dict[str, np.ndarray]:
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        model, metadata = load_checkpoint(self._tried, device=device)
+        model.to(device)
+        chosen = with_precision({}, cpu=device.type == "cpu")
+        kind = torch.float16 if chosen.get("fp16") else torch.bfloat16
+        found = {}
+        with torch.autocast(device.type, dtype=kind, enabled=bool(chosen.get("fp16") or chosen.get("bf16"))):
+            for task in metadata.tasks:
+                said = predict(model, self._parts[task.name], task=task.name, batch_size=64, device=device)
+                found[task.name] = said if said.ndim == 1 else said.argmax(axis=1)
+        return found
