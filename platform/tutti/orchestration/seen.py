@@ -1,0 +1,51 @@
+"""What the study's log remembers of a trial while it runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class Seen:
+    """What the log remembers of a running trial.
+
+    Attributes:
+        epoch: the last report's: an epoch or evaluation; with folds, how many are whole.
+        result: the last report, but for those of a fold's epochs.
+        fold: key of the run of the fold that is being trained.
+        infeasible: whether it failed because it does not fit into memory.
+        halved: why its batches are halved.
+        stopped: why the study's stopper ends it with its last report.
+        notices: what users were told of it that ended nothing.
+        trained: seconds from the workers' first look at it to the last report, of attempts that were cut off.
+        attempt: of the last attempt, when its workers began it, and the seconds to its last report.
+    """
+
+    started: float = field(default_factory=time.time)
+    epoch: int = 0
+    result: dict[str, Any] = field(default_factory=dict)
+    fold: str | None = None
+    precision: str | None = None
+    final: bool = False
+    failed: str | None = None
+    infeasible: bool = False
+    stopped: str | None = None
+    halved: str | None = None
+    notices: list[str] = field(default_factory=list)
+    trained: float = 0.0
+    attempt: tuple[float, float] | None = None
+
+    def time(self, result: Mapping[str, Any]) -> None:
+        """Takes the time of a report in."""
+        if "began" in result:
+            if self.attempt and self.attempt[0] != result["began"]:
+                self.trained += self.attempt[1]
+            self.attempt = result["began"], result["at"] - result["began"]
+
+    @property
+    def seconds(self) -> float:
+        """How long it was trained by its last report: what was lost after a report is not counted."""
+        return self.trained + (self.attempt[1] if self.attempt else 0.0)
