@@ -113,6 +113,13 @@ def test_folds_told_again_by_a_trial_that_goes_on_stand_once_and_a_lost_end_is_m
     assert logged.record(trial).scores_by_epoch == {1: 0.9, 2: 0.75}
 
 
+def test_a_trial_has_fitted_into_memory_after_an_epoch_of_its_first_fold(logged):
+    trial = logged.start()
+    assert [each.fitted for each in logged.store.unfinished()] == [False]
+    fold_epoch(logged, trial, 0, 1, 0.9)
+    assert [each.fitted for each in logged.store.unfinished()] == [True]
+
+
 def test_what_the_folds_of_a_trial_would_go_on_from_is_removed_once_it_has_ended(logged):
     trial, place = logged.start(), logged.folder.trial("t0000")
     for name in ("resume/fold-0", "fold-0/resume/epoch-1", "fold-0/best", "fold-1/resume"):

@@ -117,13 +117,32 @@ def test_a_trial_whose_time_is_over_is_stopped_early_for_that_reason(logged):
 def test_a_trial_whose_batch_was_halved_keeps_that_for_its_next_run_and_shows_it(logged):
     trial = logged.start()
     logged.log.on_trial_result(0, [], trial, {"halved": "no memory"})
-    assert [(each.halved, each.reported) for each in logged.store.unfinished()] == [("no memory", False)]
+    assert [(each.halved, each.fitted) for each in logged.store.unfinished()] == [("no memory", False)]
     logged.epoch(trial, 1, 0.8)
-    assert [(each.halved, each.reported) for each in logged.store.unfinished()] == [("no memory", True)]
+    assert [(each.halved, each.fitted) for each in logged.store.unfinished()] == [("no memory", True)]
     logged.epoch(trial, 2, 0.8, **FINAL)
     logged.log.on_trial_complete(0, [], trial)
     assert logged.record(trial).state is TrialState.FINISHED
     assert logged.run(trial).tags["tutti.halved_batch"] == "no memory"
+
+
+@pytest.mark.parametrize(("whole", "fits"), [(False, False), (True, True)])
+def test_a_trial_has_once_fitted_into_memory_from_its_first_whole_epoch_on_in_later_runs_too(logged, whole, fits):
+    trial = logged.start()
+    logged.epoch(trial, 1, 0.5, whole=whole)
+    assert [each.fitted for each in logged.store.unfinished()] == [fits]
+    logged.epoch(trial, 2, 0.6, whole=True)
+    logged.epoch(trial, 3, 0.6, whole=False)
+    assert [each.fitted for each in logged.store.unfinished()] == [True]
+
+
+def test_a_trial_of_an_older_study_has_fitted_where_it_was_reported_on(logged):
+    reported, silent = logged.store.ask(), logged.store.ask()
+    logged.store.report(reported.key, epoch=1, score=0.5, task_scores={})
+    assert [(each.key, each.fitted) for each in logged.store.unfinished()] == [
+        (reported.key, True),
+        (silent.key, False),
+    ]
 
 
 def test_a_trial_that_does_not_fit_into_memory_has_failed_and_samplers_learn_from_it(logged, tmp_path):

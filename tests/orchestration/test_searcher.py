@@ -69,5 +69,14 @@ def test_a_trial_goes_on_with_the_batch_that_it_had(store):
     store.report(second.key, epoch=1, score=0.5, task_scores={})
     searcher = StoreSearcher(store, unfinished=store.unfinished(), new=1)
     given = [searcher.suggest(f"ray{number}") for number in range(3)]
-    beside = [{name: each[name] for name in ("halved", "reported") if name in each} for each in given]
-    assert beside == [{"halved": "no memory"}, {"reported": True}, {}]
+    beside = [{name: each[name] for name in ("halved", "fitted") if name in each} for each in given]
+    assert beside == [{"halved": "no memory"}, {"fitted": True}, {}]
+
+
+def test_a_halved_trial_that_was_cut_off_before_its_first_whole_epoch_begins_anew_and_later_goes_on(store):
+    cut_off, trained = store.ask(), store.ask()
+    for each, whole in ((cut_off, False), (trained, True)):
+        store.bind(each.key, halved="no memory", fitted=whole)
+        store.report(each.key, epoch=1, score=0.5, task_scores={})
+    searcher = StoreSearcher(store, unfinished=store.unfinished(), new=0)
+    assert [searcher.suggest(f"ray{number}").get("anew") for number in range(2)] == [True, None]

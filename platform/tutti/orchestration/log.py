@@ -17,7 +17,7 @@ from ray.tune.experiment import Trial
 from tutti.bank.bank import Bank
 from tutti.config.folder import StudyFolder
 from tutti.errors import StorageError, TuttiError, counted
-from tutti.orchestration.broker import EXCHANGED, HALVED, INFEASIBLE, NOTICE, TRAINED
+from tutti.orchestration.broker import EXCHANGED, FITTED, HALVED, INFEASIBLE, NOTICE, TRAINED, shows_fit
 from tutti.orchestration.folds import fold_name, forget_states
 from tutti.orchestration.objectives import Measure
 from tutti.orchestration.seen import Seen
@@ -96,7 +96,8 @@ class StudyLog(Callback):
         key = trial.config["key"]
         if key in self._seen:  # the same trial, tried again
             return
-        self._seen[key] = Seen(halved=trial.config.get(HALVED), trained=trial.config.get(TRAINED, 0.0))
+        config = trial.config
+        self._seen[key] = Seen(halved=config.get(HALVED), fitted=config.get(FITTED), trained=config.get(TRAINED, 0.0))
         parameters: dict[str, Scalar] = trial.config["parameters"]
         place = self._folder.trial(key)
         tags = {
@@ -130,6 +131,9 @@ class StudyLog(Callback):
             self._store.bind(key, **{HALVED: seen.halved})
         if EXCHANGED in result or HALVED in result:
             return
+        if not seen.fitted and seen.fitted is not (fits := shows_fit(result)):
+            seen.fitted = fits
+            self._store.bind(key, **{FITTED: fits})  # before the report: one without it is of an older study
         if "fold_epoch" in result:
             self._log_fold_epoch(trial, seen, result)
             return
@@ -331,7 +335,7 @@ class StudyLog(Callback):
             key, why = proposal.key, reason
             if key not in self._seen:
                 self._tracker.start_trial(key, number=proposal.number, parameters=proposal.parameters, tags=self._tags)
-                why += "; it had not gone on" if proposal.reported else "; it had not begun"
+                why += "; it had not gone on" if proposal.fitted or proposal.seconds else "; it had not begun"
             self._end(key, TrialState.STOPPED, why)
 
     def interrupt(self, reason: str = "the study was interrupted") -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ray.tune.search import Searcher
 
-from tutti.orchestration.broker import HALVED, REPORTED, TRAINED
+from tutti.orchestration.broker import ANEW, FITTED, HALVED, TRAINED
 from tutti.search.kept import Proposal
 from tutti.search.limits import Ending
 from tutti.search.study_store import StudyStore
@@ -57,7 +57,8 @@ class StoreSearcher(Searcher):
         self._store.bind(proposal.key, ray_trial=trial_id)
         self._running.add(trial_id)
         config = {"key": proposal.key, "number": proposal.number, "parameters": dict(proposal.parameters)}
-        beside = {HALVED: proposal.halved, REPORTED: proposal.reported, TRAINED: proposal.seconds}
+        beside = {HALVED: proposal.halved, FITTED: proposal.fitted, TRAINED: proposal.seconds}
+        beside[ANEW] = proposal.halved and not proposal.fitted  # its states may be of the whole batch
         return config | {name: value for name, value in beside.items() if value}
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:

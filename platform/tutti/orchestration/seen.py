@@ -18,6 +18,7 @@ class Seen:
         fold: key of the run of the fold that is being trained.
         infeasible: whether it failed because it does not fit into memory.
         halved: why its batches are halved.
+        fitted: whether it has trained for a whole epoch; none before its first report.
         stopped: why the study's stopper ends it with its last report.
         notices: what users were told of it that ended nothing.
         trained: seconds from the workers' first look at it to the last report, of attempts that were cut off.
@@ -34,6 +35,7 @@ class Seen:
     infeasible: bool = False
     stopped: str | None = None
     halved: str | None = None
+    fitted: bool | None = None
     notices: list[str] = field(default_factory=list)
     trained: float = 0.0
     attempt: tuple[float, float] | None = None

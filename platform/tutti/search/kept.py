@@ -19,6 +19,7 @@ STATES = {
 MEASURED = "measured"  # the attribute that keeps the values of a study whose objective is not the score alone
 EXCHANGES = "exchanges"  # the attribute of the states that a trial went on from that were another one's
 TRAINED = "trained"  # the attribute of how many seconds a running trial was trained by its last report
+FITTED = "fitted"  # the attribute of whether a trial has trained for a whole epoch, and so fits into memory
 ENDING = "ending"  # the attribute that a trial's record is taken from, where the reports do not tell it
 
 
@@ -32,7 +33,8 @@ class Proposal:
         parameters: what the search space chose, in the order in which it was drawn: the space's, but that a key whose
             condition does not hold is left out, and that one comes after those that its condition names.
         halved: why its batches are to be halved, as it was bound to the trial; none where they are not.
-        reported: whether an earlier run has reported on it.
+        fitted: whether an earlier run has trained it for a whole epoch, of a fold too: it fits into memory, and its
+            states are of the batch that it has.
         seconds: how long it was trained by then, where that is an objective.
     """
 
@@ -40,7 +42,7 @@ class Proposal:
     number: int
     parameters: Mapping[str, Scalar]
     halved: str | None = None
-    reported: bool = False
+    fitted: bool = False
     seconds: float = 0.0
 
 
@@ -66,6 +68,11 @@ def reported(trial: FrozenTrial) -> dict[int, float]:
     """What a trial scored, by epoch."""
     kept = {int(name[6:]): value for name, value in trial.user_attrs.items() if name.startswith("score:")}
     return dict(sorted((trial.intermediate_values or kept).items()))
+
+
+def fitted(trial: FrozenTrial) -> bool:
+    """Whether it has trained for a whole epoch; of a study from before that was kept, whether it was reported on."""
+    return bool(trial.user_attrs.get(FITTED, reported(trial)))
 
 
 def measured(trial: FrozenTrial) -> dict[str, float]:

@@ -24,6 +24,7 @@ from tutti.search.kept import (
     STATES,
     TRAINED,
     Proposal,
+    fitted,
     record,
     reported,
     score_of,
@@ -179,7 +180,7 @@ class StudyStore:
                 number,
                 dict(exchanges[-1]["parameters"] if (exchanges := trial.user_attrs.get(EXCHANGES)) else trial.params),
                 trial.user_attrs.get("halved"),
-                bool(reported(trial)),
+                fitted(trial),
                 float(trial.user_attrs.get(TRAINED, 0.0)),
             )
             for number, trial in self._running()
