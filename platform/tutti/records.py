@@ -37,7 +37,8 @@ class TrialRecord:
         parameters: what the search space chose for this trial.
         scores_by_epoch: every reported objective by epoch, or by evaluation where an epoch has several; with folds, the
             mean of those that were whole, by how many.
-        seconds: wall time from start to end, or none while running.
+        seconds: wall time from start to end, or none while running. Of a trial that went on in a later run of its
+            study, that of all its runs, without what came after their last reports.
         reason: why it failed or was stopped, in one sentence.
         exchanges: with the scheduler ``pbt``, what it went on from that was another trial's state: of each the
             ``epoch``, the ``donor``'s key, and the ``parameters`` that it had from then on.

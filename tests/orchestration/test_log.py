@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+import time
 
 import numpy as np
 import pytest
@@ -370,3 +371,16 @@ def test_a_notice_is_shown_at_once_and_stands_in_the_trial_s_run(logged):
     logged.epoch(trial, 1, 0.5, final=True, best_epoch=1, best_score=0.5, best_task_scores={"mood": 0.5}, host="h")
     logged.log.on_trial_complete(0, [], trial)
     assert logged.run(trial).tags["tutti.notice"] == "the state stage-0-step-4 is passed over"
+
+
+def test_the_seconds_of_a_trial_that_went_on_are_those_of_its_earlier_runs_too(logged):
+    cut_off, now = logged.start(), time.time()
+    logged.epoch(cut_off, 1, 0.5, began=1000.0 - 3600.0, at=1000.0)
+    [left] = logged.store.unfinished()
+    assert left.seconds == 3600.0
+    logged.log._seen.clear()  # its driver is killed
+    again = logged.go_on(left)
+    logged.epoch(again, 2, 0.8, began=now - 60.0, at=now, **FINAL)
+    logged.log.on_trial_complete(0, [], again)
+    assert logged.record(again).seconds == pytest.approx(3660.0, abs=30.0)
+    assert logged.run(again).metrics["seconds"][0] == logged.record(again).seconds

@@ -97,7 +97,8 @@ class StudyLog(Callback):
         if key in self._seen:  # the same trial, tried again
             return
         config = trial.config
-        self._seen[key] = Seen(halved=config.get(HALVED), fitted=config.get(FITTED), trained=config.get(TRAINED, 0.0))
+        earlier = config.get(TRAINED, 0.0)
+        self._seen[key] = Seen(earlier, halved=config.get(HALVED), fitted=config.get(FITTED), trained=earlier)
         parameters: dict[str, Scalar] = trial.config["parameters"]
         place = self._folder.trial(key)
         tags = {
@@ -114,7 +115,7 @@ class StudyLog(Callback):
     ) -> None:
         key = trial.config["key"]
         seen = self._seen[key]
-        if not seen.result:  # it may have waited for its workers
+        if seen.attempt is None:  # it may have waited for its workers
             seen.started = result.get("began", seen.started)
         seen.stopped = result.get(STOPPED)
         if NOTICE in result:
@@ -122,7 +123,7 @@ class StudyLog(Callback):
             self._notify(f"{key}: {result[NOTICE]}")
             return
         seen.time(result)
-        if self._measure and self._measure.timed:
+        if "began" in result:
             self._store.bind(key, **{TRAINED: seen.seconds})
         if EXCHANGED in result:
             self._exchange(key, result[EXCHANGED])
@@ -244,7 +245,7 @@ class StudyLog(Callback):
     ) -> None:
         seen = self._seen.get(key) or Seen()  # one whose actor was lost before it started was never seen
         measured = measured or {}
-        seconds = measured.get("seconds", time.time() - seen.started)
+        seconds = measured.get("seconds", seen.wall)
         result = seen.result
         finished = state is TrialState.FINISHED
         if finished:
@@ -344,7 +345,7 @@ class StudyLog(Callback):
         for key in keys:
             seen = self._seen.pop(key)
             self._cut_off_fold(seen, TrialState.INTERRUPTED, reason)
-            metrics = {"seconds": time.time() - seen.started}
+            metrics = {"seconds": seen.wall}
             with suppress(StorageError):  # it may be what the study was interrupted by
                 metrics |= self._best(key, seen.result)
             self._tracker.end_trial(key, state=TrialState.INTERRUPTED, reason=reason, metrics=metrics, tags={})

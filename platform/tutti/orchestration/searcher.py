@@ -13,6 +13,14 @@ from tutti.search.limits import Ending
 from tutti.search.study_store import StudyStore
 
 
+def config_of(proposal: Proposal) -> dict[str, Any]:
+    """What Tune, the broker and the log know the trial by."""
+    config = {"key": proposal.key, "number": proposal.number, "parameters": dict(proposal.parameters)}
+    beside = {HALVED: proposal.halved, FITTED: proposal.fitted, TRAINED: proposal.seconds}
+    beside[ANEW] = proposal.halved and not proposal.fitted  # its states may be of the whole batch
+    return config | {name: value for name, value in beside.items() if value}
+
+
 class StoreSearcher(Searcher):
     """Suggests what ``store`` proposes. Results reach the store through the study's log, not through here.
 
@@ -56,10 +64,7 @@ class StoreSearcher(Searcher):
             return Searcher.FINISHED
         self._store.bind(proposal.key, ray_trial=trial_id)
         self._running.add(trial_id)
-        config = {"key": proposal.key, "number": proposal.number, "parameters": dict(proposal.parameters)}
-        beside = {HALVED: proposal.halved, FITTED: proposal.fitted, TRAINED: proposal.seconds}
-        beside[ANEW] = proposal.halved and not proposal.fitted  # its states may be of the whole batch
-        return config | {name: value for name, value in beside.items() if value}
+        return config_of(proposal)
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         """Tells the store nothing: the study's log does, for it knows why a trial ended."""

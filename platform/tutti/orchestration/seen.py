@@ -13,6 +13,8 @@ class Seen:
     """What the log remembers of a running trial.
 
     Attributes:
+        earlier: seconds of training in earlier runs of the study, as far as they reported.
+        started: when its workers began it in this one.
         epoch: the last report's: an epoch or evaluation; with folds, how many are whole.
         result: the last report, but for those of a fold's epochs.
         fold: key of the run of the fold that is being trained.
@@ -21,10 +23,12 @@ class Seen:
         fitted: whether it has trained for a whole epoch; none before its first report.
         stopped: why the study's stopper ends it with its last report.
         notices: what users were told of it that ended nothing.
-        trained: seconds from the workers' first look at it to the last report, of attempts that were cut off.
+        trained: ``earlier``, and of attempts that were cut off the seconds from the workers' first look at it to the
+            last report.
         attempt: of the last attempt, when its workers began it, and the seconds to its last report.
     """
 
+    earlier: float = 0.0
     started: float = field(default_factory=time.time)
     epoch: int = 0
     result: dict[str, Any] = field(default_factory=dict)
@@ -46,6 +50,11 @@ class Seen:
             if self.attempt and self.attempt[0] != result["began"]:
                 self.trained += self.attempt[1]
             self.attempt = result["began"], result["at"] - result["began"]
+
+    @property
+    def wall(self) -> float:
+        """Seconds from its start until now, the time between the runs of its study left out."""
+        return self.earlier + time.time() - self.started
 
     @property
     def seconds(self) -> float:

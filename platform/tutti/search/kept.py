@@ -35,7 +35,7 @@ class Proposal:
         halved: why its batches are to be halved, as it was bound to the trial; none where they are not.
         fitted: whether an earlier run has trained it for a whole epoch, of a fold too: it fits into memory, and its
             states are of the batch that it has.
-        seconds: how long it was trained by then, where that is an objective.
+        seconds: how long it was trained by then, as far as that was reported.
     """
 
     key: str
