@@ -384,3 +384,25 @@ def test_the_seconds_of_a_trial_that_went_on_are_those_of_its_earlier_runs_too(l
     logged.log.on_trial_complete(0, [], again)
     assert logged.record(again).seconds == pytest.approx(3660.0, abs=30.0)
     assert logged.run(again).metrics["seconds"][0] == logged.record(again).seconds
+
+
+def test_trials_that_an_earlier_run_left_running_are_told_as_interrupted_though_they_have_not_gone_on(logged):
+    killed, again = logged.start(), logged.start()
+    logged.epoch(killed, 1, 0.5, began=1001.0 - 60.0)
+    logged.log._seen.clear()  # their driver is killed
+    logged.go_on(logged.store.unfinished()[1])
+    assert logged.log.interrupt("the study ended") == ["t0001", "t0000"]
+    for trial in (killed, again):
+        assert (logged.run(trial).state, logged.run(trial).reason) == (TrialState.INTERRUPTED, "the study ended")
+    assert logged.run(killed).metrics["score"] == {0: 0.5}
+    assert logged.run(killed).metrics["seconds"][0] == pytest.approx(60.0, abs=1.0)
+    assert logged.log.interrupt() == []
+    assert [proposal.key for proposal in logged.store.unfinished()] == ["t0000", "t0001"]
+
+
+def test_a_trial_whose_actor_was_lost_before_it_started_has_failed_in_a_run_of_its_own(logged):
+    trial = logged.start()
+    logged.log._seen.clear()
+    logged.tracker.runs.pop("t0000")
+    logged.log.on_trial_error(0, [], trial)
+    assert logged.record(trial).state is logged.run(trial).state is TrialState.FAILED

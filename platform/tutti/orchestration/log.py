@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import wraps
+from types import MappingProxyType
 from typing import Any
 
 from ray.tune import Callback
@@ -20,9 +21,11 @@ from tutti.errors import StorageError, TuttiError, counted
 from tutti.orchestration.broker import EXCHANGED, FITTED, HALVED, INFEASIBLE, NOTICE, TRAINED, shows_fit
 from tutti.orchestration.folds import fold_name, forget_states
 from tutti.orchestration.objectives import Measure
+from tutti.orchestration.searcher import config_of
 from tutti.orchestration.seen import Seen
 from tutti.orchestration.stopper import STOPPED
 from tutti.records import Predictions, Scalar, TrialState
+from tutti.search.kept import FOLD
 from tutti.search.study_store import StudyStore
 from tutti.tracking.protocol import FOLD_SCORE, SCORE, MetricRow, Tracker
 
@@ -83,6 +86,7 @@ class StudyLog(Callback):
         self._folds, self._evals_per_epoch, self._measure = folds, evals_per_epoch, measure
         self._watch, self._picture, self._prune, self._notify = watch, picture, prune, notify
         self._seen: dict[str, Seen] = {}
+        self._interrupted: set[str] = set()
         self.failure: TuttiError | None = None
         self.look: Callable[[], None] = lambda: None
         self._drawing = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tutti-pictures")
@@ -96,18 +100,22 @@ class StudyLog(Callback):
         key = trial.config["key"]
         if key in self._seen:  # the same trial, tried again
             return
-        config = trial.config
-        earlier = config.get(TRAINED, 0.0)
-        self._seen[key] = Seen(earlier, halved=config.get(HALVED), fitted=config.get(FITTED), trained=earlier)
-        parameters: dict[str, Scalar] = trial.config["parameters"]
         place = self._folder.trial(key)
-        tags = {
-            **self._tags,
-            "tutti.ray_trial": trial.trial_id,
-            "tutti.checkpoint": str(place if self._folds else place / "best"),
-        }
-        self._tracker.start_trial(key, number=trial.config["number"], parameters=parameters, tags=tags)
+        self._begin(
+            trial.config,
+            {"tutti.ray_trial": trial.trial_id, "tutti.checkpoint": str(place if self._folds else place / "best")},
+        )
         self._watch()
+
+    def _begin(self, config: Mapping[str, Any], tags: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Begins the trial's run or goes on in it, and in that of the fold that an earlier run was training."""
+        key, earlier = config["key"], config.get(TRAINED, 0.0)
+        seen = Seen(earlier, halved=config.get(HALVED), fitted=config.get(FITTED), trained=earlier)
+        self._seen[key] = seen
+        parameters: dict[str, Scalar] = config["parameters"]
+        self._tracker.start_trial(key, number=config["number"], parameters=parameters, tags={**self._tags, **tags})
+        if FOLD in config:
+            self._start_fold(config, seen, config[FOLD])
 
     @_halting
     def on_trial_result(
@@ -161,30 +169,33 @@ class StudyLog(Callback):
         self._watch()
 
     def _log_fold_epoch(self, trial: Trial, seen: Seen, result: dict[str, Any]) -> None:
-        self._start_fold(trial, seen, result["fold"])
-        assert seen.fold is not None
-        self._track_epoch(seen.fold, result["fold_epoch"], at=result["at"])
+        key = f"{trial.config['key']}/{fold_name(result['fold'])}"
+        if key not in seen.folds:
+            self._store.bind(trial.config["key"], **{FOLD: result["fold"]})
+        self._start_fold(trial.config, seen, result["fold"])
+        self._track_epoch(key, result["fold_epoch"], at=result["at"])
         seen.precision = result["fold_epoch"].get("precision")
 
-    def _start_fold(self, trial: Trial, seen: Seen, fold: int) -> None:
-        key = f"{trial.config['key']}/{fold_name(fold)}"
-        if seen.fold != key:
-            place = self._folder.trial(trial.config["key"]) / fold_name(fold) / "best"
+    def _start_fold(self, config: Mapping[str, Any], seen: Seen, fold: int) -> str:
+        """Begins the fold's run or goes on in it, once; its key."""
+        key = f"{config['key']}/{fold_name(fold)}"
+        if key not in seen.folds:
+            place = self._folder.trial(config["key"]) / fold_name(fold) / "best"
             tags = {**self._tags, "tutti.fold": str(fold), "tutti.checkpoint": str(place)}
-            self._tracker.start_trial(key, number=trial.config["number"], parameters={}, tags=tags)
-            seen.fold = key
+            self._tracker.start_trial(key, number=config["number"], parameters={}, tags=tags)
+            seen.folds.add(key)
+        return key
 
     def _end_fold(self, trial: Trial, seen: Seen, result: dict[str, Any]) -> None:
         """Ends a fold's run; it is started before where an earlier driver did that, or its epochs were lost."""
-        self._start_fold(trial, seen, result["fold"])
-        assert seen.fold is not None
+        key = self._start_fold(trial.config, seen, result["fold"])
         best = result["fold_best"]
         scores = {f"{FOLD_SCORE}/{task}": value for task, value in best["task_scores"].items()}
         metrics = {FOLD_SCORE: best["score"], "best_epoch": best["epoch"] / self._evals_per_epoch, **scores}
         self._tracker.end_trial(
-            seen.fold, state=TrialState.FINISHED, reason=None, metrics=metrics, tags={"tutti.host": result["host"]}
+            key, state=TrialState.FINISHED, reason=None, metrics=metrics, tags={"tutti.host": result["host"]}
         )
-        seen.fold = None
+        seen.folds.remove(key)
 
     def _log_epoch(self, key: str, seen: Seen, result: dict[str, Any]) -> None:
         epoch = int(result["epoch"])
@@ -231,6 +242,8 @@ class StudyLog(Callback):
     @_halting
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         self.look()
+        if trial.config["key"] not in self._seen:  # its actor was lost before it started
+            self._begin(trial.config)
         error = trial.get_error()
         lines = str(getattr(error, "cause", None) or error or "the trial's actor died").splitlines()
         self._end(trial.config["key"], TrialState.FAILED, reason=next((x for x in lines if x.strip()), "")[:500])
@@ -243,7 +256,7 @@ class StudyLog(Callback):
     def _end(
         self, key: str, state: TrialState, reason: str | None = None, measured: Mapping[str, float] | None = None
     ) -> None:
-        seen = self._seen.get(key) or Seen()  # one whose actor was lost before it started was never seen
+        seen = self._seen[key]
         measured = measured or {}
         seconds = measured.get("seconds", seen.wall)
         result = seen.result
@@ -294,9 +307,9 @@ class StudyLog(Callback):
 
     def _cut_off_fold(self, seen: Seen, state: TrialState, reason: str | None) -> None:
         """Ends the run of the fold that was being trained, in the way that its trial ended."""
-        if seen.fold is not None:
-            self._tracker.end_trial(seen.fold, state=state, reason=reason, metrics={}, tags={})
-            seen.fold = None
+        for fold in sorted(seen.folds):
+            self._tracker.end_trial(fold, state=state, reason=reason, metrics={}, tags={})
+        seen.folds.clear()
 
     def _kept(self, result: Mapping[str, Any]) -> dict[str, float]:
         """The epoch whose weights a finished trial kept; with folds, the scores of the out-of-fold rows."""
@@ -335,18 +348,26 @@ class StudyLog(Callback):
         for proposal in self._store.unfinished():
             key, why = proposal.key, reason
             if key not in self._seen:
-                self._tracker.start_trial(key, number=proposal.number, parameters=proposal.parameters, tags=self._tags)
+                self._begin(config_of(proposal))
                 why += "; it had not gone on" if proposal.fitted or proposal.seconds else "; it had not begun"
             self._end(key, TrialState.STOPPED, why)
 
     def interrupt(self, reason: str = "the study was interrupted") -> list[str]:
-        """Marks every trial still running as interrupted in the tracker; in the store it stays, to be resumed."""
+        """Marks every trial still running as interrupted in the tracker; in the store it stays, to be resumed.
+
+        Those too that an earlier run left, and that have not gone on in this one: killed, it told nobody.
+        """
+        with suppress(StorageError):  # it may be what the study was interrupted by
+            for proposal in self._store.unfinished():
+                if proposal.key not in self._seen and proposal.key not in self._interrupted:
+                    self._begin(config_of(proposal))
         keys = list(self._seen)
+        self._interrupted.update(keys)
         for key in keys:
             seen = self._seen.pop(key)
             self._cut_off_fold(seen, TrialState.INTERRUPTED, reason)
             metrics = {"seconds": seen.wall}
-            with suppress(StorageError):  # it may be what the study was interrupted by
+            with suppress(StorageError):
                 metrics |= self._best(key, seen.result)
             self._tracker.end_trial(key, state=TrialState.INTERRUPTED, reason=reason, metrics=metrics, tags={})
         return keys

@@ -17,7 +17,7 @@ class Seen:
         started: when its workers began it in this one.
         epoch: the last report's: an epoch or evaluation; with folds, how many are whole.
         result: the last report, but for those of a fold's epochs.
-        fold: key of the run of the fold that is being trained.
+        folds: keys of the runs of folds that are being trained, or were when an earlier run was cut off.
         infeasible: whether it failed because it does not fit into memory.
         halved: why its batches are halved.
         fitted: whether it has trained for a whole epoch; none before its first report.
@@ -32,7 +32,7 @@ class Seen:
     started: float = field(default_factory=time.time)
     epoch: int = 0
     result: dict[str, Any] = field(default_factory=dict)
-    fold: str | None = None
+    folds: set[str] = field(default_factory=set)
     precision: str | None = None
     final: bool = False
     failed: str | None = None

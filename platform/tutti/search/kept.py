@@ -20,6 +20,7 @@ MEASURED = "measured"  # the attribute that keeps the values of a study whose ob
 EXCHANGES = "exchanges"  # the attribute of the states that a trial went on from that were another one's
 TRAINED = "trained"  # the attribute of how many seconds a running trial was trained by its last report
 FITTED = "fitted"  # the attribute of whether a trial has trained for a whole epoch, and so fits into memory
+FOLD = "fold"  # the attribute of the fold whose run was begun last
 ENDING = "ending"  # the attribute that a trial's record is taken from, where the reports do not tell it
 
 
@@ -36,6 +37,7 @@ class Proposal:
         fitted: whether an earlier run has trained it for a whole epoch, of a fold too: it fits into memory, and its
             states are of the batch that it has.
         seconds: how long it was trained by then, as far as that was reported.
+        fold: the one that an earlier run was training when it was cut off; none where that is not known.
     """
 
     key: str
@@ -44,11 +46,30 @@ class Proposal:
     halved: str | None = None
     fitted: bool = False
     seconds: float = 0.0
+    fold: int | None = None
 
 
 def trial_key(number: int) -> str:
     """A trial's one identity."""
     return f"t{number:04d}"
+
+
+def proposal(trial: FrozenTrial, number: int) -> Proposal:
+    """A trial that a driver left running.
+
+    Args:
+        number: of those of the study's own.
+    """
+    exchanges, fold = trial.user_attrs.get(EXCHANGES), trial.user_attrs.get(FOLD)
+    return Proposal(
+        trial_key(number),
+        number,
+        dict(exchanges[-1]["parameters"] if exchanges else trial.params),
+        trial.user_attrs.get("halved"),
+        fitted(trial),
+        float(trial.user_attrs.get(TRAINED, 0.0)),
+        None if fold is None or fold + 1 in reported(trial) else fold,  # a whole fold was reported on
+    )
 
 
 def task_scores_of(epoch: int) -> str:

@@ -22,9 +22,8 @@ from tutti.search.kept import (
     EXCHANGES,
     MEASURED,
     STATES,
-    TRAINED,
     Proposal,
-    fitted,
+    proposal,
     record,
     reported,
     score_of,
@@ -174,17 +173,7 @@ class StudyStore:
         Raises:
             StorageError: where the database cannot be read.
         """
-        return [
-            Proposal(
-                trial_key(number),
-                number,
-                dict(exchanges[-1]["parameters"] if (exchanges := trial.user_attrs.get(EXCHANGES)) else trial.params),
-                trial.user_attrs.get("halved"),
-                fitted(trial),
-                float(trial.user_attrs.get(TRAINED, 0.0)),
-            )
-            for number, trial in self._running()
-        ]
+        return [proposal(trial, number) for number, trial in self._running()]
 
     def bind(self, key: str, **attributes: Scalar) -> None:
         """Keeps attributes with a running trial, such as the ids that Ray and MLflow know it by.
