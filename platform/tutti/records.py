@@ -29,8 +29,10 @@ class TrialRecord:
     """One trial as the study's store knows it.
 
     Attributes:
-        key: the one identity that binds the Optuna number, the Ray trial, the MLflow run and the checkpoint: ``t0007``.
-        number: Optuna's trial number.
+        key: the one identity that binds the Optuna trial, the Ray trial, the MLflow run and the checkpoint: ``t0007``.
+            Optuna keeps it as the trial's attribute ``key``.
+        number: the how manieth trial of the study it is, from 0. Optuna's number, but in a study that began with trials
+            of older ones: theirs come first there.
         score: the best objective reported, or none before the first report; of a trial with folds that has ended, the
             one of its out-of-fold rows, or the mean of its folds where it did not finish.
         task_scores: per task, its metric at the report that gave ``score``.

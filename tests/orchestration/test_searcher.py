@@ -30,12 +30,12 @@ def test_what_tune_tells_it_changes_nothing_in_the_store(store):
     assert [record.state for record in store.records()] == [TrialState.RUNNING]
 
 
-def test_a_suggestion_is_bound_to_ray_s_trial(store, tmp_path):
+def test_a_suggestion_is_bound_to_its_key_and_to_ray_s_trial(store, tmp_path):
     import optuna
 
     StoreSearcher(store, unfinished=[], new=1).suggest("ray0")
     trial = optuna.load_study(study_name="s", storage=f"sqlite:///{tmp_path / 'optuna.db'}").trials[0]
-    assert trial.user_attrs["ray_trial"] == "ray0"
+    assert (trial.user_attrs["key"], trial.user_attrs["ray_trial"]) == ("t0000", "ray0")
 
 
 def test_tune_s_snapshot_holds_nothing_of_the_store(store):

@@ -113,7 +113,8 @@ class StudyLog(Callback):
         seen = Seen(earlier, halved=config.get(HALVED), fitted=config.get(FITTED), trained=earlier)
         self._seen[key] = seen
         parameters: dict[str, Scalar] = config["parameters"]
-        self._tracker.start_trial(key, number=config["number"], parameters=parameters, tags={**self._tags, **tags})
+        tags = {**self._tags, **tags, "tutti.optuna_number": str(config["optuna_number"])}
+        self._tracker.start_trial(key, number=config["number"], parameters=parameters, tags=tags)
         if FOLD in config:
             self._start_fold(config, seen, config[FOLD])
 

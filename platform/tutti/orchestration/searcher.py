@@ -15,7 +15,8 @@ from tutti.search.study_store import StudyStore
 
 def config_of(proposal: Proposal) -> dict[str, Any]:
     """What Tune, the broker and the log know the trial by."""
-    config = {"key": proposal.key, "number": proposal.number, "parameters": dict(proposal.parameters)}
+    config: dict[str, Any] = {"key": proposal.key, "number": proposal.number, "parameters": dict(proposal.parameters)}
+    config["optuna_number"] = proposal.optuna_number
     config |= {} if proposal.fold is None else {FOLD: proposal.fold}
     beside = {HALVED: proposal.halved, FITTED: proposal.fitted, TRAINED: proposal.seconds}
     beside[ANEW] = proposal.halved and not proposal.fitted  # its states may be of the whole batch
@@ -63,7 +64,7 @@ class StoreSearcher(Searcher):
             proposal = self._store.ask()
         else:
             return Searcher.FINISHED
-        self._store.bind(proposal.key, ray_trial=trial_id)
+        self._store.bind(proposal.key, key=proposal.key, ray_trial=trial_id)
         self._running.add(trial_id)
         return config_of(proposal)
 

@@ -38,6 +38,7 @@ class Proposal:
             states are of the batch that it has.
         seconds: how long it was trained by then, as far as that was reported.
         fold: the one that an earlier run was training when it was cut off; none where that is not known.
+        optuna_number: Optuna's own, which counts the trials of older studies too that the study began with.
     """
 
     key: str
@@ -47,6 +48,7 @@ class Proposal:
     fitted: bool = False
     seconds: float = 0.0
     fold: int | None = None
+    optuna_number: int = 0
 
 
 def trial_key(number: int) -> str:
@@ -69,6 +71,7 @@ def proposal(trial: FrozenTrial, number: int) -> Proposal:
         fitted(trial),
         float(trial.user_attrs.get(TRAINED, 0.0)),
         None if fold is None or fold + 1 in reported(trial) else fold,  # a whole fold was reported on
+        trial.number,
     )
 
 

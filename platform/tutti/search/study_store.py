@@ -165,7 +165,7 @@ class StudyStore:
             trial = self._study.ask()
             self._choose(trial, attributes)
             number = trial.number - self._older
-        return Proposal(trial_key(number), number, trial.params)
+        return Proposal(trial_key(number), number, trial.params, optuna_number=trial.number)
 
     def unfinished(self) -> list[Proposal]:
         """Trials that a driver left running, by number: to be run again as they are. ``ask`` sees them as running.
