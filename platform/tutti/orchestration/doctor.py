@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,9 @@ from tutti.orchestration.folds import forget_states
 from tutti.records import Finding, TrialRecord, TrialState
 from tutti.search.study_store import StudyStore
 from tutti.tracking.spool import undelivered
+
+
+YOUNG = 600.0  # seconds
 
 
 def look(
@@ -37,6 +41,8 @@ def look(
         TrackingError: what ``runs`` raises.
     """
     for stray in strays(folder.path):
+        if _may_be_written(folder, stray):
+            continue
         retired = stray.suffix == ".old"
         what = "what was being replaced by a process" if retired else "what was being written by a process"
         mended = "put back, or removed where it has been replaced" if retired else "removed"
@@ -49,6 +55,16 @@ def look(
         sent = "sent to MLflow"
         yield Finding(spool.name, f"{counted(waiting, 'report')} that MLflow was not told", sent, deliver)
     yield from runs(trials)
+
+
+def _may_be_written(folder: StudyFolder, stray: Path) -> bool:
+    """Whether a living process may be at it: those that vote or write reports hold no lock, unlike those that train."""
+    if stray.relative_to(folder.path).parts[0] in ("trials", "bank"):
+        return False
+    try:
+        return time.time() - stray.lstat().st_mtime < YOUNG
+    except FileNotFoundError:  # it has just been put in its place
+        return True
 
 
 def _places(folder: StudyFolder, trials: Sequence[TrialRecord]) -> Iterator[Finding]:
