@@ -118,6 +118,10 @@ def replaced_predictions(kept: Kept) -> None:
     assert last.name.startswith("0002")
 
 
+def predictions_of_a_stopped_trial(kept: Kept) -> None:
+    put_predictions(kept, 1, score=0.6)
+
+
 def temporary_file(kept: Kept) -> None:
     stray = kept.folder.path / ".study.json.ab_12xyz.tmp"
     stray.write_text("{")
@@ -159,6 +163,7 @@ FAULTS: dict[str, dict[Callable[[Kept], None], str]] = {
         half_checkpoint_of_a_fold: "trials/t0001/fold-1/best: half a checkpoint: it has no tutti.json; removed",
         half_predictions: "bank/t0002/0001-*: half of a trial's predictions, or replaced ones; removed",
         replaced_predictions: "bank/t0000/0001-00000000: half of a trial's predictions, or replaced ones; removed",
+        predictions_of_a_stopped_trial: "bank/t0001: it votes in ensembles, and the trial was stopped early; removed",
         temporary_file: ".study.json.ab_12xyz.tmp: what was being written by a process that died; removed",
         temporary_folder: "trials/t0000/.best.abcdefgh.tmp: what was being written by a process that died; removed",
         retired_folder: "trials/t0002/.best.abcdefgh.old: what was being replaced by a process that died; put back",

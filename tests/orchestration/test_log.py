@@ -406,3 +406,18 @@ def test_a_trial_whose_actor_was_lost_before_it_started_has_failed_in_a_run_of_i
     logged.tracker.runs.pop("t0000")
     logged.log.on_trial_error(0, [], trial)
     assert logged.record(trial).state is logged.run(trial).state is TrialState.FAILED
+
+
+@pytest.mark.parametrize("ended", ["stopped", "failed", "finished"])
+def test_of_trials_that_have_ended_only_those_that_finished_have_predictions_that_vote(logged, ended):
+    trial, other = logged.start(), logged.start()
+    for each in (trial, other):
+        key, number = each.config["key"], each.config["number"]
+        Bank(logged.folder.bank).put(CheckpointRecord(key, number, 1, 0.8, {"mood": 0.8}, None), {})
+    if ended == "stopped":  # another one has reached the target before its last report was heard
+        logged.log.stop("the study needs it no more")
+    else:
+        logged.epoch(trial, 1, 0.8, **FINAL if ended == "finished" else {"failed": "its workers died"})
+        logged.log.on_trial_complete(0, [], trial)
+    left = {"stopped": [], "failed": ["t0001"], "finished": ["t0000", "t0001"]}[ended]
+    assert [record.key for record in Bank(logged.folder.bank).records()] == left

@@ -19,6 +19,8 @@ from tutti.tracking.spool import undelivered
 
 
 YOUNG = 600.0  # seconds
+_UNLINK = "put the folder that it leads to in its place"
+_ENDED = {TrialState.STOPPED: "was stopped early", TrialState.FAILED: "failed"}
 
 
 def look(
@@ -75,7 +77,7 @@ def _places(folder: StudyFolder, trials: Sequence[TrialRecord]) -> Iterator[Find
             remedy = "move it away: a later trial of this key would go on from it"
             yield Finding(_inside(folder, place), "the study has no such trial", remedy)
         elif place.is_symlink():  # what it leads to is not the study's
-            yield Finding(_inside(folder, place), "a link", "put the folder that it leads to in its place")
+            yield Finding(_inside(folder, place), "a link", _UNLINK)
     for trial in trials:
         place = folder.trial(trial.key)
         if place.is_symlink() or not place.is_dir():
@@ -119,13 +121,19 @@ def _predictions(folder: StudyFolder, trials: Sequence[TrialRecord]) -> Iterator
     for leftover in bank.leftovers():
         found = "half of a trial's predictions, or replaced ones"
         if not is_inside(folder.bank / leftover, folder.path):
-            yield Finding(f"bank/{leftover}", f"{found}, behind a link", "put the folder that it leads to in its place")
+            yield Finding(f"bank/{leftover}", f"{found}, behind a link", _UNLINK)
             continue
         yield Finding(f"bank/{leftover}", found, "removed", partial(bank.discard, leftover))
     known, held = {trial.key for trial in trials}, {record.key for record in bank.records()}
     for key in sorted(held - known):
         yield Finding(f"bank/{key}", "the study has no such trial", "move it away: it votes in ensembles")
     for trial in trials:
+        if trial.state in (TrialState.STOPPED, TrialState.FAILED) and trial.key in held:
+            place, found = f"bank/{trial.key}", f"it votes in ensembles, and the trial {_ENDED[trial.state]}"
+            if is_inside(folder.bank / trial.key, folder.path):
+                yield Finding(place, found, "removed", partial(bank.remove, trial.key))
+            else:
+                yield Finding(place, f"{found}, behind a link", _UNLINK)
         if trial.state is TrialState.FINISHED:
             try:
                 bank.check(trial.key)

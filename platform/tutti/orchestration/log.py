@@ -267,6 +267,8 @@ class StudyLog(Callback):
                 best = {"epoch": result["best_epoch"], "score": result["best_score"]}
                 self._store.report(key, **best, task_scores=result["best_task_scores"])
             self._drawing.submit(self._draw, key).add_done_callback(_warn)
+        else:  # it may have been ended between its predictions and its last report: it does not vote
+            Bank(self._folder.bank).remove(key)
         self._cut_off_fold(seen, state, reason)
         metrics = {
             "seconds": seconds,
