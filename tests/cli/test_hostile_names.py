@@ -6,6 +6,7 @@ import contextlib
 import io
 import itertools
 import json
+import os
 import shutil
 import sys
 from pathlib import Path

@@ -22,6 +22,7 @@ def test_a_started_trial_is_tracked_with_its_parameters_its_place_and_ray_s_name
     assert run.number == 0
     assert run.parameters == trial.config["parameters"]
     assert run.tags["tutti.host"] == "here"
+    assert run.tags["tutti.optuna_number"] == "0"
     assert run.tags["tutti.ray_trial"] == trial.trial_id
     assert run.tags["tutti.checkpoint"] == str(logged.folder.trial("t0000") / "best")
     assert logged.record(trial).state is TrialState.RUNNING

@@ -153,5 +153,6 @@ def test_an_exchange_is_known_where_a_kill_left_half_of_a_later_state_of_the_tri
     for name in half:
         (later / name).unlink()
     state, _ = newest_state(own)
-    assert state is not None and state.folder.name == states(donor)[0].name
+    assert state is not None
+    assert state.folder.name == states(donor)[0].name
     assert exchange_of(own) == TOLD

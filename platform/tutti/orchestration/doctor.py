@@ -17,8 +17,7 @@ from tutti.records import Finding, TrialRecord, TrialState
 from tutti.search.study_store import StudyStore
 from tutti.tracking.spool import undelivered
 
-
-YOUNG = 600.0  # seconds
+YOUNG = 600.0  # seconds that a file is taken to be written by a living process
 _UNLINK = "put the folder that it leads to in its place"
 _ENDED = {TrialState.STOPPED: "was stopped early", TrialState.FAILED: "failed"}
 

@@ -175,7 +175,7 @@ class StudyStore:
         """
         return [proposal(trial, number) for number, trial in self._running()]
 
-    def bind(self, key: str, **attributes: Scalar) -> None:
+    def bind(self, key: str, /, **attributes: Scalar) -> None:
         """Keeps attributes with a running trial, such as the ids that Ray and MLflow know it by.
 
         Raises:

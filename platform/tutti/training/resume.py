@@ -154,7 +154,7 @@ def whole_manifest(path: Path) -> dict[str, Any]:
     """What a state's manifest says.
 
     Raises:
-        StorageError, OSError, ValueError, KeyError, TypeError: where the state is half-written, half-removed or changed.
+        StorageError, OSError, ValueError, KeyError, TypeError: where it is half-written, half-removed or changed.
     """
     manifest: dict[str, Any] = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
     for name, expected in manifest["files"].items():
