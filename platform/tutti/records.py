@@ -29,15 +29,18 @@ class TrialRecord:
     """One trial as the study's store knows it.
 
     Attributes:
-        key: the one identity that binds the Optuna number, the Ray trial, the MLflow run and the checkpoint: ``t0007``.
-        number: Optuna's trial number.
+        key: the one identity that binds the Optuna trial, the Ray trial, the MLflow run and the checkpoint: ``t0007``.
+            Optuna keeps it as the trial's attribute ``key``.
+        number: the how manieth trial of the study it is, from 0. Optuna's number, but in a study that began with trials
+            of older ones: theirs come first there.
         score: the best objective reported, or none before the first report; of a trial with folds that has ended, the
             one of its out-of-fold rows, or the mean of its folds where it did not finish.
         task_scores: per task, its metric at the report that gave ``score``.
         parameters: what the search space chose for this trial.
         scores_by_epoch: every reported objective by epoch, or by evaluation where an epoch has several; with folds, the
             mean of those that were whole, by how many.
-        seconds: wall time from start to end, or none while running.
+        seconds: wall time from start to end, or none while running. Of a trial that went on in a later run of its
+            study, that of all its runs, without what came after their last reports.
         reason: why it failed or was stopped, in one sentence.
         exchanges: with the scheduler ``pbt``, what it went on from that was another trial's state: of each the
             ``epoch``, the ``donor``'s key, and the ``parameters`` that it had from then on.

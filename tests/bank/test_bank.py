@@ -94,6 +94,15 @@ def test_a_replaced_entry_leaves_no_files_behind(tmp_path, predictions, record):
     assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == ["record.json", "validation.parquet"]
 
 
+def test_what_is_removed_is_not_there_and_removing_nothing_is_no_error(bank, predictions, record):
+    for number in (7, 8):
+        bank.put(record(number), {"emotion": {"validation": predictions()}})
+    for _ in range(2):
+        bank.remove("t0007")
+        assert [each.key for each in bank.records()] == ["t0008"]
+    assert bank.leftovers() == []
+
+
 def test_an_entry_without_metadata_is_passed_over(tmp_path, predictions, record):
     bank = Bank(tmp_path)
     bank.put(record(0), {"emotion": {"validation": predictions()}})

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
@@ -116,8 +118,14 @@ def replaced_predictions(kept: Kept) -> None:
     assert last.name.startswith("0002")
 
 
+def predictions_of_a_stopped_trial(kept: Kept) -> None:
+    put_predictions(kept, 1, score=0.6)
+
+
 def temporary_file(kept: Kept) -> None:
-    (kept.folder.path / ".study.json.ab_12xyz.tmp").write_text("{")
+    stray = kept.folder.path / ".study.json.ab_12xyz.tmp"
+    stray.write_text("{")
+    os.utime(stray, (time.time() - 601,) * 2)
 
 
 def temporary_folder(kept: Kept) -> None:
@@ -155,6 +163,7 @@ FAULTS: dict[str, dict[Callable[[Kept], None], str]] = {
         half_checkpoint_of_a_fold: "trials/t0001/fold-1/best: half a checkpoint: it has no tutti.json; removed",
         half_predictions: "bank/t0002/0001-*: half of a trial's predictions, or replaced ones; removed",
         replaced_predictions: "bank/t0000/0001-00000000: half of a trial's predictions, or replaced ones; removed",
+        predictions_of_a_stopped_trial: "bank/t0001: it votes in ensembles, and the trial was stopped early; removed",
         temporary_file: ".study.json.ab_12xyz.tmp: what was being written by a process that died; removed",
         temporary_folder: "trials/t0000/.best.abcdefgh.tmp: what was being written by a process that died; removed",
         retired_folder: "trials/t0002/.best.abcdefgh.old: what was being replaced by a process that died; put back",
@@ -335,6 +344,18 @@ def test_a_tracking_store_that_is_away_is_said_and_all_else_is_mended(kept):
     said = doctor(kept, code=1)
     assert "MLflow: not looked at: the MLflow store http://127.0.0.1:9 must be reachable; got" in said.out
     assert not (kept.folder.path / ".study.json.ab_12xyz.tmp").exists()
+
+
+def test_what_a_process_that_holds_no_lock_may_be_writing_now_is_left(kept):
+    young = kept.folder.path / "ensembles" / ".vote.abcdefgh.tmp"
+    young.mkdir(parents=True)
+    temporary_file(kept)
+    temporary_folder(kept)
+    said = doctor(kept, code=0).out
+    assert young.is_dir()
+    assert young.name not in said
+    assert not (kept.folder.path / ".study.json.ab_12xyz.tmp").exists()
+    assert not list(kept.folder.trial("t0000").glob(".*"))
 
 
 def test_a_study_that_was_never_tracked_gets_no_store(kept):

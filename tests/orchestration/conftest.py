@@ -11,8 +11,10 @@ from tutti.config.folder import StudyFolder
 from tutti.config.space import SearchSpace
 from tutti.config.study import StudyConfig
 from tutti.orchestration.log import StudyLog
+from tutti.orchestration.searcher import config_of
 from tutti.orchestration.study import StudyOutcome, run_study
 from tutti.records import TrialState
+from tutti.search.kept import Proposal
 from tutti.search.study_store import StudyStore
 from tutti.tracking.memory import MemoryTracker
 
@@ -56,11 +58,13 @@ class Logged:
 
     def start(self) -> Any:
         """A new trial of the store, started as Ray Tune would."""
+        return self.go_on(self.store.ask())
+
+    def go_on(self, proposal: Proposal) -> Any:
+        """A trial of the store, started as Ray Tune would."""
         from ray.tune.experiment import Trial
 
-        proposal = self.store.ask()
-        config = {"key": proposal.key, "number": proposal.number, "parameters": dict(proposal.parameters)}
-        trial = Trial("tutti", config=config, stub=True)
+        trial = Trial("tutti", config=config_of(proposal), stub=True)
         self.log.on_trial_start(0, [], trial)
         return trial
 

@@ -223,7 +223,7 @@ def test_a_halved_trial_begins_anew_until_it_has_reported_and_goes_on_from_its_s
 def test_a_trial_that_once_fitted_is_tried_again_as_it_is_and_is_infeasible_in_the_end(run, earlier):
     async def steps() -> None:
         broker = Broker(retries=1)
-        config = trial(0) | ({"reported": True} if earlier else {})
+        config = trial(0) | ({"fitted": True} if earlier else {})
         await broker.submit(config)
         _, attempt = await broker.take("one")
         if not earlier:

@@ -113,6 +113,40 @@ def test_folds_told_again_by_a_trial_that_goes_on_stand_once_and_a_lost_end_is_m
     assert logged.record(trial).scores_by_epoch == {1: 0.9, 2: 0.75}
 
 
+def test_a_trial_has_fitted_into_memory_after_an_epoch_of_its_first_fold(logged):
+    trial = logged.start()
+    assert [each.fitted for each in logged.store.unfinished()] == [False]
+    fold_epoch(logged, trial, 0, 1, 0.9)
+    assert [each.fitted for each in logged.store.unfinished()] == [True]
+
+
+@pytest.mark.parametrize("state", [TrialState.FAILED, TrialState.STOPPED, TrialState.INTERRUPTED])
+def test_a_fold_that_a_killed_run_was_training_ends_as_its_trial_does_where_that_never_comes_to_it_again(logged, state):
+    trial = logged.start()
+    fold_epoch(logged, trial, 0, 1, 0.9)
+    fold_end(logged, trial, 0, 0.9, 0.9)
+    fold_epoch(logged, trial, 1, 1, 0.6)
+    logged.log._seen.clear()  # its driver is killed
+    again = logged.go_on(logged.store.unfinished()[0])
+    fold_end(logged, again, 0, 0.9, 0.9)
+    if state is TrialState.FAILED:
+        logged.log.on_trial_result(0, [], again, {"failed": "the loss is nan"})
+    if state is TrialState.INTERRUPTED:
+        logged.log.interrupt()
+    else:
+        logged.log.on_trial_complete(0, [], again)
+    runs = logged.tracker.runs
+    assert [runs[f"t0000{fold}"].state for fold in ("", "/fold-0", "/fold-1")] == [state, TrialState.FINISHED, state]
+
+
+def test_folds_that_are_whole_are_not_taken_for_one_that_was_cut_off(logged):
+    trial = logged.start()
+    fold_epoch(logged, trial, 0, 1, 0.9)
+    assert [each.fold for each in logged.store.unfinished()] == [0]
+    fold_end(logged, trial, 0, 0.9, 0.9)
+    assert [each.fold for each in logged.store.unfinished()] == [None]
+
+
 def test_what_the_folds_of_a_trial_would_go_on_from_is_removed_once_it_has_ended(logged):
     trial, place = logged.start(), logged.folder.trial("t0000")
     for name in ("resume/fold-0", "fold-0/resume/epoch-1", "fold-0/best", "fold-1/resume"):

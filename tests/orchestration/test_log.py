@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+import time
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ def test_a_started_trial_is_tracked_with_its_parameters_its_place_and_ray_s_name
     assert run.number == 0
     assert run.parameters == trial.config["parameters"]
     assert run.tags["tutti.host"] == "here"
+    assert run.tags["tutti.optuna_number"] == "0"
     assert run.tags["tutti.ray_trial"] == trial.trial_id
     assert run.tags["tutti.checkpoint"] == str(logged.folder.trial("t0000") / "best")
     assert logged.record(trial).state is TrialState.RUNNING
@@ -131,13 +133,32 @@ def test_a_trial_whose_time_is_over_within_an_epoch_ends_with_what_it_has_report
 def test_a_trial_whose_batch_was_halved_keeps_that_for_its_next_run_and_shows_it(logged):
     trial = logged.start()
     logged.log.on_trial_result(0, [], trial, {"halved": "no memory"})
-    assert [(each.halved, each.reported) for each in logged.store.unfinished()] == [("no memory", False)]
+    assert [(each.halved, each.fitted) for each in logged.store.unfinished()] == [("no memory", False)]
     logged.epoch(trial, 1, 0.8)
-    assert [(each.halved, each.reported) for each in logged.store.unfinished()] == [("no memory", True)]
+    assert [(each.halved, each.fitted) for each in logged.store.unfinished()] == [("no memory", True)]
     logged.epoch(trial, 2, 0.8, **FINAL)
     logged.log.on_trial_complete(0, [], trial)
     assert logged.record(trial).state is TrialState.FINISHED
     assert logged.run(trial).tags["tutti.halved_batch"] == "no memory"
+
+
+@pytest.mark.parametrize(("whole", "fits"), [(False, False), (True, True)])
+def test_a_trial_has_once_fitted_into_memory_from_its_first_whole_epoch_on_in_later_runs_too(logged, whole, fits):
+    trial = logged.start()
+    logged.epoch(trial, 1, 0.5, whole=whole)
+    assert [each.fitted for each in logged.store.unfinished()] == [fits]
+    logged.epoch(trial, 2, 0.6, whole=True)
+    logged.epoch(trial, 3, 0.6, whole=False)
+    assert [each.fitted for each in logged.store.unfinished()] == [True]
+
+
+def test_a_trial_of_an_older_study_has_fitted_where_it_was_reported_on(logged):
+    reported, silent = logged.store.ask(), logged.store.ask()
+    logged.store.report(reported.key, epoch=1, score=0.5, task_scores={})
+    assert [(each.key, each.fitted) for each in logged.store.unfinished()] == [
+        (reported.key, True),
+        (silent.key, False),
+    ]
 
 
 def test_a_trial_that_does_not_fit_into_memory_has_failed_and_samplers_learn_from_it(logged, tmp_path):
@@ -365,3 +386,53 @@ def test_a_notice_is_shown_at_once_and_stands_in_the_trial_s_run(logged):
     logged.epoch(trial, 1, 0.5, final=True, best_epoch=1, best_score=0.5, best_task_scores={"mood": 0.5}, host="h")
     logged.log.on_trial_complete(0, [], trial)
     assert logged.run(trial).tags["tutti.notice"] == "the state stage-0-step-4 is passed over"
+
+
+def test_the_seconds_of_a_trial_that_went_on_are_those_of_its_earlier_runs_too(logged):
+    cut_off, now = logged.start(), time.time()
+    logged.epoch(cut_off, 1, 0.5, began=1000.0 - 3600.0, at=1000.0)
+    [left] = logged.store.unfinished()
+    assert left.seconds == 3600.0
+    logged.log._seen.clear()  # its driver is killed
+    again = logged.go_on(left)
+    logged.epoch(again, 2, 0.8, began=now - 60.0, at=now, **FINAL)
+    logged.log.on_trial_complete(0, [], again)
+    assert logged.record(again).seconds == pytest.approx(3660.0, abs=30.0)
+    assert logged.run(again).metrics["seconds"][0] == logged.record(again).seconds
+
+
+def test_trials_that_an_earlier_run_left_running_are_told_as_interrupted_though_they_have_not_gone_on(logged):
+    killed, again = logged.start(), logged.start()
+    logged.epoch(killed, 1, 0.5, began=1001.0 - 60.0)
+    logged.log._seen.clear()  # their driver is killed
+    logged.go_on(logged.store.unfinished()[1])
+    assert logged.log.interrupt("the study ended") == ["t0001", "t0000"]
+    for trial in (killed, again):
+        assert (logged.run(trial).state, logged.run(trial).reason) == (TrialState.INTERRUPTED, "the study ended")
+    assert logged.run(killed).metrics["score"] == {0: 0.5}
+    assert logged.run(killed).metrics["seconds"][0] == pytest.approx(60.0, abs=1.0)
+    assert logged.log.interrupt() == []
+    assert [proposal.key for proposal in logged.store.unfinished()] == ["t0000", "t0001"]
+
+
+def test_a_trial_whose_actor_was_lost_before_it_started_has_failed_in_a_run_of_its_own(logged):
+    trial = logged.start()
+    logged.log._seen.clear()
+    logged.tracker.runs.pop("t0000")
+    logged.log.on_trial_error(0, [], trial)
+    assert logged.record(trial).state is logged.run(trial).state is TrialState.FAILED
+
+
+@pytest.mark.parametrize("ended", ["stopped", "failed", "finished"])
+def test_of_trials_that_have_ended_only_those_that_finished_have_predictions_that_vote(logged, ended):
+    trial, other = logged.start(), logged.start()
+    for each in (trial, other):
+        key, number = each.config["key"], each.config["number"]
+        Bank(logged.folder.bank).put(CheckpointRecord(key, number, 1, 0.8, {"mood": 0.8}, None), {})
+    if ended == "stopped":  # another one has reached the target before its last report was heard
+        logged.log.stop("the study needs it no more")
+    else:
+        logged.epoch(trial, 1, 0.8, **FINAL if ended == "finished" else {"failed": "its workers died"})
+        logged.log.on_trial_complete(0, [], trial)
+    left = {"stopped": [], "failed": ["t0001"], "finished": ["t0000", "t0001"]}[ended]
+    assert [record.key for record in Bank(logged.folder.bank).records()] == left

@@ -67,6 +67,14 @@ def test_a_planted_pickle_does_harm_where_it_is_unpickled(tmp_path, marker, as_t
     assert marker.is_dir()
 
 
+RAY = [  # as Tune and Train name what they leave, of the trial that is there and of the next one
+    "ray/tune/tuner.pkl",
+    "ray/tune/trainable.pkl",
+    "ray/tune/experiment_state-2026-11-21_19-26-11.json",
+    "ray/tune/search_gen_state-2026-11-21_19-26-11.json",
+    *(f"ray/tune/t000{number}/checkpoint_000000/_dict_checkpoint.pkl" for number in (0, 1)),
+    "ray/pools/pool-0-1795289178173414877/checkpoint_manager_snapshot.json",
+]
 GROUPS = {
     "the stored study": ["study.json"],
     "the trials": ["optuna.db"],
@@ -75,7 +83,7 @@ GROUPS = {
     "the encoded texts": ["../.encoded/*/*"],
     "the tracker's files": ["mlflow.db", "tracking.jsonl", "tracking.jsonl.position", "study.lock"],
     "the bank": ["bank/t0000/*/record.json", "bank/t0000/*/predictions/mood/*"],
-    "Ray's own": ["ray/tune/tuner.pkl", "ray/tune/trainable.pkl", "ray/pools/a/checkpoint_manager_snapshot.json"],
+    "Ray's own": RAY,
 }
 
 
@@ -90,6 +98,19 @@ def test_a_planted_pickle_in_a_study_s_own_files_is_not_executed(folder, marker,
     for command in ("tune study.yaml --resume", "doctor studies/moods", "ensemble studies/moods"):
         assert "Traceback" not in run(folder, command).err
     assert not marker.exists()
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_planted_pickle_in_what_tune_and_train_left_is_not_executed_by_a_run_that_trains(folder, marker, tutti):
+    study = folder / "studies" / "moods"
+    for name in RAY:
+        plant(study / name, marker)
+    tutti("tune", "study.yaml", "--resume", "--trials", "+1", cwd=folder, env={"HF_HUB_OFFLINE": "1"})
+    assert (study / "trials" / "t0001" / "best" / "tutti.json").is_file()
+    assert not marker.exists()
+    own = {file.relative_to(study).as_posix() for file in (study / "ray").rglob("*.pkl")}
+    assert own <= set(RAY), "plant it there too"
 
 
 @pytest.mark.parametrize(

@@ -183,6 +183,17 @@ def test_an_epoch_counts_once_for_the_median_and_the_last_one_of_a_finished_tria
     assert all(each.keys() == {"epoch", "score"} for told in own.values() for each in told)
 
 
+def test_folds_told_again_after_a_retry_count_once_for_the_median_and_are_not_judged_anew():
+    trials = made(scheduler="median", grace_epochs=1)
+    assert [trials.report(0, 1, 0.2), trials.report(0, 2, 0.4)] == [CONTINUE] * 2
+    for epoch in (1, 2, 3):
+        for number in (1, 2, 3):
+            trials.report(number, epoch, 0.9)
+    assert [trials.report(0, 1, 0.2), trials.report(0, 2, 0.4)] == [CONTINUE] * 2
+    assert trials.scheduler._running_mean(trials.added[0], 2) == pytest.approx(0.3)
+    assert trials.report(0, 3, 0.4) == STOP
+
+
 def record(number: int, state: TrialState, *scores: float) -> TrialRecord:
     by_epoch = dict(enumerate(scores, start=1))
     return TrialRecord(f"t{number:04d}", number, state, max(scores), scores_by_epoch=by_epoch)

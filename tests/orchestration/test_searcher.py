@@ -30,12 +30,12 @@ def test_what_tune_tells_it_changes_nothing_in_the_store(store):
     assert [record.state for record in store.records()] == [TrialState.RUNNING]
 
 
-def test_a_suggestion_is_bound_to_ray_s_trial(store, tmp_path):
+def test_a_suggestion_is_bound_to_its_key_and_to_ray_s_trial(store, tmp_path):
     import optuna
 
     StoreSearcher(store, unfinished=[], new=1).suggest("ray0")
     trial = optuna.load_study(study_name="s", storage=f"sqlite:///{tmp_path / 'optuna.db'}").trials[0]
-    assert trial.user_attrs["ray_trial"] == "ray0"
+    assert (trial.user_attrs["key"], trial.user_attrs["ray_trial"]) == ("t0000", "ray0")
 
 
 def test_tune_s_snapshot_holds_nothing_of_the_store(store):
@@ -69,5 +69,14 @@ def test_a_trial_goes_on_with_the_batch_that_it_had(store):
     store.report(second.key, epoch=1, score=0.5, task_scores={})
     searcher = StoreSearcher(store, unfinished=store.unfinished(), new=1)
     given = [searcher.suggest(f"ray{number}") for number in range(3)]
-    beside = [{name: each[name] for name in ("halved", "reported") if name in each} for each in given]
-    assert beside == [{"halved": "no memory"}, {"reported": True}, {}]
+    beside = [{name: each[name] for name in ("halved", "fitted") if name in each} for each in given]
+    assert beside == [{"halved": "no memory"}, {"fitted": True}, {}]
+
+
+def test_a_halved_trial_that_was_cut_off_before_its_first_whole_epoch_begins_anew_and_later_goes_on(store):
+    cut_off, trained = store.ask(), store.ask()
+    for each, whole in ((cut_off, False), (trained, True)):
+        store.bind(each.key, halved="no memory", fitted=whole)
+        store.report(each.key, epoch=1, score=0.5, task_scores={})
+    searcher = StoreSearcher(store, unfinished=store.unfinished(), new=0)
+    assert [searcher.suggest(f"ray{number}").get("anew") for number in range(2)] == [True, None]

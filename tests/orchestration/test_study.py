@@ -148,3 +148,29 @@ def test_trials_that_a_driver_died_before_it_told_them_that_the_target_is_reache
     assert "the study needs it no more: t0000 has reached the score 0.8" in done.trials[1].reason
     assert done.interrupted == ()
     assert tracker.runs["t0001"].state is TrialState.STOPPED
+
+
+def test_trials_that_a_killed_driver_left_running_are_told_as_interrupted_where_the_hours_are_over_by_then(tmp_path):
+    config, folder, tracker = study(search={"max_hours": 1.0}), StudyFolder(tmp_path / "s"), MemoryTracker()
+    folder.path.mkdir()
+    store = StudyStore.open(folder.optuna_url, name="s", space=config.search_space, sampler="random", seed=0)
+    left = store.ask()
+    store.keep_run_seconds(3600.0)
+    tracker.start_study(parameters={}, tags={}, files=[])
+    tracker.start_trial(left.key, number=0, parameters={}, tags={})
+    with closing(store):
+        done = run_study(
+            config,
+            folder,
+            store=store,
+            tracker=tracker,
+            concurrent_trials=1,
+            tags={},
+            watch=lambda: None,
+            picture=lambda task, predictions: b"",
+        )
+    assert done.interrupted == (left.key,)
+    assert done.ending is not None
+    assert done.ending.limit == "max_hours"
+    assert tracker.runs[left.key].state is TrialState.INTERRUPTED
+    assert tracker.runs[left.key].reason == "the study ended: its trials have run for 1 h"

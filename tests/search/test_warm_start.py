@@ -34,9 +34,9 @@ def test_older_trials_are_not_counted_not_shown_and_take_no_key(opened, older, u
     store = opened(older=[older])
     assert (store.records(), store.unfinished()) == ([], [])
     proposal = store.ask()
-    assert (proposal.key, proposal.number) == ("t0000", 0)
+    assert (proposal.key, proposal.number, proposal.optuna_number) == ("t0000", 0, TRIALS)
     store.report(proposal.key, epoch=1, score=0.4, task_scores={"a": 0.4})
-    assert [left.key for left in store.unfinished()] == ["t0000"]
+    assert [(left.key, left.optuna_number) for left in store.unfinished()] == [("t0000", TRIALS)]
     store.finish(proposal.key, state=TrialState.FINISHED)
     assert [(record.key, record.number, record.score) for record in store.records()] == [("t0000", 0, 0.4)]
     reader = StudyStore.load(url, name="s")

@@ -18,7 +18,7 @@ from tutti.errors import StorageError
 from tutti.tasks.task import Task
 from tutti.training import EpochReport, fine_tune
 from tutti.training.exchange import exchange_of, take_over
-from tutti.training.resume import MANIFEST, states
+from tutti.training.resume import MANIFEST, newest_state, states
 from tutti.training.trainer import MultiTaskTrainer
 
 TOLD = {"donor": "t0001", "epoch": 2, "parameters": {"learning_rate": 2e-4}}
@@ -138,3 +138,21 @@ def test_a_run_that_goes_on_from_its_own_state_has_the_rates_that_it_had(train: 
     train(tmp_path / "cut", stop_after=1, learning_rate=RATE)
     rest = train(tmp_path / "cut", learning_rate=RATE)
     assert [report.steps for report in rest] == [report.steps for report in whole[1:]]
+
+
+@pytest.mark.parametrize("half", [("manifest.json",), ("model.safetensors",), ("manifest.json", "model.safetensors")])
+def test_an_exchange_is_known_where_a_kill_left_half_of_a_later_state_of_the_trial_s_own(
+    both: tuple[Path, Path], half: tuple[str, ...]
+) -> None:
+    donor, own = both
+    later = shutil.copytree(states(own)[0], own / "stage-0-step-99")
+    kept = shutil.copytree(later, own.parent / "kept")
+    take_over(donor, own, best_score=0.0, exchange=TOLD)
+    shutil.copytree(kept, later)
+    assert exchange_of(own) is None  # it was killed before: the trial goes on from its own
+    for name in half:
+        (later / name).unlink()
+    state, _ = newest_state(own)
+    assert state is not None
+    assert state.folder.name == states(donor)[0].name
+    assert exchange_of(own) == TOLD

@@ -141,6 +141,15 @@ class Bank:
         fields = {**entry.metadata["checkpoint"], "path": None}
         self._write_metadata(entry.folder, {**entry.metadata, "checkpoint": fields})
 
+    def remove(self, key: str) -> None:
+        """Removes all that the bank holds of a checkpoint, if it holds anything.
+
+        Raises:
+            StorageError: where the store refuses.
+        """
+        if self._listing(key):
+            self.discard(key)
+
     def leftovers(self) -> list[str]:
         """Folders ``KEY/VERSION`` that nothing reads: of an entry without metadata, or with a later version.
 

@@ -20,9 +20,15 @@ OVERTIME = "overtime"  # of a report's alone: the trial has trained for as long 
 HALVED = "halved"  # of a trial's config, and a report's alone: why its batches are halved
 EXCHANGED = "exchanged"  # a report's alone: the exchange that the trial is to go on with
 TRAINED = "trained"  # of a config: for how many seconds earlier runs trained it, as far as they reported
-ANEW, REPORTED = "anew", "reported"  # of a config: begins anew, whatever states there are; had epochs in an earlier run
+ANEW, FITTED = "anew", "fitted"  # of a config: begins anew, whatever states there are; trained for a whole epoch before
 PATIENCE = 60.0
 """Seconds after which a worker hears that there is nothing to hear: ranks that wait for rank 0 give up at last."""
+
+
+def shows_fit(report: Report) -> bool:
+    """Whether it is of a whole epoch: a part of one may have had the short rows, a notice comes before any."""
+    told = report.get("fold_epoch", report)
+    return "epoch" in told and bool(told.get("whole", True))
 
 
 @dataclass
@@ -40,7 +46,7 @@ class _Trial:
         pool: who trains it now.
         met: the epoch after which it waits for the others of its population; none while it does not.
         score: its last one, where it waits.
-        reported: whether it has told of a whole epoch, and so has once fitted into memory.
+        fitted: whether it has told of a whole epoch, and so has once fitted into memory.
     """
 
     config: Mapping[str, Any]
@@ -53,10 +59,10 @@ class _Trial:
     stopped: bool = False
     met: int | None = None
     score: float = 0.0
-    reported: bool = False
+    fitted: bool = False
 
     def __post_init__(self) -> None:
-        self.reported = bool(self.config.get(REPORTED))
+        self.fitted = bool(self.config.get(FITTED))
 
     @property
     def ended(self) -> bool:
@@ -183,8 +189,7 @@ class Broker:
             if self._over or trial.over or trial.attempt != attempt:
                 return None
             trial.reports.append(report)
-            told = report.get("fold_epoch", report)
-            trial.reported |= "epoch" in told and told.get("whole", True)  # a notice comes before anything is trained
+            trial.fitted |= shows_fit(report)
             leaves = self._leaves_workers(trial, report)
             place = None if trial.ended or leaves else len(trial.reports)
             self._meet()
@@ -259,7 +264,7 @@ class Broker:
         held = [trial for trial in self._trials.values() if trial.pool == pool and not trial.over]
         for trial in held:
             trial.pool, trial.attempt = None, trial.attempt + 1
-            fits = not out_of_memory or trial.reported
+            fits = not out_of_memory or trial.fitted
             if not fits and HALVED not in trial.config:
                 trial.config = {**trial.config, HALVED: reason, ANEW: True}
                 trial.reports.append({HALVED: reason})
@@ -267,7 +272,7 @@ class Broker:
                 continue
             trial.lost += 1
             if fits and not final and trial.lost <= self._retries:
-                if trial.reported:
+                if trial.fitted:
                     trial.config = {name: value for name, value in trial.config.items() if name != ANEW}
                 self._waiting.appendleft(trial.config["key"])
             elif out_of_memory:
@@ -287,7 +292,7 @@ class Broker:
             return False
         trial.pool, trial.attempt = None, trial.attempt + 1
         trial.met, trial.score = report["epoch"], report["score"]
-        trial.config = {name: value for name, value in trial.config.items() if name != ANEW} | {REPORTED: True}
+        trial.config = {name: value for name, value in trial.config.items() if name != ANEW} | {FITTED: True}
         return True
 
     def _meet(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,10 @@ from tutti.orchestration.folds import forget_states
 from tutti.records import Finding, TrialRecord, TrialState
 from tutti.search.study_store import StudyStore
 from tutti.tracking.spool import undelivered
+
+YOUNG = 600.0  # seconds that a file is taken to be written by a living process
+_UNLINK = "put the folder that it leads to in its place"
+_ENDED = {TrialState.STOPPED: "was stopped early", TrialState.FAILED: "failed"}
 
 
 def look(
@@ -37,6 +42,8 @@ def look(
         TrackingError: what ``runs`` raises.
     """
     for stray in strays(folder.path):
+        if _may_be_written(folder, stray):
+            continue
         retired = stray.suffix == ".old"
         what = "what was being replaced by a process" if retired else "what was being written by a process"
         mended = "put back, or removed where it has been replaced" if retired else "removed"
@@ -51,6 +58,16 @@ def look(
     yield from runs(trials)
 
 
+def _may_be_written(folder: StudyFolder, stray: Path) -> bool:
+    """Whether a living process may be at it: those that vote or write reports hold no lock, unlike those that train."""
+    if stray.relative_to(folder.path).parts[0] in ("trials", "bank"):
+        return False
+    try:
+        return time.time() - stray.lstat().st_mtime < YOUNG
+    except FileNotFoundError:  # it has just been put in its place
+        return True
+
+
 def _places(folder: StudyFolder, trials: Sequence[TrialRecord]) -> Iterator[Finding]:
     """Of trials' own folders: states of those that have ended, and checkpoints that are not whole."""
     known = {trial.key for trial in trials}
@@ -59,7 +76,7 @@ def _places(folder: StudyFolder, trials: Sequence[TrialRecord]) -> Iterator[Find
             remedy = "move it away: a later trial of this key would go on from it"
             yield Finding(_inside(folder, place), "the study has no such trial", remedy)
         elif place.is_symlink():  # what it leads to is not the study's
-            yield Finding(_inside(folder, place), "a link", "put the folder that it leads to in its place")
+            yield Finding(_inside(folder, place), "a link", _UNLINK)
     for trial in trials:
         place = folder.trial(trial.key)
         if place.is_symlink() or not place.is_dir():
@@ -103,13 +120,19 @@ def _predictions(folder: StudyFolder, trials: Sequence[TrialRecord]) -> Iterator
     for leftover in bank.leftovers():
         found = "half of a trial's predictions, or replaced ones"
         if not is_inside(folder.bank / leftover, folder.path):
-            yield Finding(f"bank/{leftover}", f"{found}, behind a link", "put the folder that it leads to in its place")
+            yield Finding(f"bank/{leftover}", f"{found}, behind a link", _UNLINK)
             continue
         yield Finding(f"bank/{leftover}", found, "removed", partial(bank.discard, leftover))
     known, held = {trial.key for trial in trials}, {record.key for record in bank.records()}
     for key in sorted(held - known):
         yield Finding(f"bank/{key}", "the study has no such trial", "move it away: it votes in ensembles")
     for trial in trials:
+        if trial.state in (TrialState.STOPPED, TrialState.FAILED) and trial.key in held:
+            place, found = f"bank/{trial.key}", f"it votes in ensembles, and the trial {_ENDED[trial.state]}"
+            if is_inside(folder.bank / trial.key, folder.path):
+                yield Finding(place, found, "removed", partial(bank.remove, trial.key))
+            else:
+                yield Finding(place, f"{found}, behind a link", _UNLINK)
         if trial.state is TrialState.FINISHED:
             try:
                 bank.check(trial.key)

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import wraps
+from types import MappingProxyType
 from typing import Any
 
 from ray.tune import Callback
@@ -18,58 +18,18 @@ from ray.tune.experiment import Trial
 from tutti.bank.bank import Bank
 from tutti.config.folder import StudyFolder
 from tutti.errors import StorageError, TuttiError, counted
-from tutti.orchestration.broker import EXCHANGED, HALVED, INFEASIBLE, NOTICE, OVERTIME, TRAINED
+from tutti.orchestration.broker import EXCHANGED, FITTED, HALVED, INFEASIBLE, NOTICE, OVERTIME, TRAINED, shows_fit
 from tutti.orchestration.folds import fold_name, forget_states
 from tutti.orchestration.objectives import Measure
+from tutti.orchestration.searcher import config_of
+from tutti.orchestration.seen import Seen
 from tutti.orchestration.stopper import STOPPED
 from tutti.records import Predictions, Scalar, TrialState
+from tutti.search.kept import FOLD
 from tutti.search.study_store import StudyStore
 from tutti.tracking.protocol import FOLD_SCORE, SCORE, MetricRow, Tracker
 
 _logger = logging.getLogger(__name__)
-
-
-@dataclass
-class Seen:
-    """What the log remembers of a running trial.
-
-    Attributes:
-        epoch: the last report's: an epoch or evaluation; with folds, how many are whole.
-        result: the last report, but for those of a fold's epochs.
-        fold: key of the run of the fold that is being trained.
-        infeasible: whether it failed because it does not fit into memory.
-        halved: why its batches are halved.
-        stopped: why the study's stopper ends it with its last report.
-        notices: what users were told of it that ended nothing.
-        trained: seconds from the workers' first look at it to the last report, of attempts that were cut off.
-        attempt: of the last attempt, when its workers began it, and the seconds to its last report.
-    """
-
-    started: float = field(default_factory=time.time)
-    epoch: int = 0
-    result: dict[str, Any] = field(default_factory=dict)
-    fold: str | None = None
-    precision: str | None = None
-    final: bool = False
-    failed: str | None = None
-    infeasible: bool = False
-    stopped: str | None = None
-    halved: str | None = None
-    notices: list[str] = field(default_factory=list)
-    trained: float = 0.0
-    attempt: tuple[float, float] | None = None
-
-    def time(self, result: Mapping[str, Any]) -> None:
-        """Takes the time of a report in."""
-        if "began" in result:
-            if self.attempt and self.attempt[0] != result["began"]:
-                self.trained += self.attempt[1]
-            self.attempt = result["began"], result["at"] - result["began"]
-
-    @property
-    def seconds(self) -> float:
-        """How long it was trained by its last report: what was lost after a report is not counted."""
-        return self.trained + (self.attempt[1] if self.attempt else 0.0)
 
 
 def _halting(event: Callable[..., None]) -> Callable[..., None]:
@@ -126,6 +86,7 @@ class StudyLog(Callback):
         self._folds, self._evals_per_epoch, self._measure = folds, evals_per_epoch, measure
         self._watch, self._picture, self._prune, self._notify = watch, picture, prune, notify
         self._seen: dict[str, Seen] = {}
+        self._interrupted: set[str] = set()
         self.failure: TuttiError | None = None
         self.look: Callable[[], None] = lambda: None
         self._drawing = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tutti-pictures")
@@ -139,16 +100,23 @@ class StudyLog(Callback):
         key = trial.config["key"]
         if key in self._seen:  # the same trial, tried again
             return
-        self._seen[key] = Seen(halved=trial.config.get(HALVED), trained=trial.config.get(TRAINED, 0.0))
-        parameters: dict[str, Scalar] = trial.config["parameters"]
         place = self._folder.trial(key)
-        tags = {
-            **self._tags,
-            "tutti.ray_trial": trial.trial_id,
-            "tutti.checkpoint": str(place if self._folds else place / "best"),
-        }
-        self._tracker.start_trial(key, number=trial.config["number"], parameters=parameters, tags=tags)
+        self._begin(
+            trial.config,
+            {"tutti.ray_trial": trial.trial_id, "tutti.checkpoint": str(place if self._folds else place / "best")},
+        )
         self._watch()
+
+    def _begin(self, config: Mapping[str, Any], tags: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Begins the trial's run or goes on in it, and in that of the fold that an earlier run was training."""
+        key, earlier = config["key"], config.get(TRAINED, 0.0)
+        seen = Seen(earlier, halved=config.get(HALVED), fitted=config.get(FITTED), trained=earlier)
+        self._seen[key] = seen
+        parameters: dict[str, Scalar] = config["parameters"]
+        tags = {**self._tags, **tags, "tutti.optuna_number": str(config["optuna_number"])}
+        self._tracker.start_trial(key, number=config["number"], parameters=parameters, tags=tags)
+        if FOLD in config:
+            self._start_fold(config, seen, config[FOLD])
 
     @_halting
     def on_trial_result(
@@ -156,7 +124,7 @@ class StudyLog(Callback):
     ) -> None:
         key = trial.config["key"]
         seen = self._seen[key]
-        if not seen.result:  # it may have waited for its workers
+        if seen.attempt is None:  # it may have waited for its workers
             seen.started = result.get("began", seen.started)
         seen.stopped = result.get(STOPPED)
         if NOTICE in result:
@@ -164,7 +132,7 @@ class StudyLog(Callback):
             self._notify(f"{key}: {result[NOTICE]}")
             return
         seen.time(result)
-        if self._measure and self._measure.timed:
+        if "began" in result:
             self._store.bind(key, **{TRAINED: seen.seconds})
         if EXCHANGED in result:
             self._exchange(key, result[EXCHANGED])
@@ -173,6 +141,9 @@ class StudyLog(Callback):
             self._store.bind(key, **{HALVED: seen.halved})
         if result.keys() & {EXCHANGED, HALVED, OVERTIME}:
             return
+        if not seen.fitted and seen.fitted is not (fits := shows_fit(result)):
+            seen.fitted = fits
+            self._store.bind(key, **{FITTED: fits})  # before the report: one without it is of an older study
         if "fold_epoch" in result:
             self._log_fold_epoch(trial, seen, result)
             return
@@ -199,30 +170,33 @@ class StudyLog(Callback):
         self._watch()
 
     def _log_fold_epoch(self, trial: Trial, seen: Seen, result: dict[str, Any]) -> None:
-        self._start_fold(trial, seen, result["fold"])
-        assert seen.fold is not None
-        self._track_epoch(seen.fold, result["fold_epoch"], at=result["at"])
+        key = f"{trial.config['key']}/{fold_name(result['fold'])}"
+        if key not in seen.folds:
+            self._store.bind(trial.config["key"], **{FOLD: result["fold"]})
+        self._start_fold(trial.config, seen, result["fold"])
+        self._track_epoch(key, result["fold_epoch"], at=result["at"])
         seen.precision = result["fold_epoch"].get("precision")
 
-    def _start_fold(self, trial: Trial, seen: Seen, fold: int) -> None:
-        key = f"{trial.config['key']}/{fold_name(fold)}"
-        if seen.fold != key:
-            place = self._folder.trial(trial.config["key"]) / fold_name(fold) / "best"
+    def _start_fold(self, config: Mapping[str, Any], seen: Seen, fold: int) -> str:
+        """Begins the fold's run or goes on in it, once; its key."""
+        key = f"{config['key']}/{fold_name(fold)}"
+        if key not in seen.folds:
+            place = self._folder.trial(config["key"]) / fold_name(fold) / "best"
             tags = {**self._tags, "tutti.fold": str(fold), "tutti.checkpoint": str(place)}
-            self._tracker.start_trial(key, number=trial.config["number"], parameters={}, tags=tags)
-            seen.fold = key
+            self._tracker.start_trial(key, number=config["number"], parameters={}, tags=tags)
+            seen.folds.add(key)
+        return key
 
     def _end_fold(self, trial: Trial, seen: Seen, result: dict[str, Any]) -> None:
         """Ends a fold's run; it is started before where an earlier driver did that, or its epochs were lost."""
-        self._start_fold(trial, seen, result["fold"])
-        assert seen.fold is not None
+        key = self._start_fold(trial.config, seen, result["fold"])
         best = result["fold_best"]
         scores = {f"{FOLD_SCORE}/{task}": value for task, value in best["task_scores"].items()}
         metrics = {FOLD_SCORE: best["score"], "best_epoch": best["epoch"] / self._evals_per_epoch, **scores}
         self._tracker.end_trial(
-            seen.fold, state=TrialState.FINISHED, reason=None, metrics=metrics, tags={"tutti.host": result["host"]}
+            key, state=TrialState.FINISHED, reason=None, metrics=metrics, tags={"tutti.host": result["host"]}
         )
-        seen.fold = None
+        seen.folds.remove(key)
 
     def _log_epoch(self, key: str, seen: Seen, result: dict[str, Any]) -> None:
         epoch = int(result["epoch"])
@@ -269,6 +243,8 @@ class StudyLog(Callback):
     @_halting
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         self.look()
+        if trial.config["key"] not in self._seen:  # its actor was lost before it started
+            self._begin(trial.config)
         error = trial.get_error()
         lines = str(getattr(error, "cause", None) or error or "the trial's actor died").splitlines()
         self._end(trial.config["key"], TrialState.FAILED, reason=next((x for x in lines if x.strip()), "")[:500])
@@ -281,9 +257,9 @@ class StudyLog(Callback):
     def _end(
         self, key: str, state: TrialState, reason: str | None = None, measured: Mapping[str, float] | None = None
     ) -> None:
-        seen = self._seen.get(key) or Seen()  # one whose actor was lost before it started was never seen
+        seen = self._seen[key]
         measured = measured or {}
-        seconds = measured.get("seconds", time.time() - seen.started)
+        seconds = measured.get("seconds", seen.wall)
         result = seen.result
         finished = state is TrialState.FINISHED
         if finished:
@@ -291,6 +267,8 @@ class StudyLog(Callback):
                 best = {"epoch": result["best_epoch"], "score": result["best_score"]}
                 self._store.report(key, **best, task_scores=result["best_task_scores"])
             self._drawing.submit(self._draw, key).add_done_callback(_warn)
+        else:  # it may have been ended between its predictions and its last report: it does not vote
+            Bank(self._folder.bank).remove(key)
         self._cut_off_fold(seen, state, reason)
         metrics = {
             "seconds": seconds,
@@ -332,9 +310,9 @@ class StudyLog(Callback):
 
     def _cut_off_fold(self, seen: Seen, state: TrialState, reason: str | None) -> None:
         """Ends the run of the fold that was being trained, in the way that its trial ended."""
-        if seen.fold is not None:
-            self._tracker.end_trial(seen.fold, state=state, reason=reason, metrics={}, tags={})
-            seen.fold = None
+        for fold in sorted(seen.folds):
+            self._tracker.end_trial(fold, state=state, reason=reason, metrics={}, tags={})
+        seen.folds.clear()
 
     def _kept(self, result: Mapping[str, Any]) -> dict[str, float]:
         """The epoch whose weights a finished trial kept; with folds, the scores of the out-of-fold rows."""
@@ -373,18 +351,26 @@ class StudyLog(Callback):
         for proposal in self._store.unfinished():
             key, why = proposal.key, reason
             if key not in self._seen:
-                self._tracker.start_trial(key, number=proposal.number, parameters=proposal.parameters, tags=self._tags)
-                why += "; it had not gone on" if proposal.reported else "; it had not begun"
+                self._begin(config_of(proposal))
+                why += "; it had not gone on" if proposal.fitted or proposal.seconds else "; it had not begun"
             self._end(key, TrialState.STOPPED, why)
 
     def interrupt(self, reason: str = "the study was interrupted") -> list[str]:
-        """Marks every trial still running as interrupted in the tracker; in the store it stays, to be resumed."""
+        """Marks every trial still running as interrupted in the tracker; in the store it stays, to be resumed.
+
+        Those too that an earlier run left, and that have not gone on in this one: killed, it told nobody.
+        """
+        with suppress(StorageError):  # it may be what the study was interrupted by
+            for proposal in self._store.unfinished():
+                if proposal.key not in self._seen and proposal.key not in self._interrupted:
+                    self._begin(config_of(proposal))
         keys = list(self._seen)
+        self._interrupted.update(keys)
         for key in keys:
             seen = self._seen.pop(key)
             self._cut_off_fold(seen, TrialState.INTERRUPTED, reason)
-            metrics = {"seconds": time.time() - seen.started}
-            with suppress(StorageError):  # it may be what the study was interrupted by
+            metrics = {"seconds": seen.wall}
+            with suppress(StorageError):
                 metrics |= self._best(key, seen.result)
             self._tracker.end_trial(key, state=TrialState.INTERRUPTED, reason=reason, metrics=metrics, tags={})
         return keys

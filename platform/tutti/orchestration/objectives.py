@@ -34,11 +34,6 @@ class Measure:
         self._objectives, self._folder, self._store, self._metrics = objectives, folder, store, metrics
         self._votes: dict[str, dict[str, np.ndarray]] = {}  # of finished trials, by task
 
-    @property
-    def timed(self) -> bool:
-        """Whether the seconds of training count."""
-        return "seconds" in self._objectives
-
     def __call__(self, key: str, *, seconds: float, parameters: int | None) -> dict[str, float]:
         """The trial's objectives by name, without those that cannot be known.
 

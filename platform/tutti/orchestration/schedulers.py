@@ -130,8 +130,11 @@ class Median(MedianStoppingRule):
         if told := _told(self._past.get(trial.config["key"], {})):
             self._results[trial] = told
 
-    def on_trial_result(self, tune_controller: Any, trial: Any, result: Mapping[str, Any]) -> str:
-        return super().on_trial_result(tune_controller, trial, _numbers(result))
+    def on_trial_result(self, tune_controller: Any, trial: Any, result: Mapping[str, Any]) -> Any:
+        told = _numbers(result)
+        if any(each[TIME] == told.get(TIME) for each in self._results.get(trial, ())):  # told again by other workers
+            return TrialScheduler.CONTINUE
+        return super().on_trial_result(tune_controller, trial, told)
 
     def on_trial_complete(self, tune_controller: Any, trial: Any, result: Mapping[str, Any]) -> None:
         told = _numbers(result)

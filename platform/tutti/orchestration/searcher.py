@@ -7,10 +7,20 @@ from typing import Any
 
 from ray.tune.search import Searcher
 
-from tutti.orchestration.broker import HALVED, REPORTED, TRAINED
-from tutti.search.kept import Proposal
+from tutti.orchestration.broker import ANEW, FITTED, HALVED, TRAINED
+from tutti.search.kept import FOLD, Proposal
 from tutti.search.limits import Ending
 from tutti.search.study_store import StudyStore
+
+
+def config_of(proposal: Proposal) -> dict[str, Any]:
+    """What Tune, the broker and the log know the trial by."""
+    config: dict[str, Any] = {"key": proposal.key, "number": proposal.number, "parameters": dict(proposal.parameters)}
+    config["optuna_number"] = proposal.optuna_number
+    config |= {} if proposal.fold is None else {FOLD: proposal.fold}
+    beside = {HALVED: proposal.halved, FITTED: proposal.fitted, TRAINED: proposal.seconds}
+    beside[ANEW] = proposal.halved and not proposal.fitted  # its states may be of the whole batch
+    return config | {name: value for name, value in beside.items() if value}
 
 
 class StoreSearcher(Searcher):
@@ -54,11 +64,9 @@ class StoreSearcher(Searcher):
             proposal = self._store.ask()
         else:
             return Searcher.FINISHED
-        self._store.bind(proposal.key, ray_trial=trial_id)
+        self._store.bind(proposal.key, key=proposal.key, ray_trial=trial_id)
         self._running.add(trial_id)
-        config = {"key": proposal.key, "number": proposal.number, "parameters": dict(proposal.parameters)}
-        beside = {HALVED: proposal.halved, REPORTED: proposal.reported, TRAINED: proposal.seconds}
-        return config | {name: value for name, value in beside.items() if value}
+        return config_of(proposal)
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         """Tells the store nothing: the study's log does, for it knows why a trial ended."""

@@ -168,7 +168,7 @@ def run_study(
     keep_within_limit()  # a resumed study may have a lower one
     over = is_over(study.search, records, seconds=store.run_seconds())
     ending = ending_of(study.search, records, seconds=store.run_seconds()) if over else None
-    if not over or (_needs_no_more(ending) and store.unfinished()):
+    if not over or store.unfinished():
         log = StudyLog(
             store=store,
             tracker=tracker,

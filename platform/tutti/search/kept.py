@@ -19,6 +19,8 @@ STATES = {
 MEASURED = "measured"  # the attribute that keeps the values of a study whose objective is not the score alone
 EXCHANGES = "exchanges"  # the attribute of the states that a trial went on from that were another one's
 TRAINED = "trained"  # the attribute of how many seconds a running trial was trained by its last report
+FITTED = "fitted"  # the attribute of whether a trial has trained for a whole epoch, and so fits into memory
+FOLD = "fold"  # the attribute of the fold whose run was begun last
 ENDING = "ending"  # the attribute that a trial's record is taken from, where the reports do not tell it
 
 
@@ -32,21 +34,45 @@ class Proposal:
         parameters: what the search space chose, in the order in which it was drawn: the space's, but that a key whose
             condition does not hold is left out, and that one comes after those that its condition names.
         halved: why its batches are to be halved, as it was bound to the trial; none where they are not.
-        reported: whether an earlier run has reported on it.
-        seconds: how long it was trained by then, where that is an objective.
+        fitted: whether an earlier run has trained it for a whole epoch, of a fold too: it fits into memory, and its
+            states are of the batch that it has.
+        seconds: how long it was trained by then, as far as that was reported.
+        fold: the one that an earlier run was training when it was cut off; none where that is not known.
+        optuna_number: Optuna's own, which counts the trials of older studies too that the study began with.
     """
 
     key: str
     number: int
     parameters: Mapping[str, Scalar]
     halved: str | None = None
-    reported: bool = False
+    fitted: bool = False
     seconds: float = 0.0
+    fold: int | None = None
+    optuna_number: int = 0
 
 
 def trial_key(number: int) -> str:
     """A trial's one identity."""
     return f"t{number:04d}"
+
+
+def proposal(trial: FrozenTrial, number: int) -> Proposal:
+    """A trial that a driver left running.
+
+    Args:
+        number: of those of the study's own.
+    """
+    exchanges, fold = trial.user_attrs.get(EXCHANGES), trial.user_attrs.get(FOLD)
+    return Proposal(
+        trial_key(number),
+        number,
+        dict(exchanges[-1]["parameters"] if exchanges else trial.params),
+        trial.user_attrs.get("halved"),
+        fitted(trial),
+        float(trial.user_attrs.get(TRAINED, 0.0)),
+        None if fold is None or fold + 1 in reported(trial) else fold,  # a whole fold was reported on
+        trial.number,
+    )
 
 
 def task_scores_of(epoch: int) -> str:
@@ -66,6 +92,11 @@ def reported(trial: FrozenTrial) -> dict[int, float]:
     """What a trial scored, by epoch."""
     kept = {int(name[6:]): value for name, value in trial.user_attrs.items() if name.startswith("score:")}
     return dict(sorted((trial.intermediate_values or kept).items()))
+
+
+def fitted(trial: FrozenTrial) -> bool:
+    """Whether it has trained for a whole epoch; of a study from before that was kept, whether it was reported on."""
+    return bool(trial.user_attrs.get(FITTED, reported(trial)))
 
 
 def measured(trial: FrozenTrial) -> dict[str, float]:

@@ -22,8 +22,8 @@ from tutti.search.kept import (
     EXCHANGES,
     MEASURED,
     STATES,
-    TRAINED,
     Proposal,
+    proposal,
     record,
     reported,
     score_of,
@@ -165,7 +165,7 @@ class StudyStore:
             trial = self._study.ask()
             self._choose(trial, attributes)
             number = trial.number - self._older
-        return Proposal(trial_key(number), number, trial.params)
+        return Proposal(trial_key(number), number, trial.params, optuna_number=trial.number)
 
     def unfinished(self) -> list[Proposal]:
         """Trials that a driver left running, by number: to be run again as they are. ``ask`` sees them as running.
@@ -173,19 +173,9 @@ class StudyStore:
         Raises:
             StorageError: where the database cannot be read.
         """
-        return [
-            Proposal(
-                trial_key(number),
-                number,
-                dict(exchanges[-1]["parameters"] if (exchanges := trial.user_attrs.get(EXCHANGES)) else trial.params),
-                trial.user_attrs.get("halved"),
-                bool(reported(trial)),
-                float(trial.user_attrs.get(TRAINED, 0.0)),
-            )
-            for number, trial in self._running()
-        ]
+        return [proposal(trial, number) for number, trial in self._running()]
 
-    def bind(self, key: str, **attributes: Scalar) -> None:
+    def bind(self, key: str, /, **attributes: Scalar) -> None:
         """Keeps attributes with a running trial, such as the ids that Ray and MLflow know it by.
 
         Raises:

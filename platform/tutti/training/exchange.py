@@ -10,7 +10,7 @@ from typing import Any
 
 from tutti.errors import Fault, StorageError
 from tutti.files import sha256_of, storage_faults, whole_folder
-from tutti.training.resume import MANIFEST, states
+from tutti.training.resume import MANIFEST, states, whole_manifest
 
 EXCHANGE = "exchange"  # of a manifest: what the state was taken over by
 
@@ -47,11 +47,14 @@ def take_over(donor: Path, own: Path, *, best_score: float, exchange: Mapping[st
 
 
 def exchange_of(own: Path) -> dict[str, Any] | None:
-    """What the newest of a trial's states was taken over by, where it was."""
-    for state in states(own)[:1]:
+    """What the state that a trial will go on from was taken over by, where it was.
+
+    A kill may have cut ``take_over`` off while it removed the trial's own states, which may be the later ones.
+    """
+    for state in states(own):
         try:
-            found: dict[str, Any] | None = json.loads((state / MANIFEST).read_text(encoding="utf-8")).get(EXCHANGE)
-        except (OSError, ValueError):  # not whole: the trial will pass it over
-            return None
+            found: dict[str, Any] | None = whole_manifest(state).get(EXCHANGE)
+        except (StorageError, OSError, ValueError, KeyError, TypeError):  # the trial will pass it over too
+            continue
         return found
     return None

@@ -150,6 +150,18 @@ def states(folder: Path) -> list[Path]:
     return [path for _, path in found]
 
 
+def whole_manifest(path: Path) -> dict[str, Any]:
+    """What a state's manifest says.
+
+    Raises:
+        StorageError, OSError, ValueError, KeyError, TypeError: where it is half-written, half-removed or changed.
+    """
+    manifest: dict[str, Any] = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+    for name, expected in manifest["files"].items():
+        check_file(path / name, expected)
+    return manifest
+
+
 def _newest(folder: Path) -> tuple[ResumeState | None, list[str]]:
     told: list[str] = []
     for path in states(folder):
@@ -164,9 +176,7 @@ def _newest(folder: Path) -> tuple[ResumeState | None, list[str]]:
 
 
 def _checked(path: Path) -> ResumeState:
-    manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-    for name, expected in manifest["files"].items():
-        check_file(path / name, expected)
+    manifest = whole_manifest(path)
     if manifest["workers"] != world_size():
         raise ValueError(f"it was made by {manifest['workers']} workers, and {world_size()} are here")
     return ResumeState(path, Position(**manifest["position"]), manifest["precision"])
