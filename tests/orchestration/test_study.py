@@ -125,16 +125,10 @@ def test_who_looks_whether_a_study_is_run_keeps_nobody_from_looking_too(tmp_path
         assert not is_running(folder)
 
 
-def test_trials_that_a_driver_died_before_it_told_them_that_the_target_is_reached_are_told_when_it_is_resumed(tmp_path):
-    config, folder, tracker = study(search={"target_score": 0.8}), StudyFolder(tmp_path / "s"), MemoryTracker()
-    folder.path.mkdir()
-    store = StudyStore.open(folder.optuna_url, name="s", space=config.search_space, sampler="random", seed=0)
-    first, second = store.ask(), store.ask()
-    store.finish(first.key, state=TrialState.FINISHED, score=0.9)
-    store.report(second.key, epoch=1, score=0.5, task_scores={})
-    tracker.start_study(parameters={}, tags={}, files=[])
+def resumed(config, folder, store, tracker):
+    """What a run of a study without a Ray says, for it has nothing left to train."""
     with closing(store):
-        done = run_study(
+        return run_study(
             config,
             folder,
             store=store,
@@ -144,6 +138,17 @@ def test_trials_that_a_driver_died_before_it_told_them_that_the_target_is_reache
             watch=lambda: None,
             picture=lambda task, predictions: b"",
         )
+
+
+def test_trials_that_a_driver_died_before_it_told_them_that_the_target_is_reached_are_told_when_it_is_resumed(tmp_path):
+    config, folder, tracker = study(search={"target_score": 0.8}), StudyFolder(tmp_path / "s"), MemoryTracker()
+    folder.path.mkdir()
+    store = StudyStore.open(folder.optuna_url, name="s", space=config.search_space, sampler="random", seed=0)
+    first, second = store.ask(), store.ask()
+    store.finish(first.key, state=TrialState.FINISHED, score=0.9)
+    store.report(second.key, epoch=1, score=0.5, task_scores={})
+    tracker.start_study(parameters={}, tags={}, files=[])
+    done = resumed(config, folder, store, tracker)
     assert [trial.state for trial in done.trials] == [TrialState.FINISHED, TrialState.STOPPED]
     assert "the study needs it no more: t0000 has reached the score 0.8" in done.trials[1].reason
     assert done.interrupted == ()
@@ -158,17 +163,7 @@ def test_trials_that_a_killed_driver_left_running_are_told_as_interrupted_where_
     store.keep_run_seconds(3600.0)
     tracker.start_study(parameters={}, tags={}, files=[])
     tracker.start_trial(left.key, number=0, parameters={}, tags={})
-    with closing(store):
-        done = run_study(
-            config,
-            folder,
-            store=store,
-            tracker=tracker,
-            concurrent_trials=1,
-            tags={},
-            watch=lambda: None,
-            picture=lambda task, predictions: b"",
-        )
+    done = resumed(config, folder, store, tracker)
     assert done.interrupted == (left.key,)
     assert done.ending is not None
     assert done.ending.limit == "max_hours"

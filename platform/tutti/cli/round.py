@@ -313,12 +313,11 @@ def _run(base: _Base, done: list[Round]) -> bool:
         beside = base.beside(name)
         records = tune.run(parts.with_stores(config, beside), beside, resume=True)
         finished[name] = {record.key for record in records if record.state is TrialState.FINISHED}
+        if not (both := set.intersection(*finished.values())):  # before the control is trained in vain
+            remedy = "look at its trials with `tutti trials`, then start the round again"
+            rule = "have a finished trial" + " of a point that the round finished too" * control
+            raise TrialError(Fault(f"the study {name}", rule, "none", remedy))
     study, others = _name(base, number), teachers[1:]
-    both = set.intersection(*finished.values())
-    if not both:
-        remedy = "look at their trials with `tutti trials`, then start the round again"
-        rule = "each have finished a trial of the same point"
-        raise TrialError(Fault(f"the studies {' and '.join(finished)}", rule, "none", remedy))
     if alone := set.union(*finished.values()) - both:
         console.print(f"Left out of both, for they finished in one alone: {', '.join(sorted(alone))}", soft_wrap=True)
     only = dict.fromkeys(finished, both)
