@@ -14,6 +14,7 @@ is start_seconds, to the beginning of its first trial, and end_seconds, from the
 in the other order every other time; the table gives medians.
 
 * stop_to_free_seconds: from the report at which ASHA stops a trial until the next trial begins on the same workers.
+* isolated_stop_to_free_seconds: from such a report until the stopped trial's worker process is gone.
 * first_step_seconds: from the end of a trial that fine-tunes MiniLM to the first optimizer step of the next one.
 """
 
@@ -23,6 +24,7 @@ import functools
 import json
 import os
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -33,6 +35,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+import psutil
 import shared
 import studies
 from shared import Target
@@ -48,6 +51,7 @@ EPOCHS = 3
 TARGETS = {
     "vs_nested": Target(8),
     "stop_to_free_seconds": Target(5, most=True),
+    "isolated_stop_to_free_seconds": Target(5, most=True),
     "first_step_seconds": Target(2, most=True),
 }
 
@@ -63,6 +67,7 @@ def _note(folder: Path, key: str, what: str) -> None:
 def report_alone(study: StudyConfig, folder: StudyFolder, trial: Trial, *, tell: Tell, worsening: bool = False) -> None:
     """A trial that trains nothing. Where they are ``worsening``, each is behind the one before at every epoch."""
     _note(folder.path, trial["key"], "begin")
+    _note(folder.path, f"{os.getpid()}", "process")
     score = 1.0 / (1 + trial["number"]) if worsening else 0.5
     told = {"score": score, "task_scores": {"SST-2": score}, "metrics": {}, "at": time.time(), "host": "here"}
     for epoch in range(1, EPOCHS + 1):
@@ -165,13 +170,37 @@ def nested(folder: Path, *, trials: int) -> list[float]:
     return [float(line) for line in file.read_text(encoding="utf8").splitlines()]
 
 
-def stops(folder: Path, *, trials: int, data: Path) -> list[float]:
-    """From the begin of a trial that is stopped at its first report to the begin of the next, on the same workers."""
-    worsening = functools.partial(report_alone, worsening=True)
-    noted = run(folder, trials=trials, isolation="warm", train=worsening, data=data, scheduler="asha")
+def stops(folder: Path, *, trials: int, isolation: str, data: Path) -> list[float]:
+    """From the begin of a trial that is stopped at its first report to the begin of the next on the same workers, or,
+    where its workers are its own, to their end.
+    """
+    worsening, over = functools.partial(report_alone, worsening=True), threading.Event()
+    watcher = threading.Thread(target=_note_ends, args=(folder / isolation, over))
+    watcher.start()
+    try:
+        noted = run(folder, trials=trials, isolation=isolation, train=worsening, data=data, scheduler="asha")
+    finally:
+        over.set()
+        watcher.join()
     begun = {key: at for key, what, at in noted if what == "begin"}
     ended = {key for key, what, _ in noted if what == "end"}
-    return [begun[later] - begun[key] for key, later in pairwise(sorted(begun)) if key not in ended]
+    free = {key: begun[later] for key, later in pairwise(sorted(begun))}
+    if isolation == "isolated":
+        gone = {process: at for process, what, at in noted if what == "gone"}
+        processes = [process for process, what, _ in noted if what == "process"]
+        free = {key: gone[process] for key, process in zip(sorted(begun), processes, strict=True) if process in gone}
+    return [free[key] - begun[key] for key in free if key not in ended]
+
+
+def _note_ends(folder: Path, over: threading.Event) -> None:
+    """Notes when each process that a trial noted is gone."""
+    file, gone = folder / "times.jsonl", set[str]()
+    while not over.wait(0.05):
+        lines = file.read_text(encoding="utf8").splitlines() if file.exists() else []
+        for process in {key for key, what, _ in map(json.loads, lines) if what == "process"} - gone:
+            if not psutil.pid_exists(int(process)):
+                gone.add(process)
+                _note(folder, process, "gone")
 
 
 def first_steps(folder: Path, *, data: Path) -> list[float]:
@@ -193,7 +222,7 @@ def main() -> None:
     turns, trials = (1, 4) if options.quick else (3, 6)
     from tutti.cluster.connect import connected
 
-    names = ("warm", "isolated", "nested", "start", "end", "stop", "step")
+    names = ("warm", "isolated", "nested", "start", "end", "stop", "isolated_stop", "step")
     found: dict[str, list[float]] = {name: [] for name in names}
     with (
         tempfile.TemporaryDirectory() as temporary,
@@ -223,13 +252,17 @@ def main() -> None:
             contenders: list[Callable[[], None]] = [lambda: ours("warm"), lambda: ours("isolated"), plain]
             for contender in contenders[:: -1 if turn % 2 else 1]:
                 contender()
-            found["stop"] += stops(folder("stop"), trials=4 * trials, data=options.data)
+            found["stop"] += stops(folder("stop"), trials=4 * trials, isolation="warm", data=options.data)
+            found["isolated_stop"] += stops(
+                folder("isolated_stop"), trials=trials, isolation="isolated", data=options.data
+            )
             found["step"] += first_steps(folder("step"), data=options.data)
 
     values = {f"{name}_seconds": median(found[name]) for name in ("warm", "isolated", "nested", "start", "end")}
     values["vs_nested"] = values["nested_seconds"] / values["warm_seconds"]
     values["isolated_vs_nested"] = values["nested_seconds"] / values["isolated_seconds"]
     values["stop_to_free_seconds"] = median(found["stop"])
+    values["isolated_stop_to_free_seconds"] = median(found["isolated_stop"])
     values["first_step_seconds"] = median(found["step"])
     shared.show_results(values, TARGETS)
     shared.write_json(values, options.json)

@@ -73,12 +73,14 @@ class Toll:
     hits: list[tuple[Moment, str]] = field(default_factory=list)
     studies: int = 0
 
+    def add(self, moment: Moment, far: str) -> str:
+        """The hit as a row of a table."""
+        self.hits.append((moment, far))
+        return f"| {moment.kind} | {moment.seconds:.1f} s after {moment.since} | {far} |"
+
     def __str__(self) -> str:
-        lines = ["| killed | when | how far the study was |", "|---|---|---|"]
-        lines += [f"| {at.kind} | {at.seconds:.1f} s after {at.since} | {far} |" for at, far in self.hits]
         killed = ", ".join(f"{sum(at.kind == kind for at, _ in self.hits)} x {kind}" for kind in PROCESS)
-        lines += ["", f"Killed {killed}, in {self.studies} studies: 0 trials lost, 0 epochs repeated, 0 left running."]
-        return "\n".join(lines)
+        return f"Killed {killed}, in {self.studies} studies: 0 trials lost, 0 epochs repeated, 0 left running."
 
 
 def trained(study) -> int:
@@ -159,6 +161,8 @@ def test_a_study_whose_processes_are_killed_at_random_ends_as_one_that_nobody_to
     assert len(untouched) == TRIALS
 
     chance, toll = random.Random(SEED), Toll()
+    with capsys.disabled():
+        print("\n| killed | when | how far the study was |\n|---|---|---|", flush=True)
     left = [kind for kind in PROCESS for _ in range(MOMENTS)]
     chance.shuffle(left)
     while left:
@@ -171,7 +175,8 @@ def test_a_study_whose_processes_are_killed_at_random_ends_as_one_that_nobody_to
                 assert running.wait() == 0, running.said
                 break
             left.pop()
-            toll.hits.append((moment, how_far(study)))
+            with capsys.disabled():
+                print(toll.add(moment, how_far(study)), flush=True)
             if kind != "worker":
                 done = kind == "node" and over(running)
                 assert running.left_behind(120) == []

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import time
 
 import pytest
 
@@ -106,3 +108,34 @@ def test_a_tracking_server_that_is_away_costs_nothing_but_the_view(make_study, t
     assert "did not reach" not in said
     assert {key: run.info.status for key, run in runs.items()} == {"": "FINISHED", "t0000": "FINISHED"}
     assert runs["t0000"].data.metrics["score"] == pytest.approx(study.records()[0].score)
+
+
+@pytest.mark.strain
+def test_a_tracking_server_that_is_killed_for_a_minute_has_every_metric_once_when_it_is_back(
+    make_study, tutti_command, free_port, tmp_path
+):
+    from mlflow import MlflowClient
+
+    port, place = free_port(), (f"sqlite:///{tmp_path / 'server.db'}", tmp_path / "artifacts")
+    server, uri = start_ui(*place, port=port)
+    study = make_study(
+        tmp_path, search__trials=8, search__scheduler="none", training__num_train_epochs=60, tracking={"uri": uri}
+    )
+    try:
+        running = tutti_command("tune", study.file)
+        running.wait_for(lambda: [record for record in study.records() if len(record.scores_by_epoch) > 5])
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
+        time.sleep(60)
+        assert running.process.poll() is None, "the study was over before the server was back"
+        server, _ = start_ui(*place, port=port)
+        assert running.wait() == 0, running.said
+        assert "did not reach" not in running.said
+        runs = study.runs(uri)
+        assert {run.info.status for run in runs.values()} == {"FINISHED"}
+        for record in study.records():
+            points = MlflowClient(tracking_uri=uri).get_metric_history(runs[record.key].info.run_id, "validation_score")
+            assert len(record.scores_by_epoch) == 60
+            assert sorted((point.step, point.value) for point in points) == sorted(record.scores_by_epoch.items())
+    finally:
+        stop_ui(server)
