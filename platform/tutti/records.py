@@ -31,7 +31,7 @@ class TrialRecord:
     Attributes:
         key: the one identity that binds the Optuna trial, the Ray trial, the MLflow run and the checkpoint: ``t0007``.
             Optuna keeps it as the trial's attribute ``key``.
-        number: the how manieth trial of the study it is, from 0. Optuna's number, but in a study that began with trials
+        number: its place among the study's trials, from 0. Optuna's number, but in a study that began with trials
             of older ones: theirs come first there.
         score: the best objective reported, or none before the first report; of a trial with folds that has ended, the
             one of its out-of-fold rows, or the mean of its folds where it did not finish.

@@ -34,11 +34,12 @@ def test_the_command_to_go_on_has_what_the_study_was_started_with(make_study, tm
     monkeypatch.setattr(parts, "count_trials", lambda study, folder: 4)
     monkeypatch.setattr(parts, "program", lambda: "tutti")
     given = ["training.optim=[a b]", "search.max_hours=2", "storage.database=postgresql://me:secret@host/optuna"]
+    given += ["tracking.uri=http://host:5000/a@b", "study=what?"]
     tune_.tune(file, trials="+20", overrides=given, resume=False)
     command = started["again"](but="search.max_hours")
     assert command == (
         f"tutti tune '{file}' --resume --trials 24 --set 'training.optim=[a b]' "
-        "--set storage.database=postgresql://me@host/optuna"
+        "--set storage.database=postgresql://me@host/optuna --set tracking.uri=http://host:5000/a@b --set 'study=what?'"
     )
     assert "--set search.max_hours=2 " in started["again"]()
     assert tune_.command_to_go_on() == "tutti tune STUDY.yaml --resume"

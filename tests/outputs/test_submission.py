@@ -99,7 +99,7 @@ def test_each_format_writes_values_its_own_way():
 
 def test_the_competition_format_is_json_lines():
     form = FORMATS["competition"]
-    assert form.file_name("topic") == "topic_predict.json"
+    assert form.place("topic", "test") == ("test", "topic_predict.json")
     assert form.render(["0", "1"], ["108", "快乐"]).decode() == (
         '{"id": "0", "label": "108"}\n{"id": "1", "label": "快乐"}\n'
     )
@@ -107,7 +107,7 @@ def test_the_competition_format_is_json_lines():
 
 def test_the_glue_format_has_a_header_and_tabs():
     form = FORMATS["glue"]
-    assert form.file_name("CoLA") == "CoLA.tsv"
+    assert form.place("CoLA", "test") == ("test", "CoLA.tsv")
     assert form.render(["0", "1"], ["1", '"q"']) == b'index\tprediction\n0\t1\n1\t"q"\n'
 
 
@@ -119,7 +119,7 @@ def test_the_glue_format_refuses_what_would_break_its_rows(label):
 
 def test_the_csv_format_quotes_as_rfc_4180_says():
     form = FORMATS["csv"]
-    assert form.file_name("topic") == "topic.csv"
+    assert form.place("topic", "test") == ("test", "topic.csv")
     assert form.render(["0", "1"], ['a,"b"', "c d"]) == b'id,label\r\n0,"a,""b"""\r\n1,c d\r\n'
 
 
@@ -153,7 +153,7 @@ def template(tmp_path, text: str) -> Csv:
 def test_a_template_gives_its_header_and_its_order(tmp_path):
     form = template(tmp_path, 'Row ID,"target, class"\n2,x\n0,x\n1,x\n')
     assert form.render(EXPECTED, ["a", "b", "c"]) == b'Row ID,"target, class"\r\n2,c\r\n0,a\r\n1,b\r\n'
-    assert form.file_name("topic") == "topic.csv"
+    assert form.place("topic", "test") == ("test", "topic.csv")
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_a_template_of_another_test_file_is_refused_with_what_differs(tmp_path):
     ("task", "file"), [("sst2", "SST-2.tsv"), ("MNLI-m", "MNLI-m.tsv"), ("mnli_mm", "MNLI-mm.tsv"), ("own", "own.tsv")]
 )
 def test_glue_files_have_their_official_names(task, file):
-    assert FORMATS["glue"].file_name(task) == file
+    assert FORMATS["glue"].place(task, "test") == ("test", file)
 
 
 def test_what_a_whole_glue_submission_lacks_is_known_and_of_no_other_zip():

@@ -163,14 +163,14 @@ class Bank:
             path for path in versions if path not in whole or _version(path) < newest.get(path.split("/")[0], 0)
         )
 
-    def discard(self, leftover: str) -> None:
-        """Removes one of the ``leftovers``.
+    def discard(self, name: str) -> None:
+        """Removes the folder of a trial, or one of the ``leftovers``.
 
         Raises:
             StorageError: where the store refuses.
         """
-        with self._faults("be removed", leftover):
-            self._fs.delete_dir(self._path(leftover))
+        with self._faults("be removed", name):
+            self._fs.delete_dir(self._path(name))
 
     def _file(self, key: str, task: str, part: str) -> tuple[str, str]:
         """Path and SHA-256 of one part's file."""

@@ -67,7 +67,12 @@ def command_to_go_on(
     study_file: Path = Path("STUDY.yaml"), *, trials: int | None = None, overrides: Sequence[str] = (), but: str = ""
 ) -> str:
     """The command that goes on with a study as it was started, but for what was set of the key ``but``."""
-    kept = [without_password(text) for text in overrides if text.partition("=")[0].strip() != but]
+    given = [text.partition("=") for text in overrides]
+    kept = [
+        key + mark + (without_password(value) if "://" in value else value)
+        for key, mark, value in given
+        if key.strip() != but
+    ]
     options = [*(["--trials", str(trials)] if trials else []), *(part for text in kept for part in ("--set", text))]
     return f"{parts.program()} tune {shlex.join([str(study_file), '--resume', *options])}"
 

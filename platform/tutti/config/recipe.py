@@ -35,7 +35,7 @@ class PseudoLabels(Strict):
 
     select: Literal["threshold", "quantile", "prior", "all"] = "threshold"
     threshold: Annotated[float, Field(gt=0, le=1)] = 0.99  # threshold: lowest confidence of the ensemble
-    share: Annotated[float, Field(gt=0, le=1)] = 0.5  # quantile: of each class's rows; prior: of all rows
+    share: Annotated[float, Field(gt=0, le=1)] = 0.5  # quantile: of each class's rows; prior: of all candidates
     agreement: Annotated[float, Field(ge=0, le=1)] = 0.0  # share of the members that say the label alone
     labels: Literal["hard", "soft"] = "hard"  # soft: a probability for each class
     max_drift: Annotated[float, Field(gt=0, le=1)] | None = 0.05  # of a class's share from that of the training rows

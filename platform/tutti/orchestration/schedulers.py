@@ -15,7 +15,7 @@ from tutti.config.stages import STAGES, staged
 from tutti.config.study import StudyConfig
 from tutti.records import TrialRecord, TrialState
 
-TIME, SCORE = "epoch", "score"  # of a report: which one of a trial
+TIME, SCORE = "epoch", "score"  # of a report: how many evaluations, or folds, it is by then, and what it scored
 BRACKETS = 5
 """Of Hyperband, at most, as its authors have them; each further one makes its first stop so much later."""
 

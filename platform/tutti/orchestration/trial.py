@@ -31,7 +31,8 @@ def train_trial(
     """Trains one trial on every rank, from its last state if it has one.
 
     Args:
-        trial: key, number and parameters; ``HALVED`` where its batches are halved, ``ANEW`` where it has no states.
+        trial: key, number and parameters; ``HALVED`` where its batches are halved, ``ANEW`` where it begins
+            anew, whatever states it has.
         tell: called on every rank with each report, of which rank 0's counts; says on every rank whether to go on.
 
     Raises:

@@ -16,7 +16,7 @@ import numpy as np
 from tutti.errors import Fault, SubmissionError, nearest
 from tutti.outputs.formats.competition import Competition
 from tutti.outputs.formats.csv import Csv
-from tutti.outputs.formats.glue import OFFICIAL, Glue
+from tutti.outputs.formats.glue import Glue
 from tutti.outputs.formats.protocol import SubmissionFormat
 
 if TYPE_CHECKING:
@@ -72,15 +72,8 @@ class Layouts:
         return Csv.by_template(template) if template else FORMATS[self.everywhere or task.submission]
 
     def place(self, task: Task, part: str) -> tuple[str, str]:
-        """The part whose folder its file stands in, and the file's name.
-
-        GLUE has a file for each of MNLI's test sets: such stand with those of the other tasks.
-        """
-        layout, name = self.of(task, part), self.names.get(task.name, task.name)
-        official = Glue().file_name(named(name, part).replace("/", "-"))
-        if isinstance(layout, Glue) and official in OFFICIAL:
-            return "test", official
-        return part, layout.file_name(name)
+        """The part in whose folder its file stands, and the file's name."""
+        return self.of(task, part).place(self.names.get(task.name, task.name), part)
 
 
 def named(task: str, part: str) -> str:

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 class Competition:
     """``{"id": "0", "label": "108"}`` in ``TASK_predict.json``; a value stands there as a number."""
 
-    def file_name(self, task: str) -> str:
-        return f"{task}_predict.json"
+    def place(self, task: str, part: str) -> tuple[str, str]:
+        return part, f"{task}_predict.json"
 
     def render(self, ids: Sequence[str], labels: Sequence[str] | Sequence[float]) -> bytes:
         rows = zip(ids, labels, strict=True)

@@ -47,8 +47,8 @@ class Csv:
             raise _unfit(file, f"the id {twice!r} twice")
         return cls((rows[0][0], rows[0][1]), tuple(ids), str(file))
 
-    def file_name(self, task: str) -> str:
-        return f"{task}.csv"
+    def place(self, task: str, part: str) -> tuple[str, str]:
+        return part, f"{task}.csv"
 
     def check_ids(self, ids: Collection[str]) -> None:
         """Refuses rows that are not those of the order.

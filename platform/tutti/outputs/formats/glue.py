@@ -26,11 +26,15 @@ _BY_NAME = {name.lower().replace("-", ""): name for name in OFFICIAL}
 
 
 class Glue:
-    """``index<TAB>prediction``, values with three decimals, in the task's official file, or else ``TASK.tsv``."""
+    """``index<TAB>prediction``, values with three decimals, in the task's official file, or else ``TASK.tsv``.
 
-    def file_name(self, task: str) -> str:
-        name = f"{task}.tsv"
-        return _BY_NAME.get(name.lower().replace("-", "").replace("_", ""), name)
+    MNLI has two official test sets: both stand with the files of the other tasks.
+    """
+
+    def place(self, task: str, part: str) -> tuple[str, str]:
+        if official := _official("-".join((task, *part.split("-", 1)[1:]))):
+            return "test", official
+        return part, _official(task) or f"{task}.tsv"
 
     def render(self, ids: Sequence[str], labels: Sequence[str] | Sequence[float]) -> bytes:
         texts = [label if isinstance(label, str) else f"{label:z.3f}" for label in labels]
@@ -41,6 +45,10 @@ class Glue:
                 raise SubmissionError(Fault("an id or label", rule, repr(text), remedy))
         lines = ["index\tprediction", *(f"{row}\t{label}" for row, label in zip(ids, texts, strict=True))]
         return "".join(f"{line}\n" for line in lines).encode()
+
+
+def _official(name: str) -> str | None:
+    return _BY_NAME.get(f"{name}.tsv".lower().replace("-", "").replace("_", ""))
 
 
 def lacking(files: Iterable[str]) -> tuple[str, ...]:
