@@ -143,6 +143,36 @@ def test_a_repeated_report_or_end_changes_nothing(opened):
     assert (ended[0].score, ended[0].task_scores, ended[0].reason) == (0.5, {"a": 0.5}, "first")
 
 
+@pytest.mark.parametrize("objectives", [["score"], ["score", "seconds"]])
+def test_what_a_trial_that_begins_anew_had_reported_is_known_to_nobody(opened, url, objectives):
+    store = opened(objectives=objectives)
+    key, other = store.ask().key, store.ask().key
+    for each in (key, other):
+        for part, score in ((1, 0.9), (2, 0.8)):
+            store.report(each, epoch=part, score=score, task_scores={"a": score})
+    store.bind(key, halved="no memory")
+    store.forget_reports(key)
+    record = store.record(key)
+    assert (record.score, record.task_scores, record.scores_by_epoch) == (None, {}, {})
+    assert [left.halved for left in store.unfinished()] == ["no memory", None]
+    store.report(key, epoch=1, score=0.7, task_scores={"a": 0.7})
+    for each in (key, other):
+        store.finish(each, state=TrialState.STOPPED)
+        store.forget_reports(each)  # of one that has ended it takes nothing
+    assert [(trial.score, trial.task_scores) for trial in store.records()] == [(0.7, {"a": 0.7}), (0.9, {"a": 0.9})]
+    told = optuna.load_study(storage=url, study_name="s").trials
+    assert [trial.value for trial in told] == ([0.7, 0.8] if objectives == ["score"] else [None, None])
+
+
+def test_the_score_that_a_trial_ended_with_is_its_record_though_an_older_driver_kept_a_better_report(opened):
+    store = opened()
+    key = store.ask().key
+    for part, score in ((1, 0.9), (2, 0.8)):
+        store.report(key, epoch=part, score=score, task_scores={"a": score})
+    store.finish(key, state=TrialState.FINISHED, score=0.8)
+    assert (store.record(key).score, store.record(key).task_scores) == (0.8, {"a": 0.8})
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_a_score_that_is_no_number_is_refused_and_the_trial_can_still_fail(opened, value):
     store = opened()

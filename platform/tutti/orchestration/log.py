@@ -138,6 +138,9 @@ class StudyLog(Callback):
             self._exchange(key, result[EXCHANGED])
         if HALVED in result:
             seen.halved = result[HALVED]
+            if EXCHANGED not in result:  # it begins anew; first, for a driver that dies in between
+                self._store.forget_reports(key)
+                seen.epoch, seen.result = 0, {}
             self._store.bind(key, **{HALVED: seen.halved})
         if result.keys() & {EXCHANGED, HALVED, OVERTIME}:
             return
@@ -283,7 +286,7 @@ class StudyLog(Callback):
         self._tracker.end_trial(key, state=state, reason=reason, metrics=metrics, tags=tags)
         # The store last: a driver that dies before it runs the trial's end again, and telling the tracker twice is
         # harmless.
-        last = result.get("best_task_scores", result.get("task_scores")) if self._folds else None
+        last = result.get("best_task_scores", result.get("task_scores")) if self._folds or finished else None
         self._store.finish(
             key,
             state=state,

@@ -6,7 +6,7 @@ import getpass
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from sqlite3 import SQLITE_ERROR, SQLITE_READONLY
@@ -15,7 +15,8 @@ from typing import Any
 
 from optuna.exceptions import StorageInternalError
 from optuna.storages import RDBStorage
-from sqlalchemy import create_engine, text
+from optuna.storages._rdb.models import TrialIntermediateValueModel, TrialUserAttributeModel
+from sqlalchemy import create_engine, delete, text
 from sqlalchemy.engine import URL, Connection, Engine, make_url
 from sqlalchemy.exc import ArgumentError, IntegrityError, OperationalError, ProgrammingError, SQLAlchemyError
 
@@ -96,6 +97,14 @@ def reach(url: str) -> None:
             engine.connect().close()
         finally:
             engine.dispose()
+
+
+def take_back(storage: RDBStorage, trial_id: int, attributes: Collection[str]) -> None:
+    """Takes a trial's intermediate values back, and these attributes, all or none. Optuna itself never does."""
+    values, kept = TrialIntermediateValueModel, TrialUserAttributeModel
+    with storage.engine.begin() as connection:
+        connection.execute(delete(values).where(values.trial_id == trial_id))
+        connection.execute(delete(kept).where(kept.trial_id == trial_id, kept.key.in_(attributes)))
 
 
 class Claim:

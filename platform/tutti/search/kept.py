@@ -21,7 +21,7 @@ EXCHANGES = "exchanges"  # the attribute of the states that a trial went on from
 TRAINED = "trained"  # the attribute of how many seconds a running trial was trained by its last report
 FITTED = "fitted"  # the attribute of whether a trial has trained for a whole epoch, and so fits into memory
 FOLD = "fold"  # the attribute of the fold whose run was begun last
-ENDING = "ending"  # the attribute that a trial's record is taken from, where the reports do not tell it
+ENDING = "ending"  # the attribute that a trial's record is taken from, where it is not the best of its reports
 
 
 @dataclass(frozen=True)
@@ -113,8 +113,8 @@ def record(trial: FrozenTrial, number: int) -> TrialRecord:
         number: of those of the study's own.
     """
     scores, values = reported(trial), measured(trial)
-    best_epoch = max(scores, key=lambda epoch: scores[epoch], default=None)
-    best = max([*scores.values(), *([values["score"]] if values else [])], default=None)
+    best = values["score"] if values else max(scores.values(), default=None)
+    best_epoch = next((epoch for epoch, score in scores.items() if score == best), None)
     best_scores = {} if best_epoch is None else trial.user_attrs.get(task_scores_of(best_epoch), {})
     told = trial.state is optuna.trial.TrialState.PRUNED  # the constraint is kept before, where a driver may die
     infeasible = told and any(value > 0 for value in trial.constraints.values())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import optuna
@@ -196,9 +197,8 @@ class StudyStore:
         trial_id, trial = self._trial(key)
         known = trial.user_attrs.get(EXCHANGES, [])
         if not trial.state.is_finished() and all(each["epoch"] < epoch for each in known):
-            self._keep(
-                trial_id, {EXCHANGES: [*known, {"epoch": epoch, "donor": donor, "parameters": dict(parameters)}]}
-            )
+            new = {"epoch": epoch, "donor": donor, "parameters": dict(parameters)}
+            self._keep(trial_id, {EXCHANGES: [*known, new]})
 
     def report(self, key: str, *, epoch: int, score: float, task_scores: Mapping[str, float]) -> None:
         """Keeps what a running trial scored after ``epoch``. An epoch that was reported stays as it was.
@@ -222,6 +222,19 @@ class StudyStore:
         with self._faults():
             self._storage.set_trial_intermediate_value(trial_id, epoch, float(score))
 
+    def forget_reports(self, key: str) -> None:
+        """Takes back what a running trial reported: it begins anew, and will report other scores of the same epochs.
+
+        Raises:
+            StudyError: where the study has no such trial.
+            StorageError: where the database cannot be written.
+        """
+        trial_id, trial = self._trial(key)
+        if not trial.state.is_finished():
+            kept = [name(epoch) for epoch in reported(trial) for name in (score_of, task_scores_of)]
+            with self._faults():
+                database.take_back(self._storage, trial_id, kept)
+
     def finish(
         self,
         key: str,
@@ -241,8 +254,8 @@ class StudyStore:
         told as pruned, with its last score.
 
         Args:
-            task_scores: given where what was reported is not comparable with ``score``, as with folds; ``score`` and
-                these are then the trial's record, whatever was reported.
+            task_scores: given with ``score`` where these are the trial's record, whatever was reported: of a finished
+                trial, and with folds, whose reports are not comparable with its score.
             infeasible: of a failed trial, whether its parameters are why: it does not fit into memory. It is told as
                 pruned and in violation of a constraint, from which samplers learn; of other failed ones they do not.
             measured: of a finished trial, the study's objectives but for the score, by name.
@@ -332,11 +345,8 @@ class StudyStore:
         """Gives the study its sampler, and where it has no trial yet, the trials of older studies."""
         kept = len(self._own_trials())
         if not kept:
-            trials = [
-                trial
-                for study in older
-                for trial in fitting_trials(study, self._space, fixed=self._fixed, objectives=self._objectives)
-            ]
+            fitting = partial(fitting_trials, space=self._space, fixed=self._fixed, objectives=self._objectives)
+            trials = [trial for study in older for trial in fitting(study)]
             take_over(self._study, trials, attributes=first_generation(sampler))
         taken = [trial for trial in self._study.get_trials(deepcopy=False) if is_older(trial)]
         self._older = len(taken)
