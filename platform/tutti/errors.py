@@ -72,6 +72,10 @@ class StudyError(UserError):
     """A study is missing, unfinished, already there, or does not fit what is asked of it."""
 
 
+class ClaimLostError(StudyError):
+    """Another driver has taken the study over: its trials and its runs in the tracker are that one's now."""
+
+
 class SubmissionError(UserError):
     """A submission does not fit its task's contract. Nothing was written."""
 

@@ -15,9 +15,10 @@ from tutti.config.folder import StudyFolder
 from tutti.config.load import dump_study
 from tutti.config.study import StudyConfig, Tracking
 from tutti.data.prepare import Prepared
-from tutti.errors import StorageError
+from tutti.errors import ClaimLostError, ClusterError, Fault, StorageError
 from tutti.records import TrialState
 from tutti.search.study_store import StudyStore
+from tutti.tracking.memory import MemoryTracker
 
 pytestmark = pytest.mark.ray
 TASKS = ("mood", "same")
@@ -248,6 +249,23 @@ def test_a_study_whose_tracker_cannot_be_opened_is_given_back(tmp_path, monkeypa
     with pytest.raises(StorageError, match=r"tracking.jsonl must be written whole"):
         _run_trials(study, folder, Prepared(folder.data, (), {}, {}, {}), concurrent=1)
     assert len(closed) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "state"), [(ClaimLostError, TrialState.RUNNING), (ClusterError, TrialState.INTERRUPTED)]
+)
+def test_the_run_of_a_study_that_another_driver_has_taken_over_is_left_to_that_one(tmp_path, monkeypatch, error, state):
+    def ended(*given, **named):
+        raise error(Fault("the study 's'", "be run by one process at a time", "another one", "wait"))
+
+    study, folder, tracker = _study(tmp_path), StudyFolder(tmp_path / "studies" / "s"), MemoryTracker()
+    folder.path.mkdir(parents=True)
+    folder.study_file.write_text(dump_study(study))
+    monkeypatch.setattr(parts, "open_tracker", lambda *_: tracker)
+    monkeypatch.setattr("tutti.orchestration.study.run_study", ended)
+    with pytest.raises(error):
+        _run_trials(study, folder, Prepared(folder.data, (), {}, {}, {}), concurrent=1)
+    assert tracker.runs[""].state is state
 
 
 def test_a_study_keeps_the_stores_that_it_has_begun_with_whatever_the_environment_says(tmp_path, monkeypatch):

@@ -15,8 +15,9 @@ from filelock import FileLock
 
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
-from tutti.errors import ConfigError, StorageError, StudyError
+from tutti.errors import ClaimLostError, ConfigError, Fault, StorageError, StudyError
 from tutti.orchestration.build import check_backbone
+from tutti.orchestration.log import StudyLog
 from tutti.orchestration.study import is_running, run_study, study_lock
 from tutti.records import TrialState
 from tutti.search.study_store import StudyStore
@@ -169,3 +170,26 @@ def test_trials_that_a_killed_driver_left_running_are_told_as_interrupted_where_
     assert done.ending.limit == "max_hours"
     assert tracker.runs[left.key].state is TrialState.INTERRUPTED
     assert tracker.runs[left.key].reason == "the study ended: its trials have run for 1 h"
+
+
+def test_a_driver_whose_study_another_one_has_taken_over_tells_the_tracker_of_no_end(tmp_path, monkeypatch):
+    config, folder, tracker = study(search={"max_hours": 1.0}), StudyFolder(tmp_path / "s"), MemoryTracker()
+    folder.path.mkdir()
+    store = StudyStore.open(folder.optuna_url, name="s", space=config.search_space, sampler="random", seed=0)
+    left, unfinished, closed = store.ask(), [store.unfinished()], []
+    store.keep_run_seconds(3600.0)
+    tracker.start_study(parameters={}, tags={}, files=[])
+    tracker.start_trial(left.key, number=0, parameters={}, tags={})
+
+    def lost() -> list:
+        if unfinished:
+            return unfinished.pop()
+        raise ClaimLostError(Fault("the study 's'", "be run by one process at a time", "another one", "wait"))
+
+    monkeypatch.setattr(store, "unfinished", lost)
+    close = StudyLog.close
+    monkeypatch.setattr(StudyLog, "close", lambda log: [closed.append(log), close(log)])
+    with pytest.raises(ClaimLostError, match="one process at a time"):
+        resumed(config, folder, store, tracker)
+    assert tracker.runs[left.key].state is TrialState.RUNNING
+    assert len(closed) == 1

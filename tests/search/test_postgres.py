@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from tutti.config.address import without_password
-from tutti.errors import StorageError, StudyError
+from tutti.errors import ClaimLostError, StorageError, StudyError
 from tutti.records import TrialState
 from tutti.search import database
 from tutti.search.database import this_process
@@ -58,8 +58,11 @@ def test_a_driver_gives_way_to_one_that_took_its_study_while_the_server_was_star
         with pytest.raises(StudyError, match="be run by one process at a time"):
             first.report(key, epoch=1, score=0.1, task_scores={})
     second.report(key, epoch=1, score=0.5, task_scores={})
-    first.close()
     assert second.record(key).score == 0.5
+    second.close()
+    with pytest.raises(ClaimLostError):  # for good: the trials went on elsewhere
+        first.unfinished()
+    first.close()
 
 
 def test_a_driver_that_was_killed_holds_its_study_no_longer(opened, url):

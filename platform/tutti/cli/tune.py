@@ -19,7 +19,7 @@ from tutti.cli.parts import console
 from tutti.config.address import without_password
 from tutti.config.folder import StudyFolder, check_inside
 from tutti.config.study import StudyConfig
-from tutti.errors import Fault, StorageError, StudyError, counted
+from tutti.errors import ClaimLostError, Fault, StorageError, StudyError, counted
 from tutti.records import Predictions, TrialRecord, TrialState, best_trial
 
 if TYPE_CHECKING:
@@ -206,7 +206,8 @@ def _run_trials(study: StudyConfig, folder: StudyFolder, prepared: Prepared, *, 
     except BaseException as error:
         if isinstance(error, StorageError):  # most likely of the tracker's storage too
             patience = 5.0
-        tracker.end_study(state=TrialState.INTERRUPTED, metrics={})
+        if not isinstance(error, ClaimLostError):  # its run is another driver's by now
+            tracker.end_study(state=TrialState.INTERRUPTED, metrics={})
         raise
     finally:
         store.close()  # SQLite then puts all into the one file, which may be copied

@@ -362,6 +362,9 @@ class StudyLog(Callback):
         """Marks every trial still running as interrupted in the tracker; in the store it stays, to be resumed.
 
         Those too that an earlier run left, and that have not gone on in this one: killed, it told nobody.
+
+        Raises:
+            ClaimLostError: where another driver has taken the study over. The tracker is told nothing then.
         """
         with suppress(StorageError):  # it may be what the study was interrupted by
             for proposal in self._store.unfinished():

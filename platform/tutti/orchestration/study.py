@@ -151,6 +151,7 @@ def run_study(
         TrialError: where every trial failed.
         ClusterError: where the workers of no trial can start.
         StorageError: where a disk or the database failed the study. Trials that ran go on in a resumed one.
+        ClaimLostError: where another driver has taken the study over; the tracker is told of no end of a trial then.
     """
     from tutti.orchestration.log import StudyLog
 
@@ -190,8 +191,10 @@ def run_study(
             elif ending:  # to go on once there are more hours
                 log.interrupt(f"the study ended: {ending.reason}")
         finally:
-            log.interrupt()
-            log.close()
+            try:
+                log.interrupt()
+            finally:
+                log.close()
     trials = tuple(store.records())
     # Tune returns in good order when it was interrupted; the store knows what is left to do.
     interrupted = tuple(proposal.key for proposal in store.unfinished())

@@ -20,7 +20,7 @@ from sqlalchemy import create_engine, delete, text
 from sqlalchemy.engine import URL, Connection, Engine, make_url
 from sqlalchemy.exc import ArgumentError, IntegrityError, OperationalError, ProgrammingError, SQLAlchemyError
 
-from tutti.errors import Fault, StorageError, StudyError
+from tutti.errors import ClaimLostError, Fault, StorageError, StudyError
 
 _SERVER_OPTIONS = {
     "tcp_keepalives_idle": 30,  # so that the server lets go, within a minute, of what a machine held that is gone
@@ -118,21 +118,28 @@ class Claim:
 
     def __init__(self, engine: Engine, study: str) -> None:
         self._engine, self._study = engine, study
+        self._lost: ClaimLostError | None = None
         self._connection: Connection | None = self._taken()
 
     def keep(self) -> None:
         """Claims the study anew where the server was restarted, and so has forgotten who held it.
 
         Raises:
-            StudyError: where another driver was faster.
+            ClaimLostError: where another driver was faster; once that has ended too, for it went on in these trials.
         """
+        if self._lost is not None:
+            raise ClaimLostError(*self._lost.faults)
         if self._connection is not None:
             try:
                 self._connection.scalar(text("SELECT 1"))
                 return
             except OperationalError:
                 self.close()
-        self._connection = self._taken()
+        try:
+            self._connection = self._taken()
+        except StudyError as error:
+            self._lost = ClaimLostError(*error.faults)
+            raise self._lost from error
 
     def close(self) -> None:
         """Lets go of the study. A server that is away is not waited for."""
