@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tutti.bank.bank import Bank
 from tutti.cli import parts
+from tutti.cli import tune as cli_tune
 from tutti.cli.tune import _run_trials, changed_keys
 from tutti.config.folder import StudyFolder
 from tutti.config.load import dump_study
 from tutti.config.study import StudyConfig, Tracking
 from tutti.data.prepare import Prepared
 from tutti.errors import ClaimLostError, ClusterError, Fault, StorageError
-from tutti.records import TrialState
+from tutti.orchestration.study import StudyOutcome
+from tutti.records import CheckpointRecord, TrialRecord, TrialState
 from tutti.search.study_store import StudyStore
 from tutti.tracking.memory import MemoryTracker
 
@@ -249,6 +253,27 @@ def test_a_study_whose_tracker_cannot_be_opened_is_given_back(tmp_path, monkeypa
     with pytest.raises(StorageError, match=r"tracking.jsonl must be written whole"):
         _run_trials(study, folder, Prepared(folder.data, (), {}, {}, {}), concurrent=1)
     assert len(closed) == 1
+
+
+def test_what_a_worker_leaves_behind_that_lives_until_ray_ends_is_cleared_away(tmp_path, monkeypatch):
+    study, folder = _study(tmp_path), StudyFolder(tmp_path / "studies" / "s")
+    bank, stopped = Bank(folder.bank), TrialRecord("t0000", 0, TrialState.STOPPED)
+
+    @contextmanager
+    def ray(**given: object) -> Iterator[int]:
+        yield 1
+        bank.put(CheckpointRecord(stopped.key, 0, 1, 0.5, {"a": 0.5}, None), {})
+
+    outcome = StudyOutcome(trials=(stopped,), interrupted=(), complete=True)
+    monkeypatch.setattr("tutti.cluster.connect.connected", ray)
+    for module, name, told in (
+        (cli_tune, "prepare_study", None),
+        (cli_tune, "_run_trials", outcome),
+        (parts, "write_split", None),
+    ):
+        monkeypatch.setattr(module, name, lambda *given, told=told, **named: told)
+    cli_tune.run(study, folder, resume=False)
+    assert bank.records() == []
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,14 @@ from contextlib import closing
 import pytest
 from filelock import FileLock
 
+from tutti.bank.bank import Bank
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
 from tutti.errors import ClaimLostError, ConfigError, Fault, StorageError, StudyError
 from tutti.orchestration.build import check_backbone
 from tutti.orchestration.log import StudyLog
-from tutti.orchestration.study import is_running, run_study, study_lock
-from tutti.records import TrialState
+from tutti.orchestration.study import clear_ended, is_running, run_study, study_lock
+from tutti.records import CheckpointRecord, TrialRecord, TrialState
 from tutti.search.study_store import StudyStore
 from tutti.tracking.memory import MemoryTracker
 
@@ -170,6 +171,22 @@ def test_trials_that_a_killed_driver_left_running_are_told_as_interrupted_where_
     assert done.ending.limit == "max_hours"
     assert tracker.runs[left.key].state is TrialState.INTERRUPTED
     assert tracker.runs[left.key].reason == "the study ended: its trials have run for 1 h"
+
+
+def test_predictions_that_a_dying_worker_added_after_its_trial_s_end_do_not_vote(tmp_path):
+    folder, states = StudyFolder(tmp_path / "s"), list(TrialState)
+    bank = Bank(folder.bank)
+    trials = [TrialRecord(f"t{number:04d}", number, state) for number, state in enumerate(states)]
+    for trial in trials:
+        bank.put(CheckpointRecord(trial.key, trial.number, 1, 0.8, {"a": 0.8}, None), {})
+        (folder.trial(trial.key) / "resume").mkdir(parents=True)
+    (folder.bank / "t0003").rename(tmp_path / "theirs")
+    (folder.bank / "t0003").symlink_to(tmp_path / "theirs")
+    clear_ended(folder, trials)
+    assert states[2:4] == [TrialState.STOPPED, TrialState.FAILED]
+    assert [record.key for record in bank.records()] == ["t0000", "t0001", "t0003", "t0004"]
+    assert (tmp_path / "theirs").is_dir()
+    assert [trial.state for trial in trials if (folder.trial(trial.key) / "resume").is_dir()] == [TrialState.RUNNING]
 
 
 def test_a_driver_whose_study_another_one_has_taken_over_tells_the_tracker_of_no_end(tmp_path, monkeypatch):

@@ -88,7 +88,7 @@ def run(
     from tutti.cli.ending import terminated_as_interrupted
     from tutti.cli.progress import cut_off, number, summary, trials_table
     from tutti.cluster.connect import connected
-    from tutti.orchestration.study import study_lock
+    from tutti.orchestration.study import clear_ended, study_lock
     from tutti.search.objectives import pareto_front
 
     began = time.monotonic()
@@ -115,6 +115,7 @@ def run(
                 terminated_as_interrupted(),
             ):
                 outcome = _run_trials(study, folder, prepared, concurrent=concurrent)
+            clear_ended(folder, outcome.trials)  # with the Ray that was connected the last workers have gone
     best, records = best_trial(outcome.trials), cut_off(outcome.trials)
     total, command = max(study.search.trials, len(records)), parts.program()
     columns: dict[str, Any] = {"tasks": [*study.tasks], "objectives": study.search.objectives}

@@ -6,18 +6,20 @@ import errno
 import fcntl
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, SoftFileLock, Timeout
 
+from tutti.bank.bank import Bank
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
 from tutti.errors import Fault, StorageError, StudyError, TrialError
-from tutti.files import storage_faults
+from tutti.files import is_inside, storage_faults
 from tutti.orchestration.broker import Broker
 from tutti.orchestration.budget import prune
 from tutti.orchestration.folds import forget_states
@@ -156,9 +158,7 @@ def run_study(
     from tutti.orchestration.log import StudyLog
 
     records = store.records()
-    for record in records:  # what a driver that died between two writes left there
-        if record.state is not TrialState.RUNNING:
-            forget_states(folder.trial(record.key))
+    clear_ended(folder, records)  # what a driver that died between two writes left there
 
     def keep_within_limit() -> None:
         if study.storage.max_gigabytes is not None:
@@ -212,6 +212,22 @@ def run_study(
     if ending and interrupted and not ending.at_once:  # trials that it would have let go on were cut off
         ending = None
     return StudyOutcome(trials=trials, interrupted=interrupted, complete=complete, ending=ending)
+
+
+def clear_ended(folder: StudyFolder, trials: Sequence[TrialRecord]) -> None:
+    """Removes what ended trials would go on from, and of those that did not finish the predictions, which would vote.
+
+    Each trial's end does so too, but a worker that is killed then may live, and write, for a moment longer.
+
+    Raises:
+        StorageError: where something cannot be removed.
+    """
+    bank, own = Bank(folder.bank), partial(is_inside, folder=folder.path)  # what a link leads to may be another's
+    for trial in trials:
+        if trial.state is not TrialState.RUNNING:
+            forget_states(folder.trial(trial.key))
+        if trial.state in (TrialState.STOPPED, TrialState.FAILED) and own(folder.bank / trial.key):
+            bank.remove(trial.key)
 
 
 def _measure(study: StudyConfig, folder: StudyFolder, store: StudyStore) -> Measure | None:
