@@ -237,6 +237,23 @@ def test_a_trial_that_once_fitted_is_tried_again_as_it_is_and_is_infeasible_in_t
     run(steps())
 
 
+@pytest.mark.parametrize("fitted", [False, True], ids=["young", "that once fitted"])
+def test_a_trial_that_ray_ends_for_its_node_s_memory_is_tried_as_often_as_others_and_never_infeasible(run, fitted):
+    async def steps() -> None:
+        broker = Broker(retries=1)
+        await broker.submit(trial(0) | ({"fitted": True} if fitted else {}))
+        halved = {} if fitted else {"halved": "no memory", "anew": True}
+        for _ in range(1 if fitted else 2):  # with half its batch too, its neighbours may be to blame
+            await broker.take("one")
+            assert await broker.lost("one", "no memory", out_of_memory=True, for_its_node=True) is True
+        again, _ = await broker.take("one")
+        assert again == trial(0) | halved | ({"fitted": True} if fitted else {})
+        await broker.lost("one", "no memory again", out_of_memory=True, for_its_node=True)
+        assert await broker.next("t0000", 0 if fitted else 1) == {"failed": "no memory again"}
+
+    run(steps())
+
+
 def test_a_notice_is_no_sign_that_a_trial_once_fitted(run):
     async def steps() -> None:
         broker = Broker(retries=1)

@@ -14,7 +14,7 @@ from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
 from tutti.errors import TrialMemoryError
 from tutti.orchestration.build import fine_tune_once
-from tutti.orchestration.memory import is_out_of_memory, with_smaller_batches
+from tutti.orchestration.memory import for_its_node, is_out_of_memory, with_smaller_batches
 from tutti.orchestration.pool import reason_of
 from tutti.orchestration.trial import train_trial
 
@@ -52,6 +52,9 @@ def test_a_worker_that_ray_ended_for_its_memory_ran_out_of_it_and_one_that_died_
     said = "1 worker(s) were killed due to the node running low on memory.\nRefer to the documentation.\n"
     starved = WorkerHealthCheckFailedError("A worker health check failed.", failure=OutOfMemoryError(said))
     assert is_out_of_memory(starved)
+    assert for_its_node(starved)
+    assert not for_its_node(torch.OutOfMemoryError("CUDA out of memory"))
+    assert not for_its_node(MemoryError())
     reason = "worker 1: OutOfMemoryError: 1 worker(s) were killed due to the node running low on memory."
     assert reason_of({1: starved}) == reason
     assert not is_out_of_memory(WorkerHealthCheckFailedError("A worker health check failed.", ActorDiedError()))

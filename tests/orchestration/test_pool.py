@@ -9,7 +9,8 @@ import pytest
 import ray
 import torch.distributed as dist
 from accelerate.state import AcceleratorState, DistributedType, PartialState
-from ray.train import ControllerError
+from ray.exceptions import OutOfMemoryError
+from ray.train import ControllerError, WorkerGroupError
 from ray.train.v2._internal.constants import ENV_VARS_TO_PROPAGATE
 from ray.train.v2._internal.exceptions import WorkerGroupStartupTimeoutError
 
@@ -42,14 +43,15 @@ class Desk:
     """A broker whose study is over after so many runs of workers; keeps what it is told."""
 
     def __init__(self, runs: int) -> None:
-        self.runs, self.lost_, self.notices = runs, -1, []
+        self.runs, self.lost_, self.how, self.notices = runs, -1, [], []
 
     def closed(self) -> bool:
         self.runs -= 1
         return self.runs < 0
 
-    def lost(self, *told: Any) -> bool:
+    def lost(self, *told: Any, **how: Any) -> bool:
         self.lost_ += 1  # but for the host's own first word
+        self.how += [how] if how else []
         return False
 
     def notice(self, text: str) -> None:
@@ -60,20 +62,25 @@ class Desk:
         return SimpleNamespace(remote=found) if callable(found) else found
 
 
+NO_ROOM = ControllerError(WorkerGroupStartupTimeoutError(num_workers=2))
+
+
 @pytest.fixture
 def host(monkeypatch, tmp_path):
-    """Runs a host whose workers find no room; what it returns, and its broker."""
+    """Runs a host whose workers fail, for they find no room or otherwise; what it returns, and its broker."""
 
-    class NoRoom:
+    class Failing:
+        error: BaseException
+
         def __init__(self, *_: Any, **__: Any) -> None:
             pass
 
         def fit(self) -> None:
-            raise ControllerError(WorkerGroupStartupTimeoutError(num_workers=2))
+            raise self.error
 
     for name in ("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "RAY_CHDIR_TO_TRIAL_DIR", "RAY_ADDRESS"):
         monkeypatch.setenv(name, "")
-    monkeypatch.setattr("ray.train.torch.TorchTrainer", NoRoom)
+    monkeypatch.setattr("ray.train.torch.TorchTrainer", Failing)
     monkeypatch.setattr(ray, "get", lambda said: said)
     monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(gcs_address="here"))
     monkeypatch.setattr(pool.time, "sleep", lambda seconds: None)
@@ -82,7 +89,8 @@ def host(monkeypatch, tmp_path):
     settings = {"study": "s", "backbone": "b", "tasks": {"a": task}, "resources": resources, "search": {"retries": 2}}
     study = StudyConfig.model_validate(settings)
 
-    def run(*, grows: bool, runs: int) -> tuple[str | None, Desk]:
+    def run(*, grows: bool, runs: int, error: BaseException = NO_ROOM) -> tuple[str | None, Desk]:
+        Failing.error = error
         desk: Any = Desk(runs)
         job = PoolJob(study, StudyFolder(tmp_path / "s"), train=lambda: None, grows=grows)
         return PoolHost().run("pool-0", job, desk), desk
@@ -102,3 +110,20 @@ def test_workers_that_find_no_room_where_none_can_be_added_give_up_with_the_reas
     reason, desk = host(grows=False, runs=20)
     assert reason.startswith("WorkerGroupStartupTimeoutError: ")
     assert (desk.lost_, desk.notices) == (3, [])
+
+
+STARVED, KILLED = MemoryError("no memory"), OutOfMemoryError("the node ran low on memory")
+
+
+@pytest.mark.parametrize(
+    ("failures", "memory"),
+    [
+        ({0: STARVED}, (True, False)),
+        ({0: KILLED, 1: OSError("gone")}, (True, True)),
+        ({0: KILLED, 1: STARVED}, (True, False)),
+        ({0: OSError("gone")}, (False, False)),
+    ],
+)
+def test_workers_that_ray_ended_for_their_node_are_told_from_those_that_asked_for_too_much(host, failures, memory):
+    _, desk = host(grows=False, runs=1, error=WorkerGroupError("two failed", failures))
+    assert [(how["out_of_memory"], how["for_its_node"]) for how in desk.how] == [memory]

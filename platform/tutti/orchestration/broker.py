@@ -207,20 +207,24 @@ class Broker:
             said = await self._within(patience, lambda: over() or trial.taken >= place)
             return not over() if said else None
 
-    async def lost(self, pool: str, reason: str, out_of_memory: bool = False, final: bool = False) -> bool:
+    async def lost(
+        self, pool: str, reason: str, *, out_of_memory: bool = False, for_its_node: bool = False, final: bool = False
+    ) -> bool:
         """A pool's workers died: what they trained goes to the next pool, or has failed if that happened too often.
 
-        A trial that ran out of memory before it told of anything begins anew with half its batch, once; it is not
+        A trial that ran out of memory before it told of a whole epoch begins anew with half its batch, once; it is not
         feasible where that is too large too.
 
         Args:
+            for_its_node: of one out of memory, whether Ray ended it for its node, on which others need memory too: that
+                is no proof that half its batch is too large.
             final: whether a second try would end so too: the trial has failed at once.
 
         Returns:
             Whether they trained anything.
         """
         async with self._news:
-            return self._lose(pool, reason, out_of_memory, final)
+            return self._lose(pool, reason, out_of_memory, final, innocent=for_its_node)
 
     async def wanted(self, patience: float = PATIENCE) -> bool:
         """Whether a trial waits for a pool, or the study is over."""
@@ -257,7 +261,9 @@ class Broker:
             self._news.notify_all()
             return all(trial.over or trial.pool is None for trial in self._trials.values())
 
-    def _lose(self, pool: str, reason: str, out_of_memory: bool = False, final: bool = False) -> bool:
+    def _lose(
+        self, pool: str, reason: str, out_of_memory: bool = False, final: bool = False, innocent: bool = False
+    ) -> bool:
         self._generations[pool] += 1
         if self._halted:  # its trial goes on in a later run, however often it was lost in this one
             return False
@@ -271,11 +277,11 @@ class Broker:
                 self._waiting.appendleft(trial.config["key"])
                 continue
             trial.lost += 1
-            if fits and not final and trial.lost <= self._retries:
+            if (fits or innocent) and not final and trial.lost <= self._retries:
                 if trial.fitted:
                     trial.config = {name: value for name, value in trial.config.items() if name != ANEW}
                 self._waiting.appendleft(trial.config["key"])
-            elif out_of_memory:
+            elif out_of_memory and not innocent:
                 halved = ", with half the batch too" if HALVED in trial.config else ""
                 trial.reports.append({FAILED: f"out of memory{halved}: {reason}", INFEASIBLE: True})
             else:

@@ -24,12 +24,19 @@ def is_out_of_memory(error: BaseException) -> bool:
     One whose process the system killed has not said anything.
     """
     cause = cause_of(error)
-    kind = type(cause)
-    if isinstance(cause, MemoryError):
-        return True
-    if kind.__name__ == "OutOfMemoryError" and kind.__module__.split(".")[0] in ("torch", "ray"):
+    if isinstance(cause, MemoryError) or _is_named_so(cause, "torch") or for_its_node(error):
         return True
     return isinstance(cause, RuntimeError) and any(said in str(cause) for said in _SAID)
+
+
+def for_its_node(error: BaseException) -> bool:
+    """Whether Ray ended a worker because its node ran low on memory, most of which its neighbours may have."""
+    return _is_named_so(cause_of(error), "ray")
+
+
+def _is_named_so(error: BaseException, library: str) -> bool:
+    kind = type(error)
+    return kind.__name__ == "OutOfMemoryError" and kind.__module__.split(".")[0] == library
 
 
 def with_smaller_batches(training: Mapping[str, Any]) -> dict[str, Any]:

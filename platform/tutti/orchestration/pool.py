@@ -16,7 +16,7 @@ from tutti.config.study import Resources, StudyConfig
 from tutti.errors import Fault, TrialError, TrialMemoryError
 from tutti.orchestration.broker import FAILED, INFEASIBLE, Broker
 from tutti.orchestration.halt import storage_fault
-from tutti.orchestration.memory import cause_of, is_out_of_memory
+from tutti.orchestration.memory import cause_of, for_its_node, is_out_of_memory
 from tutti.orchestration.mistakes import mistake_in, place_of
 from tutti.orchestration.trial import Stopped
 
@@ -53,6 +53,7 @@ class Failure:
     """Why a run of workers failed, in one line.
 
     Attributes:
+        for_its_node: of one out of memory, whether Ray ended it for its node, which its neighbours may have filled.
         final: whether its trial would fail so again.
         halting: said where the storage is why, which no other worker could do better with.
         no_room: whether its workers never started, for the cluster had no room for them.
@@ -60,6 +61,7 @@ class Failure:
 
     reason: str
     out_of_memory: bool = False
+    for_its_node: bool = False
     final: bool = False
     halting: Fault | None = None
     no_room: bool = False
@@ -97,7 +99,8 @@ class PoolHost:
             if failure.no_room and job.grows:  # until Ray is ended, by Ctrl-C or a limit of the study
                 ray.get(broker.notice.remote(_waits(job.study.resources)))
                 continue
-            trained = ray.get(broker.lost.remote(name, failure.reason, failure.out_of_memory, failure.final))
+            memory = {"out_of_memory": failure.out_of_memory, "for_its_node": failure.for_its_node}
+            trained = ray.get(broker.lost.remote(name, failure.reason, **memory, final=failure.final))
             in_vain = 0 if trained else in_vain + 1
             if in_vain > job.study.search.retries:
                 return failure.reason
@@ -141,7 +144,9 @@ def _run_once(name: str, job: PoolJob, broker: ActorHandle[Broker]) -> Failure |
             halting = _halting(job, *failures.values())
             if not (starved or halting) and (rank := mistake_in(failures)) is not None:
                 return Failure(reason_of({rank: failures[rank]}) + place_of(rank, str(error)), final=True)
-            return Failure(reason_of(starved or failures), out_of_memory=bool(starved), halting=halting)
+            by_itself = {rank: each for rank, each in starved.items() if not for_its_node(each)}
+            memory = {"out_of_memory": bool(starved), "for_its_node": bool(starved) and not by_itself}
+            return Failure(reason_of(by_itself or starved or failures), **memory, halting=halting)
         said = getattr(error, "controller_failure", None) or error
         no_room = isinstance(said, WorkerGroupStartupTimeoutError)
         return Failure(_line(said), halting=_halting(job, said), no_room=no_room)
