@@ -17,6 +17,7 @@ from tutti.bank.bank import Bank
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
 from tutti.errors import ClaimLostError, ConfigError, Fault, StorageError, StudyError
+from tutti.orchestration import study as study_module
 from tutti.orchestration.build import check_backbone
 from tutti.orchestration.log import StudyLog
 from tutti.orchestration.study import clear_ended, is_running, run_study, study_lock
@@ -171,6 +172,26 @@ def test_trials_that_a_killed_driver_left_running_are_told_as_interrupted_where_
     assert done.ending.limit == "max_hours"
     assert tracker.runs[left.key].state is TrialState.INTERRUPTED
     assert tracker.runs[left.key].reason == "the study ended: its trials have run for 1 h"
+
+
+@pytest.mark.parametrize(("address", "grows"), [(None, False), ("head:6379", True)])
+def test_workers_wait_for_further_nodes_only_of_a_cluster_that_somebody_else_started(
+    tmp_path, monkeypatch, address, grows
+):
+    class Made(Exception):
+        pass
+
+    def made(*given, **named):
+        raise Made(named)
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    if address:
+        monkeypatch.setenv("RAY_ADDRESS", address)
+    monkeypatch.setattr(study_module, "PoolJob", made)
+    pools = study_module._pools(study(), StudyFolder(tmp_path / "s"), count=1, train=print, population=None)
+    with pytest.raises(Made) as caught, pools:
+        pass
+    assert caught.value.args == ({"grows": grows},)
 
 
 def test_predictions_that_a_dying_worker_added_after_its_trial_s_end_do_not_vote(tmp_path):

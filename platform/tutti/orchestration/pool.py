@@ -40,7 +40,7 @@ class PoolJob:
     study: StudyConfig
     folder: StudyFolder
     train: Callable[..., None]
-    grows: bool = False
+    grows: bool
 
     @property
     def warm(self) -> bool:
