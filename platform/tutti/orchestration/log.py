@@ -109,9 +109,8 @@ class StudyLog(Callback):
 
     def _begin(self, config: Mapping[str, Any], tags: Mapping[str, str] = MappingProxyType({})) -> None:
         """Begins the trial's run or goes on in it, and in that of the fold that an earlier run was training."""
-        key, earlier = config["key"], config.get(TRAINED, 0.0)
-        seen = Seen(earlier, halved=config.get(HALVED), fitted=config.get(FITTED), trained=earlier)
-        self._seen[key] = seen
+        key = config["key"]
+        seen = self._seen[key] = Seen(config.get(TRAINED, 0.0), halved=config.get(HALVED), fitted=config.get(FITTED))
         parameters: dict[str, Scalar] = config["parameters"]
         tags = {**self._tags, **tags, "tutti.optuna_number": str(config["optuna_number"])}
         self._tracker.start_trial(key, number=config["number"], parameters=parameters, tags=tags)

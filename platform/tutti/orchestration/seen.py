@@ -23,8 +23,8 @@ class Seen:
         fitted: whether it has trained for a whole epoch; none before its first report.
         stopped: why the study's stopper ends it with its last report.
         notices: what users were told of it that ended nothing.
-        trained: ``earlier``, and of attempts that were cut off the seconds from the workers' first look at it to the
-            last report.
+        cut_off: seconds of this run's attempts that were cut off, each from the workers' first look at it to its last
+            report.
         attempt: of the last attempt, when its workers began it, and the seconds to its last report.
     """
 
@@ -41,14 +41,14 @@ class Seen:
     halved: str | None = None
     fitted: bool | None = None
     notices: list[str] = field(default_factory=list)
-    trained: float = 0.0
+    cut_off: float = 0.0
     attempt: tuple[float, float] | None = None
 
     def time(self, result: Mapping[str, Any]) -> None:
         """Takes the time of a report in."""
         if "began" in result:
             if self.attempt and self.attempt[0] != result["began"]:
-                self.trained += self.attempt[1]
+                self.cut_off += self.attempt[1]
             self.attempt = result["began"], result["at"] - result["began"]
 
     @property
@@ -59,4 +59,4 @@ class Seen:
     @property
     def seconds(self) -> float:
         """How long it was trained by its last report: what was lost after a report is not counted."""
-        return self.trained + (self.attempt[1] if self.attempt else 0.0)
+        return self.earlier + self.cut_off + (self.attempt[1] if self.attempt else 0.0)
