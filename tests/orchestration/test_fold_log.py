@@ -103,6 +103,7 @@ def test_folds_told_again_by_a_trial_that_goes_on_stand_once_and_a_lost_end_is_m
     fold_epoch(logged, trial, 1, 1, 0.6)
     logged.log.on_trial_start(0, [], trial)
     fold_end(logged, trial, 0, 0.9, 0.9)
+    assert [each.fold for each in logged.store.unfinished()] == [1]  # whose run a driver that is killed now leaves
     fold_epoch(logged, trial, 1, 1, 0.6)
     fold_end(logged, trial, 1, 0.6, 0.75, **FINAL)
     logged.log.on_trial_complete(0, [], trial)

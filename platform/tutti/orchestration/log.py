@@ -173,7 +173,7 @@ class StudyLog(Callback):
 
     def _log_fold_epoch(self, trial: Trial, seen: Seen, result: dict[str, Any]) -> None:
         key = f"{trial.config['key']}/{fold_name(result['fold'])}"
-        if key not in seen.folds:
+        if key not in seen.folds:  # not in _start_fold: an earlier fold's end that is told again would unsay it
             self._store.bind(trial.config["key"], **{FOLD: result["fold"]})
         self._start_fold(trial.config, seen, result["fold"])
         self._track_epoch(key, result["fold_epoch"], at=result["at"])
