@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -322,19 +321,18 @@ class MultiTaskTrainer(OneDeviceTrainer):
 
     @property
     def evaluations(self) -> int:
-        """How many the stage has when the step that was just taken is its last; a part of an epoch counts as one."""
-        done = self._evaluations_after(self.state.global_step)
-        return math.ceil(done) if self.state.global_step >= self.state.max_steps else math.floor(done)
+        """How many the stage has by the step that was just taken; at its end a part of one counts too."""
+        return self._evaluations_after(self.state.global_step)
 
     @property
     def evaluates(self) -> bool:
         """Whether the step that was just taken is followed by an evaluation."""
-        before = math.floor(self._evaluations_after(self.state.global_step - 1))
-        return self.epoch_ended or self.evaluations > before
+        return self.epoch_ended or self.evaluations > self._evaluations_after(self.state.global_step - 1)
 
-    def _evaluations_after(self, steps: int) -> Fraction:
+    def _evaluations_after(self, steps: int) -> int:
         an_epoch = max(math.ceil(self._batches / self.args.gradient_accumulation_steps), 1)
-        return Fraction(steps * self.evals_per_epoch, an_epoch)
+        whole, begun = divmod(steps * self.evals_per_epoch, an_epoch)
+        return whole + (begun > 0 and steps >= self.state.max_steps)
 
 
 class _Hooks(TrainerCallback):
