@@ -10,8 +10,8 @@ import pytest
 from tutti.config.folder import StudyFolder
 from tutti.config.space import SearchSpace
 from tutti.config.study import StudyConfig
+from tutti.orchestration.broker import config_of
 from tutti.orchestration.log import StudyLog
-from tutti.orchestration.searcher import config_of
 from tutti.orchestration.study import StudyOutcome, run_study
 from tutti.records import TrialState
 from tutti.search.kept import Proposal

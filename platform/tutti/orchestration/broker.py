@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tutti.errors import Fault
+
 if TYPE_CHECKING:
     from tutti.orchestration.population import Population
-
-from tutti.errors import Fault
+    from tutti.search.kept import Proposal
 
 Report = dict[str, Any]
 FINAL, FAILED, INFEASIBLE = "final", "failed", "infeasible"  # keys of a trial's last report
@@ -21,8 +22,25 @@ HALVED = "halved"  # of a trial's config, and a report's alone: why its batches 
 EXCHANGED = "exchanged"  # a report's alone: the exchange that the trial is to go on with
 TRAINED = "trained"  # of a config: for how many seconds earlier runs trained it, as far as they reported
 ANEW, FITTED = "anew", "fitted"  # of a config: begins anew, whatever states there are; trained for a whole epoch before
+FOLD = "fold"  # of a config: the fold that an earlier run was training when it was cut off
 PATIENCE = 60.0
 """Seconds after which a worker hears that there is nothing to hear: ranks that wait for rank 0 give up at last."""
+
+
+def config_of(proposal: Proposal) -> dict[str, Any]:
+    """What Tune, the broker and the log know the trial by."""
+    config = {
+        "key": proposal.key,
+        "number": proposal.number,
+        "parameters": dict(proposal.parameters),
+        "optuna_number": proposal.optuna_number,
+        FOLD: proposal.fold,
+        HALVED: proposal.halved,
+        FITTED: proposal.fitted or None,
+        TRAINED: proposal.seconds or None,
+        ANEW: (proposal.halved and not proposal.fitted) or None,  # its states may be of the whole batch
+    }
+    return {name: value for name, value in config.items() if value is not None}
 
 
 def shows_fit(report: Report) -> bool:

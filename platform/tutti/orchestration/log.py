@@ -18,14 +18,13 @@ from ray.tune.experiment import Trial
 from tutti.bank.bank import Bank
 from tutti.config.folder import StudyFolder
 from tutti.errors import StorageError, TuttiError, counted
-from tutti.orchestration.broker import EXCHANGED, FITTED, HALVED, INFEASIBLE, NOTICE, OVERTIME, TRAINED, shows_fit
+from tutti.orchestration.broker import EXCHANGED, HALVED, INFEASIBLE, NOTICE, OVERTIME, config_of, shows_fit
 from tutti.orchestration.folds import fold_name, forget_states
 from tutti.orchestration.objectives import Measure
-from tutti.orchestration.searcher import config_of
 from tutti.orchestration.seen import Seen
 from tutti.orchestration.stopper import STOPPED
 from tutti.records import Predictions, Scalar, TrialState
-from tutti.search.kept import FOLD
+from tutti.search.kept import FITTED, FOLD, TRAINED
 from tutti.search.study_store import StudyStore
 from tutti.tracking.protocol import FOLD_SCORE, SCORE, MetricRow, Tracker
 

@@ -7,20 +7,10 @@ from typing import Any
 
 from ray.tune.search import Searcher
 
-from tutti.orchestration.broker import ANEW, FITTED, HALVED, TRAINED
-from tutti.search.kept import FOLD, Proposal
+from tutti.orchestration.broker import config_of
+from tutti.search.kept import Proposal
 from tutti.search.limits import Ending
 from tutti.search.study_store import StudyStore
-
-
-def config_of(proposal: Proposal) -> dict[str, Any]:
-    """What Tune, the broker and the log know the trial by."""
-    config: dict[str, Any] = {"key": proposal.key, "number": proposal.number, "parameters": dict(proposal.parameters)}
-    config["optuna_number"] = proposal.optuna_number
-    config |= {} if proposal.fold is None else {FOLD: proposal.fold}
-    beside = {HALVED: proposal.halved, FITTED: proposal.fitted, TRAINED: proposal.seconds}
-    beside[ANEW] = proposal.halved and not proposal.fitted  # its states may be of the whole batch
-    return config | {name: value for name, value in beside.items() if value}
 
 
 class StoreSearcher(Searcher):
