@@ -9,8 +9,10 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
+from types import SimpleNamespace
 from typing import Any
 
 import optuna
@@ -207,6 +209,25 @@ def test_bound_attributes_are_kept_with_the_trial(opened, url):
     store.bind(key, mlflow_run="def")
     attributes = optuna.load_study(storage=url, study_name="s").trials[0].user_attrs
     assert (attributes["ray_trial"], attributes["mlflow_run"]) == ("abc", "def")
+
+
+def test_a_driver_asks_once_for_each_write_whether_the_study_is_still_its_own(opened):
+    store, asked = opened(), []
+    key = store.ask().key
+    if store._claim:
+        store._claim.close()
+    store._claim = SimpleNamespace(keep=lambda: asked.append(None), close=lambda: None)
+
+    def times(call: Callable[[], object]) -> int:
+        asked.clear()
+        call()
+        return len(asked)
+
+    assert times(lambda: store.bind(key, ray_trial="abc")) == 1
+    assert times(lambda: store.report(key, epoch=1, score=0.5, task_scores={"a": 0.5})) == 2
+    assert times(lambda: store.forget_reports(key)) == 1
+    assert times(lambda: store.finish(key, state=TrialState.STOPPED)) == 2
+    assert times(store.unfinished) == 1  # by which it finds out where it has nothing to write
 
 
 def test_an_unknown_trial_is_a_study_error(opened):

@@ -374,8 +374,8 @@ class StudyStore:
             trial.set_user_attr(name, value)
 
     def _trial(self, key: str) -> tuple[int, FrozenTrial]:
-        """The storage's id of a trial, and the trial."""
-        with self._faults():
+        """The storage's id of a trial, and the trial. Whoever writes then asks for the claim, so this does not."""
+        with database.faults(self._storage.url):
             try:
                 number = int(key.removeprefix("t"))
                 if number < 0:
