@@ -238,7 +238,7 @@ def test_a_trial_that_once_fitted_is_tried_again_as_it_is_and_is_infeasible_in_t
 
 
 @pytest.mark.parametrize("fitted", [False, True], ids=["young", "that once fitted"])
-def test_a_trial_that_ray_ends_for_its_node_s_memory_is_tried_as_often_as_others_and_never_infeasible(run, fitted):
+def test_a_trial_that_ray_ends_for_its_node_s_memory_is_tried_as_often_as_others_before_it_is_infeasible(run, fitted):
     async def steps() -> None:
         broker = Broker(retries=1)
         await broker.submit(trial(0) | ({"fitted": True} if fitted else {}))
@@ -249,7 +249,8 @@ def test_a_trial_that_ray_ends_for_its_node_s_memory_is_tried_as_often_as_others
         again, _ = await broker.take("one")
         assert again == trial(0) | halved | ({"fitted": True} if fitted else {})
         await broker.lost("one", "no memory again", out_of_memory=True, for_its_node=True)
-        assert await broker.next("t0000", 0 if fitted else 1) == {"failed": "no memory again"}
+        said = f"out of memory{'' if fitted else ', with half the batch too'}: no memory again"
+        assert await broker.next("t0000", 0 if fitted else 1) == {"failed": said, "infeasible": True}
 
     run(steps())
 

@@ -234,8 +234,8 @@ class Broker:
         feasible where that is too large too.
 
         Args:
-            for_its_node: of one out of memory, whether Ray ended it for its node, on which others need memory too: that
-                is no proof that half its batch is too large.
+            for_its_node: of one out of memory, whether Ray ended it for its node, on which others need memory too: half
+                its batch is too large only if that happened too often.
             final: whether a second try would end so too: the trial has failed at once.
 
         Returns:
@@ -299,7 +299,7 @@ class Broker:
                 if trial.fitted:
                     trial.config = {name: value for name, value in trial.config.items() if name != ANEW}
                 self._waiting.appendleft(trial.config["key"])
-            elif out_of_memory and not innocent:
+            elif out_of_memory:
                 halved = ", with half the batch too" if HALVED in trial.config else ""
                 trial.reports.append({FAILED: f"out of memory{halved}: {reason}", INFEASIBLE: True})
             else:
