@@ -47,7 +47,8 @@ def test_a_round_that_was_killed_goes_on_and_is_judged_against_its_control(finis
     with_labels, without = parse_study(ours.study_file), parse_study(control.study_file)
     # 37 soft rows for each of two tasks of 90 rows: 8 batches of 16 each, 2 epochs
     assert with_labels.training["max_steps"] == without.training["max_steps"] == 32
-    assert (with_labels.evals_per_epoch, without.evals_per_epoch) == (1, 1)  # 127 rows are not twice 90
+    # of 2 epochs 6 in all, of 32 steps at 12 an epoch 6 too
+    assert (with_labels.evals_per_epoch, without.evals_per_epoch) == (3, 2)
     assert with_labels.search == without.search
     assert [str(extra.path) for extra in with_labels.tasks["mood"].extra_train] == [
         str(place / "labels" / "mood.soft.parquet")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -57,12 +58,40 @@ def test_each_point_is_trained_once():
     assert ours.search.trials == control.search.trials == 1
 
 
-@pytest.mark.parametrize(("longer", "given", "evaluations"), [(1.0, 1, 1), (10.7, 1, 11), (2.4, 3, 7)])
-def test_both_are_evaluated_about_as_often_in_as_many_steps(longer, given, evaluations):
-    config = study(training={**study().training, "evals_per_epoch": given})
-    ours, control = both(config, [{"learning_rate": 3e-4}], longer=longer)
-    assert (ours.evals_per_epoch, control.evals_per_epoch) == (evaluations, given)
-    assert {**ours.training, "evals_per_epoch": given} == control.training
+@pytest.mark.parametrize(
+    ("longer", "given", "stages"),
+    [
+        (1.0, 1, [3]),
+        (1.2, 1, [3]),
+        (1.4, 1, [3]),
+        (1.5, 1, [1]),
+        (1.6, 1, [3]),
+        (1.7, 2, [1, 4]),
+        (2.4, 3, [3]),
+        (2.5, 1, [3]),
+        (10.7, 1, [3]),
+    ],
+)
+def test_both_are_evaluated_about_as_often_in_as_many_steps(longer, given, stages):
+    training = {"per_device_train_batch_size": 8, "evals_per_epoch": given}
+    training["stages"] = [{"num_train_epochs": epochs} for epochs in stages]
+    config = study(training=training)
+    ours, control = both(config, [{"learning_rate": 3e-4}], rows=(int(8000 * longer),), longer=longer)
+    assert {**ours.training, "evals_per_epoch": 0} == {**control.training, "evals_per_epoch": 0}
+    counts = [
+        # as the trainer counts them
+        sum(math.ceil(stage["max_steps"] / an_epoch * arm.evals_per_epoch) for stage in arm.training["stages"])
+        for arm, an_epoch in ((ours, int(1000 * longer)), (control, 1000))
+    ]
+    assert abs(counts[0] - counts[1]) <= max(1, 0.1 * counts[0])
+    assert given <= control.evals_per_epoch <= 3 * given
+
+
+def test_no_more_evaluations_than_it_takes_are_made_of_both():
+    for given, longer, expected in ((1, 1.0, (1, 1)), (1, 1.4, (3, 2)), (4, 1.3, (5, 4)), (1, 10.7, (11, 1))):
+        config = study(training={**study().training, "evals_per_epoch": given})
+        ours, control = both(config, [{"learning_rate": 3e-4}], longer=longer)
+        assert (ours.evals_per_epoch, control.evals_per_epoch) == expected
 
 
 def test_points_of_different_lengths_bring_their_own_steps():

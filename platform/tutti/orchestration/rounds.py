@@ -13,6 +13,8 @@ from tutti.records import Scalar, TrialRecord, TrialState
 Point = dict[str, Scalar]
 
 _STEPS = "max_steps"
+_MORE = 3  # with three evaluations where the study has one, what is over of an epoch can be shared out well enough
+_ALIKE = 0.1  # counts that differ by no larger share are as good as equal: more evaluations would cost more than help
 
 
 def best_points(records: Sequence[TrialRecord], *, count: int) -> list[Point]:
@@ -60,10 +62,11 @@ def round_studies(
     steps: Sequence[Sequence[int | None]],
     longer: float,
 ) -> tuple[StudyConfig, StudyConfig]:
-    """The study of a round and its control, which differ in the round's pseudo-labels alone.
+    """The study of a round and its control, which differ in the round's pseudo-labels and the evaluations of an epoch.
 
     Both have a trial for each point. None is stopped early, since only whole trials vote, and each takes as many steps
-    as it would with pseudo-labels, and is evaluated as often: who may choose the best of more evaluations looks better.
+    as it would with pseudo-labels, and is evaluated about as often in all: who may choose the best of more evaluations
+    looks better.
 
     Args:
         study: the one that the first round began from.
@@ -105,5 +108,37 @@ def round_studies(
         keys = training if evals_per_epoch == 1 else overlay(training, {"evals_per_epoch": evals_per_epoch})
         return study.model_copy(update={**shared, "training": keys, "study": name, "tasks": tasks})
 
-    evals = study.evals_per_epoch
-    return with_rows(name, labels, max(round(evals * longer), 1)), with_rows(f"{name}-control", {}, evals)
+    epochs = [_epochs(study, point) for point in points]
+    evals, of_control = _evaluations(study.evals_per_epoch, epochs=epochs, longer=longer)
+    return with_rows(name, labels, evals), with_rows(f"{name}-control", {}, of_control)
+
+
+def _epochs(study: StudyConfig, point: Mapping[str, Scalar]) -> list[float]:
+    """How many epochs each stage of a trial at ``point`` has."""
+    from tutti.training.options import split_training
+
+    return [float(split_training(keys)[1]["num_train_epochs"]) for keys in staged(overlay(study.training, point))]
+
+
+def _evaluations(least: int, *, epochs: Sequence[Sequence[float]], longer: float) -> tuple[int, int]:
+    """How often an epoch of the round and one of its control are evaluated, so that both are about as often in all.
+
+    An epoch of half as many rows more is evaluated three times, and one of the control twice. Since evaluations take
+    time, the control's has at most ``_MORE`` times as many as the study's, and no more than it takes.
+
+    Args:
+        least: what the study says.
+        epochs: of each trial, those of its stages in the round.
+        longer: how many times as many rows an epoch has there, and so how many times as many epochs the control has.
+    """
+
+    def unlike(pair: tuple[int, int]) -> float:
+        """The largest share by which a trial's counts differ. What is left of a stage's last epoch has one too."""
+        shares = []
+        for stages in epochs:
+            ours, control = (sum(math.ceil(each * times) for each in stages) for times in (pair[0], pair[1] * longer))
+            shares.append(abs(control / ours - 1))
+        return max(_ALIKE, *shares)
+
+    rates = range(least, _MORE * least + 1)
+    return min(((near(longer * rate), rate) for rate in rates for near in (math.floor, math.ceil)), key=unlike)
