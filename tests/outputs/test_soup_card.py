@@ -3,10 +3,13 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from tutti.ensembling.nested import Estimate
-from tutti.outputs.soup import SoupCard, Tried, Versus
+from tutti.ensembling.select import top
+from tutti.outputs.members import Rule, elect
+from tutti.outputs.soup import SoupCard, Tried, Versus, refolded
 
 CARD = SoupCard(
     study="s",
@@ -53,3 +56,26 @@ def test_the_card_lists_what_was_tried_and_what_was_not():
     assert "| t0000 | 0.7900 | 0.7000 | no |" in page
     assert "Passed over, of another shape than the best: t0003." in page
     assert "| B | 0.7400 | 0.7330 |" in page
+
+
+@pytest.mark.parametrize("by", ["objective", "task"])
+def test_a_fold_s_voters_are_those_that_are_best_by_the_other_rows_of_all_tasks(make_study, by):
+    study = make_study(12, skill=0.5, validation=60)
+    election = elect(study="demo", bank=study.bank, tasks=study.tasks, needed={}, rule=Rule(top=3, by=by))
+    folds = refolded(election, by=by)
+    assert len(folds) == 5
+    for fold in folds:
+        scores = {name: each.ballot.scores_on(fold.chosen_on[name]) for name, each in election.tasks.items()}
+        ranked = [np.mean([*scores.values()], axis=0)] if by == "objective" else scores.values()
+        assert set(fold.voters) == {f"t{index:04d}" for each in ranked for index in top(each, 3)}
+    for name, each in election.tasks.items():
+        assert sorted(np.concatenate([fold.held[name] for fold in folds])) == list(range(60))
+        assert not any(set(fold.held[name]) & set(fold.chosen_on[name]) for fold in folds)
+        assert each.keys == tuple(f"t{index:04d}" for index in range(12))
+    assert len({fold.voters for fold in folds}) > 1
+
+
+def test_few_rows_judge_no_soup(make_study):
+    study = make_study(validation=24)
+    election = elect(study="demo", bank=study.bank, tasks=study.tasks, needed={}, rule=Rule())
+    assert refolded(election, by="objective") is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -14,7 +14,9 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModel
 
+from tutti.bank.bank import Bank
 from tutti.data.encode import EncodedPart, load_tokenizer
+from tutti.ensembling.nested import Fold, splits
 from tutti.errors import StorageError
 from tutti.modeling.adapters import Adapter
 from tutti.modeling.average import shape_of, write_mean
@@ -22,10 +24,13 @@ from tutti.modeling.checkpoint import load_checkpoint, save_checkpoint
 from tutti.modeling.heads import HeadOptions
 from tutti.modeling.model import MultiTaskModel, load_encoder
 from tutti.orchestration.soup import alike
+from tutti.outputs.members import Rule, elect
+from tutti.outputs.soup import refolded
+from tutti.records import CheckpointRecord, Predictions
 from tutti.tasks.metrics import score
 from tutti.tasks.task import Task
 from tutti.training.predict import predict
-from tutti.training.soup import greedy_soup
+from tutti.training.soup import Soup, _Kitchen, greedy_soup
 
 TASK = Task(name="news", class_names=("100", "101", "102"), pair=False, metric="accuracy", submission="csv")
 Save = Callable[..., Path]
@@ -79,6 +84,30 @@ def part(make_part: Callable[..., EncodedPart], save: Save) -> EncodedPart:
     return replace(rows, labels=said.argmax(axis=1))
 
 
+def stir(
+    candidates: Mapping[str, Path],
+    part: EncodedPart,
+    folder: Path,
+    *,
+    folds: Sequence[Fold] | None = None,
+    weights: Mapping[str, Path] | None = None,
+) -> Soup:
+    return greedy_soup(
+        list(candidates),
+        weights=weights or candidates,
+        parts=lambda max_length: {"news": part},
+        folder=folder,
+        threads=1,
+        folds=folds,
+    )
+
+
+def folds_of(part: EncodedPart, voters: Sequence[tuple[str, ...]]) -> list[Fold]:
+    assert part.labels is not None
+    parted = splits(part.labels, repeats=1, seed=0)
+    return [Fold(keys, {"news": train}, {"news": held}) for keys, (_, train, held) in zip(voters, parted, strict=True)]
+
+
 def test_the_mean_of_checkpoints_is_a_checkpoint_of_the_mean_of_their_weights(save: Save, tmp_path: Path) -> None:
     folders = [save(f"t{number}", seed=number) for number in range(3)]
     write_mean(tmp_path / "mean", folders, key="t0+t1+t2")
@@ -113,7 +142,7 @@ def test_a_trial_goes_in_only_if_the_score_does_not_fall(save: Save, part: Encod
         "truth": tmp_path / "truth",
     }
     soup = tmp_path / "out" / "soup"
-    stirred = greedy_soup(candidates, parts={"news": part}, folder=soup, threads=1)
+    stirred = stir(candidates, part, soup, folds=folds_of(part, [tuple(candidates)] * 5))
     tastes = stirred.tastes
     assert [taste.key for taste in tastes] == list(candidates)
     assert [taste.kept for taste in tastes][:3] == [True, False, True]
@@ -136,7 +165,7 @@ def test_rows_that_judge_a_soup_have_no_part_in_choosing_it(save: Save, part: En
     lots = [replace(part, labels=np.random.default_rng(seed).integers(3, size=60)) for seed in range(8)]
     chosen, judged = [], []
     for each in lots:
-        stirred = greedy_soup(candidates, parts={"news": each}, folder=tmp_path / "soup", threads=1)
+        stirred = stir(candidates, each, tmp_path / "soup", folds=folds_of(each, [tuple(candidates)] * 5))
         shutil.rmtree(tmp_path / "soup")
         assert stirred.held is not None
         chosen.append(max(taste.score for taste in stirred.tastes if taste.kept))
@@ -145,11 +174,56 @@ def test_rows_that_judge_a_soup_have_no_part_in_choosing_it(save: Save, part: En
     assert abs(np.mean(judged) - 1 / 3) < 0.06
 
 
-def test_few_rows_choose_a_soup_and_do_not_judge_it(
-    save: Save, make_part: Callable[..., EncodedPart], tmp_path: Path
+def test_rows_that_judge_a_soup_have_no_part_in_choosing_who_may_go_into_it(
+    save: Save, make_part: Callable[..., EncodedPart], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    few = make_part(24, classes=3, seed=1)
-    assert greedy_soup({"t": save("t")}, parts={"news": few}, folder=tmp_path / "soup", threads=1).held is None
+    """Labels and answers are drawn by lot: of many trials, the few best by all rows do well on those that judge too."""
+    rows, place = make_part(120, classes=3, seed=1), save("any")
+    weights = {f"t{number:04d}": place for number in range(40)}
+    flattered, judged = [], []
+    for lot in range(12):
+        rng = np.random.default_rng(lot)
+        part = replace(rows, labels=rng.permutation(np.arange(120) % 3))
+        said = dict(zip(weights, rng.dirichlet(np.ones(3), size=(40, 120)).astype(np.float32), strict=True))
+        monkeypatch.setattr(
+            _Kitchen, "decided", lambda _, mixed, said=said: {"news": sum(said[key] for key in mixed).argmax(axis=1)}
+        )
+        bank = Bank(tmp_path / f"bank-{lot}")
+        for number, (key, own) in enumerate(said.items()):
+            alone = score("accuracy", labels=part.labels, predicted=own)
+            known = Predictions(ids=part.ids, probabilities=own, labels=part.labels, class_names=TASK.class_names)
+            record = CheckpointRecord(key, number, 1, alone, {"news": alone}, None)
+            bank.put(record, {"news": {"validation": known}})
+        election = elect(study="lots", bank=bank, tasks=[TASK], needed={}, rule=Rule(top=4))
+        members = [member.key for member in election.tasks["news"].members]
+        fixed, anew = folds_of(part, [tuple(members)] * 5), refolded(election, by="objective")
+        for folds, found in ((fixed, flattered), (anew, judged)):
+            stirred = stir(dict.fromkeys(members, place), part, tmp_path / "soup", folds=folds, weights=weights)
+            shutil.rmtree(tmp_path / "soup")
+            assert stirred.held is not None
+            found.append((stirred.held["news"][0] == part.labels).mean())
+    assert np.mean(flattered) > np.mean(judged) + 0.05
+    assert abs(np.mean(judged) - 1 / 3) < 0.03
+
+
+def test_a_fold_s_soup_is_one_of_its_voters_that_are_of_the_shape_of_their_best(
+    save: Save, part: EncodedPart, tmp_path: Path
+) -> None:
+    candidates = {"cls": save("cls", pooling="cls"), "long": save("long", max_length=32, seed=3, flipped=True)}
+    weights = {**candidates, "truth": tmp_path / "truth"}
+    folds = folds_of(part, [("cls", "truth", "long")] * 4 + [("long",)])
+    stirred = stir({"cls": weights["cls"]}, part, tmp_path / "soup", folds=folds, weights=weights)
+    assert [taste.key for taste in stirred.tastes] == ["cls"]
+    assert stirred.held is not None
+    assert all((stirred.held["news"][0] == part.labels)[fold.held["news"]].all() for fold in folds[:4])
+    model, _ = load_checkpoint(weights["long"])
+    said = predict(model, part, task="news", batch_size=32, device=torch.device("cpu")).argmax(axis=1)
+    last = folds[4].held["news"]
+    assert (stirred.held["news"][0, last] == said[last]).all()
+
+
+def test_without_folds_a_soup_is_chosen_and_not_judged(save: Save, part: EncodedPart, tmp_path: Path) -> None:
+    assert stir({"t": save("t")}, part, tmp_path / "soup").held is None
 
 
 def test_checkpoints_of_another_shape_are_not_mixed(save: Save, tmp_path: Path) -> None:

@@ -94,18 +94,30 @@ def _stirred(
     from tutti.cluster.connect import connected
     from tutti.orchestration.inference import Slots, slot_size, weights_of
     from tutti.orchestration.soup import alike, stir
-    from tutti.outputs.soup import SoupCard, Tried, versus
+    from tutti.outputs.soup import SoupCard, Tried, refolded, versus
 
     voting = {member.key for elected in election.tasks.values() for member in elected.members}
     ranked = [record for record in election.checkpoints if record.key in voting]
     folders = weights_of(folder, [record.key for record in ranked], folds=None, tasks=prepared.tasks)
-    mixed = alike({key: places[0] for key, places in folders.items()})
+    weights = {key: places[0] for key, places in folders.items()}
+    mixed = alike(weights)
+    folds = refolded(election, by=recipe.members.by)
+    others = sorted({key for fold in folds or () for key in fold.voters} - voting)
+    try:
+        more = weights_of(folder, others, folds=None, tasks=prepared.tasks)
+        weights |= {key: places[0] for key, places in more.items()}
+    except StudyError as error:  # whose weights are left was chosen on all rows
+        gone = " and ".join(fault.what for fault in error.faults)
+        console.print(f"Without weights of {gone}, soup and vote are compared on the rows that chose.", soft_wrap=True)
+        folds = None
     cpus, gpus = slot_size(config.resources)
     console.print("Starting Ray")
     with connected(workers=1, cpus_per_worker=cpus, gpus_per_worker=gpus, concurrent_trials=None):
         stirred = stir(
             folder,
-            mixed,
+            list(mixed),
+            weights=weights,
+            folds=folds,
             backbone=config.backbone,
             into=into,
             slot=Slots(1, cpus, gpus),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -66,6 +66,21 @@ def splits(labels: np.ndarray, *, repeats: int, seed: int) -> Iterator[tuple[int
         fold[order] = rng.permuted(np.tile(np.arange(_FOLDS), (blocks, 1)), axis=1).ravel()[: len(labels)]
         for held in range(_FOLDS):
             yield repeat, np.flatnonzero(fold != held), np.flatnonzero(fold == held)
+
+
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """A fifth of the rows of each task, and who is chosen without them.
+
+    Attributes:
+        voters: keys.
+        chosen_on: per task, indices of the rows that chose them.
+        held: per task, those of the rows to judge on.
+    """
+
+    voters: tuple[str, ...]
+    chosen_on: Mapping[str, np.ndarray]
+    held: Mapping[str, np.ndarray]
 
 
 def repeats_for(rows: int) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,8 @@ from tutti.data.prepare import load_prepared
 from tutti.orchestration.inference import Slots, worker_faults
 
 if TYPE_CHECKING:
+    from tutti.data.encode import EncodedPart
+    from tutti.ensembling.nested import Fold
     from tutti.training.soup import Soup
 
 
@@ -27,7 +30,16 @@ def alike(candidates: Mapping[str, Path]) -> dict[str, Path]:
     return {key: folder for key, folder in candidates.items() if shapes[key] == first}
 
 
-def stir(folder: StudyFolder, candidates: Mapping[str, Path], *, backbone: str, into: Path, slot: Slots) -> Soup:
+def stir(
+    folder: StudyFolder,
+    candidates: Sequence[str],
+    *,
+    weights: Mapping[str, Path],
+    folds: Sequence[Fold] | None,
+    backbone: str,
+    into: Path,
+    slot: Slots,
+) -> Soup:
     """A greedy soup, as ``greedy_soup`` makes it, on the Ray that is connected.
 
     Args:
@@ -41,25 +53,35 @@ def stir(folder: StudyFolder, candidates: Mapping[str, Path], *, backbone: str, 
 
     with worker_faults():
         task = ray.remote(_stir).options(num_cpus=slot.cpus, num_gpus=slot.gpus, max_retries=2)
-        return ray.get(task.remote(folder, candidates, backbone, into, slot.cpus))
+        return ray.get(task.remote(folder, candidates, weights, folds, backbone, into, slot.cpus))
 
 
-def _stir(folder: StudyFolder, candidates: Mapping[str, Path], backbone: str, into: Path, threads: int) -> Soup:
+def _stir(
+    folder: StudyFolder,
+    candidates: Sequence[str],
+    weights: Mapping[str, Path],
+    folds: Sequence[Fold] | None,
+    backbone: str,
+    into: Path,
+    threads: int,
+) -> Soup:
     from tutti.data.encode import load_part
-    from tutti.modeling.checkpoint import read_metadata
     from tutti.training.soup import greedy_soup
 
     prepared = load_prepared(folder.data)
-    max_length = read_metadata(next(iter(candidates.values()))).max_length
-    parts = {
-        task.name: load_part(
-            prepared,
-            task=task.name,
-            part="validation",
-            tokenizer=backbone,
-            max_length=max_length,
-            cache=folder.encoded,
-        )
-        for task in prepared.tasks
-    }
-    return greedy_soup(candidates, parts=parts, folder=into, threads=threads)
+
+    @cache
+    def parts(max_length: int) -> dict[str, EncodedPart]:
+        return {
+            task.name: load_part(
+                prepared,
+                task=task.name,
+                part="validation",
+                tokenizer=backbone,
+                max_length=max_length,
+                cache=folder.encoded,
+            )
+            for task in prepared.tasks
+        }
+
+    return greedy_soup(candidates, weights=weights, parts=parts, folder=into, threads=threads, folds=folds)

@@ -84,6 +84,7 @@ class Elected:
     Attributes:
         members: best first, in the order of ``ensemble.voters``.
         ballot: what every checkpoint says about the validation rows.
+        keys: of these checkpoints, in the order of the ballot.
         procedure: how the ensemble was chosen.
         single: how the best checkpoint alone would be chosen.
         best: the key of that one.
@@ -92,6 +93,7 @@ class Elected:
     members: tuple[Member, ...]
     ensemble: Ensemble
     ballot: Ballot
+    keys: tuple[str, ...]
     procedure: Procedure
     single: Procedure
     best: str
@@ -211,7 +213,7 @@ def _elected(bank: Checkpoints, task: Task, records: Sequence[CheckpointRecord],
         for each, weight in zip((records[index] for index in ensemble.voters), ensemble.combiner.weights, strict=True)
     )
     best = records[int(top(single.standing, 1)[0])].key
-    return Elected(members, ensemble, ballot, procedure, single, best)
+    return Elected(members, ensemble, ballot, tuple(each.key for each in records), procedure, single, best)
 
 
 def _score(metric: str, classes: int, labels: np.ndarray, decided: np.ndarray) -> float:

@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from tutti.ensembling.nested import Estimate, judge
+from tutti.ensembling.nested import LEAST_JUDGED, Estimate, Fold, judge, splits
 from tutti.errors import counted
 from tutti.outputs.card import table
 
@@ -41,6 +41,32 @@ class Versus:
     soup: Estimate
     vote: Estimate
     gain: Estimate
+
+
+def refolded(election: Election, *, by: Literal["objective", "task"]) -> list[Fold] | None:
+    """For each fifth of the rows, who votes in any task where the others choose; none where rows are too few to judge.
+
+    Args:
+        by: what ranks those who could vote, as in ``Rule``.
+    """
+    elected = election.tasks
+    if min(len(each.ballot.labels) for each in elected.values()) < LEAST_JUDGED:
+        return None
+    parted = {name: list(splits(each.ballot.labels, repeats=1, seed=0)) for name, each in elected.items()}
+    folds = []
+    for fifth in zip(*parted.values(), strict=True):
+        rows = {name: train for name, (_, train, _) in zip(parted, fifth, strict=True)}
+        moved = {name: each.ballot.scores_on(rows[name]) - each.ballot.scores for name, each in elected.items()}
+        voters: dict[str, None] = {}
+        for name, each in elected.items():
+            # One soup answers in all tasks: what ranks by their mean must know the held rows of none.
+            told = sum(moved.values()) if by == "objective" else moved[name]
+            standing = each.procedure.standing + each.procedure.share * told
+            chosen = each.procedure.selection.choose(standing, each.ballot.decided[:, rows[name]])
+            voters |= dict.fromkeys(each.keys[index] for index in chosen)
+        held = {name: last for name, (_, _, last) in zip(parted, fifth, strict=True)}
+        folds.append(Fold(tuple(voters), rows, held))
+    return folds
 
 
 def versus(election: Election, held: Mapping[str, np.ndarray]) -> dict[str, Versus]:
