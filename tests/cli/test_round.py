@@ -18,9 +18,11 @@ from voting_study import make_study as make_voting_study
 from voting_study import write_files
 
 from tutti.bank.bank import Bank
+from tutti.cli import demo as cli_demo
 from tutti.cli import round as cli_round
 from tutti.config.folder import StudyFolder
 from tutti.config.load import parse_study
+from tutti.errors import Fault, TrialError
 
 STUDENT = "members: {top: 3}\npseudo_labels: {select: all, labels: soft, max_drift: null}\n"
 
@@ -121,3 +123,30 @@ def test_a_round_goes_on_only_with_as_many_trials_as_it_was_begun_with(place, mo
     for given in ("--trials 2", ""):
         assert "Round 1 goes on" in run(place, f"{command} {given}", code=0).out
     shutil.rmtree(place / "studies/moods/rounds")
+
+
+def test_a_round_that_is_interrupted_names_the_command_that_goes_on_with_it(place, monkeypatch):
+    def interrupted(*_, again, **__):
+        raise TrialError(Fault("the study", "go on", "Ctrl-C", again(but="search.max_hours")))
+
+    monkeypatch.setattr(cli_round.tune, "run", interrupted)
+    monkeypatch.setattr(cli_round.parts, "program", lambda: "tutti")
+    (place / "student.yaml").write_text(STUDENT)
+    for options in (" --recipe student.yaml --trials 2 --until-no-gain", " --recipe student.yaml"):
+        said = run(place, f"round studies/moods{options}", code=1)
+        assert f"tutti round studies/moods{options}." in said.err
+    shutil.rmtree(place / "studies/moods/rounds")
+
+
+def test_a_demo_that_is_interrupted_names_the_command_that_goes_on_with_it(tmp_path, monkeypatch):
+    def interrupted(*_, again, **__):
+        raise TrialError(Fault("the study", "go on", "Ctrl-C", again()))
+
+    (tmp_path / "my demo/data/backbone").mkdir(parents=True)
+    (tmp_path / "my demo/data/study.yaml").write_text("")
+    monkeypatch.setattr(cli_demo, "_check_seed", lambda *_, **__: None)
+    monkeypatch.setattr(cli_demo, "_study_in", lambda _: (None, None))
+    monkeypatch.setattr(cli_demo.tune, "run", interrupted)
+    monkeypatch.setattr(cli_demo.parts, "program", lambda: "tutti")
+    with pytest.raises(TrialError, match=f"tutti demo --out '{tmp_path}/my demo' --seed 3"):
+        cli_demo.demo(tmp_path / "my demo", seed=3)

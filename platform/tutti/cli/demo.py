@@ -49,7 +49,8 @@ def demo(
         texts = [*sorted(data.glob("*_train.csv")), *sorted(data.glob("*_unlabeled.csv"))]
         new_backbone(texts=texts, size="tiny", out=data / "backbone")
     study, folder = _study_in(out)
-    tune.run(study, folder, resume=True)
+    command = f"{parts.program()} demo {shlex.join(['--out', str(out), '--seed', str(seed)])}"
+    tune.run(study, folder, resume=True, again=lambda **_: command)
     console.rule("Ensemble")
     vote.ensemble(str(folder.path), out=out / "submission")
     console.rule("Pseudo-labels")

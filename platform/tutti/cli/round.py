@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 import shutil
 from dataclasses import dataclass
 from functools import cache, partial
@@ -46,6 +47,7 @@ class _Base:
     records: list[TrialRecord]
     recipe: Recipe
     recipe_name: str
+    again: str  # the command that goes on with the round
 
     @property
     def recipe_sha256(self) -> str:
@@ -91,8 +93,11 @@ def round_(
 
     config, folder, prepared = parts.open_folder(study)
     name, chosen = load_recipe(recipe or config.ensemble.recipe)
+    options = {"--recipe": recipe, "--trials": trials}
+    given = [str(word) for option in options.items() if option[1] is not None for word in option]
+    again = f"{parts.program()} round {shlex.join([study, *given, *['--until-no-gain'] * until_no_gain])}"
     with study_lock(folder):
-        base = _Base(config, folder, prepared, _finished_records(config, folder), chosen, name)
+        base = _Base(config, folder, prepared, _finished_records(config, folder), chosen, name, again)
         _check(base)
         first = True
         while True:
@@ -311,7 +316,7 @@ def _run(base: _Base, done: list[Round]) -> bool:
         console.rule(f"Round {number}: {what}")
         config = parse_study(place / f"{name}.json")
         beside = base.beside(name)
-        records = tune.run(parts.with_stores(config, beside), beside, resume=True)
+        records = tune.run(parts.with_stores(config, beside), beside, resume=True, again=lambda **_: base.again)
         finished[name] = {record.key for record in records if record.state is TrialState.FINISHED}
         if not (both := set.intersection(*finished.values())):  # before the control is trained in vain
             remedy = "look at its trials with `tutti trials`, then start the round again"

@@ -77,13 +77,11 @@ def command_to_go_on(
     return f"{parts.program()} tune {shlex.join([str(study_file), '--resume', *options])}"
 
 
-def run(
-    study: StudyConfig, folder: StudyFolder, *, resume: bool, again: Callable[..., str] = command_to_go_on
-) -> list[TrialRecord]:
+def run(study: StudyConfig, folder: StudyFolder, *, resume: bool, again: Callable[..., str]) -> list[TrialRecord]:
     """Prepares a study's data, runs its trials, and prints what to do next; exits with 130 when interrupted.
 
     Args:
-        again: see ``command_to_go_on``; called with ``but`` alone.
+        again: what goes on with the study, see ``command_to_go_on``; called with ``but`` alone.
     """
     from tutti.cli.ending import terminated_as_interrupted
     from tutti.cli.progress import cut_off, number, summary, trials_table
