@@ -65,8 +65,11 @@ def test_the_rows_at_the_threshold_become_a_training_file_that_the_layout_reads(
 def test_a_shipped_recipe_labels_rows_as_it_says(recipe, make_study, tmp_path):
     _, given = load_recipe(recipe)
     wanted = given.pseudo_labels.model_dump()
+    # members so good that even their mean is sure of some rows, and no method of all
     report = write_pseudo_labels(
-        **arguments(make_study(12), tmp_path / "out", rule=rule_of(given), labelling=wanted | {"max_drift": None})
+        **arguments(
+            make_study(12, skill=4.5), tmp_path / "out", rule=rule_of(given), labelling=wanted | {"max_drift": None}
+        )
     )
     for task in report.tasks:
         if wanted["select"] == "all":
@@ -74,6 +77,7 @@ def test_a_shipped_recipe_labels_rows_as_it_says(recipe, make_study, tmp_path):
         else:
             assert task.labelled < task.unlabelled
         assert task.file is None or task.file.endswith(".soft.parquet") == (wanted["labels"] == "soft")
+    assert any(task.file is not None and task.labelled > 0 for task in report.tasks)
 
 
 def test_a_row_with_an_empty_text_gets_no_pseudo_label(make_study, tmp_path):
