@@ -109,7 +109,7 @@ def test_a_round_goes_on_only_with_the_recipe_it_was_begun_with(place):
 def test_a_round_has_no_more_trials_than_the_study_has_points(place):
     (place / "student.yaml").write_text(STUDENT)
     said = run(place, "round studies/moods --recipe student.yaml --trials 9", code=2)
-    assert "--trials must be at most the 7 points that ended, to train each once; got 9" in said.err
+    assert "--trials must be at most the 7 points of finished trials, to train each once; got 9" in said.err
     assert not (place / "studies/moods/rounds/1").exists()
 
 
@@ -122,6 +122,11 @@ def test_a_round_goes_on_only_with_as_many_trials_as_it_was_begun_with(place, mo
     assert "--trials 3 must be that which round 1 was begun with; got another one than 2; leave it out, or" in said.err
     for given in ("--trials 2", ""):
         assert "Round 1 goes on" in run(place, f"{command} {given}", code=0).out
+    plan = place / "studies/moods/rounds/1/plan.json"
+    older = {key: value for key, value in json.loads(plan.read_text()).items() if key != "trials"}
+    plan.write_text(json.dumps(older))  # as the first versions wrote it
+    assert "Round 1 goes on" in run(place, f"{command} --trials 2", code=0).out
+    assert "--trials 3 must be that which round 1 was begun with" in run(place, f"{command} --trials 3", code=2).err
     shutil.rmtree(place / "studies/moods/rounds")
 
 

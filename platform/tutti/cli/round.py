@@ -213,13 +213,17 @@ def _plan(base: _Base, done: list[Round], *, trials: int | None) -> PseudoLabelR
         if plan["recipe_sha256"] != base.recipe_sha256:
             what, got = f"the recipe {base.recipe_name}", f"another one than {plan['recipe']}"
             raise StudyError(Fault(what, rule, got, f"name that recipe, {anew}"))
-        if trials not in (None, planned := plan["trials"]):
+        planned = plan["trials"] or parse_study(place / f"{_name(base, number)}.json").search.trials
+        if trials not in (None, planned):
             raise StudyError(Fault(f"--trials {trials}", rule, f"another one than {planned}", f"leave it out, {anew}"))
         console.print(f"Round {number} goes on")
         return None
     points = best_points(base.records, count=trials or _MOST_POINTS)
     if len(points) < (trials or 0):
-        rule, got = f"be at most the {counted(len(points), 'point')} that ended, to train each once", str(trials)
+        rule, got = (
+            f"be at most the {counted(len(points), 'point')} of finished trials, to train each once",
+            str(trials),
+        )
         raise StudyError(Fault("--trials", rule, got, "give a smaller number"))
     console.rule(f"Round {number}: pseudo-labels of {' and '.join(teachers)}")
     latest = base.beside(teachers[-1])
@@ -276,8 +280,9 @@ def _planned(file: Path) -> dict[str, Any]:
     """
     try:
         plan = json.loads(file.read_text(encoding="utf-8"))
-        return {key: plan[key] for key in ("recipe", "recipe_sha256", "trials")}
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        # The first versions kept no number of trials, but in the round's studies.
+        return {key: plan[key] for key in ("recipe", "recipe_sha256")} | {"trials": plan.get("trials")}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         remedy = "restore the file, or remove it to plan the round again"
         raise StorageError(Fault(str(file), "be as `tutti round` wrote it", repr(error), remedy)) from error
 
