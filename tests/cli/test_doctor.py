@@ -348,12 +348,18 @@ def test_a_tracking_store_that_is_away_is_said_and_all_else_is_mended(kept):
 
 def test_what_a_process_that_holds_no_lock_may_be_writing_now_is_left(kept):
     young = kept.folder.path / "ensembles" / ".vote.abcdefgh.tmp"
-    young.mkdir(parents=True)
+    predicting = kept.folder.soups / ".soup.abcdefgh.tmp"
+    dead = kept.folder.soups / ".mixed.abcdefgh.tmp"
+    for place, seconds in {young: 0, predicting: 36000, dead: 86401}.items():
+        place.mkdir(parents=True)
+        os.utime(place, (time.time() - seconds,) * 2)
     temporary_file(kept)
     temporary_folder(kept)
     said = doctor(kept, code=0).out
-    assert young.is_dir()
-    assert young.name not in said
+    for place in (young, predicting):
+        assert place.is_dir()
+        assert place.name not in said
+    assert not dead.exists()
     assert not (kept.folder.path / ".study.json.ab_12xyz.tmp").exists()
     assert not list(kept.folder.trial("t0000").glob(".*"))
 

@@ -329,7 +329,9 @@ def _run(base: _Base, done: list[Round]) -> bool:
             raise TrialError(Fault(f"the study {name}", rule, "none", remedy))
     study, others = _name(base, number), teachers[1:]
     if alone := set.union(*finished.values()) - both:
-        console.print(f"Left out of both, for they finished in one alone: {', '.join(sorted(alone))}", soft_wrap=True)
+        console.print(
+            f"Left out of the comparison, for they finished in one alone: {', '.join(sorted(alone))}", soft_wrap=True
+        )
     only = dict.fromkeys(finished, both)
     comparison = compare(
         base.prepared.tasks,

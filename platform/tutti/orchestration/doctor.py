@@ -18,6 +18,7 @@ from tutti.search.study_store import StudyStore
 from tutti.tracking.spool import undelivered
 
 YOUNG = 600.0  # seconds that a file is taken to be written by a living process
+_YOUNG_SOUP = 86400.0  # nothing in its folder changes while one of its means predicts all validation rows
 _UNLINK = "put the folder that it leads to in its place"
 _ENDED = {TrialState.STOPPED: "was stopped early", TrialState.FAILED: "failed"}
 
@@ -60,10 +61,12 @@ def look(
 
 def _may_be_written(folder: StudyFolder, stray: Path) -> bool:
     """Whether a living process may be at it: those that vote or write reports hold no lock, unlike those that train."""
-    if stray.relative_to(folder.path).parts[0] in ("trials", "bank"):
+    room = stray.relative_to(folder.path).parts[0]
+    if room in ("trials", "bank"):
         return False
+    young = _YOUNG_SOUP if room == folder.soups.name and stray.suffix == ".tmp" else YOUNG
     try:
-        return time.time() - stray.lstat().st_mtime < YOUNG
+        return time.time() - stray.lstat().st_mtime < young
     except FileNotFoundError:  # it has just been put in its place
         return True
 
