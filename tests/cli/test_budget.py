@@ -42,7 +42,6 @@ def test_the_command_to_go_on_has_what_the_study_was_started_with(make_study, tm
         "--set storage.database=postgresql://me@host/optuna --set tracking.uri=http://host:5000/a@b --set 'study=what?'"
     )
     assert "--set search.max_hours=2 " in started["again"]()
-    assert tune_.command_to_go_on() == "tutti tune STUDY.yaml --resume"
 
 
 def test_a_start_that_died_before_its_study_was_made_has_no_trials_and_begins_anew(make_study, tmp_path):

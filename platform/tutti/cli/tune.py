@@ -64,7 +64,7 @@ def _budget(trials: str, study_file: Path, *, overrides: list[str]) -> int:
 
 
 def command_to_go_on(
-    study_file: Path = Path("STUDY.yaml"), *, trials: int | None = None, overrides: Sequence[str] = (), but: str = ""
+    study_file: Path, *, trials: int | None = None, overrides: Sequence[str] = (), but: str = ""
 ) -> str:
     """The command that goes on with a study as it was started, but for what was set of the key ``but``."""
     given = [text.partition("=") for text in overrides]
