@@ -146,7 +146,7 @@ def states_of_an_ended_trial(kept: Kept) -> None:
     put_state(kept, "t0001")
 
 
-CUT_OFF = "trial t0002: cut off, and goes on with `tutti tune STUDY.yaml --resume`"
+CUT_OFF = "trial t0002: cut off, and goes on with `tutti tune STUDY.yaml --resume`, and --set as before"
 FAULTS: dict[str, dict[Callable[[Kept], None], str]] = {
     "stores": {
         run_of_an_ended_trial: "run t0001 (*): it says running, and its trial is stopped early; told as stopped early",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 import ray
 
@@ -60,3 +62,17 @@ def test_a_ray_of_our_own_that_did_not_start_in_time_is_started_once_more(monkey
         with pytest.raises(ClusterError, match="a Ray on this machine must answer; got The current"), trials:
             pass
     assert began == ["local", "local"]
+
+
+def test_sigterm_is_ctrl_c_while_ray_starts_and_while_it_is_connected(monkeypatch):
+    one = {"workers": 1, "cpus_per_worker": 1, "gpus_per_worker": 0, "concurrent_trials": None}
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(connect, "_begin", lambda address: signal.raise_signal(signal.SIGTERM))
+    with pytest.raises(KeyboardInterrupt), connected(**one):
+        raise AssertionError("nothing runs without Ray")
+    for name in ("_begin", "_require_state_api"):
+        monkeypatch.setattr(connect, name, lambda *_: None)
+    monkeypatch.setattr(ray, "nodes", lambda: [{"Alive": True, "Resources": {"CPU": 1.0}}])
+    with pytest.raises(KeyboardInterrupt), connected(**one):
+        signal.raise_signal(signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) is before

@@ -47,6 +47,8 @@ def test_numbers_are_read_for_a_regression(tmp_path):
 def test_a_glue_dev_file_grades_by_row_number(tmp_path):
     rows = "sentence\tlabel\na day\tglad\nsea\tcalm\n"
     assert read(tmp_path, rows, name="dev.tsv", layout=Glue("SST-2"), expected=["1", "0"]).tolist() == [0, 1]
+    with pytest.raises(SubmissionError, match="have the 1 rows of the test file of mood and no others"):
+        read(tmp_path, rows, name="dev.tsv", layout=Glue("SST-2"), expected=["0"])
 
 
 @pytest.mark.parametrize(

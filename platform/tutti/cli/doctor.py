@@ -48,7 +48,8 @@ def doctor(
         finally:
             store.close()
     for key in cut_off:
-        console.print(f"trial {key}: cut off, and goes on with `{parts.program()} tune STUDY.yaml --resume`")
+        command = f"{parts.program()} tune STUDY.yaml --resume"
+        console.print(f"trial {key}: cut off, and goes on with `{command}`, and --set as before")
     console.print(_summary(config.study, mended, left, dry_run=dry_run))
     if left:
         raise typer.Exit(1)

@@ -83,7 +83,6 @@ def run(study: StudyConfig, folder: StudyFolder, *, resume: bool, again: Callabl
     Args:
         again: what goes on with the study, see ``command_to_go_on``; called with ``but`` alone.
     """
-    from tutti.cli.ending import terminated_as_interrupted
     from tutti.cli.progress import cut_off, number, summary, trials_table
     from tutti.cluster.connect import connected
     from tutti.orchestration.study import clear_ended, study_lock
@@ -94,6 +93,8 @@ def run(study: StudyConfig, folder: StudyFolder, *, resume: bool, again: Callabl
     parts.check_stores(study, folder)
     with study_lock(folder):
         if not folder.begun:
+            if resume:
+                console.print(f"There is no {study.study} in {folder.path.parent} yet: it begins now", soft_wrap=True)
             for older, count in parts.fitting_trials(study, folder).items():
                 console.print(f"The sampler learns from {counted(count, 'trial')} of the study {older}")
         prepared = prepare_study(study, folder, resume=resume)
@@ -103,15 +104,12 @@ def run(study: StudyConfig, folder: StudyFolder, *, resume: bool, again: Callabl
             outcome = _run_trials(study, folder, prepared, concurrent=1)
         else:
             console.print("Starting Ray")
-            with (
-                connected(  # before the study's stores are opened: one that does not fit the cluster has not begun
-                    workers=resources.workers,
-                    cpus_per_worker=resources.cpus_per_worker,
-                    gpus_per_worker=resources.gpus_per_worker,
-                    concurrent_trials=resources.concurrent_trials,
-                ) as concurrent,
-                terminated_as_interrupted(),
-            ):
+            with connected(  # before the study's stores are opened: one that does not fit the cluster has not begun
+                workers=resources.workers,
+                cpus_per_worker=resources.cpus_per_worker,
+                gpus_per_worker=resources.gpus_per_worker,
+                concurrent_trials=resources.concurrent_trials,
+            ) as concurrent:
                 outcome = _run_trials(study, folder, prepared, concurrent=concurrent)
             clear_ended(folder, outcome.trials)  # with the Ray that was connected the last workers have gone
     best, records = best_trial(outcome.trials), cut_off(outcome.trials)
@@ -300,7 +298,7 @@ def _check_unchanged(study: StudyConfig, folder: StudyFolder) -> None:
                     f"{key} of the study {study.study!r}",
                     "stay as it was when the study is resumed",
                     f"{new!r} where it was {old!r}",
-                    "put it back, or give `study:` another name",
+                    "put it back, with --set if it was given so, or give `study:` another name",
                 )
                 for key, (old, new) in changed.items()
             )

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+from tutti.cluster.ending import terminated_as_interrupted
 from tutti.errors import ClusterError, Fault, ResourcesError
 
 WORKER_ENVIRONMENT = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
@@ -18,6 +19,8 @@ def connected(
     *, workers: int, cpus_per_worker: int, gpus_per_worker: float, concurrent_trials: int | None
 ) -> Iterator[int]:
     """Connects to Ray and yields how many trials may run at a time; disconnects at the end.
+
+    SIGTERM is Ctrl-C meanwhile.
 
     A trial that asks for more than there is would wait in silence for ever. So it is refused, save on a cluster where
     ``concurrent_trials`` is given: there an autoscaler may bring what is missing.
@@ -33,7 +36,8 @@ def connected(
 
     address = os.environ.get("RAY_ADDRESS")
     try:
-        _begin(address)
+        with terminated_as_interrupted():
+            _begin(address)
     except Exception as error:  # as plain as this is what Ray raises where a part of it dies while it starts
         remedy = "see that the cluster is up (`ray status`), or unset RAY_ADDRESS to run on this machine alone"
         raise ClusterError(
@@ -58,10 +62,8 @@ def connected(
                     "lower them, or set resources.concurrent_trials where an autoscaler adds nodes",
                 )
             )
-        if address and concurrent_trials:
-            yield concurrent_trials
-        else:
-            yield min(fits, concurrent_trials or fits)
+        with terminated_as_interrupted():
+            yield concurrent_trials if address and concurrent_trials else min(fits, concurrent_trials or fits)
     finally:
         ray.shutdown()
 

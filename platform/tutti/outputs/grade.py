@@ -33,7 +33,8 @@ def read_labels(source: str, *, task: Task, layout: Layout, expected: Sequence[s
 
     Raises:
         TaskFileError: where the file cannot be read, or a label is no number where the task's are.
-        SubmissionError: where a row has no label, or one that is none of the task's.
+        SubmissionError: where a row has no label, or one that is none of the task's, or it has more
+            rows than the test file, and no ids.
     """
     rows = _layout_of(source, layout).read(source, labelled=True, numbers=task.regression)
     found = dict(zip(rows["id"], rows["label"], strict=True))
@@ -42,6 +43,9 @@ def read_labels(source: str, *, task: Task, layout: Layout, expected: Sequence[s
         named = ", ".join(map(repr, missing[:_SHOWN]))
         got = f"none for {len(missing)} of {len(expected)} rows, such as {named}"
         raise SubmissionError(Fault(source, f"have a label for every test row of {task.name}", got, remedy))
+    if len(found) > len(expected) and [*found] == [*map(str, range(len(found)))]:  # such ids are those of any file
+        rule = f"have the {len(expected)} rows of the test file of {task.name} and no others, since they have no ids"
+        raise SubmissionError(Fault(source, rule, f"{len(found)} rows", remedy))
     labels = [found[each] for each in expected]
     if task.regression:
         return np.array([number(each) for each in labels], dtype=np.float32)
