@@ -169,4 +169,11 @@ def best_trial(records: Sequence[TrialRecord]) -> TrialRecord | None:
 
 
 def _broken(rule: str, got: str) -> StorageError:
-    return StorageError(Fault("a set of predictions", rule, got, "run the trial that made it again"))
+    return StorageError(
+        Fault(
+            "a set of predictions",
+            rule,
+            got,
+            "restore the file from a copy, or move the trial's folder out of the bank: it has no vote then",
+        )
+    )

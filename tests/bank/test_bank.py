@@ -141,7 +141,7 @@ def test_a_damaged_file_is_named_and_the_remedy_given(tmp_path, predictions, rec
     with pytest.raises(StorageError) as error:
         bank.predictions("t0000", "emotion", "validation")
     assert str(file) in str(error.value)
-    assert "run the trial that made it again" in str(error.value)
+    assert "or move the trial's folder out of the bank" in str(error.value)
 
 
 def test_a_file_that_is_no_bank_table_is_a_storage_error_too(tmp_path, predictions, record):

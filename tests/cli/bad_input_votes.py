@@ -85,7 +85,10 @@ VOTES: dict[str, Sequence[Case]] = {
         ),
         Case(
             "a trial in the bank says NaN",
-            ["validation.parquet must have probabilities that are numbers; got NaN or infinity", "run the trial"],
+            [
+                "validation.parquet must have probabilities that are numbers; got NaN or infinity",
+                "or move the trial's folder",
+            ],
             not_a_number,
             "ensemble studies/moods",
             code=1,

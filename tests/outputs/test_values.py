@@ -143,7 +143,9 @@ def test_a_squared_error_weighs_all_members_alike(bank, ensemble):
 def test_members_of_another_kind_are_named(bank):
     election = elect(study="s", bank=bank, tasks=[STSB, COLA], needed={}, rule=Rule(top=2, by="task"))
     values = Task("CoLA", (), pair=False, metric="pearson", submission="csv")
-    with pytest.raises(StudyError, match="CoLA/test must hold values of a regression; got 0, 1; run the trial again"):
+    with pytest.raises(
+        StudyError, match="CoLA/test must hold values of a regression; got 0, 1; move the trial's folder"
+    ):
         votes(bank, task=values, part="test", elected=election.tasks["CoLA"])
     classes = Task("STS-B", ("a", "b"), pair=True, metric="accuracy", submission="csv")
     with pytest.raises(StudyError, match="STS-B/test must hold probabilities of the classes a, b; got none"):

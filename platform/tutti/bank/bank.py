@@ -178,7 +178,7 @@ class Bank:
         held: Mapping[str, Mapping[str, Mapping[str, str]]] = entry.metadata["predictions"]
         if part not in held.get(task, {}):
             got = "only " + (", ".join(f"{name}/{each}" for name, parts in held.items() for each in parts) or "nothing")
-            remedy = "name a part it holds, or run the trial again"
+            remedy = "name a part it holds, or start a new study"
             raise StorageError(Fault(self._place(key), f"hold {task}/{part}", got, remedy))
         file = held[task][part]
         return f"{entry.folder}/{file['file']}", file["sha256"]
@@ -194,7 +194,7 @@ class Bank:
             raise StorageError(*(replace(fault, what=self._place(path)) for fault in error.faults)) from error
 
     def _damaged(self, path: str, got: str) -> StorageError:
-        remedy = "restore the file from a copy, or run the trial that made it again"
+        remedy = "restore the file from a copy, or move the trial's folder out of the bank: it has no vote then"
         return StorageError(Fault(self._place(path), "be the Parquet file that the trial wrote", got, remedy))
 
     def _entry(self, key: str) -> _Entry:

@@ -141,7 +141,8 @@ def _predictions(folder: StudyFolder, trials: Sequence[TrialRecord]) -> Iterator
                 bank.check(trial.key)
             except StorageError as error:
                 got = error.faults[0].got
-                yield Finding(f"bank/{trial.key}", f"no whole predictions: {got}", "restore them from a copy")
+                remedy = "restore them from a copy, or move them away: the trial has no vote then"
+                yield Finding(f"bank/{trial.key}", f"no whole predictions: {got}", remedy)
 
 
 def _remove(path: Path) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _SHOWN = 10  # faults of one kind in one message
 _LABELLED = "validation"
+_AGAIN = "move the trial's folder out of the bank, so that it has no vote, or start a new study"
 _HOW = {
     "auto": "combined in each task by the method that does best there",
     "uniform": "all with the same weight",
@@ -195,7 +196,7 @@ def votes(bank: Checkpoints, *, task: Task, part: str, elected: Elected) -> Vote
 def _elected(bank: Checkpoints, task: Task, records: Sequence[CheckpointRecord], rule: Rule) -> Elected:
     _, labels, stacked = _stacked(bank, task, _LABELLED, [record.key for record in records])
     if labels is None:
-        remedy = "run the trial again, or start a new study"
+        remedy = _AGAIN
         raise StudyError(Fault(f"trial {records[0].key}, {task.name}/{_LABELLED}", "have labels", "none", remedy))
     ballot = Ballot(stacked, labels, partial(_score, task.metric, task.outputs))
     every = auto_methods(rows=len(labels), values=task.regression)
@@ -234,7 +235,7 @@ def _stacked(
     stacked = np.empty((len(keys), len(first.ids), *columns), dtype=np.float32)
     for index, key in enumerate(keys):
         said = first if index == 0 else bank.predictions(key, task.name, part)
-        what, remedy = f"trial {key}, {task.name}/{part}", "run the trial again, or start a new study"
+        what, remedy = f"trial {key}, {task.name}/{part}", _AGAIN
         own = said.values if task.regression else said.probabilities
         if own is None or said.class_names != task.class_names:
             classes = f"hold probabilities of the classes {', '.join(task.class_names)}"
@@ -277,7 +278,7 @@ def _useless(tasks: Sequence[Task], method: str) -> Iterator[Fault]:
 
 
 def _without_scores(records: Sequence[CheckpointRecord], tasks: Sequence[Task]) -> Iterator[Fault]:
-    remedy = "run the trial again, or start a new study where the tasks have changed"
+    remedy = f"{_AGAIN} where the tasks have changed"
     for record in records:
         for task in tasks:
             if task.name not in record.task_scores:
@@ -287,7 +288,7 @@ def _without_scores(records: Sequence[CheckpointRecord], tasks: Sequence[Task]) 
 def _without_parts(
     bank: Checkpoints, needed: Mapping[str, Sequence[str]], voting: Mapping[str, set[str]]
 ) -> Iterator[Fault]:
-    remedy = "run the trial again, or start a new study where the task's files have changed"
+    remedy = f"{_AGAIN} where the task's files have changed"
     held = {key: bank.parts(key) for key in sorted(set().union(*voting.values()))}
     for key, parts in held.items():
         for task, names in needed.items():

@@ -141,7 +141,7 @@ def _label_faults(what: str, task: Task, rows: int, labels: Sequence[str | float
         yield Fault(what, f"have one label for each of its {rows} rows", f"{len(labels)} labels", _AGAIN)
     if task.regression:
         if strange := {str(label) for label in labels if isinstance(label, str) or not math.isfinite(label)}:
-            yield Fault(what, "hold only finite numbers", _some(strange), "run the trials that vote again")
+            yield Fault(what, "hold only finite numbers", _some(strange), _AGAIN)
     elif unknown := set(map(str, labels)) - set(task.class_names):
         rule = f"hold only labels of the task ({_some(task.class_names)})"
         yield Fault(what, rule, _some(unknown), "make a new study where the task's labels have changed")
