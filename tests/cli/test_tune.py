@@ -272,7 +272,7 @@ def test_what_a_worker_leaves_behind_that_lives_until_ray_ends_is_cleared_away(t
         (parts, "write_split", None),
     ):
         monkeypatch.setattr(module, name, lambda *given, told=told, **named: told)
-    cli_tune.run(study, folder, resume=False)
+    cli_tune.run(study, folder, resume=False, again=lambda **_: "")
     assert bank.records() == []
 
 

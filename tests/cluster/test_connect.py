@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 
 import pytest
 import ray
@@ -64,6 +65,15 @@ def test_a_ray_of_our_own_that_did_not_start_in_time_is_started_once_more(monkey
     assert began == ["local", "local"]
 
 
+@pytest.fixture
+def takes_ctrl_c() -> Iterator[None]:
+    """What runs tests side by side ignores SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("takes_ctrl_c")
 def test_sigterm_is_ctrl_c_while_ray_starts_and_while_it_is_connected(monkeypatch):
     one = {"workers": 1, "cpus_per_worker": 1, "gpus_per_worker": 0, "concurrent_trials": None}
     before = signal.getsignal(signal.SIGTERM)
