@@ -169,11 +169,5 @@ def best_trial(records: Sequence[TrialRecord]) -> TrialRecord | None:
 
 
 def _broken(rule: str, got: str) -> StorageError:
-    return StorageError(
-        Fault(
-            "a set of predictions",
-            rule,
-            got,
-            "restore the file from a copy, or move the trial's folder out of the bank: it has no vote then",
-        )
-    )
+    remedy = "restore the file from a copy, or move the trial's folder out of the bank: it has no vote then"
+    return StorageError(Fault("a set of predictions", rule, got, remedy))

@@ -220,11 +220,8 @@ def _plan(base: _Base, done: list[Round], *, trials: int | None) -> PseudoLabelR
         return None
     points = best_points(base.records, count=trials or _MOST_POINTS)
     if len(points) < (trials or 0):
-        rule, got = (
-            f"be at most the {counted(len(points), 'point')} of finished trials, to train each once",
-            str(trials),
-        )
-        raise StudyError(Fault("--trials", rule, got, "give a smaller number"))
+        rule = f"be at most the {counted(len(points), 'point')} of finished trials, to train each once"
+        raise StudyError(Fault("--trials", rule, str(trials), "give a smaller number"))
     console.rule(f"Round {number}: pseudo-labels of {' and '.join(teachers)}")
     latest = base.beside(teachers[-1])
     prepared = load_prepared(latest.data)

@@ -242,7 +242,7 @@ class Broker:
             Whether they trained anything.
         """
         async with self._news:
-            return self._lose(pool, reason, out_of_memory, final, innocent=for_its_node)
+            return self._lose(pool, reason, out_of_memory, final, for_its_node)
 
     async def wanted(self, patience: float = PATIENCE) -> bool:
         """Whether a trial waits for a pool, or the study is over."""
@@ -280,7 +280,7 @@ class Broker:
             return all(trial.over or trial.pool is None for trial in self._trials.values())
 
     def _lose(
-        self, pool: str, reason: str, out_of_memory: bool = False, final: bool = False, innocent: bool = False
+        self, pool: str, reason: str, out_of_memory: bool = False, final: bool = False, for_its_node: bool = False
     ) -> bool:
         self._generations[pool] += 1
         if self._halted:  # its trial goes on in a later run, however often it was lost in this one
@@ -295,7 +295,7 @@ class Broker:
                 self._waiting.appendleft(trial.config["key"])
                 continue
             trial.lost += 1
-            if (fits or innocent) and not final and trial.lost <= self._retries:
+            if (fits or for_its_node) and not final and trial.lost <= self._retries:
                 if trial.fitted:
                     trial.config = {name: value for name, value in trial.config.items() if name != ANEW}
                 self._waiting.appendleft(trial.config["key"])

@@ -196,8 +196,7 @@ def votes(bank: Checkpoints, *, task: Task, part: str, elected: Elected) -> Vote
 def _elected(bank: Checkpoints, task: Task, records: Sequence[CheckpointRecord], rule: Rule) -> Elected:
     _, labels, stacked = _stacked(bank, task, _LABELLED, [record.key for record in records])
     if labels is None:
-        remedy = _AGAIN
-        raise StudyError(Fault(f"trial {records[0].key}, {task.name}/{_LABELLED}", "have labels", "none", remedy))
+        raise StudyError(Fault(f"trial {records[0].key}, {task.name}/{_LABELLED}", "have labels", "none", _AGAIN))
     ballot = Ballot(stacked, labels, partial(_score, task.metric, task.outputs))
     every = auto_methods(rows=len(labels), values=task.regression)
     procedure = Procedure(
