@@ -1,4 +1,4 @@
-"""Processes are killed in mid-trial, and the study ends whole all the same."""
+"""A study is told to end in mid-trial, and ends whole once it goes on; of processes that are killed see tests/chaos."""
 
 from __future__ import annotations
 
@@ -29,14 +29,15 @@ def check_went_on(study, key: str, *, from_epoch: int) -> None:
     assert not (study.folder.trial(key) / "resume").exists()
 
 
-def test_a_study_goes_on_after_ctrl_c_and_after_a_kill_of_its_driver(make_study, tutti_command, interrupt, tmp_path):
-    changes = {"training__num_train_epochs": EPOCHS, "search__trials": 3, "resources__concurrent_trials": 1}
+def test_a_study_that_ctrl_c_has_ended_goes_on_where_it_was(make_study, tutti_command, interrupt, tmp_path):
+    changes = {"training__num_train_epochs": EPOCHS, "search__trials": 2, "resources__concurrent_trials": 1}
     study = make_study(tmp_path, **changes)
 
     first = tutti_command("tune", study.file)
     first.wait_for(lambda: max(study.resume_epochs("t0001"), default=0) >= 4, what="a second trial under way")
     interrupt(first)
     assert first.wait() == 130, first.said
+    assert "Interrupted: the trials that run are being ended" in first.said
     assert "1 trial cut off" in first.said
     assert "--resume" in first.said
     assert "Traceback" not in first.said
@@ -47,19 +48,11 @@ def test_a_study_goes_on_after_ctrl_c_and_after_a_kill_of_its_driver(make_study,
     assert [record.state for record in study.records()] == [TrialState.FINISHED, TrialState.RUNNING]
 
     second = tutti_command("tune", study.file, "--resume")
-    second.wait_for(lambda: max(study.resume_epochs("t0002"), default=0) >= 4, what="a third trial under way")
-    os.kill(second.process.pid, signal.SIGKILL)
-    assert second.wait() == -signal.SIGKILL
-    assert second.left_behind(120) == []  # Ray's own agents take a while to find that they are alone
+    assert second.wait() == 0, second.said
+    assert "2 of 2 trials done" in second.said
+    assert second.left_behind() == []
+    assert [record.state for record in study.records()] == [TrialState.FINISHED] * 2
     check_went_on(study, "t0001", from_epoch=reached)
-    reached = max(study.resume_epochs("t0002"))
-
-    third = tutti_command("tune", study.file, "--resume")
-    assert third.wait() == 0, third.said
-    assert "3 of 3 trials done" in third.said
-    assert third.left_behind() == []
-    assert [record.state for record in study.records()] == [TrialState.FINISHED] * 3
-    check_went_on(study, "t0002", from_epoch=reached)
     assert ends(study)[0] == ended[0]
     after = study.runs()
     assert {key: after[key].info.run_id for key in runs} == {key: run.info.run_id for key, run in runs.items()}

@@ -94,9 +94,9 @@ def test_the_memory_of_a_worker_does_not_grow_over_50_trials(make_study, tutti_c
 
 
 @pytest.mark.parametrize(
-    ("process", "workers"),
-    [(WORKER, 1), ("ray::TrainController", 1), (WORKER, 2)],
-    ids=["worker", "controller", "one of two workers"],
+    ("process", "workers"),  # tests/chaos kills the one worker of a trial
+    [("ray::TrainController", 1), (WORKER, 2)],
+    ids=["controller", "one of two workers"],
 )
 def test_a_pool_that_loses_a_process_is_replaced_and_no_trial_is_lost(
     make_study, tutti_command, tmp_path, process, workers

@@ -185,7 +185,15 @@ def run_study(
         )
         try:
             if not over:
-                ending = _tune(study, folder, store=store, log=log, concurrent_trials=concurrent_trials, train=train)
+                ending = _tune(
+                    study,
+                    folder,
+                    store=store,
+                    log=log,
+                    concurrent_trials=concurrent_trials,
+                    train=train,
+                    notify=notify,
+                )
             if ending and _needs_no_more(ending):  # also where a driver died before it had told all of them so
                 log.stop(f"the study needs it no more: {ending.reason}")
             elif ending:  # to go on once there are more hours
@@ -247,6 +255,7 @@ def _tune(
     log: StudyLog,
     concurrent_trials: int,
     train: Callable[..., None],
+    notify: Callable[[str], None],
 ) -> Ending | None:
     """Runs what the study lacks as one Ray Tune run.
 
@@ -259,6 +268,7 @@ def _tune(
     os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")  # its banner comes even at verbosity 0
     from ray import tune
 
+    from tutti.orchestration.interrupt import Interrupt
     from tutti.orchestration.relay import RelayedTrial, Watch
     from tutti.orchestration.schedulers import make_scheduler
     from tutti.orchestration.searcher import StoreSearcher
@@ -270,7 +280,10 @@ def _tune(
     new = max(0, study.search.trials - len(records))
     count = min(concurrent_trials, len(unfinished) + new)
     population = _population(study, size=len(unfinished) + new)
-    with _pools(study, folder, count=count, train=train, population=population) as (broker, pools):
+    with (
+        _pools(study, folder, count=count, train=train, population=population) as (broker, pools),
+        Interrupt(notify) as interrupt,
+    ):
         stopper, watch = StudyStopper(store, study.search, broker=broker), Watch(broker, pools)
         log.look = watch.look
         try:
@@ -292,7 +305,7 @@ def _tune(
                     name="tune",
                     storage_path=str(folder.ray),
                     stop=stopper,
-                    callbacks=[log, stopper, watch],
+                    callbacks=[log, stopper, watch, interrupt],
                     failure_config=tune.FailureConfig(max_failures=study.search.retries),
                     verbose=0,
                 ),
