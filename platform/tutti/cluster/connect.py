@@ -11,7 +11,12 @@ from contextlib import contextmanager
 from tutti.cluster.ending import terminated_as_interrupted
 from tutti.errors import ClusterError, Fault, ResourcesError
 
-WORKER_ENVIRONMENT = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+WORKER_ENVIRONMENT = {
+    "TOKENIZERS_PARALLELISM": "false",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    # Linux gives PyTorch's large tensors large pages: a step allocates most of its memory anew, page by page.
+    "THP_MEM_ALLOC_ENABLE": "1",
+}
 
 
 @contextmanager

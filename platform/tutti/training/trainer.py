@@ -69,7 +69,8 @@ class MultiTaskTrainer(OneDeviceTrainer):
         self._batch_rows = {name: BatchRows(lengths=parts[name].lengths, weights=own) for name, own in weights.items()}
         self._multiple = 8 if args.device.type == "cuda" else 1
         rows = TaskRows(parts, weights=weights, multiple=self._multiple, positions=model.positions)
-        super().__init__(model=model, args=args, train_dataset=rows, callbacks=[_Hooks(self)])
+        attention = options.attn_implementation
+        super().__init__(model=model, args=args, attention=attention, train_dataset=rows, callbacks=[_Hooks(self)])
         self.remove_callback(ProgressCallback)
         self.average = _average(model, options)  # made anew of shards, see _prepare_for_training
         self.balance = make_balance(options.loss_balancing, tasks, options.task_weights, device=args.device)
