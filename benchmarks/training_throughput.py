@@ -306,8 +306,8 @@ def ema_ms(*, repeats: int) -> float:
 
 def main() -> None:
     parser = shared.arguments(__doc__, quick="fewer rows and turns: under 10 minutes on one core")
-    parser.add_argument("--rows", type=int, help="training rows of each task (2048; with --quick 320)")
-    parser.add_argument("--turns", type=int, help="of each contender (5; with --quick 3)")
+    parser.add_argument("--rows", type=int, help="training rows of each task (2048; with --quick 480)")
+    parser.add_argument("--turns", type=int, help="of each contender (5; with --quick 2)")
     parser.add_argument("--cpu-time", action="store_true", help="read CPU seconds: for a machine that is not quiet")
     parser.add_argument("--small-parts", action="store_true", help="only what is measured by itself, no contenders")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="what all contenders train on")
@@ -319,8 +319,8 @@ def main() -> None:
     if options.cpu_time:
         shared.clock = time.process_time  # contenders have one thread: it does all the work
     torch.set_num_threads(1)
-    count = options.rows or (320 if options.quick else 2048)
-    turns = options.turns or (3 if options.quick else 5)
+    count = options.rows or (480 if options.quick else 2048)
+    turns = options.turns or (2 if options.quick else 5)
     rows = shared.glue_rows(options.data, list(TOKENS))
     results: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as name:
