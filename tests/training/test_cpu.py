@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from transformers import BertConfig, BertModel
+from transformers import BertConfig, BertModel, TrainingArguments
+from transformers.models.bert import modeling_bert
 
+from tutti.training import cpu, fine_tune, one_device
 from tutti.training.cpu import quick_masks, slow_attention, step_by_step
+from tutti.training.one_device import OneDeviceTrainer
 
 
 def drawn(p: float, *, dtype: torch.dtype = torch.float32, seed: int = 0, shape: tuple[int, ...] = (500, 401)):
@@ -55,23 +58,103 @@ def test_outside_of_the_block_masks_are_pytorchs_own_again():
     assert torch.equal(before, drawn(0.1))
 
 
-def test_attention_with_dropout_is_computed_step_by_step_only_within_the_block_and_comes_to_the_same():
+@pytest.mark.parametrize("p", [-0.1, 1.1, float("nan")])
+def test_what_is_no_probability_is_refused_as_pytorch_does(p):
+    with quick_masks(), pytest.raises(RuntimeError, match="p to be in"):
+        torch.empty(3).bernoulli_(p)
+
+
+def test_with_many_threads_masks_are_pytorchs_own():
+    before, threads = drawn(0.1), torch.get_num_threads()
+    torch.set_num_threads(5)
+    try:
+        with quick_masks():
+            assert torch.equal(before, drawn(0.1))
+    finally:
+        torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+@pytest.mark.parametrize("padded", [False, True])
+def test_attention_step_by_step_comes_to_the_same(padded, bf16, monkeypatch):
     torch.manual_seed(0)
     config = BertConfig(vocab_size=32, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16)
     encoder = BertModel(config, add_pooling_layer=False).eval()
+    calls, own = [], modeling_bert.eager_attention_forward
+    monkeypatch.setattr(modeling_bert, "eager_attention_forward", lambda *a, **k: calls.append(1) or own(*a, **k))
     rows = {"input_ids": torch.arange(24).view(2, 12), "attention_mask": torch.ones(2, 12, dtype=torch.int64)}
-    rows["attention_mask"][0, 7:] = 0
+    rows["attention_mask"][0, 7:] = 0 if padded else 1
     slow = slow_attention(torch.nn.Sequential(encoder))
     assert slow == [encoder.config]
-    whole = encoder(**rows).last_hidden_state
-    with step_by_step(slow):
-        assert encoder.config._attn_implementation == "eager"
-        stepped = encoder(**rows).last_hidden_state
+    with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+        whole = encoder(**rows).last_hidden_state
+        assert calls == []
+        with step_by_step(slow):
+            stepped = encoder(**rows).last_hidden_state
+    assert len(calls) == 2
     assert encoder.config._attn_implementation == "sdpa"
     kept = rows["attention_mask"].bool()
-    torch.testing.assert_close(stepped[kept], whole[kept], atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(stepped[kept], whole[kept], atol=0.05 if bf16 else 1e-5, rtol=1e-4)
 
 
 def test_attention_without_dropout_or_of_another_kind_stays_what_it_is():
     assert slow_attention(BertModel(BertConfig(num_hidden_layers=1, attention_probs_dropout_prob=0.0))) == []
     assert slow_attention(BertModel(BertConfig(num_hidden_layers=1, attn_implementation="eager"))) == []
+
+
+class _Probe(torch.nn.Module):
+    """A model that notes, in each forward pass, how its encoder attends and whether masks are quick."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        shape = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 16, "num_hidden_layers": 1}
+        self.encoder = BertModel(BertConfig(vocab_size=32, **shape), add_pooling_layer=False)
+        self.seen: list[tuple[bool, str, bool]] = []
+
+    def forward(self, input_ids: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+        self.seen.append((self.training, self.encoder.config._attn_implementation, bool(cpu._overridden)))
+        return {"loss": self.encoder(input_ids=input_ids).last_hidden_state.mean(), "logits": labels}
+
+
+@pytest.mark.parametrize(
+    ("bf16", "attention", "expected"),
+    [(True, None, "eager"), (False, None, "sdpa"), (True, "sdpa", "sdpa")],
+)
+def test_a_trainer_steps_quickly_and_predicts_as_ever_unless_the_user_names_an_attention(
+    bf16, attention, expected, tmp_path
+):
+    model = _Probe()
+    rows = [{"input_ids": torch.arange(6), "labels": torch.tensor(1)}] * 4
+    args = TrainingArguments(
+        output_dir=str(tmp_path), bf16=bf16, use_cpu=True, max_steps=2, eval_strategy="steps", eval_steps=1,
+        report_to="none", disable_tqdm=True, save_strategy="no",
+    )  # fmt: skip
+    threads = torch.get_num_threads()
+    try:
+        OneDeviceTrainer(model=model, args=args, attention=attention, train_dataset=rows, eval_dataset=rows).train()
+    finally:
+        torch.set_num_threads(threads)
+    assert {(how, quick) for training, how, quick in model.seen if training} == {(expected, True)}
+    assert {how for training, how, _ in model.seen if not training} == {"sdpa"}
+    assert not cpu._overridden
+
+
+def test_a_trial_trains_with_the_attention_that_it_names(backbone, tasks, parts, tmp_path, monkeypatch):
+    stepped: list[int] = []
+
+    def watched(configs):
+        stepped.append(len(configs))
+        return step_by_step(configs)
+
+    monkeypatch.setattr(one_device, "step_by_step", watched)
+    for attention, expected in ((None, 1), ("sdpa", 0)):
+        stepped.clear()
+        fine_tune(
+            backbone=str(backbone),
+            tasks=tasks,
+            parts=parts,
+            training={"num_train_epochs": 1, "bf16": True, "attn_implementation": attention},
+            folder=tmp_path / str(attention),
+            on_epoch=lambda report: None,
+        )
+        assert set(stepped) == {expected}

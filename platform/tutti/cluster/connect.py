@@ -11,12 +11,17 @@ from contextlib import contextmanager
 from tutti.cluster.ending import terminated_as_interrupted
 from tutti.errors import ClusterError, Fault, ResourcesError
 
-WORKER_ENVIRONMENT = {
+_WORKER_ENVIRONMENT = {
     "TOKENIZERS_PARALLELISM": "false",
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     # Linux gives PyTorch's large tensors large pages: a step allocates most of its memory anew, page by page.
     "THP_MEM_ALLOC_ENABLE": "1",
 }
+
+
+def worker_environment() -> dict[str, str]:
+    """Environment variables of workers, each as this process has it where it does."""
+    return {name: os.environ.get(name, value) for name, value in _WORKER_ENVIRONMENT.items()}
 
 
 @contextmanager
@@ -83,7 +88,7 @@ def _begin(address: str | None) -> None:
                 address=address or "local",
                 log_to_driver=False,
                 logging_level=logging.ERROR,
-                runtime_env={"env_vars": WORKER_ENVIRONMENT},
+                runtime_env={"env_vars": worker_environment()},
                 **({} if address else {"include_dashboard": True, "dashboard_host": "127.0.0.1"}),
             )
             return

@@ -29,6 +29,7 @@ class Interrupt(tune.Callback):
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.on_step_end(0, [])  # it may have come after the last step
         if self._before is not None and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, self._before)
 
