@@ -58,7 +58,8 @@ class TrainingOptions(Strict):
         bits: the encoder's own weights are held in so many bits under an adapter (QLoRA, arXiv 2305.14314).
         double_quant: the quantisation's own constants are quantised too.
         quant_type: of 4-bit weights.
-        attn_implementation: as ``from_pretrained`` takes it, such as sdpa or flash_attention_2; none for its choice.
+        attn_implementation: as ``from_pretrained`` takes it, such as sdpa or flash_attention_2; none for its choice,
+            but eager in training steps on a CPU in bfloat16, where attention has dropout.
         evals_per_epoch: a trial is evaluated, and reports, so many times an epoch, after about as many steps each.
         state_steps: a state to go on from is kept every so many optimizer steps too; by default after evaluations.
     """
