@@ -14,6 +14,8 @@ from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
 from tutti.orchestration.study import run_study
 from tutti.orchestration.trial import train_trial
+from tutti.outputs.pictures import confusion_matrix_png
+from tutti.records import Predictions
 from tutti.search.study_store import StudyStore
 
 
@@ -39,7 +41,7 @@ def run(
     began: Callable[[StudyFolder], None] = lambda folder: None,
     watch: Callable[[StudyStore], None] = lambda store: None,
 ) -> StudyFolder:
-    """A study on MiniLM, prepared and run to its end as ``tutti tune`` does it.
+    """A study of classes on MiniLM, prepared and run to its end as ``tutti tune`` does it.
 
     Args:
         document: the study file, all but its backbone.
@@ -50,6 +52,13 @@ def run(
     assert study.storage.path is not None
     place = StudyFolder(study.storage.path / study.study)
     prepared = prepare_study(study, place, resume=False)
+    class_names = {task.name: task.class_names for task in prepared.tasks}
+
+    def picture(task: str, predictions: Predictions) -> bytes:
+        assert predictions.labels is not None
+        assert predictions.probabilities is not None
+        return confusion_matrix_png(predictions.labels, predictions.probabilities, class_names[task], title=task)
+
     began(place)
     store, tracker = parts.open_store(study, place), parts.open_tracker(study, place)
     tracker.start_study(parameters={}, tags=parts.study_tags(prepared), files=[])
@@ -61,7 +70,7 @@ def run(
         concurrent_trials=concurrent_trials,
         tags={},
         watch=lambda: watch(store),
-        picture=lambda task, predictions: b"",
+        picture=picture,
         train=train,
     )
     tracker.close()

@@ -443,7 +443,8 @@ class Postgres:
 def postgres(free_port) -> Iterator[Postgres]:
     """PostgreSQL as it is installed here, otherwise as the package pgserver brings it."""
     folder = Path(tempfile.mkdtemp(prefix="postgres-"))
-    if found := shutil.which("postgres"):
+    debian = sorted(map(str, Path("/usr/lib/postgresql").glob("*/bin")))  # its package puts none of them on the path
+    if found := shutil.which("postgres", path=os.pathsep.join([os.environ["PATH"], *debian])):
         programs = Path(found).resolve().parent
     else:  # nobody may not look into the folder that it is installed in
         brought = Path(pytest.importorskip("pgserver").__file__).parent / "pginstall"

@@ -101,3 +101,8 @@ def test_older_studies_may_move_but_not_change(make_study, tmp_path):
     (moved / "study.json").write_bytes(first.folder.study_file.read_bytes())
     assert changed_keys(named(first.folder.path), named(moved)) == {}
     assert list(changed_keys(named(first.folder.path), named(second.folder.path))) == ["search.warm_start"]
+
+
+def test_a_population_may_be_asked_for_so_many_more_trials(make_study, tmp_path):
+    study = make_study(tmp_path, search__scheduler="pbt", search__trials=4)
+    assert _budget("+6", study.file, overrides=[]) == 6

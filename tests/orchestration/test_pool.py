@@ -18,6 +18,7 @@ from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
 from tutti.orchestration import pool
 from tutti.orchestration.pool import PoolHost, PoolJob, _leave_group, reason_of
+from tutti.orchestration.relay import Watch
 
 
 def test_a_trial_of_one_worker_is_not_wrapped_for_several(monkeypatch, tmp_path):
@@ -110,6 +111,17 @@ def test_workers_that_find_no_room_where_none_can_be_added_give_up_with_the_reas
     reason, desk = host(grows=False, runs=20)
     assert reason.startswith("WorkerGroupStartupTimeoutError: ")
     assert (desk.lost_, desk.notices) == (3, [])
+
+
+def test_workers_that_are_given_up_while_others_train_are_told_of_and_end_nothing(monkeypatch):
+    broker: Any = Desk(0)
+    said = {"first": None, "second": "no GPU", "third": "not yet"}
+    broker.halted = lambda: None
+    monkeypatch.setattr(ray, "get", lambda asked: said.get(asked, asked) if isinstance(asked, str) else None)
+    monkeypatch.setattr(ray, "wait", lambda pools, **_: (pools[:2], pools[2:]))
+    Watch(broker, [*said]).look()
+    [told] = broker.notices
+    assert "could not start and stay (no GPU)" in told
 
 
 STARVED, KILLED = MemoryError("no memory"), OutOfMemoryError("the node ran low on memory")

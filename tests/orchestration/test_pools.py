@@ -90,6 +90,7 @@ def test_the_memory_of_a_worker_does_not_grow_over_50_trials(make_study, tutti_c
     early = max(rss for ended, rss in held.items() if 5 <= ended <= 12)
     late = max(rss for ended, rss in held.items() if ended >= 40)
     assert late - early < 40 * 2**20  # 1 MiB a trial
+    assert runs_of(study.folder) == 1  # no worker was replaced on the way
     assert running.left_behind() == []
 
 

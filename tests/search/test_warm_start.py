@@ -1,8 +1,9 @@
-"""A new study learns from the finished trials of older ones, which are no trials of its own."""
+"""A new study learns from the trials of older ones, finished or stopped early, which are no trials of its own."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import optuna
 import pytest
@@ -14,7 +15,8 @@ from tutti.records import TrialState
 from tutti.search.study_store import StudyStore
 from tutti.search.warm_start import OlderStudy, fitting_trials, take_over
 
-TRIALS = 30
+TRIALS = 30  # that finished
+OLDER = TRIALS + 1
 
 
 @pytest.fixture(scope="module")
@@ -34,9 +36,9 @@ def test_older_trials_are_not_counted_not_shown_and_take_no_key(opened, older, u
     store = opened(older=[older])
     assert (store.records(), store.unfinished()) == ([], [])
     proposal = store.ask()
-    assert (proposal.key, proposal.number, proposal.optuna_number) == ("t0000", 0, TRIALS)
+    assert (proposal.key, proposal.number, proposal.optuna_number) == ("t0000", 0, OLDER)
     store.report(proposal.key, epoch=1, score=0.4, task_scores={"a": 0.4})
-    assert [(left.key, left.optuna_number) for left in store.unfinished()] == [("t0000", TRIALS)]
+    assert [(left.key, left.optuna_number) for left in store.unfinished()] == [("t0000", OLDER)]
     store.finish(proposal.key, state=TrialState.FINISHED)
     assert [(record.key, record.number, record.score) for record in store.records()] == [("t0000", 0, 0.4)]
     reader = StudyStore.load(url, name="s")
@@ -59,9 +61,41 @@ def test_the_first_trials_are_like_the_best_older_ones(opened, older, run, sampl
     assert sum(point["dropout"] for point in first) / 6 > 0.3  # 0.25 is what chance gives
 
 
+def test_a_stopped_trial_is_one_for_the_new_sampler_too_and_one_without_memory_or_report_is_left_out(
+    opened, space, tmp_path
+):
+    url = f"sqlite:///{tmp_path / 'old.db'}"
+    store = opened(url=url, name="old", sampler="random")
+    stopped: dict[str, Any] = {"state": TrialState.STOPPED}
+    ends: dict[str, dict[str, Any]] = {
+        "good": {"state": TrialState.FINISHED},
+        "stopped": stopped,
+        "too large": {"state": TrialState.FAILED, "infeasible": True},
+        "mute": stopped,
+    }
+    for number, (name, given) in enumerate(ends.items()):
+        key = store.ask().key
+        for epoch in (1, 2) if name != "mute" else ():
+            store.report(key, epoch=epoch, score=0.1 * number + 0.01 * epoch, task_scores={})
+        store.finish(key, **given)
+    good, early = fitting_trials(OlderStudy("old", url), space, fixed={})
+    assert (good.state.name, good.value) == ("COMPLETE", pytest.approx(0.02))
+    assert (early.state.name, early.intermediate_values) == ("PRUNED", pytest.approx({1: 0.11, 2: 0.12}))
+
+
+def test_stopped_trials_alone_are_no_study_to_learn_from(opened, space, tmp_path):
+    url = f"sqlite:///{tmp_path / 'old.db'}"
+    store = opened(url=url, name="old")
+    key = store.ask().key
+    store.report(key, epoch=1, score=0.5, task_scores={})
+    store.finish(key, state=TrialState.STOPPED)
+    with pytest.raises(StudyError, match="got no finished trial"):
+        fitting_trials(OlderStudy("old", url), space, fixed={})
+
+
 def _points(older):
     trials = optuna.load_study(storage=older.url, study_name=older.name).get_trials(
-        states=(optuna.trial.TrialState.COMPLETE,)
+        states=(optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED)
     )
     return [trial.params for trial in trials]
 
@@ -74,7 +108,7 @@ def test_a_resumed_study_has_its_older_trials_even_where_the_older_study_is_gone
     store = opened(older=[OlderStudy("old", f"sqlite:///{gone}")])
     assert [left.key for left in store.unfinished()] == ["t0000"]
     assert store.ask().key == "t0001"
-    assert len(optuna.load_study(storage=url, study_name="s").trials) == TRIALS + 2
+    assert len(optuna.load_study(storage=url, study_name="s").trials) == OLDER + 2
 
 
 def test_a_start_that_died_while_it_took_trials_over_takes_the_others_later(opened, older, url, space):
@@ -82,7 +116,7 @@ def test_a_start_that_died_while_it_took_trials_over_takes_the_others_later(open
     take_over(study, fitting_trials(older, space, fixed={})[:5], attributes={})
     for _ in range(2):
         opened(older=[older])
-        assert len(optuna.load_study(storage=url, study_name="s").trials) == TRIALS
+        assert len(optuna.load_study(storage=url, study_name="s").trials) == OLDER
 
 
 def test_enqueued_points_come_first_beside_older_trials_too(opened, older):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -94,9 +95,18 @@ class Watch(tune.Callback):
                 raise StorageError(fault)
             ended, running = ray.wait(self._pools, num_returns=len(self._pools), timeout=0)
             if running:
+                self._tell_of(ended)
                 return
             reason = next((said for said in ray.get(ended) if said), "they ended")
         except RayError as error:
             reason = str(error).splitlines()[0]
         remedy = "see Ray's logs, mend the cause, and go on with --resume"
         raise ClusterError(Fault("the study's workers", "start and stay", reason, remedy))
+
+    def _tell_of(self, ended: list[ObjectRef[str | None]]) -> None:
+        """Has users told, while others train, that some of the workers are given up."""
+        for pool in ended:
+            with suppress(RayError):
+                if reason := ray.get(pool):
+                    text = f"some of the study's workers could not start and stay ({reason}); the others go on"
+                    self._broker.notice.remote(text)

@@ -47,7 +47,7 @@ def make_sampler(
         kept: how many trials the study has. A resumed study counts them in, so that it does not repeat them.
         space: every key that a trial may draw.
         conditional: those of them that not every trial draws.
-        older: finished trials of other studies that the study was begun with.
+        older: trials of other studies, finished or stopped early, that the study was begun with.
     """
     counted = seed + kept
     makers: dict[Sampler, Callable[[], BaseSampler]] = {
@@ -156,7 +156,7 @@ def _sources(older: Sequence[FrozenTrial], unconditional: Collection[str]) -> li
 
     It begins at the best tenth of them; where there are fewer than ten, all are repeated, and that is the best one.
     """
-    plain = [_numbers_of(trial, unconditional) for trial in older]
+    plain = [_numbers_of(trial, unconditional) for trial in older if trial.state is TrialState.COMPLETE]
     return [trial for trial in plain if trial.params] * (10 if len(plain) < 10 else 1)
 
 

@@ -86,7 +86,7 @@ class StudyStore:
             objectives: what ``finish`` tells of a trial, in this order.
             fixed: what the study sets for all trials, by key: conditions of the space may ask for it.
             enqueued: points that are the study's first trials, in order; what they do not name is drawn.
-            older: studies whose finished trials the sampler learns from, where this one has no trials yet; later it
+            older: studies whose trials the sampler learns from, where this one has no trials yet; later it
                 has them by itself.
             owner: of a database that several studies share: what tells this one from another of its name.
 

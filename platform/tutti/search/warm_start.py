@@ -1,4 +1,4 @@
-"""Finished trials of older studies, from which a new one's sampler learns."""
+"""Trials of older studies, finished or stopped early, from which a new one's sampler learns."""
 
 from __future__ import annotations
 
@@ -45,24 +45,25 @@ def is_older(trial: FrozenTrial) -> bool:
 def fitting_trials(
     older: OlderStudy, space: SearchSpace, *, fixed: Mapping[str, Any], objectives: Sequence[Objective] = ("score",)
 ) -> list[FrozenTrial]:
-    """The older study's finished trials, as this study would have drawn them; those that it could not are left out.
+    """The older study's ended trials, as this study would have drawn them; those that it could not are left out.
 
     A trial fits where it has a value for every key that this study would draw, drawn or set for all trials there, each
     one that the key can have here, where all else that it drew is what this study sets for all trials, and where this
-    study's ``objectives`` were measured of it.
+    study's ``objectives`` were measured of it. One that was stopped early is so here too, with what it scored by then;
+    of one that ran out of memory nothing is known.
 
     Raises:
-        StudyError: where no trial fits.
+        StudyError: where no finished trial fits.
         StorageError: where the older study's database cannot be read.
     """
     kinds = distributions(space)
-    finished = _finished(older)
+    ended = _ended(older)
     fitting = []
-    for trial in finished:
-        values = measured(trial)
+    for trial in ended:
         if trial.user_attrs.get(EXCHANGES):  # its score is not that of the point that was drawn for it
             continue
-        if not values.keys() >= {*objectives}:
+        values, stopped = measured(trial), trial.state is TrialState.PRUNED
+        if not ({"score"} if stopped else values.keys()) >= {*objectives}:
             continue
         point = _drawn_here({**older.fixed, **trial.params}, space, fixed)
         left = trial.params.keys() - point.keys() if point is not None else set()
@@ -71,16 +72,19 @@ def fitting_trials(
         plain = {key: kinds[key].to_external_repr(kinds[key].to_internal_repr(value)) for key, value in point.items()}
         fitting.append(
             create_trial(
-                values=[values[objective] for objective in objectives],
+                state=trial.state,
+                values=None if stopped else [values[objective] for objective in objectives],
+                intermediate_values=trial.intermediate_values if stopped else None,
                 params=plain,
                 distributions={key: kinds[key] for key in point},
                 user_attrs={_OF: f"{without_password(older.url)}:{older.name}:{trial.number}"},
             )
         )
-    if not fitting:
+    if not any(trial.state is TrialState.COMPLETE for trial in fitting):
+        finished = sum(trial.state is TrialState.COMPLETE for trial in ended)
         rule = "have a finished trial whose parameters this study's search space could draw"
         remedy = "take it out of search.warm_start, or widen the search space"
-        got = f"{counted(len(finished), 'finished trial')}, none of which fits" if finished else "no finished trial"
+        got = f"{counted(finished, 'finished trial')}, none of which fits" if finished else "no finished trial"
         raise StudyError(Fault(f"the older study {older.name!r}", rule, got, remedy))
     return fitting
 
@@ -98,7 +102,7 @@ def take_over(study: optuna.Study, trials: Sequence[FrozenTrial], *, attributes:
             study.add_trial(trial)
 
 
-def _finished(older: OlderStudy) -> list[FrozenTrial]:
+def _ended(older: OlderStudy) -> list[FrozenTrial]:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     with database.faults(older.url):
         storage = database.to_read(older.url)
@@ -106,13 +110,20 @@ def _finished(older: OlderStudy) -> list[FrozenTrial]:
             return []
         try:
             study = optuna.load_study(storage=storage, study_name=older.name)
-            trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+            trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
         except KeyError:
             return []
         finally:
             storage.remove_session()
             storage.engine.dispose()
-    return [trial for trial in trials if not is_older(trial)]
+    return [trial for trial in trials if not is_older(trial) and _told_of(trial)]
+
+
+def _told_of(trial: FrozenTrial) -> bool:
+    """Whether there is anything to learn from an ended trial."""
+    if trial.state is TrialState.COMPLETE:
+        return True
+    return bool(trial.intermediate_values) and not any(above > 0 for above in trial.constraints.values())
 
 
 def _drawn_here(values: Mapping[str, Scalar], space: SearchSpace, fixed: Mapping[str, Any]) -> dict[str, Any] | None:
