@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import requests
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException, RestException
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
 
 from tutti.config.address import without_password
 from tutti.errors import Fault, TrackingError
 from tutti.tracking.protocol import RefusedError
 
 _REFUSALS = {"BAD_REQUEST", "INVALID_PARAMETER_VALUE", "RESOURCE_ALREADY_EXISTS", "RESOURCE_DOES_NOT_EXIST"}
+_OF_DATABASE = re.compile(r"https://sqlalche\.me/e/\w+/(\w+)")  # SQLAlchemy ends what it says with its error's code
+_OF_VALUES = {DataError.code, IntegrityError.code}
 _AWAY = {502, 503, 504}
 
 
@@ -54,11 +57,16 @@ def experiment_id(uri: str, name: str) -> str:
 def _is_refusal(error: MlflowException) -> bool:
     """Whether trying again cannot help.
 
-    MLflow's catch-all code stands for a connection that broke, for a server that failed, and for arguments that its own
-    library refuses before anything is sent: only the last is a refusal.
+    Two of MLflow's codes stand for more than that. Its catch-all stands for a connection that broke, for a server that
+    failed, and for arguments that its own library refuses before anything is sent: only the last is a refusal. A bad
+    request may be any error of its database, of which a server passes on the text alone: only where that cannot take
+    what it was given is it a refusal, not where it is read-only for a while or has no connection to spare.
     """
     if error.error_code == "INTERNAL_ERROR":
         return not isinstance(error, RestException) and not isinstance(error.__cause__ or error.__context__, OSError)
+    codes = _OF_DATABASE.findall(error.message)
+    if error.error_code == "BAD_REQUEST" and codes:
+        return codes[-1] in _OF_VALUES  # before the last may stand what was to be kept
     return error.error_code in _REFUSALS
 
 

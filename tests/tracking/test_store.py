@@ -1,0 +1,81 @@
+"""Which errors of a store are refusals, after which an event is given up, and which pass, so that it is told again."""
+
+from __future__ import annotations
+
+import pytest
+from mlflow import MlflowClient
+from mlflow.exceptions import RestException
+from sqlalchemy.exc import DataError, IntegrityError, InternalError, TimeoutError
+from sqlalchemy.orm import Session
+
+from tutti.errors import TrackingError
+from tutti.tracking.mlflow_tracker import MlflowTracker
+from tutti.tracking.protocol import RefusedError
+from tutti.tracking.queued import QueuedTracker
+from tutti.tracking.store import experiment_id, store_faults
+
+NONE = {"parameters": {}, "tags": {}}
+PASSES = {
+    "no connection to spare": TimeoutError("QueuePool limit of size 5 overflow 10 reached", code="3o7r"),
+    "a standby": InternalError("UPDATE runs", {}, Exception("cannot execute UPDATE in a read-only transaction")),
+    "a standby, of a value that names another error": InternalError(
+        "UPDATE runs", {"reason": "see https://sqlalche.me/e/20/gkpj"}, Exception("read-only transaction")
+    ),
+}
+REFUSES = {
+    "a value too long": DataError("INSERT INTO tags", {}, Exception("value too long for type character varying(8000)")),
+    "a row that is not there": IntegrityError("INSERT INTO tags", {}, Exception("violates foreign key constraint")),
+}
+
+
+@pytest.fixture
+def tracker(uri, tmp_path):
+    tracker = MlflowTracker(uri, experiment="s", artifact_location=str(tmp_path / "artifacts"))
+    tracker.start_study(**NONE, files=[])
+    return tracker
+
+
+@pytest.mark.parametrize("name", [*PASSES, *REFUSES])
+def test_of_a_database_s_errors_those_of_what_it_was_given_are_refusals(tracker, monkeypatch, name):
+    error = (PASSES | REFUSES)[name]
+
+    def fails(session):
+        raise error
+
+    monkeypatch.setattr(Session, "commit", fails)
+    with pytest.raises(TrackingError) as caught:
+        tracker.log_metrics("", {"loss": 1.0}, step=1, at=1.0)
+    assert isinstance(caught.value, RefusedError) == (name in REFUSES)
+
+
+@pytest.mark.parametrize("name", [*PASSES, *REFUSES])
+def test_a_server_s_words_tell_its_database_s_errors_apart(name):
+    said = {"error_code": "BAD_REQUEST", "message": str((PASSES | REFUSES)[name])}
+    with pytest.raises(TrackingError) as caught, store_faults("sqlite://"):
+        raise RestException(said)
+    assert isinstance(caught.value, RefusedError) == (name in REFUSES)
+
+
+@pytest.mark.parametrize("code", ["BAD_REQUEST", "INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST"])
+def test_what_a_server_itself_refuses_is_refused(code):
+    with pytest.raises(RefusedError), store_faults("sqlite://"):
+        raise RestException({"error_code": code, "message": "Invalid value for parameter 'key'"})
+
+
+def test_a_database_without_a_connection_to_spare_for_a_moment_costs_no_event(tracker, uri, tmp_path, monkeypatch):
+    queue = QueuedTracker(lambda: tracker, spool=tmp_path / "spool.jsonl")
+    queue.start_trial("t0", number=0, **NONE)
+    queue.log_metrics("t0", {"loss": 1.0}, step=1, at=1.0)
+    errors, commit = [*PASSES.values()], Session.commit
+
+    def fails_at_first(session):
+        if errors:
+            raise errors.pop()
+        commit(session)
+
+    monkeypatch.setattr(Session, "commit", fails_at_first)
+    queue.start()
+    assert queue.close(30) == 0
+    runs = MlflowClient(tracking_uri=uri).search_runs([experiment_id(uri, "s")])
+    assert {run.info.run_name: run.data.metrics for run in runs} == {"s": {}, "t0": {"loss": 1.0}}
+    assert errors == []
