@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import signal
@@ -301,7 +302,7 @@ def test_calls_from_many_threads_all_arrive(queue, store):
     assert {name: len(values) for name, values in store.runs[""].metrics.items()} == {f"m{n}": 100 for n in range(4)}
 
 
-def test_a_full_disk_costs_events_but_no_trial_and_leaves_a_whole_file(tmp_path):
+def test_a_full_disk_costs_no_trial_and_no_event_once_there_is_room_and_leaves_a_whole_file(tmp_path):
     spool = tmp_path / "spool.jsonl"
     script = f"""
 import logging, resource
@@ -319,9 +320,40 @@ queue.log_metrics("t0", {{"loss": 1.0}}, step=100, at=1.0)
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=dict(os.environ))
     assert ran.returncode == 0
     assert ran.stderr.count("queue cannot be written") == 1
-    events = [event for _, event in Spool(spool).peek(1000)]
-    assert len(events) > 5
-    assert [event["step"] for event in events] == [*range(len(events) - 1), 100]
+    assert [event["step"] for _, event in Spool(spool).peek(1000)] == [*range(101)]
+
+
+@pytest.fixture
+def full_disk(monkeypatch):
+    def refuse(descriptor, data):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("tutti.tracking.spool.os.write", refuse)
+        yield patched
+
+
+@pytest.mark.parametrize("later", [1, 0])
+def test_events_that_a_full_disk_refused_are_written_once_there_is_room_and_before_later_ones(
+    queue, store, full_disk, later
+):
+    """With a later event, and without one before the end."""
+    queue.start()
+    queue.start_study(**NONE, files=[])
+    _trial(queue, "t0")
+    full_disk.undo()
+    keys = ["t0", "t1"][: 1 + later]
+    for key in keys[1:]:
+        _trial(queue, key)
+    assert queue.close(10) == 0
+    assert _order(store) == [f"{call} {key}" for key in keys for call in ("start", "metrics", "end")]
+
+
+def test_what_a_disk_that_stays_full_costs_is_said_at_the_end(queue, full_disk, caplog):
+    queue.start()
+    _trial(queue, "t0")
+    assert queue.close(10) == 0
+    assert "MLflow will miss 4 reports: its queue cannot be written" in caplog.text
 
 
 def test_a_queue_file_that_is_gone_at_the_end_costs_a_warning(queue, store, caplog, tmp_path):

@@ -6,12 +6,13 @@ import base64
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from pathlib import Path
 
-from tutti.errors import TrackingError
+from tutti.errors import TrackingError, counted
 from tutti.records import Scalar, TrialState
 from tutti.tracking.protocol import MetricRow, RefusedError, Tracker, check_ended
 from tutti.tracking.spool import Event, Spool
@@ -29,7 +30,8 @@ class QueuedTracker:
     Events are delivered in order, metrics in batches. While the store is away they wait in the file, and delivery is
     tried again after 0.5 s, then ever more rarely, up to 30 s. What is left when the process ends, or is killed, the
     next QueuedTracker on the same file delivers first. An event that the store refuses for good is skipped with a
-    warning.
+    warning. One that the file cannot take, as on a full disk, is kept in memory and written before the next: it is lost
+    only where the process ends before there is room.
 
     Args:
         make: makes the tracker that is delivered to; called in the delivering thread, and again while it raises
@@ -45,7 +47,9 @@ class QueuedTracker:
         self._tracker: Tracker | None = None
         self._spool = Spool(spool)
         self._wake = threading.Condition()
-        self._closing = self._stopped = self._spool_failed = False
+        self._closing = self._stopped = False
+        self._unwritten: deque[Event] = deque()
+        self._writing = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="tutti-tracking", daemon=True)
 
     def start(self) -> None:
@@ -109,6 +113,12 @@ class QueuedTracker:
         Returns:
             How many events are left in the file.
         """
+        with self._writing:
+            try:
+                self._write_unwritten()
+            except OSError as error:
+                missed = counted(len(self._unwritten), "report")
+                _log.warning("MLflow will miss %s: its queue cannot be written (%s).", missed, error)
         self._signal(closing=True)
         if self._thread.is_alive():
             self._thread.join(timeout)
@@ -120,14 +130,21 @@ class QueuedTracker:
             return 0
 
     def _put(self, call: str, **arguments: object) -> None:
-        try:
-            self._spool.append({"call": call, **arguments})
-        except OSError as error:
-            if not self._spool_failed:
-                self._spool_failed = True
-                _log.warning("MLflow will miss some of what happens: its queue cannot be written (%s).", error)
-            return
+        event = {"call": call, **arguments}
+        with self._writing:
+            try:
+                self._write_unwritten()
+                self._spool.append(event)
+            except OSError as error:
+                if not self._unwritten:
+                    _log.warning("What MLflow is to be told waits in memory: its queue cannot be written (%s).", error)
+                self._unwritten.append(event)
         self._signal()
+
+    def _write_unwritten(self) -> None:
+        while self._unwritten:
+            self._spool.append(self._unwritten[0])
+            self._unwritten.popleft()
 
     def _signal(self, *, closing: bool = False, stopped: bool = False) -> None:
         with self._wake:
