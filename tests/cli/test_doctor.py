@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -18,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # the helpers serve other files 
 from bad_input_run import Said, run
 from kept_study import NONE, Kept, make_study, put_checkpoint, put_predictions, put_state
 
+from tutti.bank.bank import Bank
 from tutti.cli import parts
 from tutti.orchestration.study import study_lock
 from tutti.records import TrialState
@@ -80,6 +82,28 @@ def second_run(kept: Kept) -> None:
 def run_below_another_study(kept: Kept) -> None:
     run = next(run for run in kept.runs() if run.data.tags.get("tutti.trial") == "t0000")
     kept.tracker()._client.set_tag(run.info.run_id, "mlflow.parentRunId", "0" * 32)
+
+
+def run_deleted(kept: Kept) -> None:
+    """In MLflow, by hand."""
+    _delete(kept, "t0000")
+
+
+def run_deleted_for_good(kept: Kept) -> None:
+    """As `mlflow gc` does it."""
+    kept.tracker()._client._tracking_client.store._hard_delete_run(_delete(kept, "t0001"))
+
+
+def _delete(kept: Kept, key: str) -> str:
+    [run] = [run for run in kept.runs() if run.data.tags.get("tutti.trial") == key]
+    kept.tracker()._client.delete_run(run.info.run_id)
+    return str(run.info.run_id)
+
+
+def pruning_cut_off(kept: Kept) -> None:
+    """As a kill leaves it that comes before the weights are removed, and the bank is told."""
+    best = kept.folder.trial("t0000") / "best"
+    (best / "tutti.json").rename(best.with_name("best.pruned.json"))
 
 
 def reports_not_sent(kept: Kept) -> None:
@@ -169,6 +193,11 @@ FAULTS: dict[str, dict[Callable[[Kept], None], str]] = {
         retired_folder: "trials/t0002/.best.abcdefgh.old: what was being replaced by a process that died; put back",
         states_of_an_ended_trial: "trials/t0001: what it would go on from, and the trial has ended; removed",
     },
+    "gone": {
+        run_deleted: "run t0000 (*): it was deleted, and the study has its trial; restored",
+        run_deleted_for_good: "MLflow, trial t0001: it has no run; told anew, from what the study's database has of it",
+        pruning_cut_off: "trials/t0000/best: half a checkpoint: it has no tutti.json; removed",
+    },
 }
 
 
@@ -239,6 +268,40 @@ def test_a_complete_study_s_run_is_told_as_finished_with_the_best_score(kept):
     assert (parent.info.status, parent.data.metrics["best_score"]) == ("FINISHED", 0.9)
 
 
+def test_a_run_that_is_told_anew_has_its_trial_s_parameters_scores_and_end_and_says_so(kept):
+    run_deleted_for_good(kept)
+    doctor(kept)
+    store = parts.load_store(kept.config, kept.folder)
+    parameters = {name: str(value) for name, value in store.record("t0001").parameters.items()}
+    store.close()
+    [told] = [run for run in kept.runs() if run.data.tags.get("tutti.trial") == "t0001"]
+    assert kept.states()["t0001"] == ("FINISHED", "stopped early")
+    assert told.data.params == parameters
+    assert told.data.metrics == {"validation_score": 0.8, "score": 0.8, "score/mood": 0.8}
+    assert told.data.tags["tutti.notice"].startswith("told anew by tutti doctor")
+
+
+def test_a_run_that_a_waiting_report_may_begin_is_not_told_anew(kept):
+    run_deleted_for_good(kept)
+    spool = Spool(kept.folder.path / "tracking.jsonl")
+    spool.append({"call": "start_trial", "key": "t0001", "number": 1, "parameters": {"old": 1}, "tags": {}})
+    for options in (["--dry-run"], []):
+        assert "it has no run" not in doctor(kept, *options).out
+    assert kept.states()["t0001"] == ("FINISHED", "stopped early")
+
+
+@pytest.mark.parametrize("given_up", [True, False])
+def test_the_bank_is_told_of_weights_whose_pruning_was_cut_off_and_of_those_that_were_given_up(kept, given_up):
+    pruning_cut_off(kept)
+    if given_up:
+        checkpoint_gone(kept)
+        (kept.folder.trial("t0000") / "best.pruned.json").write_bytes(b"")
+    assert "bank/t0000: it names weights that were pruned; put right" in doctor(kept).out
+    [record] = Bank(kept.folder.bank).records()
+    assert (record.key, record.path) == ("t0000", None)
+    assert doctor(kept).out.splitlines() == [CUT_OFF, HEALTHY]
+
+
 def test_a_run_of_somebody_s_own_is_not_touched(kept):
     client, experiment = kept.tracker()._client, kept.runs()[0].info.experiment_id
     mine = client.create_run(experiment, run_name="mine")
@@ -298,6 +361,31 @@ def study_s_run_deleted(kept: Kept) -> None:
     kept.tracker()._client.delete_run(parent.info.run_id)
 
 
+def half_checkpoint_of_a_finished_trial(kept: Kept) -> None:
+    (kept.folder.trial("t0000") / "best" / "tutti.json").unlink()
+
+
+def checkpoint_gone(kept: Kept) -> None:
+    shutil.rmtree(kept.folder.trial("t0000") / "best")
+
+
+def store_gone(kept: Kept) -> None:
+    _told(kept)
+    (kept.folder.path / "mlflow.db").unlink()
+
+
+def every_run_deleted(kept: Kept) -> None:
+    _told(kept)
+    for each in kept.runs():
+        kept.tracker()._client.delete_run(each.info.run_id)
+
+
+def _told(kept: Kept) -> None:
+    spool = Spool(kept.folder.path / "tracking.jsonl")
+    spool.append({"call": "start_trial", "key": "t0000", "number": 0, "parameters": {}, "tags": {}})
+    spool.advance(spool.peek(1)[0][0])
+
+
 def trial_in_another_place(kept: Kept) -> None:
     elsewhere = kept.folder.path.parent / "elsewhere"
     kept.folder.trial("t0001").rename(elsewhere)
@@ -318,6 +406,15 @@ LEFT: dict[str, dict[Callable[[Kept], None], str]] = {
         damaged_metadata: "bank/t0000: no whole predictions: an empty bank; left: restore",
         study_s_run_deleted: "MLflow, the study's run: it is gone, and its trials' runs are left; left: restore it",
         trial_in_another_place: "trials/t0001: a link; left: put the folder that it leads to in its place",
+    },
+    "gone": {
+        checkpoint_gone: "trials/t0000/best: it is gone, and nothing says that it was pruned: the trial votes *; "
+        "left: restore it from a copy, or make the empty file trials/t0000/best.pruned.json",
+        store_gone: "mlflow.db: it is gone, and the study was told to it; left: restore it from a copy, or resume",
+    },
+    "gone in other ways": {
+        half_checkpoint_of_a_finished_trial: "trials/t0000/best: half a checkpoint: *; left: restore tutti.json from",
+        every_run_deleted: "MLflow, the study's run: it is gone, and its trials' runs with it; left: restore it",
     },
 }
 

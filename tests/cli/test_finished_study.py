@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 from dataclasses import replace
@@ -121,6 +122,8 @@ def test_a_resumed_study_with_a_lower_limit_loses_weights_and_votes_as_before(fo
     assert not (place.trial(key) / "best").exists()
     assert [record.path for record in bank.records()][1] is None
     assert "t0001" in run(folder, "ensemble studies/moods", code=0).out
+    told = run(folder, "doctor studies/moods", code=0).out  # the trials were made without a tracker
+    assert re.findall(r"trial (t\d+): it has no run; told anew", told) == ["t0000", "t0001"]
     assert run(folder, "doctor studies/moods", code=0).out == "The study moods is healthy.\n"
 
 

@@ -94,6 +94,10 @@ def _deliver(config: StudyConfig, folder: StudyFolder) -> None:
 
 def _runs(config: StudyConfig, folder: StudyFolder, trials: Sequence[TrialRecord]) -> list[Finding]:
     from tutti.cli.progress import cut_off
+    from tutti.tracking.spool import was_delivered
 
+    if not parts.is_tracked(config, folder) and was_delivered(folder.path / "tracking.jsonl"):
+        remedy = "restore it from a copy, or resume the study, which makes it anew, and look again"
+        return [Finding("mlflow.db", "it is gone, and the study was told to it", remedy)]
     complete = len(trials) >= config.search.trials and all(t.state is not TrialState.RUNNING for t in trials)
     return parts.run_findings(config, folder, cut_off(trials), complete=complete)

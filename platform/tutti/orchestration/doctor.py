@@ -21,6 +21,7 @@ YOUNG = 600.0  # seconds that a file is taken to be written by a living process
 _YOUNG_SOUP = 86400.0  # nothing in its folder changes while one of its means predicts all validation rows
 _UNLINK = "put the folder that it leads to in its place"
 _ENDED = {TrialState.STOPPED: "was stopped early", TrialState.FAILED: "failed"}
+_WITHOUT = "the trial votes without it, and `tutti predict` and `tutti soup` cannot take it"
 
 
 def look(
@@ -32,7 +33,8 @@ def look(
 ) -> Iterator[Finding]:
     """What is wrong with a study, one after the other: each may be mended before the next is asked for.
 
-    Nothing that a trial could go on from is ever removed. The caller holds the study's lock.
+    Nothing that a trial could go on from is ever removed, nor weights of one that finished, but for those whose pruning
+    was cut off. The caller holds the study's lock.
 
     Args:
         deliver: sends the reports that wait to the tracker.
@@ -72,7 +74,7 @@ def _may_be_written(folder: StudyFolder, stray: Path) -> bool:
 
 
 def _places(folder: StudyFolder, trials: Sequence[TrialRecord]) -> Iterator[Finding]:
-    """Of trials' own folders: states of those that have ended, and checkpoints that are not whole."""
+    """Of trials' own folders: states of those that have ended, and checkpoints that are not whole or gone."""
     known = {trial.key for trial in trials}
     for place in sorted((folder.path / "trials").glob("*")):
         if place.name not in known:
@@ -82,7 +84,7 @@ def _places(folder: StudyFolder, trials: Sequence[TrialRecord]) -> Iterator[Find
             yield Finding(_inside(folder, place), "a link", _UNLINK)
     for trial in trials:
         place = folder.trial(trial.key)
-        if place.is_symlink() or not place.is_dir():
+        if place.is_symlink():
             continue
         ended = trial.state is not TrialState.RUNNING
         states = [path / "resume" for path in (place, *_folds(place))]
@@ -91,25 +93,36 @@ def _places(folder: StudyFolder, trials: Sequence[TrialRecord]) -> Iterator[Find
             yield Finding(_inside(folder, place), found, "removed", partial(forget_states, place))
         for best in (path / "best" for path in (place, *_folds(place))):
             if best.is_dir():
-                yield from _checkpoint(folder, best, ended=ended)
+                yield from _checkpoint(folder, best, state=trial.state)
+        if trial.state is TrialState.FINISHED:
+            for best in (path / "best" for path in sorted(place.glob("fold-*")) or [place]):
+                if not best.is_dir() and not _is_pruned(best):
+                    note = f"make the empty file {_inside(folder, best)}.pruned.json, which says that it was given up"
+                    found = f"it is gone, and nothing says that it was pruned: {_WITHOUT}"
+                    yield Finding(_inside(folder, best), found, f"restore it from a copy, or {note}")
 
 
 def _folds(place: Path) -> list[Path]:
     return sorted(path for path in place.glob("fold-*") if path.is_dir() and not path.is_symlink())
 
 
-def _checkpoint(folder: StudyFolder, best: Path, *, ended: bool) -> Iterator[Finding]:
+def _checkpoint(folder: StudyFolder, best: Path, *, state: TrialState) -> Iterator[Finding]:
     from tutti.modeling.checkpoint import METADATA, check_checkpoint
 
-    what = _inside(folder, best)
+    what, ended = _inside(folder, best), state is not TrialState.RUNNING
     if ended and not best.is_symlink() and not (best / METADATA).is_file():
-        yield Finding(what, f"half a checkpoint: it has no {METADATA}", "removed", partial(_remove, best))
+        half = f"half a checkpoint: it has no {METADATA}"
+        if state in _ENDED or _is_pruned(best):
+            yield Finding(what, half, "removed", partial(_remove, best))
+        else:  # its weights may be whole: only that file could say so, and nothing else says what they are
+            remedy = f"restore {METADATA} from a copy, or remove the folder and look again"
+            yield Finding(what, f"{half}: {_WITHOUT}", remedy)
         return
     try:
         check_checkpoint(best)
     except StorageError as error:
         if ended:
-            remedy = "restore it from a copy, or remove it: ensembles need the bank alone"
+            remedy = "restore it from a copy, or remove it and look again: ensembles need the bank alone"
         elif not any((best.parent / "resume").glob("stage-*")):
             return  # the trial begins anew, and writes it anew
         else:
@@ -126,7 +139,8 @@ def _predictions(folder: StudyFolder, trials: Sequence[TrialRecord]) -> Iterator
             yield Finding(f"bank/{leftover}", f"{found}, behind a link", _UNLINK)
             continue
         yield Finding(f"bank/{leftover}", found, "removed", partial(bank.discard, leftover))
-    known, held = {trial.key for trial in trials}, {record.key for record in bank.records()}
+    paths = {record.key: record.path for record in bank.records()}
+    known, held = {trial.key for trial in trials}, paths.keys()
     for key in sorted(held - known):
         yield Finding(f"bank/{key}", "the study has no such trial", "move it away: it votes in ensembles")
     for trial in trials:
@@ -143,11 +157,22 @@ def _predictions(folder: StudyFolder, trials: Sequence[TrialRecord]) -> Iterator
                 got = error.faults[0].got
                 remedy = "restore them from a copy, or move them away: the trial has no vote then"
                 yield Finding(f"bank/{trial.key}", f"no whole predictions: {got}", remedy)
+            own = folder.trial(trial.key)
+            pruned = any(_is_pruned(path / "best") for path in (own, *_folds(own)))
+            if pruned and paths.get(trial.key) and is_inside(folder.bank / trial.key, folder.path):
+                forget = partial(bank.forget_weights, trial.key)
+                yield Finding(f"bank/{trial.key}", "it names weights that were pruned", "put right", forget)
 
 
 def _remove(path: Path) -> None:
     with storage_faults(path):
         rmtree(path)
+
+
+def _is_pruned(best: Path) -> bool:
+    from tutti.modeling.checkpoint import is_pruned
+
+    return is_pruned(best)
 
 
 def _inside(folder: StudyFolder, path: Path) -> str:

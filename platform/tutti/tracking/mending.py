@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 from mlflow import MlflowClient
-from mlflow.entities import Run
+from mlflow.entities import Run, ViewType
 
 from tutti.records import Finding, TrialRecord, TrialState
 from tutti.tracking.mlflow_tracker import PARENT, STATE, STATUS, STUDY, TRIAL, MlflowTracker, is_of
-from tutti.tracking.protocol import BEST_SCORE, SCORE, parent_of
+from tutti.tracking.protocol import BEST_SCORE, SCORE, MetricRow, parent_of
+from tutti.tracking.spool import undelivered, was_delivered
 from tutti.tracking.store import store_faults
 
 _BIN = "deleted in MLflow, which can restore it"
+_NOTICE = "told anew by tutti doctor, from the study's database: its times are of then, and it has no other curves"
 
 
 def run_findings(
@@ -27,7 +30,7 @@ def run_findings(
     complete: bool,
     owner: str | None = None,
 ) -> list[Finding]:
-    """Runs that do not say what became of their trial, have no trial, or stand twice. Runs of nobody's are not touched.
+    """Runs that are gone, do not say what became of their trial, have none, or stand twice. Nobody's are not touched.
 
     Nothing is written to the store before a finding is mended; what is removed there can be restored.
 
@@ -63,13 +66,14 @@ class _Runs:
         self._folder, self._trials = folder, trials
 
     def findings(self, runs: Sequence[Run], *, ended: TrialState) -> list[Finding]:
-        by_key: dict[str, list[Run]] = defaultdict(list)
+        by_key, deleted = defaultdict[str, list[Run]](list), defaultdict[str, list[Run]](list)
         for run in runs:
             if (key := self._key(run)) is not None:
-                by_key[key].append(run)
-        if by_key and "" not in by_key:
-            lost = "restore it (`mlflow runs restore`), or resume the study and look again"
-            return [Finding("MLflow, the study's run", "it is gone, and its trials' runs are left", lost)]
+                (by_key if run.info.lifecycle_stage == "active" else deleted)[key].append(run)
+        spool = self._folder / "tracking.jsonl"
+        told = not undelivered(spool)  # what waits may be of a run that is not there yet
+        if "" not in by_key:
+            return [_lost(left=bool(by_key))] if by_key or (told and was_delivered(spool)) else []
         kept: dict[str, str] = {}
         found: list[Finding] = []
         for key in sorted(by_key, key=lambda key: (bool(key) + key.count("/"), key)):
@@ -81,9 +85,10 @@ class _Runs:
                 continue
             kept[key] = first.info.run_id
             found += [self._second(run) for run in others]
-            if first.data.tags.get(PARENT) != parent and parent is not None:
-                found.append(self._astray(first, parent))
-            found += self._open(first, ended) if not key else self._untold(key, first)
+            found += self._standing(key, first, parent) if key else self._open(first, ended)
+        for trial in self._trials.values():
+            if told and trial.key not in by_key:
+                found += self._missing(trial, deleted[trial.key], parent=kept[""])
         return found
 
     def _key(self, run: Run) -> str | None:
@@ -102,6 +107,31 @@ class _Runs:
 
     def _second(self, run: Run) -> Finding:
         return Finding(_name(run), "another run has the same key", _BIN, partial(self._delete, run))
+
+    def _missing(self, trial: TrialRecord, deleted: Sequence[Run], *, parent: str) -> list[Finding]:
+        if deleted:
+            run = deleted[0]
+            found, restore = "it was deleted, and the study has its trial", partial(self._restore, run)
+            return [Finding(_name(run), found, "restored", restore), *self._standing(trial.key, run, parent)]
+        if trial.state is TrialState.INTERRUPTED and not trial.scores_by_epoch:
+            return []  # it may never have begun, and begins its run once it goes on
+        mended = "told anew, from what the study's database has of it"
+        return [Finding(f"MLflow, trial {trial.key}", "it has no run", mended, partial(self._tell, trial))]
+
+    def _tell(self, trial: TrialRecord) -> None:
+        tracker, now = self._tracker(), time.time()
+        tags = {"tutti.checkpoint": str(self._folder / "trials" / trial.key), "tutti.notice": _NOTICE}
+        tracker.start_trial(trial.key, number=trial.number, parameters=trial.parameters, tags=tags)
+        scores = trial.scores_by_epoch.items()
+        tracker.log_history(trial.key, [MetricRow({"validation_score": score}, step, now) for step, score in scores])
+        seconds = {} if trial.seconds is None else {"seconds": trial.seconds}
+        metrics = {**seconds, **trial.measured, **_scores(trial)}
+        tracker.end_trial(trial.key, state=trial.state, reason=_reason(trial), metrics=metrics, tags={})
+
+    def _standing(self, key: str, run: Run, parent: str | None) -> list[Finding]:
+        """The findings of a run that has a trial."""
+        untold = self._untold(key, run)
+        return untold if parent in (None, run.data.tags.get(PARENT)) else [self._astray(run, str(parent)), *untold]
 
     def _astray(self, run: Run, parent: str) -> Finding:
         def attach() -> None:
@@ -127,33 +157,51 @@ class _Runs:
             return []
         if said == (STATUS[trial.state], trial.state.value):
             return []
-        metrics: dict[str, float] = {}
-        if trial.score is not None and not fold:
-            metrics = {SCORE: trial.score} | {f"{SCORE}/{task}": score for task, score in trial.task_scores.items()}
-        reason = "the study was interrupted" if trial.state is TrialState.INTERRUPTED else trial.reason
+        metrics = {} if fold else _scores(trial)
         what = f"it says {said[1] or said[0]}, and its trial is {trial.state.value}"
-        return [self._to_end(run, key, trial.state, reason, metrics, what)]
+        return [self._to_end(run, key, trial.state, _reason(trial), metrics, what)]
 
     def _to_end(
         self, run: Run, key: str, state: TrialState, reason: str | None, metrics: Mapping[str, float], found: str
     ) -> Finding:
         def end() -> None:
-            tracker = MlflowTracker(self._uri, experiment=self._experiment, owner=self._owner)
-            tracker.end_trial(key, state=state, reason=reason, metrics=metrics, tags={})
+            self._tracker().end_trial(key, state=state, reason=reason, metrics=metrics, tags={})
 
         return Finding(_name(run), found, f"told as {state.value}", end)
+
+    def _tracker(self) -> MlflowTracker:
+        return MlflowTracker(self._uri, experiment=self._experiment, owner=self._owner)
 
     def _delete(self, run: Run) -> None:
         with store_faults(self._uri):
             self._client.delete_run(run.info.run_id)
 
+    def _restore(self, run: Run) -> None:
+        with store_faults(self._uri):
+            self._client.restore_run(run.info.run_id)
+
+
+def _lost(*, left: bool) -> Finding:
+    found = "it is gone, and its trials' runs " + ("are left" if left else "with it")
+    remedy = "restore it (`mlflow runs restore`), or resume the study and look again"
+    return Finding("MLflow, the study's run", found, remedy)
+
+
+def _scores(trial: TrialRecord) -> dict[str, float]:
+    by_task = {f"{SCORE}/{task}": score for task, score in trial.task_scores.items()}
+    return {} if trial.score is None else {SCORE: trial.score, **by_task}
+
+
+def _reason(trial: TrialRecord) -> str | None:
+    return "the study was interrupted" if trial.state is TrialState.INTERRUPTED else trial.reason
+
 
 def _all_runs(client: MlflowClient, experiment_id: str) -> list[Run]:
-    """The oldest first, as the tracker looks for them."""
+    """Deleted ones too; the oldest first, as the tracker looks for them."""
     runs: list[Run] = []
     token = None
     while True:
-        page = client.search_runs([experiment_id], order_by=["start_time ASC"], page_token=token)
+        page = client.search_runs([experiment_id], "", ViewType.ALL, order_by=["start_time ASC"], page_token=token)
         runs += page
         token = page.token
         if not token:
