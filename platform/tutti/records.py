@@ -67,6 +67,11 @@ class TrialRecord:
         taken = [exchange["parameters"] for exchange in self.exchanges if exchange["epoch"] < best]
         return taken[-1] if taken else self.parameters
 
+    @property
+    def exploited_from(self) -> str:
+        """Whom it went on from and when, in words; empty where it never did."""
+        return ", ".join(f"{each['donor']} after epoch {each['epoch']}" for each in self.exchanges)
+
 
 @dataclass(frozen=True)
 class CheckpointRecord:

@@ -90,7 +90,10 @@ def run_deleted(kept: Kept) -> None:
 
 
 def run_deleted_for_good(kept: Kept) -> None:
-    """As `mlflow gc` does it."""
+    """As `mlflow gc` does it, and leaves the run of a fold."""
+    tracker = kept.tracker()
+    tracker.start_trial("t0001/fold-0", number=1, **NONE)
+    tracker.end_trial("t0001/fold-0", state=TrialState.STOPPED, reason=None, metrics={}, tags={})
     kept.tracker()._client._tracking_client.store._hard_delete_run(_delete(kept, "t0001"))
 
 
@@ -374,6 +377,10 @@ def store_gone(kept: Kept) -> None:
     (kept.folder.path / "mlflow.db").unlink()
 
 
+def experiment_deleted(kept: Kept) -> None:
+    kept.tracker()._client.delete_experiment(kept.runs()[0].info.experiment_id)
+
+
 def every_run_deleted(kept: Kept) -> None:
     _told(kept)
     for each in kept.runs():
@@ -416,6 +423,9 @@ LEFT: dict[str, dict[Callable[[Kept], None], str]] = {
         half_checkpoint_of_a_finished_trial: "trials/t0000/best: half a checkpoint: *; left: restore tutti.json from",
         every_run_deleted: "MLflow, the study's run: it is gone, and its trials' runs with it; left: restore it",
     },
+    "the experiment": {
+        experiment_deleted: "MLflow, the study's experiment: it was deleted; left: restore it (`mlflow exp"
+    },
 }
 
 
@@ -431,6 +441,16 @@ def test_what_cannot_be_mended_is_said_left_as_it_is_and_the_exit_code_is_1(kept
         ] == []
         assert f"Study moods: 0 findings mended, {len(LEFT[group])} left." in said
     assert everything(kept.folder.path.parent) == before
+
+
+def test_reports_that_wait_for_a_store_that_is_gone_are_kept_for_a_copy_of_it(kept):
+    store_gone(kept)
+    Spool(kept.folder.path / "tracking.jsonl").append({"call": "end_trial", "key": "t0000"})
+    before = everything(kept.folder.path)
+    said = doctor(kept, code=1).out
+    assert "left: mlflow.db must be there to take them; got none; restore it from a copy" in said
+    assert "Study moods: 0 findings mended, 2 left." in said
+    assert everything(kept.folder.path) == before
 
 
 def test_a_tracking_store_that_is_away_is_said_and_all_else_is_mended(kept):

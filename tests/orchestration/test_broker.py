@@ -274,11 +274,12 @@ def test_what_pools_wait_for_is_said_once_with_the_next_trial(run):
         await broker.notice("no room")  # for which nobody waits yet
         for number in (0, 1):
             await broker.submit(trial(number))
-        for _ in range(2):
-            await broker.notice("no room")
+        for text in ("no room", "no room", "some are given up"):
+            await broker.notice(text)
         assert await broker.next("t0000", 0) == {"notice": "no room"}
+        assert await broker.next("t0000", 1) == {"notice": "some are given up"}
         await broker.take("one")
-        assert await broker.tell("t0000", 1, {"epoch": 1}) == 2
+        assert await broker.tell("t0000", 1, {"epoch": 1}) == 3
         assert not (await soon(broker.next("t0001", 0))).done()
 
     run(steps())

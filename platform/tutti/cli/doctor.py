@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from tutti.config.folder import StudyFolder
     from tutti.config.study import StudyConfig
 
+_RESTORE = "restore it from a copy, or resume the study, which makes it anew, and look again"
+
 
 def doctor(
     study: Study, dry_run: Annotated[bool, typer.Option("--dry-run", help="Show only, and change nothing.")] = False
@@ -86,18 +88,24 @@ def _summary(name: str, mended: int, left: int, *, dry_run: bool) -> str:
 
 
 def _deliver(config: StudyConfig, folder: StudyFolder) -> None:
-    """Raises TrackingError where the tracker did not take them all."""
+    """Raises TrackingError where the tracker did not take them all; a new store in a lost one's place would take none."""
+    if _store_is_gone(config, folder):
+        raise TrackingError(Fault("mlflow.db", "be there to take them", "none", _RESTORE))
     if kept := parts.open_tracker(config, folder).close(timeout=60.0):
         got, remedy = f"{kept} that still wait", "see whether the store is up, and try again"
         raise TrackingError(Fault("MLflow", "take the reports that wait for it", got, remedy))
 
 
-def _runs(config: StudyConfig, folder: StudyFolder, trials: Sequence[TrialRecord]) -> list[Finding]:
-    from tutti.cli.progress import cut_off
+def _store_is_gone(config: StudyConfig, folder: StudyFolder) -> bool:
     from tutti.tracking.spool import was_delivered
 
-    if not parts.is_tracked(config, folder) and was_delivered(folder.path / "tracking.jsonl"):
-        remedy = "restore it from a copy, or resume the study, which makes it anew, and look again"
-        return [Finding("mlflow.db", "it is gone, and the study was told to it", remedy)]
+    return not parts.is_tracked(config, folder) and was_delivered(folder.path / "tracking.jsonl")
+
+
+def _runs(config: StudyConfig, folder: StudyFolder, trials: Sequence[TrialRecord]) -> list[Finding]:
+    from tutti.cli.progress import cut_off
+
+    if _store_is_gone(config, folder):
+        return [Finding("mlflow.db", "it is gone, and the study was told to it", _RESTORE)]
     complete = len(trials) >= config.search.trials and all(t.state is not TrialState.RUNNING for t in trials)
     return parts.run_findings(config, folder, cut_off(trials), complete=complete)

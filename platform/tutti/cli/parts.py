@@ -164,7 +164,7 @@ def count_trials(study: StudyConfig, folder: StudyFolder) -> int:
 
 
 def fitting_trials(study: StudyConfig, folder: StudyFolder) -> dict[str, int]:
-    """Of each older study that this one starts warm from, how many finished trials its search space could draw.
+    """Of each older study that this one starts warm from, how many trials its search space could draw.
 
     Raises:
         StudyError: where one of them has none.

@@ -97,7 +97,7 @@ def run(study: StudyConfig, folder: StudyFolder, *, resume: bool, again: Callabl
             if resume:
                 console.print(f"There is no {study.study} in {folder.path.parent} yet: it begins now", soft_wrap=True)
             for older, count in parts.fitting_trials(study, folder).items():
-                console.print(f"The sampler learns from {counted(count, 'trial')} of the study {older}")
+                console.print(f"The sampler is told of {counted(count, 'trial')} of the study {older}")
         prepared = prepare_study(study, folder, resume=resume)
         parts.write_split(prepared, folder)
         resources = study.resources

@@ -135,7 +135,7 @@ class Search(Strict):
     objectives: Annotated[tuple[Objective, ...], Field(min_length=1)] = ("score",)  # what a finished trial is told by
     sampler: Sampler = "tpe"
     enqueue: tuple[Annotated[dict[str, Choice], Field(min_length=1)], ...] = ()  # known-good points: the first trials
-    warm_start: tuple[str, ...] = ()  # folders of older studies, whose finished trials the sampler learns from
+    warm_start: tuple[str, ...] = ()  # folders of older studies, whose trials the sampler learns from
     scheduler: Literal["asha", "hyperband", "median", "pbt", "none"] = "asha"
     grace_epochs: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1  # no trial is stopped before
     exchange_epochs: Annotated[int, Field(ge=1)] = 1  # pbt: the trials meet after so many

@@ -110,7 +110,8 @@ class Broker:
         self._trials: dict[str, _Trial] = {}
         self._waiting: deque[str] = deque()
         self._generations: Counter[str] = Counter()  # of each pool's workers
-        self._closed = self._noticed = False
+        self._closed = False
+        self._noticed: set[str] = set()
         self._halted: Fault | None = None
         self._news = asyncio.Condition()
 
@@ -250,10 +251,10 @@ class Broker:
             return await self._within(patience, lambda: self._over or bool(self._waiting))
 
     async def notice(self, text: str) -> None:
-        """Has users told what the next trial waits for, once; nothing where none waits."""
+        """Has users told why the next trial waits, each sentence once; nothing where none waits."""
         async with self._news:
-            if self._waiting and not self._noticed:
-                self._noticed = True
+            if self._waiting and text not in self._noticed:
+                self._noticed.add(text)
                 self._trials[self._waiting[0]].reports.append({NOTICE: text})
                 self._news.notify_all()
 

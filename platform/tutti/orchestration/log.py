@@ -305,8 +305,7 @@ class StudyLog(Callback):
 
     def _exchanged(self, key: str) -> dict[str, str]:
         """The trials that it went on from, as a tag."""
-        exchanges = self._store.record(key).exchanges
-        said = ", ".join(f"{each['donor']} after epoch {each['epoch']}" for each in exchanges)
+        said = self._store.record(key).exploited_from
         return {"tutti.exploited_from": said} if said else {}
 
     def _cut_off_fold(self, seen: Seen, state: TrialState, reason: str | None) -> None:

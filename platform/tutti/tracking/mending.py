@@ -47,6 +47,9 @@ def run_findings(
     with store_faults(uri):
         client = MlflowClient(tracking_uri=uri)
         found = client.get_experiment_by_name(experiment)
+        if found is not None and found.lifecycle_stage == "deleted":
+            remedy = f"restore it (`mlflow experiments restore -x {found.experiment_id}`)"
+            return [Finding("MLflow, the study's experiment", "it was deleted", remedy)]
         runs = [] if found is None else _all_runs(client, found.experiment_id)
     own = _Runs(uri, client, experiment, owner, folder, {trial.key: trial for trial in trials})
     return own.findings(runs, ended=TrialState.FINISHED if complete else TrialState.INTERRUPTED)
@@ -88,7 +91,8 @@ class _Runs:
             found += self._standing(key, first, parent) if key else self._open(first, ended)
         for trial in self._trials.values():
             if told and trial.key not in by_key:
-                found += self._missing(trial, deleted[trial.key], parent=kept[""])
+                below = {key: runs for key, runs in by_key.items() if parent_of(key) == trial.key}
+                found += self._missing(trial, deleted, below, parent=kept[""])
         return found
 
     def _key(self, run: Run) -> str | None:
@@ -108,20 +112,43 @@ class _Runs:
     def _second(self, run: Run) -> Finding:
         return Finding(_name(run), "another run has the same key", _BIN, partial(self._delete, run))
 
-    def _missing(self, trial: TrialRecord, deleted: Sequence[Run], *, parent: str) -> list[Finding]:
-        if deleted:
-            run = deleted[0]
-            found, restore = "it was deleted, and the study has its trial", partial(self._restore, run)
+    def _missing(
+        self,
+        trial: TrialRecord,
+        deleted: Mapping[str, Sequence[Run]],
+        below: Mapping[str, Sequence[Run]],
+        *,
+        parent: str,
+    ) -> list[Finding]:
+        """The findings of a trial that has no run, but may have one that was deleted, and folds' runs ``below`` it."""
+        if gone := deleted.get(trial.key):
+            run = min(gone, key=lambda run: run.data.tags.get(PARENT) != parent)
+            folds = [
+                each
+                for key, runs in deleted.items()
+                if parent_of(key) == trial.key and key not in below
+                for each in runs
+                if each.data.tags.get(PARENT) == run.info.run_id
+            ]
+            found, restore = "it was deleted, and the study has its trial", partial(self._restore, [run, *folds])
             return [Finding(_name(run), found, "restored", restore), *self._standing(trial.key, run, parent)]
         if trial.state is TrialState.INTERRUPTED and not trial.scores_by_epoch:
             return []  # it may never have begun, and begins its run once it goes on
         mended = "told anew, from what the study's database has of it"
-        return [Finding(f"MLflow, trial {trial.key}", "it has no run", mended, partial(self._tell, trial))]
+        folds = [run for runs in below.values() for run in runs]
+        return [Finding(f"MLflow, trial {trial.key}", "it has no run", mended, partial(self._tell, trial, folds))]
 
-    def _tell(self, trial: TrialRecord) -> None:
+    def _tell(self, trial: TrialRecord, folds: Sequence[Run]) -> None:
         tracker, now = self._tracker(), time.time()
-        tags = {"tutti.checkpoint": str(self._folder / "trials" / trial.key), "tutti.notice": _NOTICE}
+        place = self._folder / "trials" / trial.key
+        best = place if any(place.glob("fold-*")) else place / "best"
+        tags = {"tutti.checkpoint": str(best), "tutti.notice": _NOTICE}
+        tags |= {"tutti.exploited_from": trial.exploited_from} if trial.exchanges else {}
         tracker.start_trial(trial.key, number=trial.number, parameters=trial.parameters, tags=tags)
+        with store_faults(self._uri):
+            run_id = tracker.run_of(trial.key)
+            for fold in folds:
+                self._client.set_tag(fold.info.run_id, PARENT, run_id)
         scores = trial.scores_by_epoch.items()
         tracker.log_history(trial.key, [MetricRow({"validation_score": score}, step, now) for step, score in scores])
         seconds = {} if trial.seconds is None else {"seconds": trial.seconds}
@@ -176,9 +203,10 @@ class _Runs:
         with store_faults(self._uri):
             self._client.delete_run(run.info.run_id)
 
-    def _restore(self, run: Run) -> None:
+    def _restore(self, runs: Sequence[Run]) -> None:
         with store_faults(self._uri):
-            self._client.restore_run(run.info.run_id)
+            for run in runs:
+                self._client.restore_run(run.info.run_id)
 
 
 def _lost(*, left: bool) -> Finding:

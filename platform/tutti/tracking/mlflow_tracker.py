@@ -104,7 +104,7 @@ class MlflowTracker:
         at: float | None = None,
     ) -> None:
         with self._faults():
-            own = {PARENT: self._run(parent_of(key)), TRIAL: key, _NUMBER: str(number)}
+            own = {PARENT: self.run_of(parent_of(key)), TRIAL: key, _NUMBER: str(number)}
             self._start(key, key, own, parameters, tags, at)
 
     def log_metrics(self, key: str, metrics: Mapping[str, float], *, step: int, at: float) -> None:
@@ -112,7 +112,7 @@ class MlflowTracker:
 
     def log_history(self, key: str, rows: Sequence[MetricRow]) -> None:
         with self._faults():
-            run_id = self._run(key)
+            run_id = self.run_of(key)
             points: dict[tuple[str, int], Metric] = {}
             for row in rows:
                 for name, value in row.metrics.items():
@@ -123,7 +123,7 @@ class MlflowTracker:
 
     def log_picture(self, key: str, name: str, png: bytes) -> None:
         with self._faults():
-            run_id = self._run(key)
+            run_id = self.run_of(key)
         place = PurePosixPath("pictures", f"{name}.png")
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder, place.name)
@@ -143,7 +143,7 @@ class MlflowTracker:
         check_ended(state)
         ended = _milliseconds(at)
         with self._faults():
-            run_id = self._run(key)
+            run_id = self.run_of(key)
             points = []
             for name, value in metrics.items():
                 history = self._client.get_metric_history(run_id, name)
@@ -212,11 +212,16 @@ class MlflowTracker:
         if not key:
             named = named_runs(self._client, self._experiment_id, self._name)
             return next((run for run in named if is_of(run, self._owner)), None)
-        wanted = f"tags.`{TRIAL}` = '{key}' and tags.`{PARENT}` = '{self._run(parent_of(key))}'"
+        wanted = f"tags.`{TRIAL}` = '{key}' and tags.`{PARENT}` = '{self.run_of(parent_of(key))}'"
         found = self._client.search_runs([self._experiment_id], wanted, max_results=1, order_by=["start_time ASC"])
         return found[0] if found else None
 
-    def _run(self, key: str) -> str:
+    def run_of(self, key: str) -> str:
+        """The id of a run that was started.
+
+        Raises:
+            RefusedError: where there is none.
+        """
         if key not in self._runs:
             run = self._find(key)
             if run is None:
