@@ -88,7 +88,7 @@ def _summary(name: str, mended: int, left: int, *, dry_run: bool) -> str:
 
 
 def _deliver(config: StudyConfig, folder: StudyFolder) -> None:
-    """Raises TrackingError where the tracker did not take them all; a new store in the place of a lost one would not."""
+    """Raises TrackingError where the tracker did not take them all; a new store in a lost one's place would not."""
     if _store_is_gone(config, folder):
         raise TrackingError(Fault("mlflow.db", "be there to take them", "none", _RESTORE))
     if kept := parts.open_tracker(config, folder).close(timeout=60.0):
