@@ -13,11 +13,13 @@ Sixteen trials of MiniLM on SST-2, three epochs each, judged on its validation r
 Both draw from the same search space with TPE of the same seed. Each runs in a process of its own, and its time counts
 from before the first import: data, Ray and models are loaded in it.
 
+The study goes on with further trials for as long as the loop took.
+
 * speedup: the loop's time until it has its best score, over Tutti's until it has at least that.
 * common_speedup: the same for common_score, the best that both of them reach.
-* whole_speedup: the loop's time for all its trials over Tutti's.
+* whole_speedup: the loop's time for all its trials over Tutti's for as many.
 
-Where Tutti does not reach the loop's best score, speedup is left out and the program says so.
+Where Tutti does not reach the loop's best score in the loop's time, speedup is left out and the program says so.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from typing import Any
 EPOCHS, BATCH = 3, 16
 TOKENS = 1024  # about 40 rows of SST-2
 SEED = 0
+MORE = 8  # times as many trials as the loop has, at most
 SPACE: dict[str, dict[str, Any]] = {
     "learning_rate": {"type": "log_uniform", "low": 1e-5, "high": 3e-4},
     "warmup_steps": {"type": "uniform", "low": 0.0, "high": 0.2},  # a share of all steps
@@ -116,20 +119,26 @@ def loop(data: Path, rows: int | None, trials: int, folder: Path) -> tuple[Cours
     return course, time.time() - began
 
 
-def tutti(data: Path, rows: int | None, trials: int, folder: Path) -> tuple[Course, float]:
-    """The same search as a study; the course of its best score, and its seconds."""
+def tutti(data: Path, rows: int | None, trials: int, most: float, folder: Path) -> tuple[Course, float]:
+    """The same search as a study of at most so many seconds; the course of its best score, and the seconds of trials."""
     began = time.time()
     import shared
     import studies
 
     from tutti.cluster.connect import connected
+    from tutti.records import TrialState
     from tutti.search.study_store import StudyStore
 
+    ended = (TrialState.FINISHED, TrialState.STOPPED)
     shared.quiet()
     course: Course = []
+    whole: list[float] = []
 
     def watch(store: StudyStore) -> None:
-        for record in store.records():
+        records = store.records()
+        if not whole and sum(record.state in ended for record in records) >= trials:
+            whole.append(time.time() - began)
+        for record in records:
             for score in record.scores_by_epoch.values():
                 _follow(course, score, began=began)
 
@@ -143,13 +152,14 @@ def tutti(data: Path, rows: int | None, trials: int, folder: Path) -> tuple[Cour
             "pooling": "mean",
         },
         "search_space": SPACE,
-        "search": {"trials": trials, "seed": SEED, "scheduler": "asha"},
+        "search": {"trials": MORE * trials, "max_hours": most / 3600, "seed": SEED, "scheduler": "asha"},
         "resources": {"isolation": "warm"},
         "storage": {"path": str(folder)},
     }
     with connected(workers=1, cpus_per_worker=1, gpus_per_worker=0, concurrent_trials=None) as concurrent:
         studies.run(document, concurrent_trials=concurrent, watch=watch)
-    return course, time.time() - began
+    assert whole, "it has ended fewer trials than the loop in the loop's time"
+    return course, whole[0]
 
 
 def first(course: Course, score: float) -> float | None:
@@ -174,7 +184,7 @@ def main() -> None:
     options = parser.parse_args()
     rows, trials = (400, 4) if options.quick else (options.rows, options.trials)
     theirs, whole = apart(loop, options.data, rows, trials, threads=os.cpu_count() or 1)
-    ours, our_whole = apart(tutti, options.data, rows, trials, threads=1)
+    ours, our_whole = apart(tutti, options.data, rows, trials, whole, threads=1)
     seconds, best = theirs[-1]
     common = min(best, ours[-1][1])
     at, our_at = first(theirs, common), first(ours, common)
@@ -194,7 +204,7 @@ def main() -> None:
         values |= {"tutti_seconds_to_that": reached, "speedup": seconds / reached}
     shared.show_results(values, {"speedup": Target(5)})
     if not reached:
-        print("Tutti did not reach the loop's best score.")
+        print("Tutti did not reach the loop's best score in the loop's time.")
     shared.write_json(values, options.json)
 
 
