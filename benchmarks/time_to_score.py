@@ -120,7 +120,7 @@ def loop(data: Path, rows: int | None, trials: int, folder: Path) -> tuple[Cours
 
 
 def tutti(data: Path, rows: int | None, trials: int, most: float, folder: Path) -> tuple[Course, float]:
-    """The same search as a study of at most so many seconds; the course of its best score, and the seconds of trials."""
+    """The same search as a study of so many seconds; the course of its best score, and the seconds of ``trials``."""
     began = time.time()
     import shared
     import studies
