@@ -13,7 +13,7 @@ Sixteen trials of MiniLM on SST-2, three epochs each, judged on its validation r
 Both draw from the same search space with TPE of the same seed. Each runs in a process of its own, and its time counts
 from before the first import: data, Ray and models are loaded in it.
 
-The study goes on with further trials for as long as the loop took.
+The study goes on with further trials until it has that score, or the loop's time is over.
 
 * speedup: the loop's time until it has its best score, over Tutti's until it has at least that.
 * common_speedup: the same for common_score, the best that both of them reach.
@@ -25,6 +25,7 @@ Where Tutti does not reach the loop's best score in the loop's time, speedup is 
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 import time
 from collections.abc import Callable
@@ -119,8 +120,12 @@ def loop(data: Path, rows: int | None, trials: int, folder: Path) -> tuple[Cours
     return course, time.time() - began
 
 
-def tutti(data: Path, rows: int | None, trials: int, most: float, folder: Path) -> tuple[Course, float]:
-    """The same search as a study of so many seconds; the course of its best score, and the seconds of ``trials``."""
+def tutti(data: Path, rows: int | None, trials: int, best: float, most: float, folder: Path) -> tuple[Course, float]:
+    """The same search as a study; the course of its best score, and the seconds of so many trials.
+
+    Args:
+        best, most: it ends once it has ended ``trials`` and has this score, or after so many seconds.
+    """
     began = time.time()
     import shared
     import studies
@@ -133,6 +138,7 @@ def tutti(data: Path, rows: int | None, trials: int, most: float, folder: Path) 
     shared.quiet()
     course: Course = []
     whole: list[float] = []
+    over: list[bool] = []
 
     def watch(store: StudyStore) -> None:
         records = store.records()
@@ -141,6 +147,9 @@ def tutti(data: Path, rows: int | None, trials: int, most: float, folder: Path) 
         for record in records:
             for score in record.scores_by_epoch.values():
                 _follow(course, score, began=began)
+        if not over and whole and course[-1][1] >= best:
+            over.append(True)
+            signal.raise_signal(signal.SIGINT)  # as a user ends it
 
     document = {
         "study": "tutti",
@@ -184,8 +193,8 @@ def main() -> None:
     options = parser.parse_args()
     rows, trials = (400, 4) if options.quick else (options.rows, options.trials)
     theirs, whole = apart(loop, options.data, rows, trials, threads=os.cpu_count() or 1)
-    ours, our_whole = apart(tutti, options.data, rows, trials, whole, threads=1)
     seconds, best = theirs[-1]
+    ours, our_whole = apart(tutti, options.data, rows, trials, best, whole, threads=1)
     common = min(best, ours[-1][1])
     at, our_at = first(theirs, common), first(ours, common)
     assert at is not None
