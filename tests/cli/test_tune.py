@@ -245,6 +245,18 @@ def test_budget_resources_and_places_may_change(tmp_path):
     assert changed_keys(old, moved) == {}
 
 
+def test_a_study_that_is_interrupted_before_its_trials_says_how_it_goes_on(tmp_path, monkeypatch, capsys):
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli_tune, "prepare_study", interrupted)
+    study, folder = _study(tmp_path), StudyFolder(tmp_path / "studies" / "s")
+    with pytest.raises(SystemExit) as ended:
+        cli_tune.run(study, folder, resume=False, again=lambda: "tutti tune study.yaml --resume")
+    assert ended.value.code == 130
+    assert "Interrupted; go on with `tutti tune study.yaml --resume`." in capsys.readouterr().out
+
+
 def test_a_study_whose_tracker_cannot_be_opened_is_given_back(tmp_path, monkeypatch):
     study, folder, closed = _study(tmp_path), StudyFolder(tmp_path / "studies" / "s"), []
     (folder.path / "tracking.jsonl").mkdir(parents=True)

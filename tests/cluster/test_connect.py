@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -86,3 +87,10 @@ def test_sigterm_is_ctrl_c_while_ray_starts_and_while_it_is_connected(monkeypatc
     with pytest.raises(KeyboardInterrupt), connected(**one):
         signal.raise_signal(signal.SIGTERM)
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_ray_s_own_answer_to_sigterm_while_it_starts_is_ctrl_c(monkeypatch):
+    monkeypatch.setattr(connect, "_begin", lambda address: sys.exit(signal.SIGTERM))
+    one = {"workers": 1, "cpus_per_worker": 1, "gpus_per_worker": 0, "concurrent_trials": None}
+    with pytest.raises(KeyboardInterrupt), connected(**one):
+        raise AssertionError("nothing runs without Ray")

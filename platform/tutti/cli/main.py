@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 import typer
@@ -9,6 +10,7 @@ from rich.console import Console
 
 from tutti import __version__
 from tutti.cli import backbone, browse, demo, doctor, jobs, leaderboard, predict, report, round, soup, tune, vote
+from tutti.cluster.ending import EXIT_CODE
 from tutti.errors import TuttiError
 
 app = typer.Typer(
@@ -59,3 +61,7 @@ def run() -> None:
         for fault in error.faults:
             console.print(f"error: {fault}", markup=False, style="red")
         sys.exit(error.exit_code)
+    except SystemExit as ended:
+        if ended.code == EXIT_CODE:  # one more Ctrl-C would only break into Python's own end, with a traceback
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        raise

@@ -84,6 +84,17 @@ def run(study: StudyConfig, folder: StudyFolder, *, resume: bool, again: Callabl
     Args:
         again: what goes on with the study, see ``command_to_go_on``; called with ``but`` alone.
     """
+    from tutti.cluster.ending import EXIT_CODE, terminated_as_interrupted
+
+    try:
+        with terminated_as_interrupted():
+            return _run(study, folder, resume=resume, again=again)
+    except KeyboardInterrupt:
+        console.print(f"Interrupted; go on with `{again()}`.", soft_wrap=True)
+        sys.exit(EXIT_CODE)
+
+
+def _run(study: StudyConfig, folder: StudyFolder, *, resume: bool, again: Callable[..., str]) -> list[TrialRecord]:
     from tutti.cli.progress import cut_off, number, summary, trials_table
     from tutti.cluster.connect import connected
     from tutti.orchestration.study import clear_ended, study_lock

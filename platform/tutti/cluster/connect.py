@@ -8,7 +8,9 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from tutti.cluster.ending import terminated_as_interrupted
+import psutil
+
+from tutti.cluster.ending import interrupts_kept, terminated_as_interrupted, undisturbed
 from tutti.errors import ClusterError, Fault, ResourcesError
 
 _WORKER_ENVIRONMENT = {
@@ -45,19 +47,7 @@ def connected(
     import ray
 
     address = os.environ.get("RAY_ADDRESS")
-    try:
-        with terminated_as_interrupted():
-            _begin(address)
-    except Exception as error:  # as plain as this is what Ray raises where a part of it dies while it starts
-        remedy = "see that the cluster is up (`ray status`), or unset RAY_ADDRESS to run on this machine alone"
-        raise ClusterError(
-            Fault(
-                f"Ray at {address}" if address else "a Ray on this machine",
-                "answer",
-                (str(error).strip() or type(error).__name__).splitlines()[0],
-                remedy if address else "see what else keeps this machine busy, and run the command again",
-            )
-        ) from error
+    _begin_in_order(address)
     try:
         _require_state_api()
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
@@ -72,10 +62,34 @@ def connected(
                     "lower them, or set resources.concurrent_trials where an autoscaler adds nodes",
                 )
             )
-        with terminated_as_interrupted():
+        with terminated_as_interrupted((lambda: False) if address else _is_gone):
             yield concurrent_trials if address and concurrent_trials else min(fits, concurrent_trials or fits)
     finally:
-        ray.shutdown()
+        with undisturbed():
+            ray.shutdown()
+
+
+def _begin_in_order(address: str | None) -> None:
+    """Starts Ray or connects to it; told to end meanwhile, it raises KeyboardInterrupt."""
+    import ray
+
+    try:
+        with terminated_as_interrupted(), interrupts_kept():
+            _begin(address)
+    except (KeyboardInterrupt, SystemExit) as error:  # the latter is Ray's own answer to SIGTERM
+        with undisturbed():
+            ray.shutdown()
+        raise KeyboardInterrupt from error
+    except Exception as error:  # as plain as this is what Ray raises where a part of it dies while it starts
+        remedy = "see that the cluster is up (`ray status`), or unset RAY_ADDRESS to run on this machine alone"
+        raise ClusterError(
+            Fault(
+                f"Ray at {address}" if address else "a Ray on this machine",
+                "answer",
+                (str(error).strip() or type(error).__name__).splitlines()[0],
+                remedy if address else "see what else keeps this machine busy, and run the command again",
+            )
+        ) from error
 
 
 def _begin(address: str | None) -> None:
@@ -96,6 +110,14 @@ def _begin(address: str | None) -> None:
             if last or ray.is_initialized():  # a Ray that the program had before is not ours to end
                 raise
             ray.shutdown()
+
+
+def _is_gone() -> bool:
+    """Whether a process of the Ray that this one has started has ended: its daemons end one after the other."""
+    try:
+        return any(child.status() == psutil.STATUS_ZOMBIE for child in psutil.Process().children())
+    except psutil.NoSuchProcess:  # it was there a moment ago
+        return True
 
 
 def _fits(nodes: Sequence[Mapping[str, float]], *, workers: int, cpus: int, gpus: float) -> int:

@@ -1,0 +1,101 @@
+"""What a process does that is told to end."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tutti.cluster.ending import EXIT_CODE, interrupts_kept
+
+TERMINATED = """
+import os, signal, time
+from tutti.cluster.ending import terminated_as_interrupted
+
+with terminated_as_interrupted(lambda: {is_lost}):
+    signal.signal(signal.SIGINT, lambda *_: None)  # as Ray Tune does, which ends its trials then
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep({seconds})
+print("in order")
+"""
+
+
+class _Finalised:
+    """Python drops what is raised here."""
+
+    def __del__(self) -> None:
+        _interrupt()
+
+
+@pytest.fixture(autouse=True)
+def takes_ctrl_c() -> Iterator[None]:
+    """What runs tests side by side ignores SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupt_is_raised_at_the_end_of_the_block():
+    went_on: list[bool] = []
+    with pytest.raises(KeyboardInterrupt):
+        _kept(_interrupt, lambda: went_on.append(True))
+    assert went_on
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_second_interrupt_ends_the_block_at_once():
+    went_on: list[bool] = []
+    with pytest.raises(KeyboardInterrupt):
+        _kept(_interrupt, _interrupt, lambda: went_on.append(True))
+    assert not went_on
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_interrupt_that_python_drops_is_not_lost():
+    with pytest.raises(KeyboardInterrupt):
+        _kept(_interrupt, _Finalised)
+
+
+def test_a_block_that_nobody_interrupts_raises_nothing():
+    with interrupts_kept():
+        pass
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_process_that_was_told_to_ignore_interrupts_goes_on_doing_so():
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with interrupts_kept():
+        signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
+def test_a_driver_whose_ray_was_terminated_with_it_does_not_wait_for_it():
+    began = time.monotonic()
+    ended = terminated(is_lost=True, seconds=60)
+    assert ended.returncode == EXIT_CODE
+    assert "go on with --resume" in ended.stderr
+    assert time.monotonic() - began < 40
+
+
+def test_a_driver_that_is_terminated_alone_ends_in_order():
+    ended = terminated(is_lost=False, seconds=1.5)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "in order\n", "")
+
+
+def _interrupt() -> None:
+    signal.raise_signal(signal.SIGINT)
+
+
+def _kept(*steps: Callable[[], object]) -> None:
+    with interrupts_kept():
+        for step in steps:
+            step()
+
+
+def terminated(*, is_lost: bool, seconds: float) -> subprocess.CompletedProcess[str]:
+    program = TERMINATED.format(is_lost=is_lost, seconds=seconds)
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
