@@ -31,9 +31,29 @@ SEARCH: dict[str, Sequence[Case]] = {
             ),
         ),
         Case(
+            "an objective that is a metric",
+            ["search.objectives.0 must be one of score, gain, seconds", "got 'accuracy'; choose one of them."],
+            yaml("trials: 1", "trials: 1\n  objectives: [accuracy]"),
+        ),
+        Case(
+            "a choice that is a list",
+            ["search_space.pooling.choices.0 must be a text, a number, true, false or null; got a list;"],
+            space("pooling: {type: categorical, choices: [[cls]]}"),
+        ),
+        Case(
             "objectives without one",
             ["search.objectives must be a list"],
             yaml("trials: 1", "trials: 1\n  objectives:"),
+        ),
+        Case(
+            "a number of trials in quotes",
+            ["search.trials must be a whole number; got '+3'"],
+            yaml("trials: 1", "trials: '+3'"),
+        ),
+        Case(
+            "true for a number of trials",
+            ["search.trials must be a whole number; got true"],
+            yaml("trials: 1", "trials: true"),
         ),
         Case(
             "a seed that numpy does not take",
@@ -100,7 +120,7 @@ SEARCH: dict[str, Sequence[Case]] = {
         ),
         Case(
             "several objectives and a sampler for one",
-            ["search.sampler must be one for several objectives", "got cmaes"],
+            ["search.sampler must be one for several objectives", "got cmaes", "name tpe, gp, nsgaii or nsgaiii"],
             yaml("trials: 1", "trials: 1\n  objectives: [score, seconds]\n  sampler: cmaes"),
         ),
         Case(

@@ -56,7 +56,7 @@ def _objective_faults(search: Mapping[str, Any], *, what: What) -> list[Fault]:
         remedy = "take it out, or have one objective"
         faults.append(Fault(what("search.scheduler"), rule, str(search["scheduler"]), remedy))
     if several and search.get("sampler") == "cmaes":
-        rule, remedy = "be one for several objectives", "name tpe, nsgaii or nsgaiii, or have one objective"
+        rule, remedy = "be one for several objectives", "name tpe, gp, nsgaii or nsgaiii, or have one objective"
         faults.append(Fault(what("search.sampler"), rule, "cmaes, which is for one", remedy))
     if search.get("warm_start") and "gain" in objectives:
         rule = "be left out with the objective gain: what a trial added to another study's ensemble says nothing here"
@@ -84,7 +84,7 @@ def _grid_faults(
         rule, remedy = f"be another one where the grid has more than {MOST_POINTS:,} points", "name qmc or random"
         return [Fault(what("search.sampler"), rule, "grid", f"{remedy}, or make the search space coarser")]
     trials = search.get("trials", Search().trials)
-    if isinstance(trials, int) and trials > points:
+    if type(trials) is int and trials > points:
         rule = f"be at most {points}, the points that the grid of the search space has"
         return [Fault(what("search.trials"), rule, str(trials), "lower it, or give the search space more values")]
     return []

@@ -13,8 +13,12 @@ from pydantic import (
     RootModel,
     TypeAdapter,
     ValidationError,
+    ValidationInfo,
+    field_validator,
     model_validator,
 )
+
+from tutti.config.numbers import as_it_stands
 
 
 def _plain(value: Any) -> Any:
@@ -45,6 +49,12 @@ class _Distribution(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
     when: Condition = {}
+
+    # By name: pydantic allows no such validator of `type`, by which it tells distributions apart.
+    @field_validator("low", "high", "step", mode="before", check_fields=False)
+    @classmethod
+    def _numbers_are_numbers(cls, given: Any, info: ValidationInfo) -> Any:
+        return as_it_stands(given, cls.model_fields[info.field_name or ""].annotation)
 
 
 class _Range(_Distribution):
