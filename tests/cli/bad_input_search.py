@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bad_input_changes import Case, both, space, yaml
+from bad_input_changes import Case, both, space, training, yaml
 
 POOLING = "pooling: {type: categorical, choices: [cls, mean]}"
 RATE = "learning_rate: {type: log_uniform, low: 1.0e-4, high: 1.0e-3}"
@@ -31,9 +31,75 @@ SEARCH: dict[str, Sequence[Case]] = {
             ),
         ),
         Case(
+            "a condition that what training sets never meets",
+            ["search_space.pooling.when.adapter must be null, which", "got lora", "correct one of the two"],
+            both(
+                training("adapter: null"),
+                space("pooling: {type: categorical, choices: [cls], when: {adapter: lora}}"),
+            ),
+        ),
+        Case(
+            "a condition that no trial meets",
+            ["search_space.seed.when must hold in some trial", "got adapter: lora, pooling: mean, which none has"],
+            space(
+                f"{POOLING}\n  adapter: {{type: categorical, choices: [lora], when: {{pooling: cls}}}}\n"
+                "  seed: {type: categorical, choices: [1, 2], when: {adapter: lora, pooling: mean}}"
+            ),
+        ),
+        Case(
+            "a condition that names no key",
+            ["search_space.pooling.when must name another key with its values; got an empty mapping"],
+            space(f"{POOLING[:-1]}, when: {{}}}}"),
+        ),
+        Case(
+            "a step beyond the range",
+            ["search_space.head_dropout.step must be at most high - low, 0.1", "got 0.5"],
+            space("head_dropout: {type: uniform, low: 0.0, high: 0.1, step: 0.5}"),
+        ),
+        Case(
+            "a choice that is there twice",
+            ["search_space.pooling.choices.1 must be no choice that stands before it; got mean"],
+            space("pooling: {type: categorical, choices: [mean, mean]}"),
+        ),
+        Case(
+            "more known points than trials",
+            ["search.enqueue must hold no more points than search.trials, 1", "got 2 points"],
+            yaml("trials: 1", "trials: 1\n  enqueue: [{learning_rate: 3.0e-4}, {learning_rate: 5.0e-4}]"),
+        ),
+        Case(
+            "a grace that is as long as a trial",
+            ["search.grace_epochs must be over before the last evaluation of the 1 epoch of each trial", "got 2"],
+            yaml("trials: 1", "trials: 1\n  grace_epochs: 2"),
+        ),
+        Case(
+            "a population that never meets",
+            ["search.exchange_epochs must be below the 1 epoch of each trial, or they never meet; got 2"],
+            yaml("trials: 1", "trials: 4\n  scheduler: pbt\n  exchange_epochs: 2"),
+        ),
+        Case(
+            "an objective that is a metric",
+            ["search.objectives.0 must be one of score, gain, seconds", "got 'accuracy'; choose one of them."],
+            yaml("trials: 1", "trials: 1\n  objectives: [accuracy]"),
+        ),
+        Case(
+            "a choice that is a list",
+            ["search_space.pooling.choices.0 must be a text, a number, true, false or null; got a list;"],
+            space("pooling: {type: categorical, choices: [[cls]]}"),
+        ),
+        Case(
             "objectives without one",
             ["search.objectives must be a list"],
             yaml("trials: 1", "trials: 1\n  objectives:"),
+        ),
+        Case(
+            "a number of trials in quotes",
+            ["search.trials must be a whole number; got '+3'"],
+            yaml("trials: 1", "trials: '+3'"),
+        ),
+        Case(
+            "true for a number of trials",
+            ["search.trials must be a whole number; got true"],
+            yaml("trials: 1", "trials: true"),
         ),
         Case(
             "a seed that numpy does not take",
@@ -100,7 +166,7 @@ SEARCH: dict[str, Sequence[Case]] = {
         ),
         Case(
             "several objectives and a sampler for one",
-            ["search.sampler must be one for several objectives", "got cmaes"],
+            ["search.sampler must be one for several objectives", "got cmaes", "name tpe, gp, nsgaii or nsgaiii"],
             yaml("trials: 1", "trials: 1\n  objectives: [score, seconds]\n  sampler: cmaes"),
         ),
         Case(

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
+from pydantic import BaseModel, ValidationError
 
 from tutti.config.load import dump_study, load_recipe, load_study, parse_study
+from tutti.config.numbers import members
 from tutti.config.recipe import Recipe
+from tutti.config.study import StudyConfig
 from tutti.errors import ConfigError, Fault
 
 Changed = Callable[..., Path]
@@ -176,6 +179,11 @@ def test_each_kind_of_fault_has_its_sentence(changed: Changed, old: str, new: st
     [
         ("search: {trials: four}", "search.trials must be a whole number; got 'four'; give a whole number, such as 4."),
         ("search: {trials: 1.5}", "search.trials must be a whole number; got 1.5; give a whole number, such as 4."),
+        ("search: {trials: true}", "search.trials must be a whole number; got true; give a whole number, such as 4."),
+        ("search: {trials: '4'}", "search.trials must be a whole number; got '4'; give a whole number, such as 4."),
+        ("search: {trials: '+3'}", "search.trials must be a whole number; got '+3'; give a whole number, such as 4."),
+        ("search: {max_hours: true}", "search.max_hours must be a number; got true; give a number, such as 0.1."),
+        ("search: {max_hours: '8'}", "search.max_hours must be a number; got '8'; give a number, such as 0.1."),
         ("search: {trials: 0}", "search.trials must be at least 1; got 0; change the number."),
         ("split: {validation: 1}", "split.validation must be below 1; got 1; change the number."),
         ("split: {validation: x}", "split.validation must be a number; got 'x'; give a number, such as 0.1."),
@@ -212,6 +220,16 @@ def test_each_kind_of_fault_below_the_tasks_has_its_sentence(changed: Changed, a
             "{type: categorical, choices: []}",
             "search_space.x.choices must hold at least one entry; got an empty list; ",
         ),
+        ("{type: int, low: true, high: 4}", "search_space.x.low must be a whole number; got true; give a whole"),
+        ("{type: uniform, low: 0, high: '4'}", "search_space.x.high must be a number; got '4'; give a number"),
+        (
+            "{type: categorical, choices: [[cls]]}",
+            "search_space.x.choices.0 must be a text, a number, true, false or null; got a list; ",
+        ),
+        (
+            "{type: categorical, choices: [{a: 1}]}",
+            "search_space.x.choices.0 must be a text, a number, true, false or null; got a mapping with the keys a; ",
+        ),
         (
             "{type: categorical, choices: [[1], 2]}",
             "search_space.x.choices.0 must be a text, a number, true, false or nu",
@@ -224,6 +242,43 @@ def test_each_kind_of_fault_of_a_distribution_has_its_sentence(
 ) -> None:
     path = changed(add=f"  x: {distribution}\n")
     assert [said[: len(f"{path}: {sentence}")] for said in faults(path)] == [f"{path}: {sentence}"]
+
+
+def _numbers(model: type[BaseModel]) -> Iterator[tuple[type[BaseModel], str]]:
+    """Each key that is a number, of a model and of those that it holds."""
+    for key, field in model.model_fields.items():
+        kinds = [*members(field.annotation)]
+        if {int, float} & {*kinds}:
+            yield model, key
+        while kinds:
+            kind = kinds.pop()
+            kinds += [inner for each in get_args(kind) for inner in members(each)]
+            if isinstance(kind, type) and issubclass(kind, BaseModel):
+                yield from _numbers(kind)
+
+
+NUMBERS = [*_numbers(StudyConfig), *_numbers(Recipe)]
+
+
+@pytest.mark.parametrize(("model", "key"), NUMBERS, ids=lambda given: getattr(given, "__name__", given))
+@pytest.mark.parametrize("given", [True, "4"])
+def test_no_key_of_numbers_takes_what_could_be_made_one(model: type[BaseModel], key: str, given: object) -> None:
+    with pytest.raises(ValidationError) as raised:
+        model.model_validate({key: given})
+    assert [found["type"] for found in raised.value.errors() if found["loc"] == (key,)] in (
+        ["int_type"],
+        ["float_type"],
+    )
+
+
+def test_the_keys_of_numbers_are_found_at_every_depth() -> None:
+    known = {f"{model.__name__}.{key}" for model, key in NUMBERS}
+    assert {"Search.trials", "Resources.gpus_per_worker", "ExtraTrain.weight", "Int.low", "Members.top"} <= known
+
+
+def test_a_whole_float_is_a_whole_number_and_a_whole_number_a_float(study: Path) -> None:
+    search = load_study(study, overrides=["search.trials=3.0", "search.max_hours=8"]).search
+    assert (search.trials, search.max_hours) == (3, 8.0)
 
 
 def test_every_fault_is_told_at_once(changed: Changed) -> None:

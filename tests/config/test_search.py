@@ -183,6 +183,11 @@ def test_a_grid_has_each_point_once_and_only_keys_that_are_drawn() -> None:
             "{objectives: [score, secs]}",
             "search.objectives.1 must be one of score, gain, seconds, parameters, disk; got 'secs'; ",
         ),
+        (
+            INLINE,
+            "{objectives: [accuracy]}",
+            "search.objectives.0 must be one of score, gain, seconds, parameters, disk; got 'accuracy'; choose one of ",
+        ),
         (INLINE, "{objectives: []}", "search.objectives must hold at least one entry; got an empty list; add one."),
         (INLINE, "{objectives: [score, score]}", "search.objectives must name each objective once; got score, score; "),
         (INLINE, "{objectives: [seconds]}", "search.objectives must have score or gain among them, or the least "),
@@ -194,9 +199,10 @@ def test_a_grid_has_each_point_once_and_only_keys_that_are_drawn() -> None:
         (
             INLINE,
             "{objectives: [score, disk], sampler: cmaes}",
-            "search.sampler must be one for several objectives; got cmaes, which is for one; name tpe, nsgaii or ",
+            "search.sampler must be one for several objectives; got cmaes, which is for one; name tpe, gp, nsgaii ",
         ),
         (FINITE, "{scheduler: pbt}", "search_space must vary a key that may change while a trial trains, for the "),
+        (INLINE, "{scheduler: pbt, trials: true}", "search.trials must be a whole number; got true; give a whole "),
         (INLINE, "{scheduler: pbt, trials: 3}", "search.trials must be at least 4 with the scheduler pbt: all trials "),
         (INLINE, "{scheduler: pbt, patience: 2}", "search.patience must be left out with the scheduler pbt: a "),
         (

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, RootModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from tutti.config.numbers import members
 from tutti.config.yaml_file import show
 from tutti.errors import Fault, nearest
 
@@ -59,6 +59,8 @@ def faults_of(
     """
     seen = set()
     for found in error.errors(include_url=False):
+        if found["type"] == "too_short" and len(found["input"]) >= found["ctx"]["min_length"]:
+            continue  # pydantic counts the entries that are sound; what is wrong with the others is told of them
         keys = _keys_in_file(found, raw)
         dotted = ".".join(keys)
         if dotted not in seen:
@@ -134,7 +136,7 @@ def _step(annotation: Any, key: str, raw: Any) -> Any:
 
 def _one_model(annotation: Any, raw: Any) -> type[BaseModel] | None:
     """The model that an annotation stands for; of several, the one whose ``type`` the file names."""
-    models = [member for member in _members(annotation) if isinstance(member, type) and issubclass(member, BaseModel)]
+    models = [member for member in members(annotation) if isinstance(member, type) and issubclass(member, BaseModel)]
     if len(models) < 2:
         return models[0] if models else None
     tag = raw.get("type") if isinstance(raw, Mapping) else None
@@ -142,15 +144,4 @@ def _one_model(annotation: Any, raw: Any) -> type[BaseModel] | None:
 
 
 def _mapping_or_list(annotation: Any) -> Any:
-    return next((member for member in _members(annotation) if get_origin(member) in (dict, tuple)), annotation)
-
-
-def _members(annotation: Any) -> Iterator[Any]:
-    """The members of a union, or the annotation itself; what ``Annotated`` adds is left out."""
-    if get_origin(annotation) is Annotated:
-        annotation = get_args(annotation)[0]
-    if get_origin(annotation) in (Union, UnionType):
-        for member in get_args(annotation):
-            yield from _members(member)
-    else:
-        yield annotation
+    return next((member for member in members(annotation) if get_origin(member) in (dict, tuple)), annotation)

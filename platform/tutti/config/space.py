@@ -11,10 +11,16 @@ from pydantic import (
     Field,
     PlainValidator,
     RootModel,
+    SerializerFunctionWrapHandler,
     TypeAdapter,
     ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_serializer,
     model_validator,
 )
+
+from tutti.config.numbers import as_it_stands
 
 
 def _plain(value: Any) -> Any:
@@ -45,6 +51,17 @@ class _Distribution(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
     when: Condition = {}
+
+    # By name: pydantic allows no such validator of `type`, by which it tells distributions apart.
+    @field_validator("low", "high", "step", mode="before", check_fields=False)
+    @classmethod
+    def _numbers_are_numbers(cls, given: Any, info: ValidationInfo) -> Any:
+        return as_it_stands(given, cls.model_fields[info.field_name or ""].annotation)
+
+    @model_serializer(mode="wrap")
+    def _stored(self, told: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without the condition of a key that has none: in a study file, an empty one is a mistake."""
+        return {key: value for key, value in told(self).items() if key != "when" or value}
 
 
 class _Range(_Distribution):

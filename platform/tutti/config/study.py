@@ -16,6 +16,7 @@ from pydantic import (
     model_validator,
 )
 
+from tutti.config.numbers import as_it_stands
 from tutti.config.space import Choice, SearchSpace
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$")]
@@ -34,9 +35,14 @@ SHARE = 0.1  # of a task's training rows, held out for validation where a study 
 
 
 class Strict(BaseModel):
-    """Unknown keys are errors, values are frozen."""
+    """Unknown keys are errors, values are frozen, and numbers are numbers in the file too."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _numbers_are_numbers(cls, given: Any, info: ValidationInfo) -> Any:
+        return as_it_stands(given, cls.model_fields[info.field_name or ""].annotation)
 
 
 class Cleaning(Strict):
