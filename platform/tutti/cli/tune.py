@@ -58,8 +58,8 @@ def _budget(trials: str, study_file: Path, *, overrides: list[str]) -> int:
         raise typer.BadParameter(f"{hint}; got {trials!r}.", param_hint="'--trials'")
     if not trials.startswith("+"):
         return int(trials)
-    # Until it is known how many trials there are, none must be held against the search space, a population or points.
-    unknown = ["search.trials=1", "search.scheduler=none", "search.enqueue=[]"]
+    # Until it is known how many trials there are, no number must be held against the search space or a population.
+    unknown = ["search.trials=1", "search.scheduler=none"]
     study, folder = parts.read_study_file(study_file, overrides=[*overrides, *unknown])
     return int(trials) + parts.count_trials(parts.with_stores(study, folder), folder)
 

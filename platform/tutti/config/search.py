@@ -7,11 +7,11 @@ from itertools import islice
 from typing import Any, get_args
 
 from tutti.config.conditions import Values, applies, condition_faults, fixed_values, written
-from tutti.config.idle import distribution_faults, schedule_faults, unmet_faults
+from tutti.config.idle import distribution_faults
 from tutti.config.points import grid, is_finite, value_fault
 from tutti.config.space import Distribution, sound_distributions
 from tutti.config.study import LEARNING, Objective, Search
-from tutti.errors import Fault, counted, nearest
+from tutti.errors import Fault, nearest
 
 MOST_POINTS = 10_000  # of a grid: beyond it, nobody runs it to its end
 
@@ -28,15 +28,12 @@ def search_faults(raw: Mapping[str, Any], *, what: What) -> list[Fault]:
     search = raw.get("search")
     search = search if isinstance(search, dict) else {}
     faults = distribution_faults(space, what=what)
-    faults += condition_faults(space, fixed, known=known, what=what) or unmet_faults(
-        space, fixed, known=known, what=what
-    )
+    faults += condition_faults(space, fixed, known=known, what=what)
     if not faults:
         faults += _enqueue_faults(search.get("enqueue"), space, fixed, known=known, what=what)
-        faults += _crowd_faults(search, what=what)
         if search.get("sampler") == "grid" and len(space) == len(known):
             faults += _grid_faults(search, space, fixed, what=what)
-    faults += _objective_faults(search, what=what) + schedule_faults(raw, what=what)
+    faults += _objective_faults(search, what=what)
     sampler = search.get("sampler", "tpe")
     if search.get("warm_start") and sampler not in LEARNING and isinstance(sampler, str):
         rule = f"go with a sampler that learns from trials: {', '.join(LEARNING)}"
@@ -109,16 +106,6 @@ def _enqueue_faults(
                 remedy = nearest(key, known, otherwise=otherwise)
                 faults.append(Fault(place, "be a key of the search space", repr(key), remedy))
     return faults
-
-
-def _crowd_faults(search: Mapping[str, Any], what: What) -> list[Fault]:
-    enqueue, trials = search.get("enqueue"), search.get("trials", Search().trials)
-    if not isinstance(enqueue, list | tuple) or type(trials) is not int or len(enqueue) <= max(trials, 0):
-        return []
-    rule = f"hold no more points than search.trials, {trials}: each is a trial"
-    return [
-        Fault(what("search.enqueue"), rule, counted(len(enqueue), "point"), "raise search.trials, or take some out")
-    ]
 
 
 def _point_faults(place: str, key: str, value: Any, distribution: Distribution, values: Values) -> list[Fault]:
