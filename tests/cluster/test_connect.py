@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 
+import psutil
 import pytest
 import ray
 
@@ -94,3 +97,32 @@ def test_ray_s_own_answer_to_sigterm_while_it_starts_is_ctrl_c(monkeypatch):
     one = {"workers": 1, "cpus_per_worker": 1, "gpus_per_worker": 0, "concurrent_trials": None}
     with pytest.raises(KeyboardInterrupt), connected(**one):
         raise AssertionError("nothing runs without Ray")
+
+
+@pytest.mark.usefixtures("takes_ctrl_c")
+def test_a_ray_that_was_interrupted_while_it_starts_is_not_started_again(monkeypatch):
+    began = []
+
+    def slow(**given: object) -> None:
+        began.append(given["address"])
+        signal.raise_signal(signal.SIGINT)
+        raise Exception("The current node timed out during startup.")
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(ray, "init", slow)
+    one = {"workers": 1, "cpus_per_worker": 1, "gpus_per_worker": 0, "concurrent_trials": None}
+    with pytest.raises(KeyboardInterrupt), connected(**one):
+        raise AssertionError("nothing runs without Ray")
+    assert began == ["local"]
+
+
+def test_a_ray_is_gone_once_one_of_its_daemons_has_ended():
+    with subprocess.Popen(["sleep", "60"]) as first, subprocess.Popen(["sleep", "60"]) as second:
+        daemons = [psutil.Process(process.pid) for process in (first, second)]
+        assert not connect._is_gone(daemons)
+        second.kill()
+        os.waitid(os.P_PID, second.pid, os.WEXITED | os.WNOWAIT)  # it is a zombie now
+        assert connect._is_gone(daemons)
+        second.wait()
+        assert connect._is_gone(daemons)
+        first.kill()

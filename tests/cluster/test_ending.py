@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tutti.cluster.ending import EXIT_CODE, interrupts_kept
+from tutti.cluster.ending import EXIT_CODE, interrupts_kept, terminated_as_interrupted, undisturbed
 
 TERMINATED = """
 import os, signal, time
 from tutti.cluster.ending import terminated_as_interrupted
 
 with terminated_as_interrupted(lambda: {is_lost}):
-    signal.signal(signal.SIGINT, lambda *_: None)  # as Ray Tune does, which ends its trials then
+    signal.signal(signal.SIGINT, lambda *_: print("interrupted"))  # as Ray Tune does, which ends its trials then
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep({seconds})
 print("in order")
@@ -45,6 +45,11 @@ def test_an_interrupt_is_raised_at_the_end_of_the_block():
         _kept(_interrupt, lambda: went_on.append(True))
     assert went_on
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_an_interrupt_is_raised_where_the_block_fails_too():
+    with pytest.raises(KeyboardInterrupt):
+        _kept(_interrupt, lambda: 1 / 0)
 
 
 def test_a_second_interrupt_ends_the_block_at_once():
@@ -77,13 +82,25 @@ def test_a_driver_whose_ray_was_terminated_with_it_does_not_wait_for_it():
     began = time.monotonic()
     ended = terminated(is_lost=True, seconds=60)
     assert ended.returncode == EXIT_CODE
-    assert "go on with --resume" in ended.stderr
+    assert ended.stdout == ""
+    assert "`tutti tune` with --resume" in ended.stderr
     assert time.monotonic() - began < 40
 
 
 def test_a_driver_that_is_terminated_alone_ends_in_order():
-    ended = terminated(is_lost=False, seconds=1.5)
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "in order\n", "")
+    ended = terminated(is_lost=False, seconds=0)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "interrupted\nin order\n", "")
+
+
+def test_what_a_shell_has_told_to_ignore_ctrl_c_is_still_ended_by_sigterm():
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with pytest.raises(KeyboardInterrupt), terminated_as_interrupted():
+        signal.raise_signal(signal.SIGTERM)
+
+
+def test_sigterm_does_not_break_into_what_no_second_ctrl_c_may_cut_short():
+    with terminated_as_interrupted(), undisturbed():
+        signal.raise_signal(signal.SIGTERM)
 
 
 def _interrupt() -> None:

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import psutil
 
@@ -62,7 +63,7 @@ def connected(
                     "lower them, or set resources.concurrent_trials where an autoscaler adds nodes",
                 )
             )
-        with terminated_as_interrupted((lambda: False) if address else _is_gone):
+        with terminated_as_interrupted(None if address else partial(_is_gone, _daemons())):
             yield concurrent_trials if address and concurrent_trials else min(fits, concurrent_trials or fits)
     finally:
         with undisturbed():
@@ -74,7 +75,7 @@ def _begin_in_order(address: str | None) -> None:
     import ray
 
     try:
-        with terminated_as_interrupted(), interrupts_kept():
+        with terminated_as_interrupted():
             _begin(address)
     except (KeyboardInterrupt, SystemExit) as error:  # the latter is Ray's own answer to SIGTERM
         with undisturbed():
@@ -98,13 +99,14 @@ def _begin(address: str | None) -> None:
 
     for last in (True,) if address else (False, True):
         try:
-            ray.init(
-                address=address or "local",
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-                runtime_env={"env_vars": worker_environment()},
-                **({} if address else {"include_dashboard": True, "dashboard_host": "127.0.0.1"}),
-            )
+            with interrupts_kept():
+                ray.init(
+                    address=address or "local",
+                    log_to_driver=False,
+                    logging_level=logging.ERROR,
+                    runtime_env={"env_vars": worker_environment()},
+                    **({} if address else {"include_dashboard": True, "dashboard_host": "127.0.0.1"}),
+                )
             return
         except Exception:  # as plain as this is what Ray raises where it did not start in time
             if last or ray.is_initialized():  # a Ray that the program had before is not ours to end
@@ -112,12 +114,13 @@ def _begin(address: str | None) -> None:
             ray.shutdown()
 
 
-def _is_gone() -> bool:
-    """Whether a process of the Ray that this one has started has ended: its daemons end one after the other."""
-    try:
-        return any(child.status() == psutil.STATUS_ZOMBIE for child in psutil.Process().children())
-    except psutil.NoSuchProcess:  # it was there a moment ago
-        return True
+def _daemons() -> list[psutil.Process]:
+    """What the Ray that this process has started cannot do without."""
+    return [child for child in psutil.Process().children() if child.name() in ("raylet", "gcs_server")]
+
+
+def _is_gone(daemons: Sequence[psutil.Process]) -> bool:
+    return any(not daemon.is_running() or daemon.status() == psutil.STATUS_ZOMBIE for daemon in daemons)
 
 
 def _fits(nodes: Sequence[Mapping[str, float]], *, workers: int, cpus: int, gpus: float) -> int:
