@@ -304,7 +304,8 @@ def study_parameters(study: StudyConfig, prepared: Prepared) -> dict[str, Scalar
     document = study.model_dump(mode="json", exclude={"tasks", "search_space", "storage", "tracking", "ensemble"})
     parameters = {key: _scalar(value) for key, value in flat(document).items()}
     for key, distribution in study.search_space.root.items():
-        parameters[f"search_space.{key}"] = json.dumps(distribution.model_dump(mode="json"))
+        unconditional = None if distribution.when else {"when"}
+        parameters[f"search_space.{key}"] = json.dumps(distribution.model_dump(mode="json", exclude=unconditional))
     for name, task in study.tasks.items():
         parameters |= {f"tasks.{name}.{key}": getattr(task, key) for key in ("layout", "metric")}
     for name, files in prepared.origins.items():

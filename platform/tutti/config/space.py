@@ -11,12 +11,10 @@ from pydantic import (
     Field,
     PlainValidator,
     RootModel,
-    SerializerFunctionWrapHandler,
     TypeAdapter,
     ValidationError,
     ValidationInfo,
     field_validator,
-    model_serializer,
     model_validator,
 )
 
@@ -57,11 +55,6 @@ class _Distribution(BaseModel):
     @classmethod
     def _numbers_are_numbers(cls, given: Any, info: ValidationInfo) -> Any:
         return as_it_stands(given, cls.model_fields[info.field_name or ""].annotation)
-
-    @model_serializer(mode="wrap")
-    def _stored(self, told: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without the condition of a key that has none: in a study file, an empty one is a mistake."""
-        return {key: value for key, value in told(self).items() if key != "when" or value}
 
 
 class _Range(_Distribution):
