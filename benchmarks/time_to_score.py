@@ -19,7 +19,7 @@ The study goes on with further trials until it has that score, or the loop's tim
 * common_speedup: the same for common_score, the best that both of them reach.
 * whole_speedup: the loop's time for all its trials over Tutti's for as many.
 
-Where Tutti does not reach the loop's best score in the loop's time, speedup is left out and the program says so.
+What Tutti does not reach in the loop's time has no number; of the loop's best score the program says so.
 """
 
 from __future__ import annotations
@@ -120,8 +120,10 @@ def loop(data: Path, rows: int | None, trials: int, folder: Path) -> tuple[Cours
     return course, time.time() - began
 
 
-def tutti(data: Path, rows: int | None, trials: int, best: float, most: float, folder: Path) -> tuple[Course, float]:
-    """The same search as a study; the course of its best score, and the seconds of so many trials.
+def tutti(
+    data: Path, rows: int | None, trials: int, best: float, most: float, folder: Path
+) -> tuple[Course, float | None]:
+    """The same search as a study; the course of its best score, and the seconds of so many trials, if it had them.
 
     Args:
         best, most: it ends once it has ended ``trials`` and has this score, or after so many seconds.
@@ -151,7 +153,7 @@ def tutti(data: Path, rows: int | None, trials: int, best: float, most: float, f
             over.append(True)
             signal.raise_signal(signal.SIGINT)  # as a user ends it
 
-    document = {
+    document: dict[str, Any] = {
         "study": "tutti",
         "tasks": {"SST-2": studies.sst2(data, folder, rows=rows)},
         "training": {
@@ -161,14 +163,15 @@ def tutti(data: Path, rows: int | None, trials: int, best: float, most: float, f
             "pooling": "mean",
         },
         "search_space": SPACE,
-        "search": {"trials": MORE * trials, "max_hours": most / 3600, "seed": SEED, "scheduler": "asha"},
+        "search": {"trials": MORE * trials, "seed": SEED, "scheduler": "asha"},
         "resources": {"isolation": "warm"},
         "storage": {"path": str(folder)},
     }
     with connected(workers=1, cpus_per_worker=1, gpus_per_worker=0, concurrent_trials=None) as concurrent:
+        left = max(most - (time.time() - began), 1.0)
+        document["search"] |= {"max_hours": left / 3600}
         studies.run(document, concurrent_trials=concurrent, watch=watch)
-    assert whole, "it has ended fewer trials than the loop in the loop's time"
-    return course, whole[0]
+    return [(at, score) for at, score in course if at <= most], whole[0] if whole else None
 
 
 def first(course: Course, score: float) -> float | None:
@@ -176,7 +179,7 @@ def first(course: Course, score: float) -> float | None:
     return next((at for at, reached in course if reached >= score), None)
 
 
-def apart(contender: Callable[..., tuple[Course, float]], *given: Any, threads: int) -> tuple[Course, float]:
+def apart(contender: Callable[..., tuple[Course, Any]], *given: Any, threads: int) -> tuple[Course, Any]:
     """What a contender finds in a process and a folder of its own."""
     os.environ["OMP_NUM_THREADS"] = str(threads)
     with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
@@ -195,21 +198,17 @@ def main() -> None:
     theirs, whole = apart(loop, options.data, rows, trials, threads=os.cpu_count() or 1)
     seconds, best = theirs[-1]
     ours, our_whole = apart(tutti, options.data, rows, trials, best, whole, threads=1)
-    common = min(best, ours[-1][1])
-    at, our_at = first(theirs, common), first(ours, common)
-    assert at is not None
-    assert our_at is not None
-    values = {
-        "loop_best": best,
-        "tutti_best": ours[-1][1],
-        "loop_seconds_to_best": seconds,
-        "loop_seconds": whole,
-        "tutti_seconds": our_whole,
-        "whole_speedup": whole / our_whole,
-        "common_score": common,
-        "common_speedup": at / our_at,
-    }
-    if reached := first(ours, best):
+    values = {"loop_best": best, "loop_seconds_to_best": seconds, "loop_seconds": whole}
+    if our_whole:
+        values |= {"tutti_seconds": our_whole, "whole_speedup": whole / our_whole}
+    if ours:
+        common = min(best, ours[-1][1])
+        at, our_at = first(theirs, common), first(ours, common)
+        assert at is not None
+        assert our_at is not None
+        values |= {"tutti_best": ours[-1][1], "common_score": common, "common_speedup": at / our_at}
+    reached = first(ours, best)
+    if reached:
         values |= {"tutti_seconds_to_that": reached, "speedup": seconds / reached}
     shared.show_results(values, {"speedup": Target(5)})
     if not reached:

@@ -31,11 +31,6 @@ SEARCH: dict[str, Sequence[Case]] = {
             ),
         ),
         Case(
-            "a condition that names no key",
-            ["search_space.pooling.when must name another key with its values; got an empty mapping"],
-            space(f"{POOLING[:-1]}, when: {{}}}}"),
-        ),
-        Case(
             "a step beyond the range",
             ["search_space.head_dropout.step must be at most high - low, 0.1", "got 0.5"],
             space("head_dropout: {type: uniform, low: 0.0, high: 0.1, step: 0.5}"),

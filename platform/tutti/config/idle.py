@@ -14,7 +14,7 @@ What = Callable[[str], str]
 
 
 def distribution_faults(space: Mapping[str, Distribution], *, what: What) -> list[Fault]:
-    """A fault for each step that leads nowhere, choice that is there twice, and condition that names nothing."""
+    """A fault for each step that leads nowhere and each choice that is there twice."""
     faults = []
     for key, distribution in space.items():
         if isinstance(distribution, Categorical):
@@ -27,9 +27,6 @@ def distribution_faults(space: Mapping[str, Distribution], *, what: What) -> lis
                 rule = f"be at most high - low, {high - low:g}, or every trial has the same value"
                 remedy = "lower it, or widen the range"
                 faults.append(Fault(what(f"search_space.{key}.step"), rule, f"{step:g}", remedy))
-        if "when" in distribution.model_fields_set and not distribution.when:
-            rule, remedy = "name another key with its values", "name one, or take `when:` out"
-            faults.append(Fault(what(f"search_space.{key}.when"), rule, "an empty mapping", remedy))
     return faults
 
 

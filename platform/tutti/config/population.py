@@ -37,7 +37,7 @@ def population_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> 
         rule = f"vary a key that may change while a trial trains, for the scheduler pbt: {', '.join(CHANGING)}"
         faults.append(Fault(what("search_space"), rule, ", ".join(space) or "nothing", "add one, or name asha"))
     trials = search.get("trials", Search().trials)
-    if type(trials) is int and trials < LEAST:
+    if type(trials) in (int, float) and trials < LEAST:
         rule = f"be at least {LEAST} with the scheduler pbt: all trials are one population"
         faults.append(Fault(what("search.trials"), rule, str(trials), "raise it, or name another scheduler"))
     beside = {

@@ -86,7 +86,7 @@ def _grid_faults(
         rule, remedy = f"be another one where the grid has more than {MOST_POINTS:,} points", "name qmc or random"
         return [Fault(what("search.sampler"), rule, "grid", f"{remedy}, or make the search space coarser")]
     trials = search.get("trials", Search().trials)
-    if type(trials) is int and trials > points:
+    if type(trials) in (int, float) and trials > points:
         rule = f"be at most {points}, the points that the grid of the search space has"
         return [Fault(what("search.trials"), rule, str(trials), "lower it, or give the search space more values")]
     return []
