@@ -204,7 +204,7 @@ def test_a_grid_has_each_point_once_and_only_keys_that_are_drawn() -> None:
         (FINITE, "{scheduler: pbt}", "search_space must vary a key that may change while a trial trains, for the "),
         (INLINE, "{scheduler: pbt, trials: true}", "search.trials must be a whole number; got true; give a whole "),
         (INLINE, "{scheduler: pbt, trials: 3}", "search.trials must be at least 4 with the scheduler pbt: all trials "),
-        (INLINE, "{scheduler: pbt, trials: 3.0}", "search.trials must be at least 4 with the scheduler pbt: all trials "),
+        (INLINE, "{scheduler: pbt, trials: 3.0}", "search.trials must be at least 4 with the scheduler pbt: all "),
         (INLINE, "{scheduler: pbt, patience: 2}", "search.patience must be left out with the scheduler pbt: a "),
         (
             f"{INLINE}split: {{folds: 2}}\n",
