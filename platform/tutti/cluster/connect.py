@@ -63,7 +63,7 @@ def connected(
                     "lower them, or set resources.concurrent_trials where an autoscaler adds nodes",
                 )
             )
-        with terminated_as_interrupted(None if address else partial(_is_gone, _daemons())):
+        with terminated_as_interrupted(None if address else partial(_is_gone, psutil.Process().children())):
             yield concurrent_trials if address and concurrent_trials else min(fits, concurrent_trials or fits)
     finally:
         with undisturbed():
@@ -114,13 +114,16 @@ def _begin(address: str | None) -> None:
             ray.shutdown()
 
 
-def _daemons() -> list[psutil.Process]:
-    """What the Ray that this process has started cannot do without."""
-    return [child for child in psutil.Process().children() if child.name() in ("raylet", "gcs_server")]
-
-
 def _is_gone(daemons: Sequence[psutil.Process]) -> bool:
-    return any(not daemon.is_running() or daemon.status() == psutil.STATUS_ZOMBIE for daemon in daemons)
+    """Whether several of Ray's processes have ended. One alone may have been killed for its memory, long ago."""
+    return sum(map(_has_ended, daemons)) > 1
+
+
+def _has_ended(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
 
 
 def _fits(nodes: Sequence[Mapping[str, float]], *, workers: int, cpus: int, gpus: float) -> int:
