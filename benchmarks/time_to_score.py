@@ -13,7 +13,7 @@ Sixteen trials of MiniLM on SST-2, three epochs each, judged on its validation r
 Both draw from the same search space with TPE of the same seed. Each runs in a process of its own, and its time counts
 from before the first import: data, Ray and models are loaded in it.
 
-The study goes on with further trials until it has that score, or the loop's time is over.
+The study goes on with further trials until it has the loop's best score, or the loop's time is over.
 
 * speedup: the loop's time until it has its best score, over Tutti's until it has at least that.
 * common_speedup: the same for common_score, the best that both of them reach.
@@ -139,18 +139,19 @@ def tutti(
     ended = (TrialState.FINISHED, TrialState.STOPPED)
     shared.quiet()
     course: Course = []
-    whole: list[float] = []
-    over: list[bool] = []
+    whole: float | None = None
+    over = False
 
     def watch(store: StudyStore) -> None:
+        nonlocal whole, over
         records = store.records()
-        if not whole and sum(record.state in ended for record in records) >= trials:
-            whole.append(time.time() - began)
+        if whole is None and sum(record.state in ended for record in records) >= trials:
+            whole = time.time() - began
         for record in records:
             for score in record.scores_by_epoch.values():
                 _follow(course, score, began=began)
         if not over and whole and course[-1][1] >= best:
-            over.append(True)
+            over = True
             signal.raise_signal(signal.SIGINT)  # as a user ends it
 
     document: dict[str, Any] = {
@@ -171,7 +172,7 @@ def tutti(
         left = max(most - (time.time() - began), 1.0)
         document["search"] |= {"max_hours": left / 3600}
         studies.run(document, concurrent_trials=concurrent, watch=watch)
-    return [(at, score) for at, score in course if at <= most], whole[0] if whole else None
+    return [(at, score) for at, score in course if at <= most], whole
 
 
 def first(course: Course, score: float) -> float | None:

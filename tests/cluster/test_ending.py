@@ -80,7 +80,7 @@ def test_a_process_that_was_told_to_ignore_interrupts_goes_on_doing_so():
 
 def test_a_driver_whose_ray_was_terminated_with_it_does_not_wait_for_it():
     began = time.monotonic()
-    ended = terminated(is_lost=True, seconds=60)
+    ended = _terminated(is_lost=True, seconds=60)
     assert ended.returncode == EXIT_CODE
     assert ended.stdout == ""
     assert "`tutti tune` with --resume" in ended.stderr
@@ -88,7 +88,7 @@ def test_a_driver_whose_ray_was_terminated_with_it_does_not_wait_for_it():
 
 
 def test_a_driver_that_is_terminated_alone_ends_in_order():
-    ended = terminated(is_lost=False, seconds=0)
+    ended = _terminated(is_lost=False, seconds=0)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "interrupted\nin order\n", "")
 
 
@@ -99,8 +99,12 @@ def test_what_a_shell_has_told_to_ignore_ctrl_c_is_still_ended_by_sigterm():
 
 
 def test_sigterm_does_not_break_into_what_no_second_ctrl_c_may_cut_short():
+    went_on = False
     with terminated_as_interrupted(), undisturbed():
         signal.raise_signal(signal.SIGTERM)
+        went_on = True
+    assert went_on
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def _interrupt() -> None:
@@ -113,6 +117,6 @@ def _kept(*steps: Callable[[], object]) -> None:
             step()
 
 
-def terminated(*, is_lost: bool, seconds: float) -> subprocess.CompletedProcess[str]:
+def _terminated(*, is_lost: bool, seconds: float) -> subprocess.CompletedProcess[str]:
     program = TERMINATED.format(is_lost=is_lost, seconds=seconds)
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)

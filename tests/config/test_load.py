@@ -235,6 +235,22 @@ def test_each_kind_of_fault_below_the_tasks_has_its_sentence(changed: Changed, a
             "search_space.x.choices.0 must be a text, a number, true, false or nu",
         ),
         ("{type: uniform, low: 0, high: 1, step: 0}", "search_space.x.step must be above 0; got 0; change the number."),
+        (
+            "{type: uniform, low: 0, high: 0.1, step: 0.5}",
+            "search_space.x.step must be at most high - low, 0.1, or every trial has the same value; got 0.5; lower ",
+        ),
+        (
+            "{type: int, low: 1, high: 4, step: 4}",
+            "search_space.x.step must be at most high - low, 3, or every trial has the same value; got 4; lower it, ",
+        ),
+        (
+            "{type: categorical, choices: [mean, cls, mean]}",
+            "search_space.x.choices.2 must be no choice that stands before it; got mean; take one of the two out.",
+        ),
+        (
+            "{type: categorical, choices: [1, 1.0]}",
+            "search_space.x.choices.1 must be no choice that stands before it; got 1.0; take one of the two out.",
+        ),
     ],
 )
 def test_each_kind_of_fault_of_a_distribution_has_its_sentence(
@@ -242,6 +258,20 @@ def test_each_kind_of_fault_of_a_distribution_has_its_sentence(
 ) -> None:
     path = changed(add=f"  x: {distribution}\n")
     assert [said[: len(f"{path}: {sentence}")] for said in faults(path)] == [f"{path}: {sentence}"]
+
+
+@pytest.mark.parametrize(
+    "distribution",
+    [
+        "{type: uniform, low: 0.2, high: 0.3, step: 0.1}",  # 0.09999999999999998 of floats
+        "{type: int, low: 1, high: 4, step: 3}",
+        "{type: categorical, choices: [1, true, '1', 0, false, null]}",
+    ],
+)
+def test_a_step_of_the_whole_range_and_choices_of_different_kinds_are_taken(
+    changed: Changed, distribution: str
+) -> None:
+    assert "x" in load_study(changed(add=f"  x: {distribution}\n")).search_space.root
 
 
 def _numbers(model: type[BaseModel]) -> Iterator[tuple[type[BaseModel], str]]:

@@ -16,6 +16,7 @@ import typer
 
 from tutti.cli import parts
 from tutti.cli.parts import console
+from tutti.cluster.ending import EXIT_CODE, terminated_as_interrupted
 from tutti.config.address import without_password
 from tutti.config.folder import StudyFolder, check_inside
 from tutti.config.study import StudyConfig
@@ -84,8 +85,6 @@ def run(study: StudyConfig, folder: StudyFolder, *, resume: bool, again: Callabl
     Args:
         again: what goes on with the study, see ``command_to_go_on``; called with ``but`` alone.
     """
-    from tutti.cluster.ending import EXIT_CODE, terminated_as_interrupted
-
     try:
         with terminated_as_interrupted():
             return _run(study, folder, resume=resume, again=again)
@@ -137,7 +136,7 @@ def _run(study: StudyConfig, folder: StudyFolder, *, resume: bool, again: Callab
     elif not outcome.complete:
         cut = counted(len(outcome.interrupted), "trial")
         console.print(f"Interrupted with {cut} cut off; go on with `{again()}`.", soft_wrap=True)
-        sys.exit(130)
+        sys.exit(EXIT_CODE)
     if best:
         console.print(f"Best: {best.key}, score {number(best.score)}. Next:")
         recipe = shlex.quote(study.ensemble.recipe)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from itertools import islice
 from typing import Any, get_args
 
-from tutti.config.conditions import Values, applies, condition_faults, fixed_values, written
-from tutti.config.idle import distribution_faults
+from tutti.config.conditions import Values, applies, condition_faults, fixed_values, same, written
 from tutti.config.points import grid, is_finite, value_fault
-from tutti.config.space import Distribution, sound_distributions
+from tutti.config.space import Categorical, Distribution, LogUniform, sound_distributions
 from tutti.config.study import LEARNING, Objective, Search
 from tutti.errors import Fault, nearest
 
@@ -21,13 +21,13 @@ What = Callable[[str], str]
 
 
 def search_faults(raw: Mapping[str, Any], *, what: What) -> list[Fault]:
-    """A fault for each condition, point, or budget that does not fit the search space as a whole."""
+    """A fault for each distribution, condition, point, or budget that does not fit the search space as a whole."""
     known = raw.get("search_space")
     known = known if isinstance(known, dict) else {}
     space, fixed = sound_distributions(known), fixed_values(raw.get("training"))
     search = raw.get("search")
     search = search if isinstance(search, dict) else {}
-    faults = distribution_faults(space, what=what)
+    faults = _distribution_faults(space, what)
     faults += condition_faults(space, fixed, known=known, what=what)
     if not faults:
         faults += _enqueue_faults(search.get("enqueue"), space, fixed, known=known, what=what)
@@ -40,6 +40,31 @@ def search_faults(raw: Mapping[str, Any], *, what: What) -> list[Fault]:
         remedy = "name one of these as search.sampler, or take search.warm_start out"
         faults.append(Fault(what("search.warm_start"), rule, f"the sampler {sampler}", remedy))
     return faults
+
+
+def _distribution_faults(space: Mapping[str, Distribution], what: What) -> list[Fault]:
+    """A fault for each step that leads nowhere and each choice that is there twice."""
+    faults = []
+    for key, distribution in space.items():
+        if isinstance(distribution, Categorical):
+            faults += _choice_faults(what(f"search_space.{key}.choices"), distribution.choices)
+        elif not isinstance(distribution, LogUniform) and distribution.step is not None:
+            low, high, step = (
+                Decimal(str(given)) for given in (distribution.low, distribution.high, distribution.step)
+            )
+            if step > high - low:
+                rule = f"be at most high - low, {high - low:g}, or every trial has the same value"
+                remedy = "lower it, or widen the range"
+                faults.append(Fault(what(f"search_space.{key}.step"), rule, f"{step:g}", remedy))
+    return faults
+
+
+def _choice_faults(place: str, choices: tuple[Any, ...]) -> list[Fault]:
+    return [
+        Fault(f"{place}.{index}", "be no choice that stands before it", written(choice), "take one of the two out")
+        for index, choice in enumerate(choices)
+        if any(same(choice, before) for before in choices[:index])
+    ]
 
 
 def _objective_faults(search: Mapping[str, Any], *, what: What) -> list[Fault]:
