@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
 from dataclasses import replace
 from types import SimpleNamespace
@@ -71,6 +72,20 @@ def test_logits_of_masked_tokens_alone_give_the_loss_of_all_logits(options):
     torch.testing.assert_close(found, expected)
     nothing = trainer.compute_loss(model, {"input_ids": ids, "labels": torch.full_like(ids, -100)})
     assert nothing == 0
+
+
+def test_the_head_sees_the_same_number_of_tokens_however_many_are_masked(options):
+    torch.manual_seed(0)
+    model = AutoModelForMaskedLM.from_pretrained(options["backbone"]).eval()
+    plain = copy.deepcopy(model)
+    trainer = module._MaskedTrainer(model)
+    ids = torch.randint(4, 60, (20, 9))
+    for masked in (1, 63, 64, 65, 128):
+        places = torch.randperm(ids.numel())[:masked]
+        labels = torch.full_like(ids, -100).index_put((places // 9, places % 9), ids.flatten()[places])
+        loss, outputs = trainer.compute_loss(model, {"input_ids": ids, "labels": labels.clone()}, return_outputs=True)
+        assert len(outputs.logits) == (64 if masked <= 64 else 128)
+        torch.testing.assert_close(loss, plain(input_ids=ids, labels=labels).loss)
 
 
 def test_a_run_that_was_cut_off_goes_on_from_its_last_whole_epoch(options):

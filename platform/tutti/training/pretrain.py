@@ -36,6 +36,7 @@ from tutti.training.one_device import OneDeviceTrainer
 from tutti.training.precision import with_precision
 
 MASKED = 0.15  # of the tokens, as in BERT
+SAME_SHAPE = 64  # masked tokens
 HELD_OUT, MOST_HELD_OUT = 0.05, 2_000  # of the rows, to see what is learnt
 _SETTINGS, _WHOLE = "settings.json", "whole"
 _HEADS = ("cls", "lm_head")  # what turns token vectors into logits, one token at a time: of BERT's and RoBERTa's kin
@@ -158,19 +159,31 @@ class _MaskedTrainer(OneDeviceTrainer):
         )
         self._picks = head is not None
         if head is not None:  # all of it works on one token at a time
-            head.register_forward_pre_hook(lambda module, inputs: (inputs[0][self._wanted], *inputs[1:]))
+            head.register_forward_pre_hook(lambda _, inputs: (inputs[0].flatten(0, 1)[self._wanted], *inputs[1:]))
 
     def compute_loss(
         self, model: nn.Module, inputs: dict[str, Tensor], return_outputs: bool = False, **unused: Any
     ) -> Any:
-        labels = inputs.pop("labels")
-        self._wanted = labels != -100
+        labels = inputs.pop("labels").flatten()
+        masked = labels != -100
+        self._wanted = _filled_up(masked)
         outputs = model(**inputs)
-        logits = outputs.logits if self._picks else outputs.logits[self._wanted]
+        logits = outputs.logits if self._picks else outputs.logits.flatten(0, 1)[self._wanted]
         # The sum over no token at all, as a short batch may have it, is zero and not a mean over nothing.
         loss = nn.functional.cross_entropy(logits.float(), labels[self._wanted], reduction="sum")
-        loss = loss / self._wanted.sum().clamp(min=1)
+        loss = loss / masked.sum().clamp(min=1)
         return (loss, outputs) if return_outputs else loss
+
+
+def _filled_up(masked: Tensor) -> Tensor:
+    """``(tokens,)`` int64: where ``masked`` is true, and as many other places, whose label is to be ignored, as make
+    their number a multiple of 64.
+
+    No two batches have as many masked tokens, and for each new number a CPU compiles the products of the head anew: a
+    quarter of a small encoder's step.
+    """
+    wanted = masked.nonzero().squeeze(1)
+    return torch.cat([wanted, (~masked).nonzero().squeeze(1)[: -len(wanted) % SAME_SHAPE]])
 
 
 class _Watch(TrainerCallback):
