@@ -82,6 +82,29 @@ def test_extra_rows_train_with_their_weight_and_never_validate(make_spec: MakeSp
     assert len(train) + prepared.parts["A"]["validation"].rows == 51
 
 
+@pytest.mark.parametrize("held_out", ["a share", "a file", "folds"])
+def test_extra_rows_with_the_texts_of_rows_to_validate_on_are_left_out(
+    make_spec: MakeSpec, tmp_path: Path, held_out: str
+) -> None:
+    extra = [([*((f"e{n}", f"text {n}", "yes") for n in range(30)), ("new", "nowhere else", "no")], 1.0)]
+    file = {"validation": [("v", "text 3", "yes")]} if held_out == "a file" else {}
+    prepared = prepare(
+        [make_spec(train=TRAIN, extra=extra, **file)],
+        validation=0.2 if held_out == "a share" else None,
+        folds=3 if held_out == "folds" else None,
+        seed=0,
+        folder=tmp_path / "data",
+    )
+    train, validation = prepared.rows("A", "train"), prepared.rows("A", "validation")
+    learnt = train[train["id"].str.startswith("extra")]
+    assert "extra0/new" in set(learnt["id"])
+    assert not set(learnt["text"]) & set(validation["text"])
+    assert len(learnt) == 31 - len(validation)
+    assert len(train) == 30 + len(learnt) - (len(validation) if held_out == "a share" else 0)
+    if held_out == "folds":
+        assert (train["fold"][train["id"].str.startswith("extra")] == -1).all()
+
+
 def test_extra_rows_do_not_change_the_split(make_spec: MakeSpec, run: Any) -> None:
     before = run(make_spec("A", train=TRAIN), folder="one")
     after = run(make_spec("A", train=TRAIN, extra=[([("0", "a", "aa")], 1.0)]), folder="two")

@@ -58,6 +58,20 @@ def test_the_interval_holds_the_true_score_about_nineteen_times_of_twenty(shares
     assert np.mean(widths) == pytest.approx(1.96 * np.sqrt(true * (1 - true) / 300), rel=0.1)
 
 
+@pytest.mark.parametrize(("rows", "true"), [(25, 0.95), (50, 0.98), (100, 0.97)])
+def test_few_rows_that_are_all_right_do_not_make_the_interval_a_point(rows, true):
+    rng = np.random.default_rng(0)
+    held = []
+    for number in range(100):
+        labels = rng.integers(2, size=rows)
+        decided = np.where(rng.random(rows) < true, labels, 1 - labels)
+        estimate = judge(decided[None], labels, score=accuracy, seed=number).estimate
+        assert estimate.low < estimate.score
+        assert estimate.high <= 1
+        held.append(estimate.low <= true <= estimate.high)
+    assert np.mean(held) >= 0.93
+
+
 def test_a_difference_on_the_same_rows_is_surer_than_two_scores():
     rng = np.random.default_rng(0)
     labels = rng.integers(2, size=400)

@@ -42,6 +42,11 @@ def drop_duplicates(rows: DataFrame) -> DataFrame:
     return rows.drop_duplicates(subset=columns, keep="first").reset_index(drop=True)
 
 
+def row_texts(rows: DataFrame) -> list[tuple[str, ...]]:
+    """The text of each row, or its two texts."""
+    return list(rows[[name for name in ("text", "text_b") if name in rows]].itertuples(index=False, name=None))
+
+
 def _emoji_to_words(text: str, language: str) -> str:
     def words(found: str, _data: dict[str, str]) -> str:
         name = emoji_library.demojize(found, delimiters=("", ""), language=language)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pandas as pd
 
-from tutti.data.clean import clean_text, drop_duplicates
+from tutti.data.clean import clean_text, drop_duplicates, row_texts
 from tutti.data.prepared import PREPARED_FILE, PartInfo, Prepared, load_prepared, texts_hash, write_part, write_prepared
 from tutti.data.split import fold_numbers, ordered_classes, validation_rows, validation_values
 from tutti.errors import ConfigError, Fault, StudyError, TaskFileError, UserError
@@ -35,8 +35,9 @@ def prepare(
 
     Each part goes to ``folder/TASK/PART.parquet`` with columns id, text, text_b (pairs), label (int32 class index, or
     float32 value for a regression; absent without labels) and weight (float32, train only). ``folder/prepared.json`` is
-    written last. Rows of ``extra_train`` go to train alone, with ``extraN/`` (N counted from 0) before their ids. Where
-    they have soft labels, train has the column probabilities (a list of float32 in the order of the classes; null for
+    written last. Rows of ``extra_train`` go to train alone, with ``extraN/`` (N counted from 0) before their ids; those
+    whose texts stand among the rows to validate on are left out, for no score on these would hold elsewhere. Where they
+    have soft labels, train has the column probabilities (a list of float32 in the order of the classes; null for
     other rows), and their label is the likeliest class. Class names are the labels of all other training rows before
     the split.
 
@@ -191,6 +192,7 @@ def _prepared_task(
     extra = train.pop("extra").to_numpy(dtype=bool)
     if folds is not None:
         assert held_out is None
+        train, extra = _without(train, extra, texts_of=train[~extra])
         labels, numbers = train["label"].to_numpy(), np.full(len(train), -1, dtype=np.int32)
         numbers[~extra] = fold_numbers(
             labels[~extra], extra=labels[extra], names=classes, folds=folds, seed=seed, task=spec.name
@@ -203,11 +205,19 @@ def _prepared_task(
         choose = validation_values if spec.regression else validation_rows
         chosen = own[choose(train["label"].to_numpy()[own], share=validation, seed=seed, task=spec.name)]
         held_out = train.iloc[chosen].drop(columns=_OF_TRAIN, errors="ignore").reset_index(drop=True)
-        train = train.drop(index=chosen).reset_index(drop=True)
+        train, _ = _without(train.drop(index=chosen), np.delete(extra, chosen), texts_of=held_out)
     else:
         held_out = _indexed(held_out, classes)
+        train, _ = _without(train, extra, texts_of=held_out)
     task = Task(spec.name, class_names=classes, pair=spec.pair, metric=spec.metric, submission=spec.submission)
     return task, {"train": train, "validation": held_out, **read}
+
+
+def _without(train: pd.DataFrame, extra: np.ndarray, *, texts_of: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray]:
+    """Rows without the extra ones that have the texts of others, and which of those that stay are extra."""
+    there = set(row_texts(texts_of))
+    stays = ~extra | np.array([texts not in there for texts in row_texts(train)], dtype=bool)
+    return train[stays].reset_index(drop=True), extra[stays]
 
 
 def _read(spec: TaskSpec, part: str, layout: Layout, source: str) -> pd.DataFrame:

@@ -19,6 +19,7 @@ LEAST_JUDGED = LEAST * _FOLDS // (_FOLDS - 1)
 _REPEATED = 2000  # repeats are added until about so many rows were held out in all
 _MOST = 5
 _RESAMPLES = 500
+_WRONG = 2  # of the decisions in a resample
 _WIDTH = 1.96  # standard errors to each side of a 95 % interval
 
 
@@ -29,7 +30,7 @@ class Estimate:
     Attributes:
         error: its standard error: over samples of as many rows, and over the ways to make folds of them.
         low: the lower end of the 95 % interval, ``score - 1.96 * error``.
-        high: the upper end.
+        high: the upper end; no score is above 1.
     """
 
     score: float
@@ -39,11 +40,14 @@ class Estimate:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "low", self.score - _WIDTH * self.error)
-        object.__setattr__(self, "high", self.score + _WIDTH * self.error)
+        object.__setattr__(self, "high", min(self.score + _WIDTH * self.error, 1.0))
 
     @classmethod
     def mean(cls, estimates: Sequence[Estimate]) -> Estimate:
-        """The mean of estimates on different rows, such as those of several tasks."""
+        """The mean of estimates on different rows, such as those of several tasks.
+
+        Of tasks with the same texts, which are hard or easy together, the interval is too narrow.
+        """
         error = np.sqrt(sum(each.error**2 for each in estimates)) / len(estimates)
         return cls(float(np.mean([each.score for each in estimates])), float(error))
 
@@ -113,7 +117,9 @@ def judge(decisions: np.ndarray, labels: np.ndarray, *, score: Score, seed: int)
     """Scores each repeat's decisions on all rows together, and resamples of the rows.
 
     Rows are drawn with replacement, and of each class at least one, so that no rare class is lost: a metric such as
-    macro-F1 would be of fewer classes then.
+    macro-F1 would be of fewer classes then. In each resample some two of the decided classes are taken as wrong, as
+    Agresti and Coull (1998) add two wrong rows to those of an interval: rows of which all are right do not say that
+    none ever is wrong.
 
     Args:
         decisions: ``(repeats, rows)`` class indices, or values.
@@ -122,13 +128,18 @@ def judge(decisions: np.ndarray, labels: np.ndarray, *, score: Score, seed: int)
     rng = np.random.default_rng(seed)
     rows = len(labels)
     order = np.argsort(labels, kind="stable")
-    counts = np.array([rows])
+    counts, classes = np.array([rows]), 0
     if np.issubdtype(labels.dtype, np.integer):
-        counts = np.unique_counts(labels).counts
+        counts, classes = np.unique_counts(labels).counts, max(int(labels.max()), 1) + 1
     groups = np.split(order, np.cumsum(counts)[:-1])
     resampled = np.empty(_RESAMPLES)
     for number in range(_RESAMPLES):
         sizes = np.maximum(rng.multinomial(rows, counts / rows), 1)
         drawn = np.concatenate([rng.choice(group, size) for group, size in zip(groups, sizes, strict=True)])
-        resampled[number] = score(labels[drawn], decisions[number % len(decisions), drawn])
+        decided = decisions[number % len(decisions), drawn]
+        if classes:
+            wrong = rng.random(len(drawn)) < _WRONG / (rows + 2 * _WRONG)
+            another = (labels[drawn] + rng.integers(1, classes, len(drawn))) % classes
+            decided = np.where(wrong, another, decided)
+        resampled[number] = score(labels[drawn], decided)
     return Judged(float(np.mean([score(labels, one) for one in decisions])), resampled)

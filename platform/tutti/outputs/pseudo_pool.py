@@ -11,7 +11,10 @@ import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from tutti.data.clean import row_texts
+from tutti.data.prepare import clean_rows
 from tutti.errors import Fault, StorageError
+from tutti.outputs.studies import every_cleaning
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -77,14 +80,11 @@ def pools(prepared: Prepared, specs: Iterable[TaskSpec], *, beside: Sequence[Pre
     }
 
 
-def _texts(rows: DataFrame) -> list[tuple[str, ...]]:
-    return list(rows[[name for name in ("text", "text_b") if name in rows]].itertuples(index=False, name=None))
-
-
-def _seen(studies: Iterable[Prepared], task: str, rows: DataFrame) -> np.ndarray:
+def _seen(studies: Sequence[Prepared], task: str, rows: DataFrame) -> np.ndarray:
+    steps = every_cleaning(studies, task)
     parts = ((prepared, part) for prepared in studies for part in ("train", "validation"))
-    known = {texts for prepared, part in parts for texts in _texts(prepared.rows(task, part))}
-    return np.array([texts in known for texts in _texts(rows)], dtype=bool)
+    known = {texts for prepared, part in parts for texts in row_texts(clean_rows(prepared.rows(task, part), steps))}
+    return np.array([texts in known for texts in row_texts(clean_rows(rows, steps))], dtype=bool)
 
 
 def _extra(prepared: Prepared, task: str) -> list[str]:

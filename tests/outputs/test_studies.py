@@ -1,0 +1,73 @@
+"""Which studies may vote together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tutti.data.prepare import prepare
+from tutti.data.prepared import Prepared
+from tutti.errors import StudyError
+from tutti.outputs.pseudo_pool import pools
+from tutti.outputs.studies import check_together
+from tutti.tasks.build import CleaningSteps, ExtraRows, TaskSpec
+from tutti.tasks.layouts.competition import Competition
+
+LAYOUT = Competition()
+POOL = ["0\tpool 0!!", "1\tpool 1", "2\ttext 3"]
+
+
+@pytest.fixture
+def study(tmp_path: Path):
+    """A study of 20 rows and a pool of three, and perhaps further rows to train on."""
+
+    def made(
+        name: str, *, extra: list[str] | None = None, folds: int | None = None, cleaning: CleaningSteps | None = None
+    ) -> tuple[Prepared, TaskSpec]:
+        def written(part: str, lines: list[str]) -> Path:
+            file = tmp_path / f"{name}-{part}.tsv"
+            file.write_text("".join(f"{line}\n" for line in lines), encoding="utf8")
+            return file
+
+        rows = [f"{n}\ttext {n}\t{'yes' if n % 4 else 'no'}" for n in range(20)]
+        spec = TaskSpec(
+            name="A",
+            layout=LAYOUT,
+            extra_layout=LAYOUT,
+            sources={"train": str(written("train", rows)), "unlabeled": str(written("pool", POOL))},
+            pair=False,
+            metric="macro_f1",
+            submission="csv",
+            extra_train=(ExtraRows(written("extra", extra), 1.0, LAYOUT),) if extra else (),
+            cleaning=cleaning or CleaningSteps(),
+        )
+        share = None if folds else 0.2
+        return prepare([spec], validation=share, folds=folds, seed=0, folder=tmp_path / name), spec
+
+    return made
+
+
+@pytest.mark.parametrize("folds", [None, 4])
+def test_studies_with_other_rows_to_train_on_vote_together(study, folds):
+    extra = [*(f"{n}\ttext {n}\tyes" for n in range(20)), "new\tnowhere else\tno"]
+    (one, _), (other, _) = study("one", folds=folds), study("other", folds=folds, extra=extra)
+    check_together({"one": one, "other": other})
+
+
+def test_a_study_that_trained_on_rows_of_another_split_is_refused(study, tmp_path):
+    one, spec = study("one")
+    other = prepare([spec], validation=0.2, seed=1, folder=tmp_path / "other")
+    both = set(one.ids("A", "validation")) & set(other.ids("A", "validation"))
+    with pytest.raises(
+        StudyError, match=rf"other, task A must not have trained on .* the texts of {4 - len(both)} such rows"
+    ):
+        check_together({"one": one, "other": other})
+
+
+def test_a_text_that_another_study_cleans_in_another_way_is_known_again(study):
+    one, spec = study("one")
+    other, _ = study("other", extra=["0\tpool 0!!\tyes"], cleaning=CleaningSteps(repeated_punctuation=True))
+    assert other.rows("A", "train")["text"].tolist()[-1] == "pool 0!"
+    assert pools(one, [spec])["A"].seen.tolist() == [False, False, True]
+    assert pools(one, [spec], beside=[other])["A"].seen.tolist() == [True, False, True]
