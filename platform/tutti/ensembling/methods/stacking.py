@@ -7,9 +7,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tutti.ensembling.calibrate import log_probabilities
 from tutti.ensembling.methods.protocol import Weighted, check, check_members
-
-_LEAST = 1e-7  # a probability is never taken for less, so that its logarithm is finite
 
 
 @dataclass(frozen=True)
@@ -88,6 +87,6 @@ def _ridge(votes: np.ndarray, labels: np.ndarray, alpha: float) -> np.ndarray:
 
 def _log_odds(votes: np.ndarray) -> np.ndarray:
     """``(rows, members * classes)`` float64, centred over the classes of each member."""
-    logs = np.log(np.maximum(votes, _LEAST)).astype(np.float64)
+    logs = log_probabilities(votes)
     logs -= logs.mean(axis=2, keepdims=True)
     return logs.transpose(1, 0, 2).reshape(votes.shape[1], -1)
