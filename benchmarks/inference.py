@@ -42,7 +42,7 @@ from transformers import AutoTokenizer, DataCollatorWithPadding, Trainer, Traini
 
 from tutti.cli.electorate import voting_studies
 from tutti.cli.parts import open_folder
-from tutti.cli.predict import _input, _members
+from tutti.cli.predict import chosen_members, read_input
 from tutti.cluster.connect import connected
 from tutti.config.folder import StudyFolder
 from tutti.config.load import load_recipe
@@ -99,7 +99,7 @@ def tutti(place: StudyFolder, file: Path, folder: Path, turns: list[str]) -> Tim
     (task,) = prepared.tasks
     name, recipe = load_recipe(config.ensemble.recipe)
     studies = voting_studies(config, place, prepared, members=recipe.members)
-    given, chosen = _input(config, task, file), _members(studies, task, name, recipe)
+    given, chosen = read_input(config, task, file), chosen_members(studies, task, name, recipe)
     shards = Shards(folder / "tutti.parquet", rows=given.rows, size=SHARD, manifest={})
     began = 0.0
 

@@ -161,6 +161,23 @@ def test_one_or_two_rows_of_one_class_are_enough_to_say_something(name, rows):
 
 
 @every
+@pytest.mark.filterwarnings("error")
+def test_one_row_of_each_class_is_no_reason_to_warn(name):
+    votes, _ = classes(rows=30, count=30)
+    said = combined(name, votes, np.arange(30))
+    assert said.shape == (30, 30)
+    assert np.isfinite(said).all()
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(("count", "learns"), [(15, True), (16, False)])
+def test_stacking_learns_nothing_where_there_are_more_classes_than_half_of_the_rows(count, learns):
+    votes, _ = classes(rows=30, count=count)
+    said = combined("stacking", votes, np.arange(30) % count)
+    assert np.allclose(said, votes.mean(axis=0), atol=1e-6) != learns
+
+
+@every
 @pytest.mark.parametrize("number", [np.nan, np.inf])
 def test_votes_that_are_no_numbers_are_refused(name, number):
     votes, labels = classes()

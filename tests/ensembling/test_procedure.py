@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.metrics import f1_score
 
 from tutti.ensembling.methods.known import METHODS
 from tutti.ensembling.nested import judge
@@ -11,6 +12,10 @@ from tutti.ensembling.select import Selection
 
 def accuracy(labels: np.ndarray, decided: np.ndarray) -> float:
     return float((labels == decided).mean())
+
+
+def macro_f1(labels: np.ndarray, decided: np.ndarray) -> float:
+    return float(f1_score(labels, decided, labels=[0, 1, 2], average="macro", zero_division=0))
 
 
 def ballot(seed: int = 0, *, members: int = 6, rows: int = 200, skill: float = 1.5, shared: float = 0.0) -> Ballot:
@@ -74,6 +79,16 @@ def test_auto_takes_the_method_that_does_best_where_one_clearly_does():
     assert procedure(votes, "hard", "uniform", "best", "stacking").fit(votes).method in ("best", "stacking")
 
 
+def test_auto_is_not_taken_in_by_a_method_that_learns_its_rows_by_heart():
+    """Many members that each know little: stacking gets nearly all rows right that it saw, and fewer new ones."""
+    for seed in range(5):
+        votes = ballot(seed, members=50, rows=100, skill=0.2)
+        stacking, uniform = (METHODS[name](accuracy).fit(votes.votes, votes.labels) for name in ("stacking", "uniform"))
+        known = [accuracy(votes.labels, each.combine(votes.votes).argmax(axis=1)) for each in (stacking, uniform)]
+        assert known[0] > known[1] + 0.1
+        assert procedure(votes, "uniform", "stacking").fit(votes).method == "uniform"
+
+
 def test_of_methods_that_do_equally_well_the_first_is_taken():
     votes = ballot(members=1)
     assert procedure(votes, "uniform", "score", "best").fit(votes).method == "uniform"
@@ -110,22 +125,33 @@ def test_who_has_no_number_for_a_standing_never_votes():
 
 def test_offsets_are_used_only_where_they_win():
     rng = np.random.default_rng(0)
-
-    def macro(labels: np.ndarray, decided: np.ndarray) -> float:
-        from sklearn.metrics import f1_score
-
-        return float(f1_score(labels, decided, labels=[0, 1, 2], average="macro", zero_division=0))
-
     labels = rng.choice(3, size=600, p=[0.7, 0.22, 0.08])
     logits = rng.normal(size=(4, 600, 3)) * 2 + rng.normal(size=(600, 3)) + 1.5 * np.eye(3)[labels]
     exp = np.exp(logits + 2 * np.log([0.7, 0.22, 0.08]))
-    skewed = Ballot((exp / exp.sum(axis=2, keepdims=True)).astype(np.float32), labels, macro)
+    skewed = Ballot((exp / exp.sum(axis=2, keepdims=True)).astype(np.float32), labels, macro_f1)
     assert procedure(skewed, offsets=True).fit(skewed).offsets is not None
     assert procedure(skewed, offsets=False).fit(skewed).offsets is None
     right = np.full((2, 90, 3), 0.1, dtype=np.float32)
     right[:, np.arange(90), np.arange(90) % 3] = 0.8
-    clear = Ballot(right, np.arange(90) % 3, macro)
+    clear = Ballot(right, np.arange(90) % 3, macro_f1)
     assert procedure(clear, offsets=True).fit(clear).offsets is None
+
+
+def test_offsets_that_fit_only_the_rows_they_were_tuned_on_are_seldom_used():
+    """Where the likeliest class is right to say, offsets win by chance alone, and on their own rows always."""
+    used = []
+    for seed in range(20):
+        known = ballot(seed, members=1, rows=60, skill=1.5)
+        votes = Ballot(known.votes, known.labels, macro_f1)
+        used.append(procedure(votes, offsets=True).fit(votes).offsets is not None)
+    assert np.mean(used) < 0.6
+
+
+def test_only_who_has_a_vote_counts_as_agreeing_on_rows_out_of_fold():
+    votes = ballot(members=5, rows=60, skill=0.5)
+    assert len(set(votes.decided[:, 0].tolist())) > 1
+    assert (out_of_fold(procedure(votes, "best"), votes).agreement == 1).all()
+    assert (out_of_fold(procedure(votes, "uniform"), votes).agreement < 1).any()
 
 
 def test_the_temperature_is_that_of_what_is_said_after_averaging():

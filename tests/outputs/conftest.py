@@ -90,11 +90,15 @@ def make_study(tmp_path) -> Callable[..., Study]:
         members: int = 5,
         *,
         skill: float = 2.0,
+        growth: float = 0.1,
         lacking: tuple[str, str] | None = None,
         validation: int = ROWS["validation"],
         skewed: bool = False,
     ) -> Study:
-        """``skewed`` makes the last class rare, and each member slow to say it."""
+        """Each member knows more than the one before it by ``growth``; with ``skill`` 0 too, nobody knows anything.
+
+        ``skewed`` makes the last class rare, and each member slow to say it.
+        """
         rng = np.random.default_rng(0)
         rows = ROWS | {"validation": validation}
         truth = {
@@ -111,7 +115,7 @@ def make_study(tmp_path) -> Callable[..., Study]:
                         part,
                         truth[task.name, part],
                         seed=100 * number + index,
-                        skill=skill + number / 10,
+                        skill=skill + growth * number,
                         lean=2 * np.log(prior(task, skewed)),
                     )
                     for index, part in enumerate(PARTS[task.name])

@@ -180,6 +180,16 @@ def test_expected_precision_comes_near_the_precision_of_the_labels(make_study, t
         assert f"{one.expected_precision:.4f} of {one.judged_rows} rows" in (tmp_path / "out" / "card.md").read_text()
 
 
+def test_labels_that_nobody_can_know_are_expected_to_be_right_by_chance_alone(make_study, tmp_path):
+    """Stacking so many members learns validation rows by heart: of those that it saw, it is right in 0.7."""
+    study = make_study(30, skill=0, growth=0, validation=100)
+    rule = Rule(top=30, method="stacking")
+    report = write_pseudo_labels(**arguments(study, tmp_path / "out", rule=rule, labelling={"select": "all"}))
+    emotion, binary = report.tasks
+    assert emotion.expected_precision == pytest.approx(1 / 3, abs=0.15)
+    assert binary.expected_precision == pytest.approx(1 / 2, abs=0.15)
+
+
 def test_labels_of_a_class_that_no_row_tells_of_are_not_counted_as_told():
     told = ClassCoverage("A", 10, 0.01, 0.99, 0.98, 50)
     untold = ClassCoverage("B", 990, 0.99, 0.99, None, 0)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tutti.data.prepare import prepare
+from tutti.data.prepare import Prepared, prepare
 from tutti.errors import StorageError
 from tutti.outputs.pseudo_pool import Pool, pools
 from tutti.tasks.build import ExtraRows, TaskSpec
@@ -66,3 +66,32 @@ def test_a_ledger_that_cannot_be_read_is_named(pool, tmp_path):
     (tmp_path / "A.ledger.parquet").write_text("torn")
     with pytest.raises(StorageError, match=r"A.ledger.parquet must be a ledger of pseudo-labels"):
         pool()
+
+
+def test_what_the_trials_of_a_study_beside_this_one_know_is_known(tmp_path):
+    """Their own training rows too, and the round that their pseudo-labels are of."""
+    layout = Competition()
+
+    def write(name: str, lines: list[str]) -> Path:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf8")
+        return tmp_path / name
+
+    def study(name: str, own: list[str], extra: list[str]) -> tuple[Prepared, TaskSpec]:
+        sources = {
+            "train": str(write(f"{name}/train.tsv", own)),
+            "unlabeled": str(write("pool.tsv", [f"{row}\tnew {row}" for row in range(5)])),
+        }
+        rows = (ExtraRows(write(f"{name}/A.tsv", extra), 0.5, layout),)
+        spec = TaskSpec("A", layout, layout, sources, False, "macro_f1", "csv", extra_train=rows)
+        return prepare([spec], validation=0.2, seed=0, folder=tmp_path / name / "data"), spec
+
+    own = [f"{row}\ttext {row}\t{'yes' if row % 2 else 'no'}" for row in range(20)]
+    first, spec = study("first", own, ["0\tnew 0\tno"])
+    other, _ = study("other", [*own, "20\tnew 1\tyes", "21\tnew 2\tno"], ["0\tnew 3\tno"])
+    ledger = pa.table({"id": ["0"], "round": np.array([2], dtype=np.int32)})
+    pq.write_table(ledger, tmp_path / "other" / "A.ledger.parquet")
+    alone, beside = pools(first, [spec])["A"], pools(first, [spec], beside=[other])["A"]
+    assert (alone.seen.tolist(), alone.round) == ([True, False, False, False, False], 1)
+    assert (beside.seen.tolist(), beside.round) == ([True, True, True, True, False], 3)
+    assert beside.prior.tolist() == alone.prior.tolist()

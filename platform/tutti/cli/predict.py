@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class _Chosen:
+class Chosen:
     """What predicts: in words, as checkpoints, and how they become one answer.
 
     Attributes:
@@ -48,7 +48,7 @@ class _Chosen:
 
 
 @dataclass(frozen=True)
-class _Input:
+class Input:
     """A file of new rows, how it is read, and how many rows it has."""
 
     file: Path
@@ -90,13 +90,13 @@ def predict(
     config, folder, prepared = parts.open_folder(study)
     own = _task(config, prepared, task)
     check_out(out, file)
-    given = _input(config, own, file)
+    given = read_input(config, own, file)
     if checkpoint:
         chosen = _alone(folder, own, checkpoint)
     else:
         name, wanted = load_recipe(recipe or config.ensemble.recipe)
         studies = voting_studies(config, folder, prepared, members=wanted.members, others=others or ())
-        chosen = _members(studies, own, name, wanted)
+        chosen = chosen_members(studies, own, name, wanted)
     console.print(f"Study {config.study}, task {own.name}: {counted(given.rows, 'row')} of {file} by {chosen.words}")
     manifest: dict[str, Any] = {"input": sha256_of(file), "layout": repr(given.layout), "task": own.to_dict()}
     manifest |= {"cleaning": asdict(given.spec.cleaning), "checkpoints": _fingerprints(chosen.checkpoints)}
@@ -112,7 +112,7 @@ def predict(
     console.print(f"wrote {out} in {time.monotonic() - began:.0f} s", soft_wrap=True)
 
 
-def _run(config: StudyConfig, given: _Input, chosen: _Chosen, shards: Shards, there: set[int]) -> None:
+def _run(config: StudyConfig, given: Input, chosen: Chosen, shards: Shards, there: set[int]) -> None:
     """Predicts the shards that are not there yet."""
     from rich.progress import Progress
 
@@ -162,7 +162,7 @@ def _task(config: StudyConfig, prepared: Prepared, name: str | None) -> Task:
     return known[name]
 
 
-def _input(config: StudyConfig, task: Task, file: Path) -> _Input:
+def read_input(config: StudyConfig, task: Task, file: Path) -> Input:
     """The input, once every row of it was looked at: a fault in the last one is found before the first is predicted.
 
     Raises:
@@ -174,10 +174,10 @@ def _input(config: StudyConfig, task: Task, file: Path) -> _Input:
     spec = task_spec(task.name, config.tasks[task.name])
     layout = new_rows_layout(spec, file)
     rows = sum(len(block) for block in layout.blocks(str(file), rows=SHARD))  # as they are predicted
-    return _Input(file, layout, spec, rows)
+    return Input(file, layout, spec, rows)
 
 
-def _members(studies: Mapping[str, Kept], task: Task, name: str, recipe: Recipe) -> _Chosen:
+def chosen_members(studies: Mapping[str, Kept], task: Task, name: str, recipe: Recipe) -> Chosen:
     """The checkpoints of the ensemble's members that are heard.
 
     Raises:
@@ -207,10 +207,10 @@ def _members(studies: Mapping[str, Kept], task: Task, name: str, recipe: Recipe)
     ballot = hashlib.sha256(elected.ballot.votes.tobytes() + elected.ballot.labels.tobytes()).hexdigest()
     told = {"rule": asdict(rule), "ballot": ballot, "members": [member.key for member in elected.members]}
     listed = ", ".join(elected.members[place].key for place in voting)
-    return _Chosen(f"recipe {name}: {counted(len(groups), 'trial')} ({listed})", checkpoints, vote, told)
+    return Chosen(f"recipe {name}: {counted(len(groups), 'trial')} ({listed})", checkpoints, vote, told)
 
 
-def _alone(folder: StudyFolder, task: Task, checkpoint: Path) -> _Chosen:
+def _alone(folder: StudyFolder, task: Task, checkpoint: Path) -> Chosen:
     from tutti.modeling.checkpoint import read_metadata
     from tutti.orchestration.inference import Checkpoint, check_predicts
     from tutti.outputs.predictions import Vote
@@ -219,7 +219,7 @@ def _alone(folder: StudyFolder, task: Task, checkpoint: Path) -> _Chosen:
     remedy = f"name the folder of a checkpoint, such as {folder.path / 'trials' / 't0000' / 'best'}"
     check_predicts(checkpoint, [task], what="--checkpoint", remedy=remedy)
     alone = Checkpoint(checkpoint, read_metadata(checkpoint).max_length)
-    return _Chosen(f"the checkpoint {checkpoint}", [alone], Vote(task, {0: [0]}), {})
+    return Chosen(f"the checkpoint {checkpoint}", [alone], Vote(task, {0: [0]}), {})
 
 
 def _fingerprints(checkpoints: Sequence[Checkpoint]) -> list[dict[str, Any]]:

@@ -6,8 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-_LEAST = 1e-7
+LEAST_PROBABILITY = 1e-7
+"""A probability is never taken for less, so that its logarithm is finite and one wrong row does not outweigh all."""
+
 _RANGE = (0.02, 20.0)  # temperatures that are looked through
+
+
+def log_probabilities(probabilities: np.ndarray) -> np.ndarray:
+    """The logarithms, of any shape, in float64; of float32 they are taken in float32."""
+    return np.log(np.maximum(probabilities, LEAST_PROBABILITY)).astype(np.float64)
 
 
 def tempered(probabilities: np.ndarray, temperature: float) -> np.ndarray:
@@ -17,7 +24,7 @@ def tempered(probabilities: np.ndarray, temperature: float) -> np.ndarray:
     """
     if temperature == 1:
         return probabilities
-    logs = np.log(np.maximum(probabilities, _LEAST)).astype(np.float64) / temperature
+    logs = log_probabilities(probabilities) / temperature
     logs -= logs.max(axis=1, keepdims=True, initial=-np.inf)
     said = np.exp(logs)
     return (said / said.sum(axis=1, keepdims=True)).astype(np.float32)
@@ -38,7 +45,7 @@ def fit_temperature(probabilities: np.ndarray, labels: np.ndarray) -> float:
 
     if not len(labels):
         return 1.0
-    logs = np.log(np.maximum(probabilities, _LEAST)).astype(np.float64)
+    logs = log_probabilities(probabilities)
     unknown = 1 / (len(labels) + 1)  # the share of that row
     true = (1 - unknown) * logs[np.arange(len(labels)), labels] + unknown * logs.mean(axis=1)
 

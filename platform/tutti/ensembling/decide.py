@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-_LEAST = 1e-7
+from tutti.ensembling.calibrate import log_probabilities
+
 _GRID = np.linspace(-2, 2, 41)  # offsets that are tried, of log-probabilities: a class may become 7 times as likely
 _PASSES = 2
 
@@ -16,7 +17,7 @@ def decide(probabilities: np.ndarray, offsets: np.ndarray | None = None) -> np.n
         probabilities: ``(rows, classes)``.
         offsets: ``(classes,)``, added to the log-probabilities, or none.
     """
-    return (probabilities if offsets is None else _logs(probabilities) + offsets).argmax(axis=1)
+    return (probabilities if offsets is None else log_probabilities(probabilities) + offsets).argmax(axis=1)
 
 
 def tune_offsets(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -30,7 +31,7 @@ def tune_offsets(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
         probabilities: ``(rows, classes)``.
         labels: ``(rows,)`` class indices.
     """
-    logs, classes = _logs(probabilities), probabilities.shape[1]
+    logs, classes = log_probabilities(probabilities), probabilities.shape[1]
     offsets = np.zeros(classes)
     there = np.bincount(labels, minlength=classes)
     first = np.argsort(np.abs(_GRID), kind="stable")  # of equals the smallest offset
@@ -67,7 +68,3 @@ def _by_offset(logs: np.ndarray, index: int, labels: np.ndarray, there: np.ndarr
     said[:, index] = moved(np.arange(len(labels))).sum(axis=1)
     right[:, index] = moved(np.flatnonzero(labels == index)).sum(axis=1)
     return (2 * right / np.maximum(said + there, 1)).mean(axis=1)
-
-
-def _logs(probabilities: np.ndarray) -> np.ndarray:
-    return np.log(np.maximum(probabilities, _LEAST)).astype(np.float64)

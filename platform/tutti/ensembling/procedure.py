@@ -10,7 +10,7 @@ import numpy as np
 
 from tutti.ensembling.calibrate import fit_temperature, tempered
 from tutti.ensembling.decide import decide, tune_offsets
-from tutti.ensembling.methods.known import METHODS
+from tutti.ensembling.methods.known import METHODS, combines_values
 from tutti.ensembling.methods.protocol import Combiner, Score, decided
 from tutti.ensembling.nested import LEAST, repeats_for, splits
 from tutti.ensembling.pseudo import opinion
@@ -178,7 +178,5 @@ def out_of_fold(procedure: Procedure, ballot: Ballot, *, seed: int = 0) -> OutOf
 def auto_methods(*, rows: int, values: bool) -> tuple[str, ...]:
     """What ``auto`` chooses from, the plainest first: greedy selection not on fewer than 300 rows."""
     return tuple(
-        name
-        for name, make in METHODS.items()
-        if (not values or make(lambda labels, decided: 0.0).values) and (name != "greedy" or rows >= GREEDY_ROWS)
+        name for name in METHODS if (not values or combines_values(name)) and (name != "greedy" or rows >= GREEDY_ROWS)
     )

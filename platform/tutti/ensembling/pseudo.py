@@ -150,4 +150,5 @@ def precision(
     np.minimum.at(lowest, like.classes, like.confidence)
     counted = (said.confidence >= lowest[said.classes] - _ROUNDING) & (said.agreement >= least_agreement - _ROUNDING)
     right = counted & (said.classes == labels)
-    return tuple(np.bincount(said.classes[which], minlength=classes) for which in (counted, right))  # type: ignore[return-value]
+    judged, hits = (np.bincount(said.classes[which], minlength=classes) for which in (counted, right))
+    return judged, hits

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from tutti.bank.electorate import Checkpoints
-from tutti.ensembling.methods.known import METHODS
+from tutti.ensembling.methods.known import METHODS, combines_values
 from tutti.ensembling.procedure import Ballot, Ensemble, OutOfFold, Procedure, auto_methods, out_of_fold
 from tutti.ensembling.select import Selection, top
 from tutti.errors import Fault, StudyError, counted
@@ -266,8 +266,8 @@ def _in_words(rule: Rule, counts: Sequence[int]) -> str:
 
 def _useless(tasks: Sequence[Task], method: str) -> Iterator[Fault]:
     """A task of values, where the method needs classes."""
-    if method != "auto" and not METHODS[method](lambda labels, decided: 0.0).values:
-        able = [name for name, make in METHODS.items() if make(lambda labels, decided: 0.0).values]
+    if method != "auto" and not combines_values(method):
+        able = [name for name in METHODS if combines_values(name)]
         for task in tasks:
             if task.regression:
                 rule, got = "combine what the task's labels are", f"{task.name}, whose labels are numbers"

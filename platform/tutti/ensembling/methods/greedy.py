@@ -9,10 +9,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from tutti.ensembling.calibrate import LEAST_PROBABILITY
 from tutti.ensembling.methods.protocol import Weighted, check
 
-_LEAST = 1e-7  # a true class is never counted as less likely, so that one wrong row does not outweigh all others
-_FACTORS = 4  # numbers from 1e-7 to the number of steps whose product float32 holds
+_FACTORS = 4  # numbers from LEAST_PROBABILITY to the number of steps whose product float32 holds
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def _true_class(votes: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, _Sel
     rows = np.arange(votes.shape[1])
     for place, vote in enumerate(votes):
         known[place] = vote[rows, labels]
-    return np.maximum(known, _LEAST, out=known), _by_log_loss
+    return np.maximum(known, LEAST_PROBABILITY, out=known), _by_log_loss
 
 
 def _by_log_loss(known: np.ndarray, steps: int) -> np.ndarray:
@@ -92,7 +92,7 @@ def _by_log_loss(known: np.ndarray, steps: int) -> np.ndarray:
 
 
 def _sum_of_logs(numbers: np.ndarray) -> float:
-    """Of so many numbers at a time the product is taken first: none is below ``_LEAST``, so none is lost."""
+    """Of so many numbers at a time the product is taken first: none is below the least probability, so none is lost."""
     return float(np.log(np.multiply.reduce(numbers.reshape(_FACTORS, -1), axis=0)).sum(dtype=np.float64))
 
 

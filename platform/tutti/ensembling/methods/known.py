@@ -23,3 +23,8 @@ METHODS: Mapping[str, Callable[[Score], Method]] = {
     "greedy": lambda score: Greedy(),
     "stacking": lambda score: Stacking(),
 }
+
+
+def combines_values(name: str) -> bool:
+    """Whether the method of that name combines values of a regression too, whatever the score."""
+    return METHODS[name](lambda labels, decided: 0.0).values

@@ -7,9 +7,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tutti.ensembling.calibrate import log_probabilities
 from tutti.ensembling.methods.protocol import Weighted, check, check_members
-
-_LEAST = 1e-7  # a probability is never taken for less, so that its logarithm is finite
 
 
 @dataclass(frozen=True)
@@ -19,7 +18,8 @@ class Stacking:
     Classes: a multinomial logistic regression on the members' log-probabilities, centred in each row. It has no
     intercept, which is not regularised and would outvote what is: so held back, coefficients make the answer soft and
     leave its order, but with an intercept the most frequent class would win. A class without a fitted row gets
-    probability 0; where all rows are of one class there is nothing to learn and all members weigh the same.
+    probability 0. Where all rows are of one class, or there are more classes than half of the rows, there is nothing to
+    learn and all members weigh the same.
 
     Values: a ridge regression of what the plain mean is wrong by on the members' distances from it, so that
     regularisation leads to the plain mean, and never away from the labels' scale.
@@ -42,6 +42,8 @@ class Stacking:
         strength = self.C / len(votes)
         if votes.ndim == 2:
             return _Ridge(uniform + _ridge(votes.astype(np.float64), labels.astype(np.float64), 1 / strength))
+        if 2 * len(np.unique(labels)) > len(labels):
+            return Weighted(uniform)
         from sklearn.linear_model import LogisticRegression  # slow to import
 
         model = LogisticRegression(C=strength, fit_intercept=False, max_iter=1000, tol=1e-6)
@@ -88,6 +90,6 @@ def _ridge(votes: np.ndarray, labels: np.ndarray, alpha: float) -> np.ndarray:
 
 def _log_odds(votes: np.ndarray) -> np.ndarray:
     """``(rows, members * classes)`` float64, centred over the classes of each member."""
-    logs = np.log(np.maximum(votes, _LEAST)).astype(np.float64)
+    logs = log_probabilities(votes)
     logs -= logs.mean(axis=2, keepdims=True)
     return logs.transpose(1, 0, 2).reshape(votes.shape[1], -1)
