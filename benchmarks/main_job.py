@@ -152,6 +152,7 @@ def main() -> None:
                 study="benchmark",
                 recipe_name="uniform",
                 tasks=prepared.tasks,
+                validation=prepared.validation_ids(),
                 test_ids={TASK: {"test": ids}},
                 bank=bank,
                 rule=Rule(top=members),

@@ -110,7 +110,8 @@ class Predictions:
         class_names: ``(classes,)`` labels as they stand in the task's files; empty for regression.
 
     Raises:
-        StorageError: where shapes disagree, an id stands twice, or a number is not a probability.
+        StorageError: where shapes disagree, an id stands twice, a number is not a probability, or a label is not of a
+            class.
     """
 
     ids: np.ndarray
@@ -135,18 +136,26 @@ class Predictions:
         if self.labels is not None and self.labels.shape != (rows,):
             raise _broken(f"have one label for each of its {rows} rows", f"labels of shape {self.labels.shape}")
         if self.values is not None:
-            if self.values.shape != (rows,) or not np.isfinite(self.values).all():
+            if self.values.shape != (rows,) or not _finite(self.values):
                 raise _broken(f"have one finite value for each of its {rows} rows", f"shape {self.values.shape}")
+            if self.labels is not None and not _finite(self.labels):
+                raise _broken("have labels that are finite numbers", "some that are not")
             return
         assert self.probabilities is not None
-        if self.probabilities.shape != (rows, len(self.class_names)):
-            raise _broken(
-                f"have probabilities of shape ({rows}, {len(self.class_names)})", f"shape {self.probabilities.shape}"
-            )
+        classes = len(self.class_names)
+        if self.probabilities.shape != (rows, classes):
+            raise _broken(f"have probabilities of shape ({rows}, {classes})", f"shape {self.probabilities.shape}")
         if not np.isfinite(self.probabilities).all():
             raise _broken("have probabilities that are numbers", "NaN or infinity")
         if rows and not np.allclose(self.probabilities.sum(axis=1, dtype=np.float64), 1.0, atol=1e-3):
             raise _broken("have rows of probabilities that sum to 1", "rows that do not")
+        if (self.probabilities < 0).any():  # then none is above 1 either
+            raise _broken("have probabilities from 0 to 1", f"{self.probabilities.min():g}")
+        if self.labels is not None and rows:
+            if self.labels.dtype.kind not in "iu":
+                raise _broken("have labels that are indices of classes", f"labels of type {self.labels.dtype}")
+            if strange := self.labels[(self.labels < 0) | (self.labels >= classes)].tolist():
+                raise _broken(f"have labels from 0 to {classes - 1}, one for each class", str(strange[0]))
 
 
 @dataclass(frozen=True)
@@ -171,6 +180,10 @@ def best_trial(records: Sequence[TrialRecord]) -> TrialRecord | None:
     """The finished trial with the best score; only those have a checkpoint to vote with."""
     finished = [r for r in records if r.state is TrialState.FINISHED and r.score is not None]
     return max(finished, key=lambda r: r.score or 0.0, default=None)
+
+
+def _finite(numbers: np.ndarray) -> bool:
+    return numbers.dtype.kind in "iuf" and bool(np.isfinite(numbers).all())
 
 
 def _broken(rule: str, got: str) -> StorageError:

@@ -155,6 +155,77 @@ def test_a_file_that_is_no_bank_table_is_a_storage_error_too(tmp_path, predictio
         bank.predictions("t0000", "emotion", "validation")
 
 
+@pytest.mark.parametrize(
+    ("change", "got"),
+    [
+        (lambda known: {}, "no checkpoint"),
+        (lambda known: None, "no content"),
+        (lambda known: [], "content: []"),
+        (lambda known: {"checkpoint": known["checkpoint"]}, "no predictions"),
+        (lambda known: known | {"checkpoint": {"key": "t0000"}}, "no checkpoint.number"),
+        (lambda known: known | {"checkpoint": known["checkpoint"] | {"colour": 1}}, "the unknown checkpoint.colour"),
+        (lambda known: known | {"checkpoint": known["checkpoint"] | {"score": "high"}}, "checkpoint.score: 'high'"),
+        (
+            lambda known: known | {"checkpoint": known["checkpoint"] | {"task_scores": {"emotion": None}}},
+            "no checkpoint.task_scores.emotion",
+        ),
+        (lambda known: known | {"predictions": {"emotion": ["validation"]}}, "predictions.emotion: ['validation']"),
+        (
+            lambda known: known | {"predictions": {"emotion": {"validation": {"file": "a"}}}},
+            "no predictions.emotion.validation.sha256",
+        ),
+    ],
+)
+def test_a_record_of_another_form_is_named_with_what_is_odd_in_it(tmp_path, predictions, record, change, got):
+    bank = Bank(tmp_path)
+    bank.put(record(), {"emotion": {"validation": predictions()}})
+    file = next(tmp_path.rglob("record.json"))
+    file.write_text(json.dumps(change(json.loads(file.read_text()))))
+    for read in (bank.records, lambda: bank.parts("t0000"), bank.leftovers):
+        with pytest.raises(StorageError) as error:
+            read()
+        assert str(error.value).startswith(f"{file} must be the record that the trial wrote; got {got}; restore the")
+    bank.put(record(), {"emotion": {"validation": predictions()}})
+    assert bank.records() == [record()]
+
+
+def test_a_record_of_a_first_version_which_did_not_count_weights_is_read(tmp_path, predictions, record):
+    bank = Bank(tmp_path)
+    bank.put(record(), {"emotion": {"validation": predictions()}})
+    file = next(tmp_path.rglob("record.json"))
+    known = json.loads(file.read_text())
+    del known["checkpoint"]["parameters"]
+    file.write_text(json.dumps(known))
+    assert bank.records() == [record()]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"probabilities": [[1.5, -0.5], [0.5, 0.5]]}, "must have probabilities from 0 to 1; got -0.5"),
+        ({"labels": [0, 7]}, "must have labels from 0 to 1, one for each class; got 7"),
+        ({"labels": [-1, 0]}, "must have labels from 0 to 1, one for each class; got -1"),
+        ({"labels": [0.0, np.nan]}, "must have labels that are indices of classes; got labels of type float64"),
+    ],
+)
+def test_what_is_no_probability_or_the_label_of_no_class_is_refused(changes, message):
+    given = {"probabilities": [[0.25, 0.75], [0.5, 0.5]], "labels": [0, 1], **changes}
+    with pytest.raises(StorageError, match=message):
+        Predictions(
+            ids=np.array(["a", "b"]),
+            probabilities=np.array(given["probabilities"], np.float32),
+            labels=np.array(given["labels"]),
+            class_names=("no", "yes"),
+        )
+
+
+def test_a_label_of_a_regression_is_a_finite_number():
+    values = np.array([1, 2], np.float32)
+    for labels in (np.array([1, np.nan], np.float32), np.array(["1", "2"])):
+        with pytest.raises(StorageError, match="must have labels that are finite numbers"):
+            Predictions(ids=np.array(["a", "b"]), values=values, labels=labels)
+
+
 def test_a_part_that_is_not_there_is_named_with_those_that_are(bank, predictions, record):
     bank.put(record(), {"emotion": {"validation": predictions()}})
     with pytest.raises(StorageError, match="must hold emotion/test; got only emotion/validation"):

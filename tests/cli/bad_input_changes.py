@@ -266,6 +266,27 @@ def not_a_number(folder: Path) -> None:
     _change_votes(folder / "studies/moods", spoilt)
 
 
+def another_split_of_all(folder: Path) -> None:
+    """Gives the finished study's only trial rows that the study does not validate on."""
+    _change_votes(folder / "studies/moods", lambda said: replaced(said, ids=np.char.add("s", said.ids)))
+
+
+def another_label(folder: Path) -> None:
+    """Writes the label of no class into the validation rows of the finished study's only trial, past every check."""
+
+    def spoilt(said: Predictions) -> Predictions:
+        assert said.labels is not None
+        object.__setattr__(said, "labels", np.where(np.arange(len(said.labels)) == 0, 7, said.labels))
+        return said
+
+    _change_votes(folder / "studies/moods", spoilt)
+
+
+def empty_record(folder: Path) -> None:
+    """Empties what the bank says of the finished study's only trial."""
+    next(folder.glob("studies/moods/bank/*/*/record.json")).write_text("{}", encoding="utf8")
+
+
 def _change_votes(study: Path, change: Callable[[Predictions], Predictions]) -> None:
     """Writes the validation rows of a study's only trial anew, where they stand, as if it had always been so."""
     file = next(study.glob("bank/*/*/predictions/mood/validation.parquet"))

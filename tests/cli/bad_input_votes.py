@@ -5,7 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from bad_input_changes import Case, Change, another_split, both, no_second, not_a_number, other_study, write
+from bad_input_changes import (
+    Case,
+    Change,
+    another_label,
+    another_split,
+    another_split_of_all,
+    both,
+    empty_record,
+    no_second,
+    not_a_number,
+    other_study,
+    write,
+)
 
 VOTE = "ensemble studies/moods --recipe own.yaml"
 TOGETHER = "ensemble studies/moods --with second"
@@ -15,13 +27,13 @@ def _template(task: str, file: str) -> str:
     return f"submission: {{format: csv, templates: {{{task}: {file}}}}}\n"
 
 
-def _submission(study: str) -> Change:
+def _submission(study: str, objective: object = None) -> Change:
     """What ``tutti ensemble`` leaves, as far as the leaderboard looks at it."""
     card = {
         "study": study,
         "recipe": "r",
         "created": "2026",
-        "objective": None,
+        "objective": objective,
         "tasks": [],
         "files": {"mood.csv": "0"},
     }
@@ -90,6 +102,29 @@ VOTES: dict[str, Sequence[Case]] = {
                 "or move the trial's folder",
             ],
             not_a_number,
+            "ensemble studies/moods",
+            code=1,
+            finished=True,
+        ),
+        Case(
+            "every trial in the bank speaks of other rows than the study's validation rows",
+            ["trial t0000, mood/validation must hold the study's validation rows", "got 3 rows, 0 of them the same"],
+            another_split_of_all,
+            "ensemble studies/moods",
+            finished=True,
+        ),
+        Case(
+            "a label in the bank is that of no class",
+            ["validation.parquet must have labels from 0 to 2, one for each class; got 7", "restore the file"],
+            another_label,
+            "ensemble studies/moods",
+            code=1,
+            finished=True,
+        ),
+        Case(
+            "a trial's record in the bank was changed by hand",
+            ["record.json must be the record that the trial wrote; got no checkpoint", "restore the file"],
+            empty_record,
             "ensemble studies/moods",
             code=1,
             finished=True,
@@ -166,6 +201,13 @@ VOTES: dict[str, Sequence[Case]] = {
             "a submission that is none",
             ["studies must be a folder that `tutti ensemble` wrote; got no card.json in it"],
             command="leaderboard add studies/moods studies --score 0.8",
+            finished=True,
+        ),
+        Case(
+            "a submission whose card was changed by hand",
+            ["sent must be a folder that `tutti ensemble` wrote; got a card.json that is none (no 'score' where it"],
+            _submission(study="moods", objective={}),
+            "leaderboard add studies/moods sent --score 0.8",
             finished=True,
         ),
         Case(

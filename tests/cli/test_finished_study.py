@@ -143,7 +143,10 @@ def test_a_test_file_that_has_changed_is_refused_and_nothing_written(folder):
 
 
 def test_an_ensemble_is_shown_with_the_scores_of_rows_that_chose_nothing(folder):
+    import pandas as pd
+
     from tutti.bank.bank import Bank
+    from tutti.data.prepared import load_prepared, write_part
     from tutti.records import Predictions
 
     bank = Bank(folder / "studies/moods/bank")
@@ -151,10 +154,12 @@ def test_an_ensemble_is_shown_with_the_scores_of_rows_that_chose_nothing(folder)
     test = bank.predictions(first.key, "mood", "test")
     rng = np.random.default_rng(0)
     labels = rng.integers(3, size=90)
+    ids = np.array([str(row) for row in range(90)])
+    known = load_prepared(folder / "studies/moods/data").parts["mood"]["validation"].path
+    write_part(pd.DataFrame({"id": ids, "text": "a", "label": labels}), known)
     for number in range(3):
         votes = rng.dirichlet([0.5] * 3, 90) + np.eye(3)[labels] * 0.7
         said = (votes / votes.sum(axis=1, keepdims=True)).astype(np.float32)
-        ids = np.array([str(row) for row in range(90)])
         held = Predictions(ids=ids, probabilities=said, labels=labels, class_names=test.class_names)
         record = replace(first, key=f"t{number:04d}", number=number)
         bank.put(record, {"mood": {"validation": held, "test": test}})

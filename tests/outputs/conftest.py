@@ -35,6 +35,9 @@ class Study:
             for task, parts in self.ids.items()
         }
 
+    def validation(self) -> dict[str, np.ndarray]:
+        return {task: parts["validation"] for task, parts in self.ids.items()}
+
     def unlabelled(self, task: str) -> pd.DataFrame:
         ids = self.ids[task]["unlabeled"]
         return pd.DataFrame({"id": list(ids), "text": [f'row "{each}" of {task}' for each in ids]})
@@ -42,6 +45,7 @@ class Study:
     def ensemble(self, out: Path, **changes: Any) -> dict[str, Any]:
         """Arguments of ``write_ensemble``."""
         plain = {"study": "demo", "recipe_name": "baseline", "tasks": self.tasks, "test_ids": self.tests()}
+        plain["validation"] = self.validation()
         plain |= {
             "bank": self.bank,
             "rule": Rule(top=3),

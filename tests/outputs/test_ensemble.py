@@ -300,3 +300,26 @@ def test_labels_of_test_rows_grade_the_ensemble_and_the_best_trial(make_study, t
     assert graded.single == pytest.approx(score("macro_f1", labels=truth, predicted=alone))
     row = f"| emotion | test | macro_f1 | 60 | {graded.score:.4f} | {graded.single:.4f} |"
     assert row in (tmp_path / "out" / "card.md").read_text()
+
+
+@pytest.mark.parametrize("held", ["nothing", "other rows"])
+def test_labels_of_test_rows_grade_the_ensemble_where_the_best_trial_did_not_predict_them(make_study, tmp_path, held):
+    study = make_study()
+    best = max(study.bank.records(), key=lambda record: record.score)
+    parts = study.bank.parts(best.key)
+    said = {task: {part: study.bank.predictions(best.key, task, part) for part in parts[task]} for task in parts}
+    test = said["emotion"].pop("test")
+    if held == "other rows":
+        ids, probabilities = test.ids[:7], test.probabilities[:7]
+        said["emotion"]["test"] = replace(test, ids=ids, probabilities=probabilities)
+    study.bank.put(replace(best, score=0.0), said)  # best in the task, and too far behind overall to vote
+    truth = np.random.default_rng(0).integers(3, size=60)
+    card = write_ensemble(**study.ensemble(tmp_path / "out", answers={"emotion": {"test": truth}}))
+    (graded,) = card.graded
+    assert best.key not in {member.key for member in card.tasks[0].members}
+    assert (graded.rows, graded.single) == (60, None)
+    page = (tmp_path / "out" / "card.md").read_text()
+    assert f"| emotion | test | macro_f1 | 60 | {graded.score:.4f} | – |" in page
+    remark = "The best trial in emotion does not vote and has no predictions for test: it has no score there."
+    assert remark in card.remarks
+    assert f"> {remark}" in page

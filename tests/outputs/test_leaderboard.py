@@ -75,6 +75,29 @@ def test_a_submission_that_was_changed_or_is_another_study_s_is_refused_and_noth
     assert board.entries() == []
 
 
+@pytest.mark.parametrize(
+    ("changes", "got"),
+    [
+        ({"objective": {}}, "no 'score' where it belongs"),
+        ({"objective": {"score": "high"}}, "could not convert string to float: 'high'"),
+        ({"tasks": [{"task": "emotion"}]}, "no 'score' where it belongs"),
+        ({"tasks": None}, "'NoneType' object is not iterable"),
+        ({"files": ["a.csv"]}, "'list' object has no attribute 'items'"),
+        ({"files": {"a.csv": 1}}, "1 where a text belongs"),
+        ({"recipe": None}, "None where a text belongs"),
+    ],
+)
+def test_a_card_of_another_form_is_refused_in_one_sentence(make_study, tmp_path, board, changes, got):
+    out = submission(make_study, tmp_path / "out", top=2)
+    card = json.loads((out / "card.json").read_text())
+    (out / "card.json").write_text(json.dumps({**card, **changes}))
+    with pytest.raises(StudyError) as error:
+        board.add(out, study="demo", public=0.8)
+    rule = "must be a folder that `tutti ensemble` wrote; got a card.json that is none"
+    assert f"{out} {rule} ({got}); name the folder that card.json lies in" in str(error.value)
+    assert board.entries() == []
+
+
 @pytest.mark.parametrize("content", ["", "[]", '{"submissions": [{"public": 1}]}'])
 def test_a_damaged_file_is_named_and_not_written_over(make_study, tmp_path, board, content):
     (tmp_path / "leaderboard.json").write_text(content)

@@ -30,8 +30,10 @@ def bank(tmp_path) -> Bank:
     return bank
 
 
-def choice(bank: Bank, *, tasks=(TASK, OTHER), needed=None, **rule):
-    return elect(study="demo", bank=bank, tasks=tasks, needed=needed or {}, rule=Rule(**{"top": 2, **rule}))
+def choice(bank: Bank, *, tasks=(TASK, OTHER), needed=None, validation=("x", "y", "z"), study="demo", **rule):
+    ids = {task.name: np.array(validation) for task in tasks}
+    rule_ = Rule(**{"top": 2, **rule})
+    return elect(study=study, bank=bank, tasks=tasks, validation=ids, needed=needed or {}, rule=rule_)
 
 
 def keys(election, task: str) -> list[str]:
@@ -127,21 +129,31 @@ def test_members_that_do_not_fit_together_are_named(tmp_path, changes, message):
         choice(bank, tasks=[TASK])
 
 
+@pytest.mark.parametrize(
+    ("known", "got"),
+    [("xyw", "3 rows, 2 of them the same"), ("xyzw", "3 rows, 3 of them the same"), ("xzy", "another order")],
+)
+def test_members_that_agree_on_other_rows_than_the_study_s_do_not_vote(bank, known, got):
+    message = f"trial t0000, a/validation must hold the study's validation rows, in their order; got {got}; move the"
+    with pytest.raises(StudyError, match=message) as error:
+        choice(bank, validation=tuple(known))
+    assert [fault.what for fault in error.value.faults] == [f"trial t0000, {task}/validation" for task in "ab"]
+
+
 def test_near_copies_and_those_far_behind_do_not_vote(tmp_path):
     rng = np.random.default_rng(0)
     labels = rng.integers(2, size=100)
     wrong = [np.arange(10), np.arange(10), np.arange(20, 32), np.arange(40, 80)]
-    bank = Bank(tmp_path)
+    bank, ids = Bank(tmp_path), np.array([str(row) for row in range(100)])
     for number, rows in enumerate(wrong):
         right = np.isin(np.arange(100), rows, invert=True)
         said = np.where(np.arange(2) == np.where(right, labels, 1 - labels)[:, None], 0.9, 0.1).astype(np.float32)
-        ids = np.array([str(row) for row in range(100)])
         held = Predictions(ids=ids, probabilities=said, labels=labels, class_names=TASK.class_names)
         score = float(right.mean())
         bank.put(CheckpointRecord(f"t{number:04d}", number, 1, score, {"a": score}, None), {"a": {"validation": held}})
-    assert keys(choice(bank, tasks=[TASK], top=None), "a") == ["t0000", "t0001", "t0002", "t0003"]
-    assert keys(choice(bank, tasks=[TASK], top=3, diversity=0.01), "a") == ["t0000", "t0002", "t0003"]
-    election = choice(bank, tasks=[TASK], top=None, within=0.05, diversity=0.01)
+    assert keys(choice(bank, tasks=[TASK], validation=ids, top=None), "a") == ["t0000", "t0001", "t0002", "t0003"]
+    assert keys(choice(bank, tasks=[TASK], validation=ids, top=3, diversity=0.01), "a") == ["t0000", "t0002", "t0003"]
+    election = choice(bank, tasks=[TASK], validation=ids, top=None, within=0.05, diversity=0.01)
     assert keys(election, "a") == ["t0000", "t0002"]
     assert election.rule == (
         "the best 2 by the study's objective, at most 0.05 below the best, "
@@ -185,3 +197,12 @@ def test_trials_of_another_study_that_saw_another_split_are_named(tmp_path, chan
     with pytest.raises(StudyError, match="trial second/t0000, a/validation must hold the rows and labels") as error:
         choice(several(tmp_path, other=lambda: part(**changes)), tasks=[TASK])
     assert got in str(error.value)
+
+
+def test_trials_of_another_study_alone_are_held_to_the_split_of_the_one_that_asks(tmp_path):
+    found = several(tmp_path, other=lambda: part(ids="uvw"), only={"first": set()})
+    rule = "trial second/t0000, a/validation must hold the study's validation rows, in their order; got 3 rows, 0 of"
+    with pytest.raises(StudyError, match=f"{rule} them the same; give both studies the same files"):
+        choice(found, tasks=[TASK], study="first")
+    with pytest.raises(StudyError, match=r"trial first/t0000, a/validation must hold the study's .*; move the trial's"):
+        choice(several(tmp_path / "own"), tasks=[TASK], study="first", validation=("u",))

@@ -136,6 +136,20 @@ def test_what_a_killed_run_left_is_kept_for_the_same_run_alone(tmp_path: Path) -
         assert other.done() == set()
 
 
+def test_a_run_that_was_killed_before_its_manifest_was_whole_begins_anew(tmp_path: Path) -> None:
+    shards = shards_of(tmp_path / "out.csv")
+    shards.folder.mkdir()
+    (shards.folder / ".manifest.json.abcdefgh.tmp").write_text("{")
+    (shards.folder / "lock").touch()
+    with shards.held():
+        assert [path.name for path in shards.folder.iterdir()] == ["lock"]
+        assert shards.precision is None
+        shards.begin("bf16")
+        write(shards, 0, 1, 2)
+        shards.finish()
+    assert [path.name for path in tmp_path.iterdir()] == ["out.csv"]
+
+
 def test_a_folder_that_is_not_of_shards_is_left_alone(tmp_path: Path) -> None:
     out = tmp_path / "out.csv"
     kept = tmp_path / "out.csv.shards" / "thesis.txt"

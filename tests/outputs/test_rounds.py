@@ -40,17 +40,18 @@ def studies(make_study, tmp_path):
             bank.put(record, told)
         return bank
 
-    return study.tasks, {"first": study.bank, "better": copy("better", 0.25), "same": copy("same", 0.0)}
+    return study, {"first": study.bank, "better": copy("better", 0.25), "same": copy("same", 0.0)}
 
 
 def compared(studies, control: str, ours: str):
-    tasks, banks = studies
+    study, banks = studies
     first = {"first": banks["first"]}
     return compare(
-        tasks,
+        study.tasks,
         before=Electorate(first),
         control=Electorate({**first, control: banks[control]}),
         with_round=Electorate({**first, ours: banks[ours]}),
+        validation=study.validation(),
         needed={},
         rule=RULE,
     )

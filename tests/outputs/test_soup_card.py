@@ -58,10 +58,15 @@ def test_the_card_lists_what_was_tried_and_what_was_not():
     assert "| B | 0.7400 | 0.7330 |" in page
 
 
+def chosen(study, rule: Rule):
+    given = {"bank": study.bank, "tasks": study.tasks, "validation": study.validation()}
+    return elect(study="demo", **given, needed={}, rule=rule)
+
+
 @pytest.mark.parametrize("by", ["objective", "task"])
 def test_a_fold_s_voters_are_those_that_are_best_by_the_other_rows_of_all_tasks(make_study, by):
     study = make_study(12, skill=0.5, validation=60)
-    election = elect(study="demo", bank=study.bank, tasks=study.tasks, needed={}, rule=Rule(top=3, by=by))
+    election = chosen(study, Rule(top=3, by=by))
     folds = refolded(election, by=by)
     assert len(folds) == 5
     for fold in folds:
@@ -77,5 +82,5 @@ def test_a_fold_s_voters_are_those_that_are_best_by_the_other_rows_of_all_tasks(
 
 def test_few_rows_judge_no_soup(make_study):
     study = make_study(validation=24)
-    election = elect(study="demo", bank=study.bank, tasks=study.tasks, needed={}, rule=Rule())
+    election = chosen(study, Rule())
     assert refolded(election, by="objective") is None

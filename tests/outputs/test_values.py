@@ -33,6 +33,9 @@ def ids(part: str) -> np.ndarray:
     return np.array([str(row) for row in range(ROWS[part])])
 
 
+VALIDATION = {task: ids("validation") for task in ("STS-B", "CoLA")}
+
+
 def put(bank: Bank) -> None:
     """Three members that are each right but for noise of their own."""
     rng = np.random.default_rng(7)
@@ -76,7 +79,7 @@ def ensemble(bank: Bank, tmp_path: Path) -> Callable:
     def written(**changes):
         plain = {"study": "demo", "recipe_name": "baseline", "tasks": [STSB, COLA], "bank": bank, "rule": Rule(top=3)}
         plain |= {"test_ids": {task: {"test": ids("test")} for task in ("STS-B", "CoLA")}}
-        plain |= {"submission": Layouts(), "out": tmp_path / "out"}
+        plain |= {"validation": VALIDATION, "submission": Layouts(), "out": tmp_path / "out"}
         return write_ensemble(**{**plain, **changes})
 
     return written
@@ -141,7 +144,9 @@ def test_a_squared_error_weighs_all_members_alike(bank, ensemble):
 
 
 def test_members_of_another_kind_are_named(bank):
-    election = elect(study="s", bank=bank, tasks=[STSB, COLA], needed={}, rule=Rule(top=2, by="task"))
+    election = elect(
+        study="s", bank=bank, tasks=[STSB, COLA], validation=VALIDATION, needed={}, rule=Rule(top=2, by="task")
+    )
     values = Task("CoLA", (), pair=False, metric="pearson", submission="csv")
     with pytest.raises(
         StudyError, match="CoLA/test must hold values of a regression; got 0, 1; move the trial's folder"
@@ -176,6 +181,7 @@ def pseudo(bank: Bank, out: Path, names: tuple[str, ...], select: str = "thresho
         study="demo",
         recipe_name="baseline",
         tasks=[STSB, COLA],
+        validation=VALIDATION,
         pools={name: Pool(rows, seen, prior, Glue(name), ".tsv", "5" * 64) for name in names},
         bank=bank,
         rule=Rule(top=3),

@@ -194,7 +194,9 @@ def test_rows_that_judge_a_soup_have_no_part_in_choosing_who_may_go_into_it(
             known = Predictions(ids=part.ids, probabilities=own, labels=part.labels, class_names=TASK.class_names)
             record = CheckpointRecord(key, number, 1, alone, {"news": alone}, None)
             bank.put(record, {"news": {"validation": known}})
-        election = elect(study="lots", bank=bank, tasks=[TASK], needed={}, rule=Rule(top=4))
+        election = elect(
+            study="lots", bank=bank, tasks=[TASK], validation={"news": part.ids}, needed={}, rule=Rule(top=4)
+        )
         members = [member.key for member in election.tasks["news"].members]
         fixed, anew = folds_of(part, [tuple(members)] * 5), refolded(election, by="objective")
         for folds, found in ((fixed, flattered), (anew, judged)):

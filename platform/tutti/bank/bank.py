@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import fs
 
+from tutti.bank.metadata import record_of
 from tutti.bank.tables import from_parquet, to_parquet
 from tutti.errors import Fault, StorageError, nearest
 from tutti.files import is_plain, write_whole
@@ -28,10 +29,11 @@ _ATTEMPTS = 3  # an entry that is replaced while it is read is looked up again
 
 @dataclass(frozen=True)
 class _Entry:
-    """One complete version of one checkpoint's entry, and the metadata that makes it complete."""
+    """One complete version of one checkpoint's entry, the metadata that makes it complete, and the record in it."""
 
     folder: str
     metadata: Mapping[str, Any]
+    record: CheckpointRecord
 
 
 class Bank:
@@ -39,8 +41,9 @@ class Bank:
 
     A checkpoint's entry is ``ROOT/KEY/VERSION/``: one Parquet file for each task and part in ``predictions/TASK/``,
     then, written last, ``record.json`` with the checkpoint's record and the SHA-256 of each file. An entry without a
-    readable ``record.json`` is not there. Predictions are never written over: putting a key again makes a later
-    version, and the earlier ones go once it is complete.
+    readable ``record.json`` is not there; one whose ``record.json`` is JSON of another form is an error of every
+    method that comes upon it. Predictions are never written over: putting a key again makes a later version, and the
+    earlier ones go once it is complete.
 
     Args:
         root: a folder, or a URI that pyarrow knows (``s3://bucket/folder``). Nothing is made by naming it.
@@ -96,10 +99,9 @@ class Bank:
         """The checkpoints with a complete entry, by trial number.
 
         Raises:
-            StorageError: where the store cannot be read.
+            StorageError: where the store cannot be read, or an entry's metadata are not what a trial wrote.
         """
-        found = [CheckpointRecord(**entry.metadata["checkpoint"]) for entry in self._entries("").values()]
-        return sorted(found, key=lambda record: record.number)
+        return sorted((entry.record for entry in self._entries("").values()), key=lambda record: record.number)
 
     def parts(self, key: str) -> dict[str, list[str]]:
         """The parts that a checkpoint has predictions for, by task.
@@ -188,14 +190,14 @@ class Bank:
             raise self._damaged(path, "a file that was cut short or changed since")
         try:
             return from_parquet(content)
-        except (pa.ArrowException, KeyError, ValueError, OSError) as error:
+        except (pa.ArrowException, KeyError, ValueError, TypeError, OSError) as error:
             raise self._damaged(path, f"a file that cannot be read ({error})") from error
         except StorageError as error:  # whole, but of no use: say which file it is
             raise StorageError(*(replace(fault, what=self._place(path)) for fault in error.faults)) from error
 
-    def _damaged(self, path: str, got: str) -> StorageError:
+    def _damaged(self, path: str, got: str, *, kind: str = "Parquet file") -> StorageError:
         remedy = "restore the file from a copy, or move the trial's folder out of the bank: it has no vote then"
-        return StorageError(Fault(self._place(path), "be the Parquet file that the trial wrote", got, remedy))
+        return StorageError(Fault(self._place(path), f"be the {kind} that the trial wrote", got, remedy))
 
     def _entry(self, key: str) -> _Entry:
         entries = self._entries(key)
@@ -223,7 +225,11 @@ class Bank:
             except ValueError:
                 logger.warning("%s is cut short; the entry is passed over", self._place(path))
                 continue
-            yield _Entry(path.rsplit("/", 1)[0], metadata)
+            try:
+                record = record_of(metadata)
+            except ValueError as error:
+                raise self._damaged(path, str(error), kind="record") from error
+            yield _Entry(path.rsplit("/", 1)[0], metadata, record)
 
     def _versions(self, under: str) -> list[str]:
         """The ``KEY/VERSION/record.json`` that are there."""

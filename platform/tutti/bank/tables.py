@@ -38,11 +38,13 @@ def from_parquet(content: bytes) -> Predictions:
     """The predictions that ``to_parquet`` wrote.
 
     Raises:
-        pyarrow.ArrowException, KeyError, ValueError, OSError: where the bytes are not such a table.
+        pyarrow.ArrowException, KeyError, ValueError, TypeError, OSError: where the bytes are not such a table.
         StorageError: where the numbers are not predictions.
     """
     table = pq.read_table(pa.BufferReader(content))
     names = tuple(json.loads((table.schema.metadata or {})[_CLASSES]))
+    if not all(isinstance(name, str) for name in names):
+        raise ValueError(f"class names that are no texts: {names!r:.80}")
     probabilities = np.empty((table.num_rows, len(names)), dtype=np.float32)
     for index in range(len(names)):
         probabilities[:, index] = table[f"p{index}"].to_numpy()

@@ -189,7 +189,9 @@ def chosen_members(studies: Mapping[str, Kept], task: Task, name: str, recipe: R
     from tutti.outputs.predictions import Vote, heard
 
     bank, rule, first = electorate_of(studies, members=recipe.members), rule_of(recipe), next(iter(studies.values()))
-    elected = elect(study=first.config.study, bank=bank, tasks=[task], needed={}, rule=rule).tasks[task.name]
+    ids = {task.name: first.prepared.ids(task.name, "validation")}
+    election = elect(study=first.config.study, bank=bank, tasks=[task], validation=ids, needed={}, rule=rule)
+    elected = election.tasks[task.name]
     groups: dict[int, list[int]] = {}
     checkpoints: list[Checkpoint] = []
     voting = heard(elected.ensemble)

@@ -229,6 +229,7 @@ def _plan(base: _Base, done: list[Round], *, trials: int | None) -> PseudoLabelR
         study=base.config.study,
         recipe_name=base.recipe_name,
         tasks=prepared.tasks,
+        validation=prepared.validation_ids(),
         pools=pools(
             prepared,
             task_specs(base.config.tasks),
@@ -335,6 +336,7 @@ def _run(base: _Base, done: list[Round]) -> bool:
         before=base.voters(others),
         control=base.voters([*others, _name(base, number, control=True)], only=only),
         with_round=base.voters([*others, study], only=only),
+        validation=base.prepared.validation_ids(),
         needed={task: list(config.test_sets()) for task, config in base.config.tasks.items()},
         rule=vote.rule_of(base.recipe),
     )

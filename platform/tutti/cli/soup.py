@@ -55,7 +55,14 @@ def soup(
         got, remedy = f"also {', '.join(chosen.members.studies)}", "take members.studies out of the recipe"
         raise StudyError(Fault(f"the recipe {name}", "let one study's trials into a soup", got, remedy))
     bank = electorate(config, folder, prepared, members=chosen.members)
-    election = elect(study=config.study, bank=bank, tasks=prepared.tasks, needed={}, rule=rule_of(chosen))
+    election = elect(
+        study=config.study,
+        bank=bank,
+        tasks=prepared.tasks,
+        validation=prepared.validation_ids(),
+        needed={},
+        rule=rule_of(chosen),
+    )
     target = folder.soups / name
     with output_folder(target) as place:
         card = _stirred(config, folder, prepared, election, name, chosen, into=place / "checkpoint")

@@ -88,6 +88,10 @@ class Prepared:
         """
         return np.array(read_columns(self.parts[task][part].path, ["id"])["id"].to_pylist(), dtype=np.str_)
 
+    def validation_ids(self) -> dict[str, np.ndarray]:
+        """Per task, the ids of its validation rows in their order; raises as ``ids`` does."""
+        return {task.name: self.ids(task.name, "validation") for task in self.tasks}
+
     def folds(self, task: str) -> np.ndarray:
         """``(rows of train,)`` int32: the fold that each row validates, from 0, or -1 where it trains in every fold.
 

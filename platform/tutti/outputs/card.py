@@ -83,7 +83,8 @@ class Graded:
 
     Attributes:
         score: the ensemble's.
-        single: that of the trial with the best validation score in the task.
+        single: that of the trial with the best validation score in the task; none where it has no predictions for these
+            rows, which only those that vote must have.
     """
 
     task: str
@@ -91,7 +92,7 @@ class Graded:
     metric: str
     rows: int
     score: float
-    single: float
+    single: float | None
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,12 @@ class Card:
         """What must be said beside the numbers, one sentence each."""
         few = [f"{task.task} ({task.rows['validation']})" for task in self.tasks if task.score is None]
         unsaid = f"Too few validation rows to score an ensemble on, fewer than {LEAST_JUDGED}: {', '.join(few)}."
-        return (*((CAVEAT,) if len(few) < len(self.tasks) else ()), *((unsaid,) if few else ()), *self.notes)
+        alone = (
+            f"The best trial in {one.task} does not vote and has no predictions for {one.part}: it has no score there."
+            for one in self.graded
+            if one.single is None
+        )
+        return (*((CAVEAT,) if len(few) < len(self.tasks) else ()), *((unsaid,) if few else ()), *self.notes, *alone)
 
     def to_json(self) -> str:
         means = {"objective": self.objective, "single": self.single, "gain": self.gain}
@@ -191,7 +197,7 @@ class Card:
     def _graded(self) -> list[str]:
         head = ("task", "rows", "metric", "labelled rows", "ensemble", "best trial")
         rows = [
-            (one.task, one.part, one.metric, f"{one.rows:,}", f"{one.score:.4f}", f"{one.single:.4f}")
+            (one.task, one.part, one.metric, f"{one.rows:,}", f"{one.score:.4f}", _number(one.single))
             for one in self.graded
         ]
         return ["## On labelled test rows", "", *table(head, rows), ""] if rows else []
@@ -219,6 +225,10 @@ class Card:
 
     def _members(self) -> list[str]:
         return members_table([(task.task, task.members) for task in self.tasks])
+
+
+def _number(score: float | None) -> str:
+    return "–" if score is None else f"{score:.4f}"
 
 
 def said(estimate: Estimate | None) -> str:

@@ -35,6 +35,7 @@ def write_ensemble(
     study: str,
     recipe_name: str,
     tasks: Sequence[Task],
+    validation: Mapping[str, np.ndarray],
     test_ids: TestIds,
     bank: Checkpoints,
     rule: Rule,
@@ -48,6 +49,7 @@ def write_ensemble(
     ``submission.zip`` of its own. ``out`` is replaced whole, and only once everything was checked.
 
     Args:
+        validation: per task, the ids of its validation rows in their order.
         test_ids: per task and test part, the ids of the test file in its order. A task may have none.
         submission: how the files are laid out.
         out: a new or empty folder, or an earlier ensemble's.
@@ -61,7 +63,7 @@ def write_ensemble(
     """
     needed = {task.name: list(test_ids.get(task.name, {})) for task in tasks}
     submission.check(test_ids)
-    election = elect(study=study, bank=bank, tasks=tasks, needed=needed, rule=rule)
+    election = elect(study=study, bank=bank, tasks=tasks, validation=validation, needed=needed, rule=rule)
     files = _submissions(bank, tasks, election, test_ids, submission)
     card = card_of(
         study=study,

@@ -59,6 +59,8 @@ def read_labels(source: str, *, task: Task, layout: Layout, expected: Sequence[s
 def grade(bank: Checkpoints, task: Task, part: str, elected: Elected, labels: np.ndarray) -> Graded:
     """Scores the ensemble, and the trial with the best validation score in the task, by the labels of a test part.
 
+    That trial need not vote, and only those that do must have predictions for these rows: without them it has no score.
+
     Args:
         labels: ``(rows,)`` class indices or values, of the rows in the test file's order.
 
@@ -66,15 +68,18 @@ def grade(bank: Checkpoints, task: Task, part: str, elected: Elected, labels: np
         StudyError: as ``votes`` does.
         StorageError: where the bank cannot be read.
     """
-    decided = elected.ensemble.decide(votes(bank, task=task, part=part, elected=elected).said)
-    alone = bank.predictions(elected.best, task.name, part)
-    own = alone.values if alone.probabilities is None else alone.probabilities.argmax(axis=1)
-    scores = [
-        score_decided(task.metric, labels=labels, decided=each, classes=task.outputs)
-        for each in (decided, own)
-        if each is not None
-    ]
-    return Graded(task.name, part, task.metric, len(labels), *scores)
+
+    def score_of(decided: np.ndarray) -> float:
+        return score_decided(task.metric, labels=labels, decided=decided, classes=task.outputs)
+
+    together = votes(bank, task=task, part=part, elected=elected)
+    single = None
+    if part in bank.parts(elected.best).get(task.name, ()):
+        alone = bank.predictions(elected.best, task.name, part)
+        if np.array_equal(alone.ids, together.ids) and alone.class_names == task.class_names:
+            single = score_of(alone.numbers if task.regression else alone.numbers.argmax(axis=1))
+    score = score_of(elected.ensemble.decide(together.said))
+    return Graded(task.name, part, task.metric, len(labels), score, single)
 
 
 def _layout_of(source: str, layout: Layout) -> Layout:

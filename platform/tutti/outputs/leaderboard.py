@@ -114,42 +114,52 @@ def correlation(entries: Sequence[Entry]) -> Correlation | None:
 
 
 def _entry(submission: Path, *, study: str, public: float) -> Entry:
-    card = _card(submission)
-    if card["study"] != study:
-        remedy = f"name it with the study {card['study']}"
-        raise StudyError(Fault(str(submission), f"be a submission of the study {study}", card["study"], remedy))
-    for name, digest in card["files"].items():
+    own, files, entry = _read(submission, public=public)
+    if own != study:
+        remedy = f"name it with the study {own}"
+        raise StudyError(Fault(str(submission), f"be a submission of the study {study}", own, remedy))
+    for name, digest in files.items():
         file = submission / name
         if not file.is_file() or sha256_of(file) != digest:
             got = "another content" if file.is_file() else "none"
             rule, remedy = "be the file that the card lists", "restore it, or run `tutti ensemble` again"
             raise StudyError(Fault(str(file), rule, got, remedy))
-    # Pictures show trials that do not vote too: they change with a study where the submission does not.
-    sent = sorted(each for each in card["files"].items() if not each[0].endswith(".png"))
-    known = json.dumps([card["recipe"], sent])
-    return Entry(
-        key=hashlib.sha256(known.encode()).hexdigest()[:16],
-        submission=str(submission.resolve()),
-        recipe=card["recipe"],
-        made=card["created"],
-        added=datetime.now(UTC).isoformat(timespec="seconds"),
-        public=public,
-        local=_score(card["objective"]),
-        tasks={each["task"]: _score(each["score"]) for each in card["tasks"]},
-    )
+    return entry
 
 
-def _card(submission: Path) -> dict[str, Any]:
+def _read(submission: Path, *, public: float) -> tuple[str, dict[str, str], Entry]:
+    """What the card says: the study, the files with their SHA-256, and the entry that they make."""
     try:
         card: dict[str, Any] = json.loads((submission / CARD).read_text(encoding="utf-8"))
         if not {"study", "recipe", "created", "tasks", "files", "objective"} <= card.keys():
             raise ValueError("the card of something else")
-    except (OSError, ValueError, AttributeError) as error:
-        got = "no card.json in it" if isinstance(error, OSError) else f"a card.json that is none ({error})"
+        files = {_text(name): _text(digest) for name, digest in card["files"].items()}
+        # Pictures show trials that do not vote too: they change with a study where the submission does not.
+        sent = sorted(each for each in files.items() if not each[0].endswith(".png"))
+        known = json.dumps([card["recipe"], sent])
+        entry = Entry(
+            key=hashlib.sha256(known.encode()).hexdigest()[:16],
+            submission=str(submission.resolve()),
+            recipe=_text(card["recipe"]),
+            made=_text(card["created"]),
+            added=datetime.now(UTC).isoformat(timespec="seconds"),
+            public=public,
+            local=_score(card["objective"]),
+            tasks={_text(each["task"]): _score(each["score"]) for each in card["tasks"]},
+        )
+        return _text(card["study"]), files, entry
+    except (OSError, ValueError, AttributeError, KeyError, TypeError) as error:
+        why = f"no {error} where it belongs" if isinstance(error, KeyError) else str(error)
+        got = "no card.json in it" if isinstance(error, OSError) else f"a card.json that is none ({why})"
         rule, remedy = "be a folder that `tutti ensemble` wrote", "name the folder that card.json lies in"
         raise StudyError(Fault(str(submission), rule, got, remedy)) from error
-    return card
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r:.80} where a text belongs")
+    return value
 
 
 def _score(estimate: Mapping[str, float] | None) -> float | None:
-    return None if estimate is None else estimate["score"]
+    return None if estimate is None else float(estimate["score"])

@@ -14,7 +14,7 @@ from tutti.ensembling.methods.known import METHODS, combines_values
 from tutti.ensembling.procedure import Ballot, Ensemble, OutOfFold, Procedure, auto_methods, out_of_fold
 from tutti.ensembling.select import Selection, top
 from tutti.errors import Fault, StudyError, counted
-from tutti.records import CheckpointRecord, Predictions
+from tutti.records import CheckpointRecord
 from tutti.tasks.metrics import score_decided
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _SHOWN = 10  # faults of one kind in one message
 _LABELLED = "validation"
+_SPLIT = "give both studies the same files and the same `split`, or let one of them vote alone"
 _AGAIN = "move the trial's folder out of the bank, so that it has no vote, or start a new study"
 _HOW = {
     "auto": "combined in each task by the method that does best there",
@@ -144,11 +145,19 @@ class Votes:
 
 
 def elect(
-    *, study: str, bank: Checkpoints, tasks: Sequence[Task], needed: Mapping[str, Sequence[str]], rule: Rule
+    *,
+    study: str,
+    bank: Checkpoints,
+    tasks: Sequence[Task],
+    validation: Mapping[str, np.ndarray],
+    needed: Mapping[str, Sequence[str]],
+    rule: Rule,
 ) -> Election:
     """Chooses the members of each task and fits to the validation rows what combines them.
 
     Args:
+        validation: per task, the ids of its validation rows in their order: ``(rows,)`` of str. No member may speak of
+            others, such as rows that it was trained on.
         needed: per task, the parts that its members must have predictions for, beside the validation rows.
 
     Raises:
@@ -167,6 +176,8 @@ def elect(
     if not all(any(np.isfinite(_standing(records, task.name, rule.by))) for task in tasks):
         remedy = "look at the trials' scores with `tutti trials`"
         raise StudyError(Fault(f"the study {study}", "have a trial with a score in every task", "none", remedy))
+    remedy = _AGAIN if records[0].key.rpartition("/")[0] in ("", study) else _SPLIT
+    _raise_some(_of_another_split(bank, tasks, records[0].key, validation, remedy))
     elected = {task.name: _elected(bank, task, records, rule) for task in tasks}
     voting = {name: {member.key for member in each.members} for name, each in elected.items()}
     _raise_some(_without_parts(bank, needed, voting))
@@ -243,8 +254,8 @@ def _stacked(
         if not (np.array_equal(said.ids, first.ids) and _equal(said.labels, first.labels)):
             rule = f"hold the rows and labels that trial {keys[0]} holds, in the same order"
             if key.rpartition("/")[0] != keys[0].rpartition("/")[0]:
-                remedy = "give both studies the same files and the same `split`, or let one of them vote alone"
-            raise StudyError(Fault(what, rule, _other_rows(first, said), remedy))
+                remedy = _SPLIT
+            raise StudyError(Fault(what, rule, _other_rows(first.ids, said.ids), remedy))
         stacked[index] = own
     return first.ids, first.labels, stacked
 
@@ -297,16 +308,27 @@ def _without_parts(
                 yield Fault(f"trial {key}", f"have predictions for every part of task {task}", got, remedy)
 
 
+def _of_another_split(
+    bank: Checkpoints, tasks: Sequence[Task], key: str, validation: Mapping[str, np.ndarray], remedy: str
+) -> Iterator[Fault]:
+    """A task whose validation rows are not those of one checkpoint; all others are compared with it in ``_stacked``."""
+    for task in tasks:
+        known, got = validation[task.name], bank.predictions(key, task.name, _LABELLED).ids
+        if not np.array_equal(known, got):
+            rule = "hold the study's validation rows, in their order"
+            yield Fault(f"trial {key}, {task.name}/{_LABELLED}", rule, _other_rows(known, got), remedy)
+
+
 def _raise_some(faults: Iterator[Fault]) -> None:
     if found := tuple(faults):
         raise StudyError(*found[:_SHOWN])
 
 
-def _other_rows(known: Predictions, got: Predictions) -> str:
-    shared = len(set(known.ids.tolist()) & set(got.ids.tolist()))
-    if shared < max(len(known.ids), len(got.ids)):
-        return f"{counted(len(got.ids), 'row')}, {shared} of them the same"
-    return "other labels" if np.array_equal(known.ids, got.ids) else "another order"
+def _other_rows(known: np.ndarray, got: np.ndarray) -> str:
+    shared = len(set(known.tolist()) & set(got.tolist()))
+    if shared < max(len(known), len(got)):
+        return f"{counted(len(got), 'row')}, {shared} of them the same"
+    return "other labels" if np.array_equal(known, got) else "another order"
 
 
 def _equal(left: np.ndarray | None, right: np.ndarray | None) -> bool:

@@ -130,6 +130,7 @@ class Shards:
         """
         with storage_faults(self.folder):
             found = {path.name for path in self.folder.iterdir()} if self.folder.exists() else set()
+            found -= {path.name for path in strays(self.folder)}  # a kill may come before the manifest is whole
             if found - {_LOCK} and _MANIFEST not in found:
                 rule, got = "be new, or hold the shards of an earlier run", sorted(found)[0]
                 raise StudyError(Fault(str(self.folder), rule, got, "move it away, or name another file with --out"))

@@ -54,6 +54,7 @@ def write_pseudo_labels(
     study: str,
     recipe_name: str,
     tasks: Sequence[Task],
+    validation: Mapping[str, np.ndarray],
     pools: Mapping[str, Pool],
     bank: Checkpoints,
     rule: Rule,
@@ -71,6 +72,7 @@ def write_pseudo_labels(
     the report says why, where no row is chosen or a class's share drifts too far. ``out`` is replaced whole.
 
     Args:
+        validation: per task, the ids of its validation rows in their order.
         pools: of each task with unlabelled rows.
         out: a new or empty folder, or an earlier set of pseudo-labels.
 
@@ -89,7 +91,7 @@ def write_pseudo_labels(
         got = f"none but {', '.join(values)}, whose labels are numbers" if values else "none"
         raise StudyError(Fault(f"the study {study}", "have a task with unlabelled rows", got, remedy))
     needed = {task.name: [PART] for task in able}
-    election = elect(study=study, bank=bank, tasks=able, needed=needed, rule=rule)
+    election = elect(study=study, bank=bank, tasks=able, validation=validation, needed=needed, rule=rule)
     calibrated = rule.calibration == "temperature"
     labelled = [
         _labelled(bank, task, election.tasks[task.name], pools[task.name], labelling, calibrated) for task in able

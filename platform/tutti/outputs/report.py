@@ -91,7 +91,8 @@ def vote(
     Raises:
         StudyError, StorageError: as ``tutti.outputs.members.elect`` does.
     """
-    election = elect(study=study, bank=bank, tasks=tasks, needed={}, rule=rule)
+    ids = {name: rows["id"].to_numpy(dtype=np.str_) for name, rows in validation.items()}
+    election = elect(study=study, bank=bank, tasks=tasks, validation=ids, needed={}, rule=rule)
     card = card_of(study=study, recipe_name=recipe_name, tasks=tasks, election=election, rows={})
     pictures = {"ensemble": ensemble_png(card)}
     calibrations = {each.task: each.calibration for each in card.tasks if each.calibration}

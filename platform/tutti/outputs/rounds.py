@@ -15,6 +15,8 @@ from tutti.files import write_whole
 from tutti.outputs.members import Rule, elect
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from tutti.tasks.task import Task
 
 FILE = "round.json"
@@ -53,12 +55,14 @@ def compare(
     before: Checkpoints,
     control: Checkpoints,
     with_round: Checkpoints,
+    validation: Mapping[str, np.ndarray],
     needed: Mapping[str, Sequence[str]],
     rule: Rule,
 ) -> Comparison:
     """Chooses each ensemble anew on four fifths of the validation rows, and judges it on the last one, fold by fold.
 
     Args:
+        validation: per task, the ids of its validation rows in their order.
         needed: per task, the parts that members must have predictions for.
 
     Raises:
@@ -66,7 +70,7 @@ def compare(
     """
 
     def judged(bank: Checkpoints) -> dict[str, Judged]:
-        election = elect(study="the round", bank=bank, tasks=tasks, needed=needed, rule=rule)
+        election = elect(study="the round", bank=bank, tasks=tasks, validation=validation, needed=needed, rule=rule)
         found = {}
         for task in tasks:
             elected = election.tasks[task.name]
