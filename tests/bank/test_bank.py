@@ -158,21 +158,30 @@ def test_a_file_that_is_no_bank_table_is_a_storage_error_too(tmp_path, predictio
 @pytest.mark.parametrize(
     ("change", "got"),
     [
-        (lambda known: {}, "no checkpoint"),
-        (lambda known: None, "no content"),
-        (lambda known: [], "content: []"),
-        (lambda known: {"checkpoint": known["checkpoint"]}, "no predictions"),
-        (lambda known: known | {"checkpoint": {"key": "t0000"}}, "no checkpoint.number"),
-        (lambda known: known | {"checkpoint": known["checkpoint"] | {"colour": 1}}, "the unknown checkpoint.colour"),
-        (lambda known: known | {"checkpoint": known["checkpoint"] | {"score": "high"}}, "checkpoint.score: 'high'"),
+        (lambda known: {}, "checkpoint (field required)"),
+        (lambda known: None, "content (input should be a valid dictionary"),
+        (lambda known: [], "content (input should be a valid dictionary"),
+        (lambda known: {"checkpoint": known["checkpoint"]}, "predictions (field required)"),
+        (lambda known: known | {"checkpoint": {"key": "t0000"}}, "checkpoint.number (field required)"),
+        (
+            lambda known: known | {"checkpoint": known["checkpoint"] | {"colour": 1}},
+            "checkpoint.colour (unexpected keyword argument)",
+        ),
+        (
+            lambda known: known | {"checkpoint": known["checkpoint"] | {"score": "high"}},
+            "checkpoint.score (input should be a valid number",
+        ),
         (
             lambda known: known | {"checkpoint": known["checkpoint"] | {"task_scores": {"emotion": None}}},
-            "no checkpoint.task_scores.emotion",
+            "checkpoint.task_scores.emotion (input should be a valid number)",
         ),
-        (lambda known: known | {"predictions": {"emotion": ["validation"]}}, "predictions.emotion: ['validation']"),
+        (
+            lambda known: known | {"predictions": {"emotion": ["validation"]}},
+            "predictions.emotion (input should be a valid dictionary)",
+        ),
         (
             lambda known: known | {"predictions": {"emotion": {"validation": {"file": "a"}}}},
-            "no predictions.emotion.validation.sha256",
+            "predictions.emotion.validation.sha256 (field required)",
         ),
     ],
 )
@@ -184,7 +193,8 @@ def test_a_record_of_another_form_is_named_with_what_is_odd_in_it(tmp_path, pred
     for read in (bank.records, lambda: bank.parts("t0000"), bank.leftovers):
         with pytest.raises(StorageError) as error:
             read()
-        assert str(error.value).startswith(f"{file} must be the record that the trial wrote; got {got}; restore the")
+        assert str(error.value).startswith(f"{file} must be the record that the trial wrote; got {got}")
+        assert "; restore the file" in str(error.value)
     bank.put(record(), {"emotion": {"validation": predictions()}})
     assert bank.records() == [record()]
 

@@ -123,7 +123,10 @@ VOTES: dict[str, Sequence[Case]] = {
         ),
         Case(
             "a trial's record in the bank was changed by hand",
-            ["record.json must be the record that the trial wrote; got no checkpoint", "restore the file"],
+            [
+                "record.json must be the record that the trial wrote; got checkpoint (field required)",
+                "restore the file",
+            ],
             empty_record,
             "ensemble studies/moods",
             code=1,

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import MISSING, fields
-from typing import Any
+from dataclasses import dataclass
+
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tutti.records import CheckpointRecord
 
-_NUMBER = (int, float)
-_KINDS: Mapping[str, tuple[type, ...]] = {
-    "key": (str,),
-    "number": (int,),
-    "epoch": (int,),
-    "score": _NUMBER,
-    "task_scores": (dict,),
-    "path": (str, type(None)),
-    "parameters": (int, type(None)),
-}
+
+@dataclass(frozen=True)
+class _Checkpoint(CheckpointRecord):
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+
+class _File(BaseModel):
+    file: str
+    sha256: str
+
+
+class _Metadata(BaseModel):
+    checkpoint: _Checkpoint
+    predictions: dict[str, dict[str, _File]]
 
 
 def record_of(metadata: object) -> CheckpointRecord:
@@ -29,36 +33,10 @@ def record_of(metadata: object) -> CheckpointRecord:
     Raises:
         ValueError: where it is of another form, which the error says as the end of "got ...".
     """
-    whole = _dict(metadata, "content")
-    given = _dict(whole.get("checkpoint"), "checkpoint")
-    for task, parts in _dict(whole.get("predictions"), "predictions").items():
-        for part, file in _dict(parts, f"predictions.{task}").items():
-            where = f"predictions.{task}.{part}"
-            for name in ("file", "sha256"):
-                _check(_dict(file, where).get(name), f"{where}.{name}", (str,))
-    if lacking := [
-        each.name for each in fields(CheckpointRecord) if each.default is MISSING and each.name not in given
-    ]:
-        raise ValueError(f"no checkpoint.{lacking[0]}")
-    if strange := sorted(given.keys() - _KINDS.keys()):
-        raise ValueError(f"the unknown checkpoint.{strange[0]}")
-    for name, value in given.items():
-        _check(value, f"checkpoint.{name}", _KINDS[name])
-    for task, score in given["task_scores"].items():
-        _check(score, f"checkpoint.task_scores.{task}", _NUMBER)
-    return CheckpointRecord(**given)
-
-
-def _dict(value: object, where: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise _odd(value, where)
-    return value
-
-
-def _check(value: object, where: str, kinds: tuple[type, ...]) -> None:
-    if not isinstance(value, kinds):
-        raise _odd(value, where)
-
-
-def _odd(value: object, where: str) -> ValueError:
-    return ValueError(f"no {where}" if value is None else f"{where}: {value!r:.80}")
+    try:
+        found = _Metadata.model_validate(metadata).checkpoint
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "content"
+        raise ValueError(f"{where} ({first['msg'][0].lower()}{first['msg'][1:]})") from error
+    return CheckpointRecord(**vars(found))
