@@ -166,7 +166,7 @@ def test_an_ensemble_is_shown_with_the_scores_of_rows_that_chose_nothing(folder)
     said = run(folder, "ensemble studies/moods --recipe auto", code=0).out
     card = json.loads((folder / "studies/moods/ensembles/auto/card.json").read_text(encoding="utf8"))
     shown = card["tasks"][0]
-    half = shown["score"]["high"] - shown["score"]["score"]
+    half = shown["score"]["score"] - shown["score"]["low"]
     assert f"{shown['score']['score']:.4f} ± {half:.4f}" in said
     assert card["objective"]["score"] == shown["score"]["score"]
     rows = [line.split("│")[1].strip() for line in said.splitlines() if line.startswith("│")]
