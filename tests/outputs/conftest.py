@@ -44,9 +44,12 @@ class Study:
 
     def ensemble(self, out: Path, **changes: Any) -> dict[str, Any]:
         """Arguments of ``write_ensemble``."""
-        plain = {"study": "demo", "recipe_name": "baseline", "tasks": self.tasks, "test_ids": self.tests()}
-        plain["validation"] = self.validation()
-        plain |= {
+        plain = {
+            "study": "demo",
+            "recipe_name": "baseline",
+            "tasks": self.tasks,
+            "validation": self.validation(),
+            "test_ids": self.tests(),
             "bank": self.bank,
             "rule": Rule(top=3),
             "submission": Layouts(),

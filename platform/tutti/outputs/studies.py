@@ -40,8 +40,8 @@ def _differences(first: str, own: Prepared, name: str, other: Prepared) -> Itera
         what = f"the study {name}, task {task.name}"
         if learnt := _learnt(own, other, task.name):
             rule = f"not have trained on rows that {first} holds out"
-            got, mended = f"the texts of {counted(learnt, 'such row')}", "run it again with the same split"
-            yield Fault(what, rule, got, f"leave the study out, or {mended}")
+            again = "leave the study out, or run it again with the same split"
+            yield Fault(what, rule, f"the texts of {counted(learnt, 'such row')}", again)
         for rule, said, got in (
             (f"have the metric that it has in {first}", task.metric, theirs[task.name].metric),
             (f"have the classes that it has in {first}", _classes(task), _classes(theirs[task.name])),
