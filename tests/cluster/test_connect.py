@@ -69,6 +69,26 @@ def test_a_ray_of_our_own_that_did_not_start_in_time_is_started_once_more(monkey
     assert began == ["local", "local"]
 
 
+@pytest.mark.parametrize("address", [None, "10.0.0.1:6379"])
+def test_workers_have_their_environment_from_a_ray_of_our_own_and_a_cluster_s_from_the_job(monkeypatch, address):
+    name, value = "THP_MEM_ALLOC_ENABLE", "1"
+    seen = {}
+
+    def begin(**given: object) -> None:
+        seen["inherited"] = os.environ.get(name)
+        seen["job"] = given.get("runtime_env")
+
+    monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "true")
+    monkeypatch.setattr(ray, "init", begin)
+    connect._begin(address)
+    asked = {name: value, "TOKENIZERS_PARALLELISM": "true", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+    expected = {"inherited": None, "job": {"env_vars": asked}} if address else {"inherited": value, "job": None}
+    assert seen == expected
+    assert name not in os.environ
+    assert os.environ["TOKENIZERS_PARALLELISM"] == "true"
+
+
 @pytest.fixture
 def takes_ctrl_c() -> Iterator[None]:
     """What runs tests side by side ignores SIGINT."""

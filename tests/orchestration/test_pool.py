@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 import ray
-import torch.distributed as dist
-from accelerate.state import AcceleratorState, DistributedType, PartialState
 from ray.exceptions import OutOfMemoryError
 from ray.train import ControllerError, WorkerGroupError
 from ray.train.v2._internal.constants import ENV_VARS_TO_PROPAGATE
@@ -17,20 +15,8 @@ from ray.train.v2._internal.exceptions import WorkerGroupStartupTimeoutError
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
 from tutti.orchestration import pool
-from tutti.orchestration.pool import PoolHost, PoolJob, _leave_group, reason_of
+from tutti.orchestration.pool import PoolHost, PoolJob, reason_of
 from tutti.orchestration.relay import Watch
-
-
-def test_a_trial_of_one_worker_is_not_wrapped_for_several(monkeypatch, tmp_path):
-    for name in ("RANK", "LOCAL_RANK"):
-        monkeypatch.setenv(name, "0")
-    monkeypatch.setenv("WORLD_SIZE", "1")
-    dist.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
-    _leave_group()
-    assert not dist.is_initialized()
-    AcceleratorState._reset_state(reset_partial_state=True)
-    assert PartialState(cpu=True).distributed_type is DistributedType.NO
-    _leave_group()  # nothing to leave
 
 
 def test_a_worker_s_failure_is_told_in_one_line_with_its_rank():
@@ -79,9 +65,9 @@ def host(monkeypatch, tmp_path):
         def fit(self) -> None:
             raise self.error
 
-    for name in ("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "RAY_CHDIR_TO_TRIAL_DIR", "RAY_ADDRESS"):
-        monkeypatch.setenv(name, "")
-    monkeypatch.setattr("ray.train.torch.TorchTrainer", Failing)
+    for name in ("TRAIN_HEALTH_CHECK_INTERVAL_S", "TRAIN_ENABLE_PREEMPTION_WATCHER", "CHDIR_TO_TRIAL_DIR", "ADDRESS"):
+        monkeypatch.setenv(f"RAY_{name}", "")
+    monkeypatch.setattr("tutti.orchestration.worker_group.WorkerGroup", Failing)
     monkeypatch.setattr(ray, "get", lambda said: said)
     monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(gcs_address="here"))
     monkeypatch.setattr(pool.time, "sleep", lambda seconds: None)

@@ -6,7 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 
 import psutil
@@ -20,6 +20,7 @@ _WORKER_ENVIRONMENT = {
     # Linux gives PyTorch's large tensors large pages: a step allocates most of its memory anew, page by page.
     "THP_MEM_ALLOC_ENABLE": "1",
 }
+_ALONE = {"include_dashboard": True, "dashboard_host": "127.0.0.1"}
 
 
 def worker_environment() -> dict[str, str]:
@@ -99,19 +100,36 @@ def _begin(address: str | None) -> None:
 
     for last in (True,) if address else (False, True):
         try:
-            with interrupts_kept():
+            with interrupts_kept(), nullcontext() if address else _handed_down(worker_environment()):
                 ray.init(
                     address=address or "local",
                     log_to_driver=False,
                     logging_level=logging.ERROR,
-                    runtime_env={"env_vars": worker_environment()},
-                    **({} if address else {"include_dashboard": True, "dashboard_host": "127.0.0.1"}),
+                    **({"runtime_env": {"env_vars": worker_environment()}} if address else _ALONE),
                 )
             return
         except Exception:  # as plain as this is what Ray raises where it did not start in time
             if last or ray.is_initialized():  # a Ray that the program had before is not ours to end
                 raise
             ray.shutdown()
+
+
+@contextmanager
+def _handed_down(environment: Mapping[str, str]) -> Iterator[None]:
+    """Lets what is started within inherit an environment.
+
+    A Ray of our own needs no runtime environment then, and takes the worker processes that it starts with.
+    """
+    before = dict(os.environ)
+    os.environ.update(environment)
+    try:
+        yield
+    finally:
+        for name in environment:
+            if name in before:
+                os.environ[name] = before[name]
+            else:
+                del os.environ[name]
 
 
 def _is_gone(daemons: Sequence[psutil.Process]) -> bool:

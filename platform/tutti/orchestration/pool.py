@@ -77,6 +77,8 @@ class PoolHost:
         """
         os.environ["RAY_TRAIN_HEALTH_CHECK_INTERVAL_S"] = POLL_SECONDS[job.warm]
         os.environ["RAY_CHDIR_TO_TRIAL_DIR"] = "0"
+        # A node that is to go is used until it goes: then its trial is begun again elsewhere, from its last state.
+        os.environ["RAY_TRAIN_ENABLE_PREEMPTION_WATCHER"] = "0"
         import ray
         from ray.train.v2._internal.constants import ENV_VARS_TO_PROPAGATE
 
@@ -111,23 +113,15 @@ class PoolHost:
 def _run_once(name: str, job: PoolJob, broker: ActorHandle[Broker]) -> Failure | None:
     """One Ray Train run; why it failed, or nothing."""
     from ray import train
-    from ray.train.torch import TorchConfig, TorchTrainer
     from ray.train.v2._internal.exceptions import WorkerGroupStartupTimeoutError
 
-    resources = job.study.resources
-    per_worker: dict[str, float] = {"CPU": resources.cpus_per_worker}
-    if resources.gpus_per_worker:
-        per_worker["GPU"] = resources.gpus_per_worker
-    # What ranks say to each other is no matter of the GPU: over NCCL, one that waits for a trial would keep it busy.
-    backend = "cpu:gloo,cuda:nccl" if resources.gpus_per_worker and resources.workers > 1 else None
+    from tutti.orchestration.worker_group import WorkerGroup
+
     try:
-        TorchTrainer(
+        WorkerGroup(
             train_trials,
             train_loop_config={"pool": name, "job": job, "broker": broker},
-            torch_config=TorchConfig(backend=backend),
-            scaling_config=train.ScalingConfig(
-                num_workers=resources.workers, use_gpu=resources.gpus_per_worker > 0, resources_per_worker=per_worker
-            ),
+            resources=job.study.resources,
             run_config=train.RunConfig(
                 name=f"{name}-{time.time_ns()}",
                 storage_path=str(job.folder.ray / "pools"),
@@ -169,11 +163,9 @@ def train_trials(config: Mapping[str, Any]) -> None:
     import ray
     import torch
 
-    from tutti.training.ranks import from_rank_zero, world_size
+    from tutti.training.ranks import from_rank_zero
 
     pool, job, broker = config["pool"], config["job"], config["broker"]
-    if world_size() == 1:
-        _leave_group()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     torch.set_num_threads(job.study.resources.cpus_per_worker)
     while (taken := from_rank_zero(lambda: ray.get(broker.take.remote(pool)))) is not None:
@@ -198,16 +190,6 @@ def train_trials(config: Mapping[str, Any]) -> None:
                 tell({FAILED: str(error)} | ({INFEASIBLE: True} if isinstance(error, TrialMemoryError) else {}))
         if not job.warm:
             return
-
-
-def _leave_group() -> None:
-    """Ray Train makes a process group of one worker too, and DDP would copy every gradient into its buckets for it."""
-    import torch.distributed as dist
-
-    if dist.is_initialized():
-        dist.destroy_process_group()
-    for name in ("RANK", "LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"):
-        os.environ.pop(name, None)
 
 
 @contextmanager
