@@ -78,7 +78,8 @@ def test_workers_have_their_environment_from_a_ray_of_our_own_and_a_cluster_s_fr
         seen["inherited"] = os.environ.get(name)
         seen["job"] = given.get("runtime_env")
 
-    monkeypatch.delenv(name, raising=False)
+    for unset in (name, "HF_HUB_DISABLE_PROGRESS_BARS"):
+        monkeypatch.delenv(unset, raising=False)
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", "true")
     monkeypatch.setattr(ray, "init", begin)
     connect._begin(address)
