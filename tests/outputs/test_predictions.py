@@ -16,7 +16,7 @@ from tutti.ensembling.methods.known import METHODS
 from tutti.ensembling.procedure import Ballot, Procedure
 from tutti.ensembling.select import Selection
 from tutti.errors import StorageError, StudyError
-from tutti.outputs.predictions import Shards, Vote, check_out, heard
+from tutti.outputs.predictions import Shards, TaskVote, check_out, heard
 from tutti.tasks.metrics import score_decided
 from tutti.tasks.task import Task
 
@@ -43,7 +43,7 @@ def test_rows_are_answered_as_the_ensemble_answers_by_every_method(method: str) 
     ensemble = elected(method, offsets=True)
     said = votes(3, 9, seed=2)
     places = heard(ensemble)
-    vote = Vote(MOOD, {member: [place] for place, member in enumerate(places)}, ensemble, calibrated=True)
+    vote = TaskVote(MOOD, {member: [place] for place, member in enumerate(places)}, ensemble, calibrated=True)
     table = vote.table([f"r{row}" for row in range(9)], [said[member] for member in places])
     combined = ensemble.combine(said)
     shown = np.stack([table[f"p_{name}"].to_numpy() for name in MOOD.class_names], axis=1)
@@ -61,13 +61,13 @@ def test_a_member_without_weight_need_not_predict() -> None:
 
 def test_a_member_with_folds_says_the_mean_of_them_and_one_alone_what_it_says() -> None:
     said = votes(2, 4)
-    table = Vote(MOOD, {0: [0, 1]}).table(list("abcd"), list(said))
+    table = TaskVote(MOOD, {0: [0, 1]}).table(list("abcd"), list(said))
     np.testing.assert_allclose(table["p_calm"].to_numpy(), said.mean(axis=0)[:, 0], rtol=1e-6)
     assert table["label"].to_pylist() == [MOOD.class_names[index] for index in said.mean(axis=0).argmax(axis=1)]
 
 
 def test_a_regression_has_a_value_for_each_row() -> None:
-    table = Vote(LIKE, {0: [0]}).table(["a", "b"], [np.array([1.5, -2], dtype=np.float32)])
+    table = TaskVote(LIKE, {0: [0]}).table(["a", "b"], [np.array([1.5, -2], dtype=np.float32)])
     assert table.to_pylist() == [{"id": "a", "value": 1.5}, {"id": "b", "value": -2.0}]
 
 
@@ -81,7 +81,7 @@ def shards_of(out: Path, **changes: Any) -> Shards:
 def table(number: int) -> pa.Table:
     rows = [row for row in (2 * number, 2 * number + 1) if row < 5]
     said = np.array([[0.1, 0.2, 0.7]] * len(rows), dtype=np.float32)
-    return Vote(MOOD, {0: [0]}).table([f'r,"{row}"\nx' for row in rows], [said])
+    return TaskVote(MOOD, {0: [0]}).table([f'r,"{row}"\nx' for row in rows], [said])
 
 
 def write(shards: Shards, *numbers: int) -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tutti.config.study import StudyConfig
     from tutti.data.prepare import Prepared
     from tutti.orchestration.inference import Checkpoint
-    from tutti.outputs.predictions import Shards, Vote
+    from tutti.outputs.predictions import Shards, TaskVote
     from tutti.tasks.build import TaskSpec
     from tutti.tasks.layouts.protocol import FileLayout
     from tutti.tasks.task import Task
@@ -43,7 +43,7 @@ class Chosen:
 
     words: str
     checkpoints: Sequence[Checkpoint]
-    vote: Vote
+    vote: TaskVote
     told: dict[str, Any]
 
 
@@ -186,7 +186,7 @@ def chosen_members(studies: Mapping[str, Kept], task: Task, name: str, recipe: R
     from tutti.modeling.checkpoint import read_metadata
     from tutti.orchestration.inference import Checkpoint, weights_of
     from tutti.outputs.members import elect
-    from tutti.outputs.predictions import Vote, heard
+    from tutti.outputs.predictions import TaskVote, heard
 
     bank, rule, first = electorate_of(studies, members=recipe.members), rule_of(recipe), next(iter(studies.values()))
     ids = {task.name: first.prepared.ids(task.name, "validation")}
@@ -204,7 +204,7 @@ def chosen_members(studies: Mapping[str, Kept], task: Task, name: str, recipe: R
         for key, found in weights_of(kept.folder, [*own], folds=kept.config.split.folds, tasks=[task]).items():
             groups[own[key]] = list(range(len(checkpoints), len(checkpoints) + len(found)))
             checkpoints += [Checkpoint(each, read_metadata(each).max_length) for each in found]
-    vote = Vote(task, groups, elected.ensemble, calibrated=rule.calibration == "temperature")
+    vote = TaskVote(task, groups, elected.ensemble, calibrated=rule.calibration == "temperature")
     # The ensemble is a function of these alone.
     ballot = hashlib.sha256(elected.ballot.votes.tobytes() + elected.ballot.labels.tobytes()).hexdigest()
     told = {"rule": asdict(rule), "ballot": ballot, "members": [member.key for member in elected.members]}
@@ -215,13 +215,13 @@ def chosen_members(studies: Mapping[str, Kept], task: Task, name: str, recipe: R
 def _alone(folder: StudyFolder, task: Task, checkpoint: Path) -> Chosen:
     from tutti.modeling.checkpoint import read_metadata
     from tutti.orchestration.inference import Checkpoint, check_predicts
-    from tutti.outputs.predictions import Vote
+    from tutti.outputs.predictions import TaskVote
 
     checkpoint = checkpoint.absolute()
     remedy = f"name the folder of a checkpoint, such as {folder.path / 'trials' / 't0000' / 'best'}"
     check_predicts(checkpoint, [task], what="--checkpoint", remedy=remedy)
     alone = Checkpoint(checkpoint, read_metadata(checkpoint).max_length)
-    return Chosen(f"the checkpoint {checkpoint}", [alone], Vote(task, {0: [0]}), {})
+    return Chosen(f"the checkpoint {checkpoint}", [alone], TaskVote(task, {0: [0]}), {})
 
 
 def _fingerprints(checkpoints: Sequence[Checkpoint]) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tutti.config.folder import StudyFolder
     from tutti.config.study import StudyConfig
     from tutti.data.prepare import Prepared
-    from tutti.outputs.report import Vote
+    from tutti.outputs.report import VoteSection
 
 Out = Annotated[
     Path | None, typer.Option("--out", metavar="DIR", help="Where to write; by default `report` in the study.")
@@ -76,7 +76,7 @@ def report(study: Study, recipe: RecipeName = None, others: With = None, out: Ou
 
 def _vote(
     config: StudyConfig, folder: StudyFolder, prepared: Prepared, recipe: str | None, others: list[str] | tuple[()]
-) -> Vote | None:
+) -> VoteSection | None:
     """The ensemble's part, or none where nobody can vote yet."""
     from tutti.config.load import load_recipe
     from tutti.ensembling.pseudo import Labelling

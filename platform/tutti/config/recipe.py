@@ -48,7 +48,7 @@ class PseudoLabels(Strict):
         return self
 
 
-class Soup(Strict):
+class SoupRule(Strict):
     """The mean of the members' weights is kept where it scores at most ``within`` less than their vote."""
 
     within: Annotated[float, Field(ge=0)] = 0.002
@@ -79,4 +79,4 @@ class Recipe(Strict):
     calibration: Literal["none", "temperature"] = "none"  # of the confidence of pseudo-labels
     submission: Submission = Submission()
     pseudo_labels: PseudoLabels = PseudoLabels()
-    soup: Soup = Soup()  # of `tutti soup`
+    soup: SoupRule = SoupRule()  # of `tutti soup`

@@ -17,10 +17,10 @@ from tutti.outputs.card import PICTURE, RELIABILITY, Card, Graded, Single
 from tutti.outputs.folder import CARD, PAGE, hashes, output_folder
 from tutti.outputs.formats.glue import lacking
 from tutti.outputs.grade import grade
-from tutti.outputs.judged import judged
 from tutti.outputs.members import Election, Rule, elect, votes
 from tutti.outputs.pictures import ensemble_png, reliability_png
 from tutti.outputs.submission import Layouts, TestIds, check, zipped
+from tutti.outputs.task_card import task_card
 
 if TYPE_CHECKING:
     from tutti.tasks.task import Task
@@ -116,7 +116,7 @@ def card_of(
         recipe=recipe_name,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         rule=election.rule,
-        tasks=tuple(judged(task, election.tasks[task.name], rows=rows.get(task.name, {})) for task in tasks),
+        tasks=tuple(task_card(task, election.tasks[task.name], rows=rows.get(task.name, {})) for task in tasks),
         singles=tuple(Single(one.key, one.number, one.score, dict(one.task_scores)) for one in election.checkpoints),
         notes=(*election.notes, *notes),
         files={},

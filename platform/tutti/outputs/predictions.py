@@ -31,7 +31,7 @@ _MANIFEST, _LOCK = "manifest.json", "lock"
 
 
 @dataclass(frozen=True, eq=False)
-class Vote:
+class TaskVote:
     """From what each checkpoint says to what is written of each row.
 
     Attributes:

@@ -57,7 +57,7 @@ class TaskSection:
 
 
 @dataclass(frozen=True)
-class Vote:
+class VoteSection:
     """The ensemble's part of the page, and its pictures by name.
 
     Attributes:
@@ -80,7 +80,7 @@ def vote(
     labelling: Labelling,
     pools: Mapping[str, Pool],
     validation: Mapping[str, DataFrame],
-) -> Vote:
+) -> VoteSection:
     """Lets the members vote, and looks at what they say.
 
     Args:
@@ -117,7 +117,7 @@ def vote(
                 else (),
             )
         )
-    return Vote(card, which_rows(labelling), tuple(sections), pictures)
+    return VoteSection(card, which_rows(labelling), tuple(sections), pictures)
 
 
 def write_report(
@@ -127,7 +127,7 @@ def write_report(
     trials: Sequence[TrialRecord],
     objective: str,
     search: Mapping[str, bytes],
-    vote: Vote | None,
+    vote: VoteSection | None,
     out: Path,
 ) -> tuple[Path, ...]:
     """Writes ``report.html``, the pictures in it as PNG files, and ``report.json`` with their hashes.
@@ -171,7 +171,7 @@ def _page(
     tasks: Sequence[Task],
     trials: Sequence[TrialRecord],
     objective: str,
-    vote: Vote | None,
+    vote: VoteSection | None,
     pictures: Mapping[str, bytes],
 ) -> str:
     from jinja2 import Environment, StrictUndefined

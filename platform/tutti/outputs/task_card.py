@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tutti.tasks.task import Task
 
 
-def judged(task: Task, elected: Elected, *, rows: Mapping[str, int]) -> TaskCard:
+def task_card(task: Task, elected: Elected, *, rows: Mapping[str, int]) -> TaskCard:
     """The task's part of the card, with the scores of the ensemble and of the best trial alone.
 
     Both are chosen anew on four fifths of the validation rows and judged on the last one, for each fifth; the folds and
