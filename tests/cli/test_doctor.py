@@ -347,6 +347,10 @@ def damaged_metadata(kept: Kept) -> None:
     next((kept.folder.bank / "t0000").rglob("record.json")).write_text("{")
 
 
+def odd_metadata(kept: Kept) -> None:
+    next((kept.folder.bank / "t0000").rglob("record.json")).write_text("{}")
+
+
 def predictions_of_no_trial(kept: Kept) -> None:
     put_predictions(kept, 8, score=0.5)
 
@@ -422,6 +426,12 @@ LEFT: dict[str, dict[Callable[[Kept], None], str]] = {
     "gone in other ways": {
         half_checkpoint_of_a_finished_trial: "trials/t0000/best: half a checkpoint: *; left: restore tutti.json from",
         every_run_deleted: "MLflow, the study's run: it is gone, and its trials' runs with it; left: restore it",
+    },
+    "of another form": {
+        odd_metadata: "bank/t0000/*/record.json: checkpoint (field required): the bank cannot be read with it; left: "
+        "restore the file from a copy",
+        folder_of_no_trial: "trials/t0008: the study has no such trial; left: move it away",
+        run_of_another_folder: "it was tracked from /elsewhere/moods/t0007; left: delete it in MLflow",
     },
     "the experiment": {
         experiment_deleted: "MLflow, the study's experiment: it was deleted; left: restore it (`mlflow exp"

@@ -41,7 +41,7 @@ def look(
         runs: what is wrong with the tracker's runs, given all trials; asked for last.
 
     Raises:
-        StorageError: where the folder, the bank or the database cannot be read.
+        StorageError: where the folder or the database cannot be read.
         TrackingError: what ``runs`` raises.
     """
     for stray in strays(folder.path):
@@ -133,13 +133,20 @@ def _checkpoint(folder: StudyFolder, best: Path, *, state: TrialState) -> Iterat
 def _predictions(folder: StudyFolder, trials: Sequence[TrialRecord]) -> Iterator[Finding]:
     """Of the bank: what nothing reads, and what should be there."""
     bank = Bank(folder.bank)
+    try:
+        paths = {record.key: record.path for record in bank.records()}
+    except StorageError as error:  # one entry's metadata, without which the bank answers nothing
+        fault = error.faults[0]
+        file = Path(fault.what)
+        what = _inside(folder, file) if file.is_relative_to(folder.path) else fault.what
+        yield Finding(what, f"{fault.got}: the bank cannot be read with it", fault.remedy)
+        return
     for leftover in bank.leftovers():
         found = "half of a trial's predictions, or replaced ones"
         if not is_inside(folder.bank / leftover, folder.path):
             yield Finding(f"bank/{leftover}", f"{found}, behind a link", _UNLINK)
             continue
         yield Finding(f"bank/{leftover}", found, "removed", partial(bank.discard, leftover))
-    paths = {record.key: record.path for record in bank.records()}
     known, held = {trial.key for trial in trials}, paths.keys()
     for key in sorted(held - known):
         yield Finding(f"bank/{key}", "the study has no such trial", "move it away: it votes in ensembles")
