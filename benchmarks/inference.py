@@ -187,7 +187,7 @@ def memory(data: Path, folder: Path, *, rows: int) -> float:
     """The most memory for so many rows beside that for a tenth of them."""
     backbone = new_backbone(texts=[data / "SST-2" / "dev.tsv"], size="tiny", out=folder / "backbone").path
     place = study(data, folder, trials=1, rows=200, backbone=str(backbone))
-    words = " ".join((data / "SST-2" / "dev.tsv").read_text(encoding="utf8").split()).split(" ")
+    words = np.array((data / "SST-2" / "dev.tsv").read_text(encoding="utf8").split())
     rng = np.random.default_rng(0)
     peaks = []
     for count in (rows // 10, rows):
