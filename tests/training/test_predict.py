@@ -30,12 +30,22 @@ def model(backbone: Path) -> MultiTaskModel:
 
 
 @settings(max_examples=15, deadline=None)
-@given(rows=st.integers(0, 40), seed=st.integers(0, 9), batch_size=st.integers(1, 17))
-def test_rows_come_back_in_input_order_for_any_batch_size(
-    model: MultiTaskModel, make_part: Callable[..., EncodedPart], rows: int, seed: int, batch_size: int
+@given(
+    rows=st.integers(0, 40),
+    seed=st.integers(0, 9),
+    batch_size=st.integers(1, 17),
+    max_tokens=st.none() | st.integers(1, 400),
+)
+def test_rows_come_back_in_input_order_for_any_size_of_batch(
+    model: MultiTaskModel,
+    make_part: Callable[..., EncodedPart],
+    rows: int,
+    seed: int,
+    batch_size: int,
+    max_tokens: int | None,
 ) -> None:
     part = make_part(rows, classes=3, seed=seed)
-    together = predict(model, part, task="t", batch_size=batch_size, device=CPU)
+    together = predict(model, part, task="t", batch_size=batch_size, device=CPU, max_tokens=max_tokens)
     assert together.shape == (rows, 3)
     assert together.dtype == np.float32
     model.eval()
@@ -44,6 +54,21 @@ def test_rows_come_back_in_input_order_for_any_batch_size(
         with torch.no_grad():
             alone = model("t", ids, torch.ones_like(ids)).softmax(dim=1)
         np.testing.assert_allclose(together[row], alone[0].numpy(), atol=1e-5)
+
+
+def test_however_many_rows_parts_have_their_batches_come_in_few_shapes_within_the_budget(
+    model: MultiTaskModel, make_part: Callable[..., EncodedPart]
+) -> None:
+    shapes = set()
+    seen = model.encoder.register_forward_pre_hook(
+        lambda _, args, given: shapes.add(tuple(given["input_ids"].shape)), with_kwargs=True
+    )
+    for rows in range(1, 120):
+        predict(model, make_part(rows, classes=3, seed=rows), task="t", batch_size=1, device=CPU, max_tokens=256)
+    seen.remove()
+    assert all(rows * length <= 256 or rows == 1 for rows, length in shapes)
+    by_length = [[rows for rows, other in shapes if other == length] for _, length in shapes]
+    assert max(map(len, by_length)) <= 8
 
 
 def test_a_regression_gives_one_value_for_each_row(

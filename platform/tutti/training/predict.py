@@ -41,13 +41,15 @@ def predict(
     order = np.argsort(-part.lengths.astype(np.int64), kind="stable")
     training = model.training
     model.eval()
-    batches = _batches(order, -(-part.lengths // multiple) * multiple, batch_size, max_tokens)
+    lengths = -(-part.lengths // multiple) * multiple
+    batches = _batches(order, lengths, batch_size, max_tokens)
     mine, outputs = [], []  # put together after all batches: the GPU is given the next one while it computes
     for turn in range(0, len(batches), world):
         rows = batches[turn + rank] if turn + rank < len(batches) else order[:0]
         if not len(rows) and not is_sharded(model):
             break
-        inputs = {name: _on(device, values) for name, values in tokens.pad(rows if len(rows) else order[:1]).items()}
+        shape = order[:1] if not len(rows) else rows if max_tokens is None else _filled_up(rows, lengths, max_tokens)
+        inputs = {name: _on(device, values) for name, values in tokens.pad(shape).items()}
         outputs.append(model(task, **inputs).float()[: len(rows)])
         mine.append(rows)
     model.train(training)
@@ -71,7 +73,22 @@ def _batches(order: np.ndarray, lengths: np.ndarray, rows: int, max_tokens: int 
     batches: list[np.ndarray] = []
     start = 0
     while start < len(order):
-        count = rows if max_tokens is None else max(max_tokens // int(lengths[order[start]]), 1)
+        count = rows if max_tokens is None else _most(lengths[order[start]], max_tokens)
         batches.append(order[start : start + count])
         start += count
     return batches
+
+
+def _most(length: int, max_tokens: int) -> int:
+    """Rows of a batch whose longest has so many tokens."""
+    return max(max_tokens // int(length), 1)
+
+
+def _filled_up(rows: np.ndarray, lengths: np.ndarray, max_tokens: int) -> np.ndarray:
+    """A batch, with its last row once more as often as it takes to have one of eight sizes.
+
+    What is left of a part at its end may be of any size, and a CPU keeps a compiled product for each that it has met.
+    """
+    most = _most(lengths[rows[0]], max_tokens)
+    size = min(-(-len(rows) // -(-most // 8)) * -(-most // 8), most)
+    return np.append(rows, np.full(size - len(rows), rows[-1]))
