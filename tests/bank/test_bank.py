@@ -199,6 +199,18 @@ def test_a_record_of_another_form_is_named_with_what_is_odd_in_it(tmp_path, pred
     assert bank.records() == [record()]
 
 
+@pytest.mark.parametrize("take", [shutil.copytree, shutil.move])
+def test_a_folder_with_another_trial_s_record_is_refused_and_gives_no_second_vote(tmp_path, predictions, record, take):
+    bank = Bank(tmp_path)
+    bank.put(record(), {"emotion": {"validation": predictions()}})
+    take(tmp_path / "t0000", tmp_path / "t0009")
+    file = next((tmp_path / "t0009").rglob("record.json"))
+    with pytest.raises(StorageError) as error:
+        bank.records()
+    assert str(error.value).startswith(f"{file} must be the record that the trial wrote; got the record of t0000")
+    assert "or move the trial's folder out of the bank" in str(error.value)
+
+
 def test_a_record_of_a_first_version_which_did_not_count_weights_is_read(tmp_path, predictions, record):
     bank = Bank(tmp_path)
     bank.put(record(), {"emotion": {"validation": predictions()}})

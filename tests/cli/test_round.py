@@ -23,6 +23,8 @@ from tutti.cli import round as cli_round
 from tutti.config.folder import StudyFolder
 from tutti.config.load import parse_study
 from tutti.errors import Fault, TrialError
+from tutti.outputs import rounds
+from tutti.outputs.rounds import Round
 
 STUDENT = "members: {top: 3}\npseudo_labels: {select: all, labels: soft, max_drift: null}\n"
 
@@ -84,6 +86,17 @@ def test_a_round_without_a_single_label_is_refused_and_leaves_nothing_behind(pla
     said = run(place, "round studies/moods --recipe none.yaml", code=2)
     assert "round 1 must have pseudo-labels; got No row of task mood reached 1: no file was written for it." in said.err
     assert not (place / "studies/moods/rounds").exists() or not any((place / "studies/moods/rounds").iterdir())
+
+
+@pytest.mark.parametrize(("recipe", "code"), [("same", 0), ("another", 2)])
+def test_rounds_that_were_cut_off_between_two_end_as_without_that(place, monkeypatch, recipe, code):
+    (place / "none.yaml").write_text("pseudo_labels: {threshold: 1.0}\n")
+    monkeypatch.setattr(cli_round._Base, "recipe_sha256", "same")
+    ended = [Round(1, "none", recipe, "moods", ("moods",), kept=True)]
+    monkeypatch.setattr(rounds, "ended_rounds", lambda _: ended)
+    monkeypatch.setattr(cli_round, "_teachers", lambda *_: ["moods"])
+    said = run(place, "round studies/moods --recipe none.yaml --until-no-gain", code=code)
+    assert ("Round 2 has no pseudo-labels: rounds end here." in said.out) == (code == 0)
 
 
 def test_labels_that_drift_end_a_round_before_anything_is_trained(place):

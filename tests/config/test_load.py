@@ -88,6 +88,16 @@ def test_a_study_file_that_is_not_there_is_told(tmp_path: Path) -> None:
     assert "got a folder" in faults(tmp_path)[0]
 
 
+def test_a_study_file_that_nobody_may_read_is_not_called_misspelt(study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: Path) -> bytes:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    assert faults(study) == [
+        f"{study} must be a study file that can be read; got permission denied; see to its permissions."
+    ]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [

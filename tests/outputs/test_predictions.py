@@ -16,6 +16,8 @@ from tutti.ensembling.methods.known import METHODS
 from tutti.ensembling.procedure import Ballot, Procedure
 from tutti.ensembling.select import Selection
 from tutti.errors import StorageError, StudyError
+from tutti.orchestration.inference import check_predicts
+from tutti.outputs.folder import output_folder
 from tutti.outputs.predictions import Shards, TaskVote, check_out, heard
 from tutti.tasks.metrics import score_decided
 from tutti.tasks.task import Task
@@ -181,3 +183,13 @@ def test_the_ending_says_what_is_written(tmp_path: Path) -> None:
     (tmp_path / "out.csv").mkdir()
     with pytest.raises(StudyError, match="must be a file; got a folder"):
         check_out(tmp_path / "out.csv", rows)
+
+
+def test_a_name_too_long_for_the_file_system_is_said_in_one_sentence(tmp_path: Path) -> None:
+    long = tmp_path / ("a" * 300 + ".csv")
+    with pytest.raises(StorageError, match="must be written whole; got File name too long; see whether"):
+        check_out(long, tmp_path / "rows.csv")
+    with pytest.raises(StorageError, match="must be written whole; got File name too long"), output_folder(long):
+        pass
+    with pytest.raises(StudyError, match=r"--checkpoint must have weights, .* got File name too long; name another"):
+        check_predicts(long, [MOOD], what="--checkpoint", remedy="name another")

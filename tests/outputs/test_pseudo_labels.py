@@ -151,6 +151,26 @@ def test_labels_matched_to_the_prior_do_not_drift(make_study, tmp_path):
     assert all(abs(task.drift) < 0.01 for task in report.tasks)
 
 
+@pytest.mark.parametrize(
+    ("labelling", "advice"),
+    [
+        ({"max_drift": 1e-9, "threshold": 0.5}, "Set `select: prior` in the recipe, or a larger"),
+        ({"max_drift": 1e-9, "select": "prior", "share": 0.99}, "Set a smaller `share` in the recipe, or a larger"),
+        (
+            {"max_drift": 1e-9, "select": "prior", "share": 0.99, "agreement": 0.1},
+            "Set a smaller `share` or `agreement` in the recipe, or a larger",
+        ),
+        ({"select": "quantile", "share": 1e-9}, "In the recipe, raise `share`."),
+        ({"threshold": 1.0, "agreement": 1.0}, "In the recipe, lower `agreement` or lower the threshold."),
+        ({"threshold": 1.0}, "`calibration: temperature` where it is not set, or"),
+    ],
+)
+def test_a_refusal_advises_what_the_recipe_does_not_do_already(make_study, tmp_path, labelling, advice):
+    report = write_pseudo_labels(**arguments(make_study(skill=0.5), tmp_path / "out", labelling=labelling))
+    assert report.tasks[0].file is None
+    assert any(advice in remark for remark in report.remarks), report.remarks
+
+
 def test_soft_labels_are_the_ensemble_s_probabilities(make_study, tmp_path):
     study = make_study()
     report = write_pseudo_labels(

@@ -115,6 +115,7 @@ def test_the_card_scores_the_mean_value_and_it_beats_its_members(bank, ensemble,
     assert shown.gain.score > 0
     assert (shown.offsets, shown.calibration) == (None, None)
     assert "| STS-B (pearson_spearman) |" in (tmp_path / "out" / "card.md").read_text()
+    assert "| STS-B | uniform | the value | – | – | – |" in (tmp_path / "out" / "card.md").read_text()
 
 
 def test_other_formats_hold_all_digits_of_float32(bank, ensemble, tmp_path):

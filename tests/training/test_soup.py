@@ -247,3 +247,19 @@ def test_a_damaged_checkpoint_is_an_error_that_leaves_no_soup(save: Save, part: 
     with pytest.raises(StorageError, match="must be written whole"):
         write_mean(tmp_path / "out" / "mean", [good, bad], key="soup")
     assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize("damage", ["changed", "gone"])
+def test_weights_that_are_not_what_they_were_go_into_no_soup(
+    save: Save, part: EncodedPart, tmp_path: Path, damage: str
+) -> None:
+    good, bad = save("good"), save("bad", seed=1)
+    file = bad / "model.safetensors"
+    content = file.read_bytes()
+    file.write_bytes(content[:-64] + bytes(64))  # it loads as before
+    if damage == "gone":
+        file.unlink()
+    got = {"changed": "be what it was; got changed content", "gone": "be there in a complete checkpoint; got No such"}
+    with pytest.raises(StorageError, match=f"^{file} must {got[damage]}"):
+        stir({"good": good, "bad": bad}, part, tmp_path / "soup")
+    assert not (tmp_path / "soup").exists()

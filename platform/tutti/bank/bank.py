@@ -229,6 +229,8 @@ class Bank:
                 record = record_of(metadata)
             except ValueError as error:
                 raise self._damaged(path, str(error), kind="record") from error
+            if record.key != path.split("/")[0]:  # a copied or renamed folder would give its trial a second vote
+                raise self._damaged(path, f"the record of {record.key}", kind="record")
             yield _Entry(path.rsplit("/", 1)[0], metadata, record)
 
     def _versions(self, under: str) -> list[str]:

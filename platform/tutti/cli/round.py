@@ -106,7 +106,9 @@ def round_(
             report = _plan(base, done, trials=trials)
             if report is not None and not report.files:
                 shutil.rmtree(_place(base, done), ignore_errors=True)
-                if first:
+                # After a kill between two rounds it ends as it would have ended without it.
+                goes_on = until_no_gain and bool(done) and done[-1].recipe_sha256 == base.recipe_sha256
+                if first and not goes_on:
                     got = " ".join(report.remarks)
                     raise StudyError(Fault(f"round {len(done) + 1}", "have pseudo-labels", got, "change the recipe"))
                 console.print(f"Round {len(done) + 1} has no pseudo-labels: rounds end here.")

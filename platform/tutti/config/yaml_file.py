@@ -91,7 +91,9 @@ def _read_text(path: Path, *, kind: str) -> str:
         raise ConfigError(Fault(str(path), "be UTF-8 text", got, "save it as UTF-8")) from error
     except OSError as error:
         got = "a folder" if path.is_dir() else (error.strerror or str(error)).lower()
-        remedy = nearest_file(path, otherwise="correct the path")
+        remedy = "see to its permissions"
+        if not isinstance(error, PermissionError):
+            remedy = nearest_file(path, otherwise="correct the path")
         raise ConfigError(Fault(str(path), f"be a {kind} that can be read", got, remedy)) from error
 
 

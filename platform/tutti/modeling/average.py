@@ -15,7 +15,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from tutti.files import sha256_of, whole_folder, write_whole
-from tutti.modeling.checkpoint import METADATA, read_metadata, tensor_faults
+from tutti.modeling.checkpoint import METADATA, check_checkpoint, tensor_faults
 
 _WEIGHTS = "*.safetensors"
 
@@ -23,10 +23,12 @@ _WEIGHTS = "*.safetensors"
 def shape_of(folder: Path) -> dict[str, Any]:
     """What two checkpoints must have in common for the mean of their weights to be a model of their kind.
 
+    Every file is compared with its SHA-256 first: a mean of damaged weights would load like any other.
+
     Raises:
-        StorageError: where the checkpoint cannot be read.
+        StorageError: where a file of the checkpoint is missing or not what it was, naming it.
     """
-    metadata = read_metadata(folder)
+    metadata = check_checkpoint(folder)
     heads, adapter = metadata.heads, metadata.adapter
     with tensor_faults(folder):
         return {

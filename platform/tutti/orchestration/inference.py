@@ -102,9 +102,14 @@ def check_predicts(folder: Path, tasks: Sequence[Task], *, what: str, remedy: st
     """
     from tutti.modeling.checkpoint import METADATA, is_pruned, read_metadata
 
-    if not (folder / METADATA).is_file():
+    rule = f"have weights, in {folder}, to predict with"
+    try:
+        there = (folder / METADATA).is_file()
         got = "ones that were pruned to keep within storage.max_gigabytes" if is_pruned(folder) else "none"
-        raise StudyError(Fault(what, f"have weights, in {folder}, to predict with", got, remedy))
+    except OSError as error:  # not allowed to look, or a name that is too long
+        raise StudyError(Fault(what, rule, error.strerror or str(error), remedy)) from error
+    if not there:
+        raise StudyError(Fault(what, rule, got, remedy))
     known = read_metadata(folder).tasks
     for task in tasks:
         if task not in known:

@@ -10,6 +10,7 @@ from tutti.ensembling.calibrate import Bin
 from tutti.ensembling.nested import LEAST_JUDGED, Estimate
 from tutti.errors import counted
 from tutti.outputs.members import Member
+from tutti.tasks.metrics import is_regression
 
 CAVEAT = (
     "The ensemble and the best trial alone are scored on rows that had no part in choosing members, weights or offsets "
@@ -210,7 +211,8 @@ class Card:
             known = task.calibration
             numbers = (known.temperature, known.error_before, known.error_after) if known else (None, None, None)
             shown = ("–" if number is None else f"{number:.3f}" for number in numbers)
-            rows.append((task.task, task.method, f"offsets: {offsets}" if offsets else "the likeliest", *shown))
+            plain = "the value" if is_regression(task.metric) else "the likeliest"
+            rows.append((task.task, task.method, f"offsets: {offsets}" if offsets else plain, *shown))
         return table(head, rows)
 
     def _reliability(self) -> list[str]:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tutti.errors import Fault, StudyError
-from tutti.files import sha256_of, whole_folder
+from tutti.files import sha256_of, storage_faults, whole_folder
 
 CARD = "card.json"
 PAGE = "card.md"
@@ -26,7 +26,9 @@ def output_folder(out: Path, *, listing: str = CARD) -> Iterator[Path]:
         StorageError: where the file system refuses.
     """
     out = out.resolve()
-    if others := _others(out, listing):
+    with storage_faults(out):  # a name too long for the file system is met here first
+        others = _others(out, listing)
+    if others:
         rule = "be a new or empty folder, or hold nothing but what Tutti wrote there before"
         raise StudyError(Fault(str(out), rule, others[0], "name another folder with --out"))
     with whole_folder(out) as folder:

@@ -90,13 +90,16 @@ def check_out(out: Path, given: Path) -> None:
 
     Raises:
         StudyError: where it is a folder or the file of the rows, or its ending says no format.
+        StorageError: where the file system takes no such name.
     """
     if out.resolve() == given.resolve():
         raise StudyError(Fault(f"--out {out}", "be another file than --input", "the same", "name another file"))
     if out.suffix.lower() not in SUFFIXES:
         rule = f"end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
         raise StudyError(Fault(f"--out {out}", rule, repr(out.suffix), "name the file so"))
-    if out.is_dir():
+    with storage_faults(out):
+        folder = out.is_dir()
+    if folder:
         raise StudyError(Fault(f"--out {out}", "be a file", "a folder", "name a file in it"))
 
 

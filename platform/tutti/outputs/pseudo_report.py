@@ -150,10 +150,13 @@ class PseudoLabelReport:
         if each.labelled:
             assert each.drift is not None
             assert labelling.max_drift is not None
+            fitting = "a smaller `share`" if labelling.select == "prior" else "`select: prior`"
+            if labelling.agreement and labelling.select == "prior":  # some class has too few rows that may be labelled
+                fitting += " or `agreement`"
             return (
                 f"Among the labels of task {task} the class {each.drifting_class} has a share that is "
                 f"{abs(each.drift) * 100:.2f} points {'above' if each.drift > 0 else 'below'} that among the training "
-                f"rows, and max_drift allows {labelling.max_drift * 100:g}: {no_file}. Set `select: prior` in the "
+                f"rows, and max_drift allows {labelling.max_drift * 100:g}: {no_file}. Set {fitting} in the "
                 "recipe, or a larger max_drift where the unlabelled rows are known to be of other classes."
             )
         if each.seen == each.unlabelled:
@@ -161,9 +164,12 @@ class PseudoLabelReport:
         if labelling.select == "threshold" and not labelling.agreement:
             return (
                 f"No row of task {task} reached {labelling.threshold:g}: {no_file}. Set a lower threshold, "
-                "`calibration: temperature` or `select: quantile` in the recipe, or train better members."
+                "`calibration: temperature` where it is not set, or `select: quantile` in the recipe, or train better "
+                "members."
             )
-        return f"No row of task {task} was chosen: {no_file}. Lower `agreement` or the threshold in the recipe."
+        fewer = {"threshold": "lower the threshold", "all": ""}.get(labelling.select, "raise `share`")
+        ways = [way for way in ("lower `agreement`" if labelling.agreement else "", fewer) if way]
+        return f"No row of task {task} was chosen: {no_file}. In the recipe, {' or '.join(ways)}."
 
     def to_json(self) -> str:
         return json.dumps({**asdict(self), "remarks": self.remarks}, ensure_ascii=False, indent=2) + "\n"
