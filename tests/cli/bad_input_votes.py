@@ -177,6 +177,19 @@ VOTES: dict[str, Sequence[Case]] = {
             finished=True,
         ),
         Case(
+            "`--score` without a file",
+            ["--score mood= must name one file for each test file of the study; got none"],
+            command="ensemble studies/moods --score mood=",
+            finished=True,
+        ),
+        Case(
+            "two files with `--score` for one",
+            ["--score truth.csv must name one file for each test file of the study; got a second one"],
+            write("truth.csv", "id,label\n" + "".join(f"t{row},calm\n" for row in range(6))),
+            "ensemble studies/moods --score truth.csv --score truth.csv",
+            finished=True,
+        ),
+        Case(
             "`--score` with the labels of other rows",
             ["truth.csv must have a label for every test row of mood; got none for 5 of 6 rows, such as 't1'"],
             write("truth.csv", "id,label\nt0,calm\n"),

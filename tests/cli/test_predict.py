@@ -32,7 +32,7 @@ def many_rows(tiny_data, tmp_path) -> Path:
     return file
 
 
-def test_a_run_that_was_killed_goes_on_and_gives_the_bytes_of_one_that_was_not(
+def test_a_run_that_was_killed_and_then_interrupted_goes_on_and_gives_the_bytes_of_one_that_was_not(
     finished, tutti, tutti_command, many_rows, tmp_path
 ):
     out, whole = tmp_path / "killed.csv", tmp_path / "whole.csv"
@@ -44,6 +44,11 @@ def test_a_run_that_was_killed_goes_on_and_gives_the_bytes_of_one_that_was_not(
     there = len(list(shards.glob("*.parquet")))
     assert there < SHARDS, "it was over before it could be killed"
     assert not out.exists()
+    running = tutti_command(*command, out)
+    running.wait_for(lambda: len(list(shards.glob("*.parquet"))) > there + 2, what="further shards")
+    running.process.terminate()
+    assert running.wait() == 130
+    assert "Interrupted; the same command goes on" in running.said
     said = tutti(*command, out)
     assert f"of {SHARDS} shards are there" in said
     assert not shards.exists()

@@ -50,6 +50,9 @@ def answers(
             remedy = nearest(name, tests, otherwise="write it like --score TASK=FILE")
             raise SubmissionError(Fault(f"--score {each}", rule, repr(name), remedy))
         task, part = tests[name]
+        if part in found.get(task, {}) or not file:
+            rule, got = "name one file for each test file of the study", "a second one" if file else "none"
+            raise SubmissionError(Fault(f"--score {each}", rule, got, "write it like --score TASK=FILE"))
         found.setdefault(task, {})[part] = read_labels(
             file,
             task=next(one for one in prepared.tasks if one.name == task),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -16,6 +17,7 @@ from tutti.cli.browse import Study
 from tutti.cli.electorate import Kept, With, electorate_of, voting_studies
 from tutti.cli.parts import console
 from tutti.cli.vote import RecipeName, rule_of
+from tutti.cluster.ending import EXIT_CODE
 from tutti.errors import Fault, StudyError, counted, nearest
 from tutti.files import sha256_of
 
@@ -106,9 +108,13 @@ def predict(
         there = shards.done() if shards.precision else set()
         if there:
             console.print(f"Going on: {len(there)} of {counted(shards.count, 'shard')} are there")
-        if len(there) < shards.count:
-            _run(config, given, chosen, shards, there)
-        shards.finish()
+        try:
+            if len(there) < shards.count:
+                _run(config, given, chosen, shards, there)
+            shards.finish()
+        except KeyboardInterrupt:
+            console.print("Interrupted; the same command goes on with the rows that are left.", soft_wrap=True)
+            sys.exit(EXIT_CODE)
     console.print(f"wrote {out} in {time.monotonic() - began:.0f} s", soft_wrap=True)
 
 

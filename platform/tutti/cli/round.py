@@ -109,8 +109,8 @@ def round_(
                 # After a kill between two rounds it ends as it would have ended without it.
                 goes_on = until_no_gain and bool(done) and done[-1].recipe_sha256 == base.recipe_sha256
                 if first and not goes_on:
-                    got = " ".join(report.remarks)
-                    raise StudyError(Fault(f"round {len(done) + 1}", "have pseudo-labels", got, "change the recipe"))
+                    got, remedy = "none, for the reasons above", "change the recipe"
+                    raise StudyError(Fault(f"round {len(done) + 1}", "have pseudo-labels", got, remedy))
                 console.print(f"Round {len(done) + 1} has no pseudo-labels: rounds end here.")
                 return
             if not _run(base, done) or not until_no_gain:

@@ -206,6 +206,8 @@ def faults(url: str) -> Iterator[None]:
             remedy = "see whether the server is up and the address right, and go on with --resume: nothing is lost"
         if "no password supplied" in got:
             remedy = "give the password in $PGPASSWORD, in ~/.pgpass, or in the address that $TUTTI_DATABASE holds"
+        if "readonly" in got:
+            remedy = "see to the permissions of the file and of its folder"
         if "is full" in got:
             remedy = "free some space, and go on with --resume: nothing is lost"
         if "locked" in got:

@@ -19,8 +19,8 @@ def is_regression(metric: str) -> bool:
 def score(metric: str, *, labels: np.ndarray, predicted: np.ndarray) -> float:
     """Scores the likeliest class of each row, or the values of a regression.
 
-    ``macro_f1`` is the plain mean of F1 over all the task's classes, where a class that is neither predicted nor there
-    counts 0; ``f1`` is the F1 of class index 1 of two; ``matthews`` is the correlation coefficient of Matthews (1975).
+    ``macro_f1`` is the plain mean of F1 over the classes that are there or predicted, as scikit-learn has it; ``f1`` is
+    the F1 of class index 1 of two; ``matthews`` is the correlation coefficient of Matthews (1975).
 
     ``pearson`` and ``spearman`` are the correlation coefficients of values and of ranks (equal values share their mean
     rank), ``pearson_spearman`` is the mean of both, which GLUE scores STS-B by. Where the predictions or the labels are
@@ -66,7 +66,8 @@ def score_decided(metric: str, *, labels: np.ndarray, decided: np.ndarray, class
     right, there, said = matrix.diagonal(), matrix.sum(axis=1), matrix.sum(axis=0)
     match metric:
         case "macro_f1":
-            return float((2 * right / np.maximum(there + said, 1)).mean())
+            met = there + said > 0
+            return float((2 * right[met] / (there + said)[met]).mean()) if met.any() else float("nan")
         case "accuracy":
             return float(right.sum() / matrix.sum()) if matrix.sum() else float("nan")
         case "matthews":
