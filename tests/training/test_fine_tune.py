@@ -546,6 +546,39 @@ def test_with_an_average_the_averaged_weights_are_evaluated_and_kept(tune: Tune,
         assert not torch.equal(weight, own[f"encoder.{name}"])
 
 
+class _TwoSetsOfWeights(torch.optim.SGD):
+    """Steps like SGD, and says like a schedule-free optimizer that other weights are what it has found."""
+
+    found = False
+
+    def eval(self) -> None:
+        self._turn(found=True)
+
+    def train(self) -> None:
+        self._turn(found=False)
+
+    def _turn(self, *, found: bool) -> None:
+        if found is not self.found:  # the Trainer asks for it before each step
+            for weight in self.param_groups[0]["params"] + self.param_groups[1]["params"]:
+                weight.data.mul_(1 / 3 if found else 3)
+        self.found = found
+
+
+def test_what_a_schedule_free_optimizer_has_found_is_evaluated_and_kept_and_not_trained_on(
+    tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"num_train_epochs": 1, "optim": "sgd", "learning_rate": 0.1}
+    tune(tmp_path / "plain", **settings)
+    monkeypatch.setattr(torch.optim, "SGD", _TwoSetsOfWeights)
+    tune(tmp_path / "found", **settings)
+    tune(tmp_path / "often", evals_per_epoch=3, **settings)
+    trained, name = _final_weights(tmp_path / "plain"), "heads.task:mood.linear.weight"
+    for folder in ("found", "often"):  # computing them back leaves no rounding
+        torch.testing.assert_close(_final_weights(tmp_path / folder), trained, rtol=0, atol=0)
+    kept = load_file(tmp_path / "found" / "best" / "heads.safetensors")
+    torch.testing.assert_close(kept[name.removeprefix("heads.")], trained[name] / 3)
+
+
 def test_the_same_seed_gives_the_same_run_and_another_seed_another(tune: Tune, tmp_path: Path) -> None:
     for name, seed in {"a": 7, "b": 7, "c": 8}.items():
         tune(tmp_path / name, seed=seed, num_train_epochs=1)

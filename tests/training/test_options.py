@@ -96,6 +96,10 @@ def test_a_combination_that_cannot_be_is_a_fault() -> None:
         ({"adversarial": "fgm", "freeze_encoder": True}, "have no `adversarial: fgm`"),
         ({"task_sampling": "weights"}, "have sampling_weights"),
         ({"adversarial": "awp", "gradient_accumulation_steps": 2}, "have gradient_accumulation_steps 1 with"),
+        (
+            {"optim": "schedule_free_adamw", "swa_epochs": 2},
+            "have neither ema_decay nor swa_epochs with a schedule-free",
+        ),
         ({"stages": [{"ema_decay": 0.9}, {"swa_epochs": 1}], "swa_epochs": 1}, "have one of swa_epochs and ema_decay"),
     ],
 )
