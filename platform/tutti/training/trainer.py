@@ -116,7 +116,8 @@ class MultiTaskTrainer(OneDeviceTrainer):
         sampler = TaskBatchSampler(
             self._batch_rows,
             plan=plan,
-            seed=(args.seed if args.data_seed is None else args.data_seed, *([self._stage] if self._stage else [])),
+            seed=args.seed if args.data_seed is None else args.data_seed,
+            stage=self._stage,
             rank=args.process_index,
             world=args.world_size,
         )
