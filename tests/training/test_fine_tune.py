@@ -309,6 +309,16 @@ def test_a_run_cut_within_an_epoch_ends_bit_equal_with_every_trick_on(tune: Tune
     ]
 
 
+def test_a_run_whose_data_workers_stay_ends_bit_equal_when_cut_within_an_epoch(tune: Tune, tmp_path: Path) -> None:
+    staying = {"dataloader_num_workers": 1, "dataloader_persistent_workers": True, "num_train_epochs": 2}
+    staying |= {"evals_per_epoch": 2}
+    done, _ = tune(tmp_path / "whole", **staying)
+    with pytest.raises(Stopped):
+        tune(tmp_path / "cut", stop_after=1, **staying)
+    resumed, _ = tune(tmp_path / "cut", **staying)
+    _assert_same_end(done, resumed, tmp_path / "whole", tmp_path / "cut")
+
+
 STAGED = {"stages": [{"num_train_epochs": 1}, {"num_train_epochs": 2, "mixout": 0.3, "learning_rate": 1e-2}]}
 
 

@@ -128,6 +128,8 @@ class MultiTaskTrainer(OneDeviceTrainer):
             collate_fn=_as_it_is,
             num_workers=args.dataloader_num_workers,
             persistent_workers=args.dataloader_persistent_workers,
+            # Workers that start draw from the trial's random numbers, and those that stay start once more on resuming.
+            generator=torch.Generator() if args.dataloader_persistent_workers else None,
             prefetch_factor=args.dataloader_prefetch_factor,
             pin_memory=args.dataloader_pin_memory and args.device.type == "cuda",
         )
