@@ -102,6 +102,13 @@ class EpochAverage(WeightAverage):
             self._take(1 / (self.taken + 1))
 
 
+def make_average(model: nn.Module, *, ema_decay: float | None, swa_epochs: int) -> WeightAverage | None:
+    """The average that is asked for, or none."""
+    if ema_decay is not None:
+        return ExponentialAverage(model, decay=ema_decay)
+    return EpochAverage(model, epochs=swa_epochs) if swa_epochs else None
+
+
 @contextmanager
 def found_weights(optimizer: Any, model: nn.Module) -> Iterator[None]:
     """While the block runs the model holds what a schedule-free optimizer has found (Defazio et al. 2024, arXiv
