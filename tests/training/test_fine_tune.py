@@ -382,6 +382,11 @@ def test_stages_see_their_batches_in_different_orders(steady_tune: Tune, tmp_pat
     assert one != pytest.approx(two, rel=1e-3)  # of the same weights, without dropout: other batches alone tell
 
 
+def test_the_highest_seed_has_stages_too(tune: Tune, tmp_path: Path) -> None:
+    _, reports = tune(tmp_path, seed=2**32 - 1, stages=[{"max_steps": 1}, {"max_steps": 1}])
+    assert [report.epoch for report in reports] == [1, 2]
+
+
 SWITCHES: dict[str, dict[str, Any]] = {
     "class weights": {"class_weights": "balanced"},
     "focal": {"focal_gamma": 2.0},

@@ -165,7 +165,7 @@ class _Run:
                 save=self.after_step,
             )
         if index > 0:  # not the first stage's dropout once more; the Trainer has just set the seed again
-            set_seed(args.seed + index)
+            set_seed((args.seed + index) % 2**32)
         torch.set_num_threads(threads)  # accelerate takes every core where OMP_NUM_THREADS is not set
         return trainer
 
