@@ -42,6 +42,7 @@ from tutti.training.sharding import forget_sharding, is_sharded, whole_state
 from tutti.training.trainer import MultiTaskTrainer
 
 Parts = Mapping[str, Mapping[str, EncodedPart]]
+_BETWEEN_RANKS = 2**16  # from one rank's seed to the next one's: more than there are stages
 
 
 def fine_tune(
@@ -164,8 +165,10 @@ class _Run:
                 parameters=keys,
                 save=self.after_step,
             )
-        if index > 0:  # not the first stage's dropout once more; the Trainer has just set the seed again
-            set_seed((args.seed + index) % 2**32)
+        if (
+            index > 0 or rank() > 0
+        ):  # not the first stage's dropout once more, nor rank 0's; the Trainer has set the seed
+            set_seed((args.seed + index + _BETWEEN_RANKS * rank()) % 2**32)
         torch.set_num_threads(threads)  # accelerate takes every core where OMP_NUM_THREADS is not set
         return trainer
 
