@@ -39,6 +39,16 @@ def _real_rows(batch: TaskBatch) -> list[int]:
     return batch.rows[: len(batch.rows) - batch.fillers].tolist()
 
 
+def test_no_two_epochs_of_any_two_stages_have_the_same_order() -> None:
+    seen = set()
+    for stage in range(3):
+        sampler = TaskBatchSampler(_rows({"t": 50}), plan=BatchPlan(per_device_batch=4), seed=0, stage=stage)
+        for epoch in range(3):
+            sampler.set_epoch(epoch)
+            seen.add(tuple(row for batch in sampler for row in batch.rows.tolist()))
+    assert len(seen) == 9
+
+
 PLANS = st.fixed_dictionaries(
     {"group_by_length": st.booleans(), "max_tokens": st.none() | st.integers(10, 300), "multiple": st.integers(1, 8)}
 )  # 10 tokens: most rows alone are longer

@@ -6,6 +6,15 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from transformers import (
+    DebertaV2Config,
+    DebertaV2Model,
+    MPNetConfig,
+    MPNetModel,
+    PreTrainedModel,
+    XLMConfig,
+    XLMModel,
+)
 
 from tutti.modeling.layers import depths, encoder_layers, reinitialise
 from tutti.modeling.mixout import MixoutLinear, add_mixout
@@ -20,6 +29,27 @@ def test_depth_counts_the_layers_above(backbone: Path) -> None:
     assert found["embeddings.word_embeddings.weight"] == layers
     for index in range(layers):
         assert found[f"encoder.layer.{index}.output.dense.weight"] == layers - 1 - index
+
+
+SMALL = {"vocab_size": 20, "hidden_size": 8, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 8}
+
+
+@pytest.mark.parametrize(
+    ("encoder", "table"),
+    [
+        (DebertaV2Model(DebertaV2Config(**SMALL, relative_attention=True)), "encoder.rel_embeddings.weight"),
+        (MPNetModel(MPNetConfig(**SMALL)), "encoder.relative_attention_bias.weight"),
+    ],
+    ids=["DeBERTa", "MPNet"],
+)
+def test_embeddings_that_every_layer_reads_lie_below_all_layers(encoder: PreTrainedModel, table: str) -> None:
+    assert depths(encoder)[0][table] == 3
+
+
+def test_where_no_one_list_holds_the_layers_none_is_taken_for_it() -> None:
+    encoder = XLMModel(XLMConfig(vocab_size=20, emb_dim=8, n_layers=3, n_heads=2))
+    with pytest.raises(ValueError, match="no one list of layers, but attentions, layer_norm1, ffns, layer_norm2"):
+        reinitialise(encoder, 1)  # of the top layer the attention alone would start anew
 
 
 def test_the_top_layers_start_anew_and_the_rest_stays(backbone: Path) -> None:

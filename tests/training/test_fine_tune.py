@@ -309,6 +309,16 @@ def test_a_run_cut_within_an_epoch_ends_bit_equal_with_every_trick_on(tune: Tune
     ]
 
 
+def test_a_run_whose_data_workers_stay_ends_bit_equal_when_cut_within_an_epoch(tune: Tune, tmp_path: Path) -> None:
+    staying = {"dataloader_num_workers": 1, "dataloader_persistent_workers": True, "num_train_epochs": 2}
+    staying |= {"evals_per_epoch": 2}
+    done, _ = tune(tmp_path / "whole", **staying)
+    with pytest.raises(Stopped):
+        tune(tmp_path / "cut", stop_after=1, **staying)
+    resumed, _ = tune(tmp_path / "cut", **staying)
+    _assert_same_end(done, resumed, tmp_path / "whole", tmp_path / "cut")
+
+
 STAGED = {"stages": [{"num_train_epochs": 1}, {"num_train_epochs": 2, "mixout": 0.3, "learning_rate": 1e-2}]}
 
 
@@ -370,6 +380,11 @@ def test_stages_see_their_batches_in_different_orders(steady_tune: Tune, tmp_pat
     _, reports = steady_tune(tmp_path, logging_steps=1, learning_rate=1e-30, head_dropout=0.0, stages=stages)
     one, two = ([values["loss"] for _, values in report.steps] for report in reports)
     assert one != pytest.approx(two, rel=1e-3)  # of the same weights, without dropout: other batches alone tell
+
+
+def test_the_highest_seed_has_stages_too(tune: Tune, tmp_path: Path) -> None:
+    _, reports = tune(tmp_path, seed=2**32 - 1, stages=[{"max_steps": 1}, {"max_steps": 1}])
+    assert [report.epoch for report in reports] == [1, 2]
 
 
 SWITCHES: dict[str, dict[str, Any]] = {
@@ -544,6 +559,39 @@ def test_with_an_average_the_averaged_weights_are_evaluated_and_kept(tune: Tune,
     for name, weight in kept.items():
         torch.testing.assert_close(weight, average[f"encoder.{name}"], rtol=0, atol=0)
         assert not torch.equal(weight, own[f"encoder.{name}"])
+
+
+class _TwoSetsOfWeights(torch.optim.SGD):
+    """Steps like SGD, and says like a schedule-free optimizer that other weights are what it has found."""
+
+    found = False
+
+    def eval(self) -> None:
+        self._turn(found=True)
+
+    def train(self) -> None:
+        self._turn(found=False)
+
+    def _turn(self, *, found: bool) -> None:
+        if found is not self.found:  # the Trainer asks for it before each step
+            for weight in self.param_groups[0]["params"] + self.param_groups[1]["params"]:
+                weight.data.mul_(1 / 3 if found else 3)
+        self.found = found
+
+
+def test_what_a_schedule_free_optimizer_has_found_is_evaluated_and_kept_and_not_trained_on(
+    tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"num_train_epochs": 1, "optim": "sgd", "learning_rate": 0.1}
+    tune(tmp_path / "plain", **settings)
+    monkeypatch.setattr(torch.optim, "SGD", _TwoSetsOfWeights)
+    tune(tmp_path / "found", **settings)
+    tune(tmp_path / "often", evals_per_epoch=3, **settings)
+    trained, name = _final_weights(tmp_path / "plain"), "heads.task:mood.linear.weight"
+    for folder in ("found", "often"):  # computing them back leaves no rounding
+        torch.testing.assert_close(_final_weights(tmp_path / folder), trained, rtol=0, atol=0)
+    kept = load_file(tmp_path / "found" / "best" / "heads.safetensors")
+    torch.testing.assert_close(kept[name.removeprefix("heads.")], trained[name] / 3)
 
 
 def test_the_same_seed_gives_the_same_run_and_another_seed_another(tune: Tune, tmp_path: Path) -> None:

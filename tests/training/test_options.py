@@ -96,7 +96,11 @@ def test_a_combination_that_cannot_be_is_a_fault() -> None:
         ({"adversarial": "fgm", "freeze_encoder": True}, "have no `adversarial: fgm`"),
         ({"task_sampling": "weights"}, "have sampling_weights"),
         ({"adversarial": "awp", "gradient_accumulation_steps": 2}, "have gradient_accumulation_steps 1 with"),
-        ({"stages": [{"ema_decay": 0.9}, {"swa_epochs": 1}], "swa_epochs": 1}, "have one of swa_epochs and ema_decay"),
+        (
+            {"optim": "schedule_free_adamw", "swa_epochs": 2},
+            "have neither ema_decay nor swa_epochs with a schedule-free",
+        ),
+        ({"stages": [{"ema_decay": 0.9}, {"swa_epochs": 2}], "swa_epochs": 2}, "have one of swa_epochs and ema_decay"),
     ],
 )
 def test_switches_that_do_not_go_together_are_a_fault(training: dict[str, object], rule: str) -> None:
@@ -273,7 +277,14 @@ def test_a_key_is_put_together_only_with_those_that_it_is_drawn_with() -> None:
         ({"swa_epochs": 3}, None),
         ({"swa_epochs": 4}, "training.swa_epochs must be at most num_train_epochs, 3; got 4"),
         ({"swa_epochs": 4, "max_steps": 100}, None),
-        ({"swa_epochs": 1, "num_train_epochs": 0.5}, None),
+        ({"swa_epochs": 2, "num_train_epochs": 1.5}, None),
+        ({"swa_epochs": 1}, "training.swa_epochs must be 0 or at least 2"),
+        ({"head_dropout_samples": 2, "head_dropout": 0.0}, "training.head_dropout must be above 0 with"),
+        ({"head_dropout_samples": 2}, None),
+        ({"loss_balancing": "dynamic", "num_train_epochs": 2}, "training.loss_balancing must be fixed or uncertainty"),
+        ({"loss_balancing": "dynamic", "num_train_epochs": 2.5}, None),
+        ({"loss_balancing": "dynamic", "num_train_epochs": 2, "max_steps": 100}, None),
+        ({"loss_balancing": "dynamic", "stages": [{}, {"num_train_epochs": 1}]}, None),
         (
             {"adversarial": "awp", "stages": [{}, {"num_train_epochs": 2, "adversarial_start": 2}]},
             "training.stages.1.adversarial_start must be below num_train_epochs, 2; got 2",

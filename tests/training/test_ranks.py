@@ -16,6 +16,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from transformers import AutoModel
+from transformers.trainer_pt_utils import safe_globals
 
 from tutti.data.encode import EncodedPart
 from tutti.modeling.adapters import has_bitsandbytes
@@ -206,6 +207,13 @@ def test_two_workers_predict_every_row_in_input_order(both: tuple[Any, ...]) -> 
 def test_every_rank_gets_the_same_reports_and_predictions(by_two: tuple[list[dict[str, Any]], Path]) -> None:
     (first, second), _ = by_two
     assert first == second
+
+
+def test_ranks_draw_dropout_of_their_own(by_two: tuple[list[dict[str, Any]], Path]) -> None:
+    state = by_two[1] / "whole" / "resume" / "stage-0-step-12"
+    with safe_globals():
+        one, other = (torch.load(state / f"rng_state_{rank}.pth", weights_only=True)["cpu"] for rank in (0, 1))
+    assert not torch.equal(one, other)
 
 
 def test_two_workers_stopped_after_an_epoch_resume_bit_equal(by_two: tuple[list[dict[str, Any]], Path]) -> None:

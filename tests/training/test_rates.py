@@ -1,15 +1,18 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from transformers import Trainer, XLMConfig, XLMModel
 
 from tutti.modeling.heads import HeadOptions
 from tutti.modeling.model import MultiTaskModel, load_encoder
 from tutti.tasks.task import Task
-from tutti.training.rates import BALANCE_RATE, parameter_groups
+from tutti.training.rates import BALANCE_RATE, decayed_names, parameter_groups
 
 TASK = Task(name="t", class_names=("a", "b"), pair=False, metric="accuracy", submission="csv")
 
@@ -49,6 +52,18 @@ def test_only_what_is_named_decays(model: MultiTaskModel) -> None:
         assert decay == (0.1 if model.get_parameter(name).ndim > 1 else 0.0)
 
 
+@pytest.mark.parametrize("name", ["bias", "layer.norm", "gender_bias"])
+def test_what_a_task_is_called_does_not_decide_what_decays(backbone: Path, name: str) -> None:
+    encoder = load_encoder(str(backbone))
+    alike, other = (
+        MultiTaskModel(encoder=encoder, tasks=[replace(TASK, name=each)], heads=HeadOptions()) for each in ("t", name)
+    )
+    rule = partial(Trainer.get_decay_parameter_names, None)
+    kinds = [[key.rpartition(":")[2].partition(".")[2] for key in decayed_names(m, rule)] for m in (alike, other)]
+    assert decayed_names(alike, rule) == rule(alike)
+    assert kinds[0] == kinds[1]
+
+
 def test_frozen_weights_are_in_no_group(model: MultiTaskModel) -> None:
     model.encoder.requires_grad_(False)
     assert all(name.startswith("heads.") for name in _by_name(model))
@@ -62,3 +77,11 @@ def test_the_top_of_the_encoder_comes_first_since_its_rate_is_logged(model: Mult
     assert groups[0]["lr"] == 1e-3
     assert groups[-1]["params"] == [extra]
     assert groups[-1]["lr"] == BALANCE_RATE
+
+
+def test_an_encoder_whose_layers_cannot_be_told_apart_has_no_rates_by_depth() -> None:
+    encoder = XLMModel(XLMConfig(vocab_size=20, emb_dim=8, n_layers=2, n_heads=2))
+    model = MultiTaskModel(encoder=encoder, tasks=[TASK], heads=HeadOptions())
+    with pytest.raises(ValueError, match="no one list of layers"):
+        _by_name(model, layer_decay=0.9)
+    assert {rate for rate, _ in _by_name(model).values()} == {1e-3}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -115,7 +115,7 @@ class BatchPlan:
 
 
 class TaskBatchSampler(Sampler[TaskBatch]):
-    """Batches of one task each in shuffled order; what an epoch holds is a function of (seed, epoch) alone.
+    """Batches of one task each in shuffled order; what an epoch holds is a function of (seed, epoch, stage) alone.
 
     A global batch is cut into equal shares for the ranks. Its composition depends on the product of a rank's batch and
     the number of ranks only, so one worker with batch 2b and two workers with batch b see the same global batches.
@@ -124,6 +124,7 @@ class TaskBatchSampler(Sampler[TaskBatch]):
     Args:
         rows: what is drawn from, by task.
         plan: how batches are cut and how often each task's come.
+        stage: counted from 0; the epochs of each are drawn in orders of their own.
     """
 
     def __init__(
@@ -131,12 +132,13 @@ class TaskBatchSampler(Sampler[TaskBatch]):
         rows: Mapping[str, BatchRows],
         *,
         plan: BatchPlan,
-        seed: int | Sequence[int],
+        seed: int,
+        stage: int = 0,
         rank: int = 0,
         world: int = 1,
     ) -> None:
         self._rows = dict(rows)
-        self._seed = [seed] if isinstance(seed, int) else list(seed)
+        self._seed, self._stage = seed, stage
         self._rank = rank
         self._world = world
         self._epoch = 0
@@ -153,7 +155,7 @@ class TaskBatchSampler(Sampler[TaskBatch]):
         return sum(self._counts.values())
 
     def __iter__(self) -> Iterator[TaskBatch]:
-        generator = np.random.default_rng([*self._seed, self._epoch])
+        generator = np.random.default_rng([self._seed, self._epoch, self._stage])  # zeros at the end say nothing
         batches: list[tuple[str, np.ndarray]] = []
         for task, count in self._counts.items():
             own: list[np.ndarray] = []

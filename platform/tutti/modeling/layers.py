@@ -10,12 +10,16 @@ def encoder_layers(encoder: nn.Module) -> tuple[str, nn.ModuleList]:
     """The name and the modules of the encoder's layers, the lowest first: its longest ModuleList.
 
     Raises:
-        ValueError: where it has none.
+        ValueError: where it has none, or has the parts of its layers in several, as XLM and FlauBERT do.
     """
-    lists = [(name, module) for name, module in encoder.named_modules() if isinstance(module, nn.ModuleList)]
+    lists = {name: module for name, module in encoder.named_modules() if isinstance(module, nn.ModuleList)}
     if not lists:
         raise ValueError(f"{type(encoder).__name__} has no list of layers")
-    return max(lists, key=lambda found: len(found[1]))
+    longest = max(lists, key=lambda name: len(lists[name]))
+    beside = [name for name in lists if len(lists[name]) == len(lists[longest]) and not name.startswith(f"{longest}.")]
+    if len(beside) > 1:
+        raise ValueError(f"{type(encoder).__name__} has no one list of layers, but {', '.join(beside)}")
+    return longest, lists[longest]
 
 
 def layer_count(encoder: nn.Module) -> int | None:
@@ -27,12 +31,16 @@ def layer_count(encoder: nn.Module) -> int | None:
 def depths(encoder: nn.Module) -> tuple[dict[str, int], int]:
     """How many layers lie above each parameter, by name, and the number of layers.
 
-    0 for the top layer and for what follows it; as many as there are layers for the embeddings.
+    0 for the top layer and for what follows it; as many as there are layers for the embeddings, also where they stand
+    after the layers, as DeBERTa's and MPNet's of relative positions do.
     """
     prefix, layers = encoder_layers(encoder)
+    tables = {f"{name}.weight" for name, module in encoder.named_modules() if isinstance(module, nn.Embedding)}
     found, seen_layers = {}, False
     for name, _ in encoder.named_parameters():
-        if name.startswith(f"{prefix}."):
+        if name in tables:
+            found[name] = len(layers)
+        elif name.startswith(f"{prefix}."):
             index = int(name.removeprefix(f"{prefix}.").split(".")[0])
             found[name] = len(layers) - 1 - index
             seen_layers = True

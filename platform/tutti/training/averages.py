@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -99,3 +100,33 @@ class EpochAverage(WeightAverage):
     def after_epoch(self, *, left: int) -> None:
         if left < self._epochs:
             self._take(1 / (self.taken + 1))
+
+
+def make_average(model: nn.Module, *, ema_decay: float | None, swa_epochs: int) -> WeightAverage | None:
+    """The average that is asked for, or none."""
+    if ema_decay is not None:
+        return ExponentialAverage(model, decay=ema_decay)
+    return EpochAverage(model, epochs=swa_epochs) if swa_epochs else None
+
+
+@contextmanager
+def found_weights(optimizer: Any, model: nn.Module) -> Iterator[None]:
+    """While the block runs the model holds what a schedule-free optimizer has found (Defazio et al. 2024, arXiv
+    2405.15682), which is not where it takes its gradients; after it the weights are what they were, bit for bit.
+
+    Other optimizers have no such mode, and nothing is done.
+    """
+    inner = getattr(optimizer, "optimizer", optimizer)  # accelerate's own has the mode whatever it holds
+    if not hasattr(inner, "eval"):
+        yield
+        return
+    weights = [weight for weight in model.parameters() if weight.requires_grad]
+    own = [weight.detach().clone() for weight in weights]
+    inner.eval()
+    try:
+        yield
+    finally:
+        inner.train()
+        with torch.no_grad():  # it computes them back, but for rounding
+            for weight, before in zip(weights, own, strict=True):
+                weight.copy_(before)

@@ -7,6 +7,7 @@ import math
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -29,6 +30,7 @@ from tutti.modeling.model import MultiTaskModel, load_encoder
 from tutti.records import CheckpointRecord, Predictions
 from tutti.tasks.task import Task
 from tutti.training.arguments import fits_the_machine, training_arguments
+from tutti.training.averages import found_weights
 from tutti.training.measure import measure
 from tutti.training.options import split_training
 from tutti.training.precision import autocast, name_of
@@ -40,6 +42,7 @@ from tutti.training.sharding import forget_sharding, is_sharded, whole_state
 from tutti.training.trainer import MultiTaskTrainer
 
 Parts = Mapping[str, Mapping[str, EncodedPart]]
+_BETWEEN_RANKS = 2**16  # from one rank's seed to the next one's: more than there are stages
 
 
 def fine_tune(
@@ -162,8 +165,10 @@ class _Run:
                 parameters=keys,
                 save=self.after_step,
             )
-        if index > 0:  # not the first stage's dropout once more; the Trainer has just set the seed again
-            set_seed(args.seed + index)
+        if (
+            index > 0 or rank() > 0
+        ):  # not the first stage's dropout once more, nor rank 0's; the Trainer has set the seed
+            set_seed((args.seed + index + _BETWEEN_RANKS * rank()) % 2**32)
         torch.set_num_threads(threads)  # accelerate takes every core where OMP_NUM_THREADS is not set
         return trainer
 
@@ -226,20 +231,12 @@ class _Run:
         if trainer.epoch_ended:
             trainer.balance.end_epoch(by_task)
         metrics = {"train_loss": loss, **{f"{task}/train_loss": value for task, value in by_task.items()}}
-        optimizer: Any = trainer.optimizer
-        schedule_free = "schedule_free" in str(trainer.args.optim)
-        if schedule_free:  # such an optimizer keeps other weights for training than those that it has found
-            optimizer.eval()
-        if trainer.average is None:
-            score, task_scores = self._evaluate_and_keep(trainer, epoch, metrics)
-        else:
+        if trainer.average is not None and trainer.epoch_ended:
             left = math.ceil(trainer.state.num_train_epochs) - math.ceil(trainer.state.epoch or 0)
-            if trainer.epoch_ended:
-                trainer.average.after_epoch(left=0 if done else left)
-            with trainer.average.applied():
-                score, task_scores = self._evaluate_and_keep(trainer, epoch, metrics)
-        if schedule_free:
-            optimizer.train()
+            trainer.average.after_epoch(left=0 if done else left)
+        applied = nullcontext() if trainer.average is None else trainer.average.applied()
+        with found_weights(trainer.optimizer, trainer.model), applied:
+            score, task_scores = self._evaluate_and_keep(trainer, epoch, metrics)
         steps = tuple((at.steps_before + step, values) for step, values in trainer.logged)
         trainer.logged.clear()
         now = time.monotonic()

@@ -140,6 +140,9 @@ def split_training(training: Mapping[str, Any]) -> tuple[TrainingOptions, dict[s
     if options.adversarial and arguments.get("gradient_accumulation_steps", 1) > 1:
         rule = "have gradient_accumulation_steps 1 with adversarial: a batch is attacked along its own gradient"
         raise TrialError(Fault("the training keys", rule, f"adversarial={options.adversarial}", "change one of them"))
+    if (options.ema_decay or options.swa_epochs) and str(arguments.get("optim")).startswith("schedule_free"):
+        rule = "have neither ema_decay nor swa_epochs with a schedule-free optimizer, which averages the weights itself"
+        raise TrialError(Fault("the training keys", rule, f"optim={arguments['optim']}", "change one of them"))
     if rules := unsharded_rules(options, arguments):
         raise TrialError(*(Fault("the training keys", rule, "others", "change one of them") for rule in rules))
     return options, copy.deepcopy(arguments)  # TrainingArguments fills in fsdp_config

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 from torch import nn
@@ -11,6 +11,15 @@ from tutti.modeling.layers import depths
 from tutti.modeling.model import MultiTaskModel
 
 BALANCE_RATE = 1e-2  # Adam moves a number by about its rate a step, and the log of a variance has some way to go
+
+
+def decayed_names(model: MultiTaskModel, rule: Callable[[nn.Module], list[str]]) -> list[str]:
+    """Of the parameters that weight decay applies to, by a rule which goes by the names within encoder and heads.
+
+    Not by a head's own, which is its task's: of a task "bias" every weight would be taken for a bias.
+    """
+    parts = {"encoder": model.encoder, **{f"heads.{key}": head for key, head in model.heads.items()}}
+    return [f"{prefix}.{name}" for prefix, part in parts.items() for name in rule(part)]
 
 
 def parameter_groups(

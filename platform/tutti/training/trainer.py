@@ -21,13 +21,13 @@ from tutti.modeling.model import MultiTaskModel
 from tutti.tasks.task import Task
 from tutti.training.adversarial import make_attack
 from tutti.training.arguments import fits_the_machine
-from tutti.training.averages import EpochAverage, ExponentialAverage, WeightAverage
+from tutti.training.averages import make_average
 from tutti.training.balance import make_balance
 from tutti.training.losses import class_weights, divergences, row_errors, row_losses, twice
 from tutti.training.one_device import OneDeviceTrainer
 from tutti.training.precision import autocast
 from tutti.training.ranks import lowest, summed, world_size
-from tutti.training.rates import parameter_groups
+from tutti.training.rates import decayed_names, parameter_groups
 from tutti.training.sharding import shard_on_cpu
 
 _NEVER = torch.iinfo(torch.int64).max  # the step of a loss that was finite throughout
@@ -72,7 +72,7 @@ class MultiTaskTrainer(OneDeviceTrainer):
         attention = options.attn_implementation
         super().__init__(model=model, args=args, attention=attention, train_dataset=rows, callbacks=[_Hooks(self)])
         self.remove_callback(ProgressCallback)
-        self.average = _average(model, options)  # made anew of shards, see _prepare_for_training
+        self.average = make_average(model, ema_decay=options.ema_decay, swa_epochs=options.swa_epochs)
         self.balance = make_balance(options.loss_balancing, tasks, options.task_weights, device=args.device)
         self.logged: list[tuple[int, dict[str, float]]] = []
         self._attack = make_attack(options.adversarial, model, epsilon=options.adversarial_epsilon)
@@ -96,7 +96,7 @@ class MultiTaskTrainer(OneDeviceTrainer):
         if self.is_fsdp_enabled:
             options, before = self._options, self.average
             self._attack = make_attack(options.adversarial, self.model, epsilon=options.adversarial_epsilon)
-            self.average = _average(self.model, options)
+            self.average = make_average(self.model, ema_decay=options.ema_decay, swa_epochs=options.swa_epochs)
             if self.average is not None and before is not None:
                 self.average.load_state_dict(before.state_dict())
         return prepared
@@ -116,7 +116,8 @@ class MultiTaskTrainer(OneDeviceTrainer):
         sampler = TaskBatchSampler(
             self._batch_rows,
             plan=plan,
-            seed=(args.seed if args.data_seed is None else args.data_seed, *([self._stage] if self._stage else [])),
+            seed=args.seed if args.data_seed is None else args.data_seed,
+            stage=self._stage,
             rank=args.process_index,
             world=args.world_size,
         )
@@ -127,9 +128,15 @@ class MultiTaskTrainer(OneDeviceTrainer):
             collate_fn=_as_it_is,
             num_workers=args.dataloader_num_workers,
             persistent_workers=args.dataloader_persistent_workers,
+            # Workers that start draw from the trial's random numbers, and those that stay start once more on resuming.
+            generator=torch.Generator() if args.dataloader_persistent_workers else None,
             prefetch_factor=args.dataloader_prefetch_factor,
             pin_memory=args.dataloader_pin_memory and args.device.type == "cuda",
         )
+
+    def get_decay_parameter_names(self, model: torch.nn.Module) -> list[str]:
+        """Trainer's own, whatever the tasks are called."""
+        return decayed_names(self.model, super().get_decay_parameter_names)
 
     def create_optimizer(self, model: torch.nn.Module | None = None) -> torch.optim.Optimizer:
         """The optimizer that ``optim`` names, over groups with rates of their own.
@@ -148,15 +155,16 @@ class MultiTaskTrainer(OneDeviceTrainer):
             what, remedy = f"optim {self.args.optim}", "choose another, or leave those keys out"
             rule = "be an optimizer with one setting for all weights beside layer_lr_decay, head_learning_rate and "
             raise TrialError(Fault(what, rule + "loss_balancing: uncertainty", "one that groups them itself", remedy))
-        groups = parameter_groups(
-            self.model,
-            decayed=set(self.get_decay_parameter_names(self.model)),
-            learning_rate=self.args.learning_rate,
-            weight_decay=self.args.weight_decay,
-            layer_decay=options.layer_lr_decay,
-            head_rate=options.head_learning_rate,
-            beside=beside,
-        )
+        with fits_the_machine(ValueError):  # of an encoder whose layers cannot be told apart
+            groups = parameter_groups(
+                self.model,
+                decayed=set(self.get_decay_parameter_names(self.model)),
+                learning_rate=self.args.learning_rate,
+                weight_decay=self.args.weight_decay,
+                layer_decay=options.layer_lr_decay,
+                head_rate=options.head_learning_rate,
+                beside=beside,
+            )
         made.param_groups[:] = [{**settings[0], **group} for group in groups]
         return made
 
@@ -378,12 +386,6 @@ def _row_weights(task: Task, part: EncodedPart, options: TrainingOptions) -> np.
     labels = part.labels if part.targets is None else part.targets
     assert labels is not None
     return class_weights(labels, part.weights)
-
-
-def _average(model: MultiTaskModel, options: TrainingOptions) -> WeightAverage | None:
-    if options.ema_decay is not None:
-        return ExponentialAverage(model, decay=options.ema_decay)
-    return EpochAverage(model, epochs=options.swa_epochs) if options.swa_epochs else None
 
 
 class _TaskLoader(DataLoader):
