@@ -165,9 +165,8 @@ class _Run:
                 parameters=keys,
                 save=self.after_step,
             )
-        if (
-            index > 0 or rank() > 0
-        ):  # not the first stage's dropout once more, nor rank 0's; the Trainer has set the seed
+        # The Trainer has set the seed again: neither the first stage's dropout once more, nor rank 0's on every rank.
+        if index > 0 or rank() > 0:
             set_seed((args.seed + index + _BETWEEN_RANKS * rank()) % 2**32)
         torch.set_num_threads(threads)  # accelerate takes every core where OMP_NUM_THREADS is not set
         return trainer
