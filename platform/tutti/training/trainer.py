@@ -37,8 +37,8 @@ class MultiTaskTrainer(OneDeviceTrainer):
     """Trains one encoder and its heads; after each evaluation and at the steps that ask for it, it calls ``save``.
 
     The loss of an optimizer step is that of all its rows, over all ranks and all accumulated batches, weighted and
-    divided by their total weight. So 2 workers, or 2 accumulation steps, with batch b give the loss, gradients and
-    weights of one worker with batch 2b.
+    divided by their total weight. So 2 workers with batch b give the loss, gradients and weights of one worker with
+    batch 2b, and so do 2 accumulation steps of one task; of several, each step's batch is one task's.
 
     Args:
         parts: task to its training rows, which have labels.
