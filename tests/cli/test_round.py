@@ -103,8 +103,8 @@ def test_rounds_that_were_cut_off_between_two_end_as_without_that(place, monkeyp
 def test_labels_that_drift_end_a_round_before_anything_is_trained(place):
     (place / "drift.yaml").write_text("pseudo_labels: {select: quantile, max_drift: 0.001}\n")
     said = run(place, "round studies/moods --recipe drift.yaml", code=2)
-    assert "points above that among the training rows" in said.err or "points below that" in said.err
-    assert "max_drift allows 0.1: no file was written for it" in said.err
+    assert "points above that among the training rows" in said.out or "points below that" in said.out
+    assert "max_drift allows 0.1: no file was written for it" in said.out
 
 
 def test_a_round_goes_on_only_with_the_recipe_it_was_begun_with(place):
