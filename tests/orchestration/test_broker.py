@@ -321,7 +321,7 @@ def test_at_the_end_every_pool_goes_home_and_it_is_known_whether_one_was_busy(ru
         assert await idle is None
         assert await told is False
         assert await broker.closed()
-        assert await broker.wanted()
+        assert await broker.wanted() is False  # an isolated host starts no workers in vain
 
     run(steps())
 

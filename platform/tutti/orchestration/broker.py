@@ -246,9 +246,10 @@ class Broker:
             return self._lose(pool, reason, out_of_memory, final, for_its_node)
 
     async def wanted(self, patience: float = PATIENCE) -> bool:
-        """Whether a trial waits for a pool, or the study is over."""
+        """Whether a trial waits for a pool; said once one does, or the study is over."""
         async with self._news:
-            return await self._within(patience, lambda: self._over or bool(self._waiting))
+            await self._within(patience, lambda: self._over or bool(self._waiting))
+            return bool(self._waiting) and not self._over
 
     async def notice(self, text: str) -> None:
         """Has users told why the next trial waits, each sentence once; nothing where none waits."""
