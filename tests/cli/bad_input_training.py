@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bad_input_changes import TUNE, Case, both, training
+from bad_input_changes import TUNE, Case, both, training, yaml
 
 WORKERS = f"{TUNE} --set resources.workers=2"
 
@@ -24,6 +24,16 @@ TRAINING: dict[str, Sequence[Case]] = {
             "a task's weight by a name in other letters",
             ["training.task_weights.Mood must name a task of the study", "did you mean 'mood'"],
             training("task_weights: {Mood: 2}"),
+        ),
+        Case(
+            "a loss of classes where labels are numbers",
+            ["training.focal_gamma must be left out where no task has classes; got 2"],
+            both(yaml("metric: macro_f1", "metric: pearson"), training("focal_gamma: 2")),
+        ),
+        Case(
+            "sampling over tasks in a study of one",
+            ["training.stages.1.task_sampling must be left out of a study of one task", "got 'uniform'"],
+            training("stages: [{}, {task_sampling: uniform}]"),
         ),
         Case(
             "a text for true or false",

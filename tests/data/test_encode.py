@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tutti.data import encode
-from tutti.data.encode import load_part, load_parts, marks_second_text
+from tutti.data.encode import load_part, load_parts, marks_second_text, starts_special
 from tutti.data.prepare import Prepared, prepare
 from tutti.errors import BackboneError, StorageError
 from tutti.tasks.build import TaskSpec
@@ -110,6 +110,19 @@ def test_a_tokenizer_without_token_types_leaves_that_column_out(
     assert part.encoded.column_names == ["input_ids", "length"]
     assert not marks_second_text(plain)
     assert marks_second_text(AutoTokenizer.from_pretrained(tokenizer_folder))
+
+
+def test_a_tokenizer_that_puts_its_token_behind_the_text_is_told_from_one_that_puts_it_in_front(
+    tokenizer_folder: str,
+) -> None:
+    from tokenizers.processors import TemplateProcessing
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(tokenizer_folder)
+    assert starts_special(tokenizer)
+    ends = [(token, tokenizer.convert_tokens_to_ids(token)) for token in ("[SEP]", "[CLS]")]
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single="$A [SEP] [CLS]", special_tokens=ends)
+    assert not starts_special(tokenizer)  # as XLNet's
 
 
 def test_texts_are_encoded_once_and_then_only_mapped(prepared: Prepared, tokenizer_folder: str, tmp_path: Path) -> None:

@@ -7,6 +7,10 @@ import pytest
 import torch
 from torch import nn
 from transformers import (
+    AlbertConfig,
+    AlbertModel,
+    BertConfig,
+    BertModel,
     DebertaV2Config,
     DebertaV2Model,
     MPNetConfig,
@@ -16,7 +20,7 @@ from transformers import (
     XLMModel,
 )
 
-from tutti.modeling.layers import depths, encoder_layers, reinitialise
+from tutti.modeling.layers import depths, encoder_layers, own_layers, reinitialise
 from tutti.modeling.mixout import MixoutLinear, add_mixout
 from tutti.modeling.model import load_encoder
 
@@ -50,6 +54,13 @@ def test_where_no_one_list_holds_the_layers_none_is_taken_for_it() -> None:
     encoder = XLMModel(XLMConfig(vocab_size=20, emb_dim=8, n_layers=3, n_heads=2))
     with pytest.raises(ValueError, match="no one list of layers, but attentions, layer_norm1, ffns, layer_norm2"):
         reinitialise(encoder, 1)  # of the top layer the attention alone would start anew
+    assert own_layers(encoder) == 0
+
+
+def test_layers_that_share_their_weights_are_one() -> None:
+    config = AlbertConfig(vocab_size=20, embedding_size=8, hidden_size=8, num_hidden_layers=4, num_attention_heads=2)
+    assert own_layers(AlbertModel(config)) == 1
+    assert own_layers(BertModel(BertConfig(**SMALL))) == 3
 
 
 def test_the_top_layers_start_anew_and_the_rest_stays(backbone: Path) -> None:

@@ -18,12 +18,15 @@ from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
 from tutti.errors import ClaimLostError, ConfigError, Fault, StorageError, StudyError
 from tutti.orchestration import study as study_module
-from tutti.orchestration.build import check_backbone
+from tutti.orchestration.build import Able, check_backbone
 from tutti.orchestration.log import StudyLog
 from tutti.orchestration.study import clear_ended, is_running, run_study, study_lock
 from tutti.records import CheckpointRecord, TrialRecord, TrialState
 from tutti.search.study_store import StudyStore
 from tutti.tracking.memory import MemoryTracker
+
+LITTLE = Able(positions=512, layers=2, own_layers=2, marks_pairs=False, starts_special=False)
+MUCH = Able(positions=None, layers=None, own_layers=12, marks_pairs=True, starts_special=True)
 
 
 def study(**changes) -> StudyConfig:
@@ -52,20 +55,21 @@ def study(**changes) -> StudyConfig:
                 "training": {"pooling": "pair"},
                 "search_space": {
                     "adapter": {"type": "categorical", "choices": [None, "lora"]},
-                    "pooling": {"type": "categorical", "choices": ["mean", "cls"], "when": {"adapter": "lora"}},
+                    "pooling": {"type": "categorical", "choices": ["mean", "attention"], "when": {"adapter": "lora"}},
                 },
             },
             "search_space.pooling",
         ),
         ({"training": {"pooling": "pair"}}, "training.pooling"),
+        ({"training": {"pooling": "cls"}}, "training.pooling"),
         ({"search_space": {"pooling": {"type": "categorical", "choices": ["mean", "pair"]}}}, "search_space.pooling"),
     ],
 )
 def test_what_is_beyond_the_backbone_is_refused_before_a_trial_is_made(changes, key):
     with pytest.raises(ConfigError) as caught:
-        check_backbone(study(**changes), positions=512, layers=2, marks_pairs=False)
+        check_backbone(study(**changes), LITTLE)
     assert [fault.what for fault in caught.value.faults] == [key]
-    check_backbone(study(**changes), positions=None, layers=None, marks_pairs=True)
+    check_backbone(study(**changes), MUCH)
 
 
 def test_a_second_process_on_the_same_study_is_refused(tmp_path):

@@ -247,12 +247,12 @@ def prepare_study(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> P
         StorageError: where the folder cannot be written.
     """
     from tutti.config.load import dump_study
-    from tutti.data.encode import load_tokenizer, marks_second_text
+    from tutti.data.encode import load_tokenizer, marks_second_text, starts_special
     from tutti.data.prepare import prepare
     from tutti.files import write_whole
-    from tutti.modeling.layers import layer_count
+    from tutti.modeling.layers import layer_count, own_layers
     from tutti.modeling.model import load_encoder, positions
-    from tutti.orchestration.build import check_backbone, encode_study
+    from tutti.orchestration.build import Able, check_backbone, encode_study
     from tutti.tasks.build import task_specs
 
     begun = folder.begun
@@ -269,8 +269,15 @@ def prepare_study(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> P
         _check_unchanged(study, folder)
     # A backbone that does not serve is found now, and one from the hub is fetched once.
     encoder = load_encoder(study.backbone)
-    marks_pairs = marks_second_text(load_tokenizer(study.backbone))
-    check_backbone(study, positions=positions(encoder), layers=layer_count(encoder), marks_pairs=marks_pairs)
+    tokenizer = load_tokenizer(study.backbone)
+    able = Able(
+        positions=positions(encoder),
+        layers=layer_count(encoder),
+        own_layers=own_layers(encoder),
+        marks_pairs=marks_second_text(tokenizer),
+        starts_special=starts_special(tokenizer),
+    )
+    check_backbone(study, able)
     if not begun:  # what a start that failed left there would bind this one to its files and settings
         shutil.rmtree(folder.data, ignore_errors=True)
     console.print("Reading the tasks")

@@ -20,9 +20,9 @@ from tutti.config.recipe import Recipe
 from tutti.config.search import search_faults
 from tutti.config.sentences import faults_of
 from tutti.config.space import Distribution, sound_distributions
-from tutti.config.stages import weight_faults
 from tutti.config.study import StudyConfig
 from tutti.config.target import target_faults
+from tutti.config.task_keys import task_key_faults
 from tutti.config.workers import worker_faults
 from tutti.config.yaml_file import odd_values, parse_yaml, read_mapping, show
 from tutti.errors import ConfigError, Fault, nearest
@@ -59,7 +59,7 @@ def load_study(
     checks = (
         layout_faults,
         fold_faults,
-        weight_faults,
+        task_key_faults,
         search_faults,
         target_faults,
         worker_faults,

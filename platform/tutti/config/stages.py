@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
-
-from tutti.errors import Fault, nearest
 
 STAGES = "stages"
 
@@ -34,26 +32,3 @@ def overlay(training: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[
             _, index, name = key.split(".", 2)
             stages[int(index)][name] = value
     return {**laid, STAGES: stages} if stages else laid
-
-
-def weight_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[Fault]:
-    """A fault for each weight, of all stages or of one, of a task that the study does not have."""
-    tasks, training = raw.get("tasks"), raw.get("training")
-    if not isinstance(tasks, dict) or not isinstance(training, dict):
-        return []
-    stages = training.get(STAGES)
-    stages = list(enumerate(stages)) if isinstance(stages, list | tuple) else []
-    places = [("training", training), *((f"training.{STAGES}.{index}", stage) for index, stage in stages)]
-    return [
-        Fault(
-            what(f"{place}.{key}.{name}"),
-            "name a task of the study",
-            repr(name),
-            nearest(name, list(tasks), otherwise=f"name one of {', '.join(tasks)}"),
-        )
-        for place, keys in places
-        for key in ("task_weights", "sampling_weights")
-        if isinstance(keys, dict) and isinstance(keys.get(key), dict)
-        for name in keys[key]
-        if name not in tasks
-    ]

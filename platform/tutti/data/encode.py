@@ -249,6 +249,12 @@ def marks_second_text(tokenizer: Any) -> bool:
     return 1 in tokenizer("a", "b").get("token_type_ids", ())
 
 
+def starts_special(tokenizer: Any) -> bool:
+    """Whether the rows that it encodes begin with a token of its own, as BERT's do; XLNet's end with theirs."""
+    first = next(iter(tokenizer("a")["input_ids"]), None)
+    return first is not None and first in (tokenizer.cls_token_id, tokenizer.bos_token_id)
+
+
 def encoding_key(texts_sha256: str, tokenizer: Any, max_length: int) -> str:
     """Changes with anything that changes the token ids: taken before the tokenizer is used, which alters its state."""
     return _key(texts_sha256, tokenizer, max_length, _state_of(tokenizer))

@@ -28,6 +28,14 @@ def layer_count(encoder: nn.Module) -> int | None:
     return count if isinstance(count, int) else None
 
 
+def own_layers(encoder: nn.Module) -> int:
+    """How many layers ``reinitialise`` can start anew: 0 where they do not lie in one list."""
+    try:
+        return len(encoder_layers(encoder)[1])
+    except ValueError:
+        return 0
+
+
 def depths(encoder: nn.Module) -> tuple[dict[str, int], int]:
     """How many layers lie above each parameter, by name, and the number of layers.
 

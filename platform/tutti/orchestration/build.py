@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tutti.bank.bank import Bank
@@ -38,19 +39,36 @@ def encode_study(study: StudyConfig, folder: StudyFolder, prepared: Prepared) ->
         load_parts(prepared, tokenizer=study.backbone, max_length=length, cache=folder.encoded)
 
 
-def check_backbone(study: StudyConfig, *, positions: int | None, layers: int | None, marks_pairs: bool) -> None:
-    """Refuses what is beyond the backbone: a trial would die at its first long row, or as it is built.
+@dataclass(frozen=True)
+class Able:
+    """What a backbone can do.
 
-    Args:
+    Attributes:
         positions: the longest input that it takes; none for any.
         layers: how many it has; none where that is not known.
+        own_layers: how many have weights of their own and lie in one list: 1 where all share them, as ALBERT's do.
         marks_pairs: whether its tokenizer tells the second text's tokens from the first's.
+        starts_special: whether its tokenizer puts a token of its own in front, as ``[CLS]`` is.
+    """
+
+    positions: int | None
+    layers: int | None
+    own_layers: int
+    marks_pairs: bool
+    starts_special: bool
+
+
+def check_backbone(study: StudyConfig, able: Able) -> None:
+    """Refuses what is beyond the backbone: a trial would die at its first long row, or as it is built.
 
     Raises:
         ConfigError: for the training key, or for the search space where that varies it.
     """
-    limits = {"max_length": (positions, "positions"), "pooling_layers": (layers, "layers")}
-    limits["reinit_layers"] = (layers, "layers")
+    limits = {
+        "max_length": (able.positions, "positions"),
+        "pooling_layers": (able.layers, "layers"),
+        "reinit_layers": (able.own_layers, "layers with weights of their own"),
+    }
     faults = []
     for name, (most, what) in limits.items():
         key, highest = _highest(study, name)
@@ -59,9 +77,14 @@ def check_backbone(study: StudyConfig, *, positions: int | None, layers: int | N
             rule = f"be at most {most}, the {what} that the backbone {study.backbone} has"
             faults.append(Fault(key, rule, f"{highest}{given}", f"set it to {most} or less"))
     place, poolings = _choices(study, "pooling")
-    if "pair" in poolings and not marks_pairs:
-        rule = f"not be pair, since the tokenizer of {study.backbone} has no token types to tell two texts apart"
-        faults.append(Fault(place, rule, "pair", "use mean"))
+    lacks = {
+        "pair": (able.marks_pairs, "has no token types to tell two texts apart"),
+        "cls": (able.starts_special, "puts no token in front that could stand for the row"),
+    }
+    for pooling, (is_able, why) in lacks.items():
+        if pooling in poolings and not is_able:
+            rule = f"not be {pooling}, since the tokenizer of {study.backbone} {why}"
+            faults.append(Fault(place, rule, pooling, "use mean"))
     if faults:
         raise ConfigError(*faults)
 

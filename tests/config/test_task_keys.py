@@ -1,0 +1,44 @@
+"""Training keys that a study's tasks have no use for are told by their place."""
+
+from __future__ import annotations
+
+import pytest
+
+from tutti.config.task_keys import task_key_faults
+
+MOOD, SCORE = {"metric": "macro_f1"}, {"metric": "pearson"}
+
+
+def faults(tasks, training):
+    return [str(fault) for fault in task_key_faults({"tasks": tasks, "training": training}, what=str)]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "off"),
+    [("class_weights", "balanced", None), ("focal_gamma", 2.0, 0.0), ("label_smoothing_factor", 0.1, 0)],
+)
+def test_a_loss_of_classes_needs_a_task_that_has_some(key, value, off):
+    assert faults({"a": SCORE, "b": SCORE}, {key: value}) == [
+        f"training.{key} must be left out where no task has classes; got {value!r}; take it out."
+    ]
+    assert not faults({"a": SCORE, "b": MOOD}, {key: value})
+    assert not faults({"a": SCORE, "b": {}}, {key: value})  # macro-F1 by default
+    assert not faults({"a": SCORE, "b": SCORE}, {key: off})
+
+
+@pytest.mark.parametrize(("key", "value"), [("task_sampling", "temperature"), ("loss_balancing", "dynamic")])
+def test_what_shares_out_over_tasks_needs_several(key, value):
+    stages = [{}, {key: value}]
+    (told,) = faults({"a": MOOD}, {"stages": stages})
+    assert told.startswith(f"training.stages.1.{key} must be left out of a study of one task")
+    assert not faults({"a": MOOD, "b": SCORE}, {"stages": stages})
+
+
+def test_of_one_task_what_is_on_by_default_or_scales_the_loss_may_stand():
+    assert not faults({"a": MOOD}, {"task_sampling": "proportional", "loss_balancing": "uncertainty"})
+
+
+@pytest.mark.parametrize("odd", [None, [], "text", {"a": None}, {}])
+def test_what_is_no_mapping_of_tasks_is_left_to_the_schema(odd):
+    assert not faults(odd, {"class_weights": "balanced", "stages": "text"})
+    assert not faults({"a": MOOD}, odd)
