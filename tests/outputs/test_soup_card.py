@@ -56,6 +56,13 @@ def test_the_card_lists_what_was_tried_and_what_was_not():
     assert "| t0000 | 0.7900 | 0.7000 | no |" in page
     assert "Passed over, of another shape than the best: t0003." in page
     assert "| B | 0.7400 | 0.7330 |" in page
+    assert page.endswith("## Files\n\n| file | SHA-256 |\n| --- | --- |\n| checkpoint/tutti.json | `abc` |\n")
+
+
+def test_the_card_of_a_soup_that_is_not_kept_names_no_files():
+    page = replace(CARD, files={}).to_markdown()
+    assert "SHA-256" not in page
+    assert page.endswith("| 0.7330 |\n")
 
 
 def chosen(study, rule: Rule):

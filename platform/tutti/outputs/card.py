@@ -177,10 +177,7 @@ class Card:
                 "",
                 *self._members(),
                 "",
-                "## Files",
-                "",
-                *table(("file", "SHA-256"), [(name, f"`{digest}`") for name, digest in self.files.items()]),
-                "",
+                *files_section(self.files),
             ]
         )
 
@@ -263,3 +260,9 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     lines = (" | ".join(" ".join(cell.replace("|", "\\|").split()) for cell in row) for row in (head, *rows))
     first, *rest = (f"| {line} |" for line in lines)
     return [first, "|" + " --- |" * len(head), *rest]
+
+
+def files_section(files: Mapping[str, str]) -> list[str]:
+    """The files that stand beside a card, with their SHA-256; nothing where there are none."""
+    rows = [(name, f"`{digest}`") for name, digest in files.items()]
+    return ["## Files", "", *table(("file", "SHA-256"), rows), ""] if rows else []

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 
 from tutti.ensembling.pseudo import Labelling
 from tutti.errors import counted
-from tutti.outputs.card import members_table, table
+from tutti.outputs.card import files_section, members_table, table
 from tutti.outputs.members import Member
 
 _WHICH = {
@@ -204,9 +204,7 @@ class PseudoLabelReport:
                 soft = ", labels: soft" if each.file.endswith(".soft.parquet") else ""
                 lines += [f"As training rows of the next study: `extra_train: [{{path: {each.file}{soft}}}]`", ""]
         lines += ["## Members", "", *members_table([(each.task, each.members) for each in self.tasks]), ""]
-        lines += ["## Files", ""]
-        lines += table(("file", "SHA-256"), [(name, f"`{digest}`") for name, digest in self.files.items()])
-        return "\n".join([*lines, ""])
+        return "\n".join([*lines, *files_section(self.files)])
 
 
 def _number(value: float | None) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tutti.ensembling.nested import LEAST_JUDGED, Estimate, Fold, judge, splits
 from tutti.errors import counted
-from tutti.outputs.card import table
+from tutti.outputs.card import files_section, table
 
 if TYPE_CHECKING:
     import numpy as np
@@ -179,7 +179,6 @@ class SoupCard:
                 "",
                 *table(("task", "soup", "vote", "difference")[: len(tasks[0])], tasks),
                 "",
-                *table(("file", "SHA-256"), [(name, f"`{digest}`") for name, digest in self.files.items()]),
-                "",
+                *files_section(self.files),
             ]
         )
