@@ -18,7 +18,7 @@ from tutti.tasks.task import Task
 
 @pytest.fixture(scope="session")
 def backbone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny random BERT with a word-level tokenizer, saved as a backbone is."""
+    """A tiny random BERT with a word-level tokenizer, saved as a backbone is; half of its table's rows are no words."""
     folder = tmp_path_factory.mktemp("backbone")
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *(f"w{i}" for i in range(60))]
     tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
@@ -29,7 +29,9 @@ def backbone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ).save_pretrained(folder)
     torch.manual_seed(0)
     config = BertConfig(vocab_size=64, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
-    BertModel(config, add_pooling_layer=False).save_pretrained(folder)
+    encoder = BertModel(config, add_pooling_layer=False)
+    encoder.resize_token_embeddings(128, mean_resizing=False)
+    encoder.save_pretrained(folder)
     return folder
 
 

@@ -38,6 +38,7 @@ from tutti.training.predict import predict
 from tutti.training.ranks import from_rank_zero, rank, together, world_size
 from tutti.training.report import EpochReport, FineTuned
 from tutti.training.resume import Position, load_state, newest_state, save_state
+from tutti.training.seen_words import leave_unseen_words
 from tutti.training.sharding import forget_sharding, is_sharded, whole_state
 from tutti.training.trainer import MultiTaskTrainer
 
@@ -154,6 +155,7 @@ class _Run:
             self.position = Position(index, 0, epochs, epochs, steps, self.best_score, done=False)
         model = self._model(index, options, args)
         self.trainable = _trainable(model)
+        leave_unseen_words(model, [self.parts[task.name]["train"] for task in self.tasks], options, args)
         with fits_the_machine(ValueError, ImportError):
             trainer = MultiTaskTrainer(
                 model=model,

@@ -27,6 +27,7 @@ from tutti.training.sharding import whole_optimizer_state, whole_state
 from tutti.training.trainer import MultiTaskTrainer
 
 MANIFEST = "manifest.json"
+FORMAT = 4  # what an optimizer holds has the shape of the weights that are trained, of which there were others before
 MODEL, AVERAGE, PROGRESS = "model.safetensors", "average.safetensors", "progress.json"
 KEPT = 2
 _NAME = re.compile(r"stage-(\d+)-step-(\d+)")
@@ -136,7 +137,7 @@ def _write(
         for name, content in random_states.items():
             (temporary / name).write_bytes(content)
         files = {file.name: sha256_of(file) for file in sorted(temporary.iterdir())}
-        manifest = {"format": 3, "position": asdict(position), "workers": world_size(), "files": files}
+        manifest = {"format": FORMAT, "position": asdict(position), "workers": world_size(), "files": files}
         manifest["precision"] = name_of(trainer.args)
         (temporary / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
     for old in states(folder)[KEPT:]:
@@ -177,6 +178,8 @@ def _newest(folder: Path) -> tuple[ResumeState | None, list[str]]:
 
 def _checked(path: Path) -> ResumeState:
     manifest = whole_manifest(path)
+    if manifest["format"] != FORMAT:
+        raise ValueError("it was made by another version of Tutti")
     if manifest["workers"] != world_size():
         raise ValueError(f"it was made by {manifest['workers']} workers, and {world_size()} are here")
     return ResumeState(path, Position(**manifest["position"]), manifest["precision"])
