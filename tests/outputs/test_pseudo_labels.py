@@ -94,6 +94,14 @@ def test_a_row_with_an_empty_text_gets_no_pseudo_label(make_study, tmp_path):
     assert report.tasks[0].labelled == len(sure) - 1
 
 
+def test_where_every_row_is_asked_for_and_none_has_a_text_the_advice_can_be_followed(make_study, tmp_path):
+    study = make_study()
+    blank = {"emotion": pool(study, "emotion", rows=study.unlabelled("emotion").assign(text=" "))}
+    report = write_pseudo_labels(**arguments(study, tmp_path / "out", pools=blank, labelling={"select": "all"}))
+    assert report.tasks[0].file is None
+    assert any("have no text: no file was written for it. Name rows with text." in each for each in report.remarks)
+
+
 def test_the_ledger_says_of_each_label_where_it_comes_from(make_study, tmp_path):
     study = make_study()
     pools = {"emotion": pool(study, "emotion", round=3)}

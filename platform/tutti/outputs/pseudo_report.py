@@ -169,6 +169,10 @@ class PseudoLabelReport:
             )
         fewer = {"threshold": "lower the threshold", "all": ""}.get(labelling.select, "raise `share`")
         ways = [way for way in ("lower `agreement`" if labelling.agreement else "", fewer) if way]
+        if not ways:  # all that may be labelled is
+            return (
+                f"The rows of task {task} that the trials have not seen have no text: {no_file}. Name rows with text."
+            )
         return f"No row of task {task} was chosen: {no_file}. In the recipe, {' or '.join(ways)}."
 
     def to_json(self) -> str:
