@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 
 from tutti.ensembling.pseudo import Labelling
 from tutti.errors import counted
-from tutti.outputs.card import members_table, table
+from tutti.outputs.card import harmless, members_table, table
 from tutti.outputs.members import Member
 
 _WHICH = {
@@ -188,7 +188,7 @@ class PseudoLabelReport:
             "",
         ]
         for remark in self.remarks:
-            lines += [f"> {remark}", ""]
+            lines += [f"> {harmless(remark)}", ""]
         for each in self.tasks:
             share = f"{each.labelled / max(each.unlabelled, 1):.1%}"
             of_labels = f"{each.labelled:,} of {each.unlabelled:,} rows ({share})"
