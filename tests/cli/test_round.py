@@ -85,7 +85,7 @@ def test_a_round_without_a_single_label_is_refused_and_leaves_nothing_behind(pla
     (place / "none.yaml").write_text("pseudo_labels: {threshold: 1.0}\n")
     said = run(place, "round studies/moods --recipe none.yaml", code=2)
     assert "No row of task mood reached 1: no file was written for it." in said.out
-    assert "round 1 must have pseudo-labels; got none, for the reasons above; change the recipe." in said.err
+    assert "round 1 must have pseudo-labels; got none, for the reasons above; do what they say." in said.err
     assert not (place / "studies/moods/rounds").exists() or not any((place / "studies/moods/rounds").iterdir())
 
 

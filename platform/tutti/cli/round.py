@@ -109,7 +109,7 @@ def round_(
                 # After a kill between two rounds it ends as it would have ended without it.
                 goes_on = until_no_gain and bool(done) and done[-1].recipe_sha256 == base.recipe_sha256
                 if first and not goes_on:
-                    got, remedy = "none, for the reasons above", "change the recipe"
+                    got, remedy = "none, for the reasons above", "do what they say"
                     raise StudyError(Fault(f"round {len(done) + 1}", "have pseudo-labels", got, remedy))
                 console.print(f"Round {len(done) + 1} has no pseudo-labels: rounds end here.")
                 return
