@@ -100,6 +100,18 @@ def test_rounds_that_were_cut_off_between_two_end_as_without_that(place, monkeyp
     assert ("Round 2 has no pseudo-labels: rounds end here." in said.out) == (code == 0)
 
 
+@pytest.mark.parametrize(("teachers", "refused"), [(("moods",), True), (("moods", "moods-round-2"), False)])
+def test_a_recipe_that_gained_nothing_is_not_tried_again_after_another_one(place, monkeypatch, teachers, refused):
+    (place / "none.yaml").write_text("pseudo_labels: {threshold: 1.0}\n")
+    monkeypatch.setattr(cli_round._Base, "recipe_sha256", "same")
+    ended = [Round(number, "r", of, "s", ("moods",), kept=False) for number, of in ((1, "same"), (2, "another"))]
+    monkeypatch.setattr(rounds, "ended_rounds", lambda _: ended)
+    monkeypatch.setattr(cli_round, "_teachers", lambda *_: [*teachers])
+    monkeypatch.setattr(cli_round, "_plan", lambda *_, **__: pytest.fail("it goes on") if refused else sys.exit(7))
+    said = run(place, "round studies/moods --recipe none.yaml", code=2 if refused else 7)
+    assert ("must differ from that of round 1, which gained nothing; got the same" in said.err) == refused
+
+
 def test_labels_that_drift_end_a_round_before_anything_is_trained(place):
     (place / "drift.yaml").write_text("pseudo_labels: {select: quantile, max_drift: 0.001}\n")
     said = run(place, "round studies/moods --recipe drift.yaml", code=2)

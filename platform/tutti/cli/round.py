@@ -172,10 +172,12 @@ def _check(base: _Base) -> None:
 
 
 def _check_new(base: _Base, done: list[Round]) -> None:
-    last = done[-1] if done else None
-    if last and not last.kept and last.recipe_sha256 == base.recipe_sha256:
-        what, rule = f"the recipe {base.recipe_name}", f"differ from that of round {last.number}, which gained nothing"
-        raise StudyError(Fault(what, rule, "the same", "change pseudo_labels or members, or name another recipe"))
+    teachers = tuple(_teachers(base, done))  # with others, as after a round that was kept, there are other labels
+    for each in done:
+        if not each.kept and each.recipe_sha256 == base.recipe_sha256 and each.teachers == teachers:
+            what = f"the recipe {base.recipe_name}"
+            rule = f"differ from that of round {each.number}, which gained nothing"
+            raise StudyError(Fault(what, rule, "the same", "change pseudo_labels or members, or name another recipe"))
 
 
 def _name(base: _Base, number: int, *, control: bool = False) -> str:
