@@ -78,7 +78,7 @@ def test_platform_never_becomes_a_package():
 
 def test_importing_tutti_and_its_command_line_loads_no_heavy_library():
     heavy = "('ray', 'torch', 'transformers', 'mlflow', 'optuna', 'matplotlib', 'sklearn')"
-    code = f"import sys, tutti, tutti.cli.main; print([name for name in {heavy} if name in sys.modules])"
+    code = f"import sys, tutti, tutti.cli.app; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

@@ -27,7 +27,8 @@ class Fault:
     remedy: str
 
     def __str__(self) -> str:
-        return masked(f"{self.what} must {self.rule}; got {self.got.rstrip('.')}; {self.remedy}.")
+        got = self.got if self.got.endswith("...") else self.got.rstrip(".")
+        return masked(f"{self.what} must {self.rule}; got {got}; {self.remedy}.")
 
 
 class TuttiError(Exception):

@@ -101,6 +101,13 @@ PREDICT: dict[str, Sequence[Case]] = {
             finished=True,
         ),
         Case(
+            "a trial with folds in the place of a checkpoint",
+            ["--checkpoint must have weights", "name the folder of a checkpoint, such as DIR", "t0000/fold-0/best"],
+            folds,
+            "predict studies/moods --checkpoint studies/moods/trials/t0000 --input mood_test.tsv --out out.csv",
+            finished=True,
+        ),
+        Case(
             "a soup of trials with folds",
             ["the study moods must have models that left the same rows out", "got split.folds: 3"],
             folds,

@@ -336,7 +336,7 @@ SETTINGS: dict[str, Sequence[Case]] = {
         ),
         Case(
             "no trial has finished",
-            ["have a finished trial", "tutti tune"],
+            ["have a finished trial", "wait until one has, or run `tutti tune --resume --trials +4` on the study file"],
             lambda folder: shutil.rmtree(folder / "studies/moods/bank"),
             "ensemble studies/moods",
             finished=True,

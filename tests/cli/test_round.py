@@ -85,7 +85,7 @@ def test_a_round_without_a_single_label_is_refused_and_leaves_nothing_behind(pla
     (place / "none.yaml").write_text("pseudo_labels: {threshold: 1.0}\n")
     said = run(place, "round studies/moods --recipe none.yaml", code=2)
     assert "No row of task mood reached 1: no file was written for it." in said.out
-    assert "round 1 must have pseudo-labels; got none, for the reasons above; change the recipe." in said.err
+    assert "round 1 must have pseudo-labels; got none, for the reasons above; do what they say." in said.err
     assert not (place / "studies/moods/rounds").exists() or not any((place / "studies/moods/rounds").iterdir())
 
 
@@ -98,6 +98,18 @@ def test_rounds_that_were_cut_off_between_two_end_as_without_that(place, monkeyp
     monkeypatch.setattr(cli_round, "_teachers", lambda *_: ["moods"])
     said = run(place, "round studies/moods --recipe none.yaml --until-no-gain", code=code)
     assert ("Round 2 has no pseudo-labels: rounds end here." in said.out) == (code == 0)
+
+
+@pytest.mark.parametrize(("teachers", "refused"), [(("moods",), True), (("moods", "moods-round-2"), False)])
+def test_a_recipe_that_gained_nothing_is_not_tried_again_after_another_one(place, monkeypatch, teachers, refused):
+    (place / "none.yaml").write_text("pseudo_labels: {threshold: 1.0}\n")
+    monkeypatch.setattr(cli_round._Base, "recipe_sha256", "same")
+    ended = [Round(number, "r", of, "s", ("moods",), kept=False) for number, of in ((1, "same"), (2, "another"))]
+    monkeypatch.setattr(rounds, "ended_rounds", lambda _: ended)
+    monkeypatch.setattr(cli_round, "_teachers", lambda *_: [*teachers])
+    monkeypatch.setattr(cli_round, "_plan", lambda *_, **__: pytest.fail("it goes on") if refused else sys.exit(7))
+    said = run(place, "round studies/moods --recipe none.yaml", code=2 if refused else 7)
+    assert ("must differ from that of round 1, which gained nothing; got the same" in said.err) == refused
 
 
 def test_labels_that_drift_end_a_round_before_anything_is_trained(place):

@@ -67,6 +67,8 @@ def test_labels_of_the_test_rows_grade_the_submission(place, tmp_path):
     ]
     assert 0.6 < graded[0]["score"] <= 1
     assert f"On 40 labelled rows of mood, test: macro_f1 {graded[0]['score']:.4f}" in said.out
+    said = run(place, "ensemble studies/moods --score labels.csv", code=2)
+    assert "with a test file of the study (mood, warmth); got 'labels.csv'; write it like --score mood=FILE" in said.err
 
 
 def test_a_recipe_s_template_lies_beside_the_recipe(place, tmp_path):

@@ -118,7 +118,7 @@ def test_the_command_takes_all_texts_after_one_option_or_each_after_its_own(
     from transformers import AutoTokenizer
     from typer.testing import CliRunner
 
-    from tutti.cli.main import app
+    from tutti.cli.app import app
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.txt").write_text("apple orange apple orange\n" * 20, encoding="utf-8")

@@ -49,6 +49,8 @@ def test_a_glue_dev_file_grades_by_row_number(tmp_path):
     assert read(tmp_path, rows, name="dev.tsv", layout=Glue("SST-2"), expected=["1", "0"]).tolist() == [0, 1]
     with pytest.raises(SubmissionError, match="have the 1 rows of the test file of mood and no others"):
         read(tmp_path, rows, name="dev.tsv", layout=Glue("SST-2"), expected=["0"])
+    with pytest.raises(SubmissionError, match="of this very test file, with their ids: a table of the columns id and"):
+        read(tmp_path, rows, name="dev.tsv", layout=Glue("SST-2"), expected=["7", "0"])
 
 
 @pytest.mark.parametrize(

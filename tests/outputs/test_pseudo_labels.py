@@ -16,7 +16,7 @@ from tutti.errors import StudyError
 from tutti.outputs.members import Rule
 from tutti.outputs.pseudo_labels import write_pseudo_labels
 from tutti.outputs.pseudo_pool import Pool
-from tutti.outputs.pseudo_report import ClassCoverage, TaskPseudoLabels
+from tutti.outputs.pseudo_report import ClassCoverage, PseudoLabelReport, TaskPseudoLabels
 from tutti.tasks.layouts.competition import Competition
 from tutti.tasks.layouts.glue import Glue
 from tutti.tasks.layouts.soft import PROBABILITY, SoftLabels
@@ -92,6 +92,14 @@ def test_a_row_with_an_empty_text_gets_no_pseudo_label(make_study, tmp_path):
     back = Competition().read(str(tmp_path / "out" / "emotion.csv"), labelled=True)
     assert back["id"].tolist() == rows["id"].iloc[sure[1:]].tolist()
     assert report.tasks[0].labelled == len(sure) - 1
+
+
+def test_where_every_row_is_asked_for_and_none_has_a_text_the_advice_can_be_followed(make_study, tmp_path):
+    study = make_study()
+    blank = {"emotion": pool(study, "emotion", rows=study.unlabelled("emotion").assign(text=" "))}
+    report = write_pseudo_labels(**arguments(study, tmp_path / "out", pools=blank, labelling={"select": "all"}))
+    assert report.tasks[0].file is None
+    assert any("have no text: no file was written for it. Name rows with text." in each for each in report.remarks)
 
 
 def test_the_ledger_says_of_each_label_where_it_comes_from(make_study, tmp_path):
@@ -215,6 +223,14 @@ def test_labels_of_a_class_that_no_row_tells_of_are_not_counted_as_told():
     untold = ClassCoverage("B", 990, 0.99, 0.99, None, 0)
     report = TaskPseudoLabels("t", 1000, 0, 1000, 0.99, 0.0, None, "t.csv", (told, untold), ())
     assert (report.told, report.labelled, report.expected_precision) == (10, 1000, pytest.approx(0.98))
+
+
+def test_a_class_that_is_called_like_a_tag_is_text_on_the_page():
+    tag = ClassCoverage("<img src=x> & |", 10, 1.0, 0.98, None, 0)
+    task = TaskPseudoLabels("t", 10, 0, 10, 0.98, 0.2, tag.label, None, (tag,), ())
+    page = PseudoLabelReport("s", "r", "now", "all", Labelling(), (task,), (), (), {}).to_markdown()
+    assert "| &lt;img src=x> &amp; \\| | 10 |" in page
+    assert "the class &lt;img src=x> &amp; | has a share" in page
 
 
 def test_too_few_validation_rows_give_no_expected_precision(make_study, tmp_path):

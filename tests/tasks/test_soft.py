@@ -54,6 +54,10 @@ def test_a_file_that_others_wrote_with_doubles_is_read(tmp_path: Path) -> None:
         ({"probabilities": [{"a": 0.5, "b": 0.6}, None]}, "row 1 must have probabilities .* sum to 1; got 0.5, 0.6"),
         ({"probabilities": [{"a": 0.5, "b": 0.5}, None]}, "row 2 must have probabilities .* got nan, nan"),
         ({"probabilities": [{"a": 1.5, "b": -0.5}] * 2}, "row 1 must have probabilities of at least 0"),
+        (
+            {"probabilities": [dict.fromkeys("abcdefghijkl", 0.5)] * 2},
+            r"row 1 .*; got (0\.5, ){10}\.\.\.; mend the row",
+        ),
         ({"id": ["0", "0"]}, "row 2 must have an id of its own"),
         ({"text": ["x", None]}, "row 2 must have a text that is not empty"),
     ],

@@ -47,7 +47,7 @@ def answers(
             name, file = next(iter(tests)), each
         if name not in tests:
             rule = f"be TASK=FILE with a test file of the study ({', '.join(tests) or 'which has none'})"
-            remedy = nearest(name, tests, otherwise="write it like --score TASK=FILE")
+            remedy = nearest(name, tests, otherwise=f"write it like --score {next(iter(tests), 'TASK')}=FILE")
             raise SubmissionError(Fault(f"--score {each}", rule, repr(name), remedy))
         task, part = tests[name]
         if part in found.get(task, {}) or not file:

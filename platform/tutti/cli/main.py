@@ -1,70 +1,14 @@
-"""The command ``tutti``."""
+"""The command ``tutti`` where Python enters it: Ctrl-C ends it without a traceback while it is still being imported."""
 
 from __future__ import annotations
 
-import atexit
-import gc
-import signal
 import sys
-
-import typer
-from rich.console import Console
-
-from tutti import __version__
-from tutti.cli import backbone, browse, demo, doctor, jobs, leaderboard, predict, report, round, soup, tune, vote
-from tutti.cluster.ending import EXIT_CODE
-from tutti.errors import TuttiError
-
-app = typer.Typer(
-    name="tutti",
-    help="Tunes many fine-tuned text encoders on a Ray cluster and lets the best of them vote.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    add_completion=False,
-    rich_markup_mode="markdown",
-)
-
-
-def _version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"tutti {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _root(
-    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version."),
-) -> None:
-    """Tunes many fine-tuned text encoders on a Ray cluster and lets the best of them vote."""
-
-
-app.command("tune")(tune.tune)
-app.command("trials")(browse.trials)
-app.command("ui")(browse.ui)
-app.command("doctor")(doctor.doctor)
-app.command("ensemble")(vote.ensemble)
-app.command("pseudo-label")(vote.pseudo_label)
-app.command("predict")(predict.predict)
-app.command("soup")(soup.soup)
-app.command("report")(report.report)
-app.command("round")(round.round_)
-app.command("submit")(jobs.submit)
-app.command("demo")(demo.demo)
-app.add_typer(backbone.app, name="backbone")
-app.add_typer(leaderboard.app, name="leaderboard")
 
 
 def run() -> None:
-    """Entry point: 0 when what was asked for was done, 2 for the user's mistake, 130 when interrupted, else 1."""
-    atexit.register(gc.freeze)  # else Python looks through all of torch's objects once more before it ends: 2 s
-    console = Console(stderr=True, soft_wrap=True, highlight=False)
+    """Entry point: see ``tutti.cli.app.run``."""
     try:
-        app()
-    except TuttiError as error:
-        for fault in error.faults:
-            console.print(f"error: {fault}", markup=False, style="red")
-        sys.exit(error.exit_code)
-    except SystemExit as ended:
-        if ended.code == EXIT_CODE:  # one more Ctrl-C would only break into Python's own end, with a traceback
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-        raise
+        from tutti.cli import app
+    except KeyboardInterrupt:  # pandas alone takes a while, a long one from a slow disk
+        sys.exit(130)
+    app.run()

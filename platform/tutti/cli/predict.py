@@ -94,7 +94,7 @@ def predict(
     check_out(out, file)
     given = read_input(config, own, file)
     if checkpoint:
-        chosen = _alone(folder, own, checkpoint)
+        chosen = _alone(config, folder, own, checkpoint)
     else:
         name, wanted = load_recipe(recipe or config.ensemble.recipe)
         studies = voting_studies(config, folder, prepared, members=wanted.members, others=others or ())
@@ -218,13 +218,14 @@ def chosen_members(studies: Mapping[str, Kept], task: Task, name: str, recipe: R
     return Chosen(f"recipe {name}: {counted(len(groups), 'trial')} ({listed})", checkpoints, vote, told)
 
 
-def _alone(folder: StudyFolder, task: Task, checkpoint: Path) -> Chosen:
+def _alone(config: StudyConfig, folder: StudyFolder, task: Task, checkpoint: Path) -> Chosen:
     from tutti.modeling.checkpoint import read_metadata
     from tutti.orchestration.inference import Checkpoint, check_predicts
     from tutti.outputs.predictions import TaskVote
 
     checkpoint = checkpoint.absolute()
-    remedy = f"name the folder of a checkpoint, such as {folder.path / 'trials' / 't0000' / 'best'}"
+    one = folder.path / "trials" / "t0000" / ("fold-0" if config.split.folds else "") / "best"
+    remedy = f"name the folder of a checkpoint, such as {one}"
     check_predicts(checkpoint, [task], what="--checkpoint", remedy=remedy)
     alone = Checkpoint(checkpoint, read_metadata(checkpoint).max_length)
     return Chosen(f"the checkpoint {checkpoint}", [alone], TaskVote(task, {0: [0]}), {})

@@ -109,7 +109,7 @@ def round_(
                 # After a kill between two rounds it ends as it would have ended without it.
                 goes_on = until_no_gain and bool(done) and done[-1].recipe_sha256 == base.recipe_sha256
                 if first and not goes_on:
-                    got, remedy = "none, for the reasons above", "change the recipe"
+                    got, remedy = "none, for the reasons above", "do what they say"
                     raise StudyError(Fault(f"round {len(done) + 1}", "have pseudo-labels", got, remedy))
                 console.print(f"Round {len(done) + 1} has no pseudo-labels: rounds end here.")
                 return
@@ -172,10 +172,12 @@ def _check(base: _Base) -> None:
 
 
 def _check_new(base: _Base, done: list[Round]) -> None:
-    last = done[-1] if done else None
-    if last and not last.kept and last.recipe_sha256 == base.recipe_sha256:
-        what, rule = f"the recipe {base.recipe_name}", f"differ from that of round {last.number}, which gained nothing"
-        raise StudyError(Fault(what, rule, "the same", "change pseudo_labels or members, or name another recipe"))
+    teachers = tuple(_teachers(base, done))  # with others, as after a round that was kept, there are other labels
+    for each in done:
+        if not each.kept and each.recipe_sha256 == base.recipe_sha256 and each.teachers == teachers:
+            what = f"the recipe {base.recipe_name}"
+            rule = f"differ from that of round {each.number}, which gained nothing"
+            raise StudyError(Fault(what, rule, "the same", "change pseudo_labels or members, or name another recipe"))
 
 
 def _name(base: _Base, number: int, *, control: bool = False) -> str:

@@ -158,7 +158,7 @@ class Card:
                 "",
                 f"Made {self.created}. Members: {self.rule}, out of {counted(len(self.singles), 'trial')}.",
                 "",
-                *(line for note in self.remarks for line in (f"> {note}", "")),
+                *(line for note in self.remarks for line in (f"> {harmless(note)}", "")),
                 "## Every single trial and the ensemble",
                 "",
                 f"![Validation score of every single trial and of the ensemble]({PICTURE})",
@@ -255,9 +255,14 @@ def members_table(members: Sequence[tuple[str, Sequence[Member]]]) -> list[str]:
     return table(("task", "trial", "weight", "validation score", "objective"), rows)
 
 
+def harmless(text: str) -> str:
+    """Text for a line of a Markdown page, such as a class's name: on one line, and no HTML."""
+    return " ".join(text.replace("&", "&amp;").replace("<", "&lt;").split())
+
+
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """A Markdown table. Cells may hold anything; a bar or a line feed in one is made harmless."""
-    lines = (" | ".join(" ".join(cell.replace("|", "\\|").split()) for cell in row) for row in (head, *rows))
+    """A Markdown table. Cells may hold anything; a bar, a line feed or HTML in one is made harmless."""
+    lines = (" | ".join(harmless(cell).replace("|", "\\|") for cell in row) for row in (head, *rows))
     first, *rest = (f"| {line} |" for line in lines)
     return [first, "|" + " --- |" * len(head), *rest]
 

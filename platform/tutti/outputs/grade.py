@@ -38,12 +38,14 @@ def read_labels(source: str, *, task: Task, layout: Layout, expected: Sequence[s
     """
     rows = _layout_of(source, layout).read(source, labelled=True, numbers=task.regression)
     found = dict(zip(rows["id"], rows["label"], strict=True))
-    remedy = "name the labels of this very test file"
+    remedy, numbered = "name the labels of this very test file", [*found] == [*map(str, range(len(found)))]
     if missing := [each for each in expected if each not in found]:
         named = ", ".join(map(repr, missing[:_SHOWN]))
         got = f"none for {len(missing)} of {len(expected)} rows, such as {named}"
+        if numbered:
+            remedy += ", with their ids: a table of the columns id and label"
         raise SubmissionError(Fault(source, f"have a label for every test row of {task.name}", got, remedy))
-    if len(found) > len(expected) and [*found] == [*map(str, range(len(found)))]:  # such ids are those of any file
+    if len(found) > len(expected) and numbered:  # such ids are those of any file
         rule = f"have the {len(expected)} rows of the test file of {task.name} and no others, since they have no ids"
         raise SubmissionError(Fault(source, rule, f"{len(found)} rows", remedy))
     labels = [found[each] for each in expected]

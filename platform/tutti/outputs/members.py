@@ -167,7 +167,7 @@ def elect(
     """
     records = bank.records()
     if not records:
-        remedy = f"wait until a trial has finished, or run `tutti tune` on the study file of {study}"
+        remedy = f"wait until one has, or run `tutti tune --resume --trials +4` on the study file of {study}"
         raise StudyError(Fault(f"the study {study}", "have a finished trial", "none", remedy))
     _raise_some(_useless(tasks, rule.method))
     _raise_some(_without_scores(records, tasks))

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 
 from tutti.ensembling.pseudo import Labelling
 from tutti.errors import counted
-from tutti.outputs.card import files_section, members_table, table
+from tutti.outputs.card import files_section, harmless, members_table, table
 from tutti.outputs.members import Member
 
 _WHICH = {
@@ -169,6 +169,10 @@ class PseudoLabelReport:
             )
         fewer = {"threshold": "lower the threshold", "all": ""}.get(labelling.select, "raise `share`")
         ways = [way for way in ("lower `agreement`" if labelling.agreement else "", fewer) if way]
+        if not ways:  # all that may be labelled is
+            return (
+                f"The rows of task {task} that the trials have not seen have no text: {no_file}. Name rows with text."
+            )
         return f"No row of task {task} was chosen: {no_file}. In the recipe, {' or '.join(ways)}."
 
     def to_json(self) -> str:
@@ -184,7 +188,7 @@ class PseudoLabelReport:
             "",
         ]
         for remark in self.remarks:
-            lines += [f"> {remark}", ""]
+            lines += [f"> {harmless(remark)}", ""]
         for each in self.tasks:
             share = f"{each.labelled / max(each.unlabelled, 1):.1%}"
             of_labels = f"{each.labelled:,} of {each.unlabelled:,} rows ({share})"
