@@ -15,9 +15,10 @@ The budget of tokens is what a batch of "padded" holds, 8 x 128, so no step need
 of short rows then has more than 8, and an epoch fewer steps. The table says how many rows a step has. A contender's
 time is that of its training loop: loading, evaluating and saving are not in it. Contenders take turns, and the ratios
 are medians over these turns. What oneDNN compiles for batches of a shape that it has not met is compiled before, as it
-is after a trial's first epoch. All have the environment of Tutti's workers: large pages make the Trainer no faster.
-bf16 is float32 where the CPU does not compute in bfloat16. With --device cuda all of them train on the first GPU
-instead; the targets, which are those of a CPU, are then not shown.
+is after a trial's first epoch, and is kept: oneDNN's cache has room for what one contender computes, and five in one
+process would compile theirs anew in each turn. All have the environment of Tutti's workers: large pages make the
+Trainer no faster. bf16 is float32 where the CPU does not compute in bfloat16. With --device cuda all of them train on
+the first GPU instead; the targets, which are those of a CPU, are then not shown.
 
 Then, by themselves: the share of padding in the trial's batches of the whole training file, what the trial's trainer
 costs a step on a toy model beside a bare loop over the same batches, and an update of the moving average of weights.
@@ -36,6 +37,7 @@ from statistics import median
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16384")
 
 import numpy as np
 import shared
