@@ -12,7 +12,8 @@ from tutti.training.ranks import summed
 from tutti.training.sharding import is_sharded, reshard
 
 
-@torch.inference_mode()
+# Not inference_mode: in it autocast keeps no weight that it has cast, and casts all of them anew for each batch.
+@torch.no_grad()
 def predict(
     model: MultiTaskModel,
     part: EncodedPart,
