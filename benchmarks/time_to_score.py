@@ -8,10 +8,7 @@ Sixteen trials of MiniLM on SST-2, three epochs each, judged on its validation r
   many threads as there are cores.
 * tutti: a study with ASHA on warm workers, as many trials at a time as there are cores, with batches of a budget of
   tokens, and the mean of the tokens as examples/glue_sentences.yaml has it; the loop's model sees the first token, as
-  AutoModelForSequenceClassification gives it, 16 rows a batch. It evaluates three times an epoch, so that ASHA can
-  stop a trial after a third of one: of three trials one passes the first third, and one of those the first epoch.
-
-Both are judged by their scores after whole epochs alone: of three times as many looks the best would be a luckier one.
+  AutoModelForSequenceClassification gives it, 16 rows a batch.
 
 Both draw from the same search space with TPE of the same seed. Each runs in a process of its own, and its time counts
 from before the first import: data, Ray and models are loaded in it.
@@ -38,7 +35,6 @@ from pathlib import Path
 from typing import Any
 
 EPOCHS, BATCH = 3, 16
-EVALUATIONS = 3  # an epoch, of the study
 TOKENS = 1024  # about 40 rows of SST-2
 SEED = 0
 MORE = 8  # times as many trials as the loop has, at most
@@ -47,7 +43,6 @@ SPACE: dict[str, dict[str, Any]] = {
     "warmup_steps": {"type": "uniform", "low": 0.0, "high": 0.2},  # a share of all steps
     "weight_decay": {"type": "uniform", "low": 0.0, "high": 0.1},
 }
-HALVING = {"grace_epochs": 1 / EVALUATIONS, "reduction_factor": 3}
 
 Course = list[tuple[float, float]]  # seconds since the beginning, best score by then
 
@@ -153,10 +148,9 @@ def tutti(
         if whole is None and sum(record.state in ended for record in records) >= trials:
             whole = time.time() - began
         for record in records:
-            for evaluation, score in record.scores_by_epoch.items():
-                if evaluation % EVALUATIONS == 0:
-                    _follow(course, score, began=began)
-        if not over and whole and course and course[-1][1] >= best:
+            for score in record.scores_by_epoch.values():
+                _follow(course, score, began=began)
+        if not over and whole and course[-1][1] >= best:
             over = True
             signal.raise_signal(signal.SIGINT)  # as a user ends it
 
@@ -168,10 +162,9 @@ def tutti(
             "max_tokens_per_batch": TOKENS,
             "max_length": shared.MAX_LENGTH,
             "pooling": "mean",
-            "evals_per_epoch": EVALUATIONS,
         },
         "search_space": SPACE,
-        "search": {"trials": MORE * trials, "seed": SEED, "scheduler": "asha"} | HALVING,
+        "search": {"trials": MORE * trials, "seed": SEED, "scheduler": "asha"},
         "resources": {"isolation": "warm"},
         "storage": {"path": str(folder)},
     }

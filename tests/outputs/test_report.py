@@ -206,6 +206,11 @@ def test_one_trial_that_votes_alone_disputes_nothing(make_study, tmp_path):
     assert "One trial votes alone" in page_of(study, tmp_path, vote=part)
 
 
+def test_who_has_no_weight_disputes_nothing(make_study, tmp_path):
+    part = section(make_study(4), rule=Rule(method="best"))
+    assert all(len(task.card.members) == 4 and task.disputed == () for task in part.tasks)
+
+
 def test_what_is_not_there_yet_is_said(make_study, tmp_path):
     page = page_of(make_study(1), tmp_path, trials=[])
     assert "No trial has finished yet, so nobody can vote." in page

@@ -71,7 +71,8 @@ def disputed(
         texts: of the validation rows, pairs as one.
         most: how many at most.
     """
-    votes = elected.ballot.votes[elected.ensemble.voters]
+    each = zip(elected.ensemble.voters, elected.ensemble.combiner.weights, strict=True)
+    votes = elected.ballot.votes[[voter for voter, weight in each if weight != 0]]  # of `best` one alone has a vote
     if len(votes) < 2:
         return ()
     apart = disagreement(votes)
