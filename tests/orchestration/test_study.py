@@ -18,15 +18,15 @@ from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
 from tutti.errors import ClaimLostError, ConfigError, Fault, StorageError, StudyError
 from tutti.orchestration import study as study_module
-from tutti.orchestration.build import Able, check_backbone
+from tutti.orchestration.build import Abilities, check_backbone
 from tutti.orchestration.log import StudyLog
 from tutti.orchestration.study import clear_ended, is_running, run_study, study_lock
 from tutti.records import CheckpointRecord, TrialRecord, TrialState
 from tutti.search.study_store import StudyStore
 from tutti.tracking.memory import MemoryTracker
 
-LITTLE = Able(positions=512, layers=2, own_layers=2, marks_pairs=False, starts_special=False)
-MUCH = Able(positions=None, layers=None, own_layers=12, marks_pairs=True, starts_special=True)
+LITTLE = Abilities(positions=512, layers=2, own_layers=2, marks_pairs=False, starts_special=False)
+MUCH = Abilities(positions=None, layers=None, own_layers=12, marks_pairs=True, starts_special=True)
 
 
 def study(**changes) -> StudyConfig:

@@ -252,7 +252,7 @@ def prepare_study(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> P
     from tutti.files import write_whole
     from tutti.modeling.layers import layer_count, own_layers
     from tutti.modeling.model import load_encoder, positions
-    from tutti.orchestration.build import Able, check_backbone, encode_study
+    from tutti.orchestration.build import Abilities, check_backbone, encode_study
     from tutti.tasks.build import task_specs
 
     begun = folder.begun
@@ -270,7 +270,7 @@ def prepare_study(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> P
     # A backbone that does not serve is found now, and one from the hub is fetched once.
     encoder = load_encoder(study.backbone)
     tokenizer = load_tokenizer(study.backbone)
-    able = Able(
+    able = Abilities(
         positions=positions(encoder),
         layers=layer_count(encoder),
         own_layers=own_layers(encoder),

@@ -40,7 +40,7 @@ def encode_study(study: StudyConfig, folder: StudyFolder, prepared: Prepared) ->
 
 
 @dataclass(frozen=True)
-class Able:
+class Abilities:
     """What a backbone can do.
 
     Attributes:
@@ -58,7 +58,7 @@ class Able:
     starts_special: bool
 
 
-def check_backbone(study: StudyConfig, able: Able) -> None:
+def check_backbone(study: StudyConfig, able: Abilities) -> None:
     """Refuses what is beyond the backbone: a trial would die at its first long row, or as it is built.
 
     Raises:
