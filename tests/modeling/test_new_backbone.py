@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import torch
@@ -11,6 +13,7 @@ from transformers import AutoModel, AutoTokenizer
 from tutti.errors import BackboneError
 from tutti.files import sha256_of
 from tutti.modeling.new_backbone import SIZES, NewBackbone, new_backbone
+from tutti.modeling.new_tokenizer import TokenizerKind
 
 TEXT = "0\tThe quick brown fox jumps\tover lazy dogs\t1\n1\t今天天气很好，心情不错\t大家好\t0\n" * 20
 
@@ -47,11 +50,33 @@ def test_sizes_have_the_weights_they_are_said_to_have(size: str, low: float, hig
     assert low < made.weights + (6_000 - made.vocabulary) * SIZES[size].hidden < high
 
 
-def test_the_same_texts_and_seed_give_the_same_files(texts: Path, tmp_path: Path) -> None:
+def test_a_unigram_tokenizer_has_words_of_several_chinese_characters_and_encodes_pairs(tmp_path: Path) -> None:
+    texts = tmp_path / "texts.csv"
+    draw = random.Random(0)
+    words = ["今天", "天气", "心情", "好", "坏", "小", "大"]
+    texts.write_text("\n".join("".join(draw.choices(words, k=8)) for _ in range(200)), encoding="utf-8")
+    made = make(texts, tmp_path / "backbone", tokenizer="unigram", vocabulary=100)
+    tokenizer = AutoTokenizer.from_pretrained(made.path)
+    encoded = tokenizer("今天小天气", "好 THE", return_tensors="pt")
+    assert tokenizer.convert_ids_to_tokens(encoded["input_ids"][0]) == (
+        ["[CLS]", "今天", "小", "天气", "[SEP]", "好", "[UNK]", "[SEP]"]
+    )
+    assert encoded["token_type_ids"][0].tolist() == [0, 0, 0, 0, 0, 1, 1, 1]
+    assert made.vocabulary == len(tokenizer)
+    assert tokenizer.mask_token == "[MASK]"
+
+
+@pytest.mark.parametrize("tokenizer", get_args(TokenizerKind))
+def test_the_same_texts_and_seed_give_the_same_files(tokenizer: str, tmp_path: Path) -> None:
+    texts = tmp_path / "texts.csv"
+    draw = random.Random(0)
+    texts.write_text(
+        "\n".join("".join(draw.choices("今天气很好心情不错大家", k=8)) for _ in range(200)), encoding="utf-8"
+    )
     first, second, third = (tmp_path / name for name in ("first", "second", "third"))
-    make(texts, first)
-    make(texts, second)
-    make(texts, third, seed=1)
+    make(texts, first, tokenizer=tokenizer)
+    make(texts, second, tokenizer=tokenizer)
+    make(texts, third, tokenizer=tokenizer, seed=1)
     files = sorted(file.name for file in first.iterdir())
     assert [sha256_of(first / name) for name in files] == [sha256_of(second / name) for name in files]
     assert sha256_of(first / "model.safetensors") != sha256_of(third / "model.safetensors")
@@ -89,11 +114,13 @@ def test_every_fault_is_told_at_once(texts: Path, tmp_path: Path) -> None:
             tmp_path / "backbone",
             texts=[tmp_path / "none.txt", tmp_path / "latin.txt", tmp_path],
             size="tinny",
+            tokenizer="unigrams",
             vocabulary=10,
         )
     said = [str(fault) for fault in raised.value.faults]
     assert said == [
         "the size must be one of tiny, mini, small; got 'tinny'; did you mean 'tiny'? Correct the name.",
+        "the tokenizer must be one of wordpiece, unigram; got 'unigrams'; did you mean 'unigram'? Correct the name.",
         "the vocabulary must be at least 100; got 10; ask for a larger one.",
         f"{tmp_path}/none.txt must be a text file; got no such file; correct the path.",
         f"{tmp_path}/latin.txt must be UTF-8 text; got a byte that is not (unexpected end of data); "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
@@ -10,16 +9,10 @@ from typing import Annotated
 import typer
 
 from tutti.cli.parts import console
+from tutti.modeling.new_backbone import SMALLEST_VOCABULARY, Size, new_backbone
+from tutti.modeling.new_tokenizer import TokenizerKind
 
 app = typer.Typer(help="Make backbones.", no_args_is_help=True)
-
-
-class Size(StrEnum):
-    """Sizes of a new backbone."""
-
-    TINY = "tiny"
-    MINI = "mini"
-    SMALL = "small"
 
 
 @app.callback()
@@ -31,7 +24,16 @@ def _group() -> None:
 def new(
     texts: Annotated[list[Path], typer.Option("--texts", metavar="FILE...", help="Text files; may be repeated.")],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where to write it.")],
-    size: Annotated[Size, typer.Option("--size")] = Size.TINY,
+    size: Annotated[Size, typer.Option("--size")] = "tiny",
+    tokenizer: Annotated[
+        TokenizerKind,
+        typer.Option(
+            "--tokenizer", help="unigram finds words in Chinese text, where wordpiece takes single characters."
+        ),
+    ] = "wordpiece",
+    vocabulary: Annotated[
+        int, typer.Option("--vocabulary", min=SMALLEST_VOCABULARY, help="Most entries of the tokenizer.")
+    ] = 6_000,
     more: Annotated[list[Path] | None, typer.Argument(metavar="[FILE]...", help="Further text files.")] = None,
 ) -> None:
     """Makes a tokenizer from texts and an encoder with random weights, which `backbone: DIR` of a study file takes.
@@ -41,9 +43,7 @@ def new(
 
     Example: `tutti backbone new --texts data/OCNLI_train.csv data/TNEWS_train.csv --size mini --out backbone`
     """
-    from tutti.modeling.new_backbone import new_backbone
-
-    made = new_backbone(texts=[*texts, *(more or [])], size=size.value, out=out)
+    made = new_backbone(texts=[*texts, *(more or [])], size=size, out=out, tokenizer=tokenizer, vocabulary=vocabulary)
     console.print(
         f"wrote {made.path}: {made.size}, {made.weights / 1e6:.1f} million weights, {made.vocabulary:,} tokens",
         soft_wrap=True,

@@ -1,18 +1,17 @@
-"""Makes a small encoder from plain text files: a WordPiece tokenizer trained on them, and random weights."""
+"""Makes a small encoder from plain text files: a tokenizer trained on them, and random weights."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from tutti.errors import BackboneError, Fault, nearest
 from tutti.files import whole_folder
+from tutti.modeling.new_tokenizer import TokenizerKind, train_tokenizer
 
 Size = Literal["tiny", "mini", "small"]
-SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 SMALLEST_VOCABULARY = 100
 LONGEST_INPUT = 512  # tokens
 
@@ -46,57 +45,63 @@ class NewBackbone:
 
 
 def new_backbone(
-    *, texts: Sequence[Path], size: Size, out: Path, vocabulary: int = 6_000, seed: int = 0
+    *,
+    texts: Sequence[Path],
+    size: Size,
+    out: Path,
+    tokenizer: TokenizerKind = "wordpiece",
+    vocabulary: int = 6_000,
+    seed: int = 0,
 ) -> NewBackbone:
     """Trains a tokenizer on ``texts`` and saves it to ``out`` with a randomly initialised BERT encoder.
 
-    The tokenizer lower-cases and takes each Chinese character as a word of its own. Every line of a file is text, and
-    tabs are white space, so task files serve as they are. The same files, size and seed give the same folder.
+    Every line of a file is text, and tabs are white space, so task files serve as they are. The same files, options
+    and seed give the same folder.
 
     Args:
         texts: UTF-8 text files.
         out: the folder to make; ``AutoModel`` and ``AutoTokenizer`` load it.
+        tokenizer: see ``train_tokenizer``.
         vocabulary: most entries of the tokenizer; few texts give fewer.
 
     Raises:
-        BackboneError: where a text file is missing, empty or not UTF-8, a size is unknown, or ``out`` holds something.
+        BackboneError: where a text file is missing, empty or not UTF-8, a size or kind of tokenizer is unknown, or
+            ``out`` holds something.
         StorageError: where the folder cannot be written.
     """
-    _check(texts=texts, size=size, out=out, vocabulary=vocabulary)
+    _check(texts=texts, size=size, out=out, tokenizer=tokenizer, vocabulary=vocabulary)
 
     import torch
-    from transformers import BertConfig, BertModel, BertTokenizer
+    from transformers import BertConfig, BertModel
 
     from tutti.modeling.model import no_progress_bars
 
-    words = _train_vocabulary(texts, vocabulary=vocabulary)
-    tokenizer = BertTokenizer(vocab=words, do_lower_case=True, model_max_length=LONGEST_INPUT)
+    trained = train_tokenizer(_lines(texts), kind=tokenizer, vocabulary=vocabulary, longest_input=LONGEST_INPUT)
     shape = SIZES[size]
     config = BertConfig(
-        vocab_size=len(words),
+        vocab_size=len(trained),
         num_hidden_layers=shape.layers,
         hidden_size=shape.hidden,
         num_attention_heads=shape.heads,
         intermediate_size=4 * shape.hidden,
         max_position_embeddings=LONGEST_INPUT,
-        pad_token_id=tokenizer.pad_token_id,
+        pad_token_id=trained.pad_token_id,
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = BertModel(config)
     with whole_folder(out) as folder, no_progress_bars():
         model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-    return NewBackbone(path=out, size=size, weights=model.num_parameters(), vocabulary=len(words))
+        trained.save_pretrained(folder)
+    return NewBackbone(path=out, size=size, weights=model.num_parameters(), vocabulary=len(trained))
 
 
-def _check(*, texts: Sequence[Path], size: str, out: Path, vocabulary: int) -> None:
-    faults = []
-    if size not in SIZES:
-        known = ", ".join(SIZES)
-        faults.append(
-            Fault("the size", f"be one of {known}", repr(size), nearest(size, SIZES, otherwise="name a size"))
-        )
+def _check(*, texts: Sequence[Path], size: str, out: Path, tokenizer: str, vocabulary: int) -> None:
+    faults = [
+        Fault(f"the {what}", f"be one of {', '.join(known)}", repr(got), nearest(got, known, otherwise="name one"))
+        for what, got, known in (("size", size, SIZES), ("tokenizer", tokenizer, get_args(TokenizerKind)))
+        if got not in known
+    ]
     if vocabulary < SMALLEST_VOCABULARY:
         rule = f"be at least {SMALLEST_VOCABULARY}"
         faults.append(Fault("the vocabulary", rule, str(vocabulary), "ask for a larger one"))
@@ -135,39 +140,3 @@ def _lines(texts: Sequence[Path]) -> Iterator[str]:
     for path in texts:
         with path.open(encoding="utf-8-sig") as file:
             yield from file
-
-
-def _train_vocabulary(texts: Sequence[Path], *, vocabulary: int) -> dict[str, int]:
-    from tokenizers import BertWordPieceTokenizer
-
-    trained = BertWordPieceTokenizer(lowercase=True, handle_chinese_chars=True)
-    words = Counter(
-        word
-        for line in _lines(texts)
-        for word, _ in trained.pre_tokenizer.pre_tokenize_str(trained.normalizer.normalize_str(line))
-    )
-    alphabet, inner = _alphabet(words, most=vocabulary * 3 // 4)
-    trained.train_from_iterator(
-        # the trainer meets characters in the random order of a hash table and breaks ties by that order; characters
-        # that it is given beforehand have fixed places
-        words.elements(),
-        vocab_size=vocabulary,
-        min_frequency=2,
-        initial_alphabet=alphabet,
-        limit_alphabet=len(alphabet),
-        special_tokens=[*SPECIAL, *alphabet, *inner],
-        show_progress=False,
-    )
-    return dict(sorted(trained.get_vocab().items(), key=lambda entry: entry[1]))
-
-
-def _alphabet(words: Mapping[str, int], *, most: int) -> tuple[list[str], list[str]]:
-    """The commonest characters, and the marked forms of those that are met inside words; ``most`` in all."""
-    characters, inside = Counter[str](), Counter[str]()
-    for word, count in words.items():
-        for place, character in enumerate(word):
-            characters[character] += count
-            inside[character] += count if place else 0
-    by_count = sorted(characters, key=lambda character: (-characters[character], character))
-    kept = [character for character in by_count if character.strip()][: most - min(most // 3, len(+inside))]
-    return kept, [f"##{character}" for character in kept if inside[character]][: most - len(kept)]

@@ -13,46 +13,49 @@ _LEAST_UNSEEN = 0.25  # of the table; below that two smaller tables gain nothing
 
 
 class SeenEmbedding(nn.Embedding):
-    """A table whose parameter has the rows of seen ids alone; all others are a buffer, which nothing changes.
+    """A table whose parameter has the rows of seen ids alone; all others are in a buffer, which no step changes.
 
     Training rows hold some thousands of a vocabulary's tens of thousands of words. What an optimizer, the norm of a
     gradient or an average of weights do to the rows of all others is half of what they do to a small encoder, and
     comes to nothing: without a gradient they stay. In training it takes seen ids alone, otherwise any.
 
-    Its state is the one table that it stands for.
+    Its state is the one table that it stands for. As with any module's state, this is no copy: it changes with the
+    next one that is asked for.
 
     Args:
         whole: the table.
         seen: ``(ids,)`` bool, for each row whether it is trained.
     """
 
+    whole: Tensor
+    seen: Tensor
     places: Tensor
-    others: Tensor
 
     def __init__(self, whole: nn.Embedding, *, seen: Tensor) -> None:
         table = whole.weight.detach()
         padding = None if whole.padding_idx is None else int(seen[: whole.padding_idx].sum())
         super().__init__(int(seen.sum()), whole.embedding_dim, padding_idx=padding, _weight=table[seen])
-        self.register_buffer("places", torch.cat([seen.nonzero(), (~seen).nonzero()]).squeeze(1).argsort(), False)
-        self.register_buffer("others", table[~seen], False)
+        self.register_buffer("whole", table, False)
+        self.register_buffer("seen", seen, False)
+        self.register_buffer("places", (seen.cumsum(0) - 1).clamp(min=0), False)
         self.train(whole.training)
 
     def forward(self, input: Tensor) -> Tensor:
         """Ids of any shape, int64, to their vectors."""
-        places, count = self.places[input], self.num_embeddings
+        trained = super().forward(self.places[input])
         if self.training:
-            return super().forward(places)
-        seen, other = super().forward(places.clamp(max=count - 1)), self.others[(places - count).clamp(min=0)]
-        return torch.where((places < count).unsqueeze(-1), seen, other)
+            return trained
+        return torch.where(self.seen[input].unsqueeze(-1), trained, nn.functional.embedding(input, self.whole))
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
-        destination[f"{prefix}weight"] = torch.cat([self.weight.detach(), self.others])[self.places]
+        self.whole[self.seen] = self.weight.detach()  # no copy of the table: it may be half of all weights
+        destination[f"{prefix}weight"] = self.whole
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
         own = {name: tensor for name, tensor in state_dict.items() if name == f"{prefix}weight"}
         for name, whole in own.items():
-            own[name], others = whole.to(self.others.device)[self.places.argsort()].tensor_split([self.num_embeddings])
-            self.others.copy_(others)
+            self.whole.copy_(whole)
+            own[name] = self.whole[self.seen]
         super()._load_from_state_dict(own, prefix, *args)
 
 

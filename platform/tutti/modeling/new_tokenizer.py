@@ -1,0 +1,105 @@
+"""Trains a tokenizer on plain text, the same each time for the same text."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+TokenizerKind = Literal["wordpiece", "unigram"]
+SPECIAL = {
+    "pad_token": "[PAD]",
+    "unk_token": "[UNK]",
+    "cls_token": "[CLS]",
+    "sep_token": "[SEP]",
+    "mask_token": "[MASK]",
+}
+_INPUTS = ["input_ids", "token_type_ids", "attention_mask"]
+_DIGITS = 6  # of a log-probability
+
+
+def train_tokenizer(
+    lines: Iterable[str], *, kind: TokenizerKind, vocabulary: int, longest_input: int
+) -> PreTrainedTokenizerFast:
+    """A lower-casing tokenizer that puts ``[CLS]`` and ``[SEP]`` around its tokens.
+
+    Args:
+        kind: ``wordpiece`` is BERT's way (arXiv 1810.04805), where each Chinese character is a token of its own;
+            ``unigram`` that of a unigram language model (arXiv 1804.10959), which finds words of several characters
+            in text without spaces.
+        vocabulary: most entries; little text gives fewer.
+        longest_input: in tokens, as the tokenizer's ``model_max_length``.
+    """
+    train = {"wordpiece": _wordpiece, "unigram": _unigram}[kind]
+    return train(lines, vocabulary=vocabulary, longest_input=longest_input)
+
+
+def _wordpiece(lines: Iterable[str], *, vocabulary: int, longest_input: int) -> PreTrainedTokenizerFast:
+    from tokenizers import BertWordPieceTokenizer
+    from transformers import BertTokenizer
+
+    trained = BertWordPieceTokenizer(lowercase=True, handle_chinese_chars=True)
+    words = Counter(
+        word
+        for line in lines
+        for word, _ in trained.pre_tokenizer.pre_tokenize_str(trained.normalizer.normalize_str(line))
+    )
+    alphabet, inner = _alphabet(words, most=vocabulary * 3 // 4)
+    trained.train_from_iterator(
+        # the trainer meets characters in the random order of a hash table and breaks ties by that order; characters
+        # that it is given beforehand have fixed places
+        words.elements(),
+        vocab_size=vocabulary,
+        min_frequency=2,
+        initial_alphabet=alphabet,
+        limit_alphabet=len(alphabet),
+        special_tokens=[*SPECIAL.values(), *alphabet, *inner],
+        show_progress=False,
+    )
+    pieces = dict(sorted(trained.get_vocab().items(), key=lambda entry: entry[1]))
+    return BertTokenizer(vocab=pieces, do_lower_case=True, model_max_length=longest_input)
+
+
+def _unigram(lines: Iterable[str], *, vocabulary: int, longest_input: int) -> PreTrainedTokenizerFast:
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    special = list(SPECIAL.values())
+    trained = Tokenizer(models.Unigram())
+    trained.normalizer = normalizers.BertNormalizer(lowercase=True, handle_chinese_chars=False)
+    trained.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    trained.train_from_iterator(
+        lines,
+        trainers.UnigramTrainer(
+            vocab_size=vocabulary, special_tokens=special, unk_token=SPECIAL["unk_token"], show_progress=False
+        ),
+    )
+    # Sums in the random order of a hash table give scores, and so an order of pieces, that differ from run to run in
+    # their last digits; and so do those of rare characters, which the trainer adds below all pieces one by one.
+    found = {piece: score for piece, score in json.loads(trained.to_str())["model"]["vocab"] if piece not in special}
+    lowest = min((score for piece, score in found.items() if len(piece) > 1), default=0.0)
+    scores = {piece: round(max(score, lowest), _DIGITS) for piece, score in found.items()}
+    pieces = [(piece, 0.0) for piece in special]
+    pieces += sorted(scores.items(), key=lambda entry: (-entry[1], entry[0]))
+    trained.model = models.Unigram(pieces, unk_id=special.index(SPECIAL["unk_token"]))
+    sep, cls = SPECIAL["sep_token"], SPECIAL["cls_token"]
+    trained.post_processor = processors.BertProcessing((sep, special.index(sep)), (cls, special.index(cls)))
+    return PreTrainedTokenizerFast(
+        tokenizer_object=trained, model_max_length=longest_input, model_input_names=_INPUTS, **SPECIAL
+    )
+
+
+def _alphabet(words: Mapping[str, int], *, most: int) -> tuple[list[str], list[str]]:
+    """The commonest characters, and the marked forms of those that are met inside words; ``most`` in all."""
+    characters, inside = Counter[str](), Counter[str]()
+    for word, count in words.items():
+        for place, character in enumerate(word):
+            characters[character] += count
+            inside[character] += count if place else 0
+    by_count = sorted(characters, key=lambda character: (-characters[character], character))
+    kept = [character for character in by_count if character.strip()][: most - min(most // 3, len(+inside))]
+    return kept, [f"##{character}" for character in kept if inside[character]][: most - len(kept)]
