@@ -11,9 +11,9 @@ from optuna.trial import FrozenTrial
 
 from tutti.config.study import Objective
 from tutti.errors import Fault, StudyError
-from tutti.search.kept import trial_key
 from tutti.search.objectives import DIRECTIONS
 from tutti.search.queue import waits
+from tutti.search.trial_attributes import trial_key
 from tutti.search.warm_start import is_older
 
 _OWNER = "owner"  # the attribute of a study in a database that many share

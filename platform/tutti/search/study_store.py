@@ -18,7 +18,11 @@ from tutti.config.study import Objective, Sampler
 from tutti.errors import Fault, StudyError
 from tutti.records import Scalar, TrialRecord, TrialState
 from tutti.search import checks, database
-from tutti.search.kept import (
+from tutti.search.objectives import DIRECTIONS
+from tutti.search.queue import PROPOSED, Grid, Point, enqueue
+from tutti.search.samplers import first_generation, make_sampler
+from tutti.search.space import distributions, draw
+from tutti.search.trial_attributes import (
     ENDING,
     EXCHANGES,
     MEASURED,
@@ -31,10 +35,6 @@ from tutti.search.kept import (
     task_scores_of,
     trial_key,
 )
-from tutti.search.objectives import DIRECTIONS
-from tutti.search.queue import PROPOSED, Grid, Point, enqueue
-from tutti.search.samplers import first_generation, make_sampler
-from tutti.search.space import distributions, draw
 from tutti.search.warm_start import OlderStudy, fitting_trials, is_older, take_over
 
 _CONSTRAINT = f"{_CONSTRAINTS_KEY}:memory"  # as Trial.set_constraint keeps it, which needs a trial that was just asked

@@ -17,8 +17,8 @@ from tutti.config.study import Objective
 from tutti.errors import Fault, StudyError, counted
 from tutti.records import Scalar
 from tutti.search import database
-from tutti.search.kept import EXCHANGES, measured
 from tutti.search.space import distributions
+from tutti.search.trial_attributes import EXCHANGES, measured
 
 _OF = "warm_start"  # the attribute of an older trial: its study's database and name, and its number there
 
