@@ -84,7 +84,7 @@ def electorate_of(
     if members.filter is None:
         return Electorate(banks, only=only)
     parts.quiet_mlflow()
-    from tutti.tracking.found import check_filter, trials_found
+    from tutti.tracking.run_filter import check_filter, trials_found
 
     what = "the recipe's members.filter"
     check_filter(members.filter, what=what)

@@ -16,9 +16,9 @@ from tutti.config.layouts import layout_faults
 from tutti.config.names import Kind, is_path, shipped_folder, shipped_names
 from tutti.config.paths import absolute, missing_file, older_folders, resolve_paths
 from tutti.config.population import population_faults
+from tutti.config.pydantic_faults import faults_of
 from tutti.config.recipe import Recipe
 from tutti.config.search import search_faults
-from tutti.config.sentences import faults_of
 from tutti.config.space import Distribution, sound_distributions
 from tutti.config.study import StudyConfig
 from tutti.config.target import target_faults

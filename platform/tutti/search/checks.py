@@ -11,8 +11,8 @@ from optuna.trial import FrozenTrial
 
 from tutti.config.study import Objective
 from tutti.errors import Fault, StudyError
+from tutti.search.grid import waits
 from tutti.search.objectives import DIRECTIONS
-from tutti.search.queue import waits
 from tutti.search.trial_attributes import trial_key
 from tutti.search.warm_start import is_older
 

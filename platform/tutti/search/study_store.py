@@ -18,8 +18,8 @@ from tutti.config.study import Objective, Sampler
 from tutti.errors import Fault, StudyError
 from tutti.records import Scalar, TrialRecord, TrialState
 from tutti.search import checks, database
+from tutti.search.grid import PROPOSED, Grid, Point, enqueue
 from tutti.search.objectives import DIRECTIONS
-from tutti.search.queue import PROPOSED, Grid, Point, enqueue
 from tutti.search.samplers import first_generation, make_sampler
 from tutti.search.space import distributions, draw
 from tutti.search.trial_attributes import (

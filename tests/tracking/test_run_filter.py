@@ -7,8 +7,8 @@ from mlflow import MlflowClient
 
 from tutti.errors import StudyError, TrackingError
 from tutti.tracking.artifacts import keep_files, keep_metrics
-from tutti.tracking.found import check_filter, trials_found
 from tutti.tracking.mlflow_tracker import MlflowTracker
+from tutti.tracking.run_filter import check_filter, trials_found
 from tutti.tracking.store import experiment_id
 
 NONE = {"parameters": {}, "tags": {}}
