@@ -1,4 +1,4 @@
-"""Points that are settled before a sampler is asked: those that a study file names, and those of a grid."""
+"""Points that no sampler chooses: those that a study file enqueues, and those of a grid."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from tutti.config.points import grid
 from tutti.config.space import SearchSpace
 from tutti.records import Scalar
 
-PROPOSED = "proposed"  # the attribute of a trial whose parameters are all chosen
-_INDEX = "enqueued"  # the attribute that says which of the study file's points a trial is
+# Names of trial attributes.
+PROPOSED = "proposed"  # true once all parameters are sampled
+_INDEX = "enqueued"  # index of the study file's point that the trial was enqueued with
 
 Point = Mapping[str, Scalar]
 
@@ -28,26 +29,26 @@ def enqueue(
     trials: Sequence[FrozenTrial],
     grid: Grid | None,
 ) -> None:
-    """Puts points in front of all that the sampler will choose, in order, each once in a study's life."""
-    there = {trial.user_attrs.get(_INDEX) for trial in trials}
+    """Enqueues the points that no trial has yet, in order, so that they run before any sampled point."""
+    enqueued = {trial.user_attrs.get(_INDEX) for trial in trials}
     for index, point in enumerate(points):
-        if index not in there:
-            # As the database would give it back: a whole number for a key of floats is a float.
-            plain = {key: space[key].to_external_repr(space[key].to_internal_repr(point[key])) for key in point}
-            study.enqueue_trial(grid.completed(plain) if grid else plain, user_attrs={_INDEX: index})
+        if index not in enqueued:
+            # Normalised as the database does: an integer given for a float distribution becomes a float.
+            stored = {key: space[key].to_external_repr(space[key].to_internal_repr(point[key])) for key in point}
+            study.enqueue_trial(grid.completed(stored) if grid else stored, user_attrs={_INDEX: index})
 
 
-def waits(trial: FrozenTrial) -> bool:
-    """Whether a trial is one of the study file's points that nobody has asked for yet."""
+def is_waiting(trial: FrozenTrial) -> bool:
+    """Whether a trial is an enqueued point of the study file that has not been asked for yet."""
     return trial.state is TrialState.WAITING and _INDEX in trial.user_attrs
 
 
 class Grid:
-    """Every point of a finite space, in an order that depends on the seed alone.
+    """Every point of a finite search space, in an order that depends only on the seed.
 
-    Optuna's samplers for grids do not serve: one deals points by trial number, which enqueued trials and conditions
-    upset, the other fails for good where a driver died in the midst of a trial, and both end a study by its `stop`,
-    which ask and tell do not know.
+    Optuna's grid samplers do not fit: ``GridSampler`` assigns points by trial number, which enqueued trials and
+    conditions shift; ``BruteForceSampler`` fails for good once a driver has died during a trial; and both end a study
+    with ``Study.stop``, which does not work with ask and tell.
     """
 
     def __init__(self, space: SearchSpace, *, fixed: Mapping[str, Any], seed: int) -> None:
@@ -55,16 +56,16 @@ class Grid:
         random.Random(seed).shuffle(self._points)
 
     def next(self, trials: Sequence[FrozenTrial]) -> dict[str, Scalar] | None:
-        """The first point that no trial has; none where each was had, or where one waits to be run."""
+        """The first point that no trial has; None where every point was used, or where an enqueued trial waits."""
         if any(trial.state is TrialState.WAITING for trial in trials):
             return None
-        had = {_identity(trial.params) for trial in trials}
-        return next((point for point in self._points if _identity(point) not in had), None)
+        used = {_identity(trial.params) for trial in trials}
+        return next((point for point in self._points if _identity(point) not in used), None)
 
     def completed(self, point: Point) -> dict[str, Scalar]:
-        """The first point that has what this one says."""
+        """The first grid point that agrees with a partial point; the partial point itself where none does."""
         wanted = _identity(point)
-        return next((own for own in self._points if wanted <= _identity(own)), dict(point))
+        return next((candidate for candidate in self._points if wanted <= _identity(candidate)), dict(point))
 
 
 def _identity(point: Point) -> frozenset[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""How Optuna keeps a trial, and what that says of it."""
+"""How a trial is stored in Optuna: the names of its user attributes, and the records read back from them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ STATES = {
     optuna.trial.TrialState.PRUNED: TrialState.STOPPED,
     optuna.trial.TrialState.FAIL: TrialState.FAILED,
 }
-MEASURED = "measured"  # the attribute that keeps the values of a study whose objective is not the score alone
-EXCHANGES = "exchanges"  # the attribute of the states that a trial went on from that were another one's
-TRAINED = "trained"  # the attribute of how many seconds a running trial was trained by its last report
-FITTED = "fitted"  # the attribute of whether a trial has trained for a whole epoch, and so fits into memory
-FOLD = "fold"  # the attribute of the fold whose run was begun last
-ENDING = "ending"  # the attribute that a trial's record is taken from, where it is not the best of its reports
+# Names of trial attributes.
+MEASURED = "measured"  # objective values of a finished trial; absent where the score is the only objective
+EXCHANGES = "exchanges"  # every time the trial continued from another trial's checkpoint (population-based training)
+TRAINED = "trained"  # seconds of training up to a running trial's last report
+FITTED = "fitted"  # whether the trial has trained for a whole epoch, which shows that it fits into memory
+FOLD = "fold"  # index of the fold that was started last
+ENDING = "ending"  # final score and task scores, where these are not those of the best report
 
 
 @dataclass(frozen=True)
@@ -30,15 +31,15 @@ class Proposal:
 
     Attributes:
         key: the trial's one identity, ``t0007`` for number 7.
-        number: the how manieth trial of the study it is, from 0.
-        parameters: what the search space chose, in the order in which it was drawn: the space's, but that a key whose
-            condition does not hold is left out, and that one comes after those that its condition names.
-        halved: why its batches are to be halved, as it was bound to the trial; none where they are not.
-        fitted: whether an earlier run has trained it for a whole epoch, of a fold too: it fits into memory, and its
-            states are of the batch that it has.
-        seconds: how long it was trained by then, as far as that was reported.
-        fold: the one that an earlier run was training when it was cut off; none where that is not known.
-        optuna_number: Optuna's own, which counts the trials of older studies too that the study began with.
+        number: zero-based index of the trial in its study.
+        parameters: the sampled values, in the order of the search space, except that a key follows the keys that its
+            condition names. Keys whose condition does not hold are left out.
+        halved: the reason for halving its batches, as bound to the trial; None where they are not halved.
+        fitted: whether an earlier run has trained it for a whole epoch (of a fold, too). It then fits into memory, and
+            its checkpoints were saved with the batch size that it still has.
+        seconds: training time of earlier runs, as far as it was reported.
+        fold: the fold that an earlier run was training when it was interrupted; None where that is unknown.
+        optuna_number: Optuna's trial number, which also counts the older studies' trials that the study started from.
     """
 
     key: str
@@ -52,79 +53,76 @@ class Proposal:
 
 
 def trial_key(number: int) -> str:
-    """A trial's one identity."""
+    """The trial's key, its one identity: ``t0007`` for number 7."""
     return f"t{number:04d}"
 
 
 def proposal(trial: FrozenTrial, number: int) -> Proposal:
-    """A trial that a driver left running.
+    """The proposal of a trial that an earlier driver left running.
 
     Args:
-        number: of those of the study's own.
+        number: index of the trial among the study's own trials.
     """
-    exchanges, fold = trial.user_attrs.get(EXCHANGES), trial.user_attrs.get(FOLD)
+    attributes = trial.user_attrs
+    exchanges, fold = attributes.get(EXCHANGES), attributes.get(FOLD)
     return Proposal(
-        trial_key(number),
-        number,
-        dict(exchanges[-1]["parameters"] if exchanges else trial.params),
-        trial.user_attrs.get("halved"),
-        fitted(trial),
-        float(trial.user_attrs.get(TRAINED, 0.0)),
-        None if fold is None or fold + 1 in reported(trial) else fold,  # a whole fold was reported on
-        trial.number,
+        key=trial_key(number),
+        number=number,
+        parameters=dict(exchanges[-1]["parameters"] if exchanges else trial.params),
+        halved=attributes.get("halved"),
+        fitted=bool(attributes.get(FITTED)),
+        seconds=float(attributes.get(TRAINED, 0.0)),
+        fold=None if fold is None or fold + 1 in scores_by_epoch(trial) else fold,  # reports count completed folds
+        optuna_number=trial.number,
     )
 
 
 def task_scores_of(epoch: int) -> str:
-    """The attribute that keeps what the tasks scored after an epoch."""
+    """Name of the attribute with the task scores of an epoch."""
     return f"task_scores:{epoch}"
 
 
 def score_of(epoch: int) -> str:
-    """The attribute that keeps an epoch's score in a study of several objectives.
+    """Name of the attribute with the score of an epoch in a multi-objective study.
 
-    There Optuna has no intermediate values: its samplers would fail on a trial that was stopped and has some.
+    Such a study has no intermediate values in Optuna: its samplers fail on pruned trials that have some.
     """
     return f"score:{epoch}"
 
 
-def reported(trial: FrozenTrial) -> dict[int, float]:
-    """What a trial scored, by epoch."""
-    kept = {int(name[6:]): value for name, value in trial.user_attrs.items() if name.startswith("score:")}
-    return dict(sorted((trial.intermediate_values or kept).items()))
-
-
-def fitted(trial: FrozenTrial) -> bool:
-    """Whether it has trained for a whole epoch; of a study from before that was kept, whether it was reported on."""
-    return bool(trial.user_attrs.get(FITTED, reported(trial)))
+def scores_by_epoch(trial: FrozenTrial) -> dict[int, float]:
+    """The reported scores of a trial by epoch, in ascending order."""
+    attributes = {int(name[6:]): value for name, value in trial.user_attrs.items() if name.startswith("score:")}
+    return dict(sorted((trial.intermediate_values or attributes).items()))
 
 
 def measured(trial: FrozenTrial) -> dict[str, float]:
-    """By objective, what a finished trial was told with, and its score; nothing of any other one."""
+    """Objective values of a finished trial by name, always with its score; empty for any other trial."""
     if trial.state is not optuna.trial.TrialState.COMPLETE or not trial.values:
         return {}
     return dict(trial.user_attrs.get(MEASURED, {"score": trial.values[0]}))
 
 
 def record(trial: FrozenTrial, number: int) -> TrialRecord:
-    """A trial as the rest of the house knows it.
+    """The record of a trial for the other rooms.
 
     Args:
-        number: of those of the study's own.
+        number: index of the trial among the study's own trials.
     """
-    scores, values = reported(trial), measured(trial)
+    scores, values = scores_by_epoch(trial), measured(trial)
     best = values["score"] if values else max(scores.values(), default=None)
     best_epoch = next((epoch for epoch, score in scores.items() if score == best), None)
     best_scores = {} if best_epoch is None else trial.user_attrs.get(task_scores_of(best_epoch), {})
-    told = trial.state is optuna.trial.TrialState.PRUNED  # the constraint is kept before, where a driver may die
-    infeasible = told and any(value > 0 for value in trial.constraints.values())
-    last = trial.user_attrs.get(ENDING, {"score": best, "task_scores": best_scores})
+    # The constraint is written before the state, and a driver may die in between: a running trial can have one.
+    pruned = trial.state is optuna.trial.TrialState.PRUNED
+    infeasible = pruned and any(value > 0 for value in trial.constraints.values())
+    final = trial.user_attrs.get(ENDING, {"score": best, "task_scores": best_scores})
     return TrialRecord(
         key=trial_key(number),
         number=number,
         state=TrialState.FAILED if infeasible else STATES[trial.state],
-        score=last["score"],
-        task_scores=last["task_scores"],
+        score=final["score"],
+        task_scores=final["task_scores"],
         parameters=dict(trial.params),
         scores_by_epoch=scores,
         seconds=trial.user_attrs.get("seconds"),
