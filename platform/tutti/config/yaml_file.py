@@ -10,7 +10,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
-from tutti.errors import ConfigError, Fault
+from tutti.errors import ConfigError, Fault, first_line
 from tutti.files import nearest_file
 
 
@@ -51,7 +51,7 @@ def parse_yaml(text: str, *, what: str) -> Any:
             remedy = "correct the line: see to its indentation (spaces only), colons, brackets and quotes"
         raise ConfigError(Fault(where, rule, problem, remedy)) from error
     except (YAMLError, ValueError, RecursionError) as error:
-        got = getattr(error, "reason", None) or str(error).splitlines()[0]
+        got = getattr(error, "reason", None) or first_line(error)
         raise ConfigError(Fault(what, "be YAML", got, "remove what is not plain text")) from error
 
 

@@ -20,7 +20,7 @@ from sqlalchemy import create_engine, delete, text
 from sqlalchemy.engine import URL, Connection, Engine, make_url
 from sqlalchemy.exc import ArgumentError, IntegrityError, OperationalError, ProgrammingError, SQLAlchemyError
 
-from tutti.errors import ClaimLostError, Fault, StorageError, StudyError
+from tutti.errors import ClaimLostError, Fault, StorageError, StudyError, first_line
 
 _SERVER_OPTIONS = {
     "tcp_keepalives_idle": 30,  # the server then releases the locks of a machine that is gone within a minute
@@ -201,8 +201,7 @@ def faults(url: str) -> Iterator[None]:
             address = make_url(url).render_as_string(hide_password=True)
         except ArgumentError:
             address = url
-        cause = error.__cause__ or error
-        got = str(cause).strip().split("\n")[0]
+        got = first_line(error.__cause__ or error)
         remedy = "see whether the address is right, the database is up and not damaged, and there is space"
         if isinstance(error, ImportError):
             remedy = "install the driver with `pip install 'tutti[postgres]'`"
