@@ -1,4 +1,4 @@
-"""What is wrong with a study's runs in MLflow, held against the trials that the study has."""
+"""Compares a study's runs in MLflow with its trials, and repairs the differences."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 from mlflow import MlflowClient
 from mlflow.entities import Run, ViewType
 
-from tutti.records import Finding, TrialRecord, TrialState
-from tutti.tracking.mlflow_tracker import PARENT, STATE, STATUS, STUDY, TRIAL, MlflowTracker, is_of
+from tutti.records import Finding, TrialRecord, TrialState, best_trial
+from tutti.tracking.mlflow_tracker import PARENT, STATE, STATUS, STUDY, TRIAL, MlflowTracker, is_owned_by
 from tutti.tracking.protocol import BEST_SCORE, SCORE, MetricRow, parent_of
 from tutti.tracking.spool import undelivered, was_delivered
 from tutti.tracking.store import store_faults
 
-_BIN = "deleted in MLflow, which can restore it"
+_DELETED = "deleted in MLflow, which can restore it"
 _NOTICE = "told anew by tutti doctor, from the study's database: its times are of then, and it has no other curves"
 
 
@@ -30,15 +30,16 @@ def run_findings(
     complete: bool,
     owner: str | None = None,
 ) -> list[Finding]:
-    """Runs that are gone, do not say what became of their trial, have none, or stand twice. Nobody's are not touched.
+    """Findings for runs that are missing, duplicate, without a trial, or in another state than their trial.
 
-    Nothing is written to the store before a finding is mended; what is removed there can be restored.
+    The store is only written to when a finding is repaired, and deleted runs can be restored there. Runs that were not
+    created by Tutti, or belong to another owner, are ignored.
 
     Args:
         experiment: the study's name.
-        folder: the study's; what was tracked from another one is left to its owner.
-        trials: every trial of the study, none of them running: those that were cut off are INTERRUPTED.
-        owner: whose study of that name; none of one that began without. Runs of another owner's are not touched.
+        folder: the study's folder; runs tracked from another folder are reported but not deleted.
+        trials: every trial of the study. None is running: interrupted ones have the state INTERRUPTED.
+        owner: the id of the study among those with its name; None if it has no id.
         complete: whether the study has all its trials, and each has ended.
 
     Raises:
@@ -46,16 +47,18 @@ def run_findings(
     """
     with store_faults(uri):
         client = MlflowClient(tracking_uri=uri)
-        found = client.get_experiment_by_name(experiment)
-        if found is not None and found.lifecycle_stage == "deleted":
-            remedy = f"restore it (`mlflow experiments restore -x {found.experiment_id}`)"
+        stored = client.get_experiment_by_name(experiment)
+        if stored is not None and stored.lifecycle_stage == "deleted":
+            remedy = f"restore it (`mlflow experiments restore -x {stored.experiment_id}`)"
             return [Finding("MLflow, the study's experiment", "it was deleted", remedy)]
-        runs = [] if found is None else _all_runs(client, found.experiment_id)
-    own = _Runs(uri, client, experiment, owner, folder, {trial.key: trial for trial in trials})
-    return own.findings(runs, ended=TrialState.FINISHED if complete else TrialState.INTERRUPTED)
+        runs = [] if stored is None else _all_runs(client, stored.experiment_id)
+    comparison = _Comparison(uri, client, experiment, owner, folder, {trial.key: trial for trial in trials})
+    return comparison.findings(runs, study_state=TrialState.FINISHED if complete else TrialState.INTERRUPTED)
 
 
-class _Runs:
+class _Comparison:
+    """Compares the runs of one study with its trials."""
+
     def __init__(
         self,
         uri: str,
@@ -68,51 +71,51 @@ class _Runs:
         self._uri, self._client, self._experiment, self._owner = uri, client, experiment, owner
         self._folder, self._trials = folder, trials
 
-    def findings(self, runs: Sequence[Run], *, ended: TrialState) -> list[Finding]:
+    def findings(self, runs: Sequence[Run], *, study_state: TrialState) -> list[Finding]:
         by_key, deleted = defaultdict[str, list[Run]](list), defaultdict[str, list[Run]](list)
         for run in runs:
             if (key := self._key(run)) is not None:
                 (by_key if run.info.lifecycle_stage == "active" else deleted)[key].append(run)
         spool = self._folder / "tracking.jsonl"
-        told = not undelivered(spool)  # what waits may be of a run that is not there yet
+        all_delivered = not undelivered(spool)  # a missing run may still be waiting for delivery
         if "" not in by_key:
-            return [_lost(left=bool(by_key))] if by_key or (told and was_delivered(spool)) else []
-        kept: dict[str, str] = {}
-        found: list[Finding] = []
-        for key in sorted(by_key, key=lambda key: (bool(key) + key.count("/"), key)):
-            # The tracker goes on in the oldest run below the kept one of its parent.
-            parent = kept.get(parent_of(key)) if key else None
-            first, *others = sorted(by_key[key], key=lambda run: run.data.tags.get(PARENT) != parent)
+            return [_lost(left=bool(by_key))] if by_key or (all_delivered and was_delivered(spool)) else []
+        run_ids: dict[str, str] = {}
+        findings: list[Finding] = []
+        for key in sorted(by_key, key=lambda key: (bool(key) + key.count("/"), key)):  # parents before children
+            # Like the tracker, prefer the oldest run below the right parent; all others are duplicates.
+            parent = run_ids.get(parent_of(key)) if key else None
+            run, *duplicates = sorted(by_key[key], key=lambda run: run.data.tags.get(PARENT) != parent)
             if key and key.partition("/")[0] not in self._trials:
-                found += [self._of_no_trial(run) for run in by_key[key]]
+                findings += [self._run_without_trial(run) for run in by_key[key]]
                 continue
-            kept[key] = first.info.run_id
-            found += [self._second(run) for run in others]
-            found += self._standing(key, first, parent) if key else self._open(first, ended)
+            run_ids[key] = run.info.run_id
+            findings += [self._duplicate(run) for run in duplicates]
+            findings += self._run_of_trial(key, run, parent) if key else self._run_of_study(run, study_state)
         for trial in self._trials.values():
-            if told and trial.key not in by_key:
+            if all_delivered and trial.key not in by_key:
                 below = {key: runs for key, runs in by_key.items() if parent_of(key) == trial.key}
-                found += self._missing(trial, deleted, below, parent=kept[""])
-        return found
+                findings += self._trial_without_run(trial, deleted, below, parent=run_ids[""])
+        return findings
 
     def _key(self, run: Run) -> str | None:
-        """The key that the tracker knows a run by; none for somebody else's."""
+        """The tracker's key of a run; None for a run of another owner, or not created by Tutti."""
         tags = run.data.tags
-        if not is_of(run, self._owner):
+        if not is_owned_by(run, self._owner):
             return None
         return tags.get(TRIAL, "" if tags.get(STUDY) == self._experiment else None)
 
-    def _of_no_trial(self, run: Run) -> Finding:
-        place = Path(run.data.tags.get("tutti.checkpoint", ""))
-        if place.is_relative_to(self._folder):
-            return Finding(_name(run), "the study has no such trial", _BIN, partial(self._delete, run))
+    def _run_without_trial(self, run: Run) -> Finding:
+        checkpoint = Path(run.data.tags.get("tutti.checkpoint", ""))
+        if checkpoint.is_relative_to(self._folder):
+            return Finding(_name(run), "the study has no such trial", _DELETED, partial(self._delete, run))
         remedy = "delete it in MLflow where no other study of this name needs it"
-        return Finding(_name(run), f"the study has no such trial; it was tracked from {place}", remedy)
+        return Finding(_name(run), f"the study has no such trial; it was tracked from {checkpoint}", remedy)
 
-    def _second(self, run: Run) -> Finding:
-        return Finding(_name(run), "another run has the same key", _BIN, partial(self._delete, run))
+    def _duplicate(self, run: Run) -> Finding:
+        return Finding(_name(run), "another run has the same key", _DELETED, partial(self._delete, run))
 
-    def _missing(
+    def _trial_without_run(
         self,
         trial: TrialRecord,
         deleted: Mapping[str, Sequence[Run]],
@@ -120,28 +123,32 @@ class _Runs:
         *,
         parent: str,
     ) -> list[Finding]:
-        """The findings of a trial that has no run, but may have one that was deleted, and folds' runs ``below`` it."""
-        if gone := deleted.get(trial.key):
-            run = min(gone, key=lambda run: run.data.tags.get(PARENT) != parent)
+        """The findings of a trial without an active run.
+
+        It may have a deleted run in ``deleted``, and active runs of its folds in ``below``, both by key.
+        """
+        if candidates := deleted.get(trial.key):
+            run = min(candidates, key=lambda run: run.data.tags.get(PARENT) != parent)
             folds = [
-                each
+                fold
                 for key, runs in deleted.items()
                 if parent_of(key) == trial.key and key not in below
-                for each in runs
-                if each.data.tags.get(PARENT) == run.info.run_id
+                for fold in runs
+                if fold.data.tags.get(PARENT) == run.info.run_id
             ]
             found, restore = "it was deleted, and the study has its trial", partial(self._restore, [run, *folds])
-            return [Finding(_name(run), found, "restored", restore), *self._standing(trial.key, run, parent)]
+            return [Finding(_name(run), found, "restored", restore), *self._run_of_trial(trial.key, run, parent)]
         if trial.state is TrialState.INTERRUPTED and not trial.scores_by_epoch:
-            return []  # it may never have begun, and begins its run once it goes on
+            return []  # it may never have started; if so, it creates its run when it is resumed
         mended = "told anew, from what the study's database has of it"
         folds = [run for runs in below.values() for run in runs]
-        return [Finding(f"MLflow, trial {trial.key}", "it has no run", mended, partial(self._tell, trial, folds))]
+        return [Finding(f"MLflow, trial {trial.key}", "it has no run", mended, partial(self._recreate, trial, folds))]
 
-    def _tell(self, trial: TrialRecord, folds: Sequence[Run]) -> None:
+    def _recreate(self, trial: TrialRecord, folds: Sequence[Run]) -> None:
+        """Creates the trial's run from its record, and moves the runs of its folds below it."""
         tracker, now = self._tracker(), time.time()
-        place = self._folder / "trials" / trial.key
-        best = place if any(place.glob("fold-*")) else place / "best"
+        folder = self._folder / "trials" / trial.key
+        best = folder if any(folder.glob("fold-*")) else folder / "best"
         tags = {"tutti.checkpoint": str(best), "tutti.notice": _NOTICE}
         tags |= {"tutti.exploited_from": trial.exploited_from} if trial.exchanges else {}
         tracker.start_trial(trial.key, number=trial.number, parameters=trial.parameters, tags=tags)
@@ -155,40 +162,41 @@ class _Runs:
         metrics = {**seconds, **trial.measured, **_scores(trial)}
         tracker.end_trial(trial.key, state=trial.state, reason=_reason(trial), metrics=metrics, tags={})
 
-    def _standing(self, key: str, run: Run, parent: str | None) -> list[Finding]:
-        """The findings of a run that has a trial."""
-        untold = self._untold(key, run)
-        return untold if parent in (None, run.data.tags.get(PARENT)) else [self._astray(run, str(parent)), *untold]
+    def _run_of_trial(self, key: str, run: Run, parent: str | None) -> list[Finding]:
+        """The findings of a run that has a trial: a wrong parent, an outdated state."""
+        findings = self._outdated_state(key, run)
+        return findings if parent in (None, run.data.tags.get(PARENT)) else [self._orphan(run, str(parent)), *findings]
 
-    def _astray(self, run: Run, parent: str) -> Finding:
+    def _orphan(self, run: Run, parent: str) -> Finding:
         def attach() -> None:
             with store_faults(self._uri):
                 self._client.set_tag(run.info.run_id, PARENT, parent)
 
         return Finding(_name(run), "it stands below no run of this study", "put below the study's", attach)
 
-    def _open(self, run: Run, ended: TrialState) -> list[Finding]:
+    def _run_of_study(self, run: Run, state: TrialState) -> list[Finding]:
+        """The finding of a parent run that is still running."""
         if run.info.status != "RUNNING":
             return []
-        scores = [t.score for t in self._trials.values() if t.state is TrialState.FINISHED and t.score is not None]
-        best = {BEST_SCORE: max(scores)} if scores else {}
-        return [self._to_end(run, "", ended, None, best, "nobody runs the study")]
+        best = best_trial(list(self._trials.values()))
+        metrics = {BEST_SCORE: best.score} if best and best.score is not None else {}
+        return [self._not_ended(run, "", state, None, metrics, "nobody runs the study")]
 
-    def _untold(self, key: str, run: Run) -> list[Finding]:
-        """The finding of a run that does not say what became of its trial."""
+    def _outdated_state(self, key: str, run: Run) -> list[Finding]:
+        """The finding of a run with another state than its trial."""
         name, _, fold = key.partition("/")
         trial = self._trials[name]
-        said = (run.info.status, run.data.tags.get(STATE))
-        # Of a cut-off trial and of a fold, what stands there may be true too: only that it runs cannot be.
-        if said[0] != "RUNNING" and (fold or trial.state is TrialState.INTERRUPTED):
+        status, state = run.info.status, run.data.tags.get(STATE)
+        # An interrupted trial's run, and a fold's, may have any state, but cannot be running.
+        if status != "RUNNING" and (fold or trial.state is TrialState.INTERRUPTED):
             return []
-        if said == (STATUS[trial.state], trial.state.value):
+        if (status, state) == (STATUS[trial.state], trial.state.value):
             return []
         metrics = {} if fold else _scores(trial)
-        what = f"it says {said[1] or said[0]}, and its trial is {trial.state.value}"
-        return [self._to_end(run, key, trial.state, _reason(trial), metrics, what)]
+        found = f"it says {state or status}, and its trial is {trial.state.value}"
+        return [self._not_ended(run, key, trial.state, _reason(trial), metrics, found)]
 
-    def _to_end(
+    def _not_ended(
         self, run: Run, key: str, state: TrialState, reason: str | None, metrics: Mapping[str, float], found: str
     ) -> Finding:
         def end() -> None:
@@ -216,8 +224,8 @@ def _lost(*, left: bool) -> Finding:
 
 
 def _scores(trial: TrialRecord) -> dict[str, float]:
-    by_task = {f"{SCORE}/{task}": score for task, score in trial.task_scores.items()}
-    return {} if trial.score is None else {SCORE: trial.score, **by_task}
+    task_scores = {f"{SCORE}/{task}": score for task, score in trial.task_scores.items()}
+    return {} if trial.score is None else {SCORE: trial.score, **task_scores}
 
 
 def _reason(trial: TrialRecord) -> str | None:
@@ -225,7 +233,7 @@ def _reason(trial: TrialRecord) -> str | None:
 
 
 def _all_runs(client: MlflowClient, experiment_id: str) -> list[Run]:
-    """Deleted ones too; the oldest first, as the tracker looks for them."""
+    """Active and deleted runs, oldest first, in the tracker's order of preference."""
     runs: list[Run] = []
     token = None
     while True:
