@@ -1,11 +1,15 @@
-"""A sound little study to spoil."""
+"""A small valid study file, which tests change."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from tutti.config.load import load_study
+from tutti.errors import ConfigError
 
 STUDY = """\
 study: little
@@ -24,7 +28,7 @@ search_space:
 
 @pytest.fixture
 def study(tmp_path: Path) -> Path:
-    """The path of a study file that is sound, with the files it names beside it."""
+    """The path of a study file that is valid, next to the files that it names."""
     for name in ("backbone", "data"):
         (tmp_path / name).mkdir()
     for name in ("topic_train.csv", "topic_test.csv"):
@@ -45,3 +49,15 @@ def changed(study: Path) -> Callable[..., Path]:
         return study
 
     return change
+
+
+@pytest.fixture
+def faults() -> Callable[..., list[str]]:
+    """Loads an invalid study file, and returns the sentence of each fault."""
+
+    def load(path: Path, **options: Any) -> list[str]:
+        with pytest.raises(ConfigError) as raised:
+            load_study(path, **options)
+        return [str(fault) for fault in raised.value.faults]
+
+    return load

@@ -1,4 +1,4 @@
-"""Addresses that hold a password: shown, kept and compared without it."""
+"""Addresses that contain a password are shown, stored and compared without it."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def test_a_password_is_taken_out_of_an_address_and_hidden_in_a_message(address, 
 
 
 def test_an_address_gets_the_password_of_the_same_address_alone():
-    kept, known = "postgresql://me@db/x", "postgresql://me:pw@db/x"
-    assert with_password(kept, known) == known
+    stored, known = "postgresql://me@db/x", "postgresql://me:pw@db/x"
+    assert with_password(stored, known) == known
     assert with_password("postgresql://me@db/y", known) == "postgresql://me@db/y"
-    assert with_password(kept, None) == kept
+    assert with_password(stored, None) == stored
 
 
 @pytest.mark.parametrize(

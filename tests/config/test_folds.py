@@ -8,16 +8,10 @@ from pathlib import Path
 import pytest
 
 from tutti.config.load import dump_study, load_study, parse_study
-from tutti.errors import ConfigError
 
 Changed = Callable[..., Path]
+Faults = Callable[..., list[str]]
 RULE = "must be left out with split.folds, by which every training row validates once"
-
-
-def faults(path: Path, **options: list[str]) -> list[str]:
-    with pytest.raises(ConfigError) as raised:
-        load_study(path, **options)  # type: ignore[arg-type]
-    return [str(fault) for fault in raised.value.faults]
 
 
 def test_without_folds_a_tenth_is_held_out_and_with_them_nothing_is(changed: Changed) -> None:
@@ -34,21 +28,23 @@ def test_a_study_with_folds_is_stored_and_comes_back(changed: Changed, tmp_path:
     assert load_study(stored) == config
 
 
-def test_a_share_beside_folds_is_a_fault_whichever_gave_it(changed: Changed) -> None:
+def test_a_share_beside_folds_is_a_fault_whichever_gave_it(faults: Faults, changed: Changed) -> None:
     path = changed(add="split: {folds: 5, validation: 0.1}\n")
     assert faults(path) == [f"{path}: split.validation {RULE}; got 0.1; take it out, or take split.folds out."]
     path = changed("validation: 0.1", "seed: 0")
     assert faults(path, overrides=["split.validation=0.2"])[0].startswith(f"--set split.validation {RULE}; got 0.2")
 
 
-def test_validation_files_beside_folds_are_faults_told_with_all_others(changed: Changed) -> None:
+def test_validation_files_beside_folds_are_faults_told_with_all_others(faults: Faults, changed: Changed) -> None:
     path = changed(
         "    test:", "    validation: data/topic_test.csv\n    test:", add="split: {folds: 5}\nsearch: {trials: 0}\n"
     )
-    said = faults(path)
-    assert sorted(said)[0].startswith(f"{path}: search.trials must be at least 1")
-    assert sorted(said)[1].startswith(f"{path}: tasks.topic.validation {RULE}; got '{path.parent}/data/topic_test.csv'")
-    assert len(said) == 2
+    messages = faults(path)
+    assert sorted(messages)[0].startswith(f"{path}: search.trials must be at least 1")
+    assert sorted(messages)[1].startswith(
+        f"{path}: tasks.topic.validation {RULE}; got '{path.parent}/data/topic_test.csv'"
+    )
+    assert len(messages) == 2
 
 
 @pytest.mark.parametrize(
@@ -58,6 +54,6 @@ def test_validation_files_beside_folds_are_faults_told_with_all_others(changed: 
         ("many", "must be a whole number; got 'many'; give a whole number, such as 4."),
     ],
 )
-def test_folds_are_two_or_more(changed: Changed, folds: str, sentence: str) -> None:
+def test_folds_are_two_or_more(faults: Faults, changed: Changed, folds: str, sentence: str) -> None:
     path = changed(add=f"split: {{folds: {folds}}}\n")
     assert faults(path) == [f"{path}: split.folds {sentence}"]

@@ -1,4 +1,4 @@
-"""A study file is read whole, or every fault in it is told in one sentence each."""
+"""Loading study files: a valid file is read completely, and each fault of an invalid one gets one sentence."""
 
 from __future__ import annotations
 
@@ -16,12 +16,7 @@ from tutti.config.study import StudyConfig
 from tutti.errors import ConfigError, Fault
 
 Changed = Callable[..., Path]
-
-
-def faults(path: Path, **options: Any) -> list[str]:
-    with pytest.raises(ConfigError) as raised:
-        load_study(path, **options)
-    return [str(fault) for fault in raised.value.faults]
+Faults = Callable[..., list[str]]
 
 
 def test_a_sound_study_comes_out_with_every_path_absolute(study: Path) -> None:
@@ -75,20 +70,22 @@ def test_yaml_is_of_version_1_2(changed: Changed) -> None:
     ],
 )
 def test_a_file_that_is_no_yaml_mapping_is_told_by_line_and_column(
-    study: Path, text: str | bytes, sentence: str
+    faults: Faults, study: Path, text: str | bytes, sentence: str
 ) -> None:
     study.write_bytes(text if isinstance(text, bytes) else text.encode())
     assert f"{study.parent}/{sentence}" in faults(study)[0]
 
 
-def test_a_study_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_study_file_that_is_not_there_is_told(faults: Faults, tmp_path: Path) -> None:
     assert faults(tmp_path / "no.yaml") == [
         f"{tmp_path}/no.yaml must be a study file that can be read; got no such file or directory; correct the path."
     ]
     assert "got a folder" in faults(tmp_path)[0]
 
 
-def test_a_study_file_that_nobody_may_read_is_not_called_misspelt(study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_study_file_that_nobody_may_read_is_not_called_misspelt(
+    faults: Faults, study: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(_: Path) -> bytes:
         raise PermissionError(13, "Permission denied")
 
@@ -179,9 +176,11 @@ def test_a_study_file_that_nobody_may_read_is_not_called_misspelt(study: Path, m
         ),
     ],
 )
-def test_each_kind_of_fault_has_its_sentence(changed: Changed, old: str, new: str, sentence: str) -> None:
+def test_each_kind_of_fault_has_its_sentence(
+    faults: Faults, changed: Changed, old: str, new: str, sentence: str
+) -> None:
     path = changed(old, new)
-    assert any(said.startswith(f"{path}: {sentence}") for said in faults(path)), faults(path)
+    assert any(messages.startswith(f"{path}: {sentence}") for messages in faults(path)), faults(path)
 
 
 @pytest.mark.parametrize(
@@ -213,9 +212,11 @@ def test_each_kind_of_fault_has_its_sentence(changed: Changed, old: str, new: st
         ("ensemble: {recipe: my.yaml}", "ensemble.recipe must be a file that is there; got "),
     ],
 )
-def test_each_kind_of_fault_below_the_tasks_has_its_sentence(changed: Changed, added: str, sentence: str) -> None:
+def test_each_kind_of_fault_below_the_tasks_has_its_sentence(
+    faults: Faults, changed: Changed, added: str, sentence: str
+) -> None:
     path = changed(add=f"{added}\n")
-    assert [said[: len(f"{path}: {sentence}")] for said in faults(path)] == [f"{path}: {sentence}"]
+    assert [messages[: len(f"{path}: {sentence}")] for messages in faults(path)] == [f"{path}: {sentence}"]
 
 
 @pytest.mark.parametrize(
@@ -264,10 +265,10 @@ def test_each_kind_of_fault_below_the_tasks_has_its_sentence(changed: Changed, a
     ],
 )
 def test_each_kind_of_fault_of_a_distribution_has_its_sentence(
-    changed: Changed, distribution: str, sentence: str
+    faults: Faults, changed: Changed, distribution: str, sentence: str
 ) -> None:
     path = changed(add=f"  x: {distribution}\n")
-    assert [said[: len(f"{path}: {sentence}")] for said in faults(path)] == [f"{path}: {sentence}"]
+    assert [messages[: len(f"{path}: {sentence}")] for messages in faults(path)] == [f"{path}: {sentence}"]
 
 
 @pytest.mark.parametrize(
@@ -300,11 +301,11 @@ def _numbers(model: type[BaseModel]) -> Iterator[tuple[type[BaseModel], str]]:
 NUMBERS = [*_numbers(StudyConfig), *_numbers(Recipe)]
 
 
-@pytest.mark.parametrize(("model", "key"), NUMBERS, ids=lambda given: getattr(given, "__name__", given))
-@pytest.mark.parametrize("given", [True, "4"])
-def test_no_key_of_numbers_takes_what_could_be_made_one(model: type[BaseModel], key: str, given: object) -> None:
+@pytest.mark.parametrize(("model", "key"), NUMBERS, ids=lambda value: getattr(value, "__name__", value))
+@pytest.mark.parametrize("value", [True, "4"])
+def test_no_key_of_numbers_takes_what_could_be_made_one(model: type[BaseModel], key: str, value: object) -> None:
     with pytest.raises(ValidationError) as raised:
-        model.model_validate({key: given})
+        model.model_validate({key: value})
     assert [found["type"] for found in raised.value.errors() if found["loc"] == (key,)] in (
         ["int_type"],
         ["float_type"],
@@ -321,14 +322,14 @@ def test_a_whole_float_is_a_whole_number_and_a_whole_number_a_float(study: Path)
     assert (search.trials, search.max_hours) == (3, 8.0)
 
 
-def test_every_fault_is_told_at_once(changed: Changed) -> None:
+def test_every_fault_is_told_at_once(faults: Faults, changed: Changed) -> None:
     path = changed("data/topic_train.csv", "data/topic_trian.csv", add="search: {trials: four}\nsplit: {sead: 1}\n")
-    said = faults(path)
-    assert len(said) == 3
-    assert "did you mean 'topic_train.csv'?" in said[0]
+    messages = faults(path)
+    assert len(messages) == 3
+    assert "did you mean 'topic_train.csv'?" in messages[0]
 
 
-def test_a_missing_folder_and_a_folder_in_place_of_a_file_are_told(changed: Changed) -> None:
+def test_a_missing_folder_and_a_folder_in_place_of_a_file_are_told(faults: Faults, changed: Changed) -> None:
     path = changed("data/topic_train.csv", "dta/topic_train.csv")
     assert f"of which only the folder '{path.parent}' is there" in faults(path)[0]
     changed("dta/topic_train.csv", "data")
@@ -336,9 +337,9 @@ def test_a_missing_folder_and_a_folder_in_place_of_a_file_are_told(changed: Chan
 
 
 @pytest.mark.parametrize("name", ["x" * 300, "a\\0b"])
-def test_a_file_name_that_the_system_refuses_is_told(changed: Changed, name: str) -> None:
+def test_a_file_name_that_the_system_refuses_is_told(faults: Faults, changed: Changed, name: str) -> None:
     path = changed("data/topic_train.csv", f'"{name}"')
-    assert [said.split(" must ")[0] for said in faults(path)] == [f"{path}: tasks.topic.train"]
+    assert [messages.split(" must ")[0] for messages in faults(path)] == [f"{path}: tasks.topic.train"]
     changed(f'"{name}"', "data/topic_train.csv")
     assert "backbone must be a folder" in faults(changed("backbone: backbone/", f'backbone: "./{name}"'))[0]
 
@@ -351,14 +352,14 @@ def test_a_hub_id_is_left_alone(changed: Changed, backbone: str) -> None:
 @pytest.mark.parametrize(
     "backbone", ["./bert", "/no/such/bert", "bakbone/", "data/bert", "~nobody/bert", "''", "a/b/c", "no such id"]
 )
-def test_a_backbone_that_looks_like_a_path_must_be_there(changed: Changed, backbone: str) -> None:
+def test_a_backbone_that_looks_like_a_path_must_be_there(faults: Faults, changed: Changed, backbone: str) -> None:
     path = changed("backbone: backbone/", f"backbone: {backbone}")
-    said = faults(path)
-    assert len(said) == 1
-    assert said[0].startswith(
+    messages = faults(path)
+    assert len(messages) == 1
+    assert messages[0].startswith(
         f"{path}: backbone must be a folder that is there, or an id of the Hugging Face hub; got "
     )
-    assert ("did you mean 'backbone'?" in said[0]) == (backbone == "bakbone/")
+    assert ("did you mean 'backbone'?" in messages[0]) == (backbone == "bakbone/")
 
 
 def test_names_of_a_hub_tasks_splits_are_no_paths(changed: Changed) -> None:
@@ -377,7 +378,7 @@ def test_a_search_space_is_taken_from_a_shipped_name_or_a_file(changed: Changed,
     assert list(load_study(path).search_space.root) == ["weight_decay"]
 
 
-def test_a_wrong_search_space_is_told_by_its_own_file(changed: Changed, tmp_path: Path) -> None:
+def test_a_wrong_search_space_is_told_by_its_own_file(faults: Faults, changed: Changed, tmp_path: Path) -> None:
     inline = "search_space:\n  learning_rate: {type: log_uniform, low: 1e-5, high: 1e-3}\n"
     path = changed(inline, "search_space: smal\n")
     rule = "search_space must be one of base_large, lora, minute, small, or the path of a YAML file"
@@ -408,10 +409,10 @@ def test_overrides_are_yaml_values_under_dotted_keys(changed: Changed) -> None:
     assert "head_dropout" in config.search_space.root
 
 
-def test_an_override_reaches_the_entries_of_a_list_by_their_number(changed: Changed) -> None:
+def test_an_override_reaches_the_entries_of_a_list_by_their_number(faults: Faults, changed: Changed) -> None:
     path = changed("training:\n", "training:\n  stages: [{learning_rate: 1.0e-3}, null]\n")
-    given = ["training.stages.0.learning_rate=2e-5", "training.stages.1.freeze_encoder=true"]
-    config = load_study(path, overrides=given)
+    overrides = ["training.stages.0.learning_rate=2e-5", "training.stages.1.freeze_encoder=true"]
+    config = load_study(path, overrides=overrides)
     assert config.training["stages"] == [{"learning_rate": 2e-5}, {"freeze_encoder": True}]
     (fault,) = faults(path, overrides=["training.stages.2.learning_rate=2e-5"])
     assert fault.endswith("got a list of 2 at 'training.stages'; correct the key.")
@@ -436,12 +437,12 @@ def test_an_override_reaches_the_entries_of_a_list_by_their_number(changed: Chan
         ("training.day=.nan", "--set training.day must be a finite number; got nan; "),
     ],
 )
-def test_a_wrong_override_is_told_as_such(study: Path, override: str, sentence: str) -> None:
-    said = faults(study, overrides=[override])
-    assert [text[: len(sentence)] for text in said] == [sentence]
+def test_a_wrong_override_is_told_as_such(faults: Faults, study: Path, override: str, sentence: str) -> None:
+    messages = faults(study, overrides=[override])
+    assert [text[: len(sentence)] for text in messages] == [sentence]
 
 
-def test_the_training_check_gets_what_is_sound_and_its_faults_are_joined(changed: Changed) -> None:
+def test_the_training_check_gets_what_is_sound_and_its_faults_are_joined(faults: Faults, changed: Changed) -> None:
     seen: dict[str, Any] = {}
 
     def check(training: Mapping[str, Any], space: Mapping[str, Any], file: str) -> list[Fault]:
@@ -453,10 +454,10 @@ def test_the_training_check_gets_what_is_sound_and_its_faults_are_joined(changed
         ]
 
     path = changed(add="  bad: {type: int}\nsearch: {trials: 0}\n")
-    said = faults(path, overrides=["training.nope=1"], check_training=check)
+    messages = faults(path, overrides=["training.nope=1"], check_training=check)
     assert seen == {"training": {"num_train_epochs": 2, "nope": 1}, "space": ["learning_rate"]}
-    assert "--set training.nope must be a known key; got an unknown one; correct it." in said
-    assert len(said) == 4  # low and high of bad, trials, nope
+    assert "--set training.nope must be a known key; got an unknown one; correct it." in messages
+    assert len(messages) == 4  # low and high of bad, trials, nope
 
 
 def test_a_stored_study_comes_back_as_it_was(study: Path) -> None:
@@ -532,12 +533,12 @@ def test_an_unknown_recipe_is_told_with_the_known_ones() -> None:
     ],
 )
 def test_a_key_of_another_layout_and_one_that_the_layout_needs_are_told(
-    changed: Changed, old: str, new: str, sentence: str
+    faults: Faults, changed: Changed, old: str, new: str, sentence: str
 ) -> None:
     path = changed(old, new, add="search: {trials: four}\n")
-    said = faults(path)
-    assert any(text.startswith(f"{path}: {sentence}") for text in said), said
-    assert any(text.startswith(f"{path}: search.trials") for text in said), said
+    messages = faults(path)
+    assert any(text.startswith(f"{path}: {sentence}") for text in messages), messages
+    assert any(text.startswith(f"{path}: search.trials") for text in messages), messages
 
 
 @pytest.mark.parametrize(
@@ -589,11 +590,13 @@ def test_optuna_s_database_may_be_a_server_s(changed: Changed, scheme: str) -> N
         ("me:secret@db/optuna", "got no scheme"),
     ],
 )
-def test_a_database_that_no_server_keeps_is_told_without_its_password(changed: Changed, url: str, got: str) -> None:
-    (said,) = faults(changed(add=f"storage: {{database: '{url}'}}\n"))
-    assert "storage.database must be the address of a PostgreSQL server's database" in said
-    assert got in said
-    assert "secret" not in said
+def test_a_database_that_no_server_keeps_is_told_without_its_password(
+    faults: Faults, changed: Changed, url: str, got: str
+) -> None:
+    (message,) = faults(changed(add=f"storage: {{database: '{url}'}}\n"))
+    assert "storage.database must be the address of a PostgreSQL server's database" in message
+    assert got in message
+    assert "secret" not in message
 
 
 @pytest.mark.parametrize(
@@ -605,11 +608,13 @@ def test_a_database_that_no_server_keeps_is_told_without_its_password(changed: C
         ("runs", "got no scheme; write it like http://HOST:5000 or sqlite:///mlflow.db."),
     ],
 )
-def test_an_address_that_is_no_mlflow_store_is_told_without_its_password(changed: Changed, uri: str, got: str) -> None:
+def test_an_address_that_is_no_mlflow_store_is_told_without_its_password(
+    faults: Faults, changed: Changed, uri: str, got: str
+) -> None:
     path = changed(add=f"tracking: {{uri: '{uri}'}}\n")
-    (said,) = faults(path)
-    assert said.startswith(
+    (message,) = faults(path)
+    assert message.startswith(
         f"{path}: tracking.uri must be the address of an MLflow store, with one of the schemes sqlite"
     )
-    assert got in said
-    assert "secret" not in said
+    assert got in message
+    assert "secret" not in message

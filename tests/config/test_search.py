@@ -1,4 +1,4 @@
-"""Conditions, grids, points to begin with and older studies: taken where they fit, told where they do not."""
+"""Checks of conditions, grids, enqueued points, objectives and older studies in a study file."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def faults(path: Path, **options: Any) -> list[str]:
     return [str(fault).removeprefix(f"{path}: ") for fault in raised.value.faults]
 
 
-def space(**given: Any) -> dict[str, Any]:
-    return SearchSpace.model_validate(given).root
+def space(**distributions: Any) -> dict[str, Any]:
+    return SearchSpace.model_validate(distributions).root
 
 
 def test_one_value_of_a_condition_is_a_list_of_one_and_a_stored_study_keeps_it(changed: Changed) -> None:
@@ -86,8 +86,8 @@ def test_a_condition_may_name_what_training_sets_a_stage_sets_or_the_space_varie
     ],
 )
 def test_each_kind_of_wrong_condition_has_its_sentence(changed: Changed, added: str, sentence: str) -> None:
-    said = faults(changed(add=added))
-    assert [text[: len(sentence)] for text in said] == [sentence]
+    messages = faults(changed(add=added))
+    assert [text[: len(sentence)] for text in messages] == [sentence]
 
 
 def test_keys_are_drawn_after_those_that_their_conditions_name_and_else_as_in_the_file() -> None:
@@ -219,14 +219,14 @@ def test_a_grid_has_each_point_once_and_only_keys_that_are_drawn() -> None:
 def test_each_kind_of_fault_of_a_search_has_its_sentence(
     changed: Changed, spaces: str, search: str, sentence: str
 ) -> None:
-    said = faults(changed(INLINE, spaces, add=f"search: {search}\n"))
-    assert [text[: len(sentence)] for text in said] == [sentence]
+    messages = faults(changed(INLINE, spaces, add=f"search: {search}\n"))
+    assert [text[: len(sentence)] for text in messages] == [sentence]
 
 
 def test_a_population_is_evaluated_after_whole_epochs(changed: Changed) -> None:
     path = changed("training:\n", "training:\n  evals_per_epoch: 2\n", add="search: {scheduler: pbt}\n")
-    (said,) = faults(path)
-    assert said.startswith(
+    (message,) = faults(path)
+    assert message.startswith(
         "training.evals_per_epoch must be left out with the scheduler pbt: a trial meets the others "
     )
 

@@ -1,4 +1,4 @@
-"""The search spaces and examples that come with Tutti are sound, and are found by name."""
+"""The shipped search spaces and examples are valid, and are found by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training keys that a study's tasks have no use for are told by their place."""
+"""Faults of training keys that have no effect on a study's tasks."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def test_a_loss_of_classes_needs_a_task_that_has_some(key, value, off):
 @pytest.mark.parametrize(("key", "value"), [("task_sampling", "temperature"), ("loss_balancing", "dynamic")])
 def test_what_shares_out_over_tasks_needs_several(key, value):
     stages = [{}, {key: value}]
-    (told,) = faults({"a": MOOD}, {"stages": stages})
-    assert told.startswith(f"training.stages.1.{key} must be left out of a study of one task")
+    (message,) = faults({"a": MOOD}, {"stages": stages})
+    assert message.startswith(f"training.stages.1.{key} must be left out of a study of one task")
     assert not faults({"a": MOOD, "b": SCORE}, {"stages": stages})
 
 

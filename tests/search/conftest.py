@@ -1,4 +1,4 @@
-"""A study on disk, and a search space with one parameter of each kind."""
+"""A study on disk, and a search space with one parameter of each distribution."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def url(tmp_path) -> str:
 
 @pytest.fixture
 def opened(url, space):
-    """Opens the study, with changes to how that is done, and ends its driver before; closed when the test ends."""
+    """Opens the study with changed arguments, after closing its earlier driver; closes all stores at the end."""
     stores = {}
 
     def open_(**changes) -> StudyStore:
-        given = {"url": url, "name": "s", "space": space, "sampler": "tpe", "seed": 3} | changes
-        if earlier := stores.get((given["url"], given["name"])):
+        arguments = {"url": url, "name": "s", "space": space, "sampler": "tpe", "seed": 3} | changes
+        if earlier := stores.get((arguments["url"], arguments["name"])):
             earlier.close()
-        stores[given["url"], given["name"]] = store = StudyStore.open(**given)
+        stores[arguments["url"], arguments["name"]] = store = StudyStore.open(**arguments)
         return store
 
     yield open_
@@ -47,7 +47,7 @@ def opened(url, space):
 
 @pytest.fixture
 def run() -> Callable[..., list[dict]]:
-    """Runs so many trials of a store to their end, all asked for before the first is told; gives their parameters."""
+    """Runs some trials, all asked for before the first one is finished, and returns their parameters."""
 
     def run_(store, trials, *, score=lambda parameters: parameters.get("dropout", 0.0)):
         proposals = [store.ask() for _ in range(trials)]

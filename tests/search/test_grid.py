@@ -1,4 +1,4 @@
-"""Points that the study file names are the first trials, once."""
+"""Enqueued points and grids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A study ends where a limit says so, and its running trials with it where they are of no more use."""
+"""A study ends at its limits, and so do running trials that can no longer be of use."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from tutti.search.limits import Ending, ending_of, is_over
 FINISHED, STOPPED, FAILED, RUNNING = TrialState.FINISHED, TrialState.STOPPED, TrialState.FAILED, TrialState.RUNNING
 
 
-def records(*given: tuple[TrialState, float | None]) -> list[TrialRecord]:
-    return [TrialRecord(f"t{number:04d}", number, state, score) for number, (state, score) in enumerate(given)]
+def records(*states_and_scores: tuple[TrialState, float | None]) -> list[TrialRecord]:
+    return [
+        TrialRecord(f"t{number:04d}", number, state, score) for number, (state, score) in enumerate(states_and_scores)
+    ]
 
 
 def limit(search: Search, trials: list[TrialRecord], seconds: float = 0.0) -> str | None:

@@ -1,4 +1,4 @@
-"""Studies of several objectives, and of others than the score."""
+"""Studies with several objectives, or with another objective than the score."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def test_optuna_is_told_the_objectives_in_their_order_and_the_record_has_them_by
     store.report(key, epoch=1, score=0.7, task_scores={"a": 0.7})
     store.report(key, epoch=2, score=0.6, task_scores={"a": 0.6})
     store.finish(key, state=FINISHED, measured={"seconds": 12.0})
-    kept = optuna.load_study(storage=url, study_name="s")
-    assert [direction.name for direction in kept.directions] == ["MINIMIZE", "MAXIMIZE"]
-    assert kept.trials[0].values == [12.0, 0.7]
+    stored = optuna.load_study(storage=url, study_name="s")
+    assert [direction.name for direction in stored.directions] == ["MINIMIZE", "MAXIMIZE"]
+    assert stored.trials[0].values == [12.0, 0.7]
     reader = StudyStore.load(url, name="s")
     for (record,) in (store.records(), reader.records()):
         assert (record.score, record.measured) == (0.7, {"score": 0.7, "seconds": 12.0})
@@ -57,9 +57,9 @@ def test_a_finished_trial_without_one_of_the_objectives_has_failed(opened):
 def test_a_study_is_not_gone_on_with_for_other_objectives(opened):
     finish(opened(objectives=BOTH), seconds=1.0)
     opened(objectives=BOTH)
-    for other in (("score", "disk"), ("score",), ("seconds", "score")):
+    for objectives in (("score", "disk"), ("score",), ("seconds", "score")):
         with pytest.raises(StudyError, match=r"have the objectives .*; got score \(maximize\), seconds \(minimize\)"):
-            opened(objectives=other)
+            opened(objectives=objectives)
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "gp", "nsgaii", "nsgaiii", "qmc", "random"])
@@ -85,9 +85,9 @@ def test_the_search_moves_towards_the_front(opened, sampler):
     store = opened(objectives=BOTH, sampler=sampler)
     for _ in range(60):
         proposal = store.ask()
-        given = proposal.parameters
-        measured = {"seconds": float(given["epochs"])}
-        store.finish(proposal.key, state=FINISHED, score=given["dropout"], measured=measured)
+        parameters = proposal.parameters
+        measured = {"seconds": float(parameters["epochs"])}
+        store.finish(proposal.key, state=FINISHED, score=parameters["dropout"], measured=measured)
     epochs = [record.parameters["epochs"] for record in store.records()]
     assert sum(epochs[-20:]) < sum(epochs[:20])
 

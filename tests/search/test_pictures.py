@@ -11,7 +11,7 @@ from tutti.search.pictures import HISTORY, IMPORTANCES, PARALLEL, PARETO, search
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
-def kept(tmp_path, *, trials: int, directions=("maximize",), varied: bool = True) -> str:
+def stored(tmp_path, *, trials: int, directions=("maximize",), varied: bool = True) -> str:
     url = f"sqlite:///{tmp_path / 'optuna.db'}"
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.create_study(
@@ -32,7 +32,7 @@ def kept(tmp_path, *, trials: int, directions=("maximize",), varied: bool = True
 
 def test_a_study_is_drawn_and_nothing_of_it_stays_with_matplotlib(tmp_path):
     before = dict(rcParams)
-    drawn = search_pngs(kept(tmp_path, trials=6), name="s")
+    drawn = search_pngs(stored(tmp_path, trials=6), name="s")
     assert list(drawn) == [HISTORY, IMPORTANCES, PARALLEL]
     assert all(png.startswith(PNG) and len(png) > 5000 for png in drawn.values())
     assert pyplot.get_fignums() == []
@@ -41,17 +41,17 @@ def test_a_study_is_drawn_and_nothing_of_it_stays_with_matplotlib(tmp_path):
 
 
 def test_of_several_objectives_the_pareto_front_is_drawn_too(tmp_path):
-    drawn = search_pngs(kept(tmp_path, trials=6, directions=("maximize", "minimize")), name="s")
+    drawn = search_pngs(stored(tmp_path, trials=6, directions=("maximize", "minimize")), name="s")
     assert list(drawn) == [HISTORY, IMPORTANCES, PARALLEL, PARETO]
 
 
 @pytest.mark.parametrize("trials", [0, 1])
 def test_too_few_trials_give_no_picture(tmp_path, trials):
-    assert search_pngs(kept(tmp_path, trials=trials), name="s") == {}
+    assert search_pngs(stored(tmp_path, trials=trials), name="s") == {}
 
 
 def test_a_study_that_varies_nothing_gives_its_history_alone(tmp_path):
-    assert HISTORY in search_pngs(kept(tmp_path, trials=3, varied=False), name="s")
+    assert HISTORY in search_pngs(stored(tmp_path, trials=3, varied=False), name="s")
 
 
 def test_a_study_that_is_not_there_gives_no_picture(tmp_path):

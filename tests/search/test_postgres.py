@@ -1,4 +1,4 @@
-"""What holds of a study in a database that a PostgreSQL server keeps for many."""
+"""Studies in a database on a shared PostgreSQL server."""
 
 from __future__ import annotations
 
@@ -94,10 +94,10 @@ def test_older_studies_of_one_database_are_told_apart_and_their_trials_keep_no_p
         older.finish(older.ask().key, state=TrialState.FINISHED, score=0.5)
     store = opened(older=[OlderStudy(name, url) for name in ("a", "b")])
     assert store.ask().key == "t0000"
-    kept = optuna.load_study(study_name="s", storage=url).trials
-    assert [trial.state.name for trial in kept] == ["COMPLETE", "COMPLETE", "RUNNING"]
+    stored = optuna.load_study(study_name="s", storage=url).trials
+    assert [trial.state.name for trial in stored] == ["COMPLETE", "COMPLETE", "RUNNING"]
     plain = without_password(url)
-    assert [trial.user_attrs["warm_start"] for trial in kept[:2]] == [f"{plain}:a:0", f"{plain}:b:0"]
+    assert [trial.user_attrs["warm_start"] for trial in stored[:2]] == [f"{plain}:a:0", f"{plain}:b:0"]
 
 
 def test_a_reader_leaves_a_half_made_database_to_the_driver(opened, url):

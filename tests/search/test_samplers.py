@@ -1,4 +1,4 @@
-"""Every sampler proposes points of the space, seeded, goes on when resumed, and copes with conditions."""
+"""Every sampler is seeded, proposes points of the space, resumes, and supports conditions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MANY = STARTUP_TRIALS + POPULATION
 
 @pytest.fixture
 def space() -> SearchSpace:
-    """Finite, and with a key that not every trial draws, which stands before the one that its condition names."""
+    """A finite space with a conditional key, which comes before the key that its condition names."""
     return SearchSpace.model_validate(
         {
             "lora_r": {"type": "int", "low": 4, "high": 16, "step": 4, "when": {"adapter": "lora"}},
@@ -48,7 +48,7 @@ def test_every_proposal_has_the_keys_whose_conditions_hold_and_values_of_the_spa
         warnings.simplefilter("error")
         points = one_by_one(opened(sampler=sampler), 20 if sampler == "grid" else STARTUP_TRIALS + 3)
     for point in points:
-        assert point.keys() == {key for key, given in space.root.items() if applies(given, point)}
+        assert point.keys() == {key for key, distribution in space.root.items() if applies(distribution, point)}
         assert [key for key in point if value_fault(space.root[key], point[key])] == []
     assert {"lora_r" in point for point in points} == {True, False}
 
@@ -96,10 +96,10 @@ def test_cmaes_keeps_its_generations_alone_and_comes_to_the_state_of_optuna_s_ow
     study = optuna.create_study(direction="maximize", sampler=theirs)
     study.optimize(lambda trial: -sum((trial.suggest_float(key, 0, 1) - 0.2) ** 2 for key in "ab"), n_trials=20)
     transform = _SearchSpaceTransform(study.trials[0].distributions, transform_0_1=True)
-    found, wanted = ours._replay(transform, study.trials), theirs._restore_optimizer(study.trials)
-    assert found.generation == wanted.generation == 3
-    assert np.array_equal(found.mean, wanted.mean)
-    assert np.array_equal(found._C, wanted._C)
+    evolved, expected = ours._replay(transform, study.trials), theirs._restore_optimizer(study.trials)
+    assert evolved.generation == expected.generation == 3
+    assert np.array_equal(evolved.mean, expected.mean)
+    assert np.array_equal(evolved._C, expected._C)
 
 
 @pytest.fixture
@@ -130,7 +130,7 @@ def test_a_point_of_the_grid_whose_driver_died_while_asking_stays_that_trial_and
     opened, monkeypatch, coarse
 ):
     store = opened(sampler="grid", space=coarse)
-    monkeypatch.setattr(study_store, "draw", lambda trial, *given, **named: trial.params["killed"])
+    monkeypatch.setattr(study_store, "draw", lambda trial, *args, **kwargs: trial.params["killed"])
     with pytest.raises(KeyError):
         store.ask()
     monkeypatch.undo()

@@ -1,4 +1,4 @@
-"""Every kind of distribution of a search-space file becomes Optuna's own."""
+"""Every distribution of a search-space file is converted to Optuna's."""
 
 from __future__ import annotations
 

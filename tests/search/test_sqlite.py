@@ -1,4 +1,4 @@
-"""What holds of a study in a SQLite file."""
+"""Studies in a SQLite file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A study's trials are asked for, reported, ended, read, and taken up again."""
+"""Trials of a study: asked for, reported, finished, read, and resumed."""
 
 from __future__ import annotations
 
@@ -162,8 +162,8 @@ def test_what_a_trial_that_begins_anew_had_reported_is_known_to_nobody(opened, u
         store.finish(each, state=TrialState.STOPPED)
         store.forget_reports(each)  # of one that has ended it takes nothing
     assert [(trial.score, trial.task_scores) for trial in store.records()] == [(0.7, {"a": 0.7}), (0.9, {"a": 0.9})]
-    told = optuna.load_study(storage=url, study_name="s").trials
-    assert [trial.value for trial in told] == ([0.7, 0.8] if objectives == ["score"] else [None, None])
+    stored = optuna.load_study(storage=url, study_name="s").trials
+    assert [trial.value for trial in stored] == ([0.7, 0.8] if objectives == ["score"] else [None, None])
 
 
 def test_the_score_that_a_trial_ended_with_is_its_record_though_an_older_driver_kept_a_better_report(opened):
@@ -212,16 +212,16 @@ def test_bound_attributes_are_kept_with_the_trial(opened, url):
 
 
 def test_a_driver_asks_once_for_each_write_whether_the_study_is_still_its_own(opened):
-    store, asked = opened(), []
+    store, checks = opened(), []
     key = store.ask().key
     if store._claim:
         store._claim.close()
-    store._claim = SimpleNamespace(ensure=lambda: asked.append(None), close=lambda: None)
+    store._claim = SimpleNamespace(ensure=lambda: checks.append(None), close=lambda: None)
 
     def times(call: Callable[[], object]) -> int:
-        asked.clear()
+        checks.clear()
         call()
-        return len(asked)
+        return len(checks)
 
     assert times(lambda: store.bind(key, ray_trial="abc")) == 1
     assert times(lambda: store.report(key, epoch=1, score=0.5, task_scores={"a": 0.5})) == 2
@@ -270,10 +270,10 @@ def dies_after(parameters: int, store: StudyStore) -> None:
     """Asks as a driver does that is killed once it has chosen so many of the parameters."""
     suggest, calls = optuna.Trial._suggest, iter(range(parameters))
 
-    def count(*given) -> object:
+    def count(*args) -> object:
         if next(calls, None) is None:
             raise Killed
-        return suggest(*given)
+        return suggest(*args)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(optuna.Trial, "_suggest", count)
@@ -401,7 +401,7 @@ def test_tables_that_another_optuna_has_made_are_a_fault_of_the_database(opened,
 def test_a_mistake_of_a_sampler_is_no_fault_of_the_database(opened, monkeypatch):
     store = opened()
 
-    def wrong(*given):
+    def wrong(*args):
         raise RuntimeError("a mistake")
 
     monkeypatch.setattr(TPESampler, "sample_relative", wrong)

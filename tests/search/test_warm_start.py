@@ -1,4 +1,4 @@
-"""A new study learns from the trials of older ones, finished or stopped early, which are no trials of its own."""
+"""Warm start: a new study learns from older studies' trials, which do not count as its own."""
 
 from __future__ import annotations
 

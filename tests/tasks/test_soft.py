@@ -17,9 +17,9 @@ CLASSES = ("a", 'b,"c"', "text")
 
 
 def frame(rows: int = 4) -> pd.DataFrame:
-    said = np.random.default_rng(0).dirichlet(np.ones(3), rows).astype(np.float32)
+    probabilities = np.random.default_rng(0).dirichlet(np.ones(3), rows).astype(np.float32)
     texts = {"id": [f"r{n}" for n in range(rows)], "text": [f"row {n}\t\n" for n in range(rows)]}
-    return pd.DataFrame(texts | {PROBABILITY + name: said[:, index] for index, name in enumerate(CLASSES)})
+    return pd.DataFrame(texts | {PROBABILITY + name: probabilities[:, index] for index, name in enumerate(CLASSES)})
 
 
 def put(path: Path, **columns: object) -> str:

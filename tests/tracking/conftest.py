@@ -1,4 +1,4 @@
-"""MLflow stores on disk and on a server: the tables are made once for all tests, and copied."""
+"""MLflow stores on disk and on a server. Their tables are created once for all tests, and copied."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tutti.tracking.mlflow_tracker import MlflowTracker
 
 
 @pytest.fixture(scope="session")
@@ -22,7 +24,7 @@ def empty_store(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def empty_server_store(postgres) -> str:
-    """The address of a database with MLflow's tables, which a process made that is gone."""
+    """The address of a database with MLflow's tables, created by a separate process that has ended."""
     address = postgres.new_database()
     script = f"from mlflow import MlflowClient; MlflowClient(tracking_uri={address!r}).search_experiments()"
     subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
@@ -41,3 +43,11 @@ def server_uri(postgres, empty_server_store) -> Iterator[str]:
 def uri(empty_store, tmp_path) -> str:
     shutil.copy(empty_store, tmp_path / "mlflow.db")
     return f"sqlite:///{tmp_path / 'mlflow.db'}"
+
+
+@pytest.fixture
+def tracker(uri, tmp_path) -> MlflowTracker:
+    """A tracker on a SQLite store, whose study has been started."""
+    tracker = MlflowTracker(uri, experiment="s", artifact_location=str(tmp_path / "artifacts"))
+    tracker.start_study(parameters={}, tags={}, files=[])
+    return tracker

@@ -1,4 +1,4 @@
-"""What MLflow shows of a study, and how its errors are said."""
+"""A study's runs in MLflow, and the errors of its stores."""
 
 from __future__ import annotations
 
@@ -19,13 +19,6 @@ from tutti.tracking.protocol import BEST_SCORE, SCORE, RefusedError
 from tutti.tracking.store import experiment_id
 
 NONE = {"parameters": {}, "tags": {}}
-
-
-@pytest.fixture
-def tracker(uri, tmp_path):
-    tracker = MlflowTracker(uri, experiment="s", artifact_location=str(tmp_path / "artifacts"))
-    tracker.start_study(**NONE, files=[])
-    return tracker
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The queue keeps events while the store is away, over crashes and full disks, and delivers each in order."""
+"""The queue keeps events while the store is unreachable, over crashes and full disks, and delivers each in order."""
 
 from __future__ import annotations
 

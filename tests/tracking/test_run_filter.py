@@ -1,4 +1,4 @@
-"""Which trials a filter finds."""
+"""Trials found by a filter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MLflow's real server: it shows a study, and its going away loses nothing."""
+"""MLflow's real server shows a study, and an outage of it loses nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which errors of a store are refusals, after which an event is given up, and which pass, so that it is told again."""
+"""Errors of a store: refusals, after which an event is skipped, and temporary ones, after which it is retried."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from sqlalchemy.exc import DataError, IntegrityError, InternalError, TimeoutErro
 from sqlalchemy.orm import Session
 
 from tutti.errors import TrackingError
-from tutti.tracking.mlflow_tracker import MlflowTracker
 from tutti.tracking.protocol import RefusedError
 from tutti.tracking.queued import QueuedTracker
 from tutti.tracking.store import experiment_id, store_faults
@@ -26,13 +25,6 @@ REFUSES = {
     "a value too long": DataError("INSERT INTO tags", {}, Exception("value too long for type character varying(8000)")),
     "a row that is not there": IntegrityError("INSERT INTO tags", {}, Exception("violates foreign key constraint")),
 }
-
-
-@pytest.fixture
-def tracker(uri, tmp_path):
-    tracker = MlflowTracker(uri, experiment="s", artifact_location=str(tmp_path / "artifacts"))
-    tracker.start_study(**NONE, files=[])
-    return tracker
 
 
 @pytest.mark.parametrize("name", [*PASSES, *REFUSES])

@@ -1,4 +1,4 @@
-"""What every tracker keeps to: in memory, MLflow on SQLite and on PostgreSQL, and behind the queue."""
+"""The contract of all trackers: in memory, MLflow on SQLite and PostgreSQL, and behind the queue."""
 
 from __future__ import annotations
 

@@ -134,9 +134,7 @@ class Split(Strict):
     With ``folds`` a trial trains once per fold, on the rows of the other folds, so that every row is validated once.
     """
 
-    validation: Annotated[float, Field(gt=0, lt=1)] | None = (
-        None  # share of rows held out; SHARE by default without folds
-    )
+    validation: Annotated[float, Field(gt=0, lt=1)] | None = None  # share of rows; by default SHARE without folds
     folds: Annotated[int, Field(ge=2)] | None = None
     seed: Seed = 0
 

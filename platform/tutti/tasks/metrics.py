@@ -70,10 +70,9 @@ def score_decided(metric: str, *, labels: np.ndarray, decided: np.ndarray, class
     correct, label_counts, decided_counts = matrix.diagonal(), matrix.sum(axis=1), matrix.sum(axis=0)
     match metric:
         case "macro_f1":
-            met = label_counts + decided_counts > 0
-            return (
-                float((2 * correct[met] / (label_counts + decided_counts)[met]).mean()) if met.any() else float("nan")
-            )
+            totals = label_counts + decided_counts
+            occurring = totals > 0
+            return float((2 * correct[occurring] / totals[occurring]).mean()) if occurring.any() else float("nan")
         case "accuracy":
             return float(correct.sum() / matrix.sum()) if matrix.sum() else float("nan")
         case "matthews":
