@@ -23,7 +23,7 @@ def test_without_folds_a_tenth_is_held_out_and_with_them_nothing_is(changed: Cha
 def test_a_study_with_folds_is_stored_and_comes_back(changed: Changed, tmp_path: Path) -> None:
     config = load_study(changed(add="split: {folds: 5}\n"))
     assert parse_study(dump_study(config)) == config
-    stored = tmp_path / "stored.json"  # JSON is YAML too: what a job is given
+    stored = tmp_path / "stored.json"  # JSON is valid YAML, and is what a submitted job reads
     stored.write_text(dump_study(config), encoding="utf-8")
     assert load_study(stored) == config
 

@@ -286,7 +286,7 @@ def test_a_step_of_the_whole_range_and_choices_of_different_kinds_are_taken(
 
 
 def _numbers(model: type[BaseModel]) -> Iterator[tuple[type[BaseModel], str]]:
-    """Each key that is a number, of a model and of those that it holds."""
+    """Every numeric key of a model and of its nested models."""
     for key, field in model.model_fields.items():
         kinds = [*members(field.annotation)]
         if {int, float} & {*kinds}:

@@ -261,7 +261,7 @@ def test_a_study_of_other_objectives_than_the_score_has_no_scheduler_unless_it_n
 
 @pytest.fixture
 def older(study: Path, tmp_path: Path) -> Path:
-    """A study of the same task that was run before, in the folder of studies that the study file names."""
+    """An earlier study of the same task, in the study file's folder of studies."""
     folder = tmp_path / "runs" / "older"
     folder.mkdir(parents=True)
     (folder / "study.json").write_text(dump_study(load_study(study)), encoding="utf-8")

@@ -46,7 +46,7 @@ def test_a_point_whose_driver_died_while_asking_stays_that_trial_and_does_not_co
     space = SearchSpace.model_validate({"epochs": {"type": "int", "low": 1, "high": 4}})
     enqueued = [{"epochs": 3}, {"epochs": 2}]
     opened(space=space, sampler=sampler, enqueued=enqueued)
-    optuna.load_study(storage=url, study_name="s").ask()  # as a driver leaves it that dies in the midst of asking
+    optuna.load_study(storage=url, study_name="s").ask()  # like a driver that dies while asking
     store = opened(space=space, sampler=sampler, enqueued=enqueued)
     assert [(left.key, left.parameters) for left in store.unfinished()] == [("t0000", {"epochs": 3})]
     assert [(next_.key, next_.parameters["epochs"] == 2) for next_ in (store.ask(), store.ask())] == [

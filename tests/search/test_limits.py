@@ -57,11 +57,11 @@ def test_patience_counts_the_trials_after_the_best_that_ended_without_being_bett
     search = Search(patience=2)
     best = (FINISHED, 0.8)
     assert limit(search, records((FINISHED, 0.5), (FINISHED, 0.4), (FAILED, None))) is None
-    assert limit(search, records(best, (FINISHED, 0.8), (STOPPED, 0.9))) == "patience"  # an equal one is no better
+    assert limit(search, records(best, (FINISHED, 0.8), (STOPPED, 0.9))) == "patience"  # an equal score is not better
     assert limit(search, records(best, (FINISHED, 0.5), (FAILED, None), (RUNNING, None))) is None
     assert limit(search, records(best, (FINISHED, 0.5), (FINISHED, 0.6), (FINISHED, 0.9))) is None
-    assert limit(search, records((STOPPED, 0.8), (STOPPED, 0.7), (STOPPED, 0.6))) is None  # nobody to vote yet
-    assert limit(search, records(best, (FINISHED, 0.5), (STOPPED, None))) is None  # it had not begun
+    assert limit(search, records((STOPPED, 0.8), (STOPPED, 0.7), (STOPPED, 0.6))) is None  # no finished trial yet
+    assert limit(search, records(best, (FINISHED, 0.5), (STOPPED, None))) is None  # without a score: it had not started
 
 
 def test_running_trials_end_with_the_hours_and_the_target_and_outlive_patience():

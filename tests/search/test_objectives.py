@@ -81,7 +81,7 @@ def test_samplers_go_on_after_trials_of_every_end(opened, sampler):
 @pytest.mark.slow
 @pytest.mark.parametrize("sampler", ["tpe", "nsgaii"])
 def test_the_search_moves_towards_the_front(opened, sampler):
-    """Dropout makes the score better and pooling nothing, epochs make it slower for nothing."""
+    """Dropout improves the score, pooling has no effect, epochs only cost time."""
     store = opened(objectives=BOTH, sampler=sampler)
     for _ in range(60):
         proposal = store.ask()
@@ -119,7 +119,7 @@ def record(number: int, state: TrialState = FINISHED, **measured: float) -> Tria
 def test_on_the_front_are_the_trials_that_none_is_better_than():
     records = [
         record(0, score=0.9, seconds=9.0),
-        record(1, score=0.8, seconds=9.0),  # t0 is as fast and better
+        record(1, score=0.8, seconds=9.0),  # dominated by t0, which is as fast
         record(2, score=0.8, seconds=1.0),
         record(3, score=0.8, seconds=1.0),  # as good as t2 in both
         record(4, score=0.7, seconds=2.0),

@@ -60,7 +60,7 @@ def test_a_driver_gives_way_to_one_that_took_its_study_while_the_server_was_star
     second.report(key, epoch=1, score=0.5, task_scores={})
     assert second.record(key).score == 0.5
     second.close()
-    with pytest.raises(ClaimLostError):  # for good: the trials went on elsewhere
+    with pytest.raises(ClaimLostError):  # permanently, since another driver has continued the trials
         first.unfinished()
     first.close()
 

@@ -72,7 +72,7 @@ def test_a_resumed_study_goes_on_with_other_points(opened, one_by_one, sampler):
 @pytest.mark.parametrize("sampler", LEARNING)
 def test_a_sampler_that_learns_looks_where_scores_were_high(opened, one_by_one, sampler):
     points = one_by_one(opened(sampler=sampler), MANY + 10)
-    assert sum(point["dropout"] for point in points[-10:]) / 10 > 0.3  # 0.25 is what chance gives
+    assert sum(point["dropout"] for point in points[-10:]) / 10 > 0.3  # 0.25 is expected by chance
 
 
 def test_cmaes_varies_what_all_trials_have_and_goes_on_in_its_generations(opened, one_by_one, url):
@@ -104,7 +104,7 @@ def test_cmaes_keeps_its_generations_alone_and_comes_to_the_state_of_optuna_s_ow
 
 @pytest.fixture
 def coarse(space) -> SearchSpace:
-    """Three values of a key, beside an adapter's four and none: 15 points."""
+    """Three values of a key times five settings of an adapter (four ranks, or none): 15 points."""
     document = space.model_dump() | {"dropout": {"type": "uniform", "low": 0.0, "high": 0.5, "step": 0.25}}
     del document["weight_decay"]
     return SearchSpace.model_validate(document)

@@ -43,7 +43,7 @@ def test_a_reader_leaves_a_half_made_database_to_the_driver(opened, url, tmp_pat
 
 @pytest.fixture
 def locked(tmp_path):
-    """Another user of the database who keeps every writer out; called, he lets it go."""
+    """Locks the database against writers; calling the result releases it."""
     holder = sqlite3.connect(tmp_path / "optuna.db", check_same_thread=False, isolation_level=None)
 
     def lock():
@@ -89,7 +89,7 @@ def test_a_database_whose_disk_is_full_is_said_and_nothing_is_lost(opened):
     key = store.ask().key
 
     @event.listens_for(store._storage.engine, "checkout")
-    def fill(connection, *given) -> None:  # what SQLite takes for a full disk
+    def fill(connection, *given) -> None:  # SQLite then reports a full disk
         connection.execute("PRAGMA max_page_count = 1")
 
     with pytest.raises(StorageError, match="disk is full; free some space, and go on with --resume: nothing is lost"):

@@ -30,7 +30,7 @@ from tutti.search.warm_start import OlderStudy
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
 def url(request, tmp_path) -> str:
-    """A new database of each kind."""
+    """An empty database of each kind."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'optuna.db'}"
     return request.getfixturevalue("postgres").new_database()
@@ -160,7 +160,7 @@ def test_what_a_trial_that_begins_anew_had_reported_is_known_to_nobody(opened, u
     store.report(key, epoch=1, score=0.7, task_scores={"a": 0.7})
     for each in (key, other):
         store.finish(each, state=TrialState.STOPPED)
-        store.forget_reports(each)  # of one that has ended it takes nothing
+        store.forget_reports(each)  # has no effect on an ended trial
     assert [(trial.score, trial.task_scores) for trial in store.records()] == [(0.7, {"a": 0.7}), (0.9, {"a": 0.9})]
     stored = optuna.load_study(storage=url, study_name="s").trials
     assert [trial.value for trial in stored] == ([0.7, 0.8] if objectives == ["score"] else [None, None])
@@ -227,7 +227,7 @@ def test_a_driver_asks_once_for_each_write_whether_the_study_is_still_its_own(op
     assert times(lambda: store.report(key, epoch=1, score=0.5, task_scores={"a": 0.5})) == 2
     assert times(lambda: store.forget_reports(key)) == 1
     assert times(lambda: store.finish(key, state=TrialState.STOPPED)) == 2
-    assert times(store.unfinished) == 1  # by which it finds out where it has nothing to write
+    assert times(store.unfinished) == 1  # the read that finds nothing to write
 
 
 def test_an_unknown_trial_is_a_study_error(opened):
@@ -267,7 +267,7 @@ class Killed(BaseException):
 
 
 def dies_after(parameters: int, store: StudyStore) -> None:
-    """Asks as a driver does that is killed once it has chosen so many of the parameters."""
+    """Asks like a driver that is killed after it has sampled so many of the parameters."""
     suggest, calls = optuna.Trial._suggest, iter(range(parameters))
 
     def count(*args) -> object:
@@ -282,7 +282,7 @@ def dies_after(parameters: int, store: StudyStore) -> None:
 
 
 def dies_ending(store: StudyStore, key: str, **ending: Any) -> None:
-    """Ends a trial as a driver does that is killed before Optuna is told so."""
+    """Ends a trial like a driver that is killed before it sets the trial's state in Optuna."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(optuna.Study, "tell", lambda *_, **__: (_ for _ in ()).throw(Killed))
         with pytest.raises(Killed):
@@ -327,7 +327,7 @@ def test_a_driver_killed_while_it_asks_costs_no_trial(opened, run, url, space, s
     assert left.number == finished
     assert left.parameters.keys() == space.root.keys()
     assert had.items() <= left.parameters.items()
-    assert opened(sampler=sampler).unfinished() == [left]  # once chosen, it stays so
+    assert opened(sampler=sampler).unfinished() == [left]  # a sampled point does not change
 
 
 def test_what_a_driver_that_was_killed_had_not_chosen_keeps_to_the_conditions(opened):
@@ -417,7 +417,7 @@ def test_opening_a_study_logs_nothing(opened, run, capfd):
 
 
 def test_a_study_can_be_made_under_the_eyes_of_readers(opened, url):
-    """Optuna writes its version into a database that it opens, so that a reader might be there before the driver."""
+    """Optuna writes its version into a database on opening it, where a reader may come before the driver."""
     made = threading.Event()
 
     def look() -> None:
@@ -457,7 +457,7 @@ def test_a_trial_that_went_on_from_another_one_is_taken_up_again_with_what_it_ha
     proposal = store.ask()
     later = {**proposal.parameters, "dropout": 0.25}
     store.exchange(proposal.key, epoch=1, donor="t0007", parameters=proposal.parameters)
-    for _ in range(2):  # a driver that died may tell it again
+    for _ in range(2):  # a restarted driver may repeat the call
         store.exchange(proposal.key, epoch=2, donor="t0003", parameters=later)
     assert [left.parameters for left in store.unfinished()] == [later]
     store.finish(proposal.key, state=TrialState.FINISHED, score=0.5)
@@ -465,7 +465,7 @@ def test_a_trial_that_went_on_from_another_one_is_taken_up_again_with_what_it_ha
     (record,) = store.records()
     assert [(each["epoch"], each["donor"]) for each in record.exchanges] == [(1, "t0007"), (2, "t0003")]
     assert record.exchanges[1]["parameters"] == later
-    assert record.parameters == proposal.parameters  # what the sampler chose, and learns from
+    assert record.parameters == proposal.parameters  # the sampled ones, from which the sampler learns
 
 
 @pytest.mark.parametrize("enqueued", [(), [{"pooling": "cls"}]])

@@ -15,13 +15,13 @@ from tutti.records import TrialState
 from tutti.search.study_store import StudyStore
 from tutti.search.warm_start import OlderStudy, add_older_trials, fitting_trials
 
-TRIALS = 30  # that finished
+TRIALS = 30  # finished ones
 OLDER = TRIALS + 1
 
 
 @pytest.fixture(scope="module")
 def older(tmp_path_factory, space) -> OlderStudy:
-    """A study of 30 finished trials, the best those of high dropout, and of one that was stopped early."""
+    """A study of 30 finished trials, of which those with high dropout are best, and one trial stopped early."""
     url = f"sqlite:///{tmp_path_factory.mktemp('older') / 'optuna.db'}"
     store = StudyStore.open(url, name="old", space=space, sampler="random", seed=0)
     for number in range(TRIALS + 1):
@@ -58,7 +58,7 @@ def test_an_older_trial_cannot_be_reached_by_a_key(opened, older, key):
 def test_the_first_trials_are_like_the_best_older_ones(opened, older, run, sampler):
     store = opened(sampler=sampler, older=[older])
     first = [point for _ in range(6) for point in run(store, 1)]
-    assert sum(point["dropout"] for point in first) / 6 > 0.3  # 0.25 is what chance gives
+    assert sum(point["dropout"] for point in first) / 6 > 0.3  # 0.25 is expected by chance
 
 
 def test_a_stopped_trial_is_one_for_the_new_sampler_too_and_one_without_memory_or_report_is_left_out(

@@ -16,7 +16,7 @@ def shared_data() -> Path:
 
 @pytest.fixture
 def write(tmp_path: Path) -> Callable[[str | bytes, str], str]:
-    """Writes a file and gives its path as a source."""
+    """Writes a file and returns its path as a source."""
 
     def written(content: str | bytes, name: str = "rows.tsv") -> str:
         path = tmp_path / name

@@ -24,7 +24,7 @@ TEXTS = ['say "hi", you', "NA", "a\u2028b", " spaces ", "好", "", "x" * 40]
 
 def table(folder: Path, suffix: str) -> str:
     path = folder / f"rows{suffix}"
-    ids = [f"{row % 5:03}" for row in range(len(TEXTS))]  # an id may stand twice
+    ids = [f"{row % 5:03}" for row in range(len(TEXTS))]  # repeated ids
     Table(id="id").write(pd.DataFrame({"id": ids, "text": TEXTS, "label": ["1"] * len(TEXTS)}, dtype="str"), path)
     return str(path)
 
@@ -110,5 +110,5 @@ def test_a_long_file_takes_no_more_memory_than_a_short_one(tmp_path: Path, suffi
         assert read == rows
         return most
 
-    peak(100)  # what is imported on the way
+    peak(100)  # for the imports
     assert peak(8000) < 1.5 * peak(1000)

@@ -31,7 +31,7 @@ def test_macro_f1_is_the_mean_of_the_f1_of_each_class() -> None:
 
 
 def test_f1_is_that_of_class_one_alone() -> None:
-    # class 1: one right of two predicted, one right of one there
+    # class 1: precision 1/2, recall 1
     value = score("f1", labels=np.array([0, 0, 0, 1]), predicted=one_hot([0, 0, 1, 1], 2))
     assert value == pytest.approx(2 / 3)
 
@@ -141,7 +141,7 @@ def test_scores_of_what_was_decided_are_those_of_scikit_learn(classes: int, rows
         "accuracy": metrics.accuracy_score(labels, decided),
     }
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it warns of labels of one class
+        warnings.simplefilter("ignore")  # scikit-learn warns about labels of a single class
         expected["matthews"] = metrics.matthews_corrcoef(labels, decided)
     if classes == 2:
         expected["f1"] = metrics.f1_score(labels, decided, zero_division=0)

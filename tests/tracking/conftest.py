@@ -33,10 +33,10 @@ def empty_server_store(postgres) -> str:
 
 @pytest.fixture
 def server_uri(postgres, empty_server_store) -> Iterator[str]:
-    """The address of an empty store of MLflow in a database of a PostgreSQL server."""
+    """The address of an empty MLflow store in a PostgreSQL database."""
     address = postgres.new_database(like=empty_server_store)
     yield address
-    postgres.drop(address)  # MLflow keeps its connections for as long as the process lives
+    postgres.drop(address)  # MLflow keeps its connections open until the process ends
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ NONE = {"parameters": {}, "tags": {}}
 
 
 class Store(MemoryTracker):
-    """A store that can go away, and that writes down what reached it."""
+    """A store that can become unreachable, and records the calls that reached it."""
 
     def __init__(self):
         super().__init__()
@@ -55,7 +55,7 @@ class Store(MemoryTracker):
 
 
 def _waiting(spool: Path) -> int:
-    """How many events a next process would find undelivered."""
+    """Number of events that the next process would find undelivered."""
     return Spool(spool).pending()
 
 
@@ -200,7 +200,7 @@ def test_a_position_that_belongs_to_another_file_delivers_everything_again(store
 
 
 def test_lines_of_another_process_do_not_end_the_delivery(queue, store, tmp_path):
-    """As when a second `tutti tune` of a study that runs is refused only after it has told its tracker."""
+    """For example, a second `tutti tune` of a running study is refused only after it has used its tracker."""
     queue.start()
     queue.start_study(**NONE, files=[])
     _until(lambda: "" in store.runs)
@@ -219,7 +219,7 @@ def test_lines_of_another_process_do_not_end_the_delivery(queue, store, tmp_path
 
 @pytest.mark.parametrize("written", [0, 7, None])
 def test_an_interrupt_in_the_midst_of_a_call_costs_that_call_alone(queue, store, tmp_path, monkeypatch, written):
-    """Ctrl-C before anything of the line is written, in the midst of it, and right behind it."""
+    """Ctrl-C before a line is written, in the middle of it, and right after it."""
     queue.start()
     queue.start_study(**NONE, files=[])
     _until(lambda: "" in store.runs)
@@ -337,7 +337,7 @@ def full_disk(monkeypatch):
 def test_events_that_a_full_disk_refused_are_written_once_there_is_room_and_before_later_ones(
     queue, store, full_disk, later
 ):
-    """With a later event, and without one before the end."""
+    """With a later event, and without any before the end."""
     queue.start()
     queue.start_study(**NONE, files=[])
     _trial(queue, "t0")

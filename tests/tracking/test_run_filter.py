@@ -32,7 +32,7 @@ def test_trials_are_found_by_a_users_tag_and_by_parameter_but_no_fold_and_no_del
     assert found("params.pooling = 'mean'") == {"t0", "t2"}
     assert found("tags.vote = 'no'") == set()
     with pytest.raises(StudyError, match="the recipe must be a filter that MLflow understands"):
-        found("params.pooling ~ 'mean'")  # what only the store sees
+        found("params.pooling ~ 'mean'")  # an error that only the store detects
 
 
 def test_of_studies_of_one_name_the_owner_s_trials_are_found_and_its_run_keeps_files(uri, tmp_path):

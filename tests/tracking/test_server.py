@@ -98,7 +98,7 @@ def test_a_server_that_goes_away_and_comes_back_gets_everything_once_and_in_orde
         queue.start_trial("t0000", number=0, **NONE)
         for step in range(300):
             queue.log_metrics("t0000", {"loss": step / 2}, step=step, at=1000.0 + step)
-            if step == 100:  # in the midst of delivering
+            if step == 100:  # during the delivery
                 stop_ui(process)
             time.sleep(0.005)
         queue.log_picture("t0000", "confusion", PNG)

@@ -17,7 +17,7 @@ NONE = {"parameters": {}, "tags": {}}
 
 @dataclass
 class Seen:
-    """A run as a user sees it, whichever the tracker."""
+    """A run as shown to a user, for any tracker."""
 
     parameters: dict = field(default_factory=dict)
     tags: dict = field(default_factory=dict)
@@ -111,7 +111,7 @@ class MlflowBackend:
 
 
 class QueuedBackend:
-    """Each connection is a new queue on the same file, as of a new process."""
+    """Each connection is a new queue on the same file, like that of a new process."""
 
     refuses = False
 
@@ -128,7 +128,7 @@ class QueuedBackend:
         return self.queues[-1]
 
     def flush(self):
-        while self.queues:  # one that is closed would count what a later one waits to deliver
+        while self.queues:  # a closed queue would count the events of a later one
             assert self.queues.pop().close(60) == 0
 
     def seen(self):
@@ -233,7 +233,7 @@ def test_studies_of_one_name_and_two_owners_have_runs_of_their_own(backend, trac
         one.start_trial("t0", number=0, parameters={"lr": number}, tags={})
         one.start_trial("t0/fold-0", number=0, **NONE)
         one.log_metrics("t0", {"loss": 1.0 + number}, step=1, at=1.0)
-    again = other.connect()  # as it is resumed
+    again = other.connect()  # like a resumed study
     again.log_metrics("t0/fold-0", {"loss": 5.0}, step=1, at=1.0)
     again.end_trial("t0", state=TrialState.FINISHED, reason=None, metrics={}, tags={})
     mine, theirs = backend.seen(), other.seen()
