@@ -187,15 +187,6 @@ def test_a_trial_has_once_fitted_into_memory_from_its_first_whole_epoch_on_in_la
     assert [each.fitted for each in logged.store.unfinished()] == [True]
 
 
-def test_a_trial_of_an_older_study_has_fitted_where_it_was_reported_on(logged):
-    reported, silent = logged.store.ask(), logged.store.ask()
-    logged.store.report(reported.key, epoch=1, score=0.5, task_scores={})
-    assert [(each.key, each.fitted) for each in logged.store.unfinished()] == [
-        (reported.key, True),
-        (silent.key, False),
-    ]
-
-
 def test_a_trial_that_does_not_fit_into_memory_has_failed_and_samplers_learn_from_it(logged, tmp_path):
     import optuna
 
