@@ -205,7 +205,7 @@ def chosen_members(studies: Mapping[str, Kept], task: Task, name: str, recipe: R
         if kept.config.tasks[task.name].cleaning != first.config.tasks[task.name].cleaning:
             needed = f"clean the texts of {task.name} as {first.config.study} does, to predict new rows with it"
             raise StudyError(Fault(f"the study {study}", needed, "other steps", "leave one of the two out"))
-        places = {bank.place(elected.members[place].key): place for place in voting}
+        places = {bank.locate(elected.members[place].key): place for place in voting}
         own = {key: place for (of, key), place in places.items() if of == study}
         for key, found in weights_of(kept.folder, [*own], folds=kept.config.split.folds, tasks=[task]).items():
             groups[own[key]] = list(range(len(checkpoints), len(checkpoints) + len(found)))
