@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score
 
-from tutti.ensembling.decide import _GRID, _by_offset, decide, tune_offsets
+from tutti.ensembling.decide import _GRID, _macro_f1_by_offset, decide, tune_offsets
 
 
 def rare(seed: int, rows: int = 400) -> tuple[np.ndarray, np.ndarray]:
@@ -31,7 +31,9 @@ def test_without_offsets_the_likeliest_class_is_decided_and_offsets_move_it():
 @pytest.mark.parametrize("index", range(3))
 def test_counting_once_gives_the_macro_f1_of_every_offset(seed, index):
     probabilities, labels = rare(seed, rows=150)
-    scores = _by_offset(np.log(probabilities).astype(np.float64), index, labels, np.bincount(labels, minlength=3))
+    scores = _macro_f1_by_offset(
+        np.log(probabilities).astype(np.float64), index, labels, np.bincount(labels, minlength=3)
+    )
     for place in range(0, len(_GRID), 5):
         offsets = np.zeros(3)
         offsets[index] = _GRID[place] - 1e-9  # a row that lies just on an offset is another matter

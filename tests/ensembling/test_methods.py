@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tutti.ensembling.methods.known import METHODS
 from tutti.ensembling.methods.protocol import Method
+from tutti.ensembling.methods.registry import METHODS
 
 SINGLE_IS_ITSELF = set(METHODS) - {"rank", "hard"}  # which say it in numbers of their own
 WITH_VALUES = {"uniform", "score", "best", "rank", "greedy", "stacking"}

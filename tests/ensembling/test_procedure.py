@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score
 
-from tutti.ensembling.methods.known import METHODS
+from tutti.ensembling.methods.registry import METHODS
 from tutti.ensembling.nested import judge
 from tutti.ensembling.procedure import Ballot, Procedure, auto_methods, out_of_fold
 from tutti.ensembling.select import Selection
@@ -55,7 +55,7 @@ def test_the_honest_score_of_the_best_member_is_that_of_new_rows_and_its_own_sco
         best = int(one.fit(votes).voters[0])
         own.append(votes.scores[best])
         honest.append(judge(out_of_fold(one, votes).decisions, votes.labels, score=accuracy, seed=0).score)
-        new.append(accuracy(every.labels[100:], every.decided[best, 100:]))
+        new.append(accuracy(every.labels[100:], every.decisions[best, 100:]))
     assert np.mean(honest) == pytest.approx(np.mean(new), abs=0.02)
     assert np.mean(own) > np.mean(new) + 0.04
 
@@ -149,7 +149,7 @@ def test_offsets_that_fit_only_the_rows_they_were_tuned_on_are_seldom_used():
 
 def test_only_who_has_a_vote_counts_as_agreeing_on_rows_out_of_fold():
     votes = ballot(members=5, rows=60, skill=0.5)
-    assert len(set(votes.decided[:, 0].tolist())) > 1
+    assert len(set(votes.decisions[:, 0].tolist())) > 1
     assert (out_of_fold(procedure(votes, "best"), votes).agreement == 1).all()
     assert (out_of_fold(procedure(votes, "uniform"), votes).agreement < 1).any()
 
@@ -162,7 +162,7 @@ def test_the_temperature_is_that_of_what_is_said_after_averaging():
     held = out_of_fold(one, votes)
     from tutti.ensembling.calibrate import expected_calibration_error as error
 
-    assert error(held.calibrated, votes.labels) < error(held.said, votes.labels) / 2
+    assert error(held.calibrated, votes.labels) < error(held.probabilities, votes.labels) / 2
 
 
 def test_values_have_neither_temperature_nor_offsets():
@@ -179,7 +179,7 @@ def test_values_have_neither_temperature_nor_offsets():
     said = ensemble.combine(values.votes[ensemble.voters])
     assert ensemble.decide(said) is said
     held = out_of_fold(one, values)
-    assert held.said is None
+    assert held.probabilities is None
     assert held.decisions.shape == (5, 120)
 
 

@@ -81,8 +81,8 @@ def test_a_fold_s_voters_are_those_that_are_best_by_the_other_rows_of_all_tasks(
         ranked = [np.mean([*scores.values()], axis=0)] if by == "objective" else scores.values()
         assert set(fold.voters) == {f"t{index:04d}" for each in ranked for index in top(each, 3)}
     for name, each in election.tasks.items():
-        assert sorted(np.concatenate([fold.held[name] for fold in folds])) == list(range(60))
-        assert not any(set(fold.held[name]) & set(fold.chosen_on[name]) for fold in folds)
+        assert sorted(np.concatenate([fold.held_out[name] for fold in folds])) == list(range(60))
+        assert not any(set(fold.held_out[name]) & set(fold.chosen_on[name]) for fold in folds)
         assert each.keys == tuple(f"t{index:04d}" for index in range(12))
     assert len({fold.voters for fold in folds}) > 1
 

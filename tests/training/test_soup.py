@@ -218,10 +218,10 @@ def test_a_fold_s_soup_is_one_of_its_voters_that_are_of_the_shape_of_their_best(
     stirred = stir({"cls": weights["cls"]}, part, tmp_path / "soup", folds=folds, weights=weights)
     assert [taste.key for taste in stirred.tastes] == ["cls"]
     assert stirred.held is not None
-    assert all((stirred.held["news"][0] == part.labels)[fold.held["news"]].all() for fold in folds[:4])
+    assert all((stirred.held["news"][0] == part.labels)[fold.held_out["news"]].all() for fold in folds[:4])
     model, _ = load_checkpoint(weights["long"])
     said = predict(model, part, task="news", batch_size=32, device=torch.device("cpu")).argmax(axis=1)
-    last = folds[4].held["news"]
+    last = folds[4].held_out["news"]
     assert (stirred.held["news"][0, last] == said[last]).all()
 
 

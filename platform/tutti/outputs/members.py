@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from tutti.bank.electorate import Checkpoints
-from tutti.ensembling.methods.known import METHODS, combines_values
+from tutti.ensembling.methods.registry import METHODS, combines_values
 from tutti.ensembling.procedure import Ballot, Ensemble, OutOfFold, Procedure, auto_methods, out_of_fold
 from tutti.ensembling.select import Selection, top
 from tutti.errors import Fault, StudyError, counted

@@ -209,7 +209,7 @@ def _judged(each: _Labelled, chosen: Opinion, labelling: Labelling, calibrated: 
     if len(ballot.labels) < LEAST_JUDGED or not len(each.rows):
         return np.zeros(classes, dtype=np.int64), np.zeros(classes, dtype=np.int64)
     held = each.elected.held
-    said = held.calibrated if calibrated else held.said
+    said = held.calibrated if calibrated else held.probabilities
     assert said is not None
     assert held.agreement is not None
     best = said.argmax(axis=1)

@@ -62,7 +62,7 @@ def refolded(election: Election, *, by: Literal["objective", "task"]) -> list[Fo
             # One soup answers in all tasks: what ranks by their mean must know the held rows of none.
             told = sum(moved.values()) if by == "objective" else moved[name]
             standing = each.procedure.standing + each.procedure.share * told
-            chosen = each.procedure.selection.choose(standing, each.ballot.decided[:, rows[name]])
+            chosen = each.procedure.selection.choose(standing, each.ballot.decisions[:, rows[name]])
             voters |= dict.fromkeys(each.keys[index] for index in chosen)
         held = {name: last for name, (_, _, last) in zip(parted, fifth, strict=True)}
         folds.append(Fold(tuple(voters), rows, held))

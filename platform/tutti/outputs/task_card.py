@@ -49,8 +49,8 @@ def task_card(task: Task, elected: Elected, *, rows: Mapping[str, int]) -> TaskC
 
 
 def _calibration(elected: Elected, held: OutOfFold) -> Calibration | None:
-    if held.said is None or held.calibrated is None:
+    if held.probabilities is None or held.calibrated is None:
         return None
-    both, labels = (held.said, held.calibrated), elected.ballot.labels
+    both, labels = (held.probabilities, held.calibrated), elected.ballot.labels
     before, after = (expected_calibration_error(said, labels) for said in both)
     return Calibration(elected.ensemble.temperature, before, after, *(reliability(said, labels) for said in both))

@@ -92,7 +92,7 @@ def _held(kitchen: _Kitchen, folds: Sequence[Fold]) -> dict[str, np.ndarray]:
         alike = [key for key in order if kitchen.shapes[key] == kitchen.shapes[order[0]]]
         kept = [taste.key for taste in kitchen.greedy(alike, fold.chosen_on) if taste.kept]
         for name, answers in kitchen.decided(kept).items():
-            held = fold.held[name]
+            held = fold.held_out[name]
             said.setdefault(name, np.empty((1, len(answers)), dtype=answers.dtype))[0, held] = answers[held]
     return said
 
