@@ -1,4 +1,4 @@
-"""One root error, one class per cause. Every message says what, the rule, what was got, and what to do."""
+"""One root error, one class per cause. Every message names the place, the rule, what was found, and a remedy."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _PASSWORD = re.compile(r"(?<=://)([^/?#\s:@]*:)\S*(?=@)|(?<=[?&])(password=)[^&#
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing that is wrong, said in one sentence. The password of an address in it is not shown.
+    """One error in the user's input or environment, described in one sentence. Passwords in it are masked.
 
     Args:
-        what: where it is: a file, a line of it, a dotted key, an option.
-        rule: what is expected there, written to follow "must".
-        got: what stood there instead.
+        what: the place: a file, a line of it, a dotted key, an option.
+        rule: what is expected there, worded to follow "must".
+        got: what was found instead.
         remedy: what to do about it, in the imperative.
     """
 
@@ -32,10 +32,10 @@ class Fault:
 
 
 class TuttiError(Exception):
-    """Root of all errors that Tutti raises on purpose. Carries one fault or many, and pickles.
+    """Root of all errors that Tutti raises on purpose. Carries one or more faults, and can be pickled.
 
     Attributes:
-        exit_code: what the command line returns for it: 1, or 2 where the mistake is the user's own.
+        exit_code: exit status of the command line: 1, or 2 where the mistake is the user's own.
     """
 
     exit_code = 1
@@ -52,7 +52,7 @@ class TuttiError(Exception):
 
 
 class UserError(TuttiError):
-    """The user's own mistake: shown as its sentences alone, never with a traceback."""
+    """The user's own mistake: only its sentences are shown, never a traceback."""
 
     exit_code = 2
 
@@ -62,19 +62,19 @@ class ConfigError(UserError):
 
 
 class TaskFileError(UserError):
-    """A task's file cannot be read as its layout says."""
+    """A task's file does not conform to its layout."""
 
 
 class BackboneError(UserError):
-    """The backbone cannot be found, loaded, or made."""
+    """The backbone cannot be found, loaded, or created."""
 
 
 class StudyError(UserError):
-    """A study is missing, unfinished, already there, or does not fit what is asked of it."""
+    """A study is missing, unfinished, already exists, or does not fit the request."""
 
 
 class ClaimLostError(StudyError):
-    """Another driver has taken the study over: its trials and its runs in the tracker are that one's now."""
+    """Another driver has taken over the study, with its trials and its runs in the tracker."""
 
 
 class SubmissionError(UserError):
@@ -82,7 +82,7 @@ class SubmissionError(UserError):
 
 
 class StorageError(TuttiError):
-    """Something could not be written or read back: no space, no permission, a damaged file."""
+    """Data could not be written or read back: no space, no permission, a damaged file."""
 
 
 class TrialError(TuttiError):
@@ -90,33 +90,38 @@ class TrialError(TuttiError):
 
 
 class TrialMemoryError(TrialError):
-    """A trial needs more memory than its workers have, however its batches are cut."""
+    """A trial needs more memory than its workers have, however small its batches are."""
 
 
 class ClusterError(TuttiError):
-    """Ray cannot be reached or cannot give what a study needs."""
+    """Ray cannot be reached, or lacks the resources that a study needs."""
 
 
 class ResourcesError(UserError, ClusterError):
-    """A trial asks for more than the whole cluster has."""
+    """A trial requests more resources than the whole cluster has."""
 
 
 class TrackingError(TuttiError):
-    """The tracking store refuses or cannot be reached."""
+    """The tracking store refuses a call or cannot be reached."""
 
 
 def masked(text: str) -> str:
-    """The text with the passwords of the addresses in it, such as ``postgresql://me:secret@host/db``, as ``***``."""
-    return _PASSWORD.sub(lambda found: f"{found[1] or found[2]}***", text)
+    """The text with the passwords in its addresses, such as ``postgresql://me:secret@host/db``, replaced by ``***``."""
+    return _PASSWORD.sub(lambda match: f"{match[1] or match[2]}***", text)
+
+
+def first_line(error: object) -> str:
+    """The first line of an error's message; the name of its type where the message is empty."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def counted(number: int, noun: str) -> str:
-    """How many there are of what: ``1 trial``, ``2 trials``."""
+    """A number with its noun in singular or plural: ``1 trial``, ``2 trials``."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def nearest(name: str, known: Iterable[str], *, otherwise: str) -> str:
-    """A remedy that names the known name most like ``name``, or ``otherwise`` where none is near."""
-    by_folded = {each.casefold(): each for each in known}
+    """A remedy that suggests the most similar known name, or ``otherwise`` where none is similar."""
+    by_folded = {candidate.casefold(): candidate for candidate in known}
     close = get_close_matches(name.casefold(), by_folded, n=1, cutoff=0.6)
     return f"did you mean {by_folded[close[0]]!r}? Correct the name" if close else otherwise

@@ -1,4 +1,4 @@
-"""Files are written whole: to a temporary sibling, synced, then renamed. A reader sees the old file or the new one."""
+"""Atomic writes: to a temporary sibling, synced, then renamed, so that readers see the old file or the new one."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from pathlib import Path
 
 from tutti.errors import Fault, StorageError, nearest
 
-_STRAY = re.compile(r"\..+\.[a-z0-9_]{8}\.(tmp|old)", re.DOTALL)  # as tempfile names what is written here
+_STRAY = re.compile(r"\..+\.[a-z0-9_]{8}\.(tmp|old)", re.DOTALL)  # names made by tempfile in this module
 
 
 @contextmanager
 def storage_faults(path: Path) -> Iterator[None]:
-    """Turns an ``OSError`` met while writing ``path`` into a StorageError that says what to do."""
+    """Turns an ``OSError`` while writing ``path`` into a StorageError with a remedy."""
     try:
         yield
     except OSError as error:
@@ -35,10 +35,10 @@ def storage_faults(path: Path) -> Iterator[None]:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """Yields a temporary sibling of ``path`` to write to; renames it to ``path`` when the block ends without error.
+    """Yields a temporary sibling of ``path`` to write to, and renames it to ``path`` when the block succeeds.
 
     Raises:
-        StorageError: where the file system refuses. ``path`` is then as it was before.
+        StorageError: where the file system refuses. ``path`` is then unchanged.
     """
     with storage_faults(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -57,7 +57,7 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Writes ``content`` (text as UTF-8) to ``path``, whole or not at all.
+    """Writes ``content`` (text as UTF-8) to ``path``, atomically.
 
     Raises:
         StorageError: where the file system refuses.
@@ -68,7 +68,7 @@ def write_whole(path: Path, content: str | bytes) -> None:
 
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
-    """Yields a temporary sibling folder; puts it in the place of ``path`` when the block ends without error.
+    """Yields a temporary sibling folder, and replaces ``path`` by it when the block succeeds.
 
     Raises:
         StorageError: where the file system refuses.
@@ -82,7 +82,7 @@ def whole_folder(path: Path) -> Iterator[Path]:
                 if file.is_file():
                     with file.open("rb+") as written:
                         os.fsync(written.fileno())
-                    file.chmod(0o644)  # safetensors writes for the owner alone; shared storage has other readers
+                    file.chmod(0o644)  # safetensors makes files readable by their owner only; storage may be shared
             temporary.chmod(0o755)
             if path.exists():
                 retired = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".old", dir=path.parent))
@@ -97,12 +97,12 @@ def whole_folder(path: Path) -> Iterator[Path]:
 
 
 def strays(folder: Path) -> list[Path]:
-    """Temporary siblings below ``folder``, at any depth, which nobody writes any more where their process has died."""
+    """Temporary files and folders below ``folder``, at any depth, left over if the process that wrote them has died."""
     return sorted(path for path in folder.rglob(".*") if _STRAY.fullmatch(path.name))
 
 
 def clear_stray(stray: Path) -> None:
-    """Removes a temporary sibling. What a kill has left retired goes back where nothing has come into its place.
+    """Removes a leftover temporary file or folder. A folder that was being replaced is restored if it is missing.
 
     Raises:
         StorageError: where the file system refuses.
@@ -119,22 +119,22 @@ def clear_stray(stray: Path) -> None:
 
 
 def is_plain(name: str) -> bool:
-    """Whether a name, put behind a folder, names something in that folder, and not below or outside of it."""
+    """Whether a name denotes a direct child of a folder, and nothing below or outside of it."""
     return name not in ("", ".", "..") and not any(mark in name for mark in "/\\\0")
 
 
 def is_inside(path: Path, folder: Path) -> bool:
-    """Whether ``path`` still lies below ``folder`` once every link in both is followed."""
+    """Whether ``path`` is below ``folder`` after resolving the symbolic links in both."""
     return path.resolve().is_relative_to(folder.resolve())
 
 
 def nearest_file(path: Path, *, otherwise: str) -> str:
-    """A remedy that names the file most like ``path`` in its folder, or ``otherwise`` where none is near."""
+    """A remedy that suggests the file in the same folder with the most similar name, or ``otherwise``."""
     try:
-        beside = [file.name for file in path.parent.iterdir() if file.is_file()]
+        siblings = [file.name for file in path.parent.iterdir() if file.is_file()]
     except OSError:
-        beside = []
-    return nearest(path.name, beside, otherwise=otherwise)
+        siblings = []
+    return nearest(path.name, siblings, otherwise=otherwise)
 
 
 def sha256_of(path: Path) -> str:

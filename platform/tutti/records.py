@@ -15,7 +15,7 @@ Scalar = str | int | float | bool | None
 
 
 class TrialState(StrEnum):
-    """What became of a trial. The value is what users read."""
+    """The state of a trial. Values are shown to users."""
 
     RUNNING = "running"
     FINISHED = "finished"
@@ -26,25 +26,24 @@ class TrialState(StrEnum):
 
 @dataclass(frozen=True)
 class TrialRecord:
-    """One trial as the study's store knows it.
+    """One trial as stored with its study.
 
     Attributes:
         key: the one identity that binds the Optuna trial, the Ray trial, the MLflow run and the checkpoint: ``t0007``.
-            Optuna keeps it as the trial's attribute ``key``.
-        number: its place among the study's trials, from 0. Optuna's number, but in a study that began with trials
-            of older ones: theirs come first there.
-        score: the best objective reported, or none before the first report; of a trial with folds that has ended, the
-            one of its out-of-fold rows, or the mean of its folds where it did not finish.
-        task_scores: per task, its metric at the report that gave ``score``.
-        parameters: what the search space chose for this trial.
-        scores_by_epoch: every reported objective by epoch, or by evaluation where an epoch has several; with folds, the
-            mean of those that were whole, by how many.
-        seconds: wall time from start to end, or none while running. Of a trial that went on in a later run of its
-            study, that of all its runs, without what came after their last reports.
+        number: zero-based index among the study's trials. It equals Optuna's number, except in a study with a warm
+            start, where Optuna counts the older studies' trials first.
+        score: the best reported score, or None before the first report. For an ended trial with folds, the score of
+            its out-of-fold predictions, or the mean over its completed folds if it did not finish.
+        task_scores: metric of each task at the report with ``score``.
+        parameters: the sampled values of the search space.
+        scores_by_epoch: every reported score by epoch, or by evaluation where an epoch has several. With folds, the
+            mean over the folds completed so far, by their number.
+        seconds: wall time from start to end, or None while running. For a trial resumed in a later run of its study,
+            the sum over all runs, each up to its last report.
         reason: why it failed or was stopped, in one sentence.
-        exchanges: with the scheduler ``pbt``, what it went on from that was another trial's state: of each the
-            ``epoch``, the ``donor``'s key, and the ``parameters`` that it had from then on.
-        measured: of a finished trial, by name, what a study with other objectives than the score has told Optuna, and
+        exchanges: with the scheduler ``pbt``, every time the trial continued from another trial's checkpoint: the
+            ``epoch``, the key of the ``donor``, and its own ``parameters`` from then on.
+        measured: objective values of a finished trial by name, with its score, in a study with other objectives than
             the score: see ``search.objectives``.
     """
 
@@ -62,31 +61,31 @@ class TrialRecord:
 
     @property
     def best_parameters(self) -> Mapping[str, Scalar]:
-        """What its best score was reached with: ``parameters``, but for what it went on from of another trial."""
+        """The parameters at its best score: those of the last exchange before it, else ``parameters``."""
         best = max(self.scores_by_epoch, key=lambda epoch: (self.scores_by_epoch[epoch], -epoch), default=0)
-        taken = [exchange["parameters"] for exchange in self.exchanges if exchange["epoch"] < best]
-        return taken[-1] if taken else self.parameters
+        exchanged = [exchange["parameters"] for exchange in self.exchanges if exchange["epoch"] < best]
+        return exchanged[-1] if exchanged else self.parameters
 
     @property
     def exploited_from(self) -> str:
-        """Whom it went on from and when, in words; empty where it never did."""
-        return ", ".join(f"{each['donor']} after epoch {each['epoch']}" for each in self.exchanges)
+        """The trials that it continued from, and when, in words; empty without exchanges."""
+        return ", ".join(f"{exchange['donor']} after epoch {exchange['epoch']}" for exchange in self.exchanges)
 
 
 @dataclass(frozen=True)
 class CheckpointRecord:
-    """The best weights of one trial, as the bank lists them.
+    """The best checkpoint of one trial, as listed in the bank.
 
     Attributes:
         key: the trial's key.
-        path: folder that ``from_pretrained`` loads, or none once the weights were pruned. Of a trial with folds the
-            trial's folder, in which ``fold-N/best`` is such a folder for each fold, N from 0: it is one member of an
-            ensemble, whose predictions are those of all its folds.
-        epoch: the epoch or evaluation, counted from 1, after which they were saved; of a trial with folds, how many it
-            has.
-        score: the study's objective on the validation rows, which with folds are all rows, each predicted out of fold.
-        task_scores: per task, its metric on the validation rows.
-        parameters: how many weights its last stage trained; none where that is not known.
+        path: folder that ``from_pretrained`` loads, or None once the weights were pruned. For a trial with folds, the
+            trial's folder, with such a folder ``fold-N/best`` for each fold N (zero-based): all folds together are one
+            member of an ensemble.
+        epoch: the epoch or evaluation, counted from 1, after which it was saved; for a trial with folds, the number
+            of folds.
+        score: the study's score on the validation rows; with folds on all rows, each predicted out of fold.
+        task_scores: metric of each task on the validation rows.
+        parameters: number of weights trained in the last stage; None where that is unknown.
     """
 
     key: str
@@ -100,18 +99,18 @@ class CheckpointRecord:
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """What one checkpoint says about the rows of one part of one task, in the order of the part's file.
+    """Predictions of one checkpoint for one part of one task, with rows in the order of the part's file.
 
     Attributes:
         ids: ``(rows,)`` of str, unique.
-        probabilities: ``(rows, classes)`` float32, each row summing to 1; none for regression.
-        values: ``(rows,)`` float32 for regression; none for classification.
-        labels: ``(rows,)`` int64 class indices (float32 for regression), or none where the part has no labels.
-        class_names: ``(classes,)`` labels as they stand in the task's files; empty for regression.
+        probabilities: ``(rows, classes)`` float32, each row summing to 1; None for regression.
+        values: ``(rows,)`` float32 for regression; None for classification.
+        labels: ``(rows,)`` int64 class indices (float32 for regression), or None where the part has no labels.
+        class_names: ``(classes,)`` labels as written in the task's files; empty for regression.
 
     Raises:
-        StorageError: where shapes disagree, an id stands twice, a number is not a probability, or a label is not of a
-            class.
+        StorageError: where shapes disagree, an id is repeated, a number is not a probability, or a label is not a
+            class index.
     """
 
     ids: np.ndarray
@@ -154,20 +153,21 @@ class Predictions:
         if self.labels is not None and rows:
             if self.labels.dtype.kind not in "iu":
                 raise _broken("have labels that are indices of classes", f"labels of type {self.labels.dtype}")
-            if strange := self.labels[(self.labels < 0) | (self.labels >= classes)].tolist():
-                raise _broken(f"have labels from 0 to {classes - 1}, one for each class", str(strange[0]))
+            if invalid := self.labels[(self.labels < 0) | (self.labels >= classes)].tolist():
+                raise _broken(f"have labels from 0 to {classes - 1}, one for each class", str(invalid[0]))
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something in a study's folder or stores that is not as it should be, and what mends it.
+    """An inconsistency in a study's folder or stores, and its repair.
 
     Attributes:
         what: the place: a trial, a run, a file.
         found: what is wrong there.
-        mended: what becomes of it, to follow "to be": ``removed``. Where nothing can mend it here, what the user can
-            do, in the imperative.
-        mend: does it, once the findings before are mended; raises a TuttiError where it cannot. None where nothing can.
+        mended: the result of the repair, worded to follow "to be": ``removed``. Without an automatic repair, what the
+            user can do, in the imperative.
+        mend: performs the repair, after those of the findings before it; raises a TuttiError where it fails. None
+            where there is no automatic repair.
     """
 
     what: str
@@ -177,9 +177,9 @@ class Finding:
 
 
 def best_trial(records: Sequence[TrialRecord]) -> TrialRecord | None:
-    """The finished trial with the best score; only those have a checkpoint to vote with."""
-    finished = [r for r in records if r.state is TrialState.FINISHED and r.score is not None]
-    return max(finished, key=lambda r: r.score or 0.0, default=None)
+    """The finished trial with the best score. Only finished trials have a checkpoint for an ensemble."""
+    finished = [record for record in records if record.state is TrialState.FINISHED and record.score is not None]
+    return max(finished, key=lambda record: record.score or 0.0, default=None)
 
 
 def _finite(numbers: np.ndarray) -> bool:

@@ -14,8 +14,8 @@ from tutti.orchestration.broker import config_of
 from tutti.orchestration.log import StudyLog
 from tutti.orchestration.study import StudyOutcome, run_study
 from tutti.records import TrialState
-from tutti.search.kept import Proposal
 from tutti.search.study_store import StudyStore
+from tutti.search.trial_attributes import Proposal
 from tutti.tracking.memory import MemoryTracker
 
 SPACE = {"learning_rate": {"type": "log_uniform", "low": 1e-5, "high": 1e-3}}

@@ -96,7 +96,7 @@ def test_cmaes_keeps_its_generations_alone_and_comes_to_the_state_of_optuna_s_ow
     study = optuna.create_study(direction="maximize", sampler=theirs)
     study.optimize(lambda trial: -sum((trial.suggest_float(key, 0, 1) - 0.2) ** 2 for key in "ab"), n_trials=20)
     transform = _SearchSpaceTransform(study.trials[0].distributions, transform_0_1=True)
-    found, wanted = ours._evolved(transform, study.trials), theirs._restore_optimizer(study.trials)
+    found, wanted = ours._replay(transform, study.trials), theirs._restore_optimizer(study.trials)
     assert found.generation == wanted.generation == 3
     assert np.array_equal(found.mean, wanted.mean)
     assert np.array_equal(found._C, wanted._C)

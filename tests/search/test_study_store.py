@@ -216,7 +216,7 @@ def test_a_driver_asks_once_for_each_write_whether_the_study_is_still_its_own(op
     key = store.ask().key
     if store._claim:
         store._claim.close()
-    store._claim = SimpleNamespace(keep=lambda: asked.append(None), close=lambda: None)
+    store._claim = SimpleNamespace(ensure=lambda: asked.append(None), close=lambda: None)
 
     def times(call: Callable[[], object]) -> int:
         asked.clear()

@@ -13,7 +13,7 @@ from tutti.config.study import LEARNING
 from tutti.errors import StudyError
 from tutti.records import TrialState
 from tutti.search.study_store import StudyStore
-from tutti.search.warm_start import OlderStudy, fitting_trials, take_over
+from tutti.search.warm_start import OlderStudy, add_older_trials, fitting_trials
 
 TRIALS = 30  # that finished
 OLDER = TRIALS + 1
@@ -113,7 +113,7 @@ def test_a_resumed_study_has_its_older_trials_even_where_the_older_study_is_gone
 
 def test_a_start_that_died_while_it_took_trials_over_takes_the_others_later(opened, older, url, space):
     study = optuna.create_study(storage=url, study_name="s", direction="maximize")
-    take_over(study, fitting_trials(older, space, fixed={})[:5], attributes={})
+    add_older_trials(study, fitting_trials(older, space, fixed={})[:5], attributes={})
     for _ in range(2):
         opened(older=[older])
         assert len(optuna.load_study(storage=url, study_name="s").trials) == OLDER

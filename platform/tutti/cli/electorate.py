@@ -84,12 +84,12 @@ def electorate_of(
     if members.filter is None:
         return Electorate(banks, only=only)
     parts.quiet_mlflow()
-    from tutti.tracking.found import check_filter, trials_found
+    from tutti.tracking.run_filter import check_filter, find_trials
 
     what = "the recipe's members.filter"
     check_filter(members.filter, what=what)
     matching = {
-        name: trials_found(
+        name: find_trials(
             parts.tracking_uri(kept.config, kept.folder),
             experiment=name,
             wanted=members.filter,

@@ -37,21 +37,19 @@ def add(
     _show(config.study, entries)
     if parts.is_tracked(config, folder):
         parts.quiet_mlflow()
-        from tutti.tracking.artifacts import keep_files, keep_metrics
+        from tutti.tracking.artifacts import log_files, log_metrics
 
         uri = parts.tracking_uri(config, folder)
         metrics = {"leaderboard/public": score}
         if entry.local is not None:
             metrics["leaderboard/local"] = entry.local
         try:
-            keep_metrics(uri, experiment=config.study, metrics=metrics, step=place, owner=folder.owner)
+            log_metrics(uri, experiment=config.study, metrics=metrics, step=place, owner=folder.owner)
             if (found := correlation(entries)) is not None:
                 metrics = {"leaderboard/pearson": found.pearson, "leaderboard/spearman": found.spearman}
                 # MLflow shows the value of the highest step: these are of all submissions, whichever was scored anew
-                keep_metrics(uri, experiment=config.study, metrics=metrics, step=len(entries), owner=folder.owner)
-            keep_files(
-                uri, experiment=config.study, files=[folder.leaderboard], place="leaderboard", owner=folder.owner
-            )
+                log_metrics(uri, experiment=config.study, metrics=metrics, step=len(entries), owner=folder.owner)
+            log_files(uri, experiment=config.study, files=[folder.leaderboard], place="leaderboard", owner=folder.owner)
         except TrackingError as error:  # it is kept in the study's folder all the same
             console.print(f"It is not kept in MLflow: {error}", soft_wrap=True)
 

@@ -266,7 +266,7 @@ def run_findings(
     if not is_tracked(study, folder):
         return []
     quiet_mlflow()
-    from tutti.tracking.mending import run_findings
+    from tutti.tracking.repair import run_findings
 
     uri = tracking_uri(study, folder)
     return run_findings(

@@ -60,10 +60,10 @@ def report(study: Study, recipe: RecipeName = None, others: With = None, out: Ou
         console.print(f"wrote {file}", soft_wrap=True)
     if parts.is_tracked(config, folder):
         parts.quiet_mlflow()
-        from tutti.tracking.artifacts import keep_files
+        from tutti.tracking.artifacts import log_files
 
         try:
-            keep_files(
+            log_files(
                 parts.tracking_uri(config, folder),
                 experiment=config.study,
                 files=files,

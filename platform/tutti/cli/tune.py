@@ -19,6 +19,7 @@ from tutti.cli.parts import console
 from tutti.cluster.ending import EXIT_CODE, terminated_as_interrupted
 from tutti.config.address import without_password
 from tutti.config.folder import StudyFolder, check_inside
+from tutti.config.paths import map_task_paths
 from tutti.config.study import StudyConfig
 from tutti.errors import ClaimLostError, Fault, StorageError, StudyError, counted
 from tutti.records import Predictions, TrialRecord, TrialState, best_trial
@@ -337,14 +338,10 @@ def changed_keys(old: StudyConfig, new: StudyConfig) -> dict[str, tuple[object, 
 
     def defining(study: StudyConfig) -> dict[str, object]:
         document = study.model_dump(mode="json", exclude=FREE)  # type: ignore[arg-type]
-        for task in document["tasks"].values():
-            for key in ("train", "validation", "unlabeled"):
-                task[key] = task[key] and Path(task[key]).name
-            if isinstance(task["test"], str):
-                task["test"] = {"": task["test"]}
-            task["test"] = {name: Path(file).name for name, file in (task["test"] or {}).items()}
-            task["dataset"] = task["dataset"] and Path(task["dataset"]).name
-            task["extra_train"] = [{**extra, "path": Path(extra["path"]).name} for extra in task["extra_train"]]
+        for name, config in document["tasks"].items():
+            task = map_task_paths(config, lambda _, path: Path(path).name)
+            test = {"": task["test"]} if isinstance(task["test"], str) else task["test"]
+            document["tasks"][name] = task | {"test": test or {}}
         document["search"]["warm_start"] = [Path(older).name for older in document["search"]["warm_start"]]
         if Path(document["backbone"]).is_absolute():
             document["backbone"] = Path(document["backbone"]).name

@@ -19,6 +19,7 @@ from urllib.parse import quote
 import tutti
 from tutti.config.folder import StudyFolder
 from tutti.config.load import dump_study, load_recipe
+from tutti.config.paths import map_task_paths
 from tutti.config.study import StudyConfig
 from tutti.errors import ClusterError, Fault, StorageError, StudyError, UserError
 from tutti.files import storage_faults
@@ -71,18 +72,8 @@ def _stage(study: StudyConfig, staging: Path) -> None:
 
     document: dict[str, Any] = study.model_dump(mode="json")
     document["backbone"] = shipped(document["backbone"])
-    for task in document["tasks"].values():
-        if task["layout"] == "hub":
-            task["dataset"] = shipped(task["dataset"])
-        else:
-            for part in ("train", "validation", "unlabeled"):
-                task[part] = task[part] and shipped(task[part])
-            if isinstance(task["test"], dict):
-                task["test"] = {name: shipped(file) for name, file in task["test"].items()}
-            elif task["test"]:
-                task["test"] = shipped(task["test"])
-        for extra in task["extra_train"]:
-            extra["path"] = shipped(extra["path"])
+    for name, task in document["tasks"].items():
+        document["tasks"][name] = map_task_paths(task, lambda _, path: shipped(path))
     if load_recipe(recipe := document["ensemble"]["recipe"])[1].submission.templates:
         rule, remedy = "name no files of its own to travel with a job", "name it to `tutti ensemble` afterwards"
         raise StudyError(Fault(f"ensemble.recipe {recipe}", rule, "submission.templates", remedy))

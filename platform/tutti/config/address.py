@@ -1,37 +1,37 @@
-"""Addresses of servers, which may hold a password."""
+"""Addresses of servers and databases, which may contain a password."""
 
 from __future__ import annotations
 
 import re
 from urllib.parse import urlsplit
 
-_OF_A_SERVER = re.compile(r"(?<=://)([^/?#\s:@]*):[^/?#\s]*(?=@)")
-_OF_A_DATABASE = re.compile(r"(?<=://)([^/?#\s:@]*):\S*(?=@)")  # whose password may have a slash in it
-_AMONG_OPTIONS = re.compile(r"(?<=[?&])password=[^&#\s]*&?")
+_SERVER_PASSWORD = re.compile(r"(?<=://)([^/?#\s:@]*):[^/?#\s]*(?=@)")
+_DATABASE_PASSWORD = re.compile(r"(?<=://)([^/?#\s:@]*):\S*(?=@)")  # may contain a slash
+_PASSWORD_OPTION = re.compile(r"(?<=[?&])password=[^&#\s]*&?")
 
 
 def without_password(address: str) -> str:
-    """The address as it may be shown and kept: the user stays in it."""
-    login = _OF_A_SERVER if address.startswith("http") else _OF_A_DATABASE
-    return _AMONG_OPTIONS.sub("", login.sub(r"\1", address)).rstrip("?&")
+    """The address as it may be shown and stored: without the password, but with the user."""
+    password = _SERVER_PASSWORD if address.startswith("http") else _DATABASE_PASSWORD
+    return _PASSWORD_OPTION.sub("", password.sub(r"\1", address)).rstrip("?&")
 
 
 def has_place(address: str) -> bool:
-    """Whether its host and port can be read; what stands on no host, as a file does, needs none."""
+    """Whether the host and port of an address are valid. Only an http address must have a host; a file has none."""
     try:
-        place = urlsplit(without_password(address))
-        return place.port != 0 and bool(place.hostname or not place.scheme.startswith("http"))
+        parts = urlsplit(without_password(address))
+        return parts.port != 0 and bool(parts.hostname or not parts.scheme.startswith("http"))
     except ValueError:
         return False
 
 
-def same_database(one: str, other: str) -> bool:
-    """Whether both name one database of one PostgreSQL server, whoever asks for it."""
-    places = [urlsplit(without_password(address)) for address in (one, other)]
-    first, second = ((place.hostname, place.port or 5432, place.path) for place in places)
-    return first == second and all(place.scheme.startswith("postgresql") for place in places)
+def same_database(left: str, right: str) -> bool:
+    """Whether both addresses name the same database of the same PostgreSQL server, for whichever user."""
+    urls = [urlsplit(without_password(address)) for address in (left, right)]
+    first, second = ((url.hostname, url.port or 5432, url.path) for url in urls)
+    return first == second and all(url.scheme.startswith("postgresql") for url in urls)
 
 
 def with_password(address: str, known: str | None) -> str:
-    """The address, or ``known`` where that is the same one with its password."""
+    """``known`` where it is the same address with its password, else the address."""
     return known if known is not None and without_password(known) == address else address

@@ -1,4 +1,4 @@
-"""Conditions of a search space: a key with ``when:`` is drawn only in trials whose other values are such."""
+"""Conditions of a search space: a key with ``when:`` is sampled only in trials whose other values match it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Values = Mapping[str, Any]
 
 
 def fixed_values(training: Any) -> dict[str, Any]:
-    """What ``training:`` sets, by the names that a search space has for it: a stage's keys as ``stages.0.KEY``."""
+    """The values set under ``training:``, named as in a search space: the keys of a stage are ``stages.0.KEY``."""
     if not isinstance(training, Mapping):
         return {}
     fixed = {key: value for key, value in training.items() if key != STAGES}
@@ -24,18 +24,18 @@ def fixed_values(training: Any) -> dict[str, Any]:
     return fixed
 
 
-def same(one: Any, other: Any) -> bool:
-    """Whether two values of a file are one: 1 is 1.0, but true is not 1."""
-    return isinstance(one, bool) == isinstance(other, bool) and one == other
+def same(left: Any, right: Any) -> bool:
+    """Whether two values of a file are equal: 1 equals 1.0, but true does not equal 1."""
+    return isinstance(left, bool) == isinstance(right, bool) and left == right
 
 
 def written(value: Any) -> str:
-    """A value as it is written in a file."""
+    """A value as it is written in a YAML file."""
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def applies(distribution: Distribution, values: Values) -> bool:
-    """Whether a key is drawn where the keys before it, and those under ``training:``, have these values."""
+    """Whether the condition of a key holds for the values of the keys before it and of those under ``training:``."""
     return all(
         name in values and any(same(values[name], value) for value in wanted)
         for name, wanted in distribution.when.items()
@@ -43,20 +43,20 @@ def applies(distribution: Distribution, values: Values) -> bool:
 
 
 def drawing_order(space: Mapping[str, Distribution]) -> list[str]:
-    """The keys, each after those that its condition names, otherwise as in the file; without keys of a circle."""
+    """The keys in file order, but each after those that its condition names; keys of a cycle are left out."""
     ordered: list[str] = []
-    waiting = list(space)
-    while waiting:
-        free = [key for key in waiting if not any(name in waiting for name in space[key].when)]
-        if not free:
+    remaining = list(space)
+    while remaining:
+        ready = [key for key in remaining if not any(name in remaining for name in space[key].when)]
+        if not ready:
             break
-        ordered.append(free[0])
-        waiting.remove(free[0])
+        ordered.append(ready[0])
+        remaining.remove(ready[0])
     return ordered
 
 
 def without_undrawn(values: Values, space: Mapping[str, Distribution], fixed: Values) -> dict[str, Any]:
-    """Of one value for each key of the space, those that a trial would draw."""
+    """The values that a trial would sample, from one value for each key of the space."""
     drawn: dict[str, Any] = {}
     for key in drawing_order(space):
         if applies(space[key], {**fixed, **drawn}):
@@ -67,11 +67,11 @@ def without_undrawn(values: Values, space: Mapping[str, Distribution], fixed: Va
 def condition_faults(
     space: Mapping[str, Distribution], fixed: Values, *, known: Mapping[str, Any], what: Callable[[str], str]
 ) -> list[Fault]:
-    """A fault for each condition that names no key, or a value that its key cannot have, and for a circle.
+    """A fault for each condition that names an unknown key or a value that its key cannot have, and for a cycle.
 
     Args:
-        space: the sound distributions.
-        known: all of them: what a condition says of one that is not sound is not looked at.
+        space: the valid distributions.
+        known: all distributions of the file. Conditions on an invalid one are not checked.
     """
     faults = []
     for key, distribution in space.items():
@@ -85,9 +85,9 @@ def condition_faults(
                     name, [*known, *fixed], otherwise=f"add it to training:, or take {name} out of `when:`"
                 )
                 faults.append(Fault(place, rule, repr(name), remedy))
-    if circle := _circle(space):
+    if cycle := _cycle(space):
         rule, remedy = "not lead back to the key itself", "take one of these conditions out"
-        faults.append(Fault(what(f"search_space.{circle[0]}.when"), rule, " -> ".join([*circle, circle[0]]), remedy))
+        faults.append(Fault(what(f"search_space.{cycle[0]}.when"), rule, " -> ".join([*cycle, cycle[0]]), remedy))
     return faults
 
 
@@ -108,12 +108,12 @@ def _value_faults(place: str, name: str, distribution: Distribution, wanted: tup
     ]
 
 
-def _circle(space: Mapping[str, Distribution]) -> list[str]:
-    """The first keys whose conditions lead from one to the next and back; empty where there are none."""
-    left = [key for key in space if key not in drawing_order(space)]
-    path: list[str] = left[:1]
+def _cycle(space: Mapping[str, Distribution]) -> list[str]:
+    """The keys of the first cycle of conditions, in order; empty where there is none."""
+    unordered = [key for key in space if key not in drawing_order(space)]
+    path: list[str] = unordered[:1]
     while path:
-        following = next(name for name in space[path[-1]].when if name in left)
+        following = next(name for name in space[path[-1]].when if name in unordered)
         if following in path:
             return path[path.index(following) :]
         path.append(following)

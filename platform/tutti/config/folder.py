@@ -1,4 +1,4 @@
-"""Where things lie inside a study's folder, and how a study is found by name."""
+"""The layout of a study's folder, and the lookup of a study by name."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tutti.files import is_inside, is_plain
 
 
 def studies_folder() -> Path:
-    """The folder of all studies where the study file names none: ``$TUTTI_STUDIES``, or ``./studies``."""
+    """The folder of all studies if the study file names none: ``$TUTTI_STUDIES``, or ``./studies``."""
     return Path(os.environ.get("TUTTI_STUDIES") or "studies").absolute()
 
 
 @dataclass(frozen=True)
 class StudyFolder:
-    """The folder of one study. Nothing is made by naming it."""
+    """The folder of one study. Creating this object creates no files."""
 
     path: Path
 
@@ -32,22 +32,22 @@ class StudyFolder:
 
     @property
     def begun(self) -> bool:
-        """Whether the study has got as far as asking for trials; until then it may still change."""
+        """Whether the study has come as far as asking for trials. Until then its definition may still change."""
         return self.study_file.is_file() and (self.optuna_file.is_file() or self.database_file.is_file())
 
     @property
     def data(self) -> Path:
-        """Cleaned rows, the split and the tasks, as ``tutti.data`` prepared them."""
+        """Cleaned rows, the split and the tasks, as prepared by ``tutti.data``."""
         return self.path / "data"
 
     @property
     def encoded(self) -> Path:
-        """The cache of encoded texts, shared by all studies beside this one."""
+        """The cache of encoded texts, shared by all studies in the same parent folder."""
         return self.path.parent / ".encoded"
 
     @property
     def optuna_file(self) -> Path:
-        """Optuna's database, where the study file names none."""
+        """Optuna's database, if the study file names none."""
         return self.path / "optuna.db"
 
     @property
@@ -56,17 +56,17 @@ class StudyFolder:
 
     @property
     def database_file(self) -> Path:
-        """Of a study in a server's database: the mark, as JSON, that it has begun there, and which one is its own."""
+        """The marker, as JSON, that the study has started in a server's database, and in which one."""
         return self.path / "database.json"
 
     @property
     def owner_file(self) -> Path:
-        """What tells this study from another one of its name on a server that many share."""
+        """The file with ``owner``."""
         return self.path / "owner"
 
     @property
     def owner(self) -> str | None:
-        """What stands there; none of a study that began without."""
+        """An id that distinguishes this study from others of its name on a shared server; None if it has no id."""
         try:
             return self.owner_file.read_text(encoding="utf-8").strip() or None
         except OSError:
@@ -86,7 +86,7 @@ class StudyFolder:
 
     @property
     def ray(self) -> Path:
-        """Ray's own records of the Tune run and the Train runs; nothing is read back from it."""
+        """Ray's own records of the Tune and Train runs; nothing is read back from them."""
         return self.path / "ray"
 
     @property
@@ -110,7 +110,7 @@ class StudyFolder:
         return self.path / "leaderboard.json"
 
     def trial(self, key: str) -> Path:
-        """A trial's folder: its best checkpoint (``best/``) and what it needs to go on after a crash (``resume/``).
+        """A trial's folder: its best checkpoint (``best/``) and its state to resume from after a crash (``resume/``).
 
         Raises:
             StudyError: where ``key`` would lead out of the folder of trials.
@@ -123,17 +123,17 @@ class StudyFolder:
 
 
 def find_study(study: str, *, beside: Path | None = None) -> StudyFolder:
-    """The folder of a study given by folder or by name.
+    """The folder of a study, which is given by path or by name.
 
     Args:
-        beside: the folder of studies that has those given by name; by default that of ``studies_folder``.
+        beside: the folder in which to look up names; by default ``studies_folder()``.
 
     Raises:
-        StudyError: where neither is there, or the name is a link out of the folder of studies.
+        StudyError: where there is no such study, or the name is a link out of the folder of studies.
     """
     parent = beside or studies_folder()
-    if _is_study(given := Path(study).absolute()):
-        return StudyFolder(given)
+    if _is_study(path := Path(study).absolute()):
+        return StudyFolder(path)
     if is_plain(study) and _is_study(parent / study):
         check_inside(StudyFolder(parent / study))
         return StudyFolder(parent / study)
@@ -150,7 +150,7 @@ def find_study(study: str, *, beside: Path | None = None) -> StudyFolder:
 
 
 def check_inside(folder: StudyFolder) -> None:
-    """Refuses a study that is a link out of the folder of studies that has its name.
+    """Refuses a study folder that is a link out of its parent folder.
 
     Raises:
         StudyError: where it is one.

@@ -1,15 +1,16 @@
-"""Keys of a task that belong to some layouts alone: a fault where they say nothing, and where they are needed."""
+"""Checks the keys of a task that belong to certain layouts: unused where another layout is set, or missing."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
+from tutti.config.raw import tasks_of
 from tutti.config.study import ClassMetric, Columns, GlueKind, Layout, ValueMetric
 from tutti.config.yaml_file import show
 from tutti.errors import Fault
 
-# task names that say their layout
+# Task names that imply a GLUE layout.
 GLUE_NAMES: dict[str, GlueKind] = {
     written: kind for kind in get_args(GlueKind) for written in (kind.lower(), kind.lower().replace("-", ""))
 }
@@ -24,44 +25,47 @@ _ONLY: dict[str, tuple[Layout, ...]] = {
 
 
 def layout_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[Fault]:
-    """A fault for each key that a task's layout does not look at, and for each that it lacks.
+    """A fault for each key that a task's layout does not use, and for each that it lacks.
 
-    Read from the raw mapping, so that they are told together with faults of other kinds. A key that has its default, as
-    a study that Tutti wrote has them all, is as good as none.
+    It reads the raw mapping, so that these faults are reported together with others. A key with its default value
+    counts as absent, because a study file written by Tutti has all keys.
     """
-    tasks = raw.get("tasks")
     return [
         fault
-        for name, task in (tasks.items() if isinstance(tasks, dict) else ())
-        if isinstance(task, dict) and task.get("layout") in get_args(Layout)
-        for fault in [*_idle(name, task, what), *_lacking(name, task, what), *_soft_values(name, task, what)]
+        for name, task in tasks_of(raw).items()
+        if task.get("layout") in get_args(Layout)
+        for fault in [
+            *_unused_keys(name, task, what),
+            *_missing_keys(name, task, what),
+            *_soft_values(name, task, what),
+        ]
     ]
 
 
 def no_glue_kind(name: str, what: str) -> Fault:
-    """Of a task whose name does not say its layout, and whose ``glue`` does not either."""
+    """The fault of a task for which neither its name nor ``glue`` names its GLUE layout."""
     *most, last = get_args(GlueKind)
     rule, got = "say which layout of GLUE the task has where its name does not", f"none, and the name {name!r}"
     return Fault(what, rule, got, f"set `glue:` to {', '.join(most)} or {last}")
 
 
 def no_dataset(what: str) -> Fault:
-    """Of a task of the layout hub without the data set's name."""
+    """The fault of a task with the layout hub and no data set."""
     return Fault(what, "name the data set of the layout hub", "none", "set `dataset:` to a hub id or a folder")
 
 
-def _idle(name: str, task: Mapping[str, Any], what: Callable[[str], str]) -> list[Fault]:
+def _unused_keys(name: str, task: Mapping[str, Any], what: Callable[[str], str]) -> list[Fault]:
     layout, cleaning = task["layout"], task.get("cleaning")
-    given = {**task, "cleaning.broken_rows": cleaning.get("broken_rows") if isinstance(cleaning, dict) else None}
+    values = {**task, "cleaning.broken_rows": cleaning.get("broken_rows") if isinstance(cleaning, dict) else None}
     return [
         Fault(
             what(f"tasks.{name}.{key}"),
             f"stand in a task of the layout {' or '.join(layouts)} only",
-            f"{show(given[key])} with the layout {layout}",
+            f"{show(values[key])} with the layout {layout}",
             "take it out, or correct the layout",
         )
         for key, layouts in _ONLY.items()
-        if given.get(key) and given[key] != Columns().model_dump() and layout not in layouts
+        if values.get(key) and values[key] != Columns().model_dump() and layout not in layouts
     ]
 
 
@@ -79,7 +83,7 @@ def _soft_values(name: str, task: Mapping[str, Any], what: Callable[[str], str])
     ]
 
 
-def _lacking(name: str, task: Mapping[str, Any], what: Callable[[str], str]) -> list[Fault]:
+def _missing_keys(name: str, task: Mapping[str, Any], what: Callable[[str], str]) -> list[Fault]:
     if task["layout"] == "glue" and not task.get("glue") and name.lower() not in GLUE_NAMES:
         return [no_glue_kind(name, what(f"tasks.{name}.glue"))]
     if task["layout"] == "hub" and not task.get("dataset"):

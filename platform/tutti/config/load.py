@@ -1,4 +1,4 @@
-"""Loads study and recipe files: everything is checked before anything starts, every fault is told at once."""
+"""Loads study and recipe files: everything is checked before anything starts, and all faults are reported at once."""
 
 from __future__ import annotations
 
@@ -10,20 +10,18 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from tutti.config.cross_checks import fold_faults, population_faults, target_faults, worker_faults
 from tutti.config.folder import StudyFolder
-from tutti.config.folds import fold_faults
 from tutti.config.layouts import layout_faults
 from tutti.config.names import Kind, is_path, shipped_folder, shipped_names
 from tutti.config.paths import absolute, missing_file, older_folders, resolve_paths
-from tutti.config.population import population_faults
+from tutti.config.pydantic_faults import faults_of
+from tutti.config.raw import metrics_of, section
 from tutti.config.recipe import Recipe
 from tutti.config.search import search_faults
-from tutti.config.sentences import faults_of
 from tutti.config.space import Distribution, sound_distributions
 from tutti.config.study import StudyConfig
-from tutti.config.target import target_faults
 from tutti.config.task_keys import task_key_faults
-from tutti.config.workers import worker_faults
 from tutti.config.yaml_file import odd_values, parse_yaml, read_mapping, show
 from tutti.errors import ConfigError, Fault, nearest
 
@@ -34,13 +32,13 @@ _SPACE = "search_space"
 def load_study(
     path: Path, *, overrides: Sequence[str] = (), check_training: CheckTraining | None = None
 ) -> StudyConfig:
-    """The study file, validated as a whole, its search space read in and every path absolute.
+    """Loads and validates a study file; its search space is read in, and every path is made absolute.
 
     Args:
         path: the YAML file. Paths in it, and in ``overrides``, are relative to its folder.
-        overrides: ``dotted.key=value`` each, the value as YAML; what ``--set`` gives.
-        check_training: called with the ``training`` mapping, the sound distributions of the search space, and the
-            file's name as messages give it; its faults, ``FILE: training.KEY``, are reported with all others.
+        overrides: the arguments of ``--set``, each ``dotted.key=value`` with the value as YAML.
+        check_training: called with the ``training`` mapping, the valid distributions of the search space, and the
+            file's name as shown in messages. Its faults, ``FILE: training.KEY``, are reported with all others.
 
     Raises:
         ConfigError: with every fault: a wrong, missing or unknown key, or a file that is not there.
@@ -48,10 +46,10 @@ def load_study(
     raw = read_mapping(path, kind="study file")
     places = _Places(str(path))
     faults = []
-    first, last = _split_overrides(overrides)
-    faults += _override(raw, first, places)
+    common, for_space = _split_overrides(overrides)
+    faults += _override(raw, common, places)
     faults += _read_space(raw, path.parent, places)
-    faults += _override(raw, last, places)
+    faults += _override(raw, for_space, places)
     faults += _odd_values(raw, places)
     raw, path_faults = resolve_paths(raw, folder=path.parent, what=places.what)
     faults += path_faults + _recipe_faults(raw, path.parent, places)
@@ -65,29 +63,26 @@ def load_study(
         worker_faults,
         population_faults,
     )
-    for told in checks:
-        faults = _joined(faults, told(raw, what=places.what))
+    for check in checks:
+        faults = _merged(faults, check(raw, what=places.what))
     config = None
     try:
         config = StudyConfig.model_validate(raw)
     except ValidationError as error:
-        faults = _joined(faults, faults_of(error, raw=raw, model=StudyConfig, what=places.what))
+        faults = _merged(faults, faults_of(error, raw=raw, model=StudyConfig, what=places.what))
     if check_training:
-        training = raw.get("training")
-        training = training if isinstance(training, dict) else {}
-        faults += [
-            places.moved(fault) for fault in check_training(training, sound_distributions(raw.get(_SPACE)), str(path))
-        ]
+        distributions = sound_distributions(raw.get(_SPACE))
+        faults += map(places.relocated, check_training(section(raw, "training"), distributions, str(path)))
     if faults or config is None:
         raise ConfigError(*faults)
     return config
 
 
 def load_recipe(name_or_path: str) -> tuple[str, Recipe]:
-    """A recipe's name and content, by the name of one that comes with Tutti or by the path of a YAML file.
+    """Name and content of a recipe, which is given by the name of a shipped one or by the path of a YAML file.
 
     Raises:
-        ConfigError: where it is not there, or with every fault in it.
+        ConfigError: where it does not exist, or with every fault in it.
     """
     path = _shipped_or_own("ensembles", name_or_path, folder=Path(), what=f"the recipe {name_or_path!r}")
     raw = read_mapping(path, kind="recipe")
@@ -102,28 +97,28 @@ def load_recipe(name_or_path: str) -> tuple[str, Recipe]:
             if (fault := missing_file(file, what=places.what(f"submission.templates.{name}")))
         ]
     except ValidationError as error:
-        faults = _joined(faults, faults_of(error, raw=raw, model=Recipe, what=places.what))
+        faults = _merged(faults, faults_of(error, raw=raw, model=Recipe, what=places.what))
     if faults or recipe is None:
         raise ConfigError(*faults)
     return path.stem, recipe
 
 
 def _with_templates(recipe: Recipe, folder: Path) -> Recipe:
-    """The recipe, its templates taken from its own folder."""
+    """The recipe with the paths of its templates made absolute, relative to its own folder."""
     templates = {name: absolute(str(file), folder) for name, file in recipe.submission.templates.items()}
     return recipe.model_copy(update={"submission": recipe.submission.model_copy(update={"templates": templates})})
 
 
 def dump_study(config: StudyConfig) -> str:
-    """The study as JSON, for the study's folder. ``parse_study`` gives it back."""
+    """The study as JSON, for the study's folder; ``parse_study`` reads it back."""
     return config.model_dump_json(indent=2) + "\n"
 
 
 def parse_study(source: str | Path) -> StudyConfig:
-    """A study from what ``dump_study`` wrote: the text itself, or the path of a file of it.
+    """Reads a study written by ``dump_study``, from the JSON text or from the path of a file.
 
     Raises:
-        ConfigError: where the file cannot be read or was changed by hand into something that is no study.
+        ConfigError: where the file cannot be read, or holds no valid study since it was edited by hand.
     """
     what = str(source) if isinstance(source, Path) else "the stored study"
     remedy = "restore the file, or run the study under a new name"
@@ -134,28 +129,29 @@ def parse_study(source: str | Path) -> StudyConfig:
         got = (error.strerror or str(error)).lower()
         raise ConfigError(Fault(what, "be a stored study", got, remedy)) from error
     except ValidationError as error:
-        found = faults_of(error, raw=raw, model=StudyConfig, what=lambda key: f"{what}: {key}")
-        raise ConfigError(*(replace(fault, remedy=remedy) for fault in found)) from error
+        faults = faults_of(error, raw=raw, model=StudyConfig, what=lambda key: f"{what}: {key}")
+        raise ConfigError(*(replace(fault, remedy=remedy) for fault in faults)) from error
     except ValueError as error:  # not JSON, or not UTF-8
         raise ConfigError(Fault(what, "be a study as JSON", str(error), remedy)) from error
 
 
 @dataclass
 class _Places:
-    """How messages name a place: by file and key, by ``--set`` where that gave the value."""
+    """How messages name a place: by file and key, or by ``--set`` where that gave the value."""
 
     file: str
     space_file: str | None = None
     overridden: list[str] = field(default_factory=list)
 
     def what(self, key: str) -> str:
-        if any(key == given or key.startswith(f"{given}.") for given in self.overridden):
+        if any(key == override or key.startswith(f"{override}.") for override in self.overridden):
             return f"--set {key}"
         if self.space_file and key.startswith(f"{_SPACE}."):
             return f"{self.space_file}: {key.removeprefix(f'{_SPACE}.')}"
         return f"{self.file}: {key}" if key else self.file
 
-    def moved(self, fault: Fault) -> Fault:
+    def relocated(self, fault: Fault) -> Fault:
+        """A fault located as ``FILE: KEY``, with its place as ``what`` names it."""
         prefix = f"{self.file}: "
         if not fault.what.startswith(prefix):
             return fault
@@ -163,9 +159,9 @@ class _Places:
 
 
 def _split_overrides(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Those that change a key of the search space come last: its file has to be read before."""
-    inside = [text for text in overrides if text.strip().startswith(f"{_SPACE}.")]
-    return [text for text in overrides if text not in inside], inside
+    """Splits off the overrides of single search-space keys, which apply only after the space's file has been read."""
+    for_space = [text for text in overrides if text.strip().startswith(f"{_SPACE}.")]
+    return [text for text in overrides if text not in for_space], for_space
 
 
 def _override(raw: dict[str, Any], overrides: Sequence[str], places: _Places) -> list[Fault]:
@@ -182,48 +178,43 @@ def _override(raw: dict[str, Any], overrides: Sequence[str], places: _Places) ->
         except ConfigError as error:
             faults += error.faults
             continue
-        blocked, given = _put(raw, key.split("."), parsed)
-        if blocked:
-            faults.append(
-                Fault(
-                    f"--set {key}",
-                    "name a key inside a mapping, or the number of a list's entry",
-                    blocked,
-                    "correct the key",
-                )
-            )
+        obstacle, overridden = _put(raw, key.split("."), parsed)
+        if obstacle:
+            rule = "name a key inside a mapping, or the number of a list's entry"
+            faults.append(Fault(f"--set {key}", rule, obstacle, "correct the key"))
         else:
-            places.overridden.append(given)
+            places.overridden.append(overridden)
     return faults
 
 
 def _put(raw: dict[str, Any], parts: Sequence[str], value: Any) -> tuple[str | None, str]:
-    """Sets the value. A key that holds dots is found by its longest match, a list's entry by its number from 0.
+    """Sets a value. The longest match finds keys that contain dots; entries of lists are numbered from 0.
 
     Returns:
-        What stands in the way, or none; and the dotted key of the outermost mapping that this made, or of the value.
+        A description of the value that blocks the way, or None; and the dotted key of the outermost mapping that was
+        created, or of the value where none was.
     """
     node: Any = raw
-    path = made = ""
+    path = created = ""
     while True:
-        place = _place(node, parts)
-        if place is None:
+        match = _match(node, parts)
+        if match is None:
             got = f"a list of {len(node)}" if isinstance(node, list) else show(node)
             return f"{got} at {path!r}", path
-        name, taken = place
-        parts = parts[taken:]
+        name, length = match
+        parts = parts[length:]
         path = f"{path}.{name}" if path else str(name)
         if not parts:
             node[name] = value
-            return None, made or path
+            return None, created or path
         if (node[name] if isinstance(node, list) else node.get(name)) is None:
             node[name] = {}
-            made = made or path
+            created = created or path
         node = node[name]
 
 
-def _place(node: Any, parts: Sequence[str]) -> tuple[Any, int] | None:
-    """The key of a mapping, or the number of a list's entry, that the first parts name, and how many they are."""
+def _match(node: Any, parts: Sequence[str]) -> tuple[Any, int] | None:
+    """The mapping's key or the list's index that the first parts name, and how many parts these are."""
     if isinstance(node, list):
         return (int(parts[0]), 1) if parts[0].isdecimal() and int(parts[0]) < len(node) else None
     if not isinstance(node, dict):
@@ -233,7 +224,7 @@ def _place(node: Any, parts: Sequence[str]) -> tuple[Any, int] | None:
 
 
 def _read_space(raw: dict[str, Any], folder: Path, places: _Places) -> list[Fault]:
-    """Puts the search space's mapping in the place of its name or path; an unreadable one counts as empty."""
+    """Replaces the name or path of the search space by its content; an unreadable one counts as empty."""
     name = raw.get(_SPACE)
     if not isinstance(name, str):
         return []
@@ -243,7 +234,7 @@ def _read_space(raw: dict[str, Any], folder: Path, places: _Places) -> list[Faul
         raw[_SPACE] = read_mapping(path, kind="search space")
     except ConfigError as error:
         return list(error.faults)
-    if _SPACE in places.overridden:  # --set gave the file; what is wrong inside it is the file's
+    if _SPACE in places.overridden:  # --set named the file, but faults inside it belong to the file
         places.overridden.remove(_SPACE)
     places.space_file = str(path)
     return []
@@ -263,26 +254,24 @@ def _shipped_or_own(kind: Kind, name: str, *, folder: Path, what: str) -> Path:
 
 
 def _recipe_faults(raw: dict[str, Any], folder: Path, places: _Places) -> list[Fault]:
-    """Makes the recipe's path absolute, and reads the recipe, so that a wrong one is told before the study runs."""
-    ensemble = raw.get("ensemble")
-    if not isinstance(ensemble, dict) or not isinstance(ensemble.get("recipe"), str):
+    """Makes the recipe's path absolute, and reads the recipe, so that its faults are reported before the study runs."""
+    ensemble = section(raw, "ensemble")
+    name = ensemble.get("recipe")
+    if not isinstance(name, str):
         return []
-    name = ensemble["recipe"]
     try:
         path = _shipped_or_own("ensembles", name, folder=folder, what=places.what("ensemble.recipe"))
         load_recipe(str(path))
     except ConfigError as error:
         return list(error.faults)
     if is_path(name):
-        raw["ensemble"] = ensemble | {"recipe": str(path)}
+        raw["ensemble"] = {**ensemble, "recipe": str(path)}
     return []
 
 
 def _older_faults(raw: Mapping[str, Any], places: _Places) -> list[Fault]:
-    """Of studies to start warm from: one that cannot be read, or has other tasks or metrics than this one."""
-    tasks = raw.get("tasks")
-    tasks = tasks if isinstance(tasks, dict) else {}
-    own = {name: task.get("metric", "macro_f1") for name, task in tasks.items() if isinstance(task, dict)}
+    """A fault for each warm-start study that cannot be read, or has other tasks, metrics or objectives."""
+    own = metrics_of(raw)
     faults: list[Fault] = []
     for index, folder in older_folders(raw).items():
         try:
@@ -291,10 +280,9 @@ def _older_faults(raw: Mapping[str, Any], places: _Places) -> list[Fault]:
             faults += error.faults
             continue
         metrics = {name: task.metric for name, task in older.tasks.items()}
-        search = raw.get("search")
-        objectives = search.get("objectives", ["score"]) if isinstance(search, dict) else ["score"]
-        known = {"score", *older.search.objectives}
-        if isinstance(objectives, list) and not known.issuperset(map(str, objectives)):
+        objectives = section(raw, "search").get("objectives", ["score"])
+        measured = {"score", *older.search.objectives}
+        if isinstance(objectives, list) and not measured.issuperset(map(str, objectives)):
             rule = f"have measured this study's objectives, {', '.join(map(str, objectives))}"
             got, remedy = ", ".join(older.search.objectives), "take it out, or the objectives that it has not"
             faults.append(Fault(places.what(f"search.warm_start.{index}"), rule, got, remedy))
@@ -313,7 +301,7 @@ def _odd_values(raw: dict[str, Any], places: _Places) -> list[Fault]:
     return [Fault(places.what(key), rule, got, remedy) for key, rule, got, remedy in odd_values(raw)]
 
 
-def _joined(faults: Sequence[Fault], more: Iterable[Fault]) -> list[Fault]:
-    """Both, without a second fault for a place that has one."""
-    told = {fault.what for fault in faults}
-    return [*faults, *(fault for fault in more if fault.what not in told)]
+def _merged(faults: Sequence[Fault], more: Iterable[Fault]) -> list[Fault]:
+    """Both lists, without further faults for places that have one already."""
+    places = {fault.what for fault in faults}
+    return [*faults, *(fault for fault in more if fault.what not in places)]

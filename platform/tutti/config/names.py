@@ -1,4 +1,4 @@
-"""Finds the search spaces and recipes that come with Tutti, by name."""
+"""Looks up the search spaces and recipes that are shipped with Tutti, by name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Kind = Literal["search_spaces", "ensembles"]
 
 
 def shipped_folder(kind: Kind) -> Path:
-    """The folder of the shipped files: in the package (a link to the repository's folder in a source checkout)."""
+    """The folder of the shipped files, in the package; in a source checkout a link to the repository's folder."""
     return Path(__file__).parents[1] / kind
 
 
@@ -19,5 +19,5 @@ def shipped_names(kind: Kind) -> tuple[str, ...]:
 
 
 def is_path(name: str) -> bool:
-    """Whether the user means a file of their own rather than a shipped name."""
+    """Whether a value is the path of a user's own file rather than a shipped name."""
     return "/" in name or "\\" in name or name.startswith("~") or name.endswith((".yaml", ".yml"))

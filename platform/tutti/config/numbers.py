@@ -1,4 +1,4 @@
-"""What a key of numbers takes: numbers, and nothing that could be made one."""
+"""Strict numbers: a numeric key takes numbers only, and no values that pydantic would convert to one."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic_core import PydanticKnownError
 
 
-def as_it_stands(given: Any, annotation: Any) -> Any:
-    """The value of a key, before pydantic looks at it: for a key of numbers, true is no 1 and '4' no 4.
+def check_number(value: Any, annotation: Any) -> Any:
+    """Returns the value unchanged, for use in a "before" validator: true is not accepted as 1, nor '4' as 4.
 
     Raises:
-        PydanticKnownError: where one of these stands for a number.
+        PydanticKnownError: where a numeric key has a boolean or a string that its annotation does not allow.
     """
-    kinds = set(members(annotation))
-    if isinstance(given, bool | str) and kinds & {int, float} and type(given) not in kinds:
-        raise PydanticKnownError("int_type" if int in kinds else "float_type")
-    return given
+    types = set(members(annotation))
+    if isinstance(value, bool | str) and types & {int, float} and type(value) not in types:
+        raise PydanticKnownError("int_type" if int in types else "float_type")
+    return value
 
 
 def members(annotation: Any) -> Iterator[Any]:
-    """The members of a union, or the annotation itself; what ``Annotated`` adds is left out."""
+    """The members of a union, or the annotation itself, without the metadata of ``Annotated``."""
     if get_origin(annotation) is Annotated:
         annotation = get_args(annotation)[0]
     if get_origin(annotation) in (Union, UnionType):

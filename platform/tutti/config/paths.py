@@ -1,4 +1,4 @@
-"""Paths of a study file: relative to it in the file, absolute from here on, and there before anything starts."""
+"""Makes the paths of a study file absolute, and checks that the files exist before anything starts."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 
 from tutti.config.address import has_place
 from tutti.config.folder import StudyFolder, find_study, studies_folder
+from tutti.config.raw import section
 from tutti.errors import Fault, StudyError, nearest
 from tutti.files import is_plain, nearest_file
 
@@ -19,49 +20,77 @@ _DATABASES = ("sqlite", "postgresql", "mysql", "mssql")  # each also with a driv
 _SERVERS = ("postgresql", "postgresql+psycopg", "postgresql+psycopg2")
 _STORES = (*_DATABASES, "http", "https", "file", "databricks")
 _SCHEME = re.compile(r"^([A-Za-z][\w.-]*)(\+\w+)?(?=:|$)")
-_IN_A_FILE = re.compile(r"^((?:sqlite(?:\+\w+)?:///)|file:)(?!/|:memory:)([^?]+)(.*)$")
+_LOCAL_STORE = re.compile(r"^((?:sqlite(?:\+\w+)?:///)|file:)(?!/|:memory:)([^?]+)(.*)$")
 _PLACE = "name a host, and a port in digits where it names one"
 _HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?$")
 
 
 def absolute(path: str, folder: Path) -> Path:
-    """``path`` with ``~`` expanded, taken from ``folder`` where it is relative; links in it stay as they are."""
-    given = Path(path)
-    with suppress(RuntimeError):  # ~name of no user of this machine: a file may be called so
-        given = given.expanduser()
-    return Path(os.path.normpath(folder.absolute() / given))
+    """``path`` with ``~`` expanded, relative to ``folder``. Symbolic links are not resolved."""
+    expanded = Path(path)
+    with suppress(RuntimeError):  # ~name where no user has that name: it may be the name of a file
+        expanded = expanded.expanduser()
+    return Path(os.path.normpath(folder.absolute() / expanded))
+
+
+def map_task_paths(task: Mapping[str, Any], change: Callable[[str, str], str]) -> dict[str, Any]:
+    """A copy of a raw task in which each path is replaced by ``change(key, path)``.
+
+    Keys are relative to the task: ``train``, ``test.round1``, ``dataset``, ``extra_train.0.path``. For the layout
+    ``hub`` the parts are names of splits, not paths. Values of a wrong type are left for the validation of types.
+    """
+
+    def changed(key: str, value: Any) -> Any:
+        return change(key, value) if isinstance(value, str) else value
+
+    mapped = dict(task)
+    if task.get("layout") != "hub":
+        for part in ("train", "validation", "test", "unlabeled"):
+            mapped |= {part: changed(part, task[part])} if part in task else {}
+        if isinstance(task.get("test"), dict):
+            mapped["test"] = {name: changed(f"test.{name}", file) for name, file in task["test"].items()}
+    if "dataset" in task:
+        mapped["dataset"] = changed("dataset", task["dataset"])
+    if isinstance(task.get("extra_train"), list):
+        mapped["extra_train"] = [
+            entry | {"path": changed(f"extra_train.{index}.path", entry["path"])}
+            if isinstance(entry, dict) and "path" in entry
+            else entry
+            for index, entry in enumerate(task["extra_train"])
+        ]
+    return mapped
 
 
 def resolve_paths(
     raw: dict[str, Any], *, folder: Path, what: Callable[[str], str]
 ) -> tuple[dict[str, Any], list[Fault]]:
-    """A copy of a study's raw mapping with every path absolute, and a fault for each that names nothing.
+    """A copy of a raw study with every path absolute, and a fault for each path to nothing.
 
     Values of a wrong type are left for the validation of types.
     """
     paths = _Paths(folder, what)
-    found = dict(raw)
+    resolved = dict(raw)
     if isinstance(raw.get("tasks"), dict):
-        found["tasks"] = {name: paths.task(name, task) for name, task in raw["tasks"].items()}
+        resolved["tasks"] = {name: paths.task(name, task) for name, task in raw["tasks"].items()}
     if isinstance(raw.get("backbone"), str):
-        found["backbone"] = paths.folder_or_hub_id("backbone", raw["backbone"])
+        resolved["backbone"] = paths.folder_or_hub_id("backbone", raw["backbone"])
     storage = raw.get("storage")
     if isinstance(storage, dict) and isinstance(storage.get("path"), str):
-        found["storage"] = storage | {"path": str(absolute(storage["path"], folder))}
+        resolved["storage"] = storage | {"path": str(absolute(storage["path"], folder))}
     if isinstance(storage, dict) and isinstance(storage.get("database"), str):
         paths.database("storage.database", storage["database"])
     search = raw.get("search")
     if isinstance(search, dict) and isinstance(search.get("warm_start"), list):
-        place = found["storage"].get("path") if isinstance(storage, dict) else None
-        beside = Path(place) if isinstance(place, str) else None
-        begun = _has_begun(raw.get("study"), beside or studies_folder())  # it has their trials by then
-        given = enumerate(search["warm_start"])
-        older = [paths.study(index, value, beside=beside, needed=not begun) for index, value in given]
-        found["search"] = search | {"warm_start": older}
+        path = resolved["storage"].get("path") if isinstance(storage, dict) else None
+        beside = Path(path) if isinstance(path, str) else None
+        begun = _has_begun(raw.get("study"), beside or studies_folder())  # it then has copies of their trials
+        entries = enumerate(search["warm_start"])
+        older = [paths.study(index, value, beside=beside, needed=not begun) for index, value in entries]
+        resolved["search"] = search | {"warm_start": older}
     tracking = raw.get("tracking")
     if isinstance(tracking, dict) and isinstance(tracking.get("uri"), str):
-        found["tracking"] = tracking | {"uri": paths.store("tracking.uri", tracking["uri"])}
-    return found, paths.faults
+        resolved["tracking"] = tracking | {"uri": paths.store("tracking.uri", tracking["uri"])}
+    return resolved, paths.faults
 
 
 def _has_begun(study: Any, studies: Path) -> bool:
@@ -69,23 +98,22 @@ def _has_begun(study: Any, studies: Path) -> bool:
 
 
 def older_folders(raw: Mapping[str, Any]) -> dict[int, Path]:
-    """Of resolved paths, the folders of the studies under ``search.warm_start`` that are there, by their index."""
-    search = raw.get("search")
-    given = search.get("warm_start") if isinstance(search, dict) else None
-    paths = {index: Path(value) for index, value in enumerate(given or ()) if isinstance(value, str)}
+    """The existing folders among the resolved paths under ``search.warm_start``, by index."""
+    entries = section(raw, "search").get("warm_start")
+    paths = {index: Path(value) for index, value in enumerate(entries or ()) if isinstance(value, str)}
     return {index: path for index, path in paths.items() if StudyFolder(path).study_file.is_file()}
 
 
 def missing_file(path: Path, *, what: str) -> Fault | None:
-    """The fault of a file that is not there, with the nearest name in its folder; none where it is."""
+    """The fault of a file that does not exist, with the nearest name in its folder; None where it exists."""
     try:
-        return None if path.is_file() else _missing(path, what=what)
+        return None if path.is_file() else _missing_file_fault(path, what=what)
     except (OSError, ValueError) as error:  # no permission to look, a name too long, a null byte
         got = f"{str(path)!r} ({getattr(error, 'strerror', None) or error})"
         return Fault(what, "be a file that can be read", got, "correct the path, or see to its permissions")
 
 
-def _missing(path: Path, *, what: str) -> Fault:
+def _missing_file_fault(path: Path, *, what: str) -> Fault:
     if path.is_dir():
         return Fault(what, "be a file", f"the folder {str(path)!r}", "name a file in it")
     existing = path.parent
@@ -99,7 +127,7 @@ def _missing(path: Path, *, what: str) -> Fault:
 
 
 def _folders_in(path: Path) -> list[str] | None:
-    """Names of the folders in a folder; none where it is not there or may not be looked into."""
+    """Names of the subfolders of a folder; None where it does not exist or cannot be read."""
     try:
         return [inner.name for inner in path.iterdir() if inner.is_dir()]
     except (OSError, ValueError):
@@ -107,6 +135,8 @@ def _folders_in(path: Path) -> list[str] | None:
 
 
 class _Paths:
+    """Resolves the paths of one study file and collects their faults."""
+
     def __init__(self, folder: Path, what: Callable[[str], str]) -> None:
         self.folder = folder
         self.what = what
@@ -115,34 +145,24 @@ class _Paths:
     def task(self, name: str, task: Any) -> Any:
         if not isinstance(task, dict):
             return task
-        found = dict(task)
-        key = f"tasks.{name}"
-        if task.get("layout") != "hub":
-            for part in ("train", "validation", "test", "unlabeled"):
-                found |= {part: self.file(f"{key}.{part}", task[part])} if part in task else {}
-            if isinstance(task.get("test"), dict):
-                found["test"] = {name: self.file(f"{key}.test.{name}", file) for name, file in task["test"].items()}
-        if isinstance(task.get("dataset"), str):
-            found["dataset"] = self.folder_or_hub_id(f"{key}.dataset", task["dataset"])
-        if isinstance(task.get("extra_train"), list):
-            found["extra_train"] = [
-                entry | {"path": self.file(f"{key}.extra_train.{index}.path", entry["path"])}
-                if isinstance(entry, dict) and "path" in entry
-                else entry
-                for index, entry in enumerate(task["extra_train"])
-            ]
-        return found
 
-    def file(self, key: str, value: Any) -> Any:
-        if not isinstance(value, str):
-            return value
+        def resolve(key: str, path: str) -> str:
+            place = f"tasks.{name}.{key}"
+            return self.folder_or_hub_id(place, path) if key == "dataset" else self.file(place, path)
+
+        return map_task_paths(task, resolve)
+
+    def file(self, key: str, value: str) -> str:
         path = absolute(value, self.folder)
         if fault := missing_file(path, what=self.what(key)):
             self.faults.append(fault)
         return str(path)
 
     def study(self, index: int, value: Any, *, beside: Path | None, needed: bool) -> Any:
-        """The folder of another study, given by folder or by name; as it stands where it is gone and not needed."""
+        """The folder of another study, given by path or name; the value itself where there is none (any more).
+
+        That is a fault where the study is ``needed``.
+        """
         if not isinstance(value, str):
             return value
         own = StudyFolder(absolute(value, self.folder))
@@ -154,11 +174,11 @@ class _Paths:
             return value
 
     def store(self, key: str, uri: str) -> str:
-        """An MLflow store's address; that of one in a file is made absolute."""
+        """The address of an MLflow store; the path of a local one is made absolute."""
         scheme = _SCHEME.match(uri) if ":" in uri or uri == "databricks" else None
         name, driver = (scheme[1], scheme[2]) if scheme else ("", None)
         if name not in _STORES or (driver and name not in _DATABASES):
-            got = f"the scheme {name + (driver or '')!r}" if scheme else "no scheme"  # the rest may hold a password
+            got = f"the scheme {name + (driver or '')!r}" if scheme else "no scheme"  # the rest may contain a password
             remedy = nearest(name, _STORES, otherwise="write it like http://HOST:5000 or sqlite:///mlflow.db")
             rule = f"be the address of an MLflow store, with one of the schemes {', '.join(_STORES)}"
             self.faults.append(Fault(self.what(key), rule, got, remedy))
@@ -166,15 +186,15 @@ class _Paths:
             self.faults.append(
                 Fault(self.what(key), _PLACE, "an address that cannot be read", "write it like http://HOST:5000")
             )
-        elif local := _IN_A_FILE.match(uri):
+        elif local := _LOCAL_STORE.match(uri):
             return f"{local[1]}{absolute(local[2], self.folder)}{local[3]}"
         return uri
 
     def database(self, key: str, url: str) -> None:
-        """The address of Optuna's database, which has to be a server's: any number of machines may then read it."""
-        scheme, there, _ = url.partition("://")
-        if scheme not in _SERVERS or not there:
-            got = f"the scheme {scheme!r}" if there else "no scheme"  # the rest may hold a password
+        """Checks the address of Optuna's database, which has to be on a server, so that any machine may read it."""
+        scheme, separator, _ = url.partition("://")
+        if scheme not in _SERVERS or not separator:
+            got = f"the scheme {scheme!r}" if separator else "no scheme"  # the rest may contain a password
             rule = "be the address of a PostgreSQL server's database"
             remedy = "write it like postgresql://USER@HOST/DATABASE, or leave it out to keep SQLite"
             self.faults.append(Fault(self.what(key), rule, got, remedy))
@@ -186,11 +206,10 @@ class _Paths:
         path = absolute(value, self.folder)
         if value and _folders_in(path) is not None:
             return str(path)
-        beside = _folders_in(path.parent)
-        if not _HUB_ID.match(value) or ("/" in value and beside is not None):
-            remedy = nearest(
-                path.name, beside or (), otherwise="correct the path, or name a model or data set of the hub"
-            )
+        siblings = _folders_in(path.parent)
+        if not _HUB_ID.match(value) or ("/" in value and siblings is not None):
+            otherwise = "correct the path, or name a model or data set of the hub"
+            remedy = nearest(path.name, siblings or (), otherwise=otherwise)
             rule = "be a folder that is there, or an id of the Hugging Face hub"
             self.faults.append(Fault(self.what(key), rule, repr(value), remedy))
         return value

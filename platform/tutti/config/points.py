@@ -1,4 +1,4 @@
-"""Points of a search space: which values a key can have, those that a study names, and the whole grid."""
+"""Points of a search space: the values that a key can have, and the grid of all points."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tutti.config.conditions import Values, applies, drawing_order, same, writte
 from tutti.config.space import Categorical, Distribution, Int, LogUniform, Uniform
 from tutti.errors import nearest
 
-_CLOSE = 1e-6  # of a step: three steps of 0.1 are 0.30000000000000004
+_CLOSE = 1e-6  # tolerance as a share of a step: three steps of 0.1 are 0.30000000000000004
 
 
 def value_fault(distribution: Distribution, value: Any) -> tuple[str, str] | None:
-    """The rule that a value of a key breaks, and what to do; none where the key can have it."""
+    """The rule that a value violates, and its remedy; None where the key can have the value."""
     if isinstance(distribution, Categorical):
         if any(same(value, choice) for choice in distribution.choices):
             return None
@@ -32,12 +32,12 @@ def value_fault(distribution: Distribution, value: Any) -> tuple[str, str] | Non
 
 
 def is_finite(distribution: Distribution) -> bool:
-    """Whether a grid can have all values of a key."""
+    """Whether a key has finitely many values."""
     return isinstance(distribution, Categorical) or _step(distribution) is not None
 
 
 def grid(space: Mapping[str, Distribution], fixed: Values) -> Iterator[dict[str, Any]]:
-    """Every point of a space whose distributions are finite, each once, with the keys that a trial there draws."""
+    """Every point of a space of finite distributions, each once, with only the keys that a trial there samples."""
     yield from _grid_from(drawing_order(space), {}, space, fixed)
 
 

@@ -1,4 +1,4 @@
-"""The recipe file, typed: who may vote, how votes become one answer, what is written."""
+"""The recipe file, typed: which checkpoints vote, how their votes are combined, and what is written."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Method = Literal["auto", "uniform", "score", "best", "rank", "hard", "greedy", "
 
 
 class Members(Strict):
-    """Who may vote: the best checkpoints by the study's objective, or task by task by that task's metric.
+    """Which checkpoints vote: the best ones by the study's objective, or for each task by its metric.
 
-    ``top`` is how many at most. ``within`` is how much less than the best one they may score, and ``diversity`` by what
-    share of the validation rows each must differ from every better one. All three hold together.
+    ``top`` is their maximum number, ``within`` how far below the best one they may score, and ``diversity`` the share
+    of validation rows on which each must differ from every better one. All three conditions apply together.
 
-    ``filter`` lets only those trials vote that MLflow finds with it, by tag or parameter, as the field above
-    MLflow's table does. ``studies`` are others, by name or folder, whose trials may vote beside the own.
+    ``filter`` is an MLflow search filter on tags and parameters, as in the search field above MLflow's table: only
+    trials that it matches may vote. ``studies`` are further studies, by name or folder, whose trials may vote too.
     """
 
     top: Annotated[int, Field(ge=1)] | None = 5
@@ -31,14 +31,14 @@ class Members(Strict):
 
 
 class PseudoLabels(Strict):
-    """Which unlabelled rows get a label, and what it is; see ``tutti.ensembling.pseudo.Labelling``."""
+    """Which unlabelled rows get a label, and which; see ``tutti.ensembling.pseudo.Labelling``."""
 
     select: Literal["threshold", "quantile", "prior", "all"] = "threshold"
-    threshold: Annotated[float, Field(gt=0, le=1)] = 0.99  # threshold: lowest confidence of the ensemble
-    share: Annotated[float, Field(gt=0, le=1)] = 0.5  # quantile: of each class's rows; prior: of all candidates
-    agreement: Annotated[float, Field(ge=0, le=1)] = 0.0  # share of the members that say the label alone
+    threshold: Annotated[float, Field(gt=0, le=1)] = 0.99  # threshold: minimum confidence of the ensemble
+    share: Annotated[float, Field(gt=0, le=1)] = 0.5  # quantile: share of each class's rows; prior: of all candidates
+    agreement: Annotated[float, Field(ge=0, le=1)] = 0.0  # minimum share of members that predict the label themselves
     labels: Literal["hard", "soft"] = "hard"  # soft: a probability for each class
-    max_drift: Annotated[float, Field(gt=0, le=1)] | None = 0.05  # of a class's share from that of the training rows
+    max_drift: Annotated[float, Field(gt=0, le=1)] | None = 0.05  # of a class's share from that in the training rows
 
     @model_validator(mode="after")
     def _no_idle_keys(self) -> PseudoLabels:
@@ -49,16 +49,16 @@ class PseudoLabels(Strict):
 
 
 class SoupRule(Strict):
-    """The mean of the members' weights is kept where it scores at most ``within`` less than their vote."""
+    """When a soup (the mean of the members' weights) is kept: if it scores at most ``within`` below their ensemble."""
 
     within: Annotated[float, Field(ge=0)] = 0.002
 
 
 class Submission(Strict):
-    """How submissions are laid out: by one ``format`` for all tasks, or by each task's own.
+    """The format of submissions: one ``format`` for all tasks, or by default each task's own.
 
-    ``templates`` are samples of CSV files, by task, or by TASK/SET for one of several test sets: the file written has
-    their header and their rows in their order. ``submission: csv`` is short for ``submission: {format: csv}``.
+    ``templates`` are sample CSV files, by task, or by TASK/SET for one of several test sets. The file written has the
+    template's header, and its rows in the same order. ``submission: csv`` is short for ``submission: {format: csv}``.
     """
 
     format: SubmissionFormat | None = None
@@ -66,17 +66,17 @@ class Submission(Strict):
 
     @model_validator(mode="before")
     @classmethod
-    def _format_alone(cls, given: Any) -> Any:
-        return {"format": given} if given is None or isinstance(given, str) else given
+    def _expand_format(cls, value: Any) -> Any:
+        return {"format": value} if value is None or isinstance(value, str) else value
 
 
 class Recipe(Strict):
     """A whole recipe file."""
 
     members: Members = Members()
-    method: Method = "uniform"  # auto: in each task the one that does best on rows that it was not fitted to
-    decision: Literal["argmax", "offsets"] = "argmax"  # offsets: by class, where they win
-    calibration: Literal["none", "temperature"] = "none"  # of the confidence of pseudo-labels
+    method: Method = "uniform"  # auto: for each task the method that scores best on rows it was not fitted to
+    decision: Literal["argmax", "offsets"] = "argmax"  # offsets: per class, where they score better
+    calibration: Literal["none", "temperature"] = "none"  # of the confidences for pseudo-labels
     submission: Submission = Submission()
     pseudo_labels: PseudoLabels = PseudoLabels()
-    soup: SoupRule = SoupRule()  # of `tutti soup`
+    soup: SoupRule = SoupRule()  # for `tutti soup`

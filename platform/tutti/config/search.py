@@ -1,4 +1,4 @@
-"""What a study file's ``search:`` asks of its search space: conditions, a grid, points to begin with."""
+"""Checks ``search:`` against the search space: conditions, grids, enqueued points, objectives, warm start."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Any, get_args
 
 from tutti.config.conditions import Values, applies, condition_faults, fixed_values, same, written
 from tutti.config.points import grid, is_finite, value_fault
+from tutti.config.raw import section
 from tutti.config.space import Categorical, Distribution, LogUniform, sound_distributions
 from tutti.config.study import LEARNING, Objective, Search
 from tutti.errors import Fault, nearest
 
-MOST_POINTS = 10_000  # of a grid: beyond it, nobody runs it to its end
+MAX_GRID_POINTS = 10_000  # nobody runs a larger grid to its end
 
 OBJECTIVES = get_args(Objective)
 
@@ -22,11 +23,8 @@ What = Callable[[str], str]
 
 def search_faults(raw: Mapping[str, Any], *, what: What) -> list[Fault]:
     """A fault for each distribution, condition, point, or budget that does not fit the search space as a whole."""
-    known = raw.get("search_space")
-    known = known if isinstance(known, dict) else {}
+    known, search = section(raw, "search_space"), section(raw, "search")
     space, fixed = sound_distributions(known), fixed_values(raw.get("training"))
-    search = raw.get("search")
-    search = search if isinstance(search, dict) else {}
     faults = _distribution_faults(space, what)
     faults += condition_faults(space, fixed, known=known, what=what)
     if not faults:
@@ -43,14 +41,14 @@ def search_faults(raw: Mapping[str, Any], *, what: What) -> list[Fault]:
 
 
 def _distribution_faults(space: Mapping[str, Distribution], what: What) -> list[Fault]:
-    """A fault for each step that leads nowhere and each choice that is there twice."""
+    """A fault for each step that is wider than its range, and for each repeated choice."""
     faults = []
     for key, distribution in space.items():
         if isinstance(distribution, Categorical):
             faults += _choice_faults(what(f"search_space.{key}.choices"), distribution.choices)
         elif not isinstance(distribution, LogUniform) and distribution.step is not None:
             low, high, step = (
-                Decimal(str(given)) for given in (distribution.low, distribution.high, distribution.step)
+                Decimal(str(number)) for number in (distribution.low, distribution.high, distribution.step)
             )
             if step > high - low:
                 rule = f"be at most high - low, {high - low:g}, or every trial has the same value"
@@ -63,12 +61,12 @@ def _choice_faults(place: str, choices: tuple[Any, ...]) -> list[Fault]:
     return [
         Fault(f"{place}.{index}", "be no choice that stands before it", written(choice), "take one of the two out")
         for index, choice in enumerate(choices)
-        if any(same(choice, before) for before in choices[:index])
+        if any(same(choice, earlier) for earlier in choices[:index])
     ]
 
 
 def _objective_faults(search: Mapping[str, Any], *, what: What) -> list[Fault]:
-    """Of objectives that are each a known one: what does not go with them."""
+    """Faults of objectives that are known ones, and of settings that do not go with them."""
     objectives = search.get("objectives")
     if not isinstance(objectives, list | tuple) or not objectives or not set(map(str, objectives)) <= {*OBJECTIVES}:
         return []
@@ -106,9 +104,9 @@ def _grid_faults(
     ]
     if faults:
         return faults
-    points = sum(1 for _ in islice(grid(space, fixed), MOST_POINTS + 1))
-    if points > MOST_POINTS:
-        rule, remedy = f"be another one where the grid has more than {MOST_POINTS:,} points", "name qmc or random"
+    points = sum(1 for _ in islice(grid(space, fixed), MAX_GRID_POINTS + 1))
+    if points > MAX_GRID_POINTS:
+        rule, remedy = f"be another one where the grid has more than {MAX_GRID_POINTS:,} points", "name qmc or random"
         return [Fault(what("search.sampler"), rule, "grid", f"{remedy}, or make the search space coarser")]
     trials = search.get("trials", Search().trials)
     if type(trials) in (int, float) and trials > points:
@@ -134,9 +132,10 @@ def _enqueue_faults(
 
 
 def _point_faults(place: str, key: str, value: Any, distribution: Distribution, values: Values) -> list[Fault]:
-    if broken := value_fault(distribution, value):
+    if violation := value_fault(distribution, value):
+        rule, remedy = violation
         got = repr(value) if isinstance(value, str) else written(value)
-        return [Fault(place, broken[0], got, broken[1])]
+        return [Fault(place, rule, got, remedy)]
     if not applies(distribution, values):
         needed = ", ".join(f"{name}: {' or '.join(map(written, wanted))}" for name, wanted in distribution.when.items())
         rule = f"stand beside {needed}, without which {key} is not drawn"

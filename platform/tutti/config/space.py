@@ -1,4 +1,4 @@
-"""What Optuna may vary: one distribution for each training key."""
+"""The search space: one distribution for each training key that Optuna varies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from tutti.config.numbers import as_it_stands
+from tutti.config.numbers import check_number
 
 
 def _plain(value: Any) -> Any:
@@ -27,15 +27,15 @@ def _plain(value: Any) -> Any:
     return value
 
 
-# Checked as it stands: a union would let pydantic turn one kind into another, or report each member's fault.
+# A plain validator: with a union pydantic would convert between types, or report a fault for each member.
 Choice = Annotated[bool | int | float | str | None, PlainValidator(_plain)]
 
 
-def _listed(value: Any) -> Any:
-    """One value that a condition names is a list of one."""
-    if not isinstance(value, dict):
-        return value
-    return {key: given if isinstance(given, list | tuple) else (given,) for key, given in value.items()}
+def _listed(condition: Any) -> Any:
+    """Turns the single values of a condition into tuples of one."""
+    if not isinstance(condition, dict):
+        return condition
+    return {key: value if isinstance(value, list | tuple) else (value,) for key, value in condition.items()}
 
 
 Condition = Annotated[
@@ -45,16 +45,19 @@ Condition = Annotated[
 
 
 class _Distribution(BaseModel):
-    """Of one key. ``when`` names other keys with their values: elsewhere the key is not drawn (see conditions.py)."""
+    """The distribution of one key. It is sampled only where the keys under ``when`` have values listed there.
+
+    See conditions.py.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
     when: Condition = {}
 
-    # By name: pydantic allows no such validator of `type`, by which it tells distributions apart.
+    # By name instead of "*": pydantic allows no "before" validator on `type`, the discriminator.
     @field_validator("low", "high", "step", mode="before", check_fields=False)
     @classmethod
-    def _numbers_are_numbers(cls, given: Any, info: ValidationInfo) -> Any:
-        return as_it_stands(given, cls.model_fields[info.field_name or ""].annotation)
+    def _check_numbers(cls, value: Any, info: ValidationInfo) -> Any:
+        return check_number(value, cls.model_fields[info.field_name or ""].annotation)
 
 
 class _Range(_Distribution):
@@ -69,21 +72,21 @@ class _Range(_Distribution):
 
 
 class Uniform(_Range):
-    """A float, every value as likely; with ``step``, quantised: low, low + step, ..."""
+    """A float with uniform density; with ``step`` one of low, low + step, ..."""
 
     type: Literal["uniform"]
     step: Annotated[float, Field(gt=0)] | None = None
 
 
 class LogUniform(_Range):
-    """A positive float, every order of magnitude as likely."""
+    """A positive float whose logarithm has uniform density."""
 
     type: Literal["log_uniform"]
     low: Annotated[float, Field(gt=0)]
 
 
 class Int(_Range):
-    """A whole number, both ends included; quantised by ``step``; ``log`` makes orders of magnitude as likely."""
+    """An integer from low to high inclusive, in steps of ``step``; with ``log`` its logarithm is sampled uniformly."""
 
     type: Literal["int"]
     low: int
@@ -111,19 +114,19 @@ Distribution = Annotated[Uniform | LogUniform | Int | Categorical, Field(discrim
 
 
 class SearchSpace(RootModel[dict[str, Distribution]]):
-    """Training key to distribution. In a study file it may also be the name or path of such a file."""
+    """Maps training keys to distributions. A study file may also give the name or path of a search-space file."""
 
     model_config = ConfigDict(frozen=True)
     root: dict[str, Distribution] = {}
 
 
 def sound_distributions(space: Any) -> dict[str, Distribution]:
-    """Of a raw search space, the distributions that are valid each by itself; the others are reported elsewhere."""
+    """The distributions of a raw search space that are valid by themselves; invalid ones are reported elsewhere."""
     adapter: TypeAdapter[Distribution] = TypeAdapter(Distribution)
-    sound = {}
+    valid = {}
     for key, value in space.items() if isinstance(space, dict) else ():
         try:
-            sound[key] = adapter.validate_python(value)
+            valid[key] = adapter.validate_python(value)
         except ValidationError:
             continue
-    return sound
+    return valid

@@ -1,4 +1,4 @@
-"""Stages: one training after the other, each from the best weights so far."""
+"""Training stages: they run one after the other, each starting from the best weights so far."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 STAGES = "stages"
 
-# What makes the model, or is read once: it cannot differ from stage to stage.
+# Keys that define the model or are read once per trial, and so cannot differ between stages.
 OF_THE_TRIAL = frozenset(
     {STAGES, "pooling", "pooling_layers", "head_dropout", "head_dropout_samples", "max_length", "reinit_layers"}
     | {"evals_per_epoch"}
@@ -17,18 +17,18 @@ OF_THE_TRIAL = frozenset(
 
 
 def staged(training: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
-    """The training keys of each stage: what stands under ``stages`` laid over all others. One stage where none does."""
+    """The training keys of each stage: the common keys, overridden by the stage's own. One stage if none is given."""
     common = {key: value for key, value in training.items() if key != STAGES}
     stages: Sequence[Mapping[str, Any]] = training.get(STAGES) or ({},)
     return tuple({**common, **own} for own in stages)
 
 
 def overlay(training: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """``training`` with a trial's parameters laid over it; ``stages.1.learning_rate`` goes into the second stage."""
-    laid = {**training, **{key: value for key, value in parameters.items() if not key.startswith(f"{STAGES}.")}}
+    """``training`` updated with a trial's parameters; ``stages.1.learning_rate`` goes into the second stage."""
+    merged = {**training, **{key: value for key, value in parameters.items() if not key.startswith(f"{STAGES}.")}}
     stages = [dict(stage) for stage in training.get(STAGES) or ()]
     for key, value in parameters.items():
         if key.startswith(f"{STAGES}."):
             _, index, name = key.split(".", 2)
             stages[int(index)][name] = value
-    return {**laid, STAGES: stages} if stages else laid
+    return {**merged, STAGES: stages} if stages else merged

@@ -1,4 +1,4 @@
-"""The study file, typed. One study = tasks + backbone + search space + budget."""
+"""The study file, typed. A study consists of tasks, a backbone, a search space and a budget."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pydantic import (
     model_validator,
 )
 
-from tutti.config.numbers import as_it_stands
+from tutti.config.numbers import check_number
 from tutti.config.space import Choice, SearchSpace
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$")]
@@ -29,42 +29,56 @@ Layout = Literal["competition", "glue", "table", "hub"]
 SubmissionFormat = Literal["competition", "glue", "csv"]
 Sampler = Literal["tpe", "gp", "cmaes", "nsgaii", "nsgaiii", "qmc", "random", "grid"]
 Objective = Literal["score", "gain", "seconds", "parameters", "disk"]
-LEARNING = ("tpe", "gp", "cmaes", "nsgaii", "nsgaiii")  # samplers whose choice depends on earlier trials' scores
+LEARNING = ("tpe", "gp", "cmaes", "nsgaii", "nsgaiii")  # samplers that learn from the scores of earlier trials
 
-SHARE = 0.1  # of a task's training rows, held out for validation where a study says nothing
+SHARE = 0.1  # default share of a task's training rows that is held out for validation
+
+CHANGING = (
+    "learning_rate",
+    "head_learning_rate",
+    "weight_decay",
+    "head_dropout",
+    "rdrop_alpha",
+    "adversarial_epsilon",
+    "focal_gamma",
+    "label_smoothing_factor",
+    "max_grad_norm",
+    "ema_decay",
+)
+"""Training keys that population-based training may change during a trial. All others define its weights or steps."""
 
 
 class Strict(BaseModel):
-    """Unknown keys are errors, values are frozen, and numbers are numbers in the file too."""
+    """Base of all sections: unknown keys are errors, instances are frozen, and numbers are not converted."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     @field_validator("*", mode="before")
     @classmethod
-    def _numbers_are_numbers(cls, given: Any, info: ValidationInfo) -> Any:
-        return as_it_stands(given, cls.model_fields[info.field_name or ""].annotation)
+    def _check_numbers(cls, value: Any, info: ValidationInfo) -> Any:
+        return check_number(value, cls.model_fields[info.field_name or ""].annotation)
 
 
 class Cleaning(Strict):
-    """Competition cleaning. Everything is off unless asked for; rows to predict are never dropped."""
+    """Cleaning of competition files. Every step is off by default; rows to predict are never dropped."""
 
-    emoji: Literal["zh", "en"] | None = None  # emoji to words of this language
-    emoticons: bool = False  # [生病] to 生病
-    repeated_punctuation: bool = False  # runs of the same punctuation mark to one
-    broken_rows: bool = False  # mend rows broken by line feeds inside a text
-    duplicates: bool = False  # drop training rows whose texts and label stood before
+    emoji: Literal["zh", "en"] | None = None  # replace emoji by words of this language
+    emoticons: bool = False  # replace [生病] by 生病
+    repeated_punctuation: bool = False  # replace runs of the same punctuation mark by one
+    broken_rows: bool = False  # repair rows broken by line feeds inside a text
+    duplicates: bool = False  # drop training rows whose texts and label occurred before
 
 
 class ExtraTrain(Strict):
-    """A further file of training rows in the task's own layout, such as a round's pseudo-labels."""
+    """A further file of training rows in the task's layout, such as the pseudo-labels of an earlier round."""
 
     path: Path
-    weight: Annotated[float, Field(gt=0, le=1)] = 1.0  # of each row in the loss; a row of the task's own file has 1
+    weight: Annotated[float, Field(gt=0, le=1)] = 1.0  # of each row in the loss; rows of ``train`` have 1
     labels: Literal["hard", "soft"] = "hard"  # soft: a Parquet file with a probability for each class
 
 
 class Columns(Strict):
-    """Names of the columns of a table or hub data set. ``id`` none means the row number, counted from 0."""
+    """Column names of a table or hub data set. Without ``id``, the id is the zero-based row number."""
 
     id: str | None = None
     text: str = "text"
@@ -76,7 +90,7 @@ def _file_or_sets(value: Any) -> str:
     return "sets" if isinstance(value, dict) else "file"
 
 
-# Told apart by hand, so that a fault is reported once and not once for each member of the union.
+# Discriminated by hand: otherwise pydantic would report a fault for each member of the union.
 TestFiles = Annotated[
     Annotated[str, Tag("file")] | Annotated[dict[Name, str], Field(min_length=1), Tag("sets")],
     Discriminator(_file_or_sets),
@@ -86,8 +100,8 @@ TestFiles = Annotated[
 class TaskConfig(Strict):
     """One labelled problem.
 
-    ``train``, ``validation``, ``test`` and ``unlabeled`` are files; for the layout ``hub`` they are split names of the
-    data set ``dataset`` (a hub id or a folder). ``test`` may also name several sets: ``{round1: FILE, round2: FILE}``.
+    ``train``, ``validation``, ``test`` and ``unlabeled`` are files, or for the layout ``hub`` split names of the data
+    set ``dataset`` (a hub id or a folder). ``test`` may also name several sets: ``{round1: FILE, round2: FILE}``.
     """
 
     layout: Layout
@@ -98,15 +112,15 @@ class TaskConfig(Strict):
     extra_train: tuple[ExtraTrain, ...] = ()
     dataset: str | None = None  # hub: id or folder
     subset: str | None = None  # hub: configuration name
-    glue: GlueKind | None = None  # glue: which of its layouts; by default the task's name
-    pair: bool = False  # competition: two texts a row
+    glue: GlueKind | None = None  # glue: its GLUE task; by default derived from the task's name
+    pair: bool = False  # competition: two texts per row
     columns: Columns = Columns()  # table and hub
-    metric: Metric = "macro_f1"  # also says whether labels are classes or numbers
-    submission: SubmissionFormat | None = None  # by default competition, glue, or csv, after the layout
+    metric: Metric = "macro_f1"  # also determines whether labels are classes or numbers
+    submission: SubmissionFormat | None = None  # by default competition, glue or csv, depending on the layout
     cleaning: Cleaning = Cleaning()
 
     def test_sets(self) -> dict[str, str]:
-        """Part name to file: ``test`` alone, or ``test-NAME`` for each named set."""
+        """Maps part names to files: ``test`` for a single file, or ``test-NAME`` for each named set."""
         if self.test is None:
             return {}
         if isinstance(self.test, str):
@@ -115,94 +129,96 @@ class TaskConfig(Strict):
 
 
 class Split(Strict):
-    """Stratified, seeded, shuffled. Only tasks without a validation file of their own are split.
+    """The validation split: stratified, shuffled, seeded. Tasks with a validation file of their own are not split.
 
-    With ``folds`` a trial trains once for each fold, on the rows of the others, so that every row is validated once.
+    With ``folds`` a trial trains once per fold, on the rows of the other folds, so that every row is validated once.
     """
 
-    validation: Annotated[float, Field(gt=0, lt=1)] | None = None  # the share held out; by default SHARE without folds
+    validation: Annotated[float, Field(gt=0, lt=1)] | None = (
+        None  # share of rows held out; SHARE by default without folds
+    )
     folds: Annotated[int, Field(ge=2)] | None = None
     seed: Seed = 0
 
     @model_validator(mode="before")
     @classmethod
-    def _share_without_folds(cls, given: Any) -> Any:
-        """The default is written in, so that it is stored and compared like a value that was given."""
-        if isinstance(given, dict) and given.get("folds") is None and given.get("validation") is None:
-            return {**given, "validation": SHARE}
-        return given
+    def _default_share(cls, values: Any) -> Any:
+        """Fills in the default, so that it is stored and compared like an explicit value."""
+        if isinstance(values, dict) and values.get("folds") is None and values.get("validation") is None:
+            return {**values, "validation": SHARE}
+        return values
 
 
 class Search(Strict):
-    """The budget, and how points are chosen and stopped."""
+    """The budget of the search, its sampler and its scheduler."""
 
     trials: Annotated[int, Field(ge=1)] = 8
     seed: Seed = 0
-    objectives: Annotated[tuple[Objective, ...], Field(min_length=1)] = ("score",)  # what a finished trial is told by
+    objectives: Annotated[tuple[Objective, ...], Field(min_length=1)] = ("score",)  # optimised by the sampler
     sampler: Sampler = "tpe"
-    enqueue: tuple[Annotated[dict[str, Choice], Field(min_length=1)], ...] = ()  # known-good points: the first trials
-    warm_start: tuple[str, ...] = ()  # folders of older studies, whose trials the sampler learns from
+    enqueue: tuple[Annotated[dict[str, Choice], Field(min_length=1)], ...] = ()  # known good points, run first
+    warm_start: tuple[str, ...] = ()  # folders of older studies from which the sampler learns
     scheduler: Literal["asha", "hyperband", "median", "pbt", "none"] = "asha"
-    grace_epochs: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1  # no trial is stopped before
-    exchange_epochs: Annotated[int, Field(ge=1)] = 1  # pbt: the trials meet after so many
-    reduction_factor: Annotated[int, Field(ge=2)] = 2  # asha, hyperband: one trial in so many passes each rung
-    max_hours: Annotated[float, Field(gt=0)] | None = None  # of all runs of the study together
-    target_score: float | None = None  # a finished trial that has it ends the study
-    patience: Annotated[int, Field(ge=1)] | None = None  # trials after the best one that may end without being better
-    max_trial_hours: Annotated[float, Field(gt=0)] | None = None  # a trial ends soon after so many
+    grace_epochs: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1  # no trial is stopped earlier
+    exchange_epochs: Annotated[int, Field(ge=1)] = 1  # pbt: epochs between two exchanges
+    reduction_factor: Annotated[int, Field(ge=2)] = 2  # asha, hyperband: one in this many trials passes each rung
+    max_hours: Annotated[float, Field(gt=0)] | None = None  # total duration of all runs of the study
+    target_score: float | None = None  # the study ends once a finished trial reaches it
+    patience: Annotated[int, Field(ge=1)] | None = None  # the study ends after this many trials without a new best one
+    max_trial_hours: Annotated[float, Field(gt=0)] | None = None  # a trial is ended soon after this time
     retries: Annotated[int, Field(ge=0)] = 2  # of a trial whose worker died, each from its last checkpoint
 
     @model_validator(mode="before")
     @classmethod
-    def _all_run_to_their_end(cls, given: Any) -> Any:
-        """Without a scheduler of their own, studies of other objectives have none: a scheduler sees the score alone."""
-        objectives = given.get("objectives") if isinstance(given, dict) else None
-        if isinstance(objectives, list | tuple) and "scheduler" not in given and [*objectives] != ["score"]:
-            return {**given, "scheduler": "none"}
-        return given
+    def _default_scheduler(cls, values: Any) -> Any:
+        """Studies with other objectives have no scheduler by default, because schedulers only see the score."""
+        objectives = values.get("objectives") if isinstance(values, dict) else None
+        if isinstance(objectives, list | tuple) and "scheduler" not in values and [*objectives] != ["score"]:
+            return {**values, "scheduler": "none"}
+        return values
 
 
 class Resources(Strict):
-    """What one trial takes, and how many run at a time."""
+    """The resources of one trial, and how many trials run concurrently."""
 
     workers: Annotated[int, Field(ge=1)] = 1
     cpus_per_worker: Annotated[int, Field(ge=1)] = 1
-    gpus_per_worker: Annotated[float, Field(ge=0, le=1)] = 0  # a worker computes on one
-    concurrent_trials: Annotated[int, Field(ge=1)] | None = None  # by default as many as fit
+    gpus_per_worker: Annotated[float, Field(ge=0, le=1)] = 0  # at most one
+    concurrent_trials: Annotated[int, Field(ge=1)] | None = None  # by default as many as the cluster can hold
     isolation: Literal["auto", "warm", "isolated"] = "auto"  # isolated: new worker processes for every trial
 
     @field_validator("gpus_per_worker")
     @classmethod
-    def _workers_share_no_gpu(cls, gpus: float, given: ValidationInfo) -> float:
-        """Ray may put both halves on one GPU, between whose processes NCCL refuses to work."""
-        workers = given.data.get("workers", 1)
+    def _check_shared_gpu(cls, gpus: float, info: ValidationInfo) -> float:
+        """Refuses workers that share a GPU: Ray may place two of a trial on one, where NCCL does not work."""
+        workers = info.data.get("workers", 1)
         if workers > 1 and gpus not in (0, 1):
             raise ValueError(f"be 0 or 1 where resources.workers is above 1; got {gpus:g} with {workers} workers")
         return gpus
 
 
 class Storage(Strict):
-    """Where studies live. On a cluster: a folder that every node sees."""
+    """Where studies are stored. On a cluster this must be a folder that every node sees."""
 
-    database: str | None = None  # Optuna's, at postgresql://; by default SQLite inside the study's folder
+    database: str | None = None  # Optuna's database, postgresql://...; by default SQLite inside the study's folder
     path: Path | None = None  # by default $TUTTI_STUDIES, or ./studies; the study's folder is PATH/STUDY
-    max_gigabytes: Annotated[float, Field(gt=0)] | None = None  # of all ended trials' checkpoints; 1 GB is 10^9 bytes
+    max_gigabytes: Annotated[float, Field(gt=0)] | None = None  # limit for ended trials' checkpoints; 1 GB = 10^9 bytes
 
 
 class Tracking(Strict):
-    """Where MLflow keeps runs: by default SQLite inside the study's folder."""
+    """Where MLflow stores runs; by default SQLite inside the study's folder."""
 
     uri: str | None = None
 
 
 class Ensemble(Strict):
-    """What ``tutti tune`` prints at its end as the next command."""
+    """The recipe of the ensemble command that ``tutti tune`` prints at its end."""
 
     recipe: str = "auto"
 
 
 class StudyConfig(Strict):
-    """A whole study file. ``training`` is checked by the training room, which knows TrainingArguments' fields."""
+    """A whole study file. ``training`` is checked by the training room, which knows the fields of TrainingArguments."""
 
     study: Name
     backbone: str  # hub id or folder
@@ -218,12 +234,12 @@ class StudyConfig(Strict):
 
     @field_validator("tasks")
     @classmethod
-    def _tasks_differ_in_more_than_case(cls, tasks: dict[str, TaskConfig]) -> dict[str, TaskConfig]:
+    def _check_task_names(cls, tasks: dict[str, TaskConfig]) -> dict[str, TaskConfig]:
         if len({name.lower() for name in tasks}) != len(tasks):
             raise ValueError("have names that differ in more than upper and lower case")
         return tasks
 
     @property
     def evals_per_epoch(self) -> int:
-        """How many evaluations an epoch of each trial has."""
+        """Evaluations per epoch of each trial."""
         return int(self.training.get("evals_per_epoch", 1))

@@ -13,55 +13,58 @@ Weights = dict[Name, Annotated[float, Field(gt=0, allow_inf_nan=False)]]
 
 
 class TrainingOptions(Strict):
-    """Switches of a trial beyond TrainingArguments; a search space may vary each of them.
+    """Options of a trial beyond TrainingArguments; a search space may vary each of them.
 
     Attributes:
-        max_length: longest input in tokens; what is longer is cut.
-        group_by_length: batches hold rows of like length, so that little is padded.
-        max_tokens_per_batch: tokens of a batch, padding included, on each worker; it then decides how many rows a batch
-            has, in the place of per_device_train_batch_size. None for batches of as many rows each.
-        task_sampling: how often a task's batches come: ``proportional`` (every row once an epoch), ``temperature`` (as
-            often as its batches to the power of 1 / sampling_temperature), ``uniform`` (each task alike), ``weights``
-            (as sampling_weights says). An epoch has as many batches either way.
-        pooling: how token vectors become one: ``attention`` (Lin et al. 2017, one learned query for each task), ``cls``
-            (the first token), ``mean`` (over tokens that are not padding), or ``pair`` (arXiv 1705.02364: the means of
-            a pair's two texts, their difference and product; of single texts ``mean``).
-        pooling_layers: the last so many layers of the encoder are summed with learned weights before pooling.
-        head_dropout: dropout probability in front of each head.
-        head_dropout_samples: multi-sample dropout (arXiv 1905.09788): the head's output is the mean over so many masks.
-        task_weights: factor of each task's loss; 1 for a task that is not named.
-        loss_balancing: ``fixed`` (task_weights alone), ``uncertainty`` (arXiv 1705.07115), or ``dynamic`` (dynamic
+        max_length: maximum input length in tokens; longer inputs are truncated.
+        group_by_length: whether batches are made of rows of similar length, which reduces padding.
+        max_tokens_per_batch: maximum tokens per batch on each worker, padding included. If set, it determines the
+            number of rows per batch instead of per_device_train_batch_size.
+        task_sampling: how often batches of a task occur: ``proportional`` (every row once per epoch), ``temperature``
+            (in proportion to the task's batch count to the power of 1 / sampling_temperature), ``uniform`` (every task
+            equally often), ``weights`` (in proportion to sampling_weights). It does not change the number of batches
+            per epoch.
+        pooling: how token vectors are combined: ``attention`` (Lin et al. 2017, one learned query per task), ``cls``
+            (the first token), ``mean`` (over tokens other than padding), or ``pair`` (arXiv 1705.02364: the means of
+            a pair's two texts, their difference and product; ``mean`` for single texts).
+        pooling_layers: number of last encoder layers that are summed with learned weights before pooling.
+        head_dropout: dropout probability before each head.
+        head_dropout_samples: multi-sample dropout (arXiv 1905.09788): number of masks over which the head's output is
+            averaged.
+        task_weights: factor of each task's loss; 1 for tasks that are not named.
+        loss_balancing: ``fixed`` (task_weights only), ``uncertainty`` (arXiv 1705.07115), or ``dynamic`` (dynamic
             weight average, arXiv 1803.10704, from the third epoch of a stage on).
-        class_weights: ``balanced`` weighs each class by the inverse of its share; none for rows as they are.
-        focal_gamma: the focal loss's exponent (arXiv 1708.02002); 0 is cross-entropy.
+        class_weights: ``balanced`` weights each class by the inverse of its share; None weights all rows equally.
+        focal_gamma: exponent of the focal loss (arXiv 1708.02002); 0 is cross-entropy.
         adversarial: ``fgm`` (arXiv 1605.07725, on the word embeddings) or ``awp`` (arXiv 2004.05884, on the weights).
-        adversarial_epsilon: size of the perturbation: its norm for fgm, its share of a weight's norm for awp; by
-            default 1.0 and 0.01.
-        adversarial_start: epochs to train before it begins.
+        adversarial_epsilon: size of the perturbation: its norm for fgm (default 1.0), its share of a weight's norm for
+            awp (default 0.01).
+        adversarial_start: epoch at which adversarial training starts.
         rdrop_alpha: weight of R-Drop's divergence between two dropout masks (arXiv 2106.14448); 0 is off.
-        mixout: share of the encoder's weights that stand, at each step, at the value that they had when the stage began
-            (arXiv 1909.11299); in the first one the pretrained, and layers that start anew are left out.
-        reinit_layers: the last so many layers of the encoder start anew (arXiv 2006.05987).
-        ema_decay: decay of the exponential moving average of the weights, which then stands in for them when the trial
-            is evaluated and saved; none for no average.
-        swa_epochs: the plain mean of the weights after each of the last so many epochs stands in for them
-            (arXiv 1803.05407); 0 is off.
-        layer_lr_decay: factor of the learning rate from each layer of the encoder to the one below it; 1 is off.
-        head_learning_rate: of the heads, also where only they are trained; none for learning_rate.
-        freeze_encoder: only the heads are trained.
-        stages: training keys of one stage after the other, laid over all others; each stage starts from the best
-            weights of those before it. Empty for a single stage.
-        adapter: ``lora`` (arXiv 2106.09685) trains low-rank additions to all linear layers in the weights' place.
-        lora_r: their rank.
-        lora_alpha: their scale is lora_alpha / lora_r.
-        lora_dropout: dropout probability in front of them.
-        bits: the encoder's own weights are held in so many bits under an adapter (QLoRA, arXiv 2305.14314).
-        double_quant: the quantisation's own constants are quantised too.
-        quant_type: of 4-bit weights.
-        attn_implementation: as ``from_pretrained`` takes it, such as sdpa or flash_attention_2; none for its choice,
-            but eager in training steps on a CPU in bfloat16, where attention has dropout.
-        evals_per_epoch: a trial is evaluated, and reports, so many times an epoch, after about as many steps each.
-        state_steps: a state to go on from is kept every so many optimizer steps too; by default after evaluations.
+        mixout: share of the encoder's weights that each step replaces by their values at the start of the stage
+            (arXiv 1909.11299), which in the first stage are the pretrained ones. Reinitialised layers are excluded.
+        reinit_layers: number of last encoder layers that are reinitialised (arXiv 2006.05987).
+        ema_decay: decay of an exponential moving average of the weights, which replaces them for evaluation and
+            checkpoints; None is off.
+        swa_epochs: number of last epochs over whose weights a plain mean is taken, which replaces them for evaluation
+            and checkpoints (arXiv 1803.05407); 0 is off.
+        layer_lr_decay: factor of the learning rate from each encoder layer to the one below it; 1 is off.
+        head_learning_rate: learning rate of the heads; None for learning_rate.
+        freeze_encoder: whether only the heads are trained.
+        stages: training keys of each stage, which override all others. Each stage starts from the best weights of the
+            stages before it. Empty for a single stage.
+        adapter: ``lora`` (arXiv 2106.09685) trains low-rank updates of all linear layers instead of the weights.
+        lora_r: rank of the updates.
+        lora_alpha: the updates are scaled by lora_alpha / lora_r.
+        lora_dropout: dropout probability before the updates.
+        bits: number of bits of the quantised encoder weights under an adapter (QLoRA, arXiv 2305.14314).
+        double_quant: whether the quantisation constants are quantised too.
+        quant_type: data type of 4-bit weights.
+        attn_implementation: as in ``from_pretrained``, such as sdpa or flash_attention_2. None for its default, except
+            eager for training steps on a CPU in bfloat16 with attention dropout.
+        evals_per_epoch: evaluations, and reports, per epoch, at about equal distances.
+        state_steps: number of optimizer steps between two resume checkpoints, in addition to those after evaluations;
+            by default only these are saved.
     """
 
     max_length: Annotated[int, Field(ge=8)] = 128
@@ -102,8 +105,8 @@ class TrainingOptions(Strict):
     state_steps: Annotated[int, Field(ge=1)] | None = None
 
     @model_validator(mode="after")
-    def _switches_fit_together(self) -> TrainingOptions:
-        for wrong, rule in (
+    def _check_combinations(self) -> TrainingOptions:
+        for violated, rule in (
             (self.bits and not self.adapter, "have an adapter where bits is set: quantised weights cannot be trained"),
             (self.swa_epochs and self.ema_decay, "have one of swa_epochs and ema_decay, not both"),
             (self.mixout and self.adapter, "have no mixout with an adapter, which leaves the weights as they are"),
@@ -118,6 +121,6 @@ class TrainingOptions(Strict):
                 "have sampling_weights with `task_sampling: weights`",
             ),
         ):
-            if wrong:
+            if violated:
                 raise ValueError(rule)
         return self

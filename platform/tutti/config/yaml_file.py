@@ -1,4 +1,4 @@
-"""Reads a YAML 1.2 file into plain values, and says what is wrong with it by line and column."""
+"""Reads a YAML 1.2 file into plain values; errors name line and column."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
-from tutti.errors import ConfigError, Fault
+from tutti.errors import ConfigError, Fault, first_line
 from tutti.files import nearest_file
 
 
 def read_mapping(path: Path, *, kind: str) -> dict[str, Any]:
-    """The file's top-level mapping, every key a string. ``kind`` says what the file is: "study file".
+    """The file's top-level mapping, with string keys. ``kind`` names the file in messages, such as "study file".
 
     Raises:
-        ConfigError: where the file is missing, is not UTF-8, is not YAML, gives a key twice, or is no mapping.
+        ConfigError: where the file is missing, is not UTF-8, is not YAML, repeats a key, or is no mapping.
     """
     value = parse_yaml(_read_text(path, kind=kind), what=str(path))
     if not isinstance(value, dict):
@@ -29,7 +29,7 @@ def read_mapping(path: Path, *, kind: str) -> dict[str, Any]:
 
 
 def parse_yaml(text: str, *, what: str) -> Any:
-    """The value of one YAML document. Keys that are numbers come out as strings.
+    """The value of one YAML document, with keys converted to strings.
 
     Raises:
         ConfigError: where the text is not YAML; the message has line and column.
@@ -51,12 +51,12 @@ def parse_yaml(text: str, *, what: str) -> Any:
             remedy = "correct the line: see to its indentation (spaces only), colons, brackets and quotes"
         raise ConfigError(Fault(where, rule, problem, remedy)) from error
     except (YAMLError, ValueError, RecursionError) as error:
-        got = getattr(error, "reason", None) or str(error).splitlines()[0]
+        got = getattr(error, "reason", None) or first_line(error)
         raise ConfigError(Fault(what, "be YAML", got, "remove what is not plain text")) from error
 
 
 def odd_values(value: Any, *, key: str = "") -> Iterator[tuple[str, str, str, str]]:
-    """Key, rule, got and remedy of every value that YAML can say and a study cannot mean: dates, infinite numbers."""
+    """Key, rule, got and remedy of every value that YAML allows but a study does not: dates, infinite numbers."""
     if isinstance(value, dict):
         for name, inner in value.items():
             yield from odd_values(inner, key=f"{key}.{name}" if key else name)
@@ -70,7 +70,7 @@ def odd_values(value: Any, *, key: str = "") -> Iterator[tuple[str, str, str, st
 
 
 def show(value: Any) -> str:
-    """A value as it stands in the file, short."""
+    """A value as written in the file, shortened."""
     if isinstance(value, dict):
         return f"a mapping with the keys {', '.join(map(str, value))}"[:100] if value else "an empty mapping"
     if isinstance(value, list | tuple):

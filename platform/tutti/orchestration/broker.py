@@ -12,7 +12,7 @@ from tutti.errors import Fault
 
 if TYPE_CHECKING:
     from tutti.orchestration.population import Population
-    from tutti.search.kept import Proposal
+    from tutti.search.trial_attributes import Proposal
 
 Report = dict[str, Any]
 FINAL, FAILED, INFEASIBLE = "final", "failed", "infeasible"  # keys of a trial's last report

@@ -24,8 +24,8 @@ from tutti.orchestration.objectives import Measure
 from tutti.orchestration.seen import Seen
 from tutti.orchestration.stopper import STOPPED
 from tutti.records import Predictions, Scalar, TrialState
-from tutti.search.kept import FITTED, FOLD, TRAINED
 from tutti.search.study_store import StudyStore
+from tutti.search.trial_attributes import FITTED, FOLD, TRAINED
 from tutti.tracking.protocol import FOLD_SCORE, SCORE, MetricRow, Tracker
 
 _logger = logging.getLogger(__name__)

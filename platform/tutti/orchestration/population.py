@@ -12,8 +12,8 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tutti.config.population import CHANGING
 from tutti.config.space import Categorical, Distribution, Int, LogUniform
+from tutti.config.study import CHANGING
 from tutti.records import Scalar
 
 SHARE = 4

@@ -8,9 +8,9 @@ from typing import Any
 from ray.tune.search import Searcher
 
 from tutti.orchestration.broker import config_of
-from tutti.search.kept import Proposal
 from tutti.search.limits import Ending
 from tutti.search.study_store import StudyStore
+from tutti.search.trial_attributes import Proposal
 
 
 class StoreSearcher(Searcher):

@@ -1,4 +1,4 @@
-"""What a kept study must be to go on with it."""
+"""Checks that a stored study can be resumed: its objectives, its owner and its search space."""
 
 from __future__ import annotations
 
@@ -11,28 +11,30 @@ from optuna.trial import FrozenTrial
 
 from tutti.config.study import Objective
 from tutti.errors import Fault, StudyError
-from tutti.search.kept import trial_key
+from tutti.search.grid import is_waiting
 from tutti.search.objectives import DIRECTIONS
-from tutti.search.queue import waits
+from tutti.search.trial_attributes import trial_key
 from tutti.search.warm_start import is_older
 
-_OWNER = "owner"  # the attribute of a study in a database that many share
-OBJECTIVES = "objectives"  # the attribute of a study whose objective is not the score alone
+# Names of study attributes.
+_OWNER = "owner"  # in a database that several people share
+OBJECTIVES = "objectives"  # absent where the score is the only objective
 
 
 def objectives_of(study: optuna.Study) -> list[Objective]:
-    """What its trials are told with."""
-    kept: list[Objective] = study.user_attrs.get(OBJECTIVES, ["score"])
-    return kept
+    """The objectives of a stored study, in the order of its trials' values."""
+    objectives: list[Objective] = study.user_attrs.get(OBJECTIVES, ["score"])
+    return objectives
 
 
 def check_objectives(study: optuna.Study, objectives: Sequence[Objective]) -> None:
+    """Raises StudyError where the stored study has other objectives or directions."""
     wanted = [DIRECTIONS[objective] for objective in objectives]
     directions = [direction.name.lower() for direction in study.directions]
-    kept = objectives_of(study)
-    if directions != wanted or kept != list(objectives):
+    stored = objectives_of(study)
+    if directions != wanted or stored != list(objectives):
         rule = f"have the objectives {_listed(objectives, wanted)}"
-        got = _listed(kept if len(kept) == len(directions) else ["?"] * len(directions), directions)
+        got = _listed(stored if len(stored) == len(directions) else ["?"] * len(directions), directions)
         remedy = "name another study, or another database"
         raise StudyError(Fault(f"the kept study {study.study_name!r}", rule, got, remedy))
 
@@ -41,25 +43,28 @@ def _listed(objectives: Sequence[str], directions: Sequence[str]) -> str:
     return ", ".join(f"{name} ({direction})" for name, direction in zip(objectives, directions, strict=True))
 
 
-def forget_dead_start(storage: RDBStorage, name: str, owner: str) -> None:
-    """Removes a study that another owner's first start was cut off in, before it asked for a trial.
+def delete_aborted_start(storage: RDBStorage, name: str, owner: str) -> None:
+    """Deletes another owner's study whose first start was interrupted before it asked for a trial.
 
-    What is there then are at most points that wait and trials of older studies: the next owner has its own.
+    Such a study holds at most enqueued points and trials of older studies, of which the next owner has its own.
     """
     try:
         study = optuna.load_study(storage=storage, study_name=name)
     except KeyError:
         return
     trials = study.get_trials(deepcopy=False)
-    of_another = study.user_attrs.get(_OWNER) not in (None, owner)
-    if of_another and all(is_older(trial) or waits(trial) for trial in trials):
+    has_other_owner = study.user_attrs.get(_OWNER) not in (None, owner)
+    if has_other_owner and all(is_older(trial) or is_waiting(trial) for trial in trials):
         optuna.delete_study(storage=storage, study_name=name)
 
 
-def own(study: optuna.Study, owner: str) -> None:
-    """Makes the study the owner's, where it is nobody's that has trials."""
-    kept = study.user_attrs.get(_OWNER)
-    if kept == owner:
+def set_owner(study: optuna.Study, owner: str) -> None:
+    """Records the owner of a study that has none or has no trials.
+
+    Raises:
+        StudyError: where the study has trials and another owner.
+    """
+    if study.user_attrs.get(_OWNER) == owner:
         return
     if study.get_trials(deepcopy=False):
         got = "one of that name, of another folder"
@@ -69,7 +74,10 @@ def own(study: optuna.Study, owner: str) -> None:
 
 
 def check_space(name: str, trials: list[FrozenTrial], space: dict[str, BaseDistribution]) -> None:
-    """Optuna refuses a parameter whose kind changed, but only when it is asked for: said here, all at once."""
+    """Raises StudyError, with every fault, where a stored trial has another type of distribution for a parameter.
+
+    Optuna refuses such a parameter too, but only when it is sampled, and one at a time.
+    """
     faults: dict[str, Fault] = {}
     for number, trial in enumerate(trials):
         for key in trial.distributions.keys() & space.keys() - faults.keys():
@@ -87,4 +95,5 @@ def check_space(name: str, trials: list[FrozenTrial], space: dict[str, BaseDistr
 
 
 def no_study(name: str, got: str) -> StudyError:
+    """The error for a study that is not in its database."""
     return StudyError(Fault(f"the study {name!r}", "have been started", got, "run `tutti tune STUDY.yaml` first"))

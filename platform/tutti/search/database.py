@@ -1,4 +1,4 @@
-"""The database below a study: opened to write or to read, its errors said plainly."""
+"""The database of a study: opened for writing or reading, claimed by one driver, its errors in plain words."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from sqlalchemy import create_engine, delete, text
 from sqlalchemy.engine import URL, Connection, Engine, make_url
 from sqlalchemy.exc import ArgumentError, IntegrityError, OperationalError, ProgrammingError, SQLAlchemyError
 
-from tutti.errors import ClaimLostError, Fault, StorageError, StudyError
+from tutti.errors import ClaimLostError, Fault, StorageError, StudyError, first_line
 
 _SERVER_OPTIONS = {
-    "tcp_keepalives_idle": 30,  # so that the server lets go, within a minute, of what a machine held that is gone
+    "tcp_keepalives_idle": 30,  # the server then releases the locks of a machine that is gone within a minute
     "tcp_keepalives_interval": 10,
     "tcp_keepalives_count": 3,
 }
-_PREFIX = "tutti "  # of the name that a server knows a connection by
+_PREFIX = "tutti "  # of the application name of a connection
 _HOLDER = """
     SELECT application_name FROM pg_stat_activity JOIN pg_locks USING (pid)
     WHERE locktype = 'advisory' AND granted AND objsubid = 1
@@ -35,58 +35,58 @@ _HOLDER = """
     AND (classid::bigint << 32 | objid::bigint) = hashtextextended(:study, 0)
 """
 _MISSING = ("42P01", "25006")  # PostgreSQL's codes: no such table; a write in a read-only transaction
-_BUSY_SECONDS = 30  # how long a SQLite file's user waits for another one's lock
+_BUSY_SECONDS = 30  # how long a SQLite connection waits for another one's lock
 _CONNECT_SECONDS = 10
-_ATTEMPTS = 5  # to make the tables that others may be making too
+_ATTEMPTS = 5  # to create the tables, which another process may be creating at the same time
 
 
 def this_process() -> str:
-    """The process as other people know it, who look for what holds a study."""
+    """A description of this process for people who look for what holds a study: user, host and process id."""
     try:
         user = getpass.getuser()
-    except (KeyError, OSError):  # as in a container, whose user has no name
+    except (KeyError, OSError):  # the user of a container may have no name
         user = str(os.getuid())
     return f"{user}@{socket.gethostname()} (process {os.getpid()})"
 
 
-def to_write(url: str) -> RDBStorage:
-    """The database at any SQLAlchemy URL, with Optuna's tables. A SQLite file is made where there is none."""
+def open_for_writing(url: str) -> RDBStorage:
+    """Opens the database at any SQLAlchemy URL and creates Optuna's tables; a missing SQLite file is created."""
     parsed = make_url(url)
     if _is_file(parsed):
         Path(str(parsed.database)).parent.mkdir(parents=True, exist_ok=True)
-    storage = _made(url, parsed)
+    storage = _open_with_tables(url, parsed)
     if _is_file(parsed):
-        with storage.engine.connect() as connection:  # readers then never wait for the driver, nor the driver for them
+        with storage.engine.connect() as connection:  # in WAL mode readers and the driver never wait for each other
             connection.exec_driver_sql("PRAGMA journal_mode=WAL")
     return storage
 
 
-def to_read(url: str) -> RDBStorage | None:
-    """The database, or none where its SQLite file is not there, or not made to its end.
+def open_for_reading(url: str) -> RDBStorage | None:
+    """Opens the database read-only; None where its SQLite file is missing or its tables are not complete yet.
 
-    The database itself refuses every write of it.
+    The database itself refuses every write over this connection.
     """
     parsed = make_url(url)
     if _is_file(parsed) and not Path(str(parsed.database)).is_file():
         return None
     try:
-        return _opened(url, engine_kwargs=_engine_arguments(parsed, reader=True), skip_table_creation=True)
+        return _open(url, engine_kwargs=_engine_arguments(parsed, reader=True), skip_table_creation=True)
     except (SQLAlchemyError, StorageInternalError) as error:
         origin = getattr(error.__cause__ if isinstance(error, StorageInternalError) else error, "orig", None)
         refused = getattr(origin, "sqlite_errorcode", None) in (SQLITE_READONLY, SQLITE_ERROR)
         if refused or getattr(origin, "sqlstate", None) in _MISSING:
-            return None  # a table or Optuna's version is not there yet, and a reader makes neither
+            return None  # a table or Optuna's version row is missing, and a read-only connection cannot create it
         raise
 
 
-def to_mend(url: str) -> RDBStorage | None:
-    """The database to write to, or none where its SQLite file is not there."""
+def open_existing(url: str) -> RDBStorage | None:
+    """Opens the database for writing; None where its SQLite file is missing."""
     parsed = make_url(url)
-    return None if _is_file(parsed) and not Path(str(parsed.database)).is_file() else to_write(url)
+    return None if _is_file(parsed) and not Path(str(parsed.database)).is_file() else open_for_writing(url)
 
 
 def reach(url: str) -> None:
-    """Connects to a server's database once.
+    """Checks that the database of a server accepts a connection.
 
     Raises:
         StorageError: where it does not answer, or refuses.
@@ -99,18 +99,20 @@ def reach(url: str) -> None:
             engine.dispose()
 
 
-def take_back(storage: RDBStorage, trial_id: int, attributes: Collection[str]) -> None:
-    """Takes a trial's intermediate values back, and these attributes, all or none. Optuna itself never does."""
-    values, kept = TrialIntermediateValueModel, TrialUserAttributeModel
+def delete_reports(storage: RDBStorage, trial_id: int, attributes: Collection[str]) -> None:
+    """Deletes a trial's intermediate values and these user attributes in one transaction. Optuna has no such call."""
+    values, user_attributes = TrialIntermediateValueModel, TrialUserAttributeModel
     with storage.engine.begin() as connection:
         connection.execute(delete(values).where(values.trial_id == trial_id))
-        connection.execute(delete(kept).where(kept.trial_id == trial_id, kept.key.in_(attributes)))
+        connection.execute(
+            delete(user_attributes).where(user_attributes.trial_id == trial_id, user_attributes.key.in_(attributes))
+        )
 
 
 class Claim:
-    """Keeps a study of a server's database to one driver, on whichever machine, until it is closed.
+    """An exclusive claim on a study in a PostgreSQL server, for one driver on any machine, until it is closed.
 
-    The server lets go of a driver that has died.
+    It is an advisory lock of the connection, which the server releases when a driver dies.
 
     Raises:
         StudyError: where another driver holds the study.
@@ -119,13 +121,14 @@ class Claim:
     def __init__(self, engine: Engine, study: str) -> None:
         self._engine, self._study = engine, study
         self._lost: ClaimLostError | None = None
-        self._connection: Connection | None = self._taken()
+        self._connection: Connection | None = self._acquire()
 
-    def keep(self) -> None:
-        """Claims the study anew where the server was restarted, and so has forgotten who held it.
+    def ensure(self) -> None:
+        """Checks the claim, and acquires it again where a restart of the server has released it.
 
         Raises:
-            ClaimLostError: where another driver was faster; once that has ended too, for it went on in these trials.
+            ClaimLostError: where another driver has acquired it meanwhile. The claim stays lost even after that driver
+                has ended, because it has continued these trials.
         """
         if self._lost is not None:
             raise ClaimLostError(*self._lost.faults)
@@ -136,19 +139,20 @@ class Claim:
             except OperationalError:
                 self.close()
         try:
-            self._connection = self._taken()
+            self._connection = self._acquire()
         except StudyError as error:
             self._lost = ClaimLostError(*error.faults)
             raise self._lost from error
 
     def close(self) -> None:
-        """Lets go of the study. A server that is away is not waited for."""
+        """Releases the claim. It does not wait for a server that is unreachable."""
         if self._connection is not None:
             self._connection.invalidate()
             self._connection.close()
             self._connection = None
 
-    def _taken(self) -> Connection:
+    def _acquire(self) -> Connection:
+        """A connection that holds the lock."""
         connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
         lock = text("SELECT pg_try_advisory_lock(hashtextextended(:study, 0))")
         try:
@@ -159,16 +163,16 @@ class Claim:
             connection.close()
             raise
         connection.close()
-        who = holder.removeprefix(_PREFIX) or "another one"
-        got, remedy = f"{who} holding it in its database", "wait for the other run to end, or stop it"
+        driver = holder.removeprefix(_PREFIX) or "another one"
+        got, remedy = f"{driver} holding it in its database", "wait for the other run to end, or stop it"
         raise StudyError(Fault(f"the study {self._study!r}", "be run by one process at a time", got, remedy))
 
 
 @contextmanager
 def claimed(storage: RDBStorage, study: str) -> Iterator[Claim | None]:
-    """The claim of a study, which is the caller's to close, but where the block raises.
+    """Yields a claim on the study, which the caller has to close; if the block raises, it is closed here.
 
-    A SQLite file has the lock of its study's folder alone, and gets none.
+    Yields None for a SQLite file, for which the lock on the study's folder is enough.
 
     Raises:
         StudyError: where another driver holds the study.
@@ -189,16 +193,15 @@ def claimed(storage: RDBStorage, study: str) -> Iterator[Claim | None]:
 
 @contextmanager
 def faults(url: str) -> Iterator[None]:
-    """Turns what a database or its driver raises into a StorageError that names it, without its password."""
+    """Turns the errors of a database or its driver into a StorageError that names it without its password."""
     try:
         yield
     except (ArgumentError, ImportError, OSError, SQLAlchemyError, StorageInternalError) as error:
         try:
-            shown = make_url(url).render_as_string(hide_password=True)
+            address = make_url(url).render_as_string(hide_password=True)
         except ArgumentError:
-            shown = url
-        cause = error.__cause__ or error
-        got = str(cause).strip().split("\n")[0]
+            address = url
+        got = first_line(error.__cause__ or error)
         remedy = "see whether the address is right, the database is up and not damaged, and there is space"
         if isinstance(error, ImportError):
             remedy = "install the driver with `pip install 'tutti[postgres]'`"
@@ -212,7 +215,7 @@ def faults(url: str) -> Iterator[None]:
             remedy = "free some space, and go on with --resume: nothing is lost"
         if "locked" in got:
             remedy = f"end what holds it for more than {_BUSY_SECONDS} s, and go on with --resume: nothing is lost"
-        raise StorageError(Fault(f"the study's database {shown}", "be read and written", got, remedy)) from error
+        raise StorageError(Fault(f"the study's database {address}", "be read and written", got, remedy)) from error
 
 
 def _is_file(url: URL) -> bool:
@@ -228,16 +231,19 @@ def _engine_arguments(url: URL, *, reader: bool = False) -> dict[str, object]:
         "connect_timeout": _CONNECT_SECONDS,
         "options": " ".join(f"-c {name}={value}" for name, value in options.items()),
     }
-    return {"connect_args": arguments, "pool_pre_ping": True}  # the server may have been started anew since
+    return {"connect_args": arguments, "pool_pre_ping": True}  # the server may have been restarted in the meantime
 
 
-def _made(url: str, parsed: URL) -> RDBStorage:
-    """Optuna makes its tables and their version one after the other, unlocked: of two studies that begin at once in one
-    database, one finds that the other was first, and has to look again."""
-    end = time.monotonic() + _BUSY_SECONDS  # by then it is locked, and would be the next time
+def _open_with_tables(url: str, parsed: URL) -> RDBStorage:
+    """Opens the database and creates Optuna's tables.
+
+    Optuna creates its tables and its version row in separate steps without a lock. Where two studies start at once in
+    one database, the slower one fails and has to try again.
+    """
+    end = time.monotonic() + _BUSY_SECONDS  # past it, the failure was a lock, on which another attempt would fail too
     for attempt in range(_ATTEMPTS):
         try:
-            return _opened(url, engine_kwargs=_engine_arguments(parsed))
+            return _open(url, engine_kwargs=_engine_arguments(parsed))
         except (IntegrityError, OperationalError, ProgrammingError, StorageInternalError):
             if attempt == _ATTEMPTS - 1 or time.monotonic() > end:
                 raise
@@ -245,21 +251,21 @@ def _made(url: str, parsed: URL) -> RDBStorage:
     raise AssertionError("the last attempt raises or returns")
 
 
-def _opened(url: str, **given: Any) -> RDBStorage:
+def _open(url: str, **options: Any) -> RDBStorage:
     try:
-        return RDBStorage(_escaped(url), **given)
-    except RuntimeError as error:  # of tables that another Optuna has made
+        return RDBStorage(_escaped(url), **options)
+    except RuntimeError as error:  # the tables are from another version of Optuna
         raise SQLAlchemyError(str(error)) from error
 
 
 class _Reader(SqliteConnection):
-    """A connection to a SQLite file that refuses every write, from the first on: Optuna writes as it opens."""
+    """A SQLite connection that refuses every write. It is set at connection time, since Optuna writes on opening."""
 
-    def __init__(self, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **named)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self.execute("PRAGMA query_only=ON")
 
 
 def _escaped(url: str) -> str:
-    """Optuna puts the URL through ``str.format``, so that a brace in a folder's name has to be doubled."""
+    """Doubles braces, as in the name of a folder, because Optuna passes the URL through ``str.format``."""
     return url.replace("{", "{{").replace("}", "}}")

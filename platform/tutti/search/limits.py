@@ -1,4 +1,4 @@
-"""What ends a study before it has all its trials: its hours are over, a score is reached, or patience is at its end."""
+"""Limits that end a study before it has run all its trials: maximum hours, a target score, patience."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tutti.config.study import Search
 from tutti.errors import counted
 from tutti.records import TrialRecord, TrialState
 
-SECONDS = 3600  # of an hour
+SECONDS = 3600  # per hour
 
 
 @dataclass(frozen=True)
@@ -17,8 +17,8 @@ class Ending:
     """Why a study ends before it has all its trials.
 
     Attributes:
-        limit: the key of ``search:`` that ends it.
-        reason: what happened, in one sentence without its full stop.
+        limit: the key of ``search:`` that sets the limit.
+        reason: what happened, as one sentence without a full stop.
     """
 
     limit: str
@@ -26,16 +26,16 @@ class Ending:
 
     @property
     def at_once(self) -> bool:
-        """Whether running trials end too. Those of a study that is out of patience may yet be better, and go on."""
+        """Whether running trials are ended too. Where patience ran out they continue: one may still be the best."""
         return self.limit != "patience"
 
 
 def ending_of(search: Search, records: Sequence[TrialRecord], *, seconds: float) -> Ending | None:
-    """The limit that a study has reached, if any.
+    """The limit that a study has reached, or None.
 
     Args:
         records: every trial of the study, by number.
-        seconds: how long its runs took so far, together.
+        seconds: total duration of the study's runs so far.
     """
     finished = [record for record in records if record.state is TrialState.FINISHED and record.score is not None]
     best = max(finished, key=lambda record: record.score or 0.0, default=None)
@@ -53,7 +53,7 @@ def ending_of(search: Search, records: Sequence[TrialRecord], *, seconds: float)
 
 
 def is_over(search: Search, records: Sequence[TrialRecord], *, seconds: float) -> bool:
-    """Whether a run of the study would have nothing to do: it has all its trials, or has reached a limit."""
+    """Whether another run would have nothing to do: every trial has run, or a limit was reached."""
     ending = ending_of(search, records, seconds=seconds)
     if ending and ending.at_once:
         return True

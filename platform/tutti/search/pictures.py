@@ -17,23 +17,23 @@ from tutti.search.warm_start import is_older
 HISTORY, IMPORTANCES, PARALLEL, PARETO = "search_history", "importances", "parallel_coordinates", "pareto_front"
 
 _SIZE, _WIDE, _DPI = (5.6, 3.9), (9.5, 4.2), 150
-_LEAST = 2  # finished trials, below which none of the plots says anything
+_MIN_TRIALS = 2  # finished trials, below which no plot is informative
 
 
 def search_pngs(url: str, *, name: str) -> dict[str, bytes]:
     """The study's search history, parameter importances (fANOVA, Hutter et al. 2014) and parallel coordinates.
 
-    Of several objectives the first one's, and the Pareto front where there are two or three. A plot that the trials are
-    too few or too alike for is left out.
+    With several objectives these show the first one, and the Pareto front is added for two or three. Plots for which
+    there are too few trials, or trials that do not differ, are left out.
 
     Args:
-        url: the study's database, which is not written to.
+        url: the study's database, opened read-only.
 
     Raises:
         StorageError: where the database cannot be read.
     """
     study = _own_finished(url, name)
-    if study is None or len(study.trials) < _LEAST:
+    if study is None or len(study.trials) < _MIN_TRIALS:
         return {}
     import matplotlib as mpl
     from optuna.visualization import matplotlib as plots
@@ -47,23 +47,23 @@ def search_pngs(url: str, *, name: str) -> dict[str, bytes]:
     }
     if len(study.directions) in (2, 3):
         wanted[PARETO] = lambda: plots.plot_pareto_front(study, target_names=[*names])
-    mpl.use("Agg")  # Optuna draws by pyplot, which would look for a screen
-    drawn = {title: _drawn(draw, _WIDE if title == PARALLEL else _SIZE) for title, draw in wanted.items()}
-    return {title: png for title, png in drawn.items() if png is not None}
+    mpl.use("Agg")  # Optuna draws with pyplot, which would otherwise look for a display
+    pngs = {title: _png(draw, _WIDE if title == PARALLEL else _SIZE) for title, draw in wanted.items()}
+    return {title: png for title, png in pngs.items() if png is not None}
 
 
 def _own_finished(url: str, name: str) -> optuna.Study | None:
-    """The study's finished trials, without those that it started warm from, as a study in memory."""
+    """An in-memory copy of the study with its finished trials, without those of older studies (warm start)."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     with database.faults(url):
-        storage = database.to_read(url)
+        storage = database.open_for_reading(url)
         if storage is None:
             return None
         try:
-            kept = optuna.load_study(storage=storage, study_name=name)
-            trials = [one for one in kept.get_trials(states=(TrialState.COMPLETE,)) if not is_older(one)]
-            study = optuna.create_study(directions=kept.directions)
-            study.set_user_attr(OBJECTIVES, objectives_of(kept))
+            stored = optuna.load_study(storage=storage, study_name=name)
+            trials = [trial for trial in stored.get_trials(states=(TrialState.COMPLETE,)) if not is_older(trial)]
+            study = optuna.create_study(directions=stored.directions)
+            study.set_user_attr(OBJECTIVES, objectives_of(stored))
         except KeyError:
             return None
         finally:
@@ -78,13 +78,13 @@ def _whole_numbers(axes: Any) -> Any:
     return axes
 
 
-def _drawn(draw: Callable[[], Any], size: tuple[float, float]) -> bytes | None:
+def _png(draw: Callable[[], Any], size: tuple[float, float]) -> bytes | None:
     import matplotlib as mpl
     from matplotlib import pyplot
 
-    there = set(pyplot.get_fignums())
-    with mpl.rc_context(), warnings.catch_warnings():  # Optuna sets a style for all that is drawn after it
-        warnings.simplefilter("ignore")  # that these plots are experimental
+    open_figures = set(pyplot.get_fignums())
+    with mpl.rc_context(), warnings.catch_warnings():  # Optuna changes the global matplotlib style
+        warnings.simplefilter("ignore")  # these plots are marked experimental
         try:
             axes = draw()
             figure = (axes.flat[0] if hasattr(axes, "flat") else axes).figure
@@ -95,5 +95,5 @@ def _drawn(draw: Callable[[], Any], size: tuple[float, float]) -> bytes | None:
         except (ValueError, RuntimeError):  # nothing varies, or no trial has all parameters
             return None
         finally:
-            for number in set(pyplot.get_fignums()) - there:
+            for number in set(pyplot.get_fignums()) - open_figures:
                 pyplot.close(number)

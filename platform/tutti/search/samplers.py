@@ -1,4 +1,4 @@
-"""Which of Optuna's samplers chooses the points of a study, and how it is set."""
+"""Makes the Optuna sampler of a study."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from tutti.config.study import Sampler
 
 STARTUP_TRIALS = 5
-"""Random trials before TPE or GP takes over. Optuna's 10 would leave a budget of 8 trials, our default, without any."""
+"""Random trials before TPE or GP takes over. Optuna's 10 would never let them act in our default budget of 8 trials."""
 
 POPULATION = 10
-"""Finished trials that make a generation of NSGA-II and -III. Optuna's 50 are more than most studies have trials."""
+"""Population size of NSGA-II and NSGA-III. Optuna's 50 is more than most studies have trials."""
 
 
 def make_sampler(
     name: Sampler,
     *,
     seed: int,
-    kept: int,
+    trial_count: int,
     space: Mapping[str, BaseDistribution],
     conditional: Collection[str],
     older: Sequence[FrozenTrial],
@@ -43,27 +43,28 @@ def make_sampler(
     """The sampler of a study.
 
     Args:
-        seed: the same seed from an empty study gives the same proposals.
-        kept: how many trials the study has. A resumed study counts them in, so that it does not repeat them.
-        space: every key that a trial may draw.
-        conditional: those of them that not every trial draws.
-        older: trials of other studies, finished or stopped early, that the study was begun with.
+        seed: an empty study gives the same proposals for the same seed.
+        trial_count: how many trials the study has. It is added to the seed, so that a resumed study does not repeat
+            its proposals.
+        space: every key that a trial may sample.
+        conditional: keys that not every trial samples.
+        older: trials of older studies, finished or stopped early, that the study started from.
     """
-    counted = seed + kept
+    shifted = seed + trial_count
     makers: dict[Sampler, Callable[[], BaseSampler]] = {
-        "tpe": lambda: _tpe(counted, group=True),
+        "tpe": lambda: _tpe(shifted, group=True),
         "gp": lambda: GPSampler(
-            seed=counted,
+            seed=shifted,
             n_startup_trials=STARTUP_TRIALS,
-            independent_sampler=_tpe(counted),
+            independent_sampler=_tpe(shifted),
             warn_independent_sampling=False,
         ),
-        "cmaes": lambda: _CmaEs(seed=counted, unconditional=space.keys() - set(conditional), older=older),
-        "nsgaii": lambda: NSGAIISampler(seed=counted, population_size=POPULATION),
-        "nsgaiii": lambda: NSGAIIISampler(seed=counted, population_size=POPULATION),
+        "cmaes": lambda: _CmaEs(seed=shifted, unconditional=space.keys() - set(conditional), older=older),
+        "nsgaii": lambda: NSGAIISampler(seed=shifted, population_size=POPULATION),
+        "nsgaiii": lambda: NSGAIIISampler(seed=shifted, population_size=POPULATION),
         "qmc": lambda: _QuasiMonteCarlo(seed, space),
-        "random": lambda: RandomSampler(seed=counted),
-        "grid": lambda: RandomSampler(seed=counted),  # the queue has every point: nothing is left to draw
+        "random": lambda: RandomSampler(seed=shifted),
+        "grid": lambda: RandomSampler(seed=shifted),  # every point is enqueued in full: nothing is left to sample
     }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
@@ -71,25 +72,25 @@ def make_sampler(
 
 
 def first_generation(name: Sampler) -> dict[str, int]:
-    """The system attributes by which an older trial is of the first generation of a genetic algorithm; else none."""
+    """System attributes that put an older trial into the first generation of a genetic algorithm; else empty."""
     genetic = {"nsgaii": NSGAIISampler, "nsgaiii": NSGAIIISampler}
     return {genetic[name]._get_generation_key(): 0} if name in genetic else {}
 
 
 def _tpe(seed: int, *, group: bool = False) -> TPESampler:
-    """Multivariate TPE that treats running trials as bad ones, so that trials at a time differ.
+    """Multivariate TPE that treats running trials as bad ones (constant liar), so that concurrent trials differ.
 
     Args:
-        group: whether keys that some trials have and others not are drawn jointly with those that come with them.
+        group: whether conditional keys are sampled jointly with the keys that occur together with them.
     """
     return TPESampler(seed=seed, n_startup_trials=STARTUP_TRIALS, multivariate=True, group=group, constant_liar=True)
 
 
 class _QuasiMonteCarlo(QMCSampler):
-    """A scrambled Sobol sequence over the whole space, of which a trial takes the keys that it draws.
+    """A scrambled Sobol sequence over the whole space; a trial uses the coordinates of the keys that it samples.
 
-    Optuna's own takes the space from whichever trial has ended first, which need not have drawn every key. How far the
-    sequence has come is kept with the study under the seed, so that a resumed one goes on in it.
+    Optuna's sampler infers the space from the first finished trial, which may lack conditional keys. Optuna stores the
+    position in the sequence with the study under the seed, so that a resumed study continues it.
     """
 
     def __init__(self, seed: int, space: Mapping[str, BaseDistribution]) -> None:
@@ -101,20 +102,20 @@ class _QuasiMonteCarlo(QMCSampler):
 
 
 class _CmaEs(CmaEsSampler):
-    """CMA-ES over the numbers that every trial has; all else is drawn by TPE, key by key.
+    """CMA-ES over the numeric keys that every trial has; TPE samples all others independently.
 
-    Optuna's own stops for good once the numbers that all trials have in common change, as with conditions they do, and
-    it keeps its state as a pickle in the study's database, which may come from anybody. Here the state is kept nowhere:
-    it follows from the study's trials, generation by generation.
+    Optuna's sampler stops for good once the numeric keys common to all trials change, which conditions make them do,
+    and it stores its state as a pickle in the study's database, which may come from an untrusted source. This one
+    stores no state: it is recomputed from the study's trials, generation by generation.
     """
 
     def __init__(self, *, seed: int, unconditional: Collection[str], older: Sequence[FrozenTrial]) -> None:
         super().__init__(
             seed=seed,
             independent_sampler=_tpe(seed),
-            consider_pruned_trials=True,  # with ASHA, few trials are not
+            consider_pruned_trials=True,  # with ASHA, most trials are pruned
             warn_independent_sampling=False,
-            source_trials=_sources(older, unconditional) or None,
+            source_trials=_source_trials(older, unconditional) or None,
         )
         self._unconditional = unconditional
 
@@ -125,42 +126,43 @@ class _CmaEs(CmaEsSampler):
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        # In the order in which they ended: those that a generation was made of stay so, whichever come later.
-        trials = sorted(self._get_trials(study), key=lambda each: each.datetime_complete)
+        # By the time of completion: later trials then never change which ones made up an earlier generation.
+        trials = sorted(self._get_trials(study), key=lambda ended: ended.datetime_complete)
         if not search_space or not trials:
             return {}
         transform = _SearchSpaceTransform(search_space, transform_step=True, transform_0_1=True)
-        optimizer = self._evolved(transform, trials)
+        optimizer = self._replay(transform, trials)
         optimizer._rng.seed(self._cma_rng.rng.randint(1, 2**16) + trial.number)
-        drawn = transform.untransform(optimizer.ask())
+        parameters = transform.untransform(optimizer.ask())
         study._storage.set_trial_system_attr(trial._trial_id, self._attr_key_generation, optimizer.generation)
-        return drawn
+        return parameters
 
-    def _evolved(self, transform: _SearchSpaceTransform, trials: list[FrozenTrial]) -> Any:
-        """CMA-ES as it is after every generation that is whole."""
+    def _replay(self, transform: _SearchSpaceTransform, trials: list[FrozenTrial]) -> Any:
+        """The CMA-ES optimizer after every complete generation of the trials."""
         optimizer: Any = self._init_optimizer(transform, StudyDirection.MAXIMIZE)
         size = optimizer.population_size
         while len(solutions := self._get_solution_trials(trials, optimizer.generation)[:size]) == size:
-            optimizer.tell([(transform.transform(each.params), -float(each.value)) for each in solutions])
+            optimizer.tell([(transform.transform(trial.params), -float(trial.value)) for trial in solutions])
         return optimizer
 
     def after_trial(
         self, study: optuna.Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None
     ) -> None:
-        """Not Optuna's own, which warns that a constraint is of no use to it: TPE, for the rest, makes use of it."""
+        """Skips Optuna's CMA-ES hook, which warns that it ignores constraints: the TPE sampler here uses them."""
         self._independent_sampler.after_trial(study, trial, state, values)
 
 
-def _sources(older: Sequence[FrozenTrial], unconditional: Collection[str]) -> list[FrozenTrial]:
-    """The older trials as warm-starting CMA-ES takes them: with numbers alone, and ten or more.
+def _source_trials(older: Sequence[FrozenTrial], unconditional: Collection[str]) -> list[FrozenTrial]:
+    """The older trials in the form that warm-starting CMA-ES needs: numeric keys only, and at least ten trials.
 
-    It begins at the best tenth of them; where there are fewer than ten, all are repeated, and that is the best one.
+    It starts from the best tenth of them. Fewer than ten are repeated ten times, so that it starts from the best one.
     """
-    plain = [_numbers_of(trial, unconditional) for trial in older if trial.state is TrialState.COMPLETE]
-    return [trial for trial in plain if trial.params] * (10 if len(plain) < 10 else 1)
+    numeric = [_numeric_trial(trial, unconditional) for trial in older if trial.state is TrialState.COMPLETE]
+    return [trial for trial in numeric if trial.params] * (10 if len(numeric) < 10 else 1)
 
 
-def _numbers_of(trial: FrozenTrial, unconditional: Collection[str]) -> FrozenTrial:
+def _numeric_trial(trial: FrozenTrial, unconditional: Collection[str]) -> FrozenTrial:
+    """A copy of the trial with only its numeric, unconditional parameters."""
     kinds = {
         key: kind
         for key, kind in trial.distributions.items()

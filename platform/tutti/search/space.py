@@ -1,4 +1,4 @@
-"""From a search space to Optuna's distributions, and to what a trial draws from them."""
+"""Converts a search space to Optuna distributions, and samples a trial's parameters from them."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from tutti.config.space import Categorical, Distribution, Int, LogUniform, Searc
 
 
 def distributions(space: SearchSpace) -> dict[str, BaseDistribution]:
-    """One Optuna distribution for each training key, in the order of the file; none for an empty space."""
-    return {key: _distribution(given) for key, given in space.root.items()}
+    """One Optuna distribution for each training key, in the order of the file."""
+    return {key: _distribution(entry) for key, entry in space.root.items()}
 
 
 def draw(trial: Trial, space: SearchSpace, *, fixed: Mapping[str, Any]) -> None:
-    """Draws the trial's parameters, one after the other; a key whose condition does not hold is left out.
+    """Samples the trial's parameters; keys whose condition does not hold are left out.
 
     Args:
-        fixed: what the study sets for all trials, by key: a condition may ask for it.
+        fixed: values that the study sets for all trials, by key; conditions may refer to them.
     """
     kinds = distributions(space)
     for key in drawing_order(space.root):
@@ -39,24 +39,24 @@ def _suggest(trial: Trial, key: str, kind: BaseDistribution) -> None:
         trial.suggest_float(key, kind.low, kind.high, step=kind.step, log=kind.log)
 
 
-def _distribution(given: Distribution) -> BaseDistribution:
-    if isinstance(given, Categorical):
-        return CategoricalDistribution(given.choices)
-    if isinstance(given, LogUniform):
-        return FloatDistribution(given.low, given.high, log=True)
-    if isinstance(given, Int):
+def _distribution(entry: Distribution) -> BaseDistribution:
+    if isinstance(entry, Categorical):
+        return CategoricalDistribution(entry.choices)
+    if isinstance(entry, LogUniform):
+        return FloatDistribution(entry.low, entry.high, log=True)
+    if isinstance(entry, Int):
         return IntDistribution(
-            given.low, given.high - (given.high - given.low) % given.step, log=given.log, step=given.step
+            entry.low, entry.high - (entry.high - entry.low) % entry.step, log=entry.log, step=entry.step
         )
-    if given.step is None:
-        return FloatDistribution(given.low, given.high)
-    return FloatDistribution(given.low, _last_step(given.low, given.high, given.step), step=given.step)
+    if entry.step is None:
+        return FloatDistribution(entry.low, entry.high)
+    return FloatDistribution(entry.low, _last_step(entry.low, entry.high, entry.step), step=entry.step)
 
 
 def _last_step(low: float, high: float, step: float) -> float:
     """The highest of ``low, low + step, ...`` that is not above ``high``.
 
-    Reckoned in decimals, as Optuna does: in binary floats 0.3 is less than three steps of 0.1.
+    Computed in decimals, as Optuna does: in binary floats 0.3 is less than three steps of 0.1.
     """
     exact_low, exact_step = Decimal(str(low)), Decimal(str(step))
     return float(exact_low + (Decimal(str(high)) - exact_low) // exact_step * exact_step)

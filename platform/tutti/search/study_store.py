@@ -1,4 +1,4 @@
-"""The study's single source of truth: every trial, asked for and told to one Optuna study in a database."""
+"""The study's single source of truth: its trials in one Optuna study in a database, used by ask and tell."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ from tutti.config.study import Objective, Sampler
 from tutti.errors import Fault, StudyError
 from tutti.records import Scalar, TrialRecord, TrialState
 from tutti.search import checks, database
-from tutti.search.kept import (
+from tutti.search.grid import PROPOSED, Grid, Point, enqueue
+from tutti.search.objectives import DIRECTIONS, objective_values
+from tutti.search.samplers import first_generation, make_sampler
+from tutti.search.space import distributions, draw
+from tutti.search.trial_attributes import (
     ENDING,
     EXCHANGES,
     MEASURED,
@@ -26,26 +30,23 @@ from tutti.search.kept import (
     Proposal,
     proposal,
     record,
-    reported,
     score_of,
+    scores_by_epoch,
     task_scores_of,
     trial_key,
 )
-from tutti.search.objectives import DIRECTIONS
-from tutti.search.queue import PROPOSED, Grid, Point, enqueue
-from tutti.search.samplers import first_generation, make_sampler
-from tutti.search.space import distributions, draw
-from tutti.search.warm_start import OlderStudy, fitting_trials, is_older, take_over
+from tutti.search.warm_start import OlderStudy, add_older_trials, fitting_trials, is_older
 
-_CONSTRAINT = f"{_CONSTRAINTS_KEY}:memory"  # as Trial.set_constraint keeps it, which needs a trial that was just asked
-_RUN_SECONDS = "run_seconds"  # the study's attribute
+# Named as by Trial.set_constraint, which itself works only on a trial that was just asked for.
+_CONSTRAINT = f"{_CONSTRAINTS_KEY}:memory"
+_RUN_SECONDS = "run_seconds"  # name of the study attribute
 
 
 class StudyStore:
-    """One study, kept in a database, its objectives optimised. Made by ``open`` (to run it) or ``load`` (to read it).
+    """One study in a database. Create it with ``open`` (to run the study) or ``load`` (to read it).
 
-    Nothing changes a trial that has ended: whatever is reported, bound or told afterwards is ignored, so that a driver
-    that died may repeat its last calls. One driver at a time writes; any number of readers may look on.
+    A trial that has ended never changes: later reports, attributes and results for it are ignored, so that a restarted
+    driver may repeat the last calls of one that died. One driver at a time writes; any number of processes may read.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class StudyStore:
         self._grid: Grid | None = None
         self._claim: database.Claim | None = None
         self._objectives: list[Objective] = checks.objectives_of(study)
-        self._older = sum(map(is_older, study.get_trials(deepcopy=False)))  # Optuna's numbers are so much higher
+        self._older_count = sum(map(is_older, study.get_trials(deepcopy=False)))  # offset of Optuna's trial numbers
 
     @classmethod
     def open(
@@ -76,32 +77,31 @@ class StudyStore:
         older: Sequence[OlderStudy] = (),
         owner: str | None = None,
     ) -> StudyStore:
-        """Opens the study ``name``, or makes it.
+        """Opens the study ``name``, or creates it.
 
         Args:
-            url: any SQLAlchemy URL; a SQLite file is made where there is none, and kept in write-ahead mode.
+            url: any SQLAlchemy URL; a missing SQLite file is created, in write-ahead mode.
             sampler: see ``samplers.make_sampler``.
-            seed: the same seed from an empty study gives the same proposals. A resumed study counts its trials in, so
-                that it does not repeat them.
-            objectives: what ``finish`` tells of a trial, in this order.
-            fixed: what the study sets for all trials, by key: conditions of the space may ask for it.
-            enqueued: points that are the study's first trials, in order; what they do not name is drawn.
-            older: studies whose trials the sampler learns from, where this one has no trials yet; later it
-                has them by itself.
-            owner: of a database that several studies share: what tells this one from another of its name.
+            seed: an empty study gives the same proposals for the same seed. A resumed study adds its number of trials
+                to the seed, so that it does not repeat its proposals.
+            objectives: the objectives to optimise; ``finish`` stores their values in this order.
+            fixed: values that the study sets for all trials, by key; conditions of the space may refer to them.
+            enqueued: points that become the study's first trials, in order; keys that they do not name are sampled.
+            older: studies whose trials the sampler learns from. Only used while this study has no trials: from then on
+                its database holds copies of them.
+            owner: in a database that several people share, what distinguishes this study from another with its name.
 
         Raises:
-            StudyError: where another driver runs the study, it is another owner's, it is kept with other objectives,
-                its trials do not fit ``space``, or no trial of an older study does.
+            StudyError: where another driver runs it, its owner, objectives or trials differ, or no older trial fits.
             StorageError: where a database cannot be opened.
         """
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         with database.faults(url):
-            storage = database.to_write(url)
+            storage = database.open_for_writing(url)
             directions = [DIRECTIONS[objective] for objective in objectives]
             with database.claimed(storage, name) as claim:
                 if owner is not None:
-                    checks.forget_dead_start(storage, name, owner)
+                    checks.delete_aborted_start(storage, name, owner)
                 study = optuna.create_study(
                     storage=storage, study_name=name, directions=directions, load_if_exists=True
                 )
@@ -111,7 +111,7 @@ class StudyStore:
                 store = cls(study, storage, space=space, fixed=fixed or {})
                 store._claim = claim
                 if owner is not None:
-                    checks.own(study, owner)
+                    checks.set_owner(study, owner)
                 checks.check_space(study.study_name, store._own_trials(), distributions(space))
                 store._begin(sampler, seed=seed, older=older)
                 store._complete()
@@ -122,10 +122,10 @@ class StudyStore:
 
     @classmethod
     def load(cls, url: str, *, name: str, mend: bool = False) -> StudyStore:
-        """Opens the study ``name`` to read its ``records``; the database is not written to.
+        """Opens the study ``name`` to read its ``records``; the database is opened read-only.
 
         Args:
-            mend: whether its trials may be told all the same; nobody else may hold the study then.
+            mend: whether to open it for writing all the same, to repair its trials; no driver may hold the study then.
 
         Raises:
             StudyError: where there is no such study, or another process holds it in a server's database.
@@ -133,7 +133,7 @@ class StudyStore:
         """
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         with database.faults(url):
-            storage = database.to_mend(url) if mend else database.to_read(url)
+            storage = database.open_existing(url) if mend else database.open_for_reading(url)
             if storage is None:
                 raise checks.no_study(name, "no database at all")
             try:
@@ -147,7 +147,7 @@ class StudyStore:
         return store
 
     def close(self) -> None:
-        """Gives the database's connections back. The store cannot be used afterwards."""
+        """Closes the connections to the database. The store cannot be used afterwards."""
         if self._claim is not None:
             self._claim.close()
             self._claim = None
@@ -155,7 +155,7 @@ class StudyStore:
         self._storage.engine.dispose()
 
     def ask(self, **attributes: Scalar) -> Proposal:
-        """A new trial, kept as running until ``finish``. ``attributes`` are bound to it as by ``bind``.
+        """Starts a new trial, which is running until ``finish``. ``attributes`` are stored with it as by ``bind``.
 
         Raises:
             StorageError: where the database cannot be written.
@@ -165,19 +165,15 @@ class StudyStore:
                 self._study.enqueue_trial(point)
             trial = self._study.ask()
             self._choose(trial, attributes)
-            number = trial.number - self._older
+            number = trial.number - self._older_count
         return Proposal(trial_key(number), number, trial.params, optuna_number=trial.number)
 
     def unfinished(self) -> list[Proposal]:
-        """Trials that a driver left running, by number: to be run again as they are. ``ask`` sees them as running.
-
-        Raises:
-            StorageError: where the database cannot be read.
-        """
+        """Trials that an earlier driver left running, by number. Raises StorageError as ``records`` does."""
         return [proposal(trial, number) for number, trial in self._running()]
 
     def bind(self, key: str, /, **attributes: Scalar) -> None:
-        """Keeps attributes with a running trial, such as the ids that Ray and MLflow know it by.
+        """Stores attributes with a running trial, such as its ids in Ray and MLflow.
 
         Raises:
             StudyError: where the study has no such trial.
@@ -185,26 +181,26 @@ class StudyStore:
         """
         trial_id, trial = self._trial(key)
         if not trial.state.is_finished():
-            self._keep(trial_id, attributes)
+            self._store_attributes(trial_id, attributes)
 
     def exchange(self, key: str, *, epoch: int, donor: str, parameters: Mapping[str, Scalar]) -> None:
-        """Keeps that a running trial goes on from another one's state, once for an epoch.
+        """Records that a running trial continues from another trial's checkpoint; a repeated epoch is ignored.
 
         Raises:
             StudyError: where the study has no such trial.
             StorageError: where the database cannot be written.
         """
         trial_id, trial = self._trial(key)
-        known = trial.user_attrs.get(EXCHANGES, [])
-        if not trial.state.is_finished() and all(each["epoch"] < epoch for each in known):
-            new = {"epoch": epoch, "donor": donor, "parameters": dict(parameters)}
-            self._keep(trial_id, {EXCHANGES: [*known, new]})
+        exchanges = trial.user_attrs.get(EXCHANGES, [])
+        if not trial.state.is_finished() and all(earlier["epoch"] < epoch for earlier in exchanges):
+            exchange = {"epoch": epoch, "donor": donor, "parameters": dict(parameters)}
+            self._store_attributes(trial_id, {EXCHANGES: [*exchanges, exchange]})
 
     def report(self, key: str, *, epoch: int, score: float, task_scores: Mapping[str, float]) -> None:
-        """Keeps what a running trial scored after ``epoch``. An epoch that was reported stays as it was.
+        """Records the scores of a running trial after ``epoch``. A repeated report of an epoch is ignored.
 
         Raises:
-            ValueError: where a score is not a finite number: the trial is then to be told as failed.
+            ValueError: where a score is not a finite number; the caller then has to end the trial as failed.
             StudyError: where the study has no such trial.
             StorageError: where the database cannot be written.
         """
@@ -212,18 +208,20 @@ class StudyStore:
             if not math.isfinite(value):
                 raise ValueError(f"{what} of trial {key} after epoch {epoch} is {value}, not a finite number")
         trial_id, trial = self._trial(key)
-        if trial.state.is_finished() or epoch in reported(trial):
+        if trial.state.is_finished() or epoch in scores_by_epoch(trial):
             return
         # The task scores go first: an epoch whose score is kept has them too, whenever the driver dies.
-        self._keep(trial_id, {task_scores_of(epoch): {name: float(value) for name, value in task_scores.items()}})
+        self._store_attributes(
+            trial_id, {task_scores_of(epoch): {name: float(value) for name, value in task_scores.items()}}
+        )
         if self._objectives != ["score"]:  # Optuna would take a stopped trial's last score for its value
-            self._keep(trial_id, {score_of(epoch): float(score)})
+            self._store_attributes(trial_id, {score_of(epoch): float(score)})
             return
         with self._faults():
             self._storage.set_trial_intermediate_value(trial_id, epoch, float(score))
 
     def forget_reports(self, key: str) -> None:
-        """Takes back what a running trial reported: it begins anew, and will report other scores of the same epochs.
+        """Deletes the reports of a running trial that starts over and will report other scores for the same epochs.
 
         Raises:
             StudyError: where the study has no such trial.
@@ -231,9 +229,9 @@ class StudyStore:
         """
         trial_id, trial = self._trial(key)
         if not trial.state.is_finished():
-            kept = [name(epoch) for epoch in reported(trial) for name in (score_of, task_scores_of)]
+            attributes = [name(epoch) for epoch in scores_by_epoch(trial) for name in (score_of, task_scores_of)]
             with self._faults():
-                database.take_back(self._storage, trial_id, kept)
+                database.delete_reports(self._storage, trial_id, attributes)
 
     def finish(
         self,
@@ -247,18 +245,18 @@ class StudyStore:
         infeasible: bool = False,
         measured: Mapping[str, float] | None = None,
     ) -> None:
-        """Ends a trial; an ended one stays as it was.
+        """Ends a running trial; a trial that has ended already stays unchanged.
 
-        A finished trial is told with ``score``, by default the best reported one, or with the study's other objectives.
-        Without a finite value of each it is told as failed: left running it would never end. A trial stopped early is
-        told as pruned, with its last score.
+        The value of a finished trial is ``score``, by default its best reported score, or the values of the study's
+        objectives. If one of them is missing or not finite, the trial is stored as failed, since Optuna would refuse
+        it and leave it running. A trial stopped early is stored as pruned, with its last score.
 
         Args:
-            task_scores: given with ``score`` where these are the trial's record, whatever was reported: of a finished
-                trial, and with folds, whose reports are not comparable with its score.
-            infeasible: of a failed trial, whether its parameters are why: it does not fit into memory. It is told as
-                pruned and in violation of a constraint, from which samplers learn; of other failed ones they do not.
-            measured: of a finished trial, the study's objectives but for the score, by name.
+            task_scores: given together with ``score`` where both replace the reports in the trial's record: for a
+                finished trial, and with folds, whose reports are not comparable with the trial's score.
+            infeasible: whether a failed trial failed because of its parameters, which do not fit into memory. It is
+                stored as pruned with a violated constraint, from which samplers learn; from failed trials they do not.
+            measured: values of a finished trial's objectives other than the score, by name.
 
         Raises:
             ValueError: where ``state`` is RUNNING.
@@ -272,31 +270,29 @@ class StudyStore:
             return
         values: dict[str, float] = {}
         if state is TrialState.FINISHED:
-            score = max(reported(trial).values(), default=None) if score is None else float(score)
-            known = {"score": score, **(measured or {})}
-            for name in ("score", *self._objectives):
-                if (value := known.get(name)) is None or not math.isfinite(value):
-                    state = TrialState.FAILED
-                    reason = reason or f"it ended with the {name} {value}, not a finite number"
-                    break
-                values[name] = float(value)
-        last = None
+            score = max(scores_by_epoch(trial).values(), default=None) if score is None else float(score)
+            values, problem = objective_values(self._objectives, {"score": score, **(measured or {})})
+            if problem is not None:
+                state, reason = TrialState.FAILED, reason or problem
+        attributes: dict[str, object] = {}
         if task_scores is not None and score is not None and math.isfinite(score):
-            last = {"score": float(score), "task_scores": dict(task_scores)}
-        kept = values if state is TrialState.FINISHED and self._objectives != ["score"] else None
-        ending = {ENDING: last, "seconds": seconds, MEASURED: kept}
-        # The reason always: a driver that died here may have left that of another end.
-        self._keep(trial_id, {name: value for name, value in ending.items() if value is not None} | {"reason": reason})
-        optuna_state = next(kept for kept, ours in STATES.items() if ours is state)
+            attributes[ENDING] = {"score": float(score), "task_scores": dict(task_scores)}
+        if seconds is not None:
+            attributes["seconds"] = seconds
+        if state is TrialState.FINISHED and self._objectives != ["score"]:
+            attributes[MEASURED] = values
+        attributes["reason"] = reason  # also None: a driver that died right here may have left another end's reason
+        self._store_attributes(trial_id, attributes)
+        optuna_state = next(theirs for theirs, ours in STATES.items() if ours is state)
         with self._faults():
             if infeasible:
                 self._storage.set_trial_system_attr(trial_id, _CONSTRAINT, 1.0)  # above 0: violated
                 optuna_state = optuna.trial.TrialState.PRUNED
-            told = [values[name] for name in self._objectives] if state is TrialState.FINISHED else None
-            self._study.tell(trial.number, told, state=optuna_state)
+            ordered = [values[name] for name in self._objectives] if state is TrialState.FINISHED else None
+            self._study.tell(trial.number, ordered, state=optuna_state)
 
     def run_seconds(self) -> float:
-        """How long the study's runs took so far, together, as ``keep_run_seconds`` was told last.
+        """Total duration of the study's runs so far, in seconds, as last stored by ``keep_run_seconds``.
 
         Raises:
             StorageError: where the database cannot be read.
@@ -305,7 +301,7 @@ class StudyStore:
             return float(self._storage.get_study_user_attrs(self._study_id).get(_RUN_SECONDS, 0.0))
 
     def keep_run_seconds(self, seconds: float) -> None:
-        """Keeps how long the study's runs took so far.
+        """Stores the total duration of the study's runs so far.
 
         Raises:
             StorageError: where the database cannot be written.
@@ -314,7 +310,7 @@ class StudyStore:
             self._storage.set_study_user_attr(self._study_id, _RUN_SECONDS, seconds)
 
     def records(self) -> list[TrialRecord]:
-        """Every trial, by number, running ones too; none of an older study, and no point that is still to be run.
+        """Every trial by number, running ones included; no older studies' trials, and no enqueued points.
 
         Raises:
             StorageError: where the database cannot be read.
@@ -322,45 +318,45 @@ class StudyStore:
         return [record(trial, number) for number, trial in enumerate(self._own_trials()) if trial.state in STATES]
 
     def record(self, key: str) -> TrialRecord:
-        """One of the ``records``, without the others.
+        """The record of one trial.
 
         Raises:
             StudyError: where the study has no such trial.
             StorageError: where the database cannot be read.
         """
         _, trial = self._trial(key)
-        return record(trial, trial.number - self._older)
+        return record(trial, trial.number - self._older_count)
 
     def _own_trials(self) -> list[FrozenTrial]:
-        """By number, without those of older studies, which come before all others."""
+        """The trials by number, without those of older studies, which come before all others."""
         with self._faults():
             return [trial for trial in self._study.get_trials(deepcopy=False) if not is_older(trial)]
 
     def _running(self) -> list[tuple[int, FrozenTrial]]:
-        """The number of each running trial, and the trial."""
+        """Number and trial of each running trial."""
         running = optuna.trial.TrialState.RUNNING
         return [(number, trial) for number, trial in enumerate(self._own_trials()) if trial.state is running]
 
     def _begin(self, sampler: Sampler, *, seed: int, older: Sequence[OlderStudy]) -> None:
-        """Gives the study its sampler, and where it has no trial yet, the trials of older studies."""
-        kept = len(self._own_trials())
-        if not kept:
+        """Sets the study's sampler, and adds the trials of older studies where the study has no trial yet."""
+        trial_count = len(self._own_trials())
+        if not trial_count:
             fitting = partial(fitting_trials, space=self._space, fixed=self._fixed, objectives=self._objectives)
             trials = [trial for study in older for trial in fitting(study)]
-            take_over(self._study, trials, attributes=first_generation(sampler))
-        taken = [trial for trial in self._study.get_trials(deepcopy=False) if is_older(trial)]
-        self._older = len(taken)
+            add_older_trials(self._study, trials, attributes=first_generation(sampler))
+        older_trials = [trial for trial in self._study.get_trials(deepcopy=False) if is_older(trial)]
+        self._older_count = len(older_trials)
         self._study.sampler = make_sampler(
             sampler,
             seed=seed,
-            kept=kept,
+            trial_count=trial_count,
             space=distributions(self._space),
-            conditional=[key for key, given in self._space.root.items() if given.when],
-            older=taken,
+            conditional=[key for key, distribution in self._space.root.items() if distribution.when],
+            older=older_trials,
         )
 
     def _complete(self) -> None:
-        """Completes what a driver ended in: the choice of a trial's parameters, or an end that it had not told yet."""
+        """Completes the last step of a driver that died: sampling a trial's parameters, or pruning a violation."""
         for _, trial in self._running():
             if trial.constraints:
                 self._study.tell(trial.number, state=optuna.trial.TrialState.PRUNED)
@@ -368,25 +364,27 @@ class StudyStore:
                 self._choose(optuna.Trial(self._study, trial._trial_id), {})
 
     def _choose(self, trial: optuna.Trial, attributes: Mapping[str, Scalar]) -> None:
-        """Draws what the trial does not have yet."""
+        """Samples the parameters that the trial lacks, and stores the attributes."""
         draw(trial, self._space, fixed=self._fixed)
         for name, value in {**attributes, PROPOSED: True}.items():
             trial.set_user_attr(name, value)
 
     def _trial(self, key: str) -> tuple[int, FrozenTrial]:
-        """The storage's id of a trial, and the trial. Whoever writes then asks for the claim, so this does not."""
+        """The storage's id of a trial, and the trial. It does not check the claim: every write does that itself."""
         with database.faults(self._storage.url):
             try:
                 number = int(key.removeprefix("t"))
                 if number < 0:
                     raise KeyError(key)
-                trial_id = self._storage.get_trial_id_from_study_id_trial_number(self._study_id, number + self._older)
+                trial_id = self._storage.get_trial_id_from_study_id_trial_number(
+                    self._study_id, number + self._older_count
+                )
                 return trial_id, self._storage.get_trial(trial_id)
             except (KeyError, ValueError):
                 remedy = "use the key that the study gave"
                 raise StudyError(Fault(f"the trial {key!r}", "be one of the study", "an unknown key", remedy)) from None
 
-    def _keep(self, trial_id: int, attributes: Mapping[str, object]) -> None:
+    def _store_attributes(self, trial_id: int, attributes: Mapping[str, object]) -> None:
         with self._faults():
             for name, value in attributes.items():
                 self._storage.set_trial_user_attr(trial_id, name, value)
@@ -395,5 +393,5 @@ class StudyStore:
     def _faults(self) -> Iterator[None]:
         with database.faults(self._storage.url):
             if self._claim is not None:
-                self._claim.keep()
+                self._claim.ensure()
             yield

@@ -1,4 +1,4 @@
-"""Trials of older studies, finished or stopped early, from which a new one's sampler learns."""
+"""Warm start: trials of older studies, finished or stopped early, from which the sampler of a new study learns."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tutti.config.study import Objective
 from tutti.errors import Fault, StudyError, counted
 from tutti.records import Scalar
 from tutti.search import database
-from tutti.search.kept import EXCHANGES, measured
 from tutti.search.space import distributions
+from tutti.search.trial_attributes import EXCHANGES, measured
 
-_OF = "warm_start"  # the attribute of an older trial: its study's database and name, and its number there
+_ORIGIN = "warm_start"  # attribute of an older trial: DATABASE:STUDY:NUMBER of where it ran
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class OlderStudy:
     """A study to learn from.
 
     Attributes:
-        url: its database.
-        fixed: what it set for all its trials, by key.
+        url: URL of its database.
+        fixed: values that it set for all its trials, by key.
     """
 
     name: str
@@ -38,19 +38,23 @@ class OlderStudy:
 
 
 def is_older(trial: FrozenTrial) -> bool:
-    """Whether a trial is none of the study's own. Older trials come before all others."""
-    return _OF in trial.user_attrs
+    """Whether a trial was copied from an older study. Such trials come before all others."""
+    return _ORIGIN in trial.user_attrs
 
 
 def fitting_trials(
     older: OlderStudy, space: SearchSpace, *, fixed: Mapping[str, Any], objectives: Sequence[Objective] = ("score",)
 ) -> list[FrozenTrial]:
-    """The older study's ended trials, as this study would have drawn them; those that it could not are left out.
+    """Copies of the older study's ended trials that this study could have sampled.
 
-    A trial fits where it has a value for every key that this study would draw, drawn or set for all trials there, each
-    one that the key can have here, where all else that it drew is what this study sets for all trials, and where this
-    study's ``objectives`` were measured of it. One that was stopped early is so here too, with what it scored by then;
-    of one that ran out of memory nothing is known.
+    A trial fits if
+
+    * it has a value, sampled or fixed there, for every key that this study would sample, and this study allows it;
+    * every other parameter that it sampled equals the value that this study fixes;
+    * this study's ``objectives`` were measured for it.
+
+    Trials stopped early keep that state and their reported scores. Trials that ran out of memory are left out: they
+    have no score to learn from.
 
     Raises:
         StudyError: where no finished trial fits.
@@ -60,24 +64,24 @@ def fitting_trials(
     ended = _ended(older)
     fitting = []
     for trial in ended:
-        if trial.user_attrs.get(EXCHANGES):  # its score is not that of the point that was drawn for it
+        if trial.user_attrs.get(EXCHANGES):  # its score was reached with other parameters than the sampled ones
             continue
         values, stopped = measured(trial), trial.state is TrialState.PRUNED
         if not ({"score"} if stopped else values.keys()) >= {*objectives}:
             continue
-        point = _drawn_here({**older.fixed, **trial.params}, space, fixed)
-        left = trial.params.keys() - point.keys() if point is not None else set()
-        if point is None or not all(key in fixed and same(fixed[key], trial.params[key]) for key in left):
+        point = _point_here({**older.fixed, **trial.params}, space, fixed)
+        unused = trial.params.keys() - point.keys() if point is not None else set()
+        if point is None or not all(key in fixed and same(fixed[key], trial.params[key]) for key in unused):
             continue
-        plain = {key: kinds[key].to_external_repr(kinds[key].to_internal_repr(value)) for key, value in point.items()}
+        params = {key: kinds[key].to_external_repr(kinds[key].to_internal_repr(value)) for key, value in point.items()}
         fitting.append(
             create_trial(
                 state=trial.state,
                 values=None if stopped else [values[objective] for objective in objectives],
                 intermediate_values=trial.intermediate_values if stopped else None,
-                params=plain,
+                params=params,
                 distributions={key: kinds[key] for key in point},
-                user_attrs={_OF: f"{without_password(older.url)}:{older.name}:{trial.number}"},
+                user_attrs={_ORIGIN: f"{without_password(older.url)}:{older.name}:{trial.number}"},
             )
         )
     if not any(trial.state is TrialState.COMPLETE for trial in fitting):
@@ -89,15 +93,15 @@ def fitting_trials(
     return fitting
 
 
-def take_over(study: optuna.Study, trials: Sequence[FrozenTrial], *, attributes: Mapping[str, Any]) -> None:
-    """Puts older trials into a study that has none of its own yet; those that are there already are left out.
+def add_older_trials(study: optuna.Study, trials: Sequence[FrozenTrial], *, attributes: Mapping[str, Any]) -> None:
+    """Adds older trials to a study that has no trials of its own yet; those already added are skipped.
 
     Args:
-        attributes: system attributes that the study's sampler knows them by.
+        attributes: system attributes that make the study's sampler use them.
     """
-    there = {trial.user_attrs[_OF] for trial in study.get_trials(deepcopy=False)}
+    added = {trial.user_attrs[_ORIGIN] for trial in study.get_trials(deepcopy=False)}
     for trial in trials:
-        if trial.user_attrs[_OF] not in there:
+        if trial.user_attrs[_ORIGIN] not in added:
             trial.system_attrs = dict(attributes)
             study.add_trial(trial)
 
@@ -105,7 +109,7 @@ def take_over(study: optuna.Study, trials: Sequence[FrozenTrial], *, attributes:
 def _ended(older: OlderStudy) -> list[FrozenTrial]:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     with database.faults(older.url):
-        storage = database.to_read(older.url)
+        storage = database.open_for_reading(older.url)
         if storage is None:
             return []
         try:
@@ -116,18 +120,18 @@ def _ended(older: OlderStudy) -> list[FrozenTrial]:
         finally:
             storage.remove_session()
             storage.engine.dispose()
-    return [trial for trial in trials if not is_older(trial) and _told_of(trial)]
+    return [trial for trial in trials if not is_older(trial) and _is_informative(trial)]
 
 
-def _told_of(trial: FrozenTrial) -> bool:
-    """Whether there is anything to learn from an ended trial."""
+def _is_informative(trial: FrozenTrial) -> bool:
+    """Whether an ended trial finished, or was stopped early with scores and without violating a constraint."""
     if trial.state is TrialState.COMPLETE:
         return True
-    return bool(trial.intermediate_values) and not any(above > 0 for above in trial.constraints.values())
+    return bool(trial.intermediate_values) and not any(value > 0 for value in trial.constraints.values())
 
 
-def _drawn_here(values: Mapping[str, Scalar], space: SearchSpace, fixed: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Of a trial's values, those that this study would have drawn; none where it could not have drawn them."""
+def _point_here(values: Mapping[str, Scalar], space: SearchSpace, fixed: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The part of a trial's values that this study would sample; None where it could not have sampled them."""
     drawn: dict[str, Any] = {}
     for key in drawing_order(space.root):
         if applies(space.root[key], {**fixed, **drawn}):

@@ -1,4 +1,4 @@
-"""From a task of the study file to plain parts. The only module of this room that knows the configuration."""
+"""Builds task specifications from the tasks of a study file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SUBMISSIONS = {"competition": "competition", "glue": "glue"}
 
 @dataclass(frozen=True)
 class CleaningSteps:
-    """Which cleaning a task's rows get; see ``tutti.data.clean``. Broken rows are mended by the layout."""
+    """Cleaning steps for a task's rows; see ``tutti.data.clean``. Broken rows are repaired by the layout."""
 
     emoji: str | None = None
     emoticons: bool = False
@@ -33,7 +33,7 @@ class CleaningSteps:
 
 @dataclass(frozen=True)
 class ExtraRows:
-    """A further file of training rows, what reads it, and the weight of each of its rows in the loss."""
+    """A further file of training rows, its layout, and the weight of each of its rows in the loss."""
 
     path: Path
     weight: float
@@ -46,14 +46,14 @@ class TaskSpec:
 
     Attributes:
         name: the task's name.
-        layout: reads the sources, and writes files that ``extra_layout`` reads.
-        extra_layout: reads files of ``extra_train`` that have a label in each row.
-        sources: part (``train``, ``validation``, ``test`` or ``test-NAME``, ``unlabeled``) to file or split.
+        layout: reads the sources, and writes files that ``extra_layout`` can read.
+        extra_layout: reads the files of ``extra_train`` with hard labels.
+        sources: maps parts (``train``, ``validation``, ``test`` or ``test-NAME``, ``unlabeled``) to files or splits.
         pair: whether a row has two texts.
         metric: as in ``tutti.tasks.metrics``.
         submission: ``competition``, ``glue`` or ``csv``.
         extra_train: further training files.
-        cleaning: what is done to the rows once read.
+        cleaning: steps applied to the rows after reading.
         plain_files: whether the sources are files; otherwise they are splits of a data set.
     """
 
@@ -70,17 +70,17 @@ class TaskSpec:
 
     @property
     def regression(self) -> bool:
-        """Whether its labels are numbers, as its metric says."""
+        """Whether its labels are numbers, which follows from its metric."""
         return is_regression(self.metric)
 
     @property
     def training_suffix(self) -> str:
-        """The suffix of a training file that ``layout`` writes: that of the task's own, JSON Lines for data sets."""
+        """The suffix of a training file written by ``layout``: that of ``train``, or JSON Lines for data sets."""
         return Path(self.sources["train"]).suffix if self.plain_files else ".jsonl"
 
 
 def task_specs(tasks: Mapping[str, TaskConfig]) -> list[TaskSpec]:
-    """The plain parts of all tasks of a study, in its order.
+    """The specifications of all tasks, in the order of the study file.
 
     Raises:
         ConfigError: with the faults of all tasks.
@@ -98,7 +98,7 @@ def task_specs(tasks: Mapping[str, TaskConfig]) -> list[TaskSpec]:
 
 
 def task_spec(name: str, config: TaskConfig) -> TaskSpec:
-    """The plain parts of one task.
+    """The specification of one task.
 
     Raises:
         ConfigError: where the layout lacks a key it needs.
@@ -124,7 +124,7 @@ def task_spec(name: str, config: TaskConfig) -> TaskSpec:
 
 
 def _layouts(name: str, config: TaskConfig) -> tuple[Layout, Layout, bool]:
-    """The layout, that of ``extra_train``, and whether rows are pairs."""
+    """The layout, the layout of ``extra_train``, and whether rows are pairs."""
     columns = config.columns
     table = Table(id=columns.id, text=columns.text, text_b=columns.text_b, label=columns.label)
     match config.layout:
@@ -146,10 +146,10 @@ def _layouts(name: str, config: TaskConfig) -> tuple[Layout, Layout, bool]:
 
 
 def new_rows_layout(spec: TaskSpec, file: Path) -> FileLayout:
-    """How a file of new rows to predict is laid out: as the task's own files where it has an ending of theirs.
+    """The layout of a file with new rows to predict: that of the task where the file has the suffix of its files.
 
-    Any other is a table with the columns id (where it has one), text and, of pairs, text_b, or with the task's own
-    names for them where it has such.
+    Any other file is a table with the columns id (optional), text and, for pairs, text_b, or with the task's own column
+    names where it sets them.
 
     Raises:
         TaskFileError: where the file cannot be read.

@@ -1,13 +1,16 @@
-"""The metrics that tasks are scored by. Higher is better in all of them."""
+"""The metrics of tasks. For all of them, higher is better."""
 
 from __future__ import annotations
 
+from typing import get_args
+
 import numpy as np
 
+from tutti.config.study import ClassMetric, ValueMetric
 from tutti.errors import ConfigError, Fault, nearest
 
-CLASS_METRICS = ("macro_f1", "accuracy", "matthews", "f1")
-VALUE_METRICS = ("pearson", "spearman", "pearson_spearman", "neg_mse")
+CLASS_METRICS: tuple[str, ...] = get_args(ClassMetric)
+VALUE_METRICS: tuple[str, ...] = get_args(ValueMetric)
 METRICS = (*CLASS_METRICS, *VALUE_METRICS)
 
 
@@ -17,15 +20,16 @@ def is_regression(metric: str) -> bool:
 
 
 def score(metric: str, *, labels: np.ndarray, predicted: np.ndarray) -> float:
-    """Scores the likeliest class of each row, or the values of a regression.
+    """Scores the most probable class of each row, or the values of a regression.
 
-    ``macro_f1`` is the plain mean of F1 over the classes that are there or predicted, as scikit-learn has it; ``f1`` is
-    the F1 of class index 1 of two; ``matthews`` is the correlation coefficient of Matthews (1975).
+    ``macro_f1`` is the unweighted mean of F1 over the classes that occur in the labels or predictions, as in
+    scikit-learn; ``f1`` is the F1 of class index 1 of two; ``matthews`` is the correlation coefficient of Matthews
+    (1975).
 
-    ``pearson`` and ``spearman`` are the correlation coefficients of values and of ranks (equal values share their mean
-    rank), ``pearson_spearman`` is the mean of both, which GLUE scores STS-B by. Where the predictions or the labels are
-    constant these three are 0.0. ``neg_mse`` is the mean squared error times -1. All four are NaN where a prediction is
-    not finite.
+    ``pearson`` and ``spearman`` are the correlation coefficients of values and of ranks (ties share their mean rank);
+    ``pearson_spearman`` is the mean of both, GLUE's metric for STS-B. These three are 0.0 where the predictions or the
+    labels are constant. ``neg_mse`` is the negated mean squared error. All four are NaN where a prediction is not
+    finite.
 
     Args:
         metric: one of ``METRICS``.
@@ -33,8 +37,8 @@ def score(metric: str, *, labels: np.ndarray, predicted: np.ndarray) -> float:
         predicted: ``(rows, classes)`` probabilities or ``(rows,)`` values, of any float type.
 
     Raises:
-        ConfigError: where the metric is unknown, or is ``f1`` and the task has not two classes.
-        ValueError: where ``predicted`` has not the shape that the metric needs.
+        ConfigError: where the metric is unknown, or is ``f1`` and the task does not have two classes.
+        ValueError: where ``predicted`` does not have the shape that the metric needs.
     """
     if metric in METRICS and predicted.ndim != (1 if is_regression(metric) else 2):
         rule = "have the shape (rows,)" if is_regression(metric) else "have the shape (rows, classes)"
@@ -47,14 +51,14 @@ def score(metric: str, *, labels: np.ndarray, predicted: np.ndarray) -> float:
 
 
 def score_decided(metric: str, *, labels: np.ndarray, decided: np.ndarray, classes: int) -> float:
-    """``score`` of what was decided for each row, whatever it was decided by.
+    """The same as ``score``, for class indices instead of probabilities.
 
-    It counts instead of calling scikit-learn, which takes 20 times as long: an estimate asks for thousands of scores.
+    It is computed from counts instead of by scikit-learn, which is 20 times slower: estimates need thousands of scores.
 
     Args:
         labels: as for ``score``.
         decided: ``(rows,)`` int64 class indices, or values of any float type.
-        classes: how many classes the task has; of a regression it does not matter.
+        classes: number of classes of the task; ignored for a regression.
 
     Raises:
         ConfigError: as ``score`` does.
@@ -62,28 +66,30 @@ def score_decided(metric: str, *, labels: np.ndarray, decided: np.ndarray, class
     if is_regression(metric):
         return _score_values(metric, labels.astype(np.float64), decided.astype(np.float64))
     counts = np.bincount(labels.astype(np.int64) * classes + decided, minlength=classes * classes)
-    matrix = counts.reshape(classes, classes).astype(np.float64)  # true classes down, decided ones across
-    right, there, said = matrix.diagonal(), matrix.sum(axis=1), matrix.sum(axis=0)
+    matrix = counts.reshape(classes, classes).astype(np.float64)  # row: true class, column: decided class
+    correct, label_counts, decided_counts = matrix.diagonal(), matrix.sum(axis=1), matrix.sum(axis=0)
     match metric:
         case "macro_f1":
-            met = there + said > 0
-            return float((2 * right[met] / (there + said)[met]).mean()) if met.any() else float("nan")
+            met = label_counts + decided_counts > 0
+            return (
+                float((2 * correct[met] / (label_counts + decided_counts)[met]).mean()) if met.any() else float("nan")
+            )
         case "accuracy":
-            return float(right.sum() / matrix.sum()) if matrix.sum() else float("nan")
+            return float(correct.sum() / matrix.sum()) if matrix.sum() else float("nan")
         case "matthews":
-            return _matthews(right.sum(), there, said)
+            return _matthews(correct.sum(), label_counts, decided_counts)
         case "f1":
             check_classes(metric, classes=classes, what="the metric")
-            return float(2 * right[1] / max(there[1] + said[1], 1))
+            return float(2 * correct[1] / max(label_counts[1] + decided_counts[1], 1))
     remedy = nearest(metric, METRICS, otherwise="name one of these")
     raise ConfigError(Fault("the metric", f"be one of {', '.join(METRICS)}", repr(metric), remedy))
 
 
-def _matthews(right: float, there: np.ndarray, said: np.ndarray) -> float:
-    """The coefficient for any number of classes (Gorodkin 2004); 0 where all is one class, in the labels or decided."""
-    rows = there.sum()
-    spread = (rows**2 - said @ said) * (rows**2 - there @ there)
-    return float((right * rows - there @ said) / np.sqrt(spread)) if spread else 0.0
+def _matthews(correct: float, label_counts: np.ndarray, decided_counts: np.ndarray) -> float:
+    """The coefficient for any number of classes (Gorodkin 2004); 0 where all labels or all decisions are one class."""
+    rows = label_counts.sum()
+    spread = (rows**2 - decided_counts @ decided_counts) * (rows**2 - label_counts @ label_counts)
+    return float((correct * rows - label_counts @ decided_counts) / np.sqrt(spread)) if spread else 0.0
 
 
 def _score_values(metric: str, labels: np.ndarray, values: np.ndarray) -> float:
@@ -101,7 +107,7 @@ def _score_values(metric: str, labels: np.ndarray, values: np.ndarray) -> float:
 
 
 def _correlation(left: np.ndarray, right: np.ndarray) -> float:
-    """Pearson's coefficient. Not ``scipy.stats``', which warns of constant values and gives NaN for them."""
+    """Pearson's coefficient, 0 for constant values. ``scipy.stats`` warns about these and returns NaN."""
     if not (np.ptp(left) and np.ptp(right)):
         return 0.0
     left, right = left - left.mean(), right - right.mean()
@@ -110,13 +116,13 @@ def _correlation(left: np.ndarray, right: np.ndarray) -> float:
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:
-    """Ranks from 1, in float64; equal values share their mean rank."""
-    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return (np.cumsum(counts) - (counts - 1) / 2)[place]
+    """Ranks from 1, in float64; ties share their mean rank."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2)[inverse]
 
 
 def check_classes(metric: str, *, classes: int, what: str) -> None:
-    """Refuses ``f1`` for any number of classes but two.
+    """Refuses ``f1`` for any number of classes other than two.
 
     Raises:
         ConfigError: naming ``what``.

@@ -1,4 +1,4 @@
-"""What a task is: a small value that every later room passes on."""
+"""The task: a small value object that all later rooms share."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class Task:
 
     Attributes:
         name: the task's key in the study file.
-        class_names: labels as they stand in the task's files; a label's class index is its place here. None for a
-            regression, whose labels are numbers.
+        class_names: labels as written in the task's files, in the order of their class indices. Empty for a regression,
+            whose labels are numbers.
         pair: whether a row has two texts.
         metric: as in ``tutti.tasks.metrics``.
         submission: one of ``competition``, ``glue``, ``csv``.
@@ -28,19 +28,19 @@ class Task:
 
     @property
     def regression(self) -> bool:
-        """Whether its labels are numbers; it has no classes then."""
+        """Whether its labels are numbers rather than classes."""
         return not self.class_names
 
     @property
     def outputs(self) -> int:
-        """Outputs of its head: one for each class, or one value."""
+        """Number of outputs of its head: one per class, or 1 for a regression."""
         return len(self.class_names) or 1
 
     def to_dict(self) -> dict[str, Any]:
-        """The task as JSON can hold it."""
+        """The task as a dictionary that JSON can represent."""
         return asdict(self) | {"class_names": list(self.class_names)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Task:
-        """The task that ``to_dict`` wrote down."""
+        """The inverse of ``to_dict``."""
         return cls(**{**values, "class_names": tuple(values["class_names"])})

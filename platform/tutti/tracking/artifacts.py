@@ -1,4 +1,4 @@
-"""Files that are made of a study after it has run, kept with its run in MLflow."""
+"""Adds files and metrics to a study's MLflow run after the study has ended."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pathlib import Path
 from mlflow import MlflowClient
 
 from tutti.errors import Fault, TrackingError
-from tutti.tracking.mlflow_tracker import is_of, named_runs
+from tutti.tracking.mlflow_tracker import is_owned_by, study_runs
 from tutti.tracking.store import experiment_id, store_faults
 
 
-def keep_files(uri: str, *, experiment: str, files: Sequence[Path], place: str, owner: str | None = None) -> None:
-    """Keeps files under ``place`` with the study's run, in the place of earlier ones of the same names.
+def log_files(uri: str, *, experiment: str, files: Sequence[Path], place: str, owner: str | None = None) -> None:
+    """Uploads files to the folder ``place`` of the study's run; they replace earlier ones of the same names.
 
     Args:
-        owner: whose study of that name; by default the first that was tracked.
+        owner: the id of the study among those with its name; by default the first that was tracked.
 
     Raises:
         TrackingError: where the store cannot be reached, or does not know the study.
@@ -28,13 +28,13 @@ def keep_files(uri: str, *, experiment: str, files: Sequence[Path], place: str, 
             client.log_artifact(run_id, str(file), place)
 
 
-def keep_metrics(
+def log_metrics(
     uri: str, *, experiment: str, metrics: Mapping[str, float], step: int, owner: str | None = None
 ) -> None:
-    """Keeps metrics of one step with the study's run.
+    """Logs metrics of one step to the study's run.
 
     Args:
-        owner: whose study of that name; by default the first that was tracked.
+        owner: the id of the study among those with its name; by default the first that was tracked.
 
     Raises:
         TrackingError: where the store cannot be reached, or does not know the study.
@@ -47,12 +47,12 @@ def keep_metrics(
 
 
 def _study_run(uri: str, experiment: str, owner: str | None) -> str:
-    place = experiment_id(uri, experiment)
+    mlflow_id = experiment_id(uri, experiment)
     with store_faults(uri):
-        found = named_runs(MlflowClient(tracking_uri=uri), place, experiment)
-    own = [run for run in found if owner is None or is_of(run, owner)]
-    if not own:
+        runs = study_runs(MlflowClient(tracking_uri=uri), mlflow_id, experiment)
+    run = next((run for run in runs if owner is None or is_owned_by(run, owner)), None)
+    if run is None:
         what = f"the MLflow experiment {experiment!r}"
         raise TrackingError(Fault(what, "have the study's run", "none", "run `tutti tune --resume`"))
-    run_id: str = own[0].info.run_id
+    run_id: str = run.info.run_id
     return run_id

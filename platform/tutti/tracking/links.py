@@ -1,4 +1,4 @@
-"""Addresses of MLflow's pages, and what they show first."""
+"""Addresses of MLflow's pages, and the default view of a list of trials."""
 
 from __future__ import annotations
 
@@ -6,41 +6,41 @@ import json
 from collections.abc import Sequence
 
 VIEW = "tutti"
-"""Name of the kept view that ``runs_page`` opens: MLflow's pages take their columns from a tag of the experiment."""
+"""Name of the shared view that ``runs_page`` opens. MLflow reads its columns from a tag of the experiment."""
 
 _LIMIT = 5000  # characters of an experiment's tag
-_DURATION = "duration"  # MLflow's own name of a column that is always shown
+_DURATION = "duration"  # MLflow's name of a column that is always shown
 
 
 def runs_page(base_url: str, experiment_id: str) -> str:
-    """The page that lists a study's trials with their scores and states, on the MLflow server at ``base_url``.
+    """URL of the page that lists a study's trials with their scores and states, on the MLflow server at ``base_url``.
 
-    Without a page named, MLflow 3 opens an experiment on its traces, where nobody finds a trial; without the workflow
-    named, the pages about language models surround it.
+    It names the page and the workflow, because MLflow 3 otherwise opens an experiment on its traces, and shows the
+    navigation for language models.
     """
     query = f"viewStateShareKey={VIEW}&workflowType=machine_learning"
     return f"{base_url.rstrip('/')}/#/experiments/{experiment_id}/runs?{query}"
 
 
 def run_page(experiment_id: str, run_id: str) -> str:
-    """The page of one run, as a link from another page of the same server."""
+    """URL of a run's page, relative to the server."""
     return f"#/experiments/{experiment_id}/runs/{run_id}"
 
 
-def kept_view(*, first: Sequence[str], then: Sequence[str], last: Sequence[str]) -> tuple[str, str]:
-    """Tag and value that keep the view with an experiment: best score first.
+def shared_view(*, first: Sequence[str], then: Sequence[str], last: Sequence[str]) -> tuple[str, str]:
+    """Name and value of the experiment tag that stores the view, sorted by score, best first.
 
-    The form is that of MLflow 3.17's "share" button (``mlflow.sharedViewState.KEY``, JSON of the page's state). It
-    keeps columns and their order, but not which runs are pinned or unfolded.
+    The format is that of the "share" button of MLflow 3.17 (``mlflow.sharedViewState.KEY``, the page's state as JSON).
+    It stores the columns and their order, but not which runs are pinned or expanded.
 
     Args:
-        first: columns as ``metrics.NAME``, ``params.NAME`` or ``tags.NAME``; the first of all metrics is sorted by. The
-            trials' durations stand behind them.
-        then: more columns, of which those are left out, from the end, that MLflow has no room for.
-        last: columns behind those.
+        first: columns as ``metrics.NAME``, ``params.NAME`` or ``tags.NAME``, followed by the trials' duration. The view
+            is sorted by the first metric among them.
+        then: further columns; the last ones are left out if the tag would exceed MLflow's limit.
+        last: final columns.
     """
-    for kept in range(len(then), -1, -1):
-        value = _view([*map(_quoted, first)], [*map(_quoted, [*then[:kept], *last])])
+    for count in range(len(then), -1, -1):
+        value = _view([*map(_quoted, first)], [*map(_quoted, [*then[:count], *last])])
         if len(value) <= _LIMIT:
             break
     return f"mlflow.sharedViewState.{VIEW}", value

@@ -1,4 +1,4 @@
-"""A tracker that keeps everything in memory: for tests, and for looking at what was tracked."""
+"""A tracker that keeps everything in memory, for tests and inspection."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tutti.tracking.protocol import MetricRow, RefusedError, check_ended, parent
 
 @dataclass
 class MemoryRun:
-    """What was tracked of one run. ``metrics`` maps a name to its values by step."""
+    """The data of one run. ``metrics`` maps each name to its values by step."""
 
     number: int | None = None
     parameters: dict[str, Scalar] = field(default_factory=dict)
@@ -30,10 +30,10 @@ class MemoryRun:
 
 
 class MemoryTracker:
-    """The Tracker protocol over dictionaries.
+    """A Tracker that stores runs in a dictionary.
 
     Attributes:
-        runs: key to run, in the order they were started; the parent run's key is ``""``.
+        runs: the runs by key, in the order in which they were started; the parent run's key is ``""``.
     """
 
     def __init__(self) -> None:

@@ -18,11 +18,14 @@ from mlflow.exceptions import MlflowException
 
 from tutti.errors import Fault, TrackingError
 from tutti.records import Scalar, TrialState
-from tutti.tracking.links import kept_view, run_page
+from tutti.tracking.links import run_page, shared_view
 from tutti.tracking.protocol import SCORE, MetricRow, RefusedError, check_ended, parent_of
 from tutti.tracking.store import store_faults
 
-_METRICS, _PARAMETERS, _PARAMETER, _TAG = 1000, 100, 6000, 8000  # MLflow's limits: two by request, two by characters
+# MLflow's limits.
+_METRICS_PER_REQUEST, _PARAMETERS_PER_REQUEST = 1000, 100
+_PARAMETER_CHARACTERS, _TAG_CHARACTERS = 6000, 8000
+
 STATUS = {
     TrialState.FINISHED: "FINISHED",
     TrialState.STOPPED: "FINISHED",
@@ -34,24 +37,23 @@ _NOTE = "mlflow.note.content"
 OWNER = "tutti.owner"
 STUDY, TRIAL, _NUMBER, STATE, _REASON = "tutti.study", "tutti.trial", "tutti.number", "tutti.state", "tutti.reason"
 
-
 Item = TypeVar("Item")
 
 
 class MlflowTracker:
-    """The Tracker protocol over MLflow: tracking URIs of servers and of SQL databases.
+    """A Tracker that logs to MLflow, on a server or in a SQL database.
 
-    A study's parent run, a trial's run and a fold's are found by their tags ``tutti.study`` and ``tutti.trial``, so
-    that another process goes on in them; another study of that name has another ``tutti.owner``. MLflow's parameters
-    never change: where a resumed run has other ones, the first value stays, and the new one is kept in the tag
+    The runs of a study, its trials and their folds are found by their tags ``tutti.study`` and ``tutti.trial``, so that
+    another process can continue them; ``tutti.owner`` distinguishes studies with the same name. MLflow's parameters are
+    immutable: if a resumed run has another value, the first one stays, and the new one is stored in the tag
     ``tutti.resumed.NAME``.
 
     Args:
         uri: MLflow's tracking URI.
         experiment: the study's name.
-        owner: what tells the study from another one of its name; none of one that began without.
-        artifact_location: where a new experiment keeps its files: a folder or any URI that MLflow takes; by default
-            what the server says. An experiment that is there keeps its own.
+        owner: the id that distinguishes the study from others with its name; None if it has no id.
+        artifact_location: where a new experiment stores its files: a folder or any URI that MLflow supports; by default
+            the server's choice. An existing experiment keeps its location.
 
     Raises:
         TrackingError: where the store cannot be reached, or the experiment is deleted.
@@ -60,10 +62,10 @@ class MlflowTracker:
     def __init__(
         self, uri: str, *, experiment: str, owner: str | None = None, artifact_location: str | None = None
     ) -> None:
-        # The errors come as exceptions; with them MLflow logs a traceback, and Alembic each step of a new database.
+        # Errors are raised as exceptions anyway; these loggers add tracebacks, and each migration of a new database.
         logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
         logging.getLogger("alembic").setLevel(logging.WARNING)
-        os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # two lines on stdout for each trial
+        os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # it would print two lines per trial
         self._uri = uri
         self._name, self._owner = experiment, owner
         self._runs: dict[str, str] = {}
@@ -83,7 +85,7 @@ class MlflowTracker:
     ) -> None:
         with self._faults():
             run_id = self._start("", self._name, {STUDY: self._name}, parameters, tags, at)
-            view = kept_view(first=[f"tags.{STATE}", f"metrics.{SCORE}"], then=columns, last=[f"tags.{_REASON}"])
+            view = shared_view(first=[f"tags.{STATE}", f"metrics.{SCORE}"], then=columns, last=[f"tags.{_REASON}"])
             page = run_page(self._experiment_id, run_id)
             note = (
                 f"[The study {self._name}]({page}): its file, data, split and environment. Below, its trials: {SCORE} "
@@ -104,8 +106,8 @@ class MlflowTracker:
         at: float | None = None,
     ) -> None:
         with self._faults():
-            own = {PARENT: self.run_of(parent_of(key)), TRIAL: key, _NUMBER: str(number)}
-            self._start(key, key, own, parameters, tags, at)
+            identity = {PARENT: self.run_of(parent_of(key)), TRIAL: key, _NUMBER: str(number)}
+            self._start(key, key, identity, parameters, tags, at)
 
     def log_metrics(self, key: str, metrics: Mapping[str, float], *, step: int, at: float) -> None:
         self.log_history(key, [MetricRow(metrics, step, at)])
@@ -124,11 +126,11 @@ class MlflowTracker:
     def log_picture(self, key: str, name: str, png: bytes) -> None:
         with self._faults():
             run_id = self.run_of(key)
-        place = PurePosixPath("pictures", f"{name}.png")
+        artifact = PurePosixPath("pictures", f"{name}.png")
         with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder, place.name)
+            file = Path(folder, artifact.name)
             file.write_bytes(png)
-            self._upload(run_id, file, str(place.parent))
+            self._upload(run_id, file, str(artifact.parent))
 
     def end_trial(
         self,
@@ -160,67 +162,68 @@ class MlflowTracker:
         return 0
 
     def _open_experiment(self, artifact_location: str | None) -> str:
-        kept: Experiment | None = self._client.get_experiment_by_name(self._name)
-        if kept is None:
+        experiment: Experiment | None = self._client.get_experiment_by_name(self._name)
+        if experiment is None:
             tags = {
-                "mlflow.experimentKind": "custom_model_development",  # opens its runs, not traces of language models
+                "mlflow.experimentKind": "custom_model_development",  # its page opens on runs, not on traces
                 "mlflow.experiment.primaryMetric.name": SCORE,
                 "mlflow.experiment.primaryMetric.greaterIsBetter": "True",
             }
             return self._client.create_experiment(self._name, artifact_location, tags)
-        if kept.lifecycle_stage == "deleted":
-            remedy = f"restore it (`mlflow experiments restore -x {kept.experiment_id}`) or name the study otherwise"
+        if experiment.lifecycle_stage == "deleted":
+            restore = f"restore it (`mlflow experiments restore -x {experiment.experiment_id}`)"
+            remedy = f"{restore} or name the study otherwise"
             raise TrackingError(Fault(f"the MLflow experiment {self._name!r}", "be active", "a deleted one", remedy))
-        return kept.experiment_id
+        return experiment.experiment_id
 
     def _start(
         self,
         key: str,
         name: str,
-        own: Mapping[str, str],
+        identity: Mapping[str, str],
         parameters: Mapping[str, Scalar],
         tags: Mapping[str, str],
         at: float | None,
     ) -> str:
-        """Finds or makes a run, and returns its id. ``own`` are the tags that it is known by."""
+        """Reopens or creates a run, and returns its id. ``identity`` are the tags by which it is found."""
         run = self._find(key)
-        values = {parameter: _cut(value, _PARAMETER) for parameter, value in parameters.items()}
+        values = {parameter: _truncated(value, _PARAMETER_CHARACTERS) for parameter, value in parameters.items()}
         if run is None:
-            first = {"mlflow.user": _user(), **own, STATE: TrialState.RUNNING.value}
-            first |= {OWNER: self._owner} if self._owner else {}
-            run = self._client.create_run(self._experiment_id, _milliseconds(at), first, name)
-            known: Mapping[str, str] = {}
+            first_tags = {"mlflow.user": _user(), **identity, STATE: TrialState.RUNNING.value}
+            first_tags |= {OWNER: self._owner} if self._owner else {}
+            run = self._client.create_run(self._experiment_id, _milliseconds(at), first_tags, name)
+            logged: Mapping[str, str] = {}
         else:
-            known = run.data.params
+            logged = run.data.params
             if run.info.status != "RUNNING":
                 self._client.update_run(run.info.run_id, "RUNNING")
             if _REASON in run.data.tags:
                 self._client.delete_tag(run.info.run_id, _REASON)
         run_id = self._runs[key] = run.info.run_id
-        new = [Param(parameter, value) for parameter, value in values.items() if parameter not in known]
-        for chunk in _chunks(new, _PARAMETERS):
+        new = [Param(parameter, value) for parameter, value in values.items() if parameter not in logged]
+        for chunk in _chunks(new, _PARAMETERS_PER_REQUEST):
             self._client.log_batch(run_id, params=chunk)
         changed = {
             f"tutti.resumed.{parameter}": value
             for parameter, value in values.items()
-            if known.get(parameter, value) != value
+            if logged.get(parameter, value) != value
         }
-        self._tag(run_id, {**own, **changed, **tags, STATE: TrialState.RUNNING.value})
+        self._tag(run_id, {**identity, **changed, **tags, STATE: TrialState.RUNNING.value})
         return run_id
 
     def _find(self, key: str) -> Run | None:
         if not key:
-            named = named_runs(self._client, self._experiment_id, self._name)
-            return next((run for run in named if is_of(run, self._owner)), None)
-        wanted = f"tags.`{TRIAL}` = '{key}' and tags.`{PARENT}` = '{self.run_of(parent_of(key))}'"
-        found = self._client.search_runs([self._experiment_id], wanted, max_results=1, order_by=["start_time ASC"])
-        return found[0] if found else None
+            runs = study_runs(self._client, self._experiment_id, self._name)
+            return next((run for run in runs if is_owned_by(run, self._owner)), None)
+        query = f"tags.`{TRIAL}` = '{key}' and tags.`{PARENT}` = '{self.run_of(parent_of(key))}'"
+        runs = self._client.search_runs([self._experiment_id], query, max_results=1, order_by=["start_time ASC"])
+        return runs[0] if runs else None
 
     def run_of(self, key: str) -> str:
-        """The id of a run that was started.
+        """The id of a started run.
 
         Raises:
-            RefusedError: where there is none.
+            RefusedError: where there is no such run.
         """
         if key not in self._runs:
             run = self._find(key)
@@ -231,45 +234,45 @@ class MlflowTracker:
         return self._runs[key]
 
     def _steps_of(self, run_id: str, metric: str) -> set[int]:
-        """Steps that have a value of this metric; asked of the store once, since another process may have logged."""
+        """Steps with a value of this metric, queried from the store once, since an earlier process may have logged."""
         if (run_id, metric) not in self._steps:
             history = self._client.get_metric_history(run_id, metric)
             self._steps[run_id, metric] = {point.step for point in history}
         return self._steps[run_id, metric]
 
     def _log(self, run_id: str, points: Sequence[Metric]) -> None:
-        for chunk in _chunks(points, _METRICS):
+        for chunk in _chunks(points, _METRICS_PER_REQUEST):
             self._client.log_batch(run_id, metrics=chunk)
             for point in chunk:
                 self._steps.setdefault((run_id, point.key), set()).add(point.step)
 
     def _tag(self, run_id: str, tags: Mapping[str, str]) -> None:
-        for chunk in _chunks([RunTag(name, _cut(value, _TAG)) for name, value in tags.items()], _PARAMETERS):
+        run_tags = [RunTag(name, _truncated(value, _TAG_CHARACTERS)) for name, value in tags.items()]
+        for chunk in _chunks(run_tags, _PARAMETERS_PER_REQUEST):
             self._client.log_batch(run_id, tags=chunk)
 
-    def _upload(self, run_id: str, file: Path, place: str) -> None:
+    def _upload(self, run_id: str, file: Path, folder: str) -> None:
         with self._faults():
             try:
-                self._client.log_artifact(run_id, str(file), place)
+                self._client.log_artifact(run_id, str(file), folder)
             except (MlflowException, OSError):
                 raise
-            except Exception as error:  # each object store has errors of its own, such as missing credentials
+            except Exception as error:  # every object store has its own errors, such as for missing credentials
                 remedy = "see whether the store of MLflow's artifacts can be written from here"
-                raise RefusedError(Fault(f"{place}/{file.name}", "be kept by MLflow", str(error), remedy)) from error
+                raise RefusedError(Fault(f"{folder}/{file.name}", "be kept by MLflow", str(error), remedy)) from error
 
     def _faults(self) -> AbstractContextManager[None]:
         return store_faults(self._uri)
 
 
-def named_runs(client: MlflowClient, experiment_id: str, name: str) -> Sequence[Run]:
-    """The runs of studies of a name, the oldest first: one for each owner."""
-    wanted = f"tags.`{STUDY}` = '{name}'"
-    found: Sequence[Run] = client.search_runs([experiment_id], wanted, order_by=["start_time ASC"])
-    return found
+def study_runs(client: MlflowClient, experiment_id: str, name: str) -> Sequence[Run]:
+    """The parent runs of all studies with a name, one for each owner, oldest first."""
+    runs: Sequence[Run] = client.search_runs([experiment_id], f"tags.`{STUDY}` = '{name}'", order_by=["start_time ASC"])
+    return runs
 
 
-def is_of(run: Run, owner: str | None) -> bool:
-    """Whether a run is the owner's study's, or a trial's or fold's of it."""
+def is_owned_by(run: Run, owner: str | None) -> bool:
+    """Whether a run belongs to the owner's study, including its trials and folds."""
     return bool(run.data.tags.get(OWNER) == owner)
 
 
@@ -284,7 +287,7 @@ def _milliseconds(at: float | None) -> int:
     return int((time.time() if at is None else at) * 1000)
 
 
-def _cut(value: Scalar, limit: int) -> str:
+def _truncated(value: Scalar, limit: int) -> str:
     text = str(value)
     return text if len(text) <= limit else text[: limit - 1] + "…"
 

@@ -1,4 +1,4 @@
-"""The seam to a tracking store: one parent run for the study, one child run for each trial."""
+"""The interface to a tracking store: one parent run for the study, one child run for each trial."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from tutti.errors import TrackingError
 from tutti.records import Scalar, TrialState
 
 SCORE = "score"
-"""Name of the metric that ``end_trial`` gives a trial's best objective under; user interfaces sort by it."""
+"""Metric of ``end_trial`` with a trial's best score; user interfaces sort by it."""
 
 BEST_SCORE = "best_score"
-"""Name of the metric that ``end_study`` gives the best trial's objective under: not ``SCORE``, so that in a list sorted
-by that the study's run does not stand among its trials."""
+"""Metric of ``end_study`` with the best trial's score. It is not ``SCORE``, so that in a list sorted by ``SCORE`` the
+study's run is not listed among its trials."""
 
 FOLD_SCORE = "fold_score"
-"""Name of the metric that a fold's best objective goes by, in its own run and in its trial's: not ``SCORE``, so that
-in a list sorted by that no fold stands among the trials."""
+"""Metric with a fold's best score, in the fold's run and in its trial's. It is not ``SCORE``, so that in a list sorted
+by ``SCORE`` no fold is listed among the trials."""
 
 
 class RefusedError(TrackingError):
-    """The store refuses this one call for good: trying it again cannot help."""
+    """The store refuses this call permanently: a retry cannot succeed."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class MetricRow:
     """Metrics of one step.
 
     Attributes:
-        step: optimisation step or epoch, as the metrics' names say.
-        at: when they were measured, in Unix seconds.
+        step: optimizer step or epoch, depending on the metrics' names.
+        at: Unix time of the measurement in seconds.
     """
 
     metrics: Mapping[str, float]
@@ -41,14 +41,14 @@ class MetricRow:
 
 
 class Tracker(Protocol):
-    """Where a study's progress is shown. Every call may be repeated, also by a later process: nothing stands twice.
+    """Records the progress of a study. All calls are idempotent, also across processes.
 
-    A key is a trial's key, or ``""`` for the parent run. ``TRIAL/NAME`` is the key of a run below the trial's: of one
-    of its folds. It may stand wherever a trial's key may. ``at`` is when a thing happened, in Unix seconds; now where
-    it is none.
+    A key is a trial's key, or ``""`` for the parent run. ``TRIAL/NAME`` is the key of a run below the trial's, for one
+    of its folds, and is allowed wherever a trial's key is. ``at`` is the Unix time of the event in seconds; None means
+    now.
 
-    Every method but ``close`` raises TrackingError where the store cannot be reached, and its subclass RefusedError
-    where the store refuses the call for good: a bad name, a run that was deleted or was never started.
+    Every method except ``close`` raises TrackingError where the store cannot be reached, and its subclass RefusedError
+    where the store refuses the call permanently: a bad name, a run that was deleted or was never started.
     """
 
     def start_study(
@@ -60,12 +60,13 @@ class Tracker(Protocol):
         columns: Sequence[str] = (),
         at: float | None = None,
     ) -> None:
-        """Opens the parent run, or goes on in the one that is there.
+        """Creates the parent run, or reopens the existing one.
 
         Args:
-            files: kept with the run: the study file, the split, the data's hashes. Files of the same name replace
-                those of an earlier start.
-            columns: what a list of the trials shows at first beside state and score: ``metrics.NAME``, ``params.NAME``.
+            files: uploaded to the run: the study file, the split, the data's hashes. They replace files of the same
+                name from an earlier start.
+            columns: columns that a list of trials shows by default, with state and score: ``metrics.NAME``,
+                ``params.NAME``.
         """
 
     def start_trial(
@@ -77,19 +78,19 @@ class Tracker(Protocol):
         tags: Mapping[str, str],
         at: float | None = None,
     ) -> None:
-        """Opens the trial's run below the parent run, or goes on in the one that is there.
+        """Creates the trial's run below the parent run, or reopens the existing one.
 
-        The run of ``TRIAL/NAME`` is opened below the trial's, which must have been started.
+        The run of ``TRIAL/NAME`` is created below the trial's, which must have been started.
         """
 
     def log_metrics(self, key: str, metrics: Mapping[str, float], *, step: int, at: float) -> None:
-        """Keeps metrics of one step. A metric that has a value at this step keeps it."""
+        """Logs metrics of one step. A metric that already has a value at this step keeps it."""
 
     def log_history(self, key: str, rows: Sequence[MetricRow]) -> None:
-        """The same as ``log_metrics`` for each row, in as few requests as the store allows."""
+        """Does the same as ``log_metrics`` for each row, in as few requests as possible."""
 
     def log_picture(self, key: str, name: str, png: bytes) -> None:
-        """Keeps a PNG picture as ``pictures/NAME.png``, in the place of an earlier one of that name."""
+        """Stores a PNG picture as ``pictures/NAME.png``, and replaces an earlier one of that name."""
 
     def end_trial(
         self,
@@ -104,8 +105,8 @@ class Tracker(Protocol):
         """Ends the trial's run.
 
         Args:
-            metrics: values of the trial as a whole, such as its best score under the name ``SCORE``. Their names must
-                not be those of metrics logged by step. When they change, the last value counts.
+            metrics: values of the trial as a whole, such as its best score as ``SCORE``. Their names must differ from
+                those of metrics logged by step. If a value changes, the last one counts.
 
         Raises:
             ValueError: where ``state`` is RUNNING.
@@ -119,19 +120,19 @@ class Tracker(Protocol):
         """
 
     def close(self, timeout: float = 30.0) -> int:
-        """Lets the store go, after ``timeout`` seconds at the latest.
+        """Releases the store, within ``timeout`` seconds.
 
         Returns:
-            How many calls were not delivered; always 0 for a tracker that delivers at once.
+            The number of undelivered calls; always 0 for a tracker that delivers immediately.
         """
 
 
 def parent_of(key: str) -> str:
-    """Key of the run that a run stands below: ``""`` for a trial, the trial for ``TRIAL/NAME``."""
+    """Key of a run's parent: ``""`` for a trial, the trial for ``TRIAL/NAME``."""
     return key.rpartition("/")[0]
 
 
 def check_ended(state: TrialState) -> None:
-    """Raises ValueError where ``state`` is not one that a run can end in."""
+    """Raises ValueError where ``state`` is RUNNING, in which no run can end."""
     if state is TrialState.RUNNING:
         raise ValueError("a run cannot end in the state running")

@@ -1,4 +1,4 @@
-"""A tracker that never waits for the store: events go to a file, and one thread delivers them."""
+"""A tracker that never waits for the store: it writes events to a file, from which a thread delivers them."""
 
 from __future__ import annotations
 
@@ -21,25 +21,24 @@ _log = logging.getLogger(__name__)
 
 _BATCH = 500
 _CALLS = {"start_study", "start_trial", "log_picture", "end_trial", "end_study"}
-_FIRST_PAUSE, _LONGEST_PAUSE, _CLOSING_PAUSE = 0.5, 30.0, 1.0  # seconds between two tries
+_FIRST_PAUSE, _LONGEST_PAUSE, _CLOSING_PAUSE = 0.5, 30.0, 1.0  # seconds between two attempts
 
 
 class QueuedTracker:
-    """The Tracker protocol over another tracker, through a file. Every call returns at once; none raises TrackingError.
+    """A Tracker that queues calls for another tracker in a file. Calls return at once and never raise TrackingError.
 
-    Events are delivered in order, metrics in batches. While the store is away they wait in the file, and delivery is
-    tried again after 0.5 s, then ever more rarely, up to 30 s. What is left when the process ends, or is killed, the
-    next QueuedTracker on the same file delivers first. An event that the store refuses for good is skipped with a
-    warning. One that the file cannot take, as on a full disk, is kept in memory and written before the next: it is lost
-    only where the process ends before there is room.
+    Events are delivered in order, metrics in batches. While the store is unreachable they stay in the file, and
+    delivery is retried with exponential backoff from 0.5 s to 30 s. Events left over when the process ends, or is
+    killed, are delivered first by the next QueuedTracker on the same file. An event that the store refuses permanently
+    is skipped with a warning. An event that cannot be written to the file, as on a full disk, stays in memory and is
+    written before the next one; it is lost only if the process ends before there is space.
 
     Args:
-        make: makes the tracker that is delivered to; called in the delivering thread, and again while it raises
-            TrackingError.
-        spool: the file; made where there is none.
+        make: creates the tracker to deliver to; called in the delivery thread, and again while it raises TrackingError.
+        spool: the file; created where it is missing.
 
     Raises:
-        StorageError: where the file cannot be made or read.
+        StorageError: where the file cannot be created or read.
     """
 
     def __init__(self, make: Callable[[], Tracker], *, spool: Path) -> None:
@@ -53,7 +52,7 @@ class QueuedTracker:
         self._thread = threading.Thread(target=self._run, name="tutti-tracking", daemon=True)
 
     def start(self) -> None:
-        """Starts delivering, first what an earlier process left."""
+        """Starts the delivery, beginning with the events that an earlier process has left."""
         self._thread.start()
 
     def start_study(
@@ -108,10 +107,10 @@ class QueuedTracker:
         self._put("end_study", state=state.value, metrics=dict(metrics), at=_now(at))
 
     def close(self, timeout: float = 30.0) -> int:
-        """Delivers what it can within ``timeout`` seconds, then stops.
+        """Delivers as many events as possible within ``timeout`` seconds, then stops.
 
         Returns:
-            How many events are left in the file.
+            The number of events left in the file.
         """
         with self._writing:
             try:
@@ -153,35 +152,35 @@ class QueuedTracker:
             self._wake.notify_all()
 
     def _run(self) -> None:
-        pause, away = _FIRST_PAUSE, False
+        pause, unreachable = _FIRST_PAUSE, False
         while self._wait_for_events():
             try:
                 self._deliver_some()
-            except Exception as error:  # this thread has to outlive whatever befalls the store
-                if not away:
+            except Exception as error:  # this thread must survive any failure of the store
+                if not unreachable:
                     _log.warning("Nothing reaches MLflow for now; the study goes on, and it is tried again. %s", error)
-                away = True
-                self._rest(pause)
+                unreachable = True
+                self._pause(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
                 continue
-            if away:
+            if unreachable:
                 _log.info("MLflow is back; what waited is being delivered.")
-            pause, away = _FIRST_PAUSE, False
+            pause, unreachable = _FIRST_PAUSE, False
         if self._tracker is not None:
             self._tracker.close()
 
     def _wait_for_events(self) -> bool:
-        """Whether there is something to deliver; false once it is time to end."""
+        """Waits until there are events to deliver (true) or the delivery has to end (false)."""
         with self._wake:
             self._wake.wait_for(lambda: self._stopped or self._closing or self._spool.waiting)
             return not self._stopped and self._spool.waiting
 
-    def _rest(self, pause: float) -> None:
+    def _pause(self, seconds: float) -> None:
+        """Waits before the next attempt; ``close`` interrupts it, and shortens later pauses."""
         with self._wake:
             closing = self._closing
-            self._wake.wait_for(
-                lambda: self._stopped or self._closing != closing, min(pause, _CLOSING_PAUSE) if closing else pause
-            )
+            timeout = min(seconds, _CLOSING_PAUSE) if closing else seconds
+            self._wake.wait_for(lambda: self._stopped or self._closing != closing, timeout)
 
     def _deliver_some(self) -> None:
         if self._tracker is None:
@@ -194,37 +193,39 @@ class QueuedTracker:
 
 
 def _batches(events: Sequence[tuple[int, Event | None]]) -> Iterator[list[tuple[int, Event | None]]]:
-    """Runs of metrics together, everything else one by one."""
-    for metrics, group in groupby(
-        events, key=lambda item: item[1] is not None and item[1].get("call") == "log_metrics"
-    ):
-        if metrics:
+    """Groups consecutive metrics; every other event is a batch by itself."""
+
+    def has_metrics(entry: tuple[int, Event | None]) -> bool:
+        return entry[1] is not None and entry[1].get("call") == "log_metrics"
+
+    for are_metrics, group in groupby(events, key=has_metrics):
+        if are_metrics:
             yield list(group)
         else:
-            yield from ([item] for item in group)
+            yield from ([entry] for entry in group)
 
 
 def _deliver(tracker: Tracker, events: Sequence[Event]) -> None:
-    """Delivers a batch. Events that the store refuses, one by one, are skipped with a warning.
+    """Delivers a batch. Single events that the store refuses are skipped with a warning.
 
     Raises:
-        TrackingError: where the store is away.
+        TrackingError: where the store is unreachable.
     """
     by_key: dict[str, list[MetricRow]] = {}
     for event in events:
         if event.get("call") == "log_metrics":
-            _try("metrics", partial(_sort, event, by_key))
+            _try("metrics", partial(_add_metrics, event, by_key))
         else:
             _try(f"{event.get('call')} {event.get('key', '')}".strip(), partial(_call, tracker, event))
     for key, rows in by_key.items():
         try:
             tracker.log_history(key, rows)
-        except (RefusedError, TypeError, ValueError):  # one of them is wrong: find it
+        except (RefusedError, TypeError, ValueError):  # one row is invalid: deliver the others
             for row in rows:
                 _try(f"metrics of step {row.step} {key}".strip(), partial(tracker.log_history, key, [row]))
 
 
-def _sort(event: Event, by_key: dict[str, list[MetricRow]]) -> None:
+def _add_metrics(event: Event, by_key: dict[str, list[MetricRow]]) -> None:
     row = MetricRow(event["metrics"], event["step"], event["at"])
     by_key.setdefault(event["key"], []).append(row)
 
@@ -236,12 +237,12 @@ def _try(what: str, call: Callable[[], None]) -> None:
         _log.warning("Skipped for MLflow: %s. %s", what, error)
     except (TrackingError, OSError):
         raise
-    except Exception:  # whatever is wrong with one event must not hold up all behind it
+    except Exception:  # one faulty event must not block those after it
         _log.exception("Skipped for MLflow: %s.", what)
 
 
 def _call(tracker: Tracker, event: Event) -> None:
-    """Turns an event back into the call that it was."""
+    """Performs the call that an event describes."""
     arguments = dict(event)
     call = arguments.pop("call")
     if call not in _CALLS:

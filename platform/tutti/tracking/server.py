@@ -1,4 +1,4 @@
-"""MLflow's own server and pages, started on a tracking store."""
+"""Starts MLflow's server, with its web pages, on a tracking store."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import requests
 
 from tutti.errors import Fault, TrackingError, UserError
 
-_PATIENCE = 180.0  # seconds; the first start on a new SQLite file makes all its tables
-# Its job runner serves language-model features alone; it takes processes and memory. Nothing is sent to anybody.
+_PATIENCE = 180.0  # seconds; the first start on a new SQLite file creates all its tables
+# The job runner costs processes and memory, and only serves features for language models. Telemetry is off.
 _ENVIRONMENT = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
 
 
@@ -27,16 +27,16 @@ def start_ui(
     """Starts ``mlflow server`` on the store at ``uri``, and waits until it answers.
 
     Args:
-        uri: a SQL store, such as ``sqlite:///FILE``. A store that is a server has its pages already.
-        artifacts: where experiments that are made through this server keep their files.
-        port: 0 takes a free one.
+        uri: a SQL store, such as ``sqlite:///FILE``. A store that is a server already has these pages.
+        artifacts: where experiments created through this server store their files.
+        port: 0 for any free port.
 
     Returns:
-        The process, to be ended with ``stop_ui``, and the address without a slash at its end.
+        The process, to be stopped with ``stop_ui``, and the server's URL without a trailing slash.
 
     Raises:
         UserError: where the port is in use.
-        TrackingError: where it does not answer; nothing is left running.
+        TrackingError: where the server does not answer; it is stopped then.
     """
     port = _free_port(host, port)
     url = f"http://{host}:{port}"
@@ -48,9 +48,9 @@ def start_ui(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            # The store is not named on the command line, where everybody on the machine would see its password.
+            # Passed in the environment, since other users could read its password from the command line.
             env=os.environ | _ENVIRONMENT | {"MLFLOW_BACKEND_STORE_URI": uri},
-            start_new_session=True,  # a group of its own, so that stop_ui ends its workers too
+            start_new_session=True,  # its own process group, so that stop_ui also stops its workers
         )
         try:
             _wait_until_up(process, url)
@@ -59,14 +59,14 @@ def start_ui(
             if not isinstance(error, TimeoutError):
                 raise
             output.seek(0)
-            said = output.read().decode(errors="replace").strip().split("\n")[-1]
-            remedy = "see whether the store is right"
-            raise TrackingError(Fault(f"MLflow's server at {url}", "answer", said or "nothing", remedy)) from error
+            last_line = output.read().decode(errors="replace").strip().split("\n")[-1]
+            got, remedy = last_line or "nothing", "see whether the store is right"
+            raise TrackingError(Fault(f"MLflow's server at {url}", "answer", got, remedy)) from error
     return process, url
 
 
 def stop_ui(process: subprocess.Popen[bytes]) -> None:
-    """Ends a server that ``start_ui`` started, with all its workers. Nothing happens where it has ended."""
+    """Stops a server started by ``start_ui``, with all its workers. Does nothing if it has ended already."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
         try:
@@ -79,7 +79,7 @@ def stop_ui(process: subprocess.Popen[bytes]) -> None:
 def _wait_until_up(process: subprocess.Popen[bytes], url: str) -> None:
     deadline = time.monotonic() + _PATIENCE
     with requests.Session() as session:
-        session.trust_env = False  # a proxy that the environment names has no way to this machine
+        session.trust_env = False  # a proxy from the environment cannot reach this machine
         while process.poll() is None and time.monotonic() < deadline:
             with suppress(requests.exceptions.RequestException):
                 if session.get(f"{url}/health", timeout=2).ok:
@@ -89,9 +89,11 @@ def _wait_until_up(process: subprocess.Popen[bytes], url: str) -> None:
 
 
 def _free_port(host: str, port: int) -> int:
-    """The port, or a free one where it is 0. Asked first: what answers at a port in use is another server."""
+    """The port, or a free one where it is 0. It is checked first, since on a used port another server would answer."""
     with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as MLflow's own: it may have just been let go
+        probe.setsockopt(
+            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
+        )  # like MLflow's own socket; the port may have just been released
         try:
             probe.bind((host, port))
         except OSError as error:

@@ -1,4 +1,4 @@
-"""A file of events that waits for delivery: appended line by line, read in order, its position kept on disk."""
+"""A file-based queue of events: appended line by line, read in order, with the position stored on disk."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Event = dict[str, Any]
 
 
 class Spool:
-    """Events in a file, one JSON object a line, and beside it (``.position``) how far they were delivered.
+    """Events in a file, one JSON object per line; a file beside it (``.position``) stores how far they were delivered.
 
-    What a process leaves undelivered, the next one finds. A line that was torn by a crash is dropped. Safe for one
-    process that appends from any thread and reads from one. What is waiting is always what the file itself holds, so
-    that neither an interrupt in the midst of a call nor a line of another process's makes the two disagree.
+    The next process finds the events that one has left undelivered. An incomplete last line, left by a crash, is
+    dropped. Safe for one process that appends from any thread and reads from one. The file itself determines which
+    events are pending, so that neither an interrupt during a call nor lines of another process lead to disagreement.
 
     Raises:
-        StorageError: where the file cannot be made or read.
+        StorageError: where the file cannot be created or read.
     """
 
     def __init__(self, path: Path) -> None:
@@ -35,7 +35,7 @@ class Spool:
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("ab+") as file:
                 self._end = _drop_torn_line(file.fileno())
-                self._position = _kept_position(path, file.fileno())
+                self._position = _stored_position(path, file.fileno())
 
     @property
     def waiting(self) -> bool:
@@ -43,7 +43,7 @@ class Spool:
         return self._position < self._end
 
     def pending(self) -> int:
-        """How many events are to be delivered. Reads them all.
+        """Number of events to deliver, counted by reading them.
 
         Raises:
             OSError: where the file cannot be read.
@@ -56,7 +56,7 @@ class Spool:
         """Adds one event.
 
         Raises:
-            OSError: where the file system refuses; the file is then as it was before.
+            OSError: where the file system refuses; the file is then unchanged.
         """
         line = json.dumps(event, default=_plain).encode() + b"\n"
         with self._lock:
@@ -66,7 +66,7 @@ class Spool:
                 written = 0
                 while written < len(line):
                     written += os.write(descriptor, line[written:])
-            except BaseException:  # Ctrl-C too: a line that is torn would spoil the next one
+            except BaseException:  # also Ctrl-C: an incomplete line would corrupt the next one
                 os.ftruncate(descriptor, end)
                 raise
             finally:
@@ -74,7 +74,7 @@ class Spool:
             self._end = end + len(line)
 
     def peek(self, limit: int) -> list[tuple[int, Event | None]]:
-        """The next events, at most ``limit``, each with the position behind it; none for a line that cannot be read.
+        """The next events, at most ``limit``, each with its end position; None for a line that cannot be parsed.
 
         Raises:
             OSError: where the file cannot be read.
@@ -96,27 +96,27 @@ class Spool:
         self._position = position
         try:
             write_whole(_position_file(self._path), str(position))
-        except StorageError as error:  # a later process then delivers again what stands already: no harm
+        except StorageError as error:  # harmless: a later process delivers some events again
             _log.warning("The position in %s could not be kept: %s", self._path, error)
 
 
 def undelivered(path: Path) -> int:
-    """How many events of a spool's file are to be delivered, a torn one too. Nothing is made or written.
+    """Number of undelivered events in a spool's file, including an incomplete one. Nothing is created or written.
 
     Raises:
-        StorageError: where the file is there and cannot be read.
+        StorageError: where the file exists and cannot be read.
     """
     with storage_faults(path):
         try:
             with path.open("rb") as file:
-                file.seek(_kept_position(path, file.fileno()))
+                file.seek(_stored_position(path, file.fileno()))
                 return sum(1 for _ in file)
         except FileNotFoundError:
             return 0
 
 
 def was_delivered(path: Path) -> bool:
-    """Whether any event of a spool's file has been."""
+    """Whether any event of a spool's file has been delivered."""
     return _position_file(path).is_file()
 
 
@@ -124,13 +124,13 @@ def _position_file(path: Path) -> Path:
     return path.with_name(path.name + ".position")
 
 
-def _kept_position(path: Path, descriptor: int) -> int:
+def _stored_position(path: Path, descriptor: int) -> int:
     try:
         position = int(_position_file(path).read_text())
     except (FileNotFoundError, ValueError):
         return 0
     at_line_end = 0 < position <= os.fstat(descriptor).st_size and os.pread(descriptor, 1, position - 1) == b"\n"
-    return position if at_line_end else 0  # the position belongs to an earlier file: deliver the whole again
+    return position if at_line_end else 0  # the position belongs to an earlier file: deliver everything again
 
 
 def _drop_torn_line(descriptor: int) -> int:
@@ -145,5 +145,5 @@ def _drop_torn_line(descriptor: int) -> int:
 
 
 def _plain(value: object) -> object:
-    """A numpy number as Python's own, anything else as its text."""
+    """A numpy number as a Python number, anything else as a string."""
     return value.item() if hasattr(value, "item") else str(value)

@@ -1,4 +1,4 @@
-"""Reaching an MLflow store, and saying its errors plainly."""
+"""Access to an MLflow store, with its errors turned into ours."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from mlflow.exceptions import MlflowException, RestException
 from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
 
 from tutti.config.address import without_password
-from tutti.errors import Fault, TrackingError
+from tutti.errors import Fault, TrackingError, first_line
 from tutti.tracking.protocol import RefusedError
 
 _REFUSALS = {"BAD_REQUEST", "INVALID_PARAMETER_VALUE", "RESOURCE_ALREADY_EXISTS", "RESOURCE_DOES_NOT_EXIST"}
-_OF_DATABASE = re.compile(r"https://sqlalche\.me/e/\w+/(\w+)")  # SQLAlchemy ends what it says with its error's code
-_OF_VALUES = {DataError.code, IntegrityError.code}
-_AWAY = {502, 503, 504}
+_SQLALCHEMY_CODE = re.compile(r"https://sqlalche\.me/e/\w+/(\w+)")  # SQLAlchemy's messages end with such a link
+_INVALID_VALUE_CODES = {DataError.code, IntegrityError.code}
+_UNAVAILABLE = {502, 503, 504}
 
 
 @contextmanager
 def store_faults(uri: str) -> Iterator[None]:
-    """Turns what MLflow raises into a TrackingError: a RefusedError where trying again cannot help."""
+    """Turns MLflow's exceptions into TrackingErrors, and into RefusedErrors where a retry cannot succeed."""
     what = f"the MLflow store {without_password(uri)}"
     try:
-        _reach(uri)
+        _check_health(uri)
         yield
     except MlflowException as error:
         if _is_refusal(error):
             remedy = "see what MLflow says; the study goes on without it"
             raise RefusedError(Fault(what, "take what is tracked", error.message, remedy)) from error
-        raise _away(what, error) from error
+        raise _unreachable(what, error) from error
     except (FileNotFoundError, PermissionError) as error:
         remedy = "see whether the file is there and its folder can be written to"
         raise RefusedError(Fault(what, "take what is tracked", str(error), remedy)) from error
-    except (OSError, SQLAlchemyError) as error:  # the exceptions of requests are OSErrors too
-        raise _away(what, error) from error
+    except (OSError, SQLAlchemyError) as error:  # including the exceptions of requests
+        raise _unreachable(what, error) from error
 
 
 def experiment_id(uri: str, name: str) -> str:
@@ -47,49 +47,49 @@ def experiment_id(uri: str, name: str) -> str:
         TrackingError: where the store cannot be reached, or has no such experiment.
     """
     with store_faults(uri):
-        found = MlflowClient(tracking_uri=uri).get_experiment_by_name(name)
-    if found is None:
+        experiment = MlflowClient(tracking_uri=uri).get_experiment_by_name(name)
+    if experiment is None:
         what = f"the MLflow store {without_password(uri)}"
         raise TrackingError(Fault(what, f"have the experiment {name!r}", "none", "run `tutti tune` first"))
-    return found.experiment_id
+    return experiment.experiment_id
 
 
 def _is_refusal(error: MlflowException) -> bool:
-    """Whether trying again cannot help.
+    """Whether a retry cannot succeed.
 
-    Two of MLflow's codes stand for more than that. Its catch-all stands for a connection that broke, for a server that
-    failed, and for arguments that its own library refuses before anything is sent: only the last is a refusal. A bad
-    request may be any error of its database, of which a server passes on the text alone: only where that cannot take
-    what it was given is it a refusal, not where it is read-only for a while or has no connection to spare.
+    Two of MLflow's error codes are ambiguous. INTERNAL_ERROR is used for a broken connection, for a failed server, and
+    for arguments that the client library refuses before sending anything; only the last is a refusal. BAD_REQUEST may
+    be any error of the server's database, of which only the text is passed on. It is a refusal where the database
+    cannot store the values, but not where it is read-only or out of connections for a while.
     """
     if error.error_code == "INTERNAL_ERROR":
         return not isinstance(error, RestException) and not isinstance(error.__cause__ or error.__context__, OSError)
-    codes = _OF_DATABASE.findall(error.message)
+    codes = _SQLALCHEMY_CODE.findall(error.message)
     if error.error_code == "BAD_REQUEST" and codes:
-        return codes[-1] in _OF_VALUES  # before the last may stand what was to be kept
+        return codes[-1] in _INVALID_VALUE_CODES  # earlier links may be part of the logged values
     return error.error_code in _REFUSALS
 
 
-def _reach(uri: str) -> None:
-    """Asks a server for a sign of life: MLflow itself would try for minutes before it says that there is none.
+def _check_health(uri: str) -> None:
+    """Checks that a server answers, because MLflow itself would retry for minutes before it raises.
 
     Raises:
-        OSError: where nothing answers.
+        OSError: where it does not.
     """
     if not uri.startswith(("http://", "https://")):
         return
     try:
         answer = requests.get(f"{uri.rstrip('/')}/health", timeout=5)
     except requests.exceptions.SSLError:
-        return  # it answers; which certificates to trust is told to MLflow, not to this request
+        return  # it answers; the certificates to trust are configured for MLflow, not for this request
     except requests.exceptions.Timeout as error:
         raise TimeoutError("no answer within 5 s") from error
-    except requests.exceptions.ConnectionError as error:  # its own text is a line of internals
+    except requests.exceptions.ConnectionError as error:  # its own message shows internals
         raise ConnectionError("nothing that answers") from error
-    if answer.status_code in _AWAY:
+    if answer.status_code in _UNAVAILABLE:
         raise ConnectionError(f"it answers {answer.status_code} {answer.reason}")
 
 
-def _away(what: str, error: Exception) -> TrackingError:
-    got = str(error).strip().split("\n")[0]
+def _unreachable(what: str, error: Exception) -> TrackingError:
+    got = first_line(error)
     return TrackingError(Fault(what, "be reachable", got, "see whether the address is right and the server is up"))

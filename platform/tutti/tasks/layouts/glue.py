@@ -1,4 +1,4 @@
-"""The tab-separated layouts of GLUE (Wang et al. 2018, arXiv 1804.07461) as its files really are: no quoting."""
+"""The tab-separated layouts of the published GLUE files (Wang et al. 2018, arXiv 1804.07461), without quoting."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from pathlib import Path
 from pandas import DataFrame
 
 from tutti.errors import Fault, TaskFileError
-from tutti.files import sha256_of
-from tutti.tasks.layouts.reading import checked_frame, existing_file
+from tutti.tasks.layouts.reading import FileSource, checked_frame
 from tutti.tasks.layouts.tabs import blocks_of, lines_of, split_columns, write_lines
 
 
 @dataclass(frozen=True)
 class _Files:
-    """The columns of one GLUE task's files, and which of them hold our ``text``, ``text_b`` and ``label``."""
+    """The columns of one GLUE task's files; ``ours`` maps ``text``, ``text_b`` and ``label`` to their columns."""
 
     train: tuple[str, ...]
     train_header: bool
@@ -25,7 +24,7 @@ class _Files:
 
 
 def _pairs(first: str, second: str) -> _Files:
-    """What several tasks share: an index, two texts, and the label where there is one."""
+    """The columns that several tasks share: an index, two texts, and in training files a label."""
     return _Files(
         train=("index", first, second, "label"),
         train_header=True,
@@ -67,8 +66,8 @@ _FILES = {
 
 
 @dataclass(frozen=True)
-class Glue:
-    """See the module. Train and dev rows have their row number, from 0, as id; test rows their ``index``.
+class Glue(FileSource):
+    """The layout described by the module. Ids of train and dev rows are zero-based row numbers, of test rows ``index``.
 
     Attributes:
         kind: ``CoLA``, ``SST-2``, ``MRPC``, ``STS-B``, ``RTE``, ``QNLI`` or ``WNLI``.
@@ -80,12 +79,6 @@ class Glue:
     def pair(self) -> bool:
         """Whether a row has two texts."""
         return "text_b" in _FILES[self.kind].ours
-
-    def origin(self, source: str) -> str:
-        return source
-
-    def fingerprint(self, source: str) -> str:
-        return sha256_of(existing_file(source))
 
     def read(self, source: str, *, labelled: bool, numbers: bool = False) -> DataFrame:
         files = _FILES[self.kind]
@@ -101,7 +94,7 @@ class Glue:
             yield self._frame(block, source, first=first, labelled=False, unique=False)
             first += len(block)
         if first == 2:
-            yield self._frame([], source, first=first, labelled=False)  # says that there is no row
+            yield self._frame([], source, first=first, labelled=False)  # raises the fault that there is no row
 
     def _names(self, labelled: bool) -> tuple[str, ...]:
         return _FILES[self.kind].train if labelled else _FILES[self.kind].test
@@ -116,17 +109,17 @@ class Glue:
         numbers: bool = False,
         unique: bool = True,
     ) -> DataFrame:
-        """Lines of the file, of which the first has the number ``first``, as rows."""
+        """Lines of the file as rows; ``first`` is the line number of the first one."""
         names, header = self._names(labelled), 1 if labelled and not _FILES[self.kind].train_header else 2
         rows, places, faults = split_columns(lines, names, origin=source, first_line=first, remedy="mend the line")
         by_name = {name: [row[index] for row in rows] for index, name in enumerate(names)}
         columns = {"id": [str(place - header) for place in places] if labelled else by_name["index"]}
         ours = _FILES[self.kind].ours
-        columns |= {own: by_name[name] for own, name in ours.items() if labelled or own != "label"}
+        columns |= {column: by_name[name] for column, name in ours.items() if labelled or column != "label"}
         return checked_frame(columns, origin=source, places=places, faults=faults, numbers=numbers, unique=unique)
 
     def write(self, rows: DataFrame, path: Path) -> None:
-        """Columns that are none of ours get the row's id (sources, sentence ids) or stay empty (CoLA's mark)."""
+        """Other columns than ours are filled with the row's id (sources, sentence ids) or left empty (CoLA's mark)."""
         files = _FILES[self.kind]
         theirs = {name: ours for ours, name in files.ours.items()}
         table = [

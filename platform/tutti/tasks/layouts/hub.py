@@ -1,4 +1,4 @@
-"""Data sets of the Hugging Face hub, or local copies of one, through the library ``datasets``."""
+"""Data sets of the Hugging Face hub, or local copies of them, read by the library ``datasets``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pandas import DataFrame
 
-from tutti.errors import Fault, TaskFileError, nearest
+from tutti.errors import Fault, TaskFileError, first_line, nearest
 from tutti.tasks.layouts.table import Table, frame_of
 
 if TYPE_CHECKING:
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Hub:
-    """See the module. A source is a split's name; class-label columns become their names.
+    """The layout described by the module. A source is the name of a split; class labels are read as their names.
 
     Attributes:
-        dataset: a hub id, a folder of data files, or a folder that ``save_to_disk`` made.
+        dataset: a hub id, a folder of data files, or a folder written by ``save_to_disk``.
         subset: the configuration's name, where the data set has several.
         columns: names of the columns.
     """
@@ -36,7 +36,7 @@ class Hub:
         return f"{self.dataset}{subset}, split {source!r}"
 
     def fingerprint(self, source: str) -> str:
-        # The library's own fingerprint of a folder changes with its place and date; the rows do not.
+        # Not the library's fingerprint, which for a folder depends on its path and date.
         data = self._load(source)
         names = [name for name in self.columns.names(labelled=True).values() if name in data.column_names]
         digest = hashlib.sha256()
@@ -47,13 +47,13 @@ class Hub:
     def read(self, source: str, *, labelled: bool, numbers: bool = False) -> DataFrame:
         data = self._load(source)
         names = self.columns.names(labelled=labelled)
-        found: dict[str, list[Any]] = {name: [] for name in data.column_names}
-        found |= {name: _values(data, name) for name in names.values() if name in found}
+        columns: dict[str, list[Any]] = {name: [] for name in data.column_names}
+        columns |= {name: _values(data, name) for name in names.values() if name in columns}
         places = list(range(1, 1 + len(data)))
-        return frame_of(found, names, origin=self.origin(source), places=places, place="row", numbers=numbers)
+        return frame_of(columns, names, origin=self.origin(source), places=places, place="row", numbers=numbers)
 
     def write(self, rows: DataFrame, path: Path) -> None:
-        """Writes a table with the same columns, for the layout ``table`` to read; the suffix says which kind."""
+        """Writes a table with the same columns, for the layout ``table``; the suffix selects the format."""
         self.columns.write(rows, path)
 
     def _load(self, split: str) -> Dataset:
@@ -65,7 +65,7 @@ class Hub:
                 return datasets.load_dataset(self.dataset, self.subset, split=split)
             saved = datasets.load_from_disk(folder)
         except (ValueError, OSError, KeyError, datasets.exceptions.DatasetsError) as error:
-            got = (str(error).splitlines() or [type(error).__name__])[0]
+            got = first_line(error)
             remedy = "check `dataset`, `subset` and the split's name, and whether the hub can be reached"
             raise TaskFileError(Fault(self.origin(split), "be loadable by `datasets`", got, remedy)) from error
         splits = saved if isinstance(saved, datasets.DatasetDict) else {str(saved.split or "train"): saved}

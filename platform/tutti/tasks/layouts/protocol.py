@@ -1,4 +1,4 @@
-"""The seam between a task and the files it is kept in."""
+"""The interface between a task and the files that store its rows."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pandas import DataFrame
 
 
 class Layout(Protocol):
-    """One way to lay a task's rows out in files. Every implementation is a frozen dataclass of plain settings."""
+    """A file format for a task's rows. Every implementation is a frozen dataclass of plain settings."""
 
     def origin(self, source: str) -> str:
-        """Names ``source`` in full, for messages and records: the file, or the data set with its split."""
+        """The full name of ``source`` for messages and records: the file, or the data set with its split."""
         ...
 
     def fingerprint(self, source: str) -> str:
@@ -25,40 +25,40 @@ class Layout(Protocol):
         ...
 
     def read(self, source: str, *, labelled: bool, numbers: bool = False) -> DataFrame:
-        """All rows of ``source`` in its order, untouched.
+        """All rows of ``source``, in order and unchanged.
 
         Args:
-            labelled: whether there are labels to read.
-            numbers: whether each label must be a number that float32 can hold, as ``reading.number`` reads it.
+            labelled: whether to read labels.
+            numbers: whether each label must be a finite float32, as parsed by ``reading.number``.
 
         Returns:
-            Columns ``id``, ``text``, ``text_b`` (pairs only) and ``label`` (if ``labelled``), all str; ids are unique,
-            and nothing is empty but texts of rows to predict.
+            Columns ``id``, ``text``, ``text_b`` (pairs only) and ``label`` (if ``labelled``), all str. Ids are unique,
+            and only texts of rows to predict may be empty.
 
         Raises:
-            TaskFileError: with the first faults found in the source, and how many more there are.
+            TaskFileError: with the first faults in the source, and the number of further ones.
         """
         ...
 
     def write(self, rows: DataFrame, path: Path) -> None:
-        """Writes labelled rows (columns as ``read`` returns them) as a training file, whole or not at all.
+        """Writes labelled rows (columns as returned by ``read``) as a training file, atomically.
 
         Raises:
-            TaskFileError: where the layout cannot hold a row.
+            TaskFileError: where the layout cannot represent a row.
             StorageError: where the file system refuses.
         """
         ...
 
 
 class FileLayout(Layout, Protocol):
-    """A layout whose sources are files, which may be of any length."""
+    """A layout whose sources are files, which may be larger than memory."""
 
     def blocks(self, source: str, *, rows: int) -> Iterator[DataFrame]:
-        """The rows of a file to predict, so many at a time: as ``read`` gives them, but an id may stand twice.
+        """Yields the rows of a file to predict in blocks of ``rows``, as ``read`` does, but ids may be repeated.
 
-        Takes memory for one block. No block is empty.
+        Only one block is in memory at a time. No block is empty.
 
         Raises:
-            TaskFileError: as ``read`` does, with the faults of the first block that has any.
+            TaskFileError: as in ``read``, with the faults of the first block that has any.
         """
         ...

@@ -1,4 +1,4 @@
-"""What all layouts share: opening a file, checking its rows, and naming what is wrong with them."""
+"""Shared by all layouts: opening a file, checking its rows, and reporting their faults."""
 
 from __future__ import annotations
 
@@ -11,18 +11,28 @@ import numpy as np
 from pandas import DataFrame
 
 from tutti.errors import Fault, TaskFileError
-from tutti.files import nearest_file
+from tutti.files import nearest_file, sha256_of
 
 FAULTS_SHOWN = 10
 _CHUNK = 2**16  # bytes
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
+class FileSource:
+    """Base of the layouts whose sources are files."""
+
+    def origin(self, source: str) -> str:
+        return source
+
+    def fingerprint(self, source: str) -> str:
+        return sha256_of(existing_file(source))
+
+
 def existing_file(source: str) -> Path:
-    """``source`` as a path that is a file.
+    """The path of an existing, readable file.
 
     Raises:
-        TaskFileError: where it is not, or cannot be read; names the file of that folder with the nearest name.
+        TaskFileError: where there is none; it suggests the file in that folder with the most similar name.
     """
     path = Path(source)
     try:
@@ -39,7 +49,7 @@ def existing_file(source: str) -> Path:
 
 
 def check_text(source: str) -> None:
-    """Reads a file once, in memory that does not grow with it, to see that it is text.
+    """Reads a file once, in constant memory, to check that it is text.
 
     Raises:
         TaskFileError: where the file is missing, empty, binary, or not UTF-8.
@@ -53,7 +63,7 @@ def check_text(source: str) -> None:
             if (zero := content.find(b"\0")) >= 0:
                 got = f"a binary file (a zero byte at offset {offset + zero})"
                 raise TaskFileError(Fault(source, "be a text file", got, "name the text file itself, unpacked"))
-            rest = decoder.getstate()[0]  # the beginning of a character that the last chunk ended in
+            rest = decoder.getstate()[0]  # the bytes of a character that the last chunk has cut off
             _decode(decoder, rest + content, source, offset=offset - len(rest), line=lines)
             filled = filled or bool((content.removeprefix(codecs.BOM_UTF8) if offset == 0 else content).strip())
             offset, lines = offset + len(content), lines + content.count(b"\n")
@@ -66,7 +76,7 @@ def check_text(source: str) -> None:
 def _decode(
     decoder: codecs.IncrementalDecoder, content: bytes, source: str, *, offset: int, line: int, final: bool = False
 ) -> None:
-    """Decodes ``content``, which begins at ``offset`` of the file and in its ``line``."""
+    """Decodes ``content``, which starts at byte ``offset`` of the file and in its line number ``line``."""
     decoder.setstate((b"", 0))
     try:
         decoder.decode(content, final)
@@ -83,16 +93,16 @@ def _decode(
 
 
 def number(text: str) -> np.float32:
-    """A label of a regression, such as ``3``, ``-0.5`` or ``1e-3``; NaN or infinity where float32 cannot hold it.
+    """The label of a regression, such as ``3``, ``-0.5`` or ``1e-3``; NaN or infinity where it is no float32.
 
-    ASCII digits with a point only: ``float`` would also take ``1_000`` and digits of other scripts.
+    Only ASCII digits and a point are accepted; ``float`` would also accept ``1_000`` and digits of other scripts.
     """
     with np.errstate(over="ignore"):
         return np.float32(text if _NUMBER.fullmatch(text.strip()) else "nan")
 
 
 def raise_any(faults: Sequence[Fault], *, origin: str) -> None:
-    """Raises the first faults, and says how many more there are. Does nothing without any.
+    """Raises the first faults with the number of further ones; does nothing if there are none.
 
     Raises:
         TaskFileError: where there are faults.
@@ -115,44 +125,46 @@ def checked_frame(
     numbers: bool = False,
     unique: bool = True,
 ) -> DataFrame:
-    """The columns as a table, once nothing is empty that may not be and no id stands twice.
+    """The columns as a data frame, after checking for empty cells and repeated ids.
 
-    Texts may be empty where there is no column ``label``: a competition's test file is not the user's to change.
+    Texts may be empty where there is no column ``label``: users cannot change the test file of a competition.
 
     Args:
-        columns: ``id``, ``text``, ``text_b``, ``label``, as far as there are; one str for each row.
+        columns: ``id``, ``text``, ``text_b``, ``label``, as far as present, with one str per row.
         origin: the file, for messages.
-        places: for each row, where it stands in the file.
-        place: what ``places`` counts: ``line`` or ``row``.
-        faults: what was found wrong before; raised together with what is found here.
+        places: number of each row's line or row in the file.
+        place: the unit of ``places``: ``line`` or ``row``.
+        faults: earlier faults, raised together with those found here.
         numbers: whether each label must be a number.
-        unique: whether an id may stand only once.
+        unique: whether ids must be unique.
 
     Raises:
         TaskFileError: where there is any fault, or no row.
     """
-    found = list(faults)
-    if not places and not found:
-        found.append(Fault(origin, "have at least one row", "none", "name the file that has the rows"))
+    all_faults = list(faults)
+    if not places and not all_faults:
+        all_faults.append(Fault(origin, "have at least one row", "none", "name the file that has the rows"))
     for name, values in columns.items():
         if name.startswith("text") and "label" not in columns:
             continue
         rule = f"have {'an' if name == 'id' else 'a'} {name} that is not empty"
         remedy = f"fill in the {name}, or take the row out"
-        for where, value in zip(places, values, strict=True):
+        for number_in_file, value in zip(places, values, strict=True):
             if not value.strip():
-                found.append(Fault(f"{origin}, {place} {where}", rule, "an empty one", remedy))
+                all_faults.append(Fault(f"{origin}, {place} {number_in_file}", rule, "an empty one", remedy))
     if numbers and "label" in columns:
         rule = "have a number as its label, as the task's metric asks"
         remedy = "mend the label, or name a metric of classes"
-        for where, value in zip(places, columns["label"], strict=True):
+        for number_in_file, value in zip(places, columns["label"], strict=True):
             if value.strip() and not np.isfinite(number(value)):
-                found.append(Fault(f"{origin}, {place} {where}", rule, repr(value), remedy))
+                all_faults.append(Fault(f"{origin}, {place} {number_in_file}", rule, repr(value), remedy))
     first: dict[str, int] = {}
-    for where, identity in zip(places, columns["id"], strict=True) if unique else ():
-        if identity in first:
-            got = f"{identity!r}, which {place} {first[identity]} has already"
-            found.append(Fault(f"{origin}, {place} {where}", "have an id of its own", got, "give each row its own id"))
-        first.setdefault(identity, where)
-    raise_any(found, origin=origin)
+    for number_in_file, row_id in zip(places, columns["id"], strict=True) if unique else ():
+        if row_id in first:
+            got = f"{row_id!r}, which {place} {first[row_id]} has already"
+            all_faults.append(
+                Fault(f"{origin}, {place} {number_in_file}", "have an id of its own", got, "give each row its own id")
+            )
+        first.setdefault(row_id, number_in_file)
+    raise_any(all_faults, origin=origin)
     return DataFrame(dict(columns), dtype="str")

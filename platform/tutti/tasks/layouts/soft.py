@@ -1,4 +1,4 @@
-"""Soft labels: a Parquet file of training rows that have a probability for each class in the place of a label."""
+"""Soft labels: a Parquet file of training rows with a probability for each class instead of a label."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pandas import DataFrame
 
-from tutti.errors import Fault, TaskFileError
-from tutti.files import sha256_of, whole_file
-from tutti.tasks.layouts.reading import checked_frame, existing_file
+from tutti.errors import Fault, TaskFileError, first_line
+from tutti.files import whole_file
+from tutti.tasks.layouts.reading import FileSource, checked_frame, existing_file
 
 PROBABILITY = "probability of "
-"""What stands before the class in the names of the columns that ``SoftLabels.read`` adds."""
+"""Prefix of the class name in the columns that ``SoftLabels.read`` adds."""
 
 _COLUMN = "probabilities"
 _SHOWN = 10
 
 
 @dataclass(frozen=True)
-class SoftLabels:
+class SoftLabels(FileSource):
     """Columns ``id``, ``text``, ``text_b`` (pairs) and ``probabilities``, a struct with a float for each class.
 
-    ``read`` gives the likeliest class as ``label``, and beside it a float32 column ``PROBABILITY + CLASS`` for each
-    class. ``write`` takes the same.
+    ``read`` returns the most probable class as ``label``, and a float32 column ``PROBABILITY + CLASS`` for each class.
+    ``write`` expects the same columns.
 
     Attributes:
         pair: whether a row has two texts.
@@ -35,34 +35,28 @@ class SoftLabels:
 
     pair: bool = False
 
-    def origin(self, source: str) -> str:
-        return source
-
-    def fingerprint(self, source: str) -> str:
-        return sha256_of(existing_file(source))
-
     def read(self, source: str, *, labelled: bool, numbers: bool = False) -> DataFrame:
         existing_file(source)
         try:
             table = pq.ParquetFile(source).read()
         except (pa.ArrowInvalid, OSError) as error:
-            got = str(error).splitlines()[0]
+            got = first_line(error)
             remedy = "name the file that `tutti pseudo-label` wrote, or take out `labels: soft`"
             raise TaskFileError(Fault(source, "be a Parquet file of soft labels", got, remedy)) from error
         texts = ["id", "text", *(["text_b"] if self.pair else [])]
-        there = table.column_names
-        if lacking := [name for name in (*texts, _COLUMN) if name not in there]:
-            rule, got = f"have the columns {', '.join((*texts, _COLUMN))}", f"{', '.join(there) or 'none'}"
-            remedy = f"add {', '.join(lacking)}, or take out `labels: soft` where each row has one label"
+        present = table.column_names
+        if missing := [name for name in (*texts, _COLUMN) if name not in present]:
+            rule, got = f"have the columns {', '.join((*texts, _COLUMN))}", f"{', '.join(present) or 'none'}"
+            remedy = f"add {', '.join(missing)}, or take out `labels: soft` where each row has one label"
             raise TaskFileError(Fault(source, rule, got, remedy))
-        classes, values = _probabilities(table.column(_COLUMN), source)
+        classes, probabilities = _probabilities(table.column(_COLUMN), source)
         cells = {name: table.column(name).to_pylist() for name in texts}
-        columns = {name: ["" if cell is None else str(cell) for cell in those] for name, those in cells.items()}
-        columns["label"] = [classes[index] for index in values.argmax(axis=1)] if table.num_rows else []
-        faults = _row_faults(values, source)
+        columns = {name: ["" if cell is None else str(cell) for cell in values] for name, values in cells.items()}
+        columns["label"] = [classes[index] for index in probabilities.argmax(axis=1)] if table.num_rows else []
+        faults = _row_faults(probabilities, source)
         places = range(1, 1 + table.num_rows)
         frame = checked_frame(columns, origin=source, places=places, place="row", faults=faults)
-        return frame.assign(**{PROBABILITY + name: values[:, index] for index, name in enumerate(classes)})
+        return frame.assign(**{PROBABILITY + name: probabilities[:, index] for index, name in enumerate(classes)})
 
     def write(self, rows: DataFrame, path: Path) -> None:
         texts = ["id", "text", *(["text_b"] if self.pair else [])]
@@ -75,7 +69,7 @@ class SoftLabels:
 
 
 def _probabilities(column: pa.ChunkedArray, source: str) -> tuple[list[str], np.ndarray]:
-    """The classes, and ``(rows, classes)`` float32; NaN where a row has none."""
+    """The classes, and their ``(rows, classes)`` float32 probabilities; NaN for rows without any."""
     kind = column.type
     if not pa.types.is_struct(kind) or not all(pa.types.is_floating(field.type) for field in kind):
         rule, remedy = f"have a float for each class in the struct {_COLUMN}", "write the file again"
@@ -92,7 +86,7 @@ def _probabilities(column: pa.ChunkedArray, source: str) -> tuple[list[str], np.
 
 def _row_faults(values: np.ndarray, source: str) -> Sequence[Fault]:
     with np.errstate(invalid="ignore"):
-        good = np.isclose(values.sum(axis=1, dtype=np.float64), 1, atol=1e-3) & (values >= 0).all(axis=1)
+        valid = np.isclose(values.sum(axis=1, dtype=np.float64), 1, atol=1e-3) & (values >= 0).all(axis=1)
     return [
         Fault(
             f"{source}, row {row + 1}",
@@ -100,5 +94,5 @@ def _row_faults(values: np.ndarray, source: str) -> Sequence[Fault]:
             ", ".join(f"{value:.4g}" for value in values[row][:_SHOWN]) + (", ..." * (values.shape[1] > _SHOWN)),
             "mend the row, or take it out",
         )
-        for row in np.flatnonzero(~good)
+        for row in np.flatnonzero(~valid)
     ]

@@ -15,23 +15,23 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pandas import DataFrame
 
-from tutti.errors import Fault, TaskFileError, nearest
-from tutti.files import sha256_of, whole_file, write_whole
-from tutti.tasks.layouts.reading import check_text, checked_frame, existing_file, raise_any
+from tutti.errors import Fault, TaskFileError, first_line, nearest
+from tutti.files import whole_file, write_whole
+from tutti.tasks.layouts.reading import FileSource, check_text, checked_frame, existing_file, raise_any
 from tutti.tasks.layouts.tabs import blocks_of, lines_of, split_columns, write_lines
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
-_Block = tuple[Mapping[str, Sequence[Any]], Sequence[int], str]  # columns, where each row stands, and in what unit
+_Block = tuple[Mapping[str, Sequence[Any]], Sequence[int], str]  # columns, places of the rows, unit of the places
 
 
 @dataclass(frozen=True)
-class Table:
-    """See the module. The file's suffix says which of them it is: .csv, .tsv, .jsonl or .json, .parquet.
+class Table(FileSource):
+    """The layouts described by the module. The suffix selects one: .csv, .tsv, .jsonl or .json, .parquet.
 
     Attributes:
-        id: name of the id column; none for the row number, counted from 0.
+        id: name of the id column; None for the zero-based row number.
         text: name of the text column.
-        text_b: name of the second text's column; none for single texts.
+        text_b: name of the second text's column; None for single texts.
         label: name of the label column.
     """
 
@@ -40,25 +40,19 @@ class Table:
     text_b: str | None = None
     label: str = "label"
 
-    def origin(self, source: str) -> str:
-        return source
-
-    def fingerprint(self, source: str) -> str:
-        return sha256_of(existing_file(source))
-
     def read(self, source: str, *, labelled: bool, numbers: bool = False) -> DataFrame:
-        found, places, place = next(_blocks(source, None))
+        columns, places, place = next(_blocks(source, None))
         names = self.names(labelled=labelled)
-        return frame_of(found, names, origin=source, places=places, place=place, numbers=numbers)
+        return frame_of(columns, names, origin=source, places=places, place=place, numbers=numbers)
 
     def blocks(self, source: str, *, rows: int) -> Iterator[DataFrame]:
         first, names = 0, self.names(labelled=False)
-        for found, places, place in _blocks(source, rows):
-            yield frame_of(found, names, origin=source, places=places, place=place, first_row=first, unique=False)
+        for columns, places, place in _blocks(source, rows):
+            yield frame_of(columns, names, origin=source, places=places, place=place, first_row=first, unique=False)
             first += len(places)
 
     def names(self, *, labelled: bool) -> dict[str, str]:
-        """Our column names to those of the table, without those that are not asked for."""
+        """Maps our column names to those of the table; columns that are not used are left out."""
         theirs = {"id": self.id, "text": self.text, "text_b": self.text_b, "label": self.label if labelled else None}
         return {ours: name for ours, name in theirs.items() if name is not None}
 
@@ -82,7 +76,7 @@ class Table:
 
 
 def column_names(source: str) -> list[str]:
-    """The names of a table's columns; of JSON Lines, those of the first row.
+    """The names of a table's columns; for JSON Lines, the keys of the first row.
 
     Raises:
         TaskFileError: where the file cannot be read.
@@ -91,7 +85,7 @@ def column_names(source: str) -> list[str]:
 
 
 def frame_of(
-    found: Mapping[str, Sequence[Any]],
+    table: Mapping[str, Sequence[Any]],
     names: Mapping[str, str],
     *,
     origin: str,
@@ -101,39 +95,39 @@ def frame_of(
     first_row: int = 0,
     unique: bool = True,
 ) -> DataFrame:
-    """The columns that ``names`` asks for, by our names and as str, checked as ``checked_frame`` does.
+    """The columns listed in ``names``, under our names and as str, checked by ``checked_frame``.
 
     Args:
-        first_row: the number of the first row, for rows that have no column of ids.
+        first_row: index of the first row, used as its id where there is no id column.
 
     Raises:
-        TaskFileError: naming each missing column with the nearest one there, or each faulty row.
+        TaskFileError: naming each missing column with the most similar one, or each faulty row.
     """
     faults = [
         Fault(
             origin,
-            f"have the column {name!r} (columns.{ours})",
-            f"the columns {', '.join(found) or 'none'}",
-            nearest(name, found, otherwise="set `columns:` to the names in the file"),
+            f"have the column {name!r} (columns.{column})",
+            f"the columns {', '.join(table) or 'none'}",
+            nearest(name, table, otherwise="set `columns:` to the names in the file"),
         )
-        for ours, name in names.items()
-        if name not in found
+        for column, name in names.items()
+        if name not in table
     ]
     raise_any(faults, origin=origin)
     columns: dict[str, list[str]] = (
         {} if "id" in names else {"id": [str(first_row + row) for row in range(len(places))]}
     )
-    for ours, name in names.items():
-        columns[ours] = []
-        for where, value in zip(places, found[name], strict=True):
+    for column, name in names.items():
+        columns[column] = []
+        for number, value in zip(places, table[name], strict=True):
             text = "" if value is None or value != value else str(value)  # NaN is how pandas writes none
-            columns[ours].append(text)
+            columns[column].append(text)
             if isinstance(value, (list, dict, bytes)):
                 got, remedy = f"a {type(value).__name__}", "name a column of texts"
-                faults.append(Fault(f"{origin}, {place} {where}", f"have a text or number in {name!r}", got, remedy))
+                faults.append(Fault(f"{origin}, {place} {number}", f"have a text or number in {name!r}", got, remedy))
             elif not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
                 got, remedy = "half of a surrogate pair", "write the character whole"
-                faults.append(Fault(f"{origin}, {place} {where}", f"have valid Unicode in {name!r}", got, remedy))
+                faults.append(Fault(f"{origin}, {place} {number}", f"have valid Unicode in {name!r}", got, remedy))
     return checked_frame(
         columns, origin=origin, places=places, place=place, faults=faults, numbers=numbers, unique=unique
     )
@@ -147,35 +141,36 @@ def _suffix(source: str) -> str:
     return suffix
 
 
-def _blocks(source: str, rows: int | None) -> Iterator[_Block]:
-    """So many rows at a time, or all at once: a table without rows is one block of none."""
+def _blocks(source: str, limit: int | None) -> Iterator[_Block]:
+    """Blocks of so many rows, or one block of all; a table without rows gives one empty block."""
     existing_file(source)
     match _suffix(source):
         case ".csv":
-            return _csv_blocks(source, rows)
+            return _csv_blocks(source, limit)
         case ".tsv":
-            return _tsv_blocks(source, rows)
+            return _tsv_blocks(source, limit)
         case ".parquet":
-            return _parquet_blocks(source, rows)
+            return _parquet_blocks(source, limit)
         case _:
-            return _json_blocks(source, rows)
+            return _json_blocks(source, limit)
 
 
-def _csv_blocks(source: str, most: int | None) -> Iterator[_Block]:
-    # Not pandas: its parser fills short rows up, takes a surplus first column as index, and splits at a lone \r.
+def _csv_blocks(source: str, limit: int | None) -> Iterator[_Block]:
+    # Not pandas, whose parser pads short rows, takes a surplus first column as index, and splits at a lone \r.
     check_text(source)
     rows: list[list[str]] = []
     places: list[int] = []
     faults: list[Fault] = []
     header: list[str] = []
-    start, given = 1, False
+    start, yielded = 1, False
 
     def block() -> _Block:
         raise_any(faults, origin=source)
-        found = {name: [row[index] for row in rows] for index, name in enumerate(header)}, list(places), "line"
+        columns = {name: [row[index] for row in rows] for index, name in enumerate(header)}
+        finished = columns, list(places), "line"
         rows.clear()
         places.clear()
-        return found
+        return finished
 
     with Path(source).open(encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(file, strict=True)
@@ -198,27 +193,27 @@ def _csv_blocks(source: str, most: int | None) -> Iterator[_Block]:
                 rows.append(row)
                 places.append(start)
             start = reader.line_num + 1
-            if len(rows) == most:
+            if len(rows) == limit:
                 yield block()
-                given = True
-    if rows or faults or not given:
+                yielded = True
+    if rows or faults or not yielded:
         yield block()
 
 
 def _next_of_any_length(reader: Iterator[list[str]]) -> list[str] | None:
-    """Lifts the csv module's limit of 131,072 characters a cell, which holds for the whole process, for a while."""
-    before = csv.field_size_limit(2**31 - 1)
+    """Reads a row without the csv module's limit of 131,072 characters per cell, which is global to the process."""
+    previous = csv.field_size_limit(2**31 - 1)
     try:
         return next(reader, None)
     finally:
-        csv.field_size_limit(before)
+        csv.field_size_limit(previous)
 
 
-def _tsv_blocks(source: str, most: int | None) -> Iterator[_Block]:
+def _tsv_blocks(source: str, limit: int | None) -> Iterator[_Block]:
     lines = lines_of(source)
     header = next(lines).split("\t")
     _check_names(header, source)
-    blocks = [list(lines)] if most is None else blocks_of(lines, most)
+    blocks = [list(lines)] if limit is None else blocks_of(lines, limit)
     first = 2
     for block in chain(blocks, [[]]):
         if block or first == 2:
@@ -229,9 +224,9 @@ def _tsv_blocks(source: str, most: int | None) -> Iterator[_Block]:
         first += max(len(block), 1)
 
 
-def _json_blocks(source: str, most: int | None) -> Iterator[_Block]:
+def _json_blocks(source: str, limit: int | None) -> Iterator[_Block]:
     lines, first = lines_of(source), 1
-    blocks = [list(lines)] if most is None else blocks_of(lines, most)
+    blocks = [list(lines)] if limit is None else blocks_of(lines, limit)
     for block in blocks:
         rows: list[dict[str, Any]] = []
         places: list[int] = []
@@ -239,7 +234,7 @@ def _json_blocks(source: str, most: int | None) -> Iterator[_Block]:
         for number, line in enumerate(block, start=first):
             try:
                 row = json.loads(line) if line.strip() else None
-            except (ValueError, RecursionError) as error:  # a number of too many digits, brackets nested too deep
+            except (ValueError, RecursionError) as error:  # also numbers with too many digits, brackets nested too deep
                 got = "brackets nested too deep" if isinstance(error, RecursionError) else str(error)
                 faults.append(Fault(f"{source}, line {number}", "be one JSON object", got, "write one row per line"))
                 continue
@@ -252,22 +247,22 @@ def _json_blocks(source: str, most: int | None) -> Iterator[_Block]:
         raise_any(faults, origin=source)
         first += len(block)
         names = dict.fromkeys(name for row in rows for name in row)
-        if rows or most is None:
+        if rows or limit is None:
             yield {name: [row.get(name) for row in rows] for name in names}, places, "line"
 
 
-def _parquet_blocks(source: str, most: int | None) -> Iterator[_Block]:
+def _parquet_blocks(source: str, limit: int | None) -> Iterator[_Block]:
     try:
-        with pq.ParquetFile(source) as file:  # pq.read_table refuses two columns of one name in its own words
+        with pq.ParquetFile(source) as file:  # pq.read_table has its own message for repeated names
             _check_names(file.schema_arrow.names, source)
-            whole = most is None or not file.metadata.num_rows
+            whole = limit is None or not file.metadata.num_rows
             first = 0
-            for table in [file.read()] if whole else map(_table_of, file.iter_batches(batch_size=most)):
+            for table in [file.read()] if whole else map(_table_of, file.iter_batches(batch_size=limit)):
                 places = list(range(first + 1, first + 1 + table.num_rows))
                 yield {name: table.column(name).to_pylist() for name in table.column_names}, places, "row"
                 first += table.num_rows
     except (pa.ArrowInvalid, OSError) as error:
-        got = str(error).splitlines()[0]
+        got = first_line(error)
         raise TaskFileError(Fault(source, "be a Parquet file", got, "write the file again")) from error
 
 
@@ -276,5 +271,6 @@ def _table_of(batch: pa.RecordBatch) -> pa.Table:
 
 
 def _check_names(names: Sequence[str], source: str) -> None:
-    if twice := sorted({name for name in names if list(names).count(name) > 1}):
-        raise TaskFileError(Fault(source, "have columns of different names", f"{', '.join(twice)} twice", "rename one"))
+    if repeated := sorted({name for name in names if list(names).count(name) > 1}):
+        got = f"{', '.join(repeated)} twice"
+        raise TaskFileError(Fault(source, "have columns of different names", got, "rename one"))

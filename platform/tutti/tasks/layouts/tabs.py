@@ -1,4 +1,4 @@
-"""Tab-separated lines without quoting: quote characters are text, and only a line feed ends a row."""
+"""Tab-separated lines without quoting: quotation marks are ordinary characters, and only a line feed ends a row."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tutti.tasks.layouts.reading import check_text
 
 
 def lines_of(source: str) -> Iterator[str]:
-    """The lines of a UTF-8 file without their ends (``\\n`` or ``\\r\\n``), less empty lines at the end of the file.
+    """The lines of a UTF-8 file without line endings (``\\n`` or ``\\r\\n``) and without trailing empty lines.
 
-    ``str.splitlines`` would also split at U+2028, U+0085, form feeds and others, which real texts hold.
+    ``str.splitlines`` would also split at U+2028, U+0085, form feeds and others, which occur in real texts.
 
     Raises:
         TaskFileError: as ``check_text`` does.
@@ -32,7 +32,7 @@ def lines_of(source: str) -> Iterator[str]:
 
 
 def blocks_of(lines: Iterator[str], rows: int) -> Iterator[list[str]]:
-    """So many lines at a time."""
+    """Groups lines into blocks of ``rows``."""
     while block := list(islice(lines, rows)):
         yield block
 
@@ -40,12 +40,16 @@ def blocks_of(lines: Iterator[str], rows: int) -> Iterator[list[str]]:
 def split_columns(
     lines: Sequence[str], names: Sequence[str], *, origin: str, first_line: int = 1, remedy: str
 ) -> tuple[list[list[str]], list[int], list[Fault]]:
-    """The cells of each good line, the numbers of these lines, and a fault for each line with another column count."""
+    """The cells and numbers of the lines with the right column count, and a fault for each other line."""
     cells = [line.split("\t") for line in lines]
-    wrong = {len(row) for row in cells if len(row) != len(names)}
+    wrong_counts = {len(row) for row in cells if len(row) != len(names)}
     rule = f"have {len(names)} tab-separated columns ({', '.join(names)})"
-    if len(wrong) == 1 and len(cells) > 1 and all(len(row) in wrong for row in cells):
-        return [], [], [Fault(origin, rule, f"{wrong.pop()} in every line", "see whether this is the right file")]
+    if len(wrong_counts) == 1 and len(cells) > 1 and all(len(row) in wrong_counts for row in cells):
+        return (
+            [],
+            [],
+            [Fault(origin, rule, f"{wrong_counts.pop()} in every line", "see whether this is the right file")],
+        )
     rows: list[list[str]] = []
     places: list[int] = []
     faults: list[Fault] = []
@@ -59,10 +63,10 @@ def split_columns(
 
 
 def write_lines(path: Path, rows: Iterable[Sequence[str]]) -> None:
-    """Writes one line for each row, whole or not at all.
+    """Writes one line for each row, atomically.
 
     Raises:
-        TaskFileError: where a cell holds a tab or a line feed, or the last one ends in a carriage return.
+        TaskFileError: where a cell contains a tab or a line feed, or the last one ends in a carriage return.
         StorageError: where the file system refuses.
     """
     lines = []

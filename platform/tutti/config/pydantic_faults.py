@@ -1,4 +1,4 @@
-"""Turns what pydantic finds in a file into faults that a user can act on."""
+"""Turns pydantic's validation errors into faults that a user can act on."""
 
 from __future__ import annotations
 
@@ -50,37 +50,38 @@ _BOUNDS = {
 def faults_of(
     error: ValidationError, *, raw: Any, model: type[BaseModel], what: Callable[[str], str]
 ) -> Iterator[Fault]:
-    """A fault for each thing pydantic found, one for each key.
+    """Yields one fault for each key with an error.
 
     Args:
-        raw: the value that was validated; it tells which parts of an error's place are keys of the file.
+        raw: the validated value, which shows what parts of an error's location are keys of the file.
         model: the model it was validated against.
-        what: dotted key to how the message names the place: ``study.yaml: search.trials``.
+        what: maps a dotted key to the place shown in the message: ``study.yaml: search.trials``.
     """
     seen = set()
-    for found in error.errors(include_url=False):
-        if found["type"] == "too_short" and len(found["input"]) >= found["ctx"]["min_length"]:
-            continue  # pydantic counts the entries that are sound; what is wrong with the others is told of them
-        keys = _keys_in_file(found, raw)
+    for details in error.errors(include_url=False):
+        if details["type"] == "too_short" and len(details["input"]) >= details["ctx"]["min_length"]:
+            continue  # pydantic counts only valid entries, and reports the invalid ones by themselves
+        keys = _keys_in_file(details, raw)
         dotted = ".".join(keys)
         if dotted not in seen:
             seen.add(dotted)
-            rule, got, remedy = _sentence(found, keys=keys, raw=raw, model=model)
+            rule, got, remedy = _phrases(details, keys=keys, raw=raw, model=model)
             yield Fault(what(dotted), rule, got, remedy)
 
 
 def known_keys(model: type[BaseModel], keys: Sequence[str], raw: Any) -> tuple[str, ...]:
-    """The keys that ``model`` knows at the place ``keys``; none where any name is allowed."""
+    """The keys that ``model`` has at the location ``keys``; empty where any name is allowed."""
     annotation: Any = model
     for key in keys:
-        annotation = _step(annotation, key, raw)
+        annotation = _annotation_below(annotation, key, raw)
         raw = raw.get(key) if isinstance(raw, Mapping) else None
-    found = _one_model(annotation, raw)
-    return tuple(found.model_fields) if found and not issubclass(found, RootModel) else ()
+    inner = _model_of(annotation, raw)
+    return tuple(inner.model_fields) if inner and not issubclass(inner, RootModel) else ()
 
 
-def _sentence(found: ErrorDetails, *, keys: Sequence[str], raw: Any, model: type[BaseModel]) -> tuple[str, str, str]:
-    kind, got, context = found["type"], show(found["input"]), found.get("ctx", {})
+def _phrases(details: ErrorDetails, *, keys: Sequence[str], raw: Any, model: type[BaseModel]) -> tuple[str, str, str]:
+    """Rule, got and remedy of the fault for an error."""
+    kind, got, context = details["type"], show(details["input"]), details.get("ctx", {})
     if kind == "missing":
         return "be given", "nothing", f"add `{keys[-1]}:`"
     if kind == "extra_forbidden":
@@ -89,7 +90,7 @@ def _sentence(found: ErrorDetails, *, keys: Sequence[str], raw: Any, model: type
     if kind in ("literal_error", "union_tag_invalid"):
         choices = re.findall(r"'([^']*)'", str(context.get("expected") or context["expected_tags"]))
         got = show(context["tag"]) if "tag" in context else got
-        meant = str(context.get("tag", found["input"]))
+        meant = str(context.get("tag", details["input"]))
         return f"be one of {', '.join(choices)}", got, nearest(meant, choices, otherwise="choose one of them")
     if kind == "union_tag_not_found":
         rule = "be given: uniform, log_uniform, int or categorical"
@@ -98,33 +99,33 @@ def _sentence(found: ErrorDetails, *, keys: Sequence[str], raw: Any, model: type
         word, name = _BOUNDS[kind]
         return f"be {word} {context[name]:.10g}", got, "change the number"
     if kind == "value_error":
-        rule, _, said = str(context["error"]).partition("; got ")  # a validator may say better what it got
-        return rule, said or got, "correct it"
+        rule, _, specific = str(context["error"]).partition("; got ")  # a validator may describe the value itself
+        return rule, specific or got, "correct it"
     if kind in _FIXED:
-        file_or_sets = found["loc"][-1:] == ("file",) and keys[-1:] != [
+        file_or_sets = details["loc"][-1:] == ("file",) and keys[-1:] != [
             "file"
-        ]  # pydantic's mark of a union's member, no key
+        ]  # the tag of a union member, not a key
         rule, remedy = _FILE_OR_SETS if file_or_sets else _FIXED[kind]
         return rule, got, remedy
-    return f"be valid: {found['msg'][:1].lower()}{found['msg'][1:]}", got, "correct it"
+    return f"be valid: {details['msg'][:1].lower()}{details['msg'][1:]}", got, "correct it"
 
 
-def _keys_in_file(found: ErrorDetails, raw: Any) -> list[str]:
-    """The error's place without pydantic's own marks (the chosen member of a union, a key as such)."""
+def _keys_in_file(details: ErrorDetails, raw: Any) -> list[str]:
+    """The error's location without the elements that pydantic adds (the tag of a union member, "[key]")."""
     keys = []
     part: Any
-    for part in found["loc"]:
+    for part in details["loc"]:
         if (isinstance(raw, Mapping) and part in raw) or (isinstance(raw, list) and isinstance(part, int)):
             raw = raw[part]
-        elif found["type"] != "missing" or part != found["loc"][-1]:
+        elif details["type"] != "missing" or part != details["loc"][-1]:
             continue
         keys.append(str(part))
-    return [*keys, "type"] if found["type"].startswith("union_tag") else keys
+    return [*keys, "type"] if details["type"].startswith("union_tag") else keys
 
 
-def _step(annotation: Any, key: str, raw: Any) -> Any:
-    """The annotation of what stands under ``key``."""
-    model = _one_model(annotation, raw)
+def _annotation_below(annotation: Any, key: str, raw: Any) -> Any:
+    """The annotation of the value under ``key``."""
+    model = _model_of(annotation, raw)
     if model is None:
         arguments = get_args(_mapping_or_list(annotation))
         return arguments[1] if len(arguments) == 2 and arguments[1] is not ... else (arguments or (Any,))[0]
@@ -134,8 +135,8 @@ def _step(annotation: Any, key: str, raw: Any) -> Any:
     return field.annotation if field else Any
 
 
-def _one_model(annotation: Any, raw: Any) -> type[BaseModel] | None:
-    """The model that an annotation stands for; of several, the one whose ``type`` the file names."""
+def _model_of(annotation: Any, raw: Any) -> type[BaseModel] | None:
+    """The model in an annotation; with several, the one whose ``type`` the file names."""
     models = [member for member in members(annotation) if isinstance(member, type) and issubclass(member, BaseModel)]
     if len(models) < 2:
         return models[0] if models else None

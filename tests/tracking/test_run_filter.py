@@ -6,9 +6,9 @@ import pytest
 from mlflow import MlflowClient
 
 from tutti.errors import StudyError, TrackingError
-from tutti.tracking.artifacts import keep_files, keep_metrics
-from tutti.tracking.found import check_filter, trials_found
+from tutti.tracking.artifacts import log_files, log_metrics
 from tutti.tracking.mlflow_tracker import MlflowTracker
+from tutti.tracking.run_filter import check_filter, find_trials
 from tutti.tracking.store import experiment_id
 
 NONE = {"parameters": {}, "tags": {}}
@@ -26,7 +26,7 @@ def test_trials_are_found_by_a_users_tag_and_by_parameter_but_no_fold_and_no_del
     client.delete_run(runs["t3"].info.run_id)
 
     def found(wanted: str) -> set[str]:
-        return trials_found(uri, experiment="s", wanted=wanted, what="the recipe")
+        return find_trials(uri, experiment="s", wanted=wanted, what="the recipe")
 
     assert found("tags.vote = 'yes'") == {"t1"}
     assert found("params.pooling = 'mean'") == {"t0", "t2"}
@@ -41,17 +41,17 @@ def test_of_studies_of_one_name_the_owner_s_trials_are_found_and_its_run_keeps_f
         tracker.start_study(**NONE, files=[])
         tracker.start_trial(f"t{number}", number=number, parameters={"pooling": "mean"}, tags={})
     for number, owner in enumerate((None, "us", "them")):
-        found = trials_found(uri, experiment="s", wanted="params.pooling = 'mean'", what="the recipe", owner=owner)
+        found = find_trials(uri, experiment="s", wanted="params.pooling = 'mean'", what="the recipe", owner=owner)
         assert found == {f"t{number}"}
     (tmp_path / "page.html").touch()
-    keep_files(uri, experiment="s", files=[tmp_path / "page.html"], place="report", owner="them")
-    keep_metrics(uri, experiment="s", metrics={"leaderboard": 0.5}, step=1, owner="them")
+    log_files(uri, experiment="s", files=[tmp_path / "page.html"], place="report", owner="them")
+    log_metrics(uri, experiment="s", metrics={"leaderboard": 0.5}, step=1, owner="them")
     client = MlflowClient(tracking_uri=uri)
     kept = [run for run in client.search_runs([experiment_id(uri, "s")]) if run.data.metrics]
     assert [(run.data.tags["tutti.owner"], run.data.tags.get("tutti.study")) for run in kept] == [("them", "s")]
     assert [file.path for file in client.list_artifacts(kept[0].info.run_id)] == ["report"]
     with pytest.raises(TrackingError, match="have the study's run"):
-        keep_metrics(uri, experiment="s", metrics={"leaderboard": 0.5}, step=1, owner="nobody")
+        log_metrics(uri, experiment="s", metrics={"leaderboard": 0.5}, step=1, owner="nobody")
 
 
 @pytest.mark.parametrize("wanted", ["tags.vote == yes", "vote", "tags.a = 'b' or tags.c = 'd'"])

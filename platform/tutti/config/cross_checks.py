@@ -1,0 +1,101 @@
+"""Checks across the sections of a study file: values that are valid by themselves but do not fit together.
+
+All of them read the raw mapping, so that their faults are reported together with those of other kinds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tutti.config.raw import metrics_of, section, tasks_of
+from tutti.config.stages import STAGES
+from tutti.config.study import CHANGING, Search
+from tutti.config.yaml_file import show
+from tutti.errors import Fault
+
+MIN_POPULATION = 4  # trials, of which an exchange replaces one
+
+
+def fold_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[Fault]:
+    """A fault for each key that holds out validation rows although ``split.folds`` does so already."""
+    split = section(raw, "split")
+    if split.get("folds") is None:
+        return []
+    holdouts = {"split.validation": split.get("validation")}
+    holdouts |= {f"tasks.{name}.validation": task.get("validation") for name, task in tasks_of(raw).items()}
+    return [
+        Fault(
+            what(key),
+            "be left out with split.folds, by which every training row validates once",
+            show(value),
+            "take it out, or take split.folds out",
+        )
+        for key, value in holdouts.items()
+        if value is not None
+    ]
+
+
+def target_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[Fault]:
+    """A fault where no trial can reach ``search.target_score``, such as 85 where scores are from 0 to 1.
+
+    The score of a trial is the mean of its tasks' metrics.
+    """
+    target = section(raw, "search").get("target_score")
+    metrics = list(metrics_of(raw).values())
+    if isinstance(target, bool) or not isinstance(target, int | float) or not metrics:
+        return []
+    best = sum(metric != "neg_mse" for metric in metrics) / len(metrics)  # neg_mse is at most 0, all others at most 1
+    if target <= best:
+        return []
+    rule = f"be at most {best:g}, the best that {'the mean of ' if len(metrics) > 1 else ''}{', '.join(metrics)} can be"
+    remedy = f"write {target / 100:g} for {target:g} %" if 1 < target <= 100 * best else "lower it"
+    return [Fault(what("search.target_score"), rule, f"{target:g}", remedy)]
+
+
+def worker_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[Fault]:
+    """A fault where FSDP is to shard the weights over a single worker, or where a search space varies FSDP."""
+    space, workers = section(raw, "search_space"), section(raw, "resources").get("workers", 1)
+    faults = [
+        Fault(
+            what(f"search_space.{key}"),
+            "be the same in all trials, which differ in what is trained and not in how",
+            "a key of the search space",
+            "set it under training:",
+        )
+        for key in ("fsdp", "fsdp_config")
+        if key in space
+    ]
+    if section(raw, "training").get("fsdp") is True and workers == 1:
+        rule, remedy = "be at least 2 with training.fsdp, which shares each weight out", "set it, or take fsdp out"
+        faults.append(Fault(what("resources.workers"), rule, "1", remedy))
+    return faults
+
+
+def population_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[Fault]:
+    """A fault for each setting that population-based training (``scheduler: pbt``) does not support."""
+    search = section(raw, "search")
+    if search.get("scheduler") != "pbt":
+        return []
+    faults = []
+    space, training = section(raw, "search_space"), section(raw, "training")
+    if not any(key in CHANGING for key in space):
+        rule = f"vary a key that may change while a trial trains, for the scheduler pbt: {', '.join(CHANGING)}"
+        faults.append(Fault(what("search_space"), rule, ", ".join(space) or "nothing", "add one, or name asha"))
+    trials = search.get("trials", Search().trials)
+    if type(trials) in (int, float) and trials < MIN_POPULATION:
+        rule = f"be at least {MIN_POPULATION} with the scheduler pbt: all trials are one population"
+        faults.append(Fault(what("search.trials"), rule, str(trials), "raise it, or name another scheduler"))
+    unsupported = {
+        "search.patience": (search.get("patience"), "a population is asked for at once"),
+        "search.max_trial_hours": (search.get("max_trial_hours"), "a trial waits for the others when they meet"),
+        "split.folds": (section(raw, "split").get("folds"), "a trial meets the others after epochs"),
+        f"training.{STAGES}": (training.get(STAGES), "states of different stages do not fit"),
+    }
+    if training.get("evals_per_epoch", 1) != 1:
+        unsupported["training.evals_per_epoch"] = (True, "a trial meets the others after whole epochs")
+    for key, (value, reason) in unsupported.items():
+        if value:
+            rule = f"be left out with the scheduler pbt: {reason}"
+            faults.append(Fault(what(key), rule, "it there", "take it out, or name another scheduler"))
+    return faults

@@ -1,0 +1,25 @@
+"""Access to a raw study file, whose values may have any type before they are validated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tutti.config.study import TaskConfig
+
+
+def section(raw: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """The mapping under a key; empty where it is missing or is no mapping, which the validation of types reports."""
+    value = raw.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def tasks_of(raw: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The tasks by name, without those that are no mappings."""
+    return {name: task for name, task in section(raw, "tasks").items() if isinstance(task, dict)}
+
+
+def metrics_of(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """The metric of each task, the default where it names none. Its value may be of any type."""
+    default = TaskConfig.model_fields["metric"].default
+    return {name: task.get("metric", default) for name, task in tasks_of(raw).items()}

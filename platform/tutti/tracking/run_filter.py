@@ -1,0 +1,63 @@
+"""Finds trials by an MLflow filter on tags and parameters, as the search field of MLflow's pages does."""
+
+from __future__ import annotations
+
+from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
+from mlflow.utils.search_utils import SearchUtils
+
+from tutti.errors import Fault, StudyError
+from tutti.tracking.mlflow_tracker import TRIAL, is_owned_by
+from tutti.tracking.store import experiment_id, store_faults
+
+_PAGE_SIZE = 1000  # runs
+
+
+def check_filter(wanted: str, *, what: str) -> None:
+    """Refuses a filter that MLflow cannot parse, or that selects by metrics. It does not contact a store.
+
+    Raises:
+        StudyError: naming ``what``.
+    """
+    try:
+        clauses = SearchUtils.parse_search_filter(wanted)
+    except MlflowException as error:
+        raise _parse_error(what, wanted, error) from error
+    if metrics := [clause["key"] for clause in clauses if clause["type"] == "metric"]:
+        rule = "name tags and parameters alone, for who is chosen by scores looks better on their rows than it is"
+        remedy = "use members.top or members.within, which are judged on other rows than they choose on"
+        raise StudyError(Fault(what, rule, f"the metric {metrics[0]}", remedy))
+
+
+def find_trials(uri: str, *, experiment: str, wanted: str, what: str, owner: str | None = None) -> set[str]:
+    """Keys of the trials that match a filter; trials with a deleted run are left out.
+
+    Args:
+        wanted: the filter in MLflow's syntax: ``tags.vote = 'yes' and params.pooling = 'mean'``.
+        owner: the id of the study among those with its name; None if it has no id.
+
+    Raises:
+        StudyError: naming ``what``, where the store cannot parse the filter.
+        TrackingError: where the store cannot be reached or does not know the study.
+    """
+    experiment_ids = [experiment_id(uri, experiment)]
+    client = MlflowClient(tracking_uri=uri)
+    keys: set[str] = set()
+    token = None
+    with store_faults(uri):
+        while True:
+            try:
+                page = client.search_runs(experiment_ids, wanted, max_results=_PAGE_SIZE, page_token=token)
+            except MlflowException as error:
+                if error.error_code != "INVALID_PARAMETER_VALUE":
+                    raise
+                raise _parse_error(what, wanted, error) from error
+            keys |= {run.data.tags[TRIAL] for run in page if TRIAL in run.data.tags and is_owned_by(run, owner)}
+            if not (token := page.token):
+                return {key for key in keys if "/" not in key}  # without the runs of folds
+
+
+def _parse_error(what: str, wanted: str, error: MlflowException) -> StudyError:
+    rule = "be a filter that MLflow understands, such as tags.vote = 'yes' and params.pooling = 'mean'"
+    message = error.message.replace("\n", " ").rstrip(".")
+    return StudyError(Fault(what, rule, f"{wanted!r} ({message})", "correct it"))
