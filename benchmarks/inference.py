@@ -41,8 +41,8 @@ from torch import Tensor, nn
 from transformers import AutoTokenizer, DataCollatorWithPadding, Trainer, TrainingArguments
 
 from tutti.cli.electorate import voting_studies
-from tutti.cli.parts import open_folder
 from tutti.cli.predict import chosen_members, read_input
+from tutti.cli.stores import open_folder
 from tutti.cluster.connect import connected
 from tutti.config.folder import StudyFolder
 from tutti.config.load import load_recipe

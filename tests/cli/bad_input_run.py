@@ -127,15 +127,15 @@ def _comparable(text: str, folder: Path) -> str:
 
 def _finish() -> None:
     """Runs the study in the current folder with one trial, as ``tutti tune`` does, but for Ray."""
-    from tutti.cli import parts
+    from tutti.cli import stores
     from tutti.cli.tune import prepare_study
     from tutti.orchestration.build import fine_tune_once
     from tutti.records import TrialState
 
-    study, folder = parts.read_study_file(Path("study.yaml"), overrides=[])
+    study, folder = stores.read_study_file(Path("study.yaml"), overrides=[])
     with contextlib.redirect_stdout(io.StringIO()):
         prepare_study(study, folder, resume=False)
-    store = parts.open_store(study, folder)
+    store = stores.open_store(study, folder)
     trial = store.ask()
     record = fine_tune_once(
         study, folder, key=trial.key, number=trial.number, parameters=trial.parameters, on_epoch=lambda report: None

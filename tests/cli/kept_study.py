@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tutti.bank.bank import Bank
-from tutti.cli import parts
+from tutti.cli import stores
 from tutti.config.folder import StudyFolder
 from tutti.config.load import dump_study
 from tutti.config.study import StudyConfig
@@ -71,7 +71,7 @@ def make_study(path: Path) -> Kept:
     kept = Kept(StudyFolder(path))
     path.mkdir(parents=True)
     kept.folder.study_file.write_text(dump_study(kept.config))
-    store = parts.open_store(kept.config, kept.folder)
+    store = stores.open_store(kept.config, kept.folder)
     logging.getLogger("alembic").setLevel(logging.WARNING)
     tracker = kept.tracker()
     tracker.start_study(**NONE, files=[])

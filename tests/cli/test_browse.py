@@ -9,7 +9,7 @@ import signal
 import pytest
 import requests
 
-from tutti.cli import parts
+from tutti.cli import stores
 from tutti.cli.browse import trials
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
@@ -43,10 +43,10 @@ def test_the_study_is_given_back_once_its_trials_are_read(tmp_path, monkeypatch)
     study = StudyConfig.model_validate({"study": "s", "backbone": "b", "tasks": {"a": task}})
     folder, closed = StudyFolder(tmp_path / "s"), []
     folder.path.mkdir()
-    parts.open_store(study, folder).close()
+    stores.open_store(study, folder).close()
     close = StudyStore.close
     monkeypatch.setattr(StudyStore, "close", lambda store: [closed.append(store), close(store)])
-    monkeypatch.setattr(parts, "open_folder", lambda name: (study, folder, None))
+    monkeypatch.setattr(stores, "open_folder", lambda name: (study, folder, None))
     trials("s")
     assert len(closed) == 1
 

@@ -20,7 +20,7 @@ from bad_input_run import Said, run
 from kept_study import NONE, Kept, make_study, put_checkpoint, put_predictions, put_state
 
 from tutti.bank.bank import Bank
-from tutti.cli import parts
+from tutti.cli import stores
 from tutti.orchestration.study import study_lock
 from tutti.records import TrialState
 from tutti.tracking.mlflow_tracker import MlflowTracker
@@ -244,7 +244,7 @@ def test_after_it_the_stores_tell_the_truth_and_a_report_has_arrived(kept):
     for plant in FAULTS["stores"]:
         plant(kept)
     doctor(kept)
-    store = parts.load_store(kept.config, kept.folder)
+    store = stores.load_store(kept.config, kept.folder)
     states = [TrialState.FINISHED, TrialState.STOPPED, TrialState.RUNNING]
     assert [record.state for record in store.records()] == states
     store.close()
@@ -261,7 +261,7 @@ def test_after_it_the_stores_tell_the_truth_and_a_report_has_arrived(kept):
 
 
 def test_a_complete_study_s_run_is_told_as_finished_with_the_best_score(kept):
-    store = parts.load_store(kept.config, kept.folder, mend=True)
+    store = stores.load_store(kept.config, kept.folder, mend=True)
     store.finish("t0002", state=TrialState.STOPPED)
     store.close()
     study_still_running(kept)
@@ -274,7 +274,7 @@ def test_a_complete_study_s_run_is_told_as_finished_with_the_best_score(kept):
 def test_a_run_that_is_told_anew_has_its_trial_s_parameters_scores_and_end_and_says_so(kept):
     run_deleted_for_good(kept)
     doctor(kept)
-    store = parts.load_store(kept.config, kept.folder)
+    store = stores.load_store(kept.config, kept.folder)
     parameters = {name: str(value) for name, value in store.record("t0001").parameters.items()}
     store.close()
     [told] = [run for run in kept.runs() if run.data.tags.get("tutti.trial") == "t0001"]

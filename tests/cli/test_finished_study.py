@@ -17,7 +17,8 @@ sys.path.insert(0, str(Path(__file__).parent))  # the helpers serve a script too
 from bad_input_changes import own_test_file
 from bad_input_run import Templates, inside, make_templates, run
 
-from tutti.cli import parts
+from tutti.cli import stores
+from tutti.cli.console import program
 from tutti.tracking.spool import Spool
 
 
@@ -60,15 +61,15 @@ def test_a_checkpoint_and_predictions_that_were_really_made_are_sound(folder):
 
 
 def test_a_study_that_lacks_trials_or_has_one_cut_off_is_not_over(folder):
-    from tutti.cli import parts
+    from tutti.cli import stores
     from tutti.cli.tune import _is_over
 
     with inside(folder):
-        study, place = parts.read_study_file(Path("study.yaml"), overrides=[])
+        study, place = stores.read_study_file(Path("study.yaml"), overrides=[])
         assert _is_over(study, place)
-        more, _ = parts.read_study_file(Path("study.yaml"), overrides=["search.trials=2"])
+        more, _ = stores.read_study_file(Path("study.yaml"), overrides=["search.trials=2"])
         assert not _is_over(more, place)
-        parts.open_store(study, place).ask()
+        stores.open_store(study, place).ask()
         assert not _is_over(more, place)
         (place.path / "optuna.db").unlink()
         assert not _is_over(study, place)
@@ -90,13 +91,13 @@ def test_a_study_that_has_reached_a_limit_says_why_it_ended_and_how_to_go_on_wit
 def test_the_command_is_named_as_it_can_be_typed(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "argv", [".venv/bin/tutti", "demo"])
-    assert parts.program() == ".venv/bin/tutti"
+    assert program() == ".venv/bin/tutti"
     monkeypatch.setattr(sys, "argv", ["my venv/bin/tutti", "demo"])
-    assert parts.program() == "'my venv/bin/tutti'"
+    assert program() == "'my venv/bin/tutti'"
     monkeypatch.setattr(sys, "argv", ["/site-packages/tutti/__main__.py", "demo"])
-    assert parts.program() == f"{sys.executable} -m tutti"
+    assert program() == f"{sys.executable} -m tutti"
     (tmp_path / "tutti").touch(mode=0o755)
-    assert parts.program() == "tutti"
+    assert program() == "tutti"
 
 
 def test_a_resumed_study_with_a_lower_limit_loses_weights_and_votes_as_before(folder):
@@ -106,8 +107,8 @@ def test_a_resumed_study_with_a_lower_limit_loses_weights_and_votes_as_before(fo
     from tutti.records import TrialState
 
     with inside(folder):
-        study, place = parts.read_study_file(Path("study.yaml"), overrides=[])
-    store, bank = parts.open_store(study, place), Bank(place.bank)
+        study, place = stores.read_study_file(Path("study.yaml"), overrides=[])
+    store, bank = stores.open_store(study, place), Bank(place.bank)
     key = store.ask().key
     store.report(key, epoch=1, score=0.01, task_scores={"mood": 0.01})
     store.finish(key, state=TrialState.FINISHED)

@@ -161,7 +161,7 @@ def test_a_round_that_is_interrupted_names_the_command_that_goes_on_with_it(plac
         raise TrialError(Fault("the study", "go on", "Ctrl-C", again(but="search.max_hours")))
 
     monkeypatch.setattr(cli_round.tune, "run", interrupted)
-    monkeypatch.setattr(cli_round.parts, "program", lambda: "tutti")
+    monkeypatch.setattr(cli_round, "program", lambda: "tutti")
     (place / "student.yaml").write_text(STUDENT)
     for options in (" --recipe student.yaml --trials 2 --until-no-gain", " --recipe student.yaml"):
         said = run(place, f"round studies/moods{options}", code=1)
@@ -178,6 +178,6 @@ def test_a_demo_that_is_interrupted_names_the_command_that_goes_on_with_it(tmp_p
     monkeypatch.setattr(cli_demo, "_check_seed", lambda *_, **__: None)
     monkeypatch.setattr(cli_demo, "_study_in", lambda _: (None, None))
     monkeypatch.setattr(cli_demo.tune, "run", interrupted)
-    monkeypatch.setattr(cli_demo.parts, "program", lambda: "tutti")
+    monkeypatch.setattr(cli_demo, "program", lambda: "tutti")
     with pytest.raises(TrialError, match=f"tutti demo --out '{tmp_path}/my demo' --seed 3"):
         cli_demo.demo(tmp_path / "my demo", seed=3)

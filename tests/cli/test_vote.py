@@ -45,7 +45,7 @@ def test_an_ensemble_needs_no_weights_and_predicts_the_test_file_row_by_row(prun
 
 
 def test_pseudo_labels_are_training_rows_of_the_next_study(pruned, tutti, tiny_data, make_study, tmp_path):
-    from tutti.cli import parts
+    from tutti.cli import stores
     from tutti.cli.tune import prepare_study
 
     out = tmp_path / "pseudo"
@@ -58,7 +58,7 @@ def test_pseudo_labels_are_training_rows_of_the_next_study(pruned, tutti, tiny_d
         assert column(file, 0)
     extra = {f"tasks__{task}__extra_train": [{"path": str(file), "weight": 0.5}] for task, file in files.items()}
     second = make_study(tmp_path, study="round2", **extra)
-    config, folder = parts.read_study_file(second.file, overrides=[])
+    config, folder = stores.read_study_file(second.file, overrides=[])
     prepared = prepare_study(config, folder, resume=False)
     for task, file in files.items():
         assert prepared.parts[task]["train"].rows == 90 + len(column(file, 0))

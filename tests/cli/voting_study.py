@@ -12,7 +12,7 @@ import numpy as np
 from mlflow import MlflowClient
 
 from tutti.bank.bank import Bank
-from tutti.cli import parts
+from tutti.cli import stores
 from tutti.config.folder import StudyFolder
 from tutti.config.load import dump_study
 from tutti.config.study import StudyConfig
@@ -84,7 +84,7 @@ def make_study(
         MlflowClient(tracking_uri=f"sqlite:///{empty}").search_experiments()
     shutil.copy(empty, place.path / "mlflow.db")
     store, tracker = (
-        parts.open_store(config, place),
+        stores.open_store(config, place),
         MlflowTracker(
             place.mlflow_uri, experiment=name, owner=place.owner, artifact_location=place.mlflow_artifacts.as_uri()
         ),

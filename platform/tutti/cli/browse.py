@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from tutti.cli import parts
-from tutti.cli.parts import console
+from tutti.cli import stores
+from tutti.cli.console import console
 
 Study = Annotated[str, typer.Argument(metavar="STUDY", help="A study's name or folder.")]
 
@@ -27,8 +27,8 @@ def trials(
     from tutti.records import best_trial
     from tutti.search.objectives import pareto_front
 
-    config, folder, _ = parts.open_folder(study)
-    store = parts.load_store(config, folder)
+    config, folder, _ = stores.open_folder(study)
+    store = stores.load_store(config, folder)
     try:
         records = store.records()
     finally:
@@ -72,8 +72,8 @@ def ui(
     from tutti.tracking.server import start_ui, stop_ui
     from tutti.tracking.store import experiment_id
 
-    config, folder, _ = parts.open_folder(study)
-    uri = parts.tracking_uri(config, folder)
+    config, folder, _ = stores.open_folder(study)
+    uri = stores.tracking_uri(config, folder)
     experiment = experiment_id(uri, config.study)
     if uri.startswith(("http://", "https://")):
         console.print(f"The study is tracked at {runs_page(uri, experiment)}", soft_wrap=True)

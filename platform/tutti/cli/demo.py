@@ -11,8 +11,8 @@ import numpy as np
 import typer
 
 from tutti.bank.bank import Bank
-from tutti.cli import parts, tune, vote
-from tutti.cli.parts import console
+from tutti.cli import stores, tune, vote
+from tutti.cli.console import console, program
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
 from tutti.errors import Fault, StudyError
@@ -49,7 +49,7 @@ def demo(
         texts = [*sorted(data.glob("*_train.csv")), *sorted(data.glob("*_unlabeled.csv"))]
         new_backbone(texts=texts, size="tiny", out=data / "backbone")
     study, folder = _study_in(out)
-    command = f"{parts.program()} demo {shlex.join(['--out', str(out), '--seed', str(seed)])}"
+    command = f"{program()} demo {shlex.join(['--out', str(out), '--seed', str(seed)])}"
     tune.run(study, folder, resume=True, again=lambda **_: command)
     console.rule("Ensemble")
     vote.ensemble(str(folder.path), out=out / "submission")
@@ -65,7 +65,7 @@ def demo(
         ("data/study.yaml", "the study file"),
     ):
         console.print(f"  {out / path}  {what}", soft_wrap=True)
-    console.print(f"Browse the trials in MLflow:  {parts.program()} ui {shlex.quote(str(folder.path))}", soft_wrap=True)
+    console.print(f"Browse the trials in MLflow:  {program()} ui {shlex.quote(str(folder.path))}", soft_wrap=True)
 
 
 def _check_seed(data: Path, *, seed: int) -> None:
@@ -80,7 +80,7 @@ def _check_seed(data: Path, *, seed: int) -> None:
 
 def _study_in(out: Path) -> tuple[StudyConfig, StudyFolder]:
     """The demo's study, living below ``out`` whatever characters its path has."""
-    study, _ = parts.read_study_file(out / "data" / "study.yaml", overrides=[])
+    study, _ = stores.read_study_file(out / "data" / "study.yaml", overrides=[])
     study = study.model_copy(update={"storage": study.storage.model_copy(update={"path": out / "studies"})})
     return study, StudyFolder(out / "studies" / study.study)
 

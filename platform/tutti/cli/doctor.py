@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tutti.cli import parts
+from tutti.cli import stores
 from tutti.cli.browse import Study
-from tutti.cli.parts import console
+from tutti.cli.console import console, program
 from tutti.errors import Fault, TrackingError, TuttiError, counted
 from tutti.records import Finding, TrialRecord, TrialState
 
@@ -37,7 +37,7 @@ def doctor(
     folder = find_study(study)
     config = parse_study(folder.study_file)
     with study_lock(folder):
-        store = parts.load_store(config, folder, mend=not dry_run)
+        store = stores.load_store(config, folder, mend=not dry_run)
         try:
             found = look(
                 folder,
@@ -50,7 +50,7 @@ def doctor(
         finally:
             store.close()
     for key in cut_off:
-        command = f"{parts.program()} tune STUDY.yaml --resume"
+        command = f"{program()} tune STUDY.yaml --resume"
         console.print(f"trial {key}: cut off, and goes on with `{command}`, and --set as before")
     console.print(_summary(config.study, mended, left, dry_run=dry_run))
     if left:
@@ -91,7 +91,7 @@ def _deliver(config: StudyConfig, folder: StudyFolder) -> None:
     """Raises TrackingError where the tracker did not take them all; a new store in a lost one's place would not."""
     if _store_is_gone(config, folder):
         raise TrackingError(Fault("mlflow.db", "be there to take them", "none", _RESTORE))
-    if kept := parts.open_tracker(config, folder).close(timeout=60.0):
+    if kept := stores.open_tracker(config, folder).close(timeout=60.0):
         got, remedy = f"{kept} that still wait", "see whether the store is up, and try again"
         raise TrackingError(Fault("MLflow", "take the reports that wait for it", got, remedy))
 
@@ -99,7 +99,7 @@ def _deliver(config: StudyConfig, folder: StudyFolder) -> None:
 def _store_is_gone(config: StudyConfig, folder: StudyFolder) -> bool:
     from tutti.tracking.spool import was_delivered
 
-    return not parts.is_tracked(config, folder) and was_delivered(folder.path / "tracking.jsonl")
+    return not stores.is_tracked(config, folder) and was_delivered(folder.path / "tracking.jsonl")
 
 
 def _runs(config: StudyConfig, folder: StudyFolder, trials: Sequence[TrialRecord]) -> list[Finding]:
@@ -108,4 +108,4 @@ def _runs(config: StudyConfig, folder: StudyFolder, trials: Sequence[TrialRecord
     if _store_is_gone(config, folder):
         return [Finding("mlflow.db", "it is gone, and the study was told to it", _RESTORE)]
     complete = len(trials) >= config.search.trials and all(t.state is not TrialState.RUNNING for t in trials)
-    return parts.run_findings(config, folder, cut_off(trials), complete=complete)
+    return stores.run_findings(config, folder, cut_off(trials), complete=complete)

@@ -10,7 +10,7 @@ import typer
 
 from tutti.bank.bank import Bank
 from tutti.bank.electorate import Electorate
-from tutti.cli import parts
+from tutti.cli import stores
 from tutti.config.folder import StudyFolder, find_study
 from tutti.config.load import parse_study
 from tutti.config.recipe import Members
@@ -83,20 +83,20 @@ def electorate_of(
     banks = {name: Bank(kept.folder.bank) for name, kept in studies.items()}
     if members.filter is None:
         return Electorate(banks, only=only)
-    parts.quiet_mlflow()
+    stores.quiet_mlflow()
     from tutti.tracking.found import check_filter, trials_found
 
     what = "the recipe's members.filter"
     check_filter(members.filter, what=what)
     matching = {
         name: trials_found(
-            parts.tracking_uri(kept.config, kept.folder),
+            stores.tracking_uri(kept.config, kept.folder),
             experiment=name,
             wanted=members.filter,
             what=what,
             owner=kept.folder.owner,
         )
-        if parts.is_tracked(kept.config, kept.folder)
+        if stores.is_tracked(kept.config, kept.folder)
         else set()
         for name, kept in studies.items()
     }

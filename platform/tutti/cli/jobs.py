@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from tutti.cli import parts
-from tutti.cli.parts import console
+from tutti.cli import stores
+from tutti.cli.console import console
 from tutti.errors import Fault, StudyError, TrialError
 
 
@@ -45,7 +45,7 @@ def submit(
         return
     assert study_file is not None
     wanted = [*(overrides or []), *([f"search.trials={trials}"] if trials else [])]
-    study, folder = parts.read_study_file(study_file, overrides=wanted, shared=True)
+    study, folder = stores.read_study_file(study_file, overrides=wanted, shared=True)
     job = jobs.submit_study(study, address=address, options=["--resume"] if resume else [])
     console.print(f"Job {job}, study folder {folder.path}", soft_wrap=True)
     if not wait:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tutti.cli import parts
+from tutti.cli import stores
 from tutti.cli.browse import Study
-from tutti.cli.parts import console
+from tutti.cli.console import console
 from tutti.errors import TrackingError
 
 if TYPE_CHECKING:
@@ -30,16 +30,16 @@ def add(
     """
     from tutti.outputs.leaderboard import Leaderboard, correlation
 
-    config, folder, _ = parts.open_folder(study)
+    config, folder, _ = stores.open_folder(study)
     board = Leaderboard(folder.leaderboard)
     place, entry = board.add(submission, study=config.study, public=score)
     entries = board.entries()
     _show(config.study, entries)
-    if parts.is_tracked(config, folder):
-        parts.quiet_mlflow()
+    if stores.is_tracked(config, folder):
+        stores.quiet_mlflow()
         from tutti.tracking.artifacts import keep_files, keep_metrics
 
-        uri = parts.tracking_uri(config, folder)
+        uri = stores.tracking_uri(config, folder)
         metrics = {"leaderboard/public": score}
         if entry.local is not None:
             metrics["leaderboard/local"] = entry.local
@@ -64,7 +64,7 @@ def show(study: Study) -> None:
     """
     from tutti.outputs.leaderboard import Leaderboard
 
-    config, folder, _ = parts.open_folder(study)
+    config, folder, _ = stores.open_folder(study)
     _show(config.study, Leaderboard(folder.leaderboard).entries())
 
 

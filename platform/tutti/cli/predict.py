@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tutti.cli import parts
+from tutti.cli import stores
 from tutti.cli.browse import Study
+from tutti.cli.console import console
 from tutti.cli.electorate import Kept, With, electorate_of, voting_studies
-from tutti.cli.parts import console
 from tutti.cli.vote import RecipeName, rule_of
 from tutti.cluster.ending import EXIT_CODE
 from tutti.errors import Fault, StudyError, counted, nearest
@@ -89,7 +89,7 @@ def predict(
     from tutti.outputs.predictions import Shards, check_out
 
     began = time.monotonic()
-    config, folder, prepared = parts.open_folder(study)
+    config, folder, prepared = stores.open_folder(study)
     own = _task(config, prepared, task)
     check_out(out, file)
     given = read_input(config, own, file)

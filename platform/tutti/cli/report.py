@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tutti.cli import parts
+from tutti.cli import stores
 from tutti.cli.browse import Study
+from tutti.cli.console import console
 from tutti.cli.electorate import With, beside, electorate_of, voting_studies
-from tutti.cli.parts import console
 from tutti.cli.vote import RecipeName, rule_of
 from tutti.errors import TrackingError
 
@@ -36,8 +36,8 @@ def report(study: Study, recipe: RecipeName = None, others: With = None, out: Ou
     from tutti.outputs.report import write_report
     from tutti.search.pictures import search_pngs
 
-    config, folder, prepared = parts.open_folder(study)
-    store = parts.load_store(config, folder)
+    config, folder, prepared = stores.open_folder(study)
+    store = stores.load_store(config, folder)
     try:
         trials = store.records()
     finally:
@@ -52,19 +52,19 @@ def report(study: Study, recipe: RecipeName = None, others: With = None, out: Ou
         tasks=prepared.tasks,
         trials=trials,
         objective=config.search.objectives[0],
-        search=search_pngs(parts.database_url(config, folder), name=config.study),
+        search=search_pngs(stores.database_url(config, folder), name=config.study),
         vote=_vote(config, folder, prepared, recipe, others or ()),
         out=target,
     )
     for file in files:
         console.print(f"wrote {file}", soft_wrap=True)
-    if parts.is_tracked(config, folder):
-        parts.quiet_mlflow()
+    if stores.is_tracked(config, folder):
+        stores.quiet_mlflow()
         from tutti.tracking.artifacts import keep_files
 
         try:
             keep_files(
-                parts.tracking_uri(config, folder),
+                stores.tracking_uri(config, folder),
                 experiment=config.study,
                 files=files,
                 place="report",

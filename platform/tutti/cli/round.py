@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tutti.cli import parts, tune, vote
+from tutti.cli import stores, tune, vote
 from tutti.cli.browse import Study
+from tutti.cli.console import console, program
 from tutti.cli.electorate import Kept, electorate_of, voting_studies
-from tutti.cli.parts import console
 from tutti.cli.vote import RecipeName
 from tutti.config.folder import StudyFolder
 from tutti.config.recipe import Recipe
@@ -91,11 +91,11 @@ def round_(
     from tutti.orchestration.study import study_lock
     from tutti.outputs.rounds import ended_rounds
 
-    config, folder, prepared = parts.open_folder(study)
+    config, folder, prepared = stores.open_folder(study)
     name, chosen = load_recipe(recipe or config.ensemble.recipe)
     options = {"--recipe": recipe, "--trials": trials}
     given = [str(word) for option in options.items() if option[1] is not None for word in option]
-    again = f"{parts.program()} round {shlex.join([study, *given, *['--until-no-gain'] * until_no_gain])}"
+    again = f"{program()} round {shlex.join([study, *given, *['--until-no-gain'] * until_no_gain])}"
     with study_lock(folder):
         base = _Base(config, folder, prepared, _finished_records(config, folder), chosen, name, again)
         _check(base)
@@ -121,7 +121,7 @@ def round_(
 def _finished_records(config: StudyConfig, folder: StudyFolder) -> list[TrialRecord]:
     from tutti.search.limits import is_over
 
-    store = parts.load_store(config, folder)
+    store = stores.load_store(config, folder)
     try:
         records, seconds = store.records(), store.run_seconds()
     finally:
@@ -323,7 +323,7 @@ def _run(base: _Base, done: list[Round]) -> bool:
         console.rule(f"Round {number}: {what}")
         config = parse_study(place / f"{name}.json")
         beside = base.beside(name)
-        records = tune.run(parts.with_stores(config, beside), beside, resume=True, again=lambda **_: base.again)
+        records = tune.run(stores.with_stores(config, beside), beside, resume=True, again=lambda **_: base.again)
         finished[name] = {record.key for record in records if record.state is TrialState.FINISHED}
         if not (both := set.intersection(*finished.values())):  # before the control is trained in vain
             remedy = "look at its trials with `tutti trials`, then start the round again"

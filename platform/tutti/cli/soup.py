@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tutti.cli import parts
+from tutti.cli import stores
 from tutti.cli.browse import Study
+from tutti.cli.console import console
 from tutti.cli.electorate import electorate
-from tutti.cli.parts import console
 from tutti.cli.vote import rule_of
 from tutti.errors import Fault, StudyError
 from tutti.files import write_whole
@@ -46,7 +46,7 @@ def soup(
     from tutti.outputs.folder import CARD, PAGE, hashes, output_folder
     from tutti.outputs.members import elect
 
-    config, folder, prepared = parts.open_folder(study)
+    config, folder, prepared = stores.open_folder(study)
     name, chosen = load_recipe(recipe)
     if config.split.folds:
         rule, got = "have models that left the same rows out", f"split.folds: {config.split.folds}"

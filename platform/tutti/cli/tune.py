@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tutti.cli import parts
-from tutti.cli.parts import console
+from tutti.cli import stores, tracking_metadata
+from tutti.cli.console import console, program
 from tutti.cluster.ending import EXIT_CODE, terminated_as_interrupted
 from tutti.config.address import without_password
 from tutti.config.folder import StudyFolder, check_inside
@@ -47,9 +47,9 @@ def tune(
     given = overrides or []
     count = None if trials is None else _budget(trials, study_file, overrides=given)
     wanted = [] if count is None else [f"search.trials={count}"]
-    study, folder = parts.read_study_file(study_file, overrides=[*given, *wanted])
+    study, folder = stores.read_study_file(study_file, overrides=[*given, *wanted])
     again = partial(command_to_go_on, study_file, trials=count, overrides=given)
-    run(parts.with_stores(study, folder), folder, resume=resume, again=again)
+    run(stores.with_stores(study, folder), folder, resume=resume, again=again)
 
 
 def _budget(trials: str, study_file: Path, *, overrides: list[str]) -> int:
@@ -61,8 +61,8 @@ def _budget(trials: str, study_file: Path, *, overrides: list[str]) -> int:
         return int(trials)
     # Until it is known how many trials there are, no number must be held against the search space or a population.
     unknown = ["search.trials=1", "search.scheduler=none"]
-    study, folder = parts.read_study_file(study_file, overrides=[*overrides, *unknown])
-    return int(trials) + parts.count_trials(parts.with_stores(study, folder), folder)
+    study, folder = stores.read_study_file(study_file, overrides=[*overrides, *unknown])
+    return int(trials) + stores.count_trials(stores.with_stores(study, folder), folder)
 
 
 def command_to_go_on(
@@ -76,7 +76,7 @@ def command_to_go_on(
         if key.strip() != but
     ]
     options = [*(["--trials", str(trials)] if trials else []), *(part for text in kept for part in ("--set", text))]
-    return f"{parts.program()} tune {shlex.join([str(study_file), '--resume', *options])}"
+    return f"{program()} tune {shlex.join([str(study_file), '--resume', *options])}"
 
 
 def run(study: StudyConfig, folder: StudyFolder, *, resume: bool, again: Callable[..., str]) -> list[TrialRecord]:
@@ -101,15 +101,15 @@ def _run(study: StudyConfig, folder: StudyFolder, *, resume: bool, again: Callab
 
     began = time.monotonic()
     _check_place(folder)
-    parts.check_stores(study, folder)
+    stores.check_stores(study, folder)
     with study_lock(folder):
         if not folder.begun:
             if resume:
                 console.print(f"There is no {study.study} in {folder.path.parent} yet: it begins now", soft_wrap=True)
-            for older, count in parts.fitting_trials(study, folder).items():
+            for older, count in stores.fitting_trials(study, folder).items():
                 console.print(f"The sampler is told of {counted(count, 'trial')} of the study {older}")
         prepared = prepare_study(study, folder, resume=resume)
-        parts.write_split(prepared, folder)
+        tracking_metadata.write_split(prepared, folder)
         resources = study.resources
         if _is_over(study, folder):  # there is nothing to run: what the tracker is still to be told needs no Ray
             outcome = _run_trials(study, folder, prepared, concurrent=1)
@@ -124,7 +124,7 @@ def _run(study: StudyConfig, folder: StudyFolder, *, resume: bool, again: Callab
                 outcome = _run_trials(study, folder, prepared, concurrent=concurrent)
             clear_ended(folder, outcome.trials)  # with the Ray that was connected the last workers have gone
     best, records = best_trial(outcome.trials), cut_off(outcome.trials)
-    total, command = max(study.search.trials, len(records)), parts.program()
+    total, command = max(study.search.trials, len(records)), program()
     columns: dict[str, Any] = {"tasks": [*study.tasks], "objectives": study.search.objectives}
     front = pareto_front(records, study.search.objectives)
     console.print(trials_table(records, **columns, best=best, front=front, title=f"Study {study.study}"))
@@ -149,7 +149,7 @@ def _is_over(study: StudyConfig, folder: StudyFolder) -> bool:
     """Whether the study has all its trials, and each has ended, or has reached a limit."""
     from tutti.search.limits import is_over
 
-    store = parts.load_begun_store(study, folder)
+    store = stores.load_begun_store(study, folder)
     if store is None:
         return False
     try:
@@ -166,9 +166,9 @@ def _run_trials(study: StudyConfig, folder: StudyFolder, prepared: Prepared, *, 
     from tutti.tracking.protocol import BEST_SCORE
 
     class_names = {task.name: task.class_names for task in prepared.tasks}
-    store = parts.open_store(study, folder)
+    store = stores.open_store(study, folder)
     try:
-        tracker = parts.open_tracker(study, folder)
+        tracker = stores.open_tracker(study, folder)
     except BaseException:  # as where the disk is full: on a server the study would stay claimed
         store.close()
         raise
@@ -183,10 +183,10 @@ def _run_trials(study: StudyConfig, folder: StudyFolder, prepared: Prepared, *, 
     patience = 60.0
     try:
         tracker.start_study(
-            parameters=parts.study_parameters(study, prepared),
-            tags=parts.study_tags(prepared),
+            parameters=tracking_metadata.study_parameters(study, prepared),
+            tags=tracking_metadata.study_tags(prepared),
             files=[folder.study_file, *sorted(folder.data.glob("*.json"))],
-            columns=parts.study_columns(study),
+            columns=tracking_metadata.study_columns(study),
         )
         shown: dict[str, Any] = {
             "tasks": [*study.tasks],
@@ -196,12 +196,12 @@ def _run_trials(study: StudyConfig, folder: StudyFolder, prepared: Prepared, *, 
         }
         with Progress(console, store.records, total=study.search.trials, **shown) as progress:
             outcome = run_study(
-                parts.without_passwords(study),  # its workers have no need of them, and Ray shows what it runs
+                stores.without_passwords(study),  # its workers have no need of them, and Ray shows what it runs
                 folder,
                 store=store,
                 tracker=tracker,
                 concurrent_trials=concurrent,
-                tags=parts.run_tags(),
+                tags=tracking_metadata.run_tags(),
                 watch=progress,
                 notify=lambda text: console.print(text, soft_wrap=True),
                 picture=picture,
@@ -292,7 +292,7 @@ def prepare_study(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> P
         console.print(f"  {task.name}: {labels}; rows: {rows}{folds}")
     console.print("Encoding the texts")
     encode_study(study, folder, prepared)
-    write_whole(folder.study_file, dump_study(parts.without_passwords(study)))
+    write_whole(folder.study_file, dump_study(stores.without_passwords(study)))
     return prepared
 
 
@@ -348,7 +348,7 @@ def changed_keys(old: StudyConfig, new: StudyConfig) -> dict[str, tuple[object, 
         document["search"]["warm_start"] = [Path(older).name for older in document["search"]["warm_start"]]
         if Path(document["backbone"]).is_absolute():
             document["backbone"] = Path(document["backbone"]).name
-        return parts.flat(document)
+        return tracking_metadata.flat(document)
 
     before, after = defining(old), defining(new)
     return {

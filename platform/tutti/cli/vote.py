@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tutti.cli import parts
+from tutti.cli import stores
 from tutti.cli.browse import Study
+from tutti.cli.console import console
 from tutti.cli.electorate import With, beside, electorate, electorate_of, voting_studies
 from tutti.cli.grading import Score, answers
-from tutti.cli.parts import console
 from tutti.config.study import StudyConfig
 from tutti.errors import Fault, SubmissionError, counted
 from tutti.files import sha256_of
@@ -47,7 +47,7 @@ def ensemble(
     from tutti.outputs.card import said, signed
     from tutti.outputs.ensemble import write_ensemble
 
-    config, folder, prepared = parts.open_folder(study)
+    config, folder, prepared = stores.open_folder(study)
     name, chosen = load_recipe(recipe or config.ensemble.recipe)
     if changed := tuple(_changed_test_files(config, prepared)):
         raise SubmissionError(*changed)
@@ -145,7 +145,7 @@ def pseudo_label(study: Study, recipe: RecipeName = None, others: With = None, o
     from tutti.outputs.pseudo_pool import pools
     from tutti.tasks.build import task_specs
 
-    config, folder, prepared = parts.open_folder(study)
+    config, folder, prepared = stores.open_folder(study)
     name, chosen = load_recipe(recipe or config.ensemble.recipe)
     target = out or folder.pseudo_labels / name
     studies = voting_studies(config, folder, prepared, members=chosen.members, others=others or ())

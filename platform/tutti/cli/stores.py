@@ -1,24 +1,15 @@
-"""The only place that picks concrete parts: which store, which tracker, which bank."""
+"""Opens a study's stores: its file and folder, Optuna's database and MLflow's tracking store."""
 
 from __future__ import annotations
 
 import json
 import os
-import platform as machine
-import shlex
-import shutil
-import socket
-import sys
 import uuid
-from collections.abc import Mapping, Sequence
-from importlib.metadata import version
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
-import tutti
 from tutti.config.address import same_database, with_password, without_password
 from tutti.config.conditions import fixed_values
 from tutti.config.folder import StudyFolder, find_study, studies_folder
@@ -27,18 +18,14 @@ from tutti.config.study import StudyConfig
 from tutti.data.prepare import Prepared, load_prepared
 from tutti.errors import Fault, StudyError
 from tutti.files import write_whole
-from tutti.records import Finding, Scalar, TrialRecord
+from tutti.records import Finding, TrialRecord
 
 if TYPE_CHECKING:
     from tutti.search.study_store import StudyStore
     from tutti.search.warm_start import OlderStudy
     from tutti.tracking.protocol import Tracker
 
-_DATABASES = ("sqlite", "postgresql", "mysql", "mssql")  # of which MLflow keeps runs in
-
-console = Console(highlight=False, markup=False, emoji=False)  # a path may hold what rich takes for its marks
-if not console.is_terminal:
-    console.width = 120  # a log has no width of its own; tables of 80 columns would break their words
+_DATABASES = ("sqlite", "postgresql", "mysql", "mssql")  # address schemes that MLflow opens as a database
 
 
 def read_study_file(file: Path, *, overrides: Sequence[str], shared: bool = False) -> tuple[StudyConfig, StudyFolder]:
@@ -64,14 +51,6 @@ def read_study_file(file: Path, *, overrides: Sequence[str], shared: bool = Fals
     path = (study.storage.path or studies_folder()).absolute()
     study = study.model_copy(update={"storage": study.storage.model_copy(update={"path": path})})
     return study, StudyFolder(path / study.study)
-
-
-def program() -> str:
-    """The command ``tutti`` as it can be typed here: where it is not on the PATH, as it was called."""
-    if shutil.which("tutti"):
-        return "tutti"
-    called = Path(sys.argv[0])
-    return f"{shlex.quote(sys.executable)} -m tutti" if called.name == "__main__.py" else shlex.quote(str(called))
 
 
 def open_folder(name: str) -> tuple[StudyConfig, StudyFolder, Prepared]:
@@ -294,93 +273,3 @@ def open_tracker(study: StudyConfig, folder: StudyFolder) -> Tracker:
     )
     tracker.start()
     return tracker
-
-
-def study_parameters(study: StudyConfig, prepared: Prepared) -> dict[str, Scalar]:
-    """What defines the study, flat, for the tracker's parent run: its keys, and the SHA-256 of every file of rows.
-
-    Of each task the layout and the metric; of the search space one text for each key that it varies.
-    """
-    document = study.model_dump(mode="json", exclude={"tasks", "search_space", "storage", "tracking", "ensemble"})
-    parameters = {key: _scalar(value) for key, value in flat(document).items()}
-    for key, distribution in study.search_space.root.items():
-        unconditional = None if distribution.when else {"when"}
-        parameters[f"search_space.{key}"] = json.dumps(distribution.model_dump(mode="json", exclude=unconditional))
-    for name, task in study.tasks.items():
-        parameters |= {f"tasks.{name}.{key}": getattr(task, key) for key in ("layout", "metric")}
-    for name, files in prepared.origins.items():
-        parameters |= {f"data.{name}.{part}": known["sha256"] for part, known in files.items()}
-    return parameters
-
-
-def study_columns(study: StudyConfig) -> list[str]:
-    """What the tracker's list of trials shows at first: objectives, each task's score, then what the search varies."""
-    shown = [
-        name for name in study.search.objectives if name not in ("score", "seconds")
-    ]  # which are shown at all times
-    scores = [f"metrics.{name}" for name in (*shown, *(f"score/{task}" for task in study.tasks))]
-    return [*scores, *(f"params.{key}" for key in study.search_space.root)]
-
-
-def study_note(prepared: Prepared) -> str:
-    """What the study is, in Markdown, for the page of the tracker's parent run."""
-    lines = [
-        "The score is the mean of the tasks' metrics on the validation rows, whose ids are in `study/split.json`.",
-        "",
-        "| task | metric | classes | rows |",
-        "|---|---|---|---|",
-    ]
-    for task in prepared.tasks:
-        rows = ", ".join(f"{part} {info.rows:,}" for part, info in prepared.parts[task.name].items())
-        classes = "none: a number" if task.regression else len(task.class_names)
-        lines.append(f"| {task.name} | {task.metric} | {classes} | {rows} |")
-    return "\n".join(lines)
-
-
-def write_split(prepared: Prepared, folder: StudyFolder) -> None:
-    """The ids of every task's validation rows, or of each fold's, as a file that the tracker keeps with the study.
-
-    Raises:
-        StorageError: where the file system refuses.
-    """
-    split = {}
-    for task in prepared.tasks:
-        ids = prepared.ids(task.name, "validation")
-        if folds := prepared.settings["split"].get("folds"):
-            of_row = prepared.folds(task.name)
-            own = of_row[of_row >= 0]
-            split[task.name] = {f"fold-{fold}": ids[own == fold].tolist() for fold in range(folds)}
-        else:
-            split[task.name] = {"validation": ids.tolist()}
-    write_whole(folder.data / "split.json", json.dumps(split, ensure_ascii=False, indent=1) + "\n")
-
-
-def flat(document: Mapping[str, object], prefix: str = "") -> dict[str, object]:
-    """Dotted keys to values; a list or an empty mapping is a value."""
-    leaves: dict[str, object] = {}
-    for key, value in document.items():
-        if isinstance(value, Mapping) and value:
-            leaves |= flat(value, f"{prefix}{key}.")
-        else:
-            leaves[f"{prefix}{key}"] = value
-    return leaves
-
-
-def _scalar(value: object) -> Scalar:
-    return value if isinstance(value, str | int | float | bool) or value is None else str(value)
-
-
-def study_tags(prepared: Prepared) -> dict[str, str]:
-    """Environment and description, for the tracker's parent run."""
-    tags = {f"tutti.version.{name}": version(name) for name in ("torch", "transformers", "ray", "optuna")}
-    tags |= {
-        "tutti.version.tutti": tutti.__version__,
-        "tutti.version.python": machine.python_version(),
-        "tutti.machine": machine.platform(),
-    }
-    return tags | run_tags() | {"mlflow.note.content": study_note(prepared)}
-
-
-def run_tags() -> dict[str, str]:
-    """Where it runs; who runs it, the tracker says itself."""
-    return {"tutti.host": socket.gethostname()}
