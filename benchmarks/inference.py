@@ -109,9 +109,9 @@ def tutti(place: StudyFolder, file: Path, folder: Path, turns: list[str]) -> Tim
         shards.begin(precision)
         began = shared.clock()
 
-    with shards.held():
+    with shards.locked():
         predict_shards(
-            given.shards(SHARD, without=set()),
+            given.shards(SHARD, skip=set()),
             checkpoints=chosen.checkpoints,
             task=task,
             slots=Slots(os.cpu_count() or 1, 1, 0),

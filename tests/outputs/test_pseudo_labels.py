@@ -222,7 +222,7 @@ def test_labels_of_a_class_that_no_row_tells_of_are_not_counted_as_told():
     told = ClassCoverage("A", 10, 0.01, 0.99, 0.98, 50)
     untold = ClassCoverage("B", 990, 0.99, 0.99, None, 0)
     report = TaskPseudoLabels("t", 1000, 0, 1000, 0.99, 0.0, None, "t.csv", (told, untold), ())
-    assert (report.told, report.labelled, report.expected_precision) == (10, 1000, pytest.approx(0.98))
+    assert (report.judged_labels, report.labelled, report.expected_precision) == (10, 1000, pytest.approx(0.98))
 
 
 def test_a_class_that_is_called_like_a_tag_is_text_on_the_page():

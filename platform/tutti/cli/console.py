@@ -16,7 +16,7 @@ if not console.is_terminal:
 
 
 def program() -> str:
-    """The command ``tutti`` as it can be typed here: where it is not on the PATH, as it was called."""
+    """The command ``tutti`` as the user can type it: by its name if it is on the PATH, otherwise as it was called."""
     if shutil.which("tutti"):
         return "tutti"
     called = Path(sys.argv[0])

@@ -1,4 +1,4 @@
-"""``tutti leaderboard``: public scores beside local ones."""
+"""``tutti leaderboard``: records public scores of submissions and compares them with local ones."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def add(
             metrics["leaderboard/local"] = entry.local
         try:
             keep_metrics(uri, experiment=config.study, metrics=metrics, step=place, owner=folder.owner)
-            if (found := correlation(entries)) is not None:
-                metrics = {"leaderboard/pearson": found.pearson, "leaderboard/spearman": found.spearman}
-                # MLflow shows the value of the highest step: these are of all submissions, whichever was scored anew
+            if (together := correlation(entries)) is not None:
+                metrics = {"leaderboard/pearson": together.pearson, "leaderboard/spearman": together.spearman}
+                # MLflow shows the value of the highest step, and these cover all submissions, so that is their number.
                 keep_metrics(uri, experiment=config.study, metrics=metrics, step=len(entries), owner=folder.owner)
             keep_files(
                 uri, experiment=config.study, files=[folder.leaderboard], place="leaderboard", owner=folder.owner
             )
-        except TrackingError as error:  # it is kept in the study's folder all the same
+        except TrackingError as error:  # the study's folder has it already
             console.print(f"It is not kept in MLflow: {error}", soft_wrap=True)
 
 
@@ -71,7 +71,7 @@ def show(study: Study) -> None:
 def _show(study: str, entries: list[Entry]) -> None:
     from rich.table import Table
 
-    from tutti.cli.progress import number
+    from tutti.outputs.card import number
     from tutti.outputs.leaderboard import correlation
 
     if not entries:
@@ -82,15 +82,15 @@ def _show(study: str, entries: list[Entry]) -> None:
         table.add_column(name, overflow="fold")
     for name in ("public", "local", *entries[-1].tasks):
         table.add_column(name, justify="right", no_wrap=True)
-    for each in sorted(entries, key=lambda entry: -entry.public):
-        scores = (number(each.tasks.get(task)) for task in entries[-1].tasks)
-        table.add_row(each.recipe, each.made, each.submission, number(each.public), number(each.local), *scores)
+    for entry in sorted(entries, key=lambda entry: -entry.public):
+        scores = (number(entry.tasks.get(task)) for task in entries[-1].tasks)
+        table.add_row(entry.recipe, entry.made, entry.submission, number(entry.public), number(entry.local), *scores)
     console.print(table)
-    found = correlation(entries)
-    if found is None:
+    together = correlation(entries)
+    if together is None:
         console.print("How public and local scores go together is said from three submissions on.")
         return
     console.print(
-        f"Public and local scores of {found.submissions} submissions: Pearson {found.pearson:+.3f}, "
-        f"Spearman {found.spearman:+.3f}."
+        f"Public and local scores of {together.submissions} submissions: Pearson {together.pearson:+.3f}, "
+        f"Spearman {together.spearman:+.3f}."
     )

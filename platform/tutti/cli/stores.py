@@ -6,6 +6,7 @@ import json
 import os
 import uuid
 from collections.abc import Sequence
+from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,14 +30,14 @@ _DATABASES = ("sqlite", "postgresql", "mysql", "mssql")  # address schemes that 
 
 
 def read_study_file(file: Path, *, overrides: Sequence[str], shared: bool = False) -> tuple[StudyConfig, StudyFolder]:
-    """The validated study and the folder it lives in, with ``storage.path`` absolute.
+    """Loads and validates a study file; returns the study, with ``storage.path`` made absolute, and its folder.
 
     Args:
-        shared: whether other machines have to see the folder, so that it may not be this one's by default.
+        shared: whether other machines must see the folder, which rules out this machine's default folder.
 
     Raises:
         ConfigError: with every fault of the file.
-        StudyError: where the folder has to be shared and none is named.
+        StudyError: if the folder must be shared and none is named.
     """
     from tutti.training import check_training
 
@@ -54,24 +55,24 @@ def read_study_file(file: Path, *, overrides: Sequence[str], shared: bool = Fals
 
 
 def open_folder(name: str) -> tuple[StudyConfig, StudyFolder, Prepared]:
-    """A study that ``tutti tune`` made, by name or folder."""
+    """Opens a study that ``tutti tune`` made, by name or folder."""
     folder = find_study(name)
     study = parse_study(folder.study_file)
     return study, folder, load_prepared(folder.data)
 
 
 def load_store(study: StudyConfig, folder: StudyFolder, *, mend: bool = False) -> StudyStore:
-    """The study's trials, to read, or to ``mend``."""
+    """Opens the study's trials for reading, or for ``tutti doctor`` to ``mend``."""
     from tutti.search.study_store import StudyStore
 
     return StudyStore.load(database_url(study, folder), name=study.study, mend=mend)
 
 
 def load_begun_store(study: StudyConfig, folder: StudyFolder) -> StudyStore | None:
-    """The study's trials, to read; none where its first start died before it had made its place for them.
+    """Opens the study's trials for reading; none if its first start failed before the Optuna study was created.
 
     Raises:
-        StudyError: where the server's database that they were in has them no more.
+        StudyError: if the database server that held the study no longer has it.
     """
     if not folder.begun:
         return None
@@ -84,11 +85,11 @@ def load_begun_store(study: StudyConfig, folder: StudyFolder) -> StudyStore | No
 
 
 def open_store(study: StudyConfig, folder: StudyFolder) -> StudyStore:
-    """The study's trials, to run more of them."""
+    """Opens or creates the study's trials, to run more of them."""
     from tutti.search.study_store import StudyStore
 
     search, owner = study.search, None
-    if not folder.begun and folder.owner is None:  # before anything on a server is its own
+    if not folder.begun and folder.owner is None:  # written before anything is created on a server
         write_whole(folder.owner_file, f"{uuid.uuid4()}\n")
     if study.storage.database:
         owner = _owner(folder) or folder.owner
@@ -110,7 +111,7 @@ def open_store(study: StudyConfig, folder: StudyFolder) -> StudyStore:
 
 
 def _owner(folder: StudyFolder) -> str | None:
-    """What the study is known by among others of its name in a server's database; none before it has begun there."""
+    """The id that tells the study from others of its name on a database server; none before it is created there."""
     try:
         return str(json.loads(folder.database_file.read_bytes())["study"])
     except FileNotFoundError:
@@ -121,10 +122,10 @@ def _owner(folder: StudyFolder) -> str | None:
 
 
 def database_url(study: StudyConfig, folder: StudyFolder) -> str:
-    """Optuna's database of a study.
+    """The URL of the study's Optuna database.
 
-    The study's folder keeps no password: where none is given anew, it is that of the same address in
-    ``$TUTTI_DATABASE``, or what PostgreSQL's own clients find.
+    The study's folder stores no password. Unless the study file gives one, the password comes from
+    ``$TUTTI_DATABASE`` if that is the same address, or from what PostgreSQL's own clients read.
     """
     if study.storage.database is None:
         return folder.optuna_url
@@ -132,55 +133,56 @@ def database_url(study: StudyConfig, folder: StudyFolder) -> str:
 
 
 def count_trials(study: StudyConfig, folder: StudyFolder) -> int:
-    """How many trials a study has, those that were cut off too."""
+    """The number of the study's trials, including interrupted ones."""
     store = load_begun_store(study, folder)
     if store is None:
         return 0
-    try:
+    with closing(store):
         return len(store.records())
-    finally:
-        store.close()
 
 
 def fitting_trials(study: StudyConfig, folder: StudyFolder) -> dict[str, int]:
-    """Of each older study that this one starts warm from, how many trials its search space could draw.
+    """By older study named in ``search.warm_start``: the number of its trials that this search space could draw.
 
     Raises:
-        StudyError: where one of them has none.
-        StorageError: where a database cannot be read.
+        StudyError: if one of the studies has none.
+        StorageError: if a database cannot be read.
     """
     if not study.search.warm_start:
         return {}
     from tutti.search.warm_start import fitting_trials
 
     fixed = fixed_values(study.training)
-    given: dict[str, Any] = {"fixed": fixed, "objectives": study.search.objectives}
+    options: dict[str, Any] = {"fixed": fixed, "objectives": study.search.objectives}
     return {
-        older.name: len(fitting_trials(older, study.search_space, **given)) for older in _older_studies(study, folder)
+        older.name: len(fitting_trials(older, study.search_space, **options)) for older in _older_studies(study, folder)
     }
 
 
 def _older_studies(study: StudyConfig, folder: StudyFolder) -> list[OlderStudy]:
-    """Those that a study starts warm from; one that has begun has their trials, and asks for none that is gone."""
+    """The studies named in ``search.warm_start``.
+
+    A study that has begun already holds their trials, so a folder that has been removed since is skipped.
+    """
     from tutti.search.warm_start import OlderStudy
 
-    found = []
-    for place in map(Path, study.search.warm_start):
-        if folder.begun and not StudyFolder(place).study_file.is_file():
+    older_studies = []
+    for older_folder in map(StudyFolder, map(Path, study.search.warm_start)):
+        if folder.begun and not older_folder.study_file.is_file():
             continue
-        older = parse_study(StudyFolder(place).study_file)
-        found.append(OlderStudy(older.study, database_url(older, StudyFolder(place)), fixed_values(older.training)))
-    return found
+        older = parse_study(older_folder.study_file)
+        older_studies.append(OlderStudy(older.study, database_url(older, older_folder), fixed_values(older.training)))
+    return older_studies
 
 
 def with_stores(study: StudyConfig, folder: StudyFolder) -> StudyConfig:
-    """The study with the stores that its file leaves open.
+    """Fills in the database and tracking URI that the study file does not name.
 
-    They are those that it has begun with, whatever is set today: its trials and their runs would be split. One that is
-    new has ``$TUTTI_DATABASE`` and MLflow's own ``$MLFLOW_TRACKING_URI``.
+    A study that has begun keeps the stores it began with, whatever the environment says now; otherwise its trials and
+    runs would be split over two stores. A new study takes ``$TUTTI_DATABASE`` and ``$MLFLOW_TRACKING_URI``.
 
     Raises:
-        StudyError: where the study has begun in one database, and its file now names another kind of one.
+        StudyError: if the study began in its folder's own database and the file now names a server.
     """
     database, uri = study.storage.database, study.tracking.uri
     if database and folder.optuna_file.is_file():
@@ -190,14 +192,15 @@ def with_stores(study: StudyConfig, folder: StudyFolder) -> StudyConfig:
     if folder.begun:
         begun = parse_study(folder.study_file)
         return _with_stores(study, database or begun.storage.database, uri or begun.tracking.uri)
-    found = (os.environ.get(name) or None for name in ("TUTTI_DATABASE", "MLFLOW_TRACKING_URI"))
-    return _with_stores(study, *(given or other for given, other in zip((database, uri), found, strict=True)))
+    database = database or os.environ.get("TUTTI_DATABASE") or None
+    uri = uri or os.environ.get("MLFLOW_TRACKING_URI") or None
+    return _with_stores(study, database, uri)
 
 
 def without_passwords(study: StudyConfig) -> StudyConfig:
-    """The study as its folder keeps it, which others may read."""
-    given = (study.storage.database, study.tracking.uri)
-    return _with_stores(study, *(address and without_password(address) for address in given))
+    """The study without its stores' passwords, as it is written to its folder, which others may read."""
+    database, uri = study.storage.database, study.tracking.uri
+    return _with_stores(study, database and without_password(database), uri and without_password(uri))
 
 
 def _with_stores(study: StudyConfig, database: str | None, uri: str | None) -> StudyConfig:
@@ -206,11 +209,13 @@ def _with_stores(study: StudyConfig, database: str | None, uri: str | None) -> S
 
 
 def check_stores(study: StudyConfig, folder: StudyFolder) -> None:
-    """Finds that a server's database is away before anything is started for it.
+    """Checks the stores before anything is started that needs them.
+
+    MLflow's store may be unreachable: reports to it are queued in a spool.
 
     Raises:
-        StorageError: where Optuna's does not answer, or refuses. MLflow's may be away: what it is to be told waits.
-        StudyError: where both are the same database, or the driver that MLflow needs is not installed.
+        StorageError: if Optuna's database server does not answer or refuses the connection.
+        StudyError: if Optuna and MLflow name the same database, or the driver that MLflow needs is not installed.
     """
     uri = study.tracking.uri or ""
     if study.storage.database and same_database(study.storage.database, uri):
@@ -227,21 +232,21 @@ def check_stores(study: StudyConfig, folder: StudyFolder) -> None:
 
 
 def tracking_uri(study: StudyConfig, folder: StudyFolder) -> str:
-    """The study's MLflow store, its password from ``$MLFLOW_TRACKING_URI`` where that is the same store."""
+    """The URI of the study's MLflow store, with the password of ``$MLFLOW_TRACKING_URI`` if that is the same store."""
     if not study.tracking.uri:
         return folder.mlflow_uri
     return with_password(study.tracking.uri, os.environ.get("MLFLOW_TRACKING_URI"))
 
 
 def is_tracked(study: StudyConfig, folder: StudyFolder) -> bool:
-    """Whether there is a store to look into; one of the study's own comes with its first run."""
+    """Whether there is an MLflow store to read; the study folder's own is created with the first run."""
     return bool(study.tracking.uri) or (folder.path / "mlflow.db").is_file()
 
 
 def run_findings(
     study: StudyConfig, folder: StudyFolder, trials: Sequence[TrialRecord], *, complete: bool
 ) -> list[Finding]:
-    """What is wrong with the study's runs in MLflow; nothing where it has no store of its own yet."""
+    """What is wrong with the study's runs in MLflow; empty if there is no store yet."""
     if not is_tracked(study, folder):
         return []
     quiet_mlflow()
@@ -254,18 +259,18 @@ def run_findings(
 
 
 def quiet_mlflow() -> None:
-    """Nothing is sent to anybody. Read when mlflow is imported."""
+    """Turns MLflow's telemetry off. Call it before mlflow is imported, which is when mlflow reads the setting."""
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 
 
 def open_tracker(study: StudyConfig, folder: StudyFolder) -> Tracker:
-    """MLflow behind a durable queue, so that no trial waits for it or dies of it."""
+    """Opens MLflow behind a durable queue, so that no trial waits for it or fails because of it."""
     quiet_mlflow()
     from tutti.tracking.mlflow_tracker import MlflowTracker
     from tutti.tracking.queued import QueuedTracker
 
     uri = tracking_uri(study, folder)
-    # A server keeps files where it says; a database keeps none, and MLflow would put them where the command was called.
+    # An MLflow server decides where artifacts go. With a database, MLflow would write them to the working directory.
     artifacts = folder.mlflow_artifacts.as_uri() if uri.startswith(_DATABASES) else None
     tracker = QueuedTracker(
         lambda: MlflowTracker(uri, experiment=study.study, owner=folder.owner, artifact_location=artifacts),

@@ -17,9 +17,10 @@ from tutti.records import Scalar
 
 
 def study_parameters(study: StudyConfig, prepared: Prepared) -> dict[str, Scalar]:
-    """What defines the study, flat, for the tracker's parent run: its keys, and the SHA-256 of every file of rows.
+    """What defines the study's results, as flat parameters of the tracker's parent run.
 
-    Of each task the layout and the metric; of the search space one text for each key that it varies.
+    These are the study's keys, each task's layout and metric, the search space as one JSON text per varied key, and the
+    SHA-256 of every data file.
     """
     document = study.model_dump(mode="json", exclude={"tasks", "search_space", "storage", "tracking", "ensemble"})
     parameters = {key: _scalar(value) for key, value in flat(document).items()}
@@ -34,16 +35,14 @@ def study_parameters(study: StudyConfig, prepared: Prepared) -> dict[str, Scalar
 
 
 def study_columns(study: StudyConfig) -> list[str]:
-    """What the tracker's list of trials shows at first: objectives, each task's score, then what the search varies."""
-    shown = [
-        name for name in study.search.objectives if name not in ("score", "seconds")
-    ]  # which are shown at all times
-    scores = [f"metrics.{name}" for name in (*shown, *(f"score/{task}" for task in study.tasks))]
-    return [*scores, *(f"params.{key}" for key in study.search_space.root)]
+    """The columns that the tracker's list of trials shows by default: objectives, score by task, varied parameters."""
+    objectives = [name for name in study.search.objectives if name not in ("score", "seconds")]  # those always show
+    metrics = [f"metrics.{name}" for name in (*objectives, *(f"score/{task}" for task in study.tasks))]
+    return [*metrics, *(f"params.{key}" for key in study.search_space.root)]
 
 
 def study_tags(prepared: Prepared) -> dict[str, str]:
-    """Environment and description, for the tracker's parent run."""
+    """Tags of the tracker's parent run: versions, machine, and the study's description."""
     tags = {f"tutti.version.{name}": version(name) for name in ("torch", "transformers", "ray", "optuna")}
     tags |= {
         "tutti.version.tutti": tutti.__version__,
@@ -54,12 +53,12 @@ def study_tags(prepared: Prepared) -> dict[str, str]:
 
 
 def run_tags() -> dict[str, str]:
-    """Where it runs; who runs it, the tracker says itself."""
+    """Tags of every run: the host. The tracker itself adds the user."""
     return {"tutti.host": socket.gethostname()}
 
 
 def study_note(prepared: Prepared) -> str:
-    """What the study is, in Markdown, for the page of the tracker's parent run."""
+    """A Markdown description of the study, for the tracker's parent run."""
     lines = [
         "The score is the mean of the tasks' metrics on the validation rows, whose ids are in `study/split.json`.",
         "",
@@ -74,25 +73,25 @@ def study_note(prepared: Prepared) -> str:
 
 
 def write_split(prepared: Prepared, folder: StudyFolder) -> None:
-    """The ids of every task's validation rows, or of each fold's, as a file that the tracker keeps with the study.
+    """Writes ``split.json``, an artifact of the study: each task's validation ids, by fold if the study has folds.
 
     Raises:
-        StorageError: where the file system refuses.
+        StorageError: if the file cannot be written.
     """
     split = {}
     for task in prepared.tasks:
         ids = prepared.ids(task.name, "validation")
         if folds := prepared.settings["split"].get("folds"):
-            of_row = prepared.folds(task.name)
-            own = of_row[of_row >= 0]
-            split[task.name] = {f"fold-{fold}": ids[own == fold].tolist() for fold in range(folds)}
+            fold_of_row = prepared.folds(task.name)
+            fold_of_id = fold_of_row[fold_of_row >= 0]
+            split[task.name] = {f"fold-{fold}": ids[fold_of_id == fold].tolist() for fold in range(folds)}
         else:
             split[task.name] = {"validation": ids.tolist()}
     write_whole(folder.data / "split.json", json.dumps(split, ensure_ascii=False, indent=1) + "\n")
 
 
 def flat(document: Mapping[str, object], prefix: str = "") -> dict[str, object]:
-    """Dotted keys to values; a list or an empty mapping is a value."""
+    """Flattens nested mappings to dotted keys. A list and an empty mapping count as values."""
     leaves: dict[str, object] = {}
     for key, value in document.items():
         if isinstance(value, Mapping) and value:
