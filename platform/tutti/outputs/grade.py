@@ -52,11 +52,11 @@ def read_labels(source: str, *, task: Task, layout: Layout, expected: Sequence[s
     labels = [by_id[row] for row in expected]
     if task.regression:
         return np.array([number(label) for label in labels], dtype=np.float32)
-    if strange := set(labels) - set(task.class_names):
+    if unknown := set(labels) - set(task.class_names):
         rule = f"hold only labels of the task ({', '.join(task.class_names)})"
-        got = ", ".join(map(repr, sorted(strange)[:_SHOWN]))
+        got = ", ".join(map(repr, sorted(unknown)[:_SHOWN]))
         raise SubmissionError(Fault(source, rule, got, remedy))
-    return np.array([task.class_names.index(each) for each in labels], dtype=np.int64)
+    return np.array([task.class_names.index(label) for label in labels], dtype=np.int64)
 
 
 def grade(bank: Checkpoints, task: Task, part: str, elected: Elected, labels: np.ndarray) -> Graded:

@@ -72,7 +72,7 @@ class Leaderboard:
             StorageError: if the file cannot be read.
         """
         try:
-            return [Entry(**each) for each in json.loads(self._file.read_text(encoding="utf-8"))["submissions"]]
+            return [Entry(**document) for document in json.loads(self._file.read_text(encoding="utf-8"))["submissions"]]
         except FileNotFoundError:
             return []
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -106,7 +106,7 @@ class Leaderboard:
 
 def correlation(entries: Sequence[Entry]) -> Correlation | None:
     """Pearson's and Spearman's coefficients of public and local scores; none for fewer than three submissions."""
-    both = np.array([(each.local, each.public) for each in entries if each.local is not None], dtype=np.float64)
+    both = np.array([(entry.local, entry.public) for entry in entries if entry.local is not None], dtype=np.float64)
     if len(both) < _LEAST:
         return None
     local, public = both.T
@@ -145,7 +145,7 @@ def _read(submission: Path, *, public: float) -> tuple[str, dict[str, str], Entr
             added=datetime.now(UTC).isoformat(timespec="seconds"),
             public=public,
             local=_score(card["objective"]),
-            tasks={_text(each["task"]): _score(each["score"]) for each in card["tasks"]},
+            tasks={_text(task["task"]): _score(task["score"]) for task in card["tasks"]},
         )
         return _text(card["study"]), files, entry
     except (OSError, ValueError, AttributeError, KeyError, TypeError) as error:

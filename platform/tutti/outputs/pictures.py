@@ -139,9 +139,9 @@ def reliability_png(calibrations: Mapping[str, Calibration]) -> bytes:
             (calibration.before, calibration.error_before, "as combined", _OTHER),
             (calibration.after, calibration.error_after, f"temperature {calibration.temperature:.2f}", _MEMBER),
         ):
-            rows = sum(each.rows for each in bins)
-            points = [(each.confidence, each.accuracy) for each in bins]
-            sizes = [12 + 200 * each.rows / rows for each in bins]
+            rows = sum(bin_.rows for bin_ in bins)
+            points = [(bin_.confidence, bin_.accuracy) for bin_ in bins]
+            sizes = [12 + 200 * bin_.rows / rows for bin_ in bins]
             axes.plot(*zip(*points, strict=True), color=colour, lw=1, alpha=0.6, zorder=2)
             label = f"{name}: error {error:.3f}"
             axes.scatter(*zip(*points, strict=True), s=sizes, color=colour, alpha=0.7, zorder=3, label=label)
@@ -165,7 +165,7 @@ def cost_png(trials: Sequence[TrialRecord]) -> bytes:
         (TrialState.STOPPED, _OTHER, "none"),
         (TrialState.FAILED, _ENSEMBLE, "none"),
     ):
-        points = [(each.seconds / 60, each.score) for each in trials if each.state is state and each.seconds]
+        points = [(trial.seconds / 60, trial.score) for trial in trials if trial.state is state and trial.seconds]
         points = [(minutes, score) for minutes, score in points if score is not None]
         if points:
             minutes_of_all, scores = zip(*points, strict=True)
@@ -186,7 +186,7 @@ def _estimates(axes: Any, lane: int, score: Estimate, single: Estimate, gain: Es
 
 def _voters(card: Card, task: str | None) -> set[str]:
     """Keys of the trials that vote for the task, or, for none, in any task."""
-    return {member.key for each in card.tasks if task in (None, each.task) for member in each.members}
+    return {member.key for own in card.tasks if task in (None, own.task) for member in own.members}
 
 
 def _legend(figure: Any) -> None:

@@ -38,7 +38,7 @@ class TaskVote:
         groups: by member that has to predict, the indices of its checkpoints, one for each fold of its trial; the
             member's prediction is their mean.
         ensemble: how members are combined; none if a single checkpoint predicts.
-        calibrated: whether probabilities are shown at the ensemble's temperature. Labels do not change.
+        calibrated: whether probabilities are written at the ensemble's temperature. Labels do not change.
     """
 
     task: Task
@@ -64,13 +64,15 @@ class TaskVote:
         if self.task.regression:
             return pa.table({"id": id_column, "value": pa.array(combined)})
         classes = decide(combined) if self.ensemble is None else self.ensemble.decide(combined)
-        shown = self.ensemble.calibrated(combined) if self.ensemble is not None and self.calibrated else combined
+        probabilities = (
+            self.ensemble.calibrated(combined) if self.ensemble is not None and self.calibrated else combined
+        )
         columns = {
             "id": id_column,
             "label": pa.array([self.task.class_names[index] for index in classes], pa.string()),
-            "confidence": pa.array(shown[np.arange(len(shown)), classes]),
+            "confidence": pa.array(probabilities[np.arange(len(probabilities)), classes]),
         }
-        by_class = np.ascontiguousarray(shown.T)
+        by_class = np.ascontiguousarray(probabilities.T)
         columns |= {f"p_{name}": pa.array(own) for name, own in zip(self.task.class_names, by_class, strict=True)}
         return pa.table(columns)
 

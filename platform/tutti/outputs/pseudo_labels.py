@@ -125,9 +125,11 @@ def coverage_of(
     return _task_report(_labelled(bank, task, elected, pool, labelling, calibrated), labelling, calibrated)
 
 
-def _temperature_note(each: _Labelled) -> str:
-    value, rows = each.elected.ensemble.temperature, len(each.elected.ballot.labels)
-    return f"Confidence in task {each.task.name} is that at temperature {value:.3g}, fitted to {rows} validation rows."
+def _temperature_note(labelled: _Labelled) -> str:
+    value, rows = labelled.elected.ensemble.temperature, len(labelled.elected.ballot.labels)
+    return (
+        f"Confidence in task {labelled.task.name} is that at temperature {value:.3g}, fitted to {rows} validation rows."
+    )
 
 
 def _labelled(
@@ -156,44 +158,46 @@ def _with_texts(rows: DataFrame) -> np.ndarray:
     return np.array([all(text.strip() for text in row) for row in texts.itertuples(index=False)], dtype=bool)
 
 
-def _task_report(each: _Labelled, labelling: Labelling, calibrated: bool) -> TaskPseudoLabels:
-    task, chosen = each.task, each.opinion
+def _task_report(labelled: _Labelled, labelling: Labelling, calibrated: bool) -> TaskPseudoLabels:
+    task, chosen = labelled.task, labelled.opinion
     coverage: tuple[ClassCoverage, ...] = ()
     mean_confidence, largest_drift, drifting_class = None, None, None
     if chosen is not None:
-        coverage = _coverage(each, chosen, *_judged(each, chosen, labelling, calibrated))
-        if len(each.rows):
+        coverage = _coverage(labelled, chosen, *_judged(labelled, chosen, labelling, calibrated))
+        if len(labelled.rows):
             mean_confidence = float(chosen.confidence.mean(dtype=np.float64))
-            targets = each.predictions if labelling.labels == "soft" else np.eye(task.outputs)[chosen.classes]
-            largest_drift, index = drift(targets.mean(axis=0, dtype=np.float64), each.pool.prior)
+            targets = labelled.predictions if labelling.labels == "soft" else np.eye(task.outputs)[chosen.classes]
+            largest_drift, index = drift(targets.mean(axis=0, dtype=np.float64), labelled.pool.prior)
             drifting_class = task.class_names[index]
     limit = labelling.max_drift
     drifts = largest_drift is not None and limit is not None and abs(largest_drift) > limit
-    suffix = ".soft.parquet" if labelling.labels == "soft" and not task.regression else each.pool.suffix
+    suffix = ".soft.parquet" if labelling.labels == "soft" and not task.regression else labelled.pool.suffix
     return TaskPseudoLabels(
         task=task.name,
-        unlabelled=len(each.pool.rows),
-        seen=int(each.pool.seen.sum()),
-        labelled=len(each.rows),
+        unlabelled=len(labelled.pool.rows),
+        seen=int(labelled.pool.seen.sum()),
+        labelled=len(labelled.rows),
         mean_confidence=mean_confidence,
         drift=largest_drift,
         drifting_class=drifting_class,
-        file=f"{task.name}{suffix}" if len(each.rows) and not drifts else None,
+        file=f"{task.name}{suffix}" if len(labelled.rows) and not drifts else None,
         coverage=coverage,
-        members=each.elected.members,
+        members=labelled.elected.members,
     )
 
 
-def _coverage(each: _Labelled, chosen: Opinion, judged: np.ndarray, correct: np.ndarray) -> tuple[ClassCoverage, ...]:
+def _coverage(
+    labelled: _Labelled, chosen: Opinion, judged: np.ndarray, correct: np.ndarray
+) -> tuple[ClassCoverage, ...]:
     """By class; ``judged`` and ``correct`` are those of ``_judged``."""
     coverage = []
-    for index, name in enumerate(each.task.class_names):
+    for index, name in enumerate(labelled.task.class_names):
         own = chosen.confidence[chosen.classes == index].astype(np.float64)
         coverage.append(
             ClassCoverage(
                 label=name,
                 rows=len(own),
-                share=len(own) / max(len(each.pool.rows), 1),
+                share=len(own) / max(len(labelled.pool.rows), 1),
                 mean_confidence=float(own.mean()) if len(own) else None,
                 expected_precision=float(correct[index] / judged[index]) if judged[index] else None,
                 judged_rows=int(judged[index]),
@@ -202,15 +206,17 @@ def _coverage(each: _Labelled, chosen: Opinion, judged: np.ndarray, correct: np.
     return tuple(coverage)
 
 
-def _judged(each: _Labelled, chosen: Opinion, labelling: Labelling, calibrated: bool) -> tuple[np.ndarray, np.ndarray]:
+def _judged(
+    labelled: _Labelled, chosen: Opinion, labelling: Labelling, calibrated: bool
+) -> tuple[np.ndarray, np.ndarray]:
     """``(classes,)`` int64 twice: the validation rows that would get each label, and how many of them have it.
 
     Their predictions are out of fold: from ensembles that were chosen without them.
     """
-    ballot, classes = each.elected.ballot, each.task.outputs
-    if len(ballot.labels) < LEAST_JUDGED or not len(each.rows):
+    ballot, classes = labelled.elected.ballot, labelled.task.outputs
+    if len(ballot.labels) < LEAST_JUDGED or not len(labelled.rows):
         return np.zeros(classes, dtype=np.int64), np.zeros(classes, dtype=np.int64)
-    held_out = each.elected.held_out
+    held_out = labelled.elected.held_out
     probabilities = held_out.calibrated if calibrated else held_out.said
     assert probabilities is not None
     assert held_out.agreement is not None
@@ -219,28 +225,28 @@ def _judged(each: _Labelled, chosen: Opinion, labelling: Labelling, calibrated: 
     return precision(opinions, ballot.labels, like=chosen, least_agreement=labelling.agreement, classes=classes)
 
 
-def _write_labels(each: _Labelled, labelling: Labelling, path: Path) -> None:
-    frame = each.pool.rows.iloc[each.rows].reset_index(drop=True).assign(label=each.labels)
-    if labelling.labels == "soft" and not each.task.regression:
-        names = [PROBABILITY + name for name in each.task.class_names]
-        frame = frame.assign(**{name: each.predictions[:, index] for index, name in enumerate(names)})
-        SoftLabels(each.task.pair).write(frame, path)
+def _write_labels(labelled: _Labelled, labelling: Labelling, path: Path) -> None:
+    frame = labelled.pool.rows.iloc[labelled.rows].reset_index(drop=True).assign(label=labelled.labels)
+    if labelling.labels == "soft" and not labelled.task.regression:
+        names = [PROBABILITY + name for name in labelled.task.class_names]
+        frame = frame.assign(**{name: labelled.predictions[:, index] for index, name in enumerate(names)})
+        SoftLabels(labelled.task.pair).write(frame, path)
     else:
-        each.pool.layout.write(frame, path)
+        labelled.pool.layout.write(frame, path)
 
 
-def _write_ledger(each: _Labelled, path: Path) -> None:
-    count, chosen = len(each.rows), each.opinion
-    members = [member.key for member in each.elected.members if member.weight]
+def _write_ledger(labelled: _Labelled, path: Path) -> None:
+    count, chosen = len(labelled.rows), labelled.opinion
+    members = [member.key for member in labelled.elected.members if member.weight]
     nulls = pa.nulls(count, pa.float32())  # a regression has no confidence
     columns = {
-        "id": pa.array([str(row) for row in each.pool.rows["id"].iloc[each.rows]], pa.string()),
-        "label": pa.array(each.labels, pa.string()),
+        "id": pa.array([str(row) for row in labelled.pool.rows["id"].iloc[labelled.rows]], pa.string()),
+        "label": pa.array(labelled.labels, pa.string()),
         "confidence": nulls if chosen is None else pa.array(chosen.confidence, pa.float32()),
         "agreement": nulls if chosen is None else pa.array(chosen.agreement, pa.float32()),
-        "round": pa.array(np.full(count, each.pool.round, dtype=np.int32)),
+        "round": pa.array(np.full(count, labelled.pool.round, dtype=np.int32)),
         "members": pa.array([members] * count, pa.list_(pa.string())),
-        "source_sha256": pa.array([each.pool.source] * count, pa.string()),
+        "source_sha256": pa.array([labelled.pool.source] * count, pa.string()),
     }
     with whole_file(path) as temporary:
         pq.write_table(pa.table(columns), temporary, compression="zstd")

@@ -134,33 +134,34 @@ class PseudoLabelReport:
     def remarks(self) -> tuple[str, ...]:
         """Caveats that belong beside the numbers, one sentence each: missing files, skipped tasks, few members."""
         return (
-            *(self._refusal(each) for each in self.tasks if each.file is None),
+            *(self._refusal(task) for task in self.tasks if task.file is None),
             *(
-                f"Left out of task {each.task}: {counted(each.seen, 'row')}, seen with a label by the trials."
-                for each in self.tasks
-                if each.seen
+                f"Left out of task {task.task}: {counted(task.seen, 'row')}, seen with a label by the trials."
+                for task in self.tasks
+                if task.seen
             ),
             *(f"Task {name} has no unlabelled rows and was passed over." for name in self.passed_over),
             *self.notes,
         )
 
-    def _refusal(self, each: TaskPseudoLabels) -> str:
+    def _refusal(self, labels: TaskPseudoLabels) -> str:
         """Why no file was written for a task, and what to do about it."""
-        labelling, task = self.labelling, each.task
+        labelling, task = self.labelling, labels.task
         no_file = "no file was written for it"
-        if each.labelled:
-            assert each.drift is not None
+        if labels.labelled:
+            assert labels.drift is not None
             assert labelling.max_drift is not None
             fitting = "a smaller `share`" if labelling.select == "prior" else "`select: prior`"
             if labelling.agreement and labelling.select == "prior":  # a class may have too few eligible rows
                 fitting += " or `agreement`"
+            side = "above" if labels.drift > 0 else "below"
             return (
-                f"Among the labels of task {task} the class {each.drifting_class} has a share that is "
-                f"{abs(each.drift) * 100:.2f} points {'above' if each.drift > 0 else 'below'} that among the training "
+                f"Among the labels of task {task} the class {labels.drifting_class} has a share that is "
+                f"{abs(labels.drift) * 100:.2f} points {side} that among the training "
                 f"rows, and max_drift allows {labelling.max_drift * 100:g}: {no_file}. Set {fitting} in the "
                 "recipe, or a larger max_drift where the unlabelled rows are known to be of other classes."
             )
-        if each.seen == each.unlabelled:
+        if labels.seen == labels.unlabelled:
             return f"The trials have seen each row of task {task} with a label: {no_file}. Name rows that are new."
         if labelling.select == "threshold" and not labelling.agreement:
             return (
@@ -190,23 +191,23 @@ class PseudoLabelReport:
         ]
         for remark in self.remarks:
             lines += [f"> {harmless(remark)}", ""]
-        for each in self.tasks:
-            share = f"{each.labelled / max(each.unlabelled, 1):.1%}"
-            of_labels = f"{each.labelled:,} of {each.unlabelled:,} rows ({share})"
-            lines += [f"## {each.task}", ""]
-            if each.coverage:
+        for task in self.tasks:
+            share = f"{task.labelled / max(task.unlabelled, 1):.1%}"
+            of_labels = f"{task.labelled:,} of {task.unlabelled:,} rows ({share})"
+            lines += [f"## {task.task}", ""]
+            if task.coverage:
                 columns = ("label", "rows", "share of unlabelled rows", "mean confidence", "expected precision")
                 lines += [
-                    f"{of_labels}, mean confidence {number(each.mean_confidence)}. Expected precision is that of "
+                    f"{of_labels}, mean confidence {number(task.mean_confidence)}. Expected precision is that of "
                     "validation rows which had no part in choosing the members.",
                     "",
-                    *table(columns, [own.cells for own in each.coverage]),
+                    *table(columns, [own.cells for own in task.coverage]),
                     "",
                 ]
             else:
                 lines += [f"{of_labels}; the label is the ensemble's value.", ""]
-            if each.file is not None:
-                soft = ", labels: soft" if each.file.endswith(".soft.parquet") else ""
-                lines += [f"As training rows of the next study: `extra_train: [{{path: {each.file}{soft}}}]`", ""]
-        lines += ["## Members", "", *members_table([(each.task, each.members) for each in self.tasks]), ""]
+            if task.file is not None:
+                soft = ", labels: soft" if task.file.endswith(".soft.parquet") else ""
+                lines += [f"As training rows of the next study: `extra_train: [{{path: {task.file}{soft}}}]`", ""]
+        lines += ["## Members", "", *members_table([(task.task, task.members) for task in self.tasks]), ""]
         return "\n".join([*lines, *files_section(self.files)])

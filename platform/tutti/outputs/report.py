@@ -96,7 +96,7 @@ def vote(
     election = elect(study=study, bank=bank, tasks=tasks, validation=ids, needed={}, rule=rule)
     card = card_of(study=study, recipe_name=recipe_name, tasks=tasks, election=election, rows={})
     pictures = {"ensemble": ensemble_png(card)}
-    calibrations = {each.task: each.calibration for each in card.tasks if each.calibration}
+    calibrations = {task.task: task.calibration for task in card.tasks if task.calibration}
     if calibrations:
         pictures["reliability"] = reliability_png(calibrations)
     sections = []
@@ -150,7 +150,7 @@ def write_report(
     """
     created = datetime.now(UTC).isoformat(timespec="seconds")
     pictures = {**search, **(vote.pictures if vote else {})}
-    if any(each.score is not None and each.seconds for each in trials):
+    if any(trial.score is not None and trial.seconds for trial in trials):
         pictures["cost"] = cost_png(trials)
     page = _page(
         study=study, created=created, tasks=tasks, trials=trials, objective=objective, vote=vote, pictures=pictures
@@ -191,18 +191,18 @@ def _page(
         study=study,
         created=created,
         tasks=tasks,
-        trials=sorted(trials, key=lambda each: -np.inf if each.score is None else each.score, reverse=True),
+        trials=sorted(trials, key=lambda trial: -np.inf if trial.score is None else trial.score, reverse=True),
         states=_states(trials),
         objective=objective,
         best=best_trial(trials),
-        minutes=sum(each.seconds or 0.0 for each in trials) / 60,
+        minutes=sum(trial.seconds or 0.0 for trial in trials) / 60,
         vote=vote,
         pictures=pictures,
     )
 
 
 def _states(trials: Sequence[TrialRecord]) -> str:
-    counts = {state: sum(each.state is state for each in trials) for state in TrialState}
+    counts = {state: sum(trial.state is state for trial in trials) for state in TrialState}
     return f"{counted(len(trials), 'trial')}: " + ", ".join(
         f"{count} {state}" for state, count in counts.items() if count
     )
