@@ -219,14 +219,14 @@ def second_trial(*, rows: bool = False, classes: bool = False) -> Change:
     def put(folder: Path) -> None:
         bank = Bank(folder / "studies/moods/bank")
         first = bank.records()[0]
-        said = {part: bank.predictions(first.key, "mood", part) for part in bank.parts(first.key)["mood"]}
-        kept = said["validation"]
-        said["validation"] = replaced(
+        predictions = {part: bank.predictions(first.key, "mood", part) for part in bank.parts(first.key)["mood"]}
+        kept = predictions["validation"]
+        predictions["validation"] = replaced(
             kept,
             ids=kept.ids[::-1] if rows else kept.ids,
             class_names=("calm", "glad", "grim") if classes else kept.class_names,
         )
-        bank.put(replaced(first, key="t0001", number=1), {"mood": said})
+        bank.put(replaced(first, key="t0001", number=1), {"mood": predictions})
 
     return put
 
@@ -252,32 +252,36 @@ def no_second(folder: Path) -> None:
 
 def another_split(study: Path, prepared: dict[str, Any]) -> None:
     """Gives a study's only trial other validation rows."""
-    _change_votes(study, lambda said: replaced(said, ids=np.char.add("s", said.ids)))
+    _change_votes(study, lambda predictions: replaced(predictions, ids=np.char.add("s", predictions.ids)))
 
 
 def not_a_number(folder: Path) -> None:
     """Writes NaN into what the finished study's only trial says of the validation rows, past every check."""
 
-    def spoilt(said: Predictions) -> Predictions:
-        assert said.probabilities is not None
-        said.probabilities[0] = np.nan
-        return said
+    def spoilt(predictions: Predictions) -> Predictions:
+        assert predictions.probabilities is not None
+        predictions.probabilities[0] = np.nan
+        return predictions
 
     _change_votes(folder / "studies/moods", spoilt)
 
 
 def another_split_of_all(folder: Path) -> None:
     """Gives the finished study's only trial rows that the study does not validate on."""
-    _change_votes(folder / "studies/moods", lambda said: replaced(said, ids=np.char.add("s", said.ids)))
+    _change_votes(
+        folder / "studies/moods", lambda predictions: replaced(predictions, ids=np.char.add("s", predictions.ids))
+    )
 
 
 def another_label(folder: Path) -> None:
     """Writes the label of no class into the validation rows of the finished study's only trial, past every check."""
 
-    def spoilt(said: Predictions) -> Predictions:
-        assert said.labels is not None
-        object.__setattr__(said, "labels", np.where(np.arange(len(said.labels)) == 0, 7, said.labels))
-        return said
+    def spoilt(predictions: Predictions) -> Predictions:
+        assert predictions.labels is not None
+        object.__setattr__(
+            predictions, "labels", np.where(np.arange(len(predictions.labels)) == 0, 7, predictions.labels)
+        )
+        return predictions
 
     _change_votes(folder / "studies/moods", spoilt)
 

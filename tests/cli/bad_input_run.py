@@ -44,7 +44,7 @@ FOREIGN = (
 
 
 @dataclass(frozen=True)
-class Said:
+class Result:
     """How a command ended: its exit code, what it printed, and the errors in it, one a line, places named alike."""
 
     code: int
@@ -80,7 +80,7 @@ def make_templates(folder: Path) -> Templates:
     return Templates(new, finished)
 
 
-def run(folder: Path, command: str, *, code: int | None = None, env: Mapping[str, str] | None = None) -> Said:
+def run(folder: Path, command: str, *, code: int | None = None, env: Mapping[str, str] | None = None) -> Result:
     """Runs ``tutti COMMAND`` in the folder, through the entry point that users have."""
     from tutti.cli.main import run as entry_point
 
@@ -96,7 +96,7 @@ def run(folder: Path, command: str, *, code: int | None = None, env: Mapping[str
     finally:
         sys.argv = given
     assert code in (None, ended), out.getvalue() + err.getvalue()
-    return Said(ended, out.getvalue(), err.getvalue(), _comparable(err.getvalue(), folder))
+    return Result(ended, out.getvalue(), err.getvalue(), _comparable(err.getvalue(), folder))
 
 
 @contextlib.contextmanager

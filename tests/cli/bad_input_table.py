@@ -12,7 +12,7 @@ from bad_input_changes import Case
 from bad_input_files import FILES
 from bad_input_predict import PREDICT
 from bad_input_rounds import ROUNDS
-from bad_input_run import Said, Templates, make_templates, run
+from bad_input_run import Result, Templates, make_templates, run
 from bad_input_search import SEARCH
 from bad_input_settings import SETTINGS
 from bad_input_training import TRAINING
@@ -59,7 +59,7 @@ def cases() -> Iterator[tuple[str, Case]]:
         yield from ((section, case) for case in members)
 
 
-def said(case: Case, folder: Path, templates: Templates) -> Said:
+def run_case(case: Case, folder: Path, templates: Templates) -> Result:
     """Breaks a copy of the valid study as the case says, in ``folder``, and runs the command on it."""
     shutil.copytree(templates.finished if case.finished else templates.new, folder, symlinks=True)
     case.change(folder)
@@ -78,7 +78,7 @@ def main() -> None:
             if reason := case.missing():
                 print(f"kept as it is: {case.what}: {reason}")
             else:
-                rows[case.what] = row_of(case, said(case, Path(place) / str(number), templates).message)
+                rows[case.what] = row_of(case, run_case(case, Path(place) / str(number), templates).message)
     PAGE.write_text(page_of(rows), encoding="utf8")
 
 

@@ -127,7 +127,7 @@ def put_predictions(
     kept: Kept, number: int, *, score: float, task_scores: Mapping[str, float] | None = None, seed: int = 0
 ) -> None:
     rng = np.random.default_rng(seed)
-    said = Predictions(
+    predictions = Predictions(
         ids=np.array([f"r{row}" for row in range(20)]),
         probabilities=rng.dirichlet([1.0, 1.0], size=20).astype(np.float32),
         labels=rng.integers(2, size=20),
@@ -135,4 +135,4 @@ def put_predictions(
     )
     key, scores = f"t{number:04d}", dict(task_scores or {"mood": score})
     record = CheckpointRecord(key, number, 1, score, scores, str(kept.folder.trial(key) / "best"))
-    Bank(kept.folder.bank).put(record, {task: {"validation": said} for task in scores})
+    Bank(kept.folder.bank).put(record, {task: {"validation": predictions} for task in scores})

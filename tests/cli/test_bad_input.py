@@ -11,8 +11,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))  # the table is a script too, so it is no plugin
 
 from bad_input_changes import Case
-from bad_input_run import Said, Templates, make_templates, run
-from bad_input_table import PAGE, cases, page_of, row_of, rows_on, said
+from bad_input_run import Result, Templates, make_templates, run
+from bad_input_table import PAGE, cases, page_of, row_of, rows_on, run_case
 
 ALL = list(cases())
 HOW = "docs/bad-input.md is not what the commands print: run `python tests/cli/bad_input_table.py` and read it"
@@ -23,10 +23,10 @@ def templates(tmp_path_factory: pytest.TempPathFactory) -> Templates:
     return make_templates(tmp_path_factory.mktemp("bad") / "templates")
 
 
-def _shown(case: Case, folder: Path, templates: Templates) -> Said:
+def _shown(case: Case, folder: Path, templates: Templates) -> Result:
     if reason := case.missing():
         pytest.skip(reason)
-    return said(case, folder, templates)
+    return run_case(case, folder, templates)
 
 
 @pytest.mark.parametrize(

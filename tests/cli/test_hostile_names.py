@@ -59,7 +59,7 @@ def everything(place: Path) -> set[str]:
 
 
 def tutti(*arguments: str, place: Path) -> tuple[int, str]:
-    """The exit code and what was said, from a folder below which there is nothing."""
+    """The exit code and the output, run in an empty folder."""
     from tutti.cli.main import run
 
     out, given = io.StringIO(), sys.argv
@@ -90,8 +90,8 @@ def test_no_name_leads_out_of_its_folder(command, name, place):
     before = everything(place)
     with pytest.raises(StudyError), inside(place / "here/1/2/3"):
         find_study(name, beside=place / "studies")
-    code, said = tutti(command, name, place=place)
-    assert (code, "Traceback" in said) == (0 if name == "--help" else 2, False), said
+    code, output = tutti(command, name, place=place)
+    assert (code, "Traceback" in output) == (0 if name == "--help" else 2, False), output
     study = StudyFolder(place / "studies" / "moods")
     if is_plain(name):
         assert study.trial(name).parent == study.trial("t0000").parent
@@ -113,9 +113,9 @@ def test_no_name_of_a_task_in_a_planted_file_becomes_a_path(name, tmp_path):
 
 def test_a_study_may_be_named_by_any_folder_but_not_reached_through_a_link_by_its_name(place):
     assert tutti("doctor", str(place / "outside"), place=place)[0] == 0
-    code, said = tutti("doctor", "link", place=place)
+    code, output = tutti("doctor", "link", place=place)
     assert code == 2
-    assert f"the study 'link' must lie in {place / 'studies'}; got a link to {place / 'outside'}" in said
+    assert f"the study 'link' must lie in {place / 'studies'}; got a link to {place / 'outside'}" in output
 
 
 def test_a_study_is_not_run_through_a_link(place):

@@ -169,27 +169,27 @@ def test_the_bank_has_what_each_trial_says_about_every_part(finished):
 def test_a_finished_study_resumed_runs_nothing(finished, tutti, tmp_path):
     study = finished.copy(tmp_path)
     before = study.records()
-    said = tutti("tune", study.file, "--resume", "--set", f"storage.path={tmp_path / 'studies'}")
-    assert "2 of 2 trials done" in said
-    assert "running |" not in said
-    assert "Starting Ray" not in said
+    output = tutti("tune", study.file, "--resume", "--set", f"storage.path={tmp_path / 'studies'}")
+    assert "2 of 2 trials done" in output
+    assert "running |" not in output
+    assert "Starting Ray" not in output
     assert study.records() == before
     assert study.runs().keys() == {"", "t0000", "t0001"}
 
 
 @pytest.mark.slow
 def test_a_study_that_is_there_is_not_run_again_unasked(finished, tutti):
-    said = tutti("tune", finished.study.file, code=2)
-    assert "error: the study 'tiny' must be new in" in said
-    assert "--resume" in said
+    output = tutti("tune", finished.study.file, code=2)
+    assert "error: the study 'tiny' must be new in" in output
+    assert "--resume" in output
 
 
 @pytest.mark.slow
 def test_a_resumed_study_must_be_what_it_was(finished, tutti):
     changes = ("--set", "training.num_train_epochs=9", "--set", "split.seed=4")
-    said = tutti("tune", finished.study.file, "--resume", *changes, code=2)
-    assert "error: split.seed of the study 'tiny' must stay as it was" in said
-    assert "error: training.num_train_epochs of the study 'tiny' must stay" in said
+    output = tutti("tune", finished.study.file, "--resume", *changes, code=2)
+    assert "error: split.seed of the study 'tiny' must stay as it was" in output
+    assert "error: training.num_train_epochs of the study 'tiny' must stay" in output
 
 
 def test_a_second_study_on_the_same_data_encodes_nothing(finished, make_study, tmp_path):

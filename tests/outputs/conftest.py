@@ -77,7 +77,9 @@ def prior(task: Task, skewed: bool) -> np.ndarray:
     return shares / shares.sum()
 
 
-def said(task: Task, part: str, truth: np.ndarray, *, seed: int, skill: float, lean: np.ndarray) -> Predictions:
+def noisy_predictions(
+    task: Task, part: str, truth: np.ndarray, *, seed: int, skill: float, lean: np.ndarray
+) -> Predictions:
     """Noisy probabilities that favour the true class by ``skill`` and every class by its ``lean``."""
     rng = np.random.default_rng(seed)
     classes = len(task.class_names)
@@ -117,7 +119,7 @@ def make_study(tmp_path) -> Callable[..., Study]:
         for number in range(members):
             predictions = {
                 task.name: {
-                    part: said(
+                    part: noisy_predictions(
                         task,
                         part,
                         truth[task.name, part],

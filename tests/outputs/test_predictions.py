@@ -31,23 +31,23 @@ def votes(members: int, rows: int, *, seed: int = 0) -> np.ndarray:
 
 
 def elected(method: str, *, offsets: bool = False):
-    said, labels = votes(3, 60), np.random.default_rng(1).integers(3, size=60)
+    probabilities, labels = votes(3, 60), np.random.default_rng(1).integers(3, size=60)
 
     def score(truth: np.ndarray, decided: np.ndarray) -> float:
         return score_decided("macro_f1", labels=truth, decided=decided, classes=3)
 
     procedure = Procedure(Selection(top=3), np.array([0.1, 0.3, 0.2]), share=1, methods=(method,), offsets=offsets)
-    return procedure.fit(Ballot(said, labels, score))
+    return procedure.fit(Ballot(probabilities, labels, score))
 
 
 @pytest.mark.parametrize("method", list(METHODS))
 def test_rows_are_answered_as_the_ensemble_answers_by_every_method(method: str) -> None:
     ensemble = elected(method, offsets=True)
-    said = votes(3, 9, seed=2)
+    probabilities = votes(3, 9, seed=2)
     places = needed_voters(ensemble)
     vote = TaskVote(MOOD, {member: [place] for place, member in enumerate(places)}, ensemble, calibrated=True)
-    table = vote.table([f"r{row}" for row in range(9)], [said[member] for member in places])
-    combined = ensemble.combine(said)
+    table = vote.table([f"r{row}" for row in range(9)], [probabilities[member] for member in places])
+    combined = ensemble.combine(probabilities)
     shown = np.stack([table[f"p_{name}"].to_numpy() for name in MOOD.class_names], axis=1)
     np.testing.assert_array_equal(shown, ensemble.calibrated(combined))
     classes = ensemble.decide(combined)
@@ -62,10 +62,12 @@ def test_a_member_without_weight_need_not_predict() -> None:
 
 
 def test_a_member_with_folds_says_the_mean_of_them_and_one_alone_what_it_says() -> None:
-    said = votes(2, 4)
-    table = TaskVote(MOOD, {0: [0, 1]}).table(list("abcd"), list(said))
-    np.testing.assert_allclose(table["p_calm"].to_numpy(), said.mean(axis=0)[:, 0], rtol=1e-6)
-    assert table["label"].to_pylist() == [MOOD.class_names[index] for index in said.mean(axis=0).argmax(axis=1)]
+    probabilities = votes(2, 4)
+    table = TaskVote(MOOD, {0: [0, 1]}).table(list("abcd"), list(probabilities))
+    np.testing.assert_allclose(table["p_calm"].to_numpy(), probabilities.mean(axis=0)[:, 0], rtol=1e-6)
+    assert table["label"].to_pylist() == [
+        MOOD.class_names[index] for index in probabilities.mean(axis=0).argmax(axis=1)
+    ]
 
 
 def test_a_regression_has_a_value_for_each_row() -> None:
@@ -82,8 +84,8 @@ def shards_of(out: Path, **changes: Any) -> Shards:
 
 def table(number: int) -> pa.Table:
     rows = [row for row in (2 * number, 2 * number + 1) if row < 5]
-    said = np.array([[0.1, 0.2, 0.7]] * len(rows), dtype=np.float32)
-    return TaskVote(MOOD, {0: [0]}).table([f'r,"{row}"\nx' for row in rows], [said])
+    probabilities = np.array([[0.1, 0.2, 0.7]] * len(rows), dtype=np.float32)
+    return TaskVote(MOOD, {0: [0]}).table([f'r,"{row}"\nx' for row in rows], [probabilities])
 
 
 def write(shards: Shards, *numbers: int) -> None:
