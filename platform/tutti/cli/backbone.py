@@ -1,4 +1,4 @@
-"""``tutti backbone``: make a small encoder where none can be had, and go on pretraining one on a study's own texts."""
+"""``tutti backbone``: makes a small encoder with random weights, or continues pretraining one on a study's texts."""
 
 from __future__ import annotations
 

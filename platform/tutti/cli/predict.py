@@ -182,9 +182,8 @@ def read_input(config: StudyConfig, task: Task, file: Path) -> Input:
 
     spec = task_spec(task.name, config.tasks[task.name])
     layout = new_rows_layout(spec, file)
-    rows = sum(
-        len(block) for block in layout.blocks(str(file), rows=SHARD)
-    )  # read in the same blocks as for predicting
+    blocks = layout.blocks(str(file), rows=SHARD)  # the same blocks as for predicting
+    rows = sum(len(block) for block in blocks)
     return Input(file, layout, spec, rows)
 
 

@@ -115,14 +115,13 @@ def _run(study: StudyConfig, folder: StudyFolder, *, resume: bool, again: Callab
             outcome = _run_trials(study, folder, prepared, concurrent=1)
         else:
             console.print("Starting Ray")
-            with (
-                connected(  # before the stores are opened, so that a study that does not fit the cluster does not begin
-                    workers=resources.workers,
-                    cpus_per_worker=resources.cpus_per_worker,
-                    gpus_per_worker=resources.gpus_per_worker,
-                    concurrent_trials=resources.concurrent_trials,
-                ) as concurrent
-            ):
+            # Connect before the stores are opened, so that a study that does not fit the cluster does not begin.
+            with connected(
+                workers=resources.workers,
+                cpus_per_worker=resources.cpus_per_worker,
+                gpus_per_worker=resources.gpus_per_worker,
+                concurrent_trials=resources.concurrent_trials,
+            ) as concurrent:
                 outcome = _run_trials(study, folder, prepared, concurrent=concurrent)
             clear_ended(folder, outcome.trials)  # Ray is disconnected, so no worker is left that writes
     records = cut_off(outcome.trials)
