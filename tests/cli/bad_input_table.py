@@ -38,7 +38,7 @@ def row_of(case: Case, message: str) -> str:
 
 
 def page_of(rows: Mapping[str, str]) -> str:
-    """The page docs/bad-input.md, given the row of each case that it shall list."""
+    """The page docs/bad-input.md, from the row of each case."""
     lines = [HEAD]
     for section, members in SECTIONS.items():
         lines += [f"## {section}", "", "| what is wrong | command | exit | message |", "|---|---|---|---|"]
@@ -48,7 +48,7 @@ def page_of(rows: Mapping[str, str]) -> str:
 
 
 def rows_on(page: str) -> dict[str, str]:
-    """What is wrong, to its row, as a page has them."""
+    """The rows of a page, by mistake."""
     rows = [line for line in page.splitlines() if re.match(r"\| (?!what)", line)]
     return {line.split(" | ")[0].removeprefix("| "): line for line in rows}
 
@@ -70,7 +70,7 @@ def run_case(case: Case, folder: Path, templates: Templates) -> Result:
 
 
 def main() -> None:
-    """Writes the page anew; of a case that cannot be shown on this machine the row stays as it is."""
+    """Rewrites the page; keeps the rows of cases that cannot be reproduced on this machine."""
     rows = rows_on(PAGE.read_text(encoding="utf8")) if PAGE.is_file() else {}
     with tempfile.TemporaryDirectory() as place:
         templates = make_templates(Path(place) / "templates")

@@ -37,7 +37,7 @@ NONE: dict[str, Any] = {"parameters": {}, "tags": {}}
 
 @dataclass(frozen=True)
 class Kept:
-    """A study's folder, with what reads and writes its stores."""
+    """A study's folder, with access to its stores."""
 
     folder: StudyFolder
 
@@ -56,7 +56,7 @@ class Kept:
         return client.search_runs([client.get_experiment_by_name("moods").experiment_id])
 
     def states(self) -> dict[str, tuple[str, str]]:
-        """Trial key to MLflow's status and the state that is told there; no key may have two runs."""
+        """By trial key: MLflow's status and the state tag of its run. Fails if a key has two runs."""
         runs = self.runs()
         found = {run.data.tags.get("tutti.trial", ""): run for run in runs}
         assert len(found) == len(runs)
@@ -67,7 +67,7 @@ class Kept:
 
 
 def make_study(path: Path) -> Kept:
-    """Trials t0000 (finished) and t0001 (stopped early), and t0002, whose driver was killed: it is to be resumed."""
+    """Makes trials t0000 (finished), t0001 (stopped early) and t0002 (to be resumed: its driver was killed)."""
     kept = Kept(StudyFolder(path))
     path.mkdir(parents=True)
     kept.folder.study_file.write_text(dump_study(kept.config))
@@ -94,7 +94,7 @@ def make_study(path: Path) -> Kept:
 
 
 def put_state(kept: Kept, key: str) -> Path:
-    """A state to go on from, of one file."""
+    """Writes a resume state that consists of one file."""
     state = kept.folder.trial(key) / "resume" / "stage-0-step-3"
     state.mkdir(parents=True)
     (state / "manifest.json").write_text("{}")
@@ -104,7 +104,7 @@ def put_state(kept: Kept, key: str) -> Path:
 def put_checkpoint(
     best: Path, *, number: int, score: float, task_scores: Mapping[str, float] | None = None, size: int = 7
 ) -> None:
-    """A checkpoint whose weights are ``size`` zeros."""
+    """Writes a checkpoint whose weights are ``size`` zero bytes."""
     best.mkdir(parents=True)
     weights = bytes(size)
     (best / "model.safetensors").write_bytes(weights)

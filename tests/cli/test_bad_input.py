@@ -48,7 +48,7 @@ def test_bad_input_gets_its_message_and_leaves_nothing_behind(case: Case, templa
 
 
 def left_behind(folder: Path, template: Path) -> list[str]:
-    """Studies that were begun, and files written in part."""
+    """Studies that have begun, and partly written files."""
     before = {file.relative_to(template) for file in template.rglob("*")}
     new = [file.relative_to(folder) for file in folder.rglob("*") if file.relative_to(folder) not in before]
     return [str(file) for file in new if file.name == "study.json" or re.search(r"\.(tmp|old)$", file.name)]
@@ -68,7 +68,7 @@ def test_the_page_lists_every_case_once_and_nothing_else() -> None:
 
 
 def test_a_start_that_failed_does_not_bind_the_next_one(templates: Templates, tmp_path: Path) -> None:
-    """What it left in the study's folder is made anew, with other settings too, and --resume is not asked for."""
+    """A new start, with other settings too, remakes what it left in the study's folder, without --resume."""
     import contextlib
     import io
     import shutil

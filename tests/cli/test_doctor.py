@@ -47,7 +47,7 @@ PLACE = {"TUTTI_STUDIES": "."}
 
 
 def everything(path: Path) -> Mapping[str, bytes]:
-    """Every file with its content, but for the lock and what SQLite keeps beside a database."""
+    """Every file with its content, except the lock and SQLite's side files."""
     kept = (file for file in path.rglob("*") if file.is_file() and file.suffix not in (".lock", ".db-wal", ".db-shm"))
     return {str(file.relative_to(path)): file.read_bytes() for file in kept}
 
@@ -72,7 +72,7 @@ def run_of_no_trial(kept: Kept) -> None:
 
 
 def second_run(kept: Kept) -> None:
-    """As two drivers make it that look for it at the same time."""
+    """As made by two drivers that look for it at the same time."""
     first = next(run for run in kept.runs() if run.data.tags.get("tutti.trial") == "t0000")
     client = kept.tracker()._client
     tags = {name: value for name, value in first.data.tags.items() if name.startswith(("tutti.", "mlflow.parent"))}
@@ -90,7 +90,7 @@ def run_deleted(kept: Kept) -> None:
 
 
 def run_deleted_for_good(kept: Kept) -> None:
-    """As `mlflow gc` does it, and leaves the run of a fold."""
+    """As `mlflow gc` does, which leaves a fold's run."""
     tracker = kept.tracker()
     tracker.start_trial("t0001/fold-0", number=1, **NONE)
     tracker.end_trial("t0001/fold-0", state=TrialState.STOPPED, reason=None, metrics={}, tags={})
@@ -104,7 +104,7 @@ def _delete(kept: Kept, key: str) -> str:
 
 
 def pruning_cut_off(kept: Kept) -> None:
-    """As a kill leaves it that comes before the weights are removed, and the bank is told."""
+    """As left by a kill before the weights are removed and the bank is updated."""
     best = kept.folder.trial("t0000") / "best"
     (best / "tutti.json").rename(best.with_name("best.pruned.json"))
 
@@ -162,7 +162,7 @@ def temporary_folder(kept: Kept) -> None:
 
 
 def retired_folder(kept: Kept) -> None:
-    """As a kill between the two renames leaves it that replace a folder."""
+    """As left by a kill between the two renames that replace a folder."""
     best = kept.folder.trial("t0002") / "best"
     retired = best.with_name(".best.abcdefgh.old")
     retired.mkdir()

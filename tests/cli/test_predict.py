@@ -22,7 +22,7 @@ SHARDS = 60
 
 @pytest.fixture
 def many_rows(tiny_data, tmp_path) -> Path:
-    """The study's own test rows, and behind them so many others that a run can be killed among them."""
+    """The study's own test rows, followed by enough others to kill a run among them."""
     rng = np.random.default_rng(0)
     file = tmp_path / "new.tsv"
     lines = (tiny_data / "mood_test.tsv").read_text(encoding="utf8").splitlines()

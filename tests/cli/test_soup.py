@@ -23,7 +23,7 @@ from tutti.training.soup import Soup, Taste
 
 @pytest.fixture
 def stirred(tmp_path, monkeypatch) -> SimpleNamespace:
-    """A study whose trials have weights, but for those named ``gone``, and what was asked of the worker at last."""
+    """A study whose trials have weights, except those in ``gone``, and the last call of the worker."""
     write_files(tmp_path / "data")
     make_study(tmp_path, "moods", trials=12)
     (tmp_path / "two.yaml").write_text("members: {top: 2}\nsoup: {within: 1}\n")

@@ -29,7 +29,7 @@ TASKS = ("mood", "same")
 
 
 def inodes(folder: Path) -> dict[str, tuple[int, int]]:
-    """File to (inode, time of its last change), for everything below a folder."""
+    """By file below a folder: (inode, time of the last change)."""
     return {
         str(path.relative_to(folder)): (path.stat().st_ino, path.stat().st_mtime_ns)
         for path in folder.rglob("*")

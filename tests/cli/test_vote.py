@@ -16,7 +16,7 @@ TASKS = {"mood": {"calm", "glad", "sad"}, "same": {"0", "1"}}
 
 @pytest.fixture(scope="module")
 def pruned(finished, tmp_path_factory):
-    """The finished study without a single weight."""
+    """The finished study without any weights."""
     study = finished.copy(tmp_path_factory.mktemp("pruned"))
     shutil.rmtree(study.folder.path / "trials")
     return study

@@ -1,4 +1,4 @@
-"""A finished study to vote in, made without training: task files, their preparation, both stores and a bank."""
+"""A finished study with a bank, made without training: task files, prepared data, both stores and predictions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LAYOUT = {"layout": "competition"}
 
 
 def write_files(folder: Path) -> None:
-    """Files of the task ``mood``, of three classes, and of ``warmth``, of numbers; the truth of the test rows too."""
+    """Writes the files of the tasks ``mood`` (three classes) and ``warmth`` (a regression), and the test labels."""
     folder.mkdir(parents=True)
     rng = np.random.default_rng(0)
     for part, rows in ROWS.items():
@@ -51,7 +51,7 @@ def make_study(
     data: Path | None = None,
     extra_moods: Path | None = None,
 ) -> StudyFolder:
-    """The study ``name`` over files of ``data`` (``folder/data``): finished ``trials``, and one stopped early.
+    """Makes the study ``name`` on the files of ``data`` (``folder/data``): finished ``trials``, and one stopped early.
 
     ``extra_moods`` is a file of more training rows of its task mood.
     """

@@ -21,7 +21,7 @@ ROWS = {"validation": 200, "test": 60, "test-round1": 30, "unlabeled": 150}
 
 @dataclass(frozen=True)
 class Study:
-    """A finished study's bank, with members that are each right in some rows."""
+    """A finished study's bank, with members that are each correct on some rows."""
 
     bank: Bank
     tasks: tuple[Task, ...]
@@ -104,7 +104,7 @@ def make_study(tmp_path) -> Callable[..., Study]:
         validation: int = ROWS["validation"],
         skewed: bool = False,
     ) -> Study:
-        """Each member knows more than the one before it by ``growth``; with ``skill`` 0 too, nobody knows anything.
+        """Each member is more skilful than the previous one by ``growth``; if both are 0, all are random.
 
         ``skewed`` makes the last class rare, and each member slow to say it.
         """

@@ -76,7 +76,7 @@ def ui(
     if uri.startswith(("http://", "https://")):
         console.print(f"The study is tracked at {runs_page(uri, experiment)}", soft_wrap=True)
         return
-    for signal_ in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # no way of ending leaves the server running
+    for signal_ in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # closing the terminal must end the server too
         signal.signal(signal_, signal.default_int_handler)
     process, base = start_ui(uri, folder.mlflow_artifacts.as_uri(), port=port)
     try:

@@ -47,7 +47,7 @@ def add(
             keep_metrics(uri, experiment=config.study, metrics=metrics, step=place, owner=folder.owner)
             if (together := correlation(entries)) is not None:
                 metrics = {"leaderboard/pearson": together.pearson, "leaderboard/spearman": together.spearman}
-                # MLflow shows the value of the highest step, and these cover all submissions, so that is their number.
+                # MLflow shows the value of the highest step; the correlation of all submissions must be that one.
                 keep_metrics(uri, experiment=config.study, metrics=metrics, step=len(entries), owner=folder.owner)
             keep_files(
                 uri, experiment=config.study, files=[folder.leaderboard], place="leaderboard", owner=folder.owner

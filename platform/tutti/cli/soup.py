@@ -109,7 +109,8 @@ def _make_soup(
     try:
         more = weights_of(folder, others, folds=None, tasks=prepared.tasks)
         weights |= {key: places[0] for key, places in more.items()}
-    except StudyError as error:  # the folds' voters lack weights; those of ``voting``, chosen on all rows, are there
+    except StudyError as error:
+        # The weights that are left belong to trials chosen on all rows, so there is no nested estimate.
         missing = " and ".join(fault.what for fault in error.faults)
         console.print(
             f"Without weights of {missing}, soup and vote are compared on the rows that chose.", soft_wrap=True

@@ -141,9 +141,7 @@ class Shards:
             lock = FileLock(self.folder / _LOCK)
             try:
                 lock.acquire(timeout=0)
-            except (
-                Timeout
-            ) as error:  # caught here because it is an OSError, which storage_faults would turn into a StorageError
+            except Timeout as error:  # an OSError, which storage_faults would report as a StorageError
                 rule, remedy = "be written by one process at a time", "wait for the other to end, or stop it"
                 raise StudyError(Fault(str(self._out), rule, "another that writes it", remedy)) from error
         try:
