@@ -41,8 +41,8 @@ from torch import Tensor, nn
 from transformers import AutoTokenizer, DataCollatorWithPadding, Trainer, TrainingArguments
 
 from tutti.cli.electorate import voting_studies
-from tutti.cli.parts import open_folder
 from tutti.cli.predict import chosen_members, read_input
+from tutti.cli.stores import open_folder
 from tutti.cluster.connect import connected
 from tutti.config.folder import StudyFolder
 from tutti.config.load import load_recipe
@@ -109,9 +109,9 @@ def tutti(place: StudyFolder, file: Path, folder: Path, turns: list[str]) -> Tim
         shards.begin(precision)
         began = shared.clock()
 
-    with shards.held():
+    with shards.locked():
         predict_shards(
-            given.shards(SHARD, without=set()),
+            given.shards(SHARD, skip=set()),
             checkpoints=chosen.checkpoints,
             task=task,
             slots=Slots(os.cpu_count() or 1, 1, 0),

@@ -8,7 +8,7 @@ from typing import Any
 
 from shared import BACKBONE
 
-from tutti.cli import parts
+from tutti.cli import stores, tracking_metadata
 from tutti.cli.tune import prepare_study
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
@@ -60,8 +60,8 @@ def run(
         return confusion_matrix_png(predictions.labels, predictions.probabilities, class_names[task], title=task)
 
     began(place)
-    store, tracker = parts.open_store(study, place), parts.open_tracker(study, place)
-    tracker.start_study(parameters={}, tags=parts.study_tags(prepared), files=[])
+    store, tracker = stores.open_store(study, place), stores.open_tracker(study, place)
+    tracker.start_study(parameters={}, tags=tracking_metadata.study_tags(prepared), files=[])
     run_study(
         study,
         place,

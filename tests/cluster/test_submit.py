@@ -17,7 +17,7 @@ import requests
 from ray.job_submission import JobStatus
 
 from tutti.cli import jobs
-from tutti.cli.parts import read_study_file
+from tutti.cli.stores import read_study_file
 from tutti.cluster import submit
 from tutti.cluster.submit import _stage, job_status, stop_job, submit_study
 from tutti.config.folder import StudyFolder

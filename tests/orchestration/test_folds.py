@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from tutti.bank.bank import Bank
-from tutti.cli import parts as cli
+from tutti.cli import stores, tracking_metadata
 from tutti.cli.tune import changed_keys, prepare_study
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
@@ -98,9 +98,9 @@ MakeJob = Callable[..., Job]
 def make_job(make_study: Callable[..., Any]) -> MakeJob:
     def make(folder: Path, **changes: Any) -> Job:
         file = make_study(folder, **{**PRECISE, **changes}).file
-        study, place = cli.read_study_file(file, overrides=[])
+        study, place = stores.read_study_file(file, overrides=[])
         with contextlib.redirect_stdout(io.StringIO()):
-            cli.write_split(prepare_study(study, place, resume=False), place)
+            tracking_metadata.write_split(prepare_study(study, place, resume=False), place)
         return Job(study, place)
 
     return make
@@ -340,7 +340,7 @@ def test_a_finished_trial_s_record_has_the_score_of_the_bank(
 ) -> None:
     """What the reports said of the folds before, whose mean may be higher, is not the trial's score."""
     job, record = done
-    store = cli.open_store(job.study, job.folder)
+    store = stores.open_store(job.study, job.folder)
     trial = store.ask()
     for report in job.reports:
         store.report(trial.key, epoch=report.fold + 1, score=report.score + 1, task_scores=report.task_scores)

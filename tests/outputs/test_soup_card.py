@@ -50,8 +50,8 @@ def test_where_there_are_estimates_on_other_rows_these_decide():
 
 
 def test_the_card_lists_what_was_tried_and_what_was_not():
-    said = json.loads(CARD.to_json())
-    assert (said["members"], said["kept"], said["score"]) == (["t0002", "t0001"], True, CARD.score)
+    document = json.loads(CARD.to_json())
+    assert (document["members"], document["kept"], document["score"]) == (["t0002", "t0001"], True, CARD.score)
     page = CARD.to_markdown()
     assert "| t0000 | 0.7900 | 0.7000 | no |" in page
     assert "Passed over, of another shape than the best: t0003." in page
