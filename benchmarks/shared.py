@@ -148,7 +148,7 @@ def plain_rows(part: EncodedPart) -> list[dict[str, Any]]:
 class _TrainingAlone(_Run):
     """A trial that is only trained: nothing is evaluated or saved."""
 
-    def after_step(self, trainer: MultiTaskTrainer) -> None:
+    def save_and_report(self, trainer: MultiTaskTrainer) -> None:
         pass
 
 
@@ -166,9 +166,9 @@ def trial_trainer(
         tokenizer=load_tokenizer(backbone),
         max_length=MAX_LENGTH,
         on_epoch=lambda report: None,
-        stages=1,
+        stage_count=1,
     )
-    return run.stage(0, {"use_cpu": device.type == "cpu", **training}, threads)
+    return run.make_trainer(0, {"use_cpu": device.type == "cpu", **training}, threads)
 
 
 class Stopwatch(TrainerCallback):

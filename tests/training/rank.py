@@ -61,7 +61,7 @@ def main(job_file: str) -> None:
                 shutil.rmtree(Path(run["folder"]) / "resume" / run["lose"])
         except (TuttiError, InterruptedError) as error:
             outcomes[name]["error"] = f"{type(error).__name__}: {error}"
-        outcomes[name]["reports"] = [dataclasses.asdict(report) | {"seconds": None} for report in reports]
+        outcomes[name]["reports"] = [dataclasses.asdict(report) for report in reports]
     Path(f"{job_file}.{dist.get_rank()}").write_text(json.dumps(outcomes))
     dist.destroy_process_group()
 

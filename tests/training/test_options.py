@@ -234,7 +234,7 @@ def test_the_optimizers_of_bitsandbytes_are_those_that_transformers_takes_from_i
     from transformers.training_args import OptimizerNames
 
     theirs = {str(name.value) for name in _BITSANDBYTES_OPTIMIZERS}
-    assert theirs == {name.value for name in OptimizerNames if options._OF_BITSANDBYTES.match(name.value)}
+    assert theirs == {name.value for name in OptimizerNames if options._BITSANDBYTES_OPTIMIZERS.match(name.value)}
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ def test_a_key_whose_switch_is_on_in_a_stage_or_in_some_trials_stays() -> None:
 
 
 def test_a_key_is_put_together_only_with_those_that_it_is_drawn_with() -> None:
-    rates = [1e-6 * (number + 1) for number in range(options.MOST_DRAWS)]  # so many that adapter is null in all draws
+    rates = [1e-6 * (number + 1) for number in range(options.MAX_DRAWS)]  # so many that adapter is null in all draws
     space = {
         "adapter": {"type": "categorical", "choices": [None, "lora"]},
         "learning_rate": {"type": "categorical", "choices": rates},
@@ -334,12 +334,12 @@ def test_a_key_by_the_name_that_it_has_elsewhere_is_recognised(name: str, key: s
 
 def test_names_from_elsewhere_are_no_keys_and_what_they_mean_is_one() -> None:
     from tutti.config.training import TrainingOptions
-    from tutti.training.names import ELSEWHERE
+    from tutti.training.key_aliases import ALIASES
 
     fields = {field.name for field in dataclasses.fields(TrainingArguments) if field.init}
     known = fields | set(TrainingOptions.model_fields)
-    assert not set(ELSEWHERE) & known
-    assert set(ELSEWHERE.values()) <= known - set(SET_BY_TUTTI)
+    assert not set(ALIASES) & known
+    assert set(ALIASES.values()) <= known - set(SET_BY_TUTTI)
 
 
 @pytest.mark.parametrize(

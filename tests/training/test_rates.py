@@ -26,7 +26,7 @@ def _by_name(model: MultiTaskModel, **settings: Any) -> dict[str, tuple[float, f
     """Rate and decay of each parameter."""
     given: dict[str, Any] = {"learning_rate": 1e-3, "weight_decay": 0.1, "layer_decay": 1.0, "head_rate": None}
     matrices = {name for name, weight in model.named_parameters() if weight.ndim > 1}
-    groups = parameter_groups(model, decayed=matrices, beside=[], **{**given, **settings})
+    groups = parameter_groups(model, decayed=matrices, extra_parameters=[], **{**given, **settings})
     names = {weight: name for name, weight in model.named_parameters()}
     found = {names[weight]: (group["lr"], group["weight_decay"]) for group in groups for weight in group["params"]}
     assert len(found) == sum(len(group["params"]) for group in groups)  # none stands twice
@@ -72,7 +72,13 @@ def test_frozen_weights_are_in_no_group(model: MultiTaskModel) -> None:
 def test_the_top_of_the_encoder_comes_first_since_its_rate_is_logged(model: MultiTaskModel) -> None:
     extra = torch.nn.Parameter(torch.zeros(()))
     groups = parameter_groups(
-        model, decayed=[], learning_rate=1e-3, weight_decay=0.0, layer_decay=0.5, head_rate=0.1, beside=[extra]
+        model,
+        decayed=[],
+        learning_rate=1e-3,
+        weight_decay=0.0,
+        layer_decay=0.5,
+        head_rate=0.1,
+        extra_parameters=[extra],
     )
     assert groups[0]["lr"] == 1e-3
     assert groups[-1]["params"] == [extra]

@@ -30,7 +30,7 @@ from tutti.records import CheckpointRecord, Predictions
 from tutti.tasks.metrics import score
 from tutti.tasks.task import Task
 from tutti.training.predict import predict
-from tutti.training.soup import Soup, _Kitchen, greedy_soup
+from tutti.training.soup import Soup, _SoupEvaluator, greedy_soup
 
 TASK = Task(name="news", class_names=("100", "101", "102"), pair=False, metric="accuracy", submission="csv")
 Save = Callable[..., Path]
@@ -187,7 +187,9 @@ def test_rows_that_judge_a_soup_have_no_part_in_choosing_who_may_go_into_it(
         part = replace(rows, labels=rng.permutation(np.arange(120) % 3))
         said = dict(zip(weights, rng.dirichlet(np.ones(3), size=(40, 120)).astype(np.float32), strict=True))
         monkeypatch.setattr(
-            _Kitchen, "decided", lambda _, mixed, said=said: {"news": sum(said[key] for key in mixed).argmax(axis=1)}
+            _SoupEvaluator,
+            "decide",
+            lambda _, members, said=said: {"news": sum(said[key] for key in members).argmax(axis=1)},
         )
         bank = Bank(tmp_path / f"bank-{lot}")
         for number, (key, own) in enumerate(said.items()):
