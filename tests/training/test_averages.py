@@ -75,7 +75,7 @@ def test_the_mean_over_epochs_is_of_the_last_ones_alone() -> None:
         average.after_step()
         average.after_epoch(remaining=left)
         with average.applied():
-            assert model.weight[0, 0].item() == epoch  # no epoch but this one is in it
+            assert model.weight[0, 0].item() == epoch  # contains this epoch only
     _set(model, 4.0)
     average.after_epoch(remaining=0)
     with average.applied():

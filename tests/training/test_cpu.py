@@ -1,4 +1,4 @@
-"""What a CPU does another way while it trains is what PyTorch does, only faster."""
+"""The faster CPU implementations are equivalent to PyTorch's."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_same_seed_gives_the_same_mask_another_one_another_and_no_shape_is_r
 def test_outside_of_the_block_masks_are_pytorchs_own_again():
     before = drawn(0.1)
     with quick_masks():
-        with quick_masks():  # as where one trainer runs within another's block
+        with quick_masks():  # as if one trainer runs within another
             within = drawn(0.1)
         assert torch.equal(drawn(0.1), within)
     assert not torch.equal(before, within)
@@ -103,7 +103,7 @@ def test_attention_without_dropout_or_of_another_kind_stays_what_it_is():
 
 
 class _Probe(torch.nn.Module):
-    """A model that notes, in each forward pass, how its encoder attends and whether masks are quick."""
+    """A model that records its attention implementation and the use of quick masks in each forward pass."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -50,8 +50,8 @@ class CheckpointMetadata:
     task_scores: Mapping[str, float]
     files: Mapping[str, str]
     max_length: int
-    adapter: Adapter | None = None
-    base: Base | None = None
+    adapter: Adapter | None
+    base: Base | None
 
 
 def save_checkpoint(
