@@ -1,4 +1,4 @@
-"""What the benchmarks of whole studies share: a study run in this process, on the Ray that it is connected to."""
+"""Shared by the benchmarks of whole studies: runs a study in this process, on the connected Ray."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tutti.search.study_store import StudyStore
 
 
 def sst2(data: Path, folder: Path, *, rows: int | None = None) -> dict[str, Any]:
-    """The task SST-2 as a study file has it; with ``rows``, of so many training and validation rows, kept in folder."""
+    """The task SST-2 of a study file. With ``rows``, files with this number of rows are written to ``folder``."""
     files = {"train": data / "SST-2" / "train.tsv", "validation": data / "SST-2" / "dev.tsv"}
     if rows is not None:
         files = {part: _few(file, folder, rows) for part, file in files.items()}
@@ -41,11 +41,11 @@ def run(
     began: Callable[[StudyFolder], None] = lambda folder: None,
     watch: Callable[[StudyStore], None] = lambda store: None,
 ) -> StudyFolder:
-    """A study of classes on MiniLM, prepared and run to its end as ``tutti tune`` does it.
+    """Prepares and runs a classification study on MiniLM as ``tutti tune`` does.
 
     Args:
-        document: the study file, all but its backbone.
-        began: called once the data are prepared.
+        document: the study file without its backbone.
+        began: called once the data is prepared.
         watch: called with the study's store after every event.
     """
     study = StudyConfig.model_validate({"backbone": BACKBONE, **document})

@@ -1,21 +1,21 @@
-"""Seconds that a trial costs beside its training, against plain nested Ray, and what lies between two trials.
+"""The overhead of a trial in seconds, compared with plain nested Ray, and the gap between two trials.
 
     python benchmarks/trial_overhead.py [--quick] [--json FILE]
 
-A trial here reports three epochs and trains nothing; everything around it is real (Tune, Ray Train, Optuna, MLflow):
+Trials report three epochs without training. Everything else is real (Tune, Ray Train, Optuna, MLflow):
 
-* warm: a study with resources.isolation: warm. Its workers stay for the next trial.
-* isolated: the same with new worker processes for every trial.
-* nested: what a user would write: a Tune function that calls TorchTrainer.fit() with TuneReportCallback, at Ray's
-  defaults in a process and a Ray of its own, with no search, tracker or bank at all.
+* warm: a study with resources.isolation: warm, whose workers are reused by the next trial.
+* isolated: a study with new worker processes for every trial.
+* nested: what a user would write: a Tune function that calls TorchTrainer.fit() with TuneReportCallback, with Ray's
+  defaults, in its own process and Ray, without search, tracker or bank.
 
-One trial at a time. What a trial costs is the time from the end of the one before to its own; what a study costs once
-is start_seconds, to the beginning of its first trial, and end_seconds, from the end of its last. Contenders take turns,
-in the other order every other time; the table gives medians.
+Trials run one at a time. The cost of a trial is the time from the end of the previous trial to its own end. The fixed
+costs of a study are start_seconds, until its first trial begins, and end_seconds, after its last trial ends.
+Contenders alternate in reversing order; the table shows medians.
 
 * stop_to_free_seconds: from the report at which ASHA stops a trial until the next trial begins on the same workers.
-* isolated_stop_to_free_seconds: from such a report until the stopped trial's worker process is gone.
-* first_step_seconds: from the end of a trial that fine-tunes MiniLM to the first optimizer step of the next one.
+* isolated_stop_to_free_seconds: from such a report until the stopped trial's worker process has exited.
+* first_step_seconds: from the end of a trial that fine-tunes MiniLM to the first optimizer step of the next trial.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _note(folder: Path, key: str, what: str) -> None:
 
 
 def report_alone(study: StudyConfig, folder: StudyFolder, trial: Trial, *, tell: Tell, worsening: bool = False) -> None:
-    """A trial that trains nothing. Where they are ``worsening``, each is behind the one before at every epoch."""
+    """A trial without training. With ``worsening``, each trial scores lower than the previous one."""
     _note(folder.path, trial["key"], "begin")
     _note(folder.path, f"{os.getpid()}", "process")
     score = 1.0 / (1 + trial["number"]) if worsening else 0.5
@@ -75,20 +75,20 @@ def report_alone(study: StudyConfig, folder: StudyFolder, trial: Trial, *, tell:
             raise Stopped
     best = {"best_score": score, "best_epoch": EPOCHS, "best_task_scores": told["task_scores"]}
     labels = np.arange(64) % 2
-    said = Predictions(
+    predictions = Predictions(
         ids=np.arange(64).astype(str),
         probabilities=np.eye(2, dtype=np.float32)[labels],
         labels=labels,
         class_names=("0", "1"),
     )
     record = CheckpointRecord(trial["key"], trial["number"], EPOCHS, score, {"SST-2": score}, None)
-    Bank(folder.bank).put(record, {"SST-2": {"validation": said}})
+    Bank(folder.bank).put(record, {"SST-2": {"validation": predictions}})
     _note(folder.path, trial["key"], "end")
     tell({**told, "epoch": EPOCHS, "final": True, **best})
 
 
 def fine_tune_and_note(study: StudyConfig, folder: StudyFolder, trial: Trial, *, tell: Tell) -> None:
-    """A trial as it is, that notes its first optimizer step and its end."""
+    """A normal trial that also records the times of its first optimizer step and its end."""
     from tutti.training.trainer import MultiTaskTrainer
 
     plain = MultiTaskTrainer.before_step
@@ -116,7 +116,7 @@ def run(
     watch: Callable[[StudyStore], None] = lambda store: None,
     **changes: Any,
 ) -> list[tuple[str, str, float]]:
-    """A whole study in ``folder``; what it and its trials noted, in order: key, what, when."""
+    """Runs a study in ``folder``; returns the events that it and its trials recorded, in order: key, event, time."""
     place = studies.run(
         {
             "study": isolation,
@@ -137,7 +137,7 @@ def run(
 
 
 def nested(folder: Path, *, trials: int) -> list[float]:
-    """Plain nesting at Ray's defaults; when each trial ended."""
+    """Runs plainly nested trials with Ray's defaults; returns the time at which each ended."""
     import ray
     from ray import train, tune
     from ray.train.torch import TorchTrainer
@@ -171,8 +171,8 @@ def nested(folder: Path, *, trials: int) -> list[float]:
 
 
 def stops(folder: Path, *, trials: int, isolation: str, data: Path) -> list[float]:
-    """From the begin of a trial that is stopped at its first report to the begin of the next on the same workers, or,
-    where its workers are its own, to their end.
+    """Seconds from the start of each trial stopped at its first report to the start of the next trial on the same
+    workers, or, with isolation, to the exit of its worker.
     """
     worsening, over = functools.partial(report_alone, worsening=True), threading.Event()
     watcher = threading.Thread(target=_note_ends, args=(folder / isolation, over))
@@ -193,7 +193,7 @@ def stops(folder: Path, *, trials: int, isolation: str, data: Path) -> list[floa
 
 
 def _note_ends(folder: Path, over: threading.Event) -> None:
-    """Notes when each process that a trial noted is gone."""
+    """Records when each process that a trial recorded has exited."""
     file, gone = folder / "times.jsonl", set[str]()
     while not over.wait(0.05):
         lines = file.read_text(encoding="utf8").splitlines() if file.exists() else []
@@ -204,7 +204,7 @@ def _note_ends(folder: Path, over: threading.Event) -> None:
 
 
 def first_steps(folder: Path, *, data: Path) -> list[float]:
-    """From the end of a trial to the first optimizer step of the next."""
+    """Seconds from the end of each trial to the first optimizer step of the next."""
     noted = run(folder, trials=4, isolation="warm", train=fine_tune_and_note, data=data)
     ends, steps = ({key: at for key, what, at in noted if key and what == which} for which in ("end", "step"))
     return [steps[later] - ends[key] for key, later in pairwise(sorted(ends))]

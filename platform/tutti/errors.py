@@ -115,6 +115,12 @@ def first_line(error: object) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message; its class's name where it has none."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
+
+
 def counted(number: int, noun: str) -> str:
     """A number with its noun in singular or plural: ``1 trial``, ``2 trials``."""
     return f"{number} {noun}{'' if number == 1 else 's'}"

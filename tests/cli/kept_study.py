@@ -118,6 +118,8 @@ def put_checkpoint(
         "score": score,
         "task_scores": dict(task_scores or {"mood": score}),
         "max_length": 128,
+        "adapter": None,
+        "base": None,
         "files": {"model.safetensors": hashlib.sha256(weights).hexdigest()},
     }
     (best / METADATA).write_text(json.dumps(metadata))
