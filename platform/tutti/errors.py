@@ -110,6 +110,11 @@ def masked(text: str) -> str:
     return _PASSWORD.sub(lambda found: f"{found[1] or found[2]}***", text)
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message that is not blank, or its type's name if there is none."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
 def counted(number: int, noun: str) -> str:
     """How many there are of what: ``1 trial``, ``2 trials``."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
