@@ -127,7 +127,7 @@ def test_a_fold_that_a_killed_run_was_training_ends_as_its_trial_does_where_that
     fold_epoch(logged, trial, 0, 1, 0.9)
     fold_end(logged, trial, 0, 0.9, 0.9)
     fold_epoch(logged, trial, 1, 1, 0.6)
-    logged.log._seen.clear()  # its driver is killed
+    logged.log._running.clear()  # its driver is killed
     again = logged.go_on(logged.store.unfinished()[0])
     fold_end(logged, again, 0, 0.9, 0.9)
     if state is TrialState.FAILED:

@@ -28,6 +28,7 @@ from tutti.data.prepare import load_prepared
 from tutti.modeling.checkpoint import load_checkpoint
 from tutti.orchestration.build import fine_tune_once
 from tutti.orchestration.folds import FoldReport
+from tutti.orchestration.trial_listener import TrialListener
 from tutti.records import CheckpointRecord, TrialState
 from tutti.tasks.metrics import score
 from tutti.training import EpochReport
@@ -52,16 +53,6 @@ class Job:
     reports: list[FoldReport] = field(default_factory=list)
 
     def run(self, *, kill_at: tuple[int, int] | None = None, kill_after_fold: int | None = None) -> CheckpointRecord:
-        def on_fold_epoch(fold: int, report: EpochReport) -> None:
-            self.epochs.append((fold, report.epoch))
-            if (fold, report.epoch) == kill_at:
-                raise Killed
-
-        def on_fold(report: FoldReport) -> None:
-            self.reports.append(report)
-            if report.fold == kill_after_fold:
-                raise Killed
-
         self.epochs, self.reports = [], []
         return fine_tune_once(
             self.study,
@@ -69,9 +60,9 @@ class Job:
             key="t0000",
             number=0,
             parameters=PARAMETERS,
-            on_epoch=lambda report: pytest.fail("an epoch of a study without folds"),
-            on_fold_epoch=on_fold_epoch,
-            on_fold=on_fold,
+            listener=_Recorder(self, kill_at, kill_after_fold),
+            main=True,
+            smaller_batches=False,
         )
 
     @property
@@ -89,6 +80,28 @@ class Job:
         """Changes when a fold's checkpoint is written again."""
         stat = (self.trial / f"fold-{fold}" / "best" / "model.safetensors").stat()
         return stat.st_ino, stat.st_mtime_ns
+
+
+@dataclass
+class _Recorder(TrialListener):
+    """Records what a trial reports, and kills it at an epoch of a fold or after a fold."""
+
+    job: Job
+    kill_at: tuple[int, int] | None
+    kill_after_fold: int | None
+
+    def on_epoch(self, report: EpochReport) -> None:
+        pytest.fail("an epoch of a study without folds")
+
+    def on_fold_epoch(self, fold: int, report: EpochReport) -> None:
+        self.job.epochs.append((fold, report.epoch))
+        if (fold, report.epoch) == self.kill_at:
+            raise Killed
+
+    def on_fold(self, report: FoldReport) -> None:
+        self.job.reports.append(report)
+        if report.fold == self.kill_after_fold:
+            raise Killed
 
 
 MakeJob = Callable[..., Job]

@@ -76,7 +76,7 @@ def test_checkpoints_are_spread_over_workers_with_few_copies(checkpoints: int, w
 def test_a_worker_predicts_rows_in_their_order_classes_and_values_alike(save: Callable[..., Path]) -> None:
     folders = {3: save("a"), 5: save("b", seed=1)}
     worker = Predictor(folders, threads=1)
-    assert worker.fastest() in ("bf16", "float32")
+    assert worker.load() in ("bf16", "float32")
     texts = ["w1 w2 w3 w4 w5 w6 w7", "w1", "", "w9 w8 w7"]
     rows = encoded(folders[3], texts)
     said = {number: worker.predict(number, "mood", rows, 0, "float32") for number in folders}
@@ -155,8 +155,8 @@ def test_a_shard_is_read_only_once_it_is_needed(save: Callable[..., Path], monke
     # What only one can do comes first; what both can do goes to who is free.
     assert taken == [[(0, 0), (0, 1), (1, 0)], [(0, 2), (1, 2), (1, 1)]]
     assert read == [0, 1]
-    assert set(shard.encoded) == set(queue.kinds)
-    assert queue.kinds[0] == queue.kinds[1] != queue.kinds[2]
+    assert set(shard.encoded) == set(queue.encodings)
+    assert queue.encodings[0] == queue.encodings[1] != queue.encodings[2]
     while queue.take(0):  # the other one has stopped
         pass
     assert len(read) < 12

@@ -170,7 +170,7 @@ def test_a_trial_that_begins_anew_with_half_its_batch_has_the_scores_of_that_alo
 
 
 def test_a_population_s_trial_that_takes_half_its_batch_over_goes_on_and_keeps_its_scores(logged, monkeypatch):
-    monkeypatch.setattr(logged.log, "_exchange", lambda key, told: None)
+    monkeypatch.setattr(logged.log, "_exchange", lambda key, exchange: None)
     trial = logged.start()
     logged.epoch(trial, 1, 0.9)
     logged.log.on_trial_result(0, [], trial, {"exchanged": {}, "halved": "no memory"})
@@ -391,7 +391,7 @@ def test_a_trial_lost_with_everybody_who_could_train_it_is_left_to_be_resumed(lo
     def nobody_left() -> None:
         raise ClusterError(Fault("the study's workers", "start and stay", "a dead node", "go on with --resume"))
 
-    logged.log.look = nobody_left
+    logged.log.check_pools = nobody_left
     trial = logged.start()
     logged.log.on_trial_error(0, [], trial)
     with pytest.raises(ClusterError, match="a dead node"):
@@ -428,7 +428,7 @@ def test_the_seconds_of_a_trial_that_went_on_are_those_of_its_earlier_runs_too(l
     logged.epoch(cut_off, 1, 0.5, began=1000.0 - 3600.0, at=1000.0)
     [left] = logged.store.unfinished()
     assert left.seconds == 3600.0
-    logged.log._seen.clear()  # its driver is killed
+    logged.log._running.clear()  # its driver is killed
     again = logged.go_on(left)
     logged.epoch(again, 2, 0.8, began=now - 60.0, at=now, **FINAL)
     logged.log.on_trial_complete(0, [], again)
@@ -439,7 +439,7 @@ def test_the_seconds_of_a_trial_that_went_on_are_those_of_its_earlier_runs_too(l
 def test_trials_that_an_earlier_run_left_running_are_told_as_interrupted_though_they_have_not_gone_on(logged):
     killed, again = logged.start(), logged.start()
     logged.epoch(killed, 1, 0.5, began=1001.0 - 60.0)
-    logged.log._seen.clear()  # their driver is killed
+    logged.log._running.clear()  # their driver is killed
     logged.go_on(logged.store.unfinished()[1])
     assert logged.log.interrupt("the study ended") == ["t0001", "t0000"]
     for trial in (killed, again):
@@ -452,7 +452,7 @@ def test_trials_that_an_earlier_run_left_running_are_told_as_interrupted_though_
 
 def test_a_trial_whose_actor_was_lost_before_it_started_has_failed_in_a_run_of_its_own(logged):
     trial = logged.start()
-    logged.log._seen.clear()
+    logged.log._running.clear()
     logged.tracker.runs.pop("t0000")
     logged.log.on_trial_error(0, [], trial)
     assert logged.record(trial).state is logged.run(trial).state is TrialState.FAILED

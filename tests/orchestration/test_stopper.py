@@ -75,7 +75,7 @@ def test_the_hours_go_on_from_where_an_earlier_run_was_killed(stopper, store, cl
     assert second.stop_all() is True
     assert second.ending.reason == "its trials have run for 1 h"
     assert closed == [None]
-    second.keep_time()
+    second.save_run_time()
     assert store.run_seconds() == 3600
 
 

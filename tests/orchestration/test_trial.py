@@ -10,17 +10,17 @@ import pytest
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
 from tutti.orchestration import build, trial
-from tutti.orchestration.trial import LOOK_SECONDS, Stopped, train_trial
+from tutti.orchestration.trial import CHECK_SECONDS, Stopped, train_trial
 
 
 @pytest.mark.parametrize("pace", [0.01, 1.0, 45.0], ids=["quick steps", "steps of a second", "long steps"])
 def test_a_trial_ends_soon_after_its_time_is_over_within_an_epoch_too(monkeypatch, tmp_path, pace):
     clock, told, looks = SimpleNamespace(now=1000.0), [], []
 
-    def epoch_without_end(*_: Any, on_step: Any, **__: Any) -> None:
+    def epoch_without_end(*_: Any, listener: Any, **__: Any) -> None:
         while clock.now < 1e5:
             clock.now += pace
-            on_step()
+            listener.on_step()
 
     def monotonic() -> float:
         looks.append(clock.now)
@@ -39,5 +39,5 @@ def test_a_trial_ends_soon_after_its_time_is_over_within_an_epoch_too(monkeypatc
         train_trial(study, StudyFolder(tmp_path), {"key": "t0000", "number": 0, "parameters": {}}, tell=tell)
     [report] = told
     assert report["overtime"] is True
-    assert 1800 <= report["at"] - report["began"] <= 1800 + max(LOOK_SECONDS, pace)
+    assert 1800 <= report["at"] - report["began"] <= 1800 + max(CHECK_SECONDS, pace)
     assert len(looks) < 500  # ranks talk to each other for each

@@ -31,7 +31,7 @@ def doctor(
     """
     from tutti.config.folder import find_study
     from tutti.config.load import parse_study
-    from tutti.orchestration.doctor import look
+    from tutti.orchestration.doctor import diagnose
     from tutti.orchestration.study import study_lock
 
     folder = find_study(study)
@@ -39,7 +39,7 @@ def doctor(
     with study_lock(folder):
         store = parts.load_store(config, folder, mend=not dry_run)
         try:
-            found = look(
+            found = diagnose(
                 folder,
                 store=store,
                 deliver=lambda: _deliver(config, folder),
