@@ -111,8 +111,9 @@ def masked(text: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message that is not blank, or its type's name if there is none."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    """The first line of an error's message; its class's name where it has none."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
 
 
 def counted(number: int, noun: str) -> str:

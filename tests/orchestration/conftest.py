@@ -42,18 +42,18 @@ def run() -> Callable[[Coroutine[Any, Any, None]], None]:
 def seed_that_gives(tmp_path) -> Callable[[list[float]], int]:
     """A seed of random search whose first trials have these learning rates, in this order, of just these choices."""
 
-    def found(wanted: list[float]) -> int:
+    def find_seed(wanted: list[float]) -> int:
         space = SearchSpace.model_validate({"learning_rate": {"type": "categorical", "choices": wanted}})
         for seed in range(500):
             url = f"sqlite:///{tmp_path / f'seed-{seed}.db'}"
             store = StudyStore.open(url, name="s", space=space, sampler="random", seed=seed)
-            given = [store.ask().parameters["learning_rate"] for _ in wanted]
+            drawn = [store.ask().parameters["learning_rate"] for _ in wanted]
             store.close()
-            if given == wanted:
+            if drawn == wanted:
                 return seed
         raise AssertionError("no such seed")
 
-    return found
+    return find_seed
 
 
 @dataclass

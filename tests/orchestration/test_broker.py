@@ -25,20 +25,20 @@ async def soon(waiting: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
     return task
 
 
-async def report(broker: Broker, attempt: int, told: Report, key: str = "t0000") -> bool:
-    """What a worker does with a report: whether it goes on."""
-    place = await broker.report(key, attempt, told)
-    while place is not None:
-        if (said := await broker.await_decision(key, attempt, place)) is not None:
-            return said
+async def report(broker: Broker, attempt: int, message: Report, key: str = "t0000") -> bool:
+    """Reports as a worker does; whether to continue."""
+    count = await broker.report(key, attempt, message)
+    while count is not None:
+        if (decision := await broker.await_decision(key, attempt, count)) is not None:
+            return decision
     return False
 
 
 async def begun(broker: Broker, pool: str = "one") -> int:
-    """The trial t0000, submitted and taken; the attempt."""
+    """The trial t0000, submitted and taken by a pool; the attempt."""
     assert await broker.submit(trial(0)) == (1, 0)
-    taken, attempt = await broker.take(pool)
-    assert taken == trial(0)
+    config, attempt = await broker.take(pool)
+    assert config == trial(0)
     return attempt
 
 
@@ -46,13 +46,13 @@ def test_a_report_is_answered_once_tune_asks_for_the_next_one(run):
     async def steps() -> None:
         broker = Broker(retries=0)
         attempt = await begun(broker)
-        told = await soon(report(broker, attempt, {"epoch": 1}))
+        answer = await soon(report(broker, attempt, {"epoch": 1}))
         assert await broker.next_report("t0000", 0) == {"epoch": 1}
-        assert not told.done()  # Tune has the report, and may still stop the trial
-        asked = await soon(broker.next_report("t0000", 1))
-        assert await told is True
+        assert not answer.done()  # Tune has the report, and may still stop the trial
+        request = await soon(broker.next_report("t0000", 1))
+        assert await answer is True
         assert await report(broker, attempt, {"final": True}) is False  # at once: there is nothing to wait for
-        assert await asked == {"final": True}
+        assert await request == {"final": True}
 
     run(steps())
 
@@ -73,10 +73,10 @@ def test_a_stopped_trial_is_told_so_and_its_pool_takes_the_next(run):
     async def steps() -> None:
         broker = Broker(retries=0)
         attempt = await begun(broker)
-        told = await soon(report(broker, attempt, {"epoch": 1}))
+        answer = await soon(report(broker, attempt, {"epoch": 1}))
         await broker.next_report("t0000", 0)
         await broker.stop("t0000")
-        assert await told is False
+        assert await answer is False
         await broker.submit(trial(1))
         assert await broker.wait_for_trial()
         assert await broker.take("one") == (trial(1), 1)
@@ -106,11 +106,11 @@ def test_a_lost_trial_goes_to_the_next_pool_before_all_others_and_the_old_one_is
         again, attempt = await broker.take("one")
         assert again == trial(0)
         assert await report(broker, first, {"epoch": 1}) is False  # a worker that was thought to be dead
-        told = await soon(report(broker, attempt, {"epoch": 2}))
+        answer = await soon(report(broker, attempt, {"epoch": 2}))
         assert await broker.next_report("t0000", 0) == {"epoch": 2}
-        assert not told.done()
+        assert not answer.done()
         await broker.report_loss("one", "it died too")
-        assert await told is False
+        assert await answer is False
         assert await broker.next_report("t0000", 1) == {"failed": "it died too"}
         assert await broker.take("three") == (trial(1), 1)
 
@@ -151,10 +151,10 @@ def test_tune_s_own_actor_may_die_and_another_goes_on_where_it_was(run):
         attempt = await begun(broker)
         first = await soon(report(broker, attempt, {"epoch": 1}))
         await broker.next_report("t0000", 0)
-        asked = await soon(broker.next_report("t0000", 1))
+        request = await soon(broker.next_report("t0000", 1))
         assert await first is True
         second = await soon(report(broker, attempt, {"epoch": 2}))
-        assert await asked == {"epoch": 2}  # and dies with it
+        assert await request == {"epoch": 2}  # and dies with it
         assert await broker.submit(trial(0)) == (2, 1)
         await broker.stop("t0000", 1)  # the old actor's last call comes late
         assert await broker.next_report("t0000", 1) == {"epoch": 2}
@@ -171,8 +171,8 @@ def test_a_trial_that_was_stopped_may_be_asked_for_again_and_its_old_worker_is_n
         await broker.stop("t0000")
         assert await broker.submit(trial(0)) == (2, 0)
         assert await report(broker, old, {"epoch": 1}) is False  # also while nobody has taken it yet
-        taken, attempt = await broker.take("two")
-        assert taken == trial(0)
+        config, attempt = await broker.take("two")
+        assert config == trial(0)
         assert attempt != old
 
     run(steps())
@@ -242,8 +242,8 @@ def test_a_trial_that_ray_ends_for_its_node_s_memory_is_tried_as_often_as_others
         again, _ = await broker.take("one")
         assert again == trial(0) | halved | ({"fitted": True} if fitted else {})
         await broker.report_loss("one", "no memory again", out_of_memory=True, for_its_node=True)
-        said = f"out of memory{'' if fitted else ', with half the batch too'}: no memory again"
-        assert await broker.next_report("t0000", 0 if fitted else 1) == {"failed": said, "infeasible": True}
+        reason = f"out of memory{'' if fitted else ', with half the batch too'}: no memory again"
+        assert await broker.next_report("t0000", 0 if fitted else 1) == {"failed": reason, "infeasible": True}
 
     run(steps())
 
@@ -278,15 +278,17 @@ def test_what_pools_wait_for_is_said_once_with_the_next_trial(run):
     run(steps())
 
 
-@pytest.mark.parametrize("told", [{"epoch": 1}, {"epoch": 1, "whole": True}, {"epoch": 1, "whole": False}])
+@pytest.mark.parametrize("evaluation", [{"epoch": 1}, {"epoch": 1, "whole": True}, {"epoch": 1, "whole": False}])
 @pytest.mark.parametrize("folds", [False, True])
-def test_a_whole_epoch_is_a_sign_that_a_trial_once_fitted_for_its_longest_rows_may_be_in_any_part(run, told, folds):
+def test_a_whole_epoch_is_a_sign_that_a_trial_once_fitted_for_its_longest_rows_may_be_in_any_part(
+    run, evaluation, folds
+):
     async def steps() -> None:
         broker = Broker(retries=1)
         attempt = await begun(broker)
-        await broker.report("t0000", attempt, {"fold": 0, "fold_epoch": told} if folds else told)
+        await broker.report("t0000", attempt, {"fold": 0, "fold_epoch": evaluation} if folds else evaluation)
         await broker.report_loss("one", "no memory", out_of_memory=True)
-        anew = {} if told.get("whole", True) else {"halved": "no memory", "anew": True}
+        anew = {} if evaluation.get("whole", True) else {"halved": "no memory", "anew": True}
         assert (await broker.take("one"))[0] == trial(0) | anew
 
     run(steps())
@@ -296,9 +298,9 @@ def test_nobody_waits_for_the_report_of_a_trial_once_the_study_is_over(run):
     async def steps() -> None:
         broker = Broker(retries=0)
         await begun(broker)
-        asked = await soon(broker.next_report("t0000", 0))
+        request = await soon(broker.next_report("t0000", 0))
         await broker.close()
-        assert await asked == {}
+        assert await request == {}
 
     run(steps())
 
@@ -309,10 +311,10 @@ def test_at_the_end_every_pool_goes_home_and_it_is_known_whether_one_was_busy(ru
         broker = Broker(retries=0)
         attempt = await begun(broker)
         idle = await soon(broker.take("two"))
-        told = await soon(report(broker, attempt, {"final": True} if trained else {"epoch": 1}))
+        answer = await soon(report(broker, attempt, {"final": True} if trained else {"epoch": 1}))
         assert await broker.close() is trained
         assert await idle is None
-        assert await told is False
+        assert await answer is False
         assert await broker.is_over()
         assert await broker.wait_for_trial() is False  # an isolated host starts no workers in vain
 
@@ -336,7 +338,7 @@ def test_a_halted_study_sends_its_pools_home_and_tells_tune_of_no_trial_s_end(ru
     async def steps() -> None:
         broker = Broker(retries=0)
         attempt = await begun(broker)
-        asked = await soon(broker.next_report("t0000", 0))
+        request = await soon(broker.next_report("t0000", 0))
         idle = await soon(broker.take("another"))
         assert await broker.halt_fault() is None
         await broker.halt(first)
@@ -346,8 +348,8 @@ def test_a_halted_study_sends_its_pools_home_and_tells_tune_of_no_trial_s_end(ru
         assert await broker.take("one") is None
         assert await report(broker, attempt, {"epoch": 1}) is False
         assert await broker.is_over()
-        assert not asked.done()  # an empty report would be the trial's end
+        assert not request.done()  # an empty report would be the trial's end
         await broker.close()
-        assert await asked == {}
+        assert await request == {}
 
     run(steps())

@@ -80,22 +80,22 @@ def test_whatever_is_there_the_best_stay_and_all_else_keeps_to_the_limit(data):
     given_ = [Weights(f"t{n}", size, score, tasks) for n in range(count) for score, tasks, size in [data.draw(rows)]]
     apart = np.array(data.draw(st.lists(st.floats(0, 1) | st.just(np.nan), min_size=count**2, max_size=count**2)))
     limit = data.draw(st.floats(0.1, 500))
-    kept = select_to_keep(given_, (square := apart.reshape(count, count)) + square.T, limit=limit)
+    chosen = select_to_keep(given_, (square := apart.reshape(count, count)) + square.T, limit=limit)
     by_key = {one.key: one for one in given_}
-    assert len(set(kept)) == len(kept) > 0
+    assert len(set(chosen)) == len(chosen) > 0
     best = {max((one.score for one in given_ if one.score is not None), default=None)}
-    assert not best - {None} or best & {by_key[key].score for key in kept}
+    assert not best - {None} or best & {by_key[key].score for key in chosen}
     for task in {task for one in given_ for task in one.task_scores}:
         top = max(one.task_scores[task] for one in given_ if task in one.task_scores)
-        assert any(by_key[key].task_scores.get(task) == top for key in kept)
+        assert any(by_key[key].task_scores.get(task) == top for key in chosen)
     must = 1 + len({task for one in given_ for task in one.task_scores})
-    used = sum(by_key[key].size for key in kept)
-    assert used <= limit or len(kept) <= must
+    used = sum(by_key[key].size for key in chosen)
+    assert used <= limit or len(chosen) <= must
     if used <= limit:  # nothing that would still fit was left out
-        assert all(one.size + used > limit for one in given_ if one.key not in kept)
+        assert all(one.size + used > limit for one in given_ if one.key not in chosen)
 
 
-def said(classes: list[int], values: list[float]) -> dict[str, Predictions]:
+def predictions(classes: list[int], values: list[float]) -> dict[str, Predictions]:
     ids = np.array([f"r{row}" for row in range(len(classes))])
     probabilities = np.eye(2, dtype=np.float32)[classes]
     numbers = np.array(values, dtype=np.float32)
@@ -106,8 +106,8 @@ def said(classes: list[int], values: list[float]) -> dict[str, Predictions]:
 
 
 def test_disagreement_is_the_share_of_other_classes_and_of_lacking_correlation():
-    one, other = said([0, 0, 1, 1], [1, 2, 3, 4]), said([0, 1, 1, 1], [4, 3, 2, 1])
-    apart = disagreement([one, None, other, said([0, 0, 1, 1], [2, 2, 2, 2])])
+    one, other = predictions([0, 0, 1, 1], [1, 2, 3, 4]), predictions([0, 1, 1, 1], [4, 3, 2, 1])
+    apart = disagreement([one, None, other, predictions([0, 0, 1, 1], [2, 2, 2, 2])])
     assert apart[0, 2] == pytest.approx((0.25 + 1) / 2)
     assert apart[0, 3] == pytest.approx((0 + 1) / 2)
     assert np.isnan(apart[1]).all()

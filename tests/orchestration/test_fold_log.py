@@ -15,9 +15,11 @@ def folds() -> bool:
 
 
 def fold_epoch(logged, trial, fold: int, epoch: int, score: float) -> None:
-    told = {"epoch": epoch, "score": score, "task_scores": {"mood": score}, "metrics": {"train_loss": 1 / epoch}}
-    told |= {"steps": [(10 * epoch, {"loss": 1 / epoch})], "precision": "bf16"}
-    logged.log.on_trial_result(0, [], trial, {"fold": fold, "fold_epoch": told, "at": 1000.0 + epoch, "host": "there"})
+    evaluation = {"epoch": epoch, "score": score, "task_scores": {"mood": score}, "metrics": {"train_loss": 1 / epoch}}
+    evaluation |= {"steps": [(10 * epoch, {"loss": 1 / epoch})], "precision": "bf16"}
+    logged.log.on_trial_result(
+        0, [], trial, {"fold": fold, "fold_epoch": evaluation, "at": 1000.0 + epoch, "host": "there"}
+    )
 
 
 def fold_end(logged, trial, fold: int, best: float, mean: float, **more) -> None:

@@ -61,13 +61,13 @@ def test_a_trial_whose_last_report_is_final_is_finished_with_its_best_score(logg
 
 
 def test_a_finished_trial_gets_a_picture_for_each_task_with_validation_rows(logged):
-    said = Predictions(
+    predictions = Predictions(
         ids=np.array(["a", "b"]),
         probabilities=np.eye(2, dtype=np.float32),
         labels=np.array([0, 1]),
         class_names=("n", "y"),
     )
-    parts = {"mood": {"validation": said, "test": said}, "odd": {"test": said}}
+    parts = {"mood": {"validation": predictions, "test": predictions}, "odd": {"test": predictions}}
     Bank(logged.folder.bank).put(CheckpointRecord("t0000", 0, 1, 0.8, {"mood": 0.8}, None), parts)
     trial = logged.start()
     logged.epoch(trial, 1, 0.8, **FINAL)
@@ -77,9 +77,9 @@ def test_a_finished_trial_gets_a_picture_for_each_task_with_validation_rows(logg
 
 
 def test_the_picture_of_a_regression_has_a_name_of_its_own(logged):
-    said = Predictions(ids=np.array(["a"]), values=np.array([1.5], np.float32), labels=np.array([2], np.float32))
+    predictions = Predictions(ids=np.array(["a"]), values=np.array([1.5], np.float32), labels=np.array([2], np.float32))
     Bank(logged.folder.bank).put(
-        CheckpointRecord("t0000", 0, 1, 0.8, {"mood": 0.8}, None), {"mood": {"validation": said}}
+        CheckpointRecord("t0000", 0, 1, 0.8, {"mood": 0.8}, None), {"mood": {"validation": predictions}}
     )
     trial = logged.start()
     logged.epoch(trial, 1, 0.8, **FINAL)
@@ -187,15 +187,6 @@ def test_a_trial_has_once_fitted_into_memory_from_its_first_whole_epoch_on_in_la
     assert [each.fitted for each in logged.store.unfinished()] == [True]
 
 
-def test_a_trial_of_an_older_study_has_fitted_where_it_was_reported_on(logged):
-    reported, silent = logged.store.ask(), logged.store.ask()
-    logged.store.report(reported.key, epoch=1, score=0.5, task_scores={})
-    assert [(each.key, each.fitted) for each in logged.store.unfinished()] == [
-        (reported.key, True),
-        (silent.key, False),
-    ]
-
-
 def test_a_trial_that_does_not_fit_into_memory_has_failed_and_samplers_learn_from_it(logged, tmp_path):
     import optuna
 
@@ -204,9 +195,9 @@ def test_a_trial_that_does_not_fit_into_memory_has_failed_and_samplers_learn_fro
     logged.log.on_trial_complete(0, [], trial)
     assert logged.record(trial).state is logged.run(trial).state is TrialState.FAILED
     assert logged.record(trial).reason == logged.run(trial).reason == "out of memory"
-    [kept] = optuna.load_study(study_name="s", storage=f"sqlite:///{tmp_path / 'optuna.db'}").trials
-    assert kept.state is optuna.trial.TrialState.PRUNED
-    assert kept.constraints == {"memory": 1.0}
+    [stored] = optuna.load_study(study_name="s", storage=f"sqlite:///{tmp_path / 'optuna.db'}").trials
+    assert stored.state is optuna.trial.TrialState.PRUNED
+    assert stored.constraints == {"memory": 1.0}
 
 
 def test_a_trial_that_did_not_finish_is_tracked_with_its_best_epoch(logged):

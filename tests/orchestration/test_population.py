@@ -35,10 +35,10 @@ def points(count: int) -> dict[str, dict[str, Any]]:
 
 def test_the_worst_quarter_goes_on_from_trials_of_the_best():
     scores = {f"t{number:04d}": number / 10 for number in range(8)}
-    found = population(8).plan_exchanges(3, scores, points(8))
-    assert found.keys() == {"t0000", "t0001"}
-    assert {each.donor for each in found.values()} <= {"t0006", "t0007"}
-    assert {each.epoch for each in found.values()} == {3}
+    exchanges = population(8).plan_exchanges(3, scores, points(8))
+    assert exchanges.keys() == {"t0000", "t0001"}
+    assert {each.donor for each in exchanges.values()} <= {"t0006", "t0007"}
+    assert {each.epoch for each in exchanges.values()} == {3}
 
 
 def test_nobody_goes_on_from_an_equal_one_or_alone():
@@ -79,10 +79,10 @@ async def submit(broker: Broker, count: int) -> None:
 
 async def train(broker: Broker, epoch: int, score: float | None = None, pool: str = "one") -> str:
     """A pool takes a trial and reports once; its key. Of a population the workers are free again then."""
-    taken, attempt = await broker.take(pool, 1)
-    key = taken["key"]
-    told = {"epoch": epoch, "score": int(key[1:]) / 10 if score is None else score}
-    assert await broker.report(key, attempt, told) is None
+    config, attempt = await broker.take(pool, 1)
+    key = config["key"]
+    report = {"epoch": epoch, "score": int(key[1:]) / 10 if score is None else score}
+    assert await broker.report(key, attempt, report) is None
     return key
 
 
@@ -119,13 +119,13 @@ def test_a_donor_that_fits_with_half_its_batch_alone_hands_that_on(run):
             await broker.submit({"key": key, "number": int(key[1:]), "parameters": parameters, **halved})
         for _ in range(4):
             await train(broker, 1)
-        told = await broker.next_report("t0000", 1)
-        assert told["exchanged"]["donor"] == "t0003"
-        assert told["halved"] == "it ran out of memory"
-        asked = asyncio.ensure_future(broker.next_report("t0000", 2))
-        taken, _ = await broker.take("one", 1)
-        assert (taken["key"], taken["halved"]) == ("t0000", "it ran out of memory")
-        asked.cancel()
+        report = await broker.next_report("t0000", 1)
+        assert report["exchanged"]["donor"] == "t0003"
+        assert report["halved"] == "it ran out of memory"
+        request = asyncio.ensure_future(broker.next_report("t0000", 2))
+        config, _ = await broker.take("one", 1)
+        assert (config["key"], config["halved"]) == ("t0000", "it ran out of memory")
+        request.cancel()
 
     run(steps())
 
@@ -137,17 +137,17 @@ def test_the_worst_goes_on_with_the_donor_s_settings_once_the_driver_has_taken_t
         for _ in range(4):
             await train(broker, 1)
         assert await broker.next_report("t0000", 0) == {"epoch": 1, "score": 0.0}
-        told = await broker.next_report("t0000", 1)
-        assert told["exchanged"]["donor"] == "t0003"
-        assert told["exchanged"]["epoch"] == 1
+        report = await broker.next_report("t0000", 1)
+        assert report["exchanged"]["donor"] == "t0003"
+        assert report["exchanged"]["epoch"] == 1
         assert await broker.take("one", 0.05) == ()  # the donor's state must not move before it was copied
-        asked = asyncio.ensure_future(broker.next_report("t0000", 2))
-        taken = [(await broker.take(f"pool-{number}", 1))[0] for number in range(4)]
-        assert [each["key"] for each in taken] == ["t0000", "t0001", "t0002", "t0003"]
-        assert taken[0]["parameters"] == told["exchanged"]["parameters"]
-        assert taken[0]["parameters"]["learning_rate"] in (pytest.approx(3.2e-4), pytest.approx(4.8e-4))
-        assert taken[3]["parameters"] == points(4)["t0003"]
-        asked.cancel()
+        request = asyncio.ensure_future(broker.next_report("t0000", 2))
+        configs = [(await broker.take(f"pool-{number}", 1))[0] for number in range(4)]
+        assert [each["key"] for each in configs] == ["t0000", "t0001", "t0002", "t0003"]
+        assert configs[0]["parameters"] == report["exchanged"]["parameters"]
+        assert configs[0]["parameters"]["learning_rate"] in (pytest.approx(3.2e-4), pytest.approx(4.8e-4))
+        assert configs[3]["parameters"] == points(4)["t0003"]
+        request.cancel()
 
     run(steps())
 
@@ -183,9 +183,9 @@ def test_between_meetings_a_trial_goes_on_with_its_workers(run):
     async def steps() -> None:
         broker = Broker(0, population(every=2))
         await submit(broker, 4)
-        taken, attempt = await broker.take("one", 1)
-        assert await broker.report(taken["key"], attempt, {"epoch": 1, "score": 0.1}) == 1
-        assert await broker.report(taken["key"], attempt, {"epoch": 2, "score": 0.1}) is None
+        config, attempt = await broker.take("one", 1)
+        assert await broker.report(config["key"], attempt, {"epoch": 1, "score": 0.1}) == 1
+        assert await broker.report(config["key"], attempt, {"epoch": 2, "score": 0.1}) is None
 
     run(steps())
 
@@ -198,8 +198,8 @@ def test_after_an_interruption_those_behind_catch_up_before_all_meet(run):
         assert await train(broker, 1, score=0.1) == "t0001"
         assert await train(broker, 2, score=0.1) == "t0001"  # alone at its age, it has nobody to go on from
         assert await train(broker, 3, score=0.1) == "t0001"
-        told = await broker.next_report("t0001", 3)
-        assert told["exchanged"]["donor"] == "t0000"
+        report = await broker.next_report("t0001", 3)
+        assert report["exchanged"]["donor"] == "t0000"
 
     run(steps())
 
@@ -226,15 +226,15 @@ def test_an_exchange_copies_the_donor_s_state_and_is_kept_and_tracked(logged):
     place, donor = logged.folder.trial("t0000"), logged.folder.trial("t0001")
     put_state(place, b"weak", step=5)
     put_state(donor, b"strong", step=3)
-    told = {"donor": "t0001", "epoch": 1, "parameters": {"learning_rate": 3e-4, "pooling": "cls"}}
-    logged.log.on_trial_result(0, [], weak, {"exchanged": told})
+    exchange = {"donor": "t0001", "epoch": 1, "parameters": {"learning_rate": 3e-4, "pooling": "cls"}}
+    logged.log.on_trial_result(0, [], weak, {"exchanged": exchange})
     (state,) = (place / "resume").iterdir()
     assert (state.name, (state / "model.safetensors").read_bytes()) == ("stage-0-step-3", b"strong")
     manifest = json.loads((state / "manifest.json").read_text())
-    assert (manifest["position"]["best_score"], manifest["exchange"]) == (0.2, told)
+    assert (manifest["position"]["best_score"], manifest["exchange"]) == (0.2, exchange)
     assert (donor / "resume" / "stage-0-step-3" / "model.safetensors").read_bytes() == b"strong"
-    assert logged.record(weak).exchanges == (told,)
-    assert logged.store.unfinished()[0].parameters == told["parameters"]
+    assert logged.record(weak).exchanges == (exchange,)
+    assert logged.store.unfinished()[0].parameters == exchange["parameters"]
     assert logged.run(weak).metrics["pbt/learning_rate"] == {1: 3e-4}
     best = {"final": True, "best_score": 0.5, "best_epoch": 2, "best_task_scores": {"mood": 0.5}}
     logged.epoch(weak, 2, 0.5, **best)
@@ -252,11 +252,11 @@ def test_an_exchange_that_a_driver_could_not_keep_any_more_is_kept_by_the_next_o
     logged.start()
     put_state(logged.folder.trial("t0001"), b"strong", step=3)
     donor, own = (logged.folder.trial(key) / "resume" for key in ("t0001", "t0000"))
-    told = {"donor": "t0001", "epoch": 1, "parameters": {"learning_rate": 3e-4}}
-    take_over(donor, own, best_score=0.2, exchange=told)
+    exchange = {"donor": "t0001", "epoch": 1, "parameters": {"learning_rate": 3e-4}}
+    take_over(donor, own, best_score=0.2, exchange=exchange)
     for _ in range(2):
         _record_exchanges(logged.folder, logged.store)
-    assert logged.record(weak).exchanges == (told,)
+    assert logged.record(weak).exchanges == (exchange,)
     assert logged.store.records()[1].exchanges == ()
 
 

@@ -105,7 +105,7 @@ class StudyLog(NotSnapshotted, Callback):
         """Starts or resumes the tracker run of a trial, and that of the fold that an earlier run was training."""
         key = config["key"]
         progress = self._running[key] = TrialProgress(
-            config.get("trained", 0.0), halved=config.get("halved"), fitted=config.get("fitted")
+            config.get("trained", 0.0), halved=config.get("halved"), fitted=config.get("fitted", False)
         )
         tags = {**self._tags, **tags, "tutti.optuna_number": str(config["optuna_number"])}
         self._tracker.start_trial(key, number=config["number"], parameters=config["parameters"], tags=tags)
@@ -136,9 +136,9 @@ class StudyLog(NotSnapshotted, Callback):
             self._store.bind(key, halved=progress.halved)
         if result.keys() & {"exchanged", "halved", "overtime"}:
             return
-        if not progress.fitted and progress.fitted is not (fitted := completes_epoch(result)):
-            progress.fitted = fitted
-            self._store.bind(key, **{FITTED: fitted})  # before the report: reports without it are of an older study
+        if not progress.fitted and completes_epoch(result):
+            progress.fitted = True
+            self._store.bind(key, **{FITTED: True})
         if "fold_epoch" in result:
             self._log_fold_epoch(trial.config, progress, result)
             return

@@ -22,7 +22,7 @@ class TrialProgress:
         infeasible: it failed because it does not fit into memory.
         stop_reason: why the study's stopper ends it with its last report.
         halved: why its batch size is halved.
-        fitted: whether it has completed an epoch; none before its first report.
+        fitted: whether it has completed an epoch.
         notices: sentences that were shown to the user.
         cut_off_seconds: training time of earlier attempts in this run, up to the last report of each.
         attempt: Unix time at which the current attempt began, and seconds from then to its last report.
@@ -39,7 +39,7 @@ class TrialProgress:
     infeasible: bool = False
     stop_reason: str | None = None
     halved: str | None = None
-    fitted: bool | None = None
+    fitted: bool = False
     notices: list[str] = field(default_factory=list)
     cut_off_seconds: float = 0.0
     attempt: tuple[float, float] | None = None

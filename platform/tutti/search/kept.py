@@ -95,8 +95,8 @@ def reported(trial: FrozenTrial) -> dict[int, float]:
 
 
 def fitted(trial: FrozenTrial) -> bool:
-    """Whether it has trained for a whole epoch; of a study from before that was kept, whether it was reported on."""
-    return bool(trial.user_attrs.get(FITTED, reported(trial)))
+    """Whether it has trained for a whole epoch."""
+    return bool(trial.user_attrs.get(FITTED))
 
 
 def measured(trial: FrozenTrial) -> dict[str, float]:
