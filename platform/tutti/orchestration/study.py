@@ -295,20 +295,19 @@ def _tune(
     ):
         stopper, pool_watch = StudyStopper(store, study.search, broker=broker), PoolWatch(broker, pools)
         log.check_pools = pool_watch.check
-        tuner = _tuner(
-            study,
-            folder,
-            store=store,
-            broker=broker,
-            unfinished=unfinished,
-            records=records,
-            # All trials of a population are in progress at once, most of them without workers.
-            concurrent_trials=population.size if population else concurrent_trials,
-            stopper=stopper,
-            callbacks=[log, stopper, pool_watch, interrupt],
-        )
         try:
-            tuner.fit()
+            _tuner(
+                study,
+                folder,
+                store=store,
+                broker=broker,
+                unfinished=unfinished,
+                records=records,
+                # All trials of a population are in progress at once, most of them without workers.
+                concurrent_trials=population.size if population else concurrent_trials,
+                stopper=stopper,
+                callbacks=[log, stopper, pool_watch, interrupt],
+            ).fit()
         except Exception as error:  # Tune writes to the study's folder too
             if not isinstance(error, StorageError) and (fault := storage_fault(error, place=str(folder.path))):
                 raise StorageError(fault) from error
