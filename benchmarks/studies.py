@@ -71,6 +71,7 @@ def run(
         tags={},
         watch=lambda: watch(store),
         picture=picture,
+        notify=print,
         train=train,
     )
     tracker.close()

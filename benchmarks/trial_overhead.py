@@ -26,7 +26,7 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from itertools import pairwise
 from multiprocessing import get_context
@@ -43,6 +43,7 @@ from shared import Target
 from tutti.bank.bank import Bank
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
+from tutti.orchestration.messages import Report, TrialConfig
 from tutti.orchestration.trial import Stopped, train_trial
 from tutti.records import CheckpointRecord, Predictions
 from tutti.search.study_store import StudyStore
@@ -55,8 +56,7 @@ TARGETS = {
     "first_step_seconds": Target(2, most=True),
 }
 
-Trial = Mapping[str, Any]
-Tell = Callable[[dict[str, Any]], bool]
+Tell = Callable[[Report], bool]
 
 
 def _note(folder: Path, key: str, what: str) -> None:
@@ -64,16 +64,18 @@ def _note(folder: Path, key: str, what: str) -> None:
         file.write(json.dumps([key, what, time.time()]) + "\n")
 
 
-def report_alone(study: StudyConfig, folder: StudyFolder, trial: Trial, *, tell: Tell, worsening: bool = False) -> None:
+def report_alone(
+    study: StudyConfig, folder: StudyFolder, trial: TrialConfig, *, tell: Tell, worsening: bool = False
+) -> None:
     """A trial without training. With ``worsening``, each trial scores lower than the previous one."""
     _note(folder.path, trial["key"], "begin")
     _note(folder.path, f"{os.getpid()}", "process")
     score = 1.0 / (1 + trial["number"]) if worsening else 0.5
-    told = {"score": score, "task_scores": {"SST-2": score}, "metrics": {}, "at": time.time(), "host": "here"}
+    report: Report = {"score": score, "task_scores": {"SST-2": score}, "metrics": {}, "at": time.time(), "host": "here"}
     for epoch in range(1, EPOCHS + 1):
-        if not tell({**told, "epoch": epoch}):
+        if not tell({**report, "epoch": epoch}):
             raise Stopped
-    best = {"best_score": score, "best_epoch": EPOCHS, "best_task_scores": told["task_scores"]}
+    best: Report = {"best_score": score, "best_epoch": EPOCHS, "best_task_scores": report["task_scores"]}
     labels = np.arange(64) % 2
     predictions = Predictions(
         ids=np.arange(64).astype(str),
@@ -84,10 +86,10 @@ def report_alone(study: StudyConfig, folder: StudyFolder, trial: Trial, *, tell:
     record = CheckpointRecord(trial["key"], trial["number"], EPOCHS, score, {"SST-2": score}, None)
     Bank(folder.bank).put(record, {"SST-2": {"validation": predictions}})
     _note(folder.path, trial["key"], "end")
-    tell({**told, "epoch": EPOCHS, "final": True, **best})
+    tell({**report, "epoch": EPOCHS, "final": True, **best})
 
 
-def fine_tune_and_note(study: StudyConfig, folder: StudyFolder, trial: Trial, *, tell: Tell) -> None:
+def fine_tune_and_note(study: StudyConfig, folder: StudyFolder, trial: TrialConfig, *, tell: Tell) -> None:
     """A normal trial that also records the times of its first optimizer step and its end."""
     from tutti.training.trainer import MultiTaskTrainer
 

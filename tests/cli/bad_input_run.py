@@ -130,6 +130,7 @@ def _finish() -> None:
     from tutti.cli import stores
     from tutti.cli.tune import prepare_study
     from tutti.orchestration.build import fine_tune_once
+    from tutti.orchestration.trial_listener import TrialListener
     from tutti.records import TrialState
 
     study, folder = stores.read_study_file(Path("study.yaml"), overrides=[])
@@ -138,7 +139,14 @@ def _finish() -> None:
     store = stores.open_store(study, folder)
     trial = store.ask()
     record = fine_tune_once(
-        study, folder, key=trial.key, number=trial.number, parameters=trial.parameters, on_epoch=lambda report: None
+        study,
+        folder,
+        key=trial.key,
+        number=trial.number,
+        parameters=trial.parameters,
+        listener=TrialListener(),
+        main=True,
+        smaller_batches=False,
     )
     store.report(trial.key, epoch=record.epoch, score=record.score, task_scores=record.task_scores)
     store.finish(trial.key, state=TrialState.FINISHED)

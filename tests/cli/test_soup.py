@@ -41,8 +41,8 @@ def stirred(tmp_path, monkeypatch) -> SimpleNamespace:
         return Soup(tastes, folds and {"mood": np.zeros((1, 200), dtype=int), "warmth": np.ones((1, 200))})
 
     monkeypatch.setattr("tutti.orchestration.inference.weights_of", weights_of)
-    monkeypatch.setattr("tutti.orchestration.soup.alike", dict)
-    monkeypatch.setattr("tutti.orchestration.soup.stir", stir)
+    monkeypatch.setattr("tutti.orchestration.soup.averageable", dict)
+    monkeypatch.setattr("tutti.orchestration.soup.compute_soup", stir)
     monkeypatch.setattr("tutti.cluster.connect.connected", lambda **_: nullcontext())
     return seen
 

@@ -23,7 +23,7 @@ from tutti.modeling.average import shape_of, write_mean
 from tutti.modeling.checkpoint import load_checkpoint, save_checkpoint
 from tutti.modeling.heads import HeadOptions
 from tutti.modeling.model import MultiTaskModel, load_encoder
-from tutti.orchestration.soup import alike
+from tutti.orchestration.soup import averageable
 from tutti.outputs.members import Rule, elect
 from tutti.outputs.soup import refolded
 from tutti.records import CheckpointRecord, Predictions
@@ -243,7 +243,7 @@ def test_checkpoints_of_another_shape_are_not_mixed(save: Save, tmp_path: Path) 
         "long": save("long", max_length=32),
         "alike": save("alike", seed=2),
     }
-    assert list(alike(folders)) == ["plain", "alike"]
+    assert list(averageable(folders)) == ["plain", "alike"]
     assert shape_of(folders["plain"]) == shape_of(folders["alike"])
 
 

@@ -32,13 +32,13 @@ def doctor(
     """
     from tutti.config.folder import find_study
     from tutti.config.load import parse_study
-    from tutti.orchestration.doctor import look
+    from tutti.orchestration.doctor import diagnose
     from tutti.orchestration.study import study_lock
 
     folder = find_study(study)
     config = parse_study(folder.study_file)
     with study_lock(folder), closing(stores.load_store(config, folder, mend=not dry_run)) as store:
-        findings = look(
+        findings = diagnose(
             folder,
             store=store,
             deliver=lambda: _deliver(config, folder),

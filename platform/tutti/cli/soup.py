@@ -96,14 +96,14 @@ def _make_soup(
     """Makes the soup from all trials that vote in any task, best objective first, and compares it with the vote."""
     from tutti.cluster.connect import connected
     from tutti.orchestration.inference import Slots, slot_size, weights_of
-    from tutti.orchestration.soup import alike, stir
+    from tutti.orchestration.soup import averageable, compute_soup
     from tutti.outputs.soup import SoupCard, Tried, refolded, versus
 
     voting = {member.key for elected in election.tasks.values() for member in elected.members}
     ranked = [record for record in election.checkpoints if record.key in voting]
     folders = weights_of(folder, [record.key for record in ranked], folds=None, tasks=prepared.tasks)
     weights = {key: places[0] for key, places in folders.items()}
-    mixed = alike(weights)
+    mixed = averageable(weights)
     folds = refolded(election, by=recipe.members.by)
     others = sorted({key for fold in folds or () for key in fold.voters} - voting)
     try:
@@ -119,7 +119,7 @@ def _make_soup(
     cpus, gpus = slot_size(config.resources)
     console.print("Starting Ray")
     with connected(workers=1, cpus_per_worker=cpus, gpus_per_worker=gpus, concurrent_trials=None):
-        stirred = stir(
+        stirred = compute_soup(
             folder,
             list(mixed),
             weights=weights,
