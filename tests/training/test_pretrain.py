@@ -11,7 +11,13 @@ import datasets
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
+from transformers import (
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoTokenizer,
+    DataCollatorForLanguageModeling,
+    TrainingArguments,
+)
 
 from tutti.data.encode import distinct_rows
 from tutti.errors import BackboneError, StudyError
@@ -60,6 +66,25 @@ def test_rows_that_are_equal_count_once(options):
     assert pretrained.rows == len({tuple(ids) for part in options["parts"] for ids in part.encoded["input_ids"]})
 
 
+def test_batches_of_rows_of_similar_length_come_in_random_order(options, tmp_path):
+    rows = distinct_rows(options["parts"])
+    model = AutoModelForMaskedLM.from_pretrained(options["backbone"])
+    args = TrainingArguments(output_dir=str(tmp_path), per_device_train_batch_size=8, use_cpu=True)
+    collator = DataCollatorForLanguageModeling(AutoTokenizer.from_pretrained(options["backbone"]), mlm_probability=0)
+    trainer = module._MaskedTrainer(model, args=args, train_dataset=rows, data_collator=collator)
+    loader = trainer.get_train_dataloader()
+    orders = []
+    for epoch in range(2):
+        loader.set_epoch(epoch)
+        batches = [batch["attention_mask"].sum(1) for batch in loader]
+        assert sorted(torch.cat(batches).tolist()) == sorted(rows["length"])
+        assert np.mean([(batch.max() - batch.min()).item() for batch in batches]) < 1.5
+        orders.append([batch.max().item() for batch in batches])
+        rises = np.diff(orders[-1]) > 0
+        assert 0.2 < rises.mean() < 0.8
+    assert orders[0] != orders[1]
+
+
 def test_logits_of_masked_tokens_alone_give_the_loss_of_all_logits(options):
     torch.manual_seed(0)
     model = AutoModelForMaskedLM.from_pretrained(options["backbone"]).eval()
@@ -67,7 +92,7 @@ def test_logits_of_masked_tokens_alone_give_the_loss_of_all_logits(options):
     labels = torch.where(torch.rand(ids.shape) < 0.3, ids, -100)
     expected = model(input_ids=ids, labels=labels).loss
     trainer = module._MaskedTrainer(model)
-    assert trainer._picks
+    assert trainer._head_selects
     loss = trainer.compute_loss(model, {"input_ids": ids, "labels": labels.clone()})
     torch.testing.assert_close(loss, expected)
     nothing = trainer.compute_loss(model, {"input_ids": ids, "labels": torch.full_like(ids, -100)})

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset, Sampler
+from torch.utils.data import DataLoader, Dataset, Sampler
 
 from tutti.data.encode import EncodedPart
 
@@ -190,6 +190,14 @@ class TaskBatchSampler(Sampler[TaskBatch]):
         fillers = -(-len(rows) // self._world) - len(own_rows)
         weight_sum = float(self._rows[task].weights[rows].sum(dtype=np.float64))
         return TaskBatch(task, np.concatenate([own_rows, rows[:fillers]]), fillers, weight_sum)
+
+
+class TaskLoader(DataLoader):
+    """Loads the batches of a ``TaskBatchSampler``, in an order of its own for each epoch."""
+
+    def set_epoch(self, epoch: int) -> None:
+        """Called by Trainer at the start of each epoch, counted from 0."""
+        self.batch_sampler.set_epoch(epoch)  # type: ignore[union-attr]
 
 
 class TokenRows:

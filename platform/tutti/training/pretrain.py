@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
 from transformers import (
     AutoConfig,
     AutoModelForMaskedLM,
@@ -27,6 +29,7 @@ from transformers import (
 )
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
 
+from tutti.data.batches import BatchPlan, BatchRows, TaskBatch, TaskBatchSampler, TaskLoader
 from tutti.data.encode import EncodedPart, distinct_rows, load_tokenizer, tokens_sha256
 from tutti.errors import BackboneError, Fault, StudyError, TrialError, first_line
 from tutti.files import storage_faults, whole_folder, write_whole
@@ -143,7 +146,7 @@ def _training_arguments(
             learning_rate=learning_rate,
             per_device_train_batch_size=batch_size,
             per_device_eval_batch_size=batch_size,
-            train_sampling_strategy="group_by_length",
+            train_sampling_strategy="group_by_length",  # for evaluation; training has its own batches
             warmup_steps=0.06,
             weight_decay=0.01,
             eval_strategy="epoch",
@@ -170,6 +173,24 @@ class _MaskedTrainer(OneDeviceTrainer):
         if head is not None:  # these heads compute each token independently
             head.register_forward_pre_hook(lambda _, inputs: (inputs[0].flatten(0, 1)[self._selected], *inputs[1:]))
 
+    def get_train_dataloader(self) -> DataLoader:
+        """Batches of rows of similar length, in random order.
+
+        Trainer's ``group_by_length`` yields fifty batches at a time in order of length. Gradients of such neighbors are
+        alike, and with them a small new encoder stays on the plateau where it guesses the most frequent tokens.
+        """
+        rows: Any = self.train_dataset
+        lengths = np.asarray(rows["length"])
+        sampler = TaskBatchSampler(
+            {"texts": BatchRows(lengths, weights=np.ones(len(lengths), dtype=np.float32))},
+            plan=BatchPlan(per_device_batch=self.args.per_device_train_batch_size),
+            seed=self.args.seed,
+            stage=0,
+            rank=0,
+            world=1,
+        )
+        return TaskLoader(_Rows(rows), batch_sampler=sampler, collate_fn=self.data_collator)  # type: ignore[arg-type]
+
     def compute_loss(
         self, model: nn.Module, inputs: dict[str, Tensor], return_outputs: bool = False, **unused: Any
     ) -> Any:
@@ -182,6 +203,17 @@ class _MaskedTrainer(OneDeviceTrainer):
         loss = nn.functional.cross_entropy(logits.float(), labels[self._selected], reduction="sum")
         loss = loss / masked.sum().clamp(min=1)
         return (loss, outputs) if return_outputs else loss
+
+
+class _Rows(Dataset):
+    """Makes a dataset answer to the batches of a ``TaskBatchSampler``."""
+
+    def __init__(self, rows: Any) -> None:
+        self._rows = rows
+
+    def __getitems__(self, batch: TaskBatch) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = self._rows.__getitems__(batch.rows.tolist())
+        return rows
 
 
 def _select_tokens(masked: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 from transformers import ProgressCallback, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from tutti.config.training import TrainingOptions
-from tutti.data.batches import BatchPlan, BatchRows, TaskBatchSampler, TaskRows
+from tutti.data.batches import BatchPlan, BatchRows, TaskBatchSampler, TaskLoader, TaskRows
 from tutti.data.encode import EncodedPart
 from tutti.errors import Fault, TrialError
 from tutti.modeling.model import MultiTaskModel
@@ -122,7 +122,7 @@ class MultiTaskTrainer(OneDeviceTrainer):
             world=args.world_size,
         )
         self._batches = len(sampler)
-        return _TaskLoader(
+        return TaskLoader(
             self.train_dataset,
             batch_sampler=sampler,  # type: ignore[arg-type]  # yields TaskBatch, which TaskRows.__getitems__ takes
             collate_fn=_identity,
@@ -388,12 +388,6 @@ def _row_weights(task: Task, part: EncodedPart, options: TrainingOptions) -> np.
     labels = part.labels if part.targets is None else part.targets
     assert labels is not None
     return class_weights(labels, part.weights)
-
-
-class _TaskLoader(DataLoader):
-    def set_epoch(self, epoch: int) -> None:
-        """Called by Trainer at the start of each epoch, counted from 0."""
-        self.batch_sampler.set_epoch(epoch)  # type: ignore[union-attr]
 
 
 def _identity(batch: Any) -> Any:
