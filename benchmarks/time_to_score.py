@@ -1,25 +1,24 @@
-"""Wall time until a study has the best score of a loop that a user would write, with the same points and rows.
+"""Wall time until a study reaches the best score of a user's own search loop, with the same search space and rows.
 
     python benchmarks/time_to_score.py [--rows N] [--trials 16] [--quick] [--json FILE]
 
-Sixteen trials of MiniLM on SST-2, three epochs each, judged on its validation rows after each epoch:
+Sixteen trials of MiniLM on SST-2, three epochs each, evaluated on the validation rows after each epoch:
 
-* loop: an Optuna study whose objective trains transformers.Trainer at its defaults, one trial after the other, with as
-  many threads as there are cores.
-* tutti: a study with ASHA on warm workers, as many trials at a time as there are cores, with batches of a budget of
-  tokens, and the mean of the tokens as examples/glue_sentences.yaml has it; the loop's model sees the first token, as
-  AutoModelForSequenceClassification gives it, 16 rows a batch.
+* loop: an Optuna study whose objective trains a transformers.Trainer with default settings, one trial after the other,
+  with one thread per core. Its model, AutoModelForSequenceClassification, uses the first token; batches have 16 rows.
+* tutti: a study with ASHA on warm workers, with one concurrent trial per core, a token budget per batch, and mean
+  pooling as in examples/glue_sentences.yaml.
 
-Both draw from the same search space with TPE of the same seed. Each runs in a process of its own, and its time counts
-from before the first import: data, Ray and models are loaded in it.
+Both use the same search space and TPE with the same seed. Each runs in its own process. The time starts before the
+first import, so it includes loading data, Ray and models.
 
-The study goes on with further trials until it has the loop's best score, or the loop's time is over.
+The study continues with further trials until it reaches the loop's best score, or the loop's time is over.
 
-* speedup: the loop's time until it has its best score, over Tutti's until it has at least that.
-* common_speedup: the same for common_score, the best that both of them reach.
-* whole_speedup: the loop's time for all its trials over Tutti's for as many.
+* speedup: the loop's time to its best score / Tutti's time to at least this score.
+* common_speedup: the same for common_score, the best score that both reach.
+* whole_speedup: the loop's time for all trials / Tutti's time for the same number of trials.
 
-What Tutti does not reach in the loop's time has no number; of the loop's best score the program says so.
+A value that needs a score which Tutti does not reach within the loop's time is left out, with a message.
 """
 
 from __future__ import annotations
@@ -37,14 +36,14 @@ from typing import Any
 EPOCHS, BATCH = 3, 16
 TOKENS = 1024  # about 40 rows of SST-2
 SEED = 0
-MORE = 8  # times as many trials as the loop has, at most
+MAX_TRIALS_FACTOR = 8  # Tutti may run up to this many times the loop's trials
 SPACE: dict[str, dict[str, Any]] = {
     "learning_rate": {"type": "log_uniform", "low": 1e-5, "high": 3e-4},
-    "warmup_steps": {"type": "uniform", "low": 0.0, "high": 0.2},  # a share of all steps
+    "warmup_steps": {"type": "uniform", "low": 0.0, "high": 0.2},  # as a share of all steps
     "weight_decay": {"type": "uniform", "low": 0.0, "high": 0.1},
 }
 
-Course = list[tuple[float, float]]  # seconds since the beginning, best score by then
+Course = list[tuple[float, float]]  # (seconds since the start, best score so far), at each improvement
 
 
 def _follow(course: Course, score: float, *, began: float) -> None:
@@ -53,7 +52,7 @@ def _follow(course: Course, score: float, *, began: float) -> None:
 
 
 def loop(data: Path, rows: int | None, trials: int, folder: Path) -> tuple[Course, float]:
-    """Optuna around a plain Trainer; the course of its best score, and its seconds."""
+    """Runs Optuna with a plain Trainer; returns the course of the best score, and the total seconds."""
     began = time.time()
     import numpy as np
     import optuna
@@ -86,7 +85,7 @@ def loop(data: Path, rows: int | None, trials: int, folder: Path) -> tuple[Cours
             self.best = max(getattr(self, "best", 0.0), metrics["eval_accuracy"])
 
     def objective(trial: optuna.Trial) -> float:
-        drawn = {
+        parameters = {
             key: trial.suggest_float(key, kind["low"], kind["high"], log=kind["type"] == "log_uniform")
             for key, kind in SPACE.items()
         }
@@ -105,12 +104,14 @@ def loop(data: Path, rows: int | None, trials: int, folder: Path) -> tuple[Cours
                 disable_tqdm=True,
                 seed=SEED,
                 use_cpu=True,
-                **drawn,
+                **parameters,
             ),
             train_dataset=read["train"],
             eval_dataset=read["dev"],
             processing_class=tokenizer,
-            compute_metrics=lambda said: {"accuracy": float(np.mean(said.predictions.argmax(1) == said.label_ids))},
+            compute_metrics=lambda evaluated: {
+                "accuracy": float(np.mean(evaluated.predictions.argmax(1) == evaluated.label_ids))
+            },
             callbacks=[follow],
         ).train()
         return follow.best
@@ -123,10 +124,12 @@ def loop(data: Path, rows: int | None, trials: int, folder: Path) -> tuple[Cours
 def tutti(
     data: Path, rows: int | None, trials: int, best: float, most: float, folder: Path
 ) -> tuple[Course, float | None]:
-    """The same search as a study; the course of its best score, and the seconds of so many trials, if it had them.
+    """Runs the same search as a study; returns the course of the best score, and the seconds until ``trials`` trials
+    had ended, or None.
 
     Args:
-        best, most: it ends once it has ended ``trials`` and has this score, or after so many seconds.
+        best, most: the study ends once ``trials`` trials have ended and it has the score ``best``, or after ``most``
+            seconds.
     """
     began = time.time()
     import shared
@@ -152,7 +155,7 @@ def tutti(
                 _follow(course, score, began=began)
         if not over and whole and course[-1][1] >= best:
             over = True
-            signal.raise_signal(signal.SIGINT)  # as a user ends it
+            signal.raise_signal(signal.SIGINT)  # ends the study as a user does
 
     document: dict[str, Any] = {
         "study": "tutti",
@@ -164,27 +167,27 @@ def tutti(
             "pooling": "mean",
         },
         "search_space": SPACE,
-        "search": {"trials": MORE * trials, "seed": SEED, "scheduler": "asha"},
+        "search": {"trials": MAX_TRIALS_FACTOR * trials, "seed": SEED, "scheduler": "asha"},
         "resources": {"isolation": "warm"},
         "storage": {"path": str(folder)},
     }
     with connected(workers=1, cpus_per_worker=1, gpus_per_worker=0, concurrent_trials=None) as concurrent:
-        left = max(most - (time.time() - began), 1.0)
-        document["search"] |= {"max_hours": left / 3600}
+        remaining = max(most - (time.time() - began), 1.0)
+        document["search"] |= {"max_hours": remaining / 3600}
         studies.run(document, concurrent_trials=concurrent, watch=watch)
     return [(at, score) for at, score in course if at <= most], whole
 
 
 def first(course: Course, score: float) -> float | None:
-    """Seconds until a score was reached; none where it never was."""
+    """Seconds until a score was reached; None if it never was."""
     return next((at for at, reached in course if reached >= score), None)
 
 
-def apart(contender: Callable[..., tuple[Course, Any]], *given: Any, threads: int) -> tuple[Course, Any]:
-    """What a contender finds in a process and a folder of its own."""
+def run_isolated(contender: Callable[..., tuple[Course, Any]], *args: Any, threads: int) -> tuple[Course, Any]:
+    """Runs a contender in its own process and folder, and returns its result."""
     os.environ["OMP_NUM_THREADS"] = str(threads)
     with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        return pool.submit(contender, *given, Path(folder)).result()
+        return pool.submit(contender, *args, Path(folder)).result()
 
 
 def main() -> None:
@@ -196,9 +199,9 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=16)
     options = parser.parse_args()
     rows, trials = (400, 4) if options.quick else (options.rows, options.trials)
-    theirs, whole = apart(loop, options.data, rows, trials, threads=os.cpu_count() or 1)
+    theirs, whole = run_isolated(loop, options.data, rows, trials, threads=os.cpu_count() or 1)
     seconds, best = theirs[-1]
-    ours, our_whole = apart(tutti, options.data, rows, trials, best, whole, threads=1)
+    ours, our_whole = run_isolated(tutti, options.data, rows, trials, best, whole, threads=1)
     values = {"loop_best": best, "loop_seconds_to_best": seconds, "loop_seconds": whole}
     if our_whole:
         values |= {"tutti_seconds": our_whole, "whole_speedup": whole / our_whole}

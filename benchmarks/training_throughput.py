@@ -1,27 +1,27 @@
-"""How fast a trial trains against what a user would write instead, side by side in one process on one CPU thread.
+"""The training throughput of a trial compared with what a user would write instead, in one process on one CPU thread.
 
     python benchmarks/training_throughput.py [--quick] [--json FILE] [--data GLUE] [--device cuda]
 
 Fine-tunes MiniLM on the same rows of SST-2 and MRPC with the same optimizer (fused AdamW) and learning rate:
 
-* trial: the trainer that tutti.training.fine_tune makes, with max_tokens_per_batch and the precision that it chooses.
-* trainer: plain transformers.Trainer with its defaults: 8 rows a batch, padded to the longest of them, float32.
-* padded: the same, with every row padded to 128 tokens as GLUE's run_glue.py does.
-* grouped bf16: the same with train_sampling_strategy="group_by_length" and bf16.
-* bare: a loop in PyTorch alone: batches of as many tokens as the trial's, bf16 autocast, AdamW, clipping, schedule.
-* trial, 8 rows: the trial with the Trainer's 8 rows a batch in the place of the token budget.
+* trial: the trainer of tutti.training.fine_tune, with max_tokens_per_batch and the precision that Tutti chooses.
+* trainer: a plain transformers.Trainer with default settings: 8 rows per batch, padded to the longest of them, float32.
+* padded: the same, with every row padded to 128 tokens as in GLUE's run_glue.py.
+* grouped bf16: the same as trainer with train_sampling_strategy="group_by_length" and bf16.
+* bare: a plain PyTorch loop: the trial's tokens per batch, bf16 autocast, AdamW, clipping, schedule.
+* trial, 8 rows: the trial with the Trainer's 8 rows per batch instead of the token budget.
 
-The budget of tokens is what a batch of "padded" holds, 8 x 128, so no step needs more memory than that one's; a batch
-of short rows then has more than 8, and an epoch fewer steps. The table says how many rows a step has. A contender's
-time is that of its training loop: loading, evaluating and saving are not in it. Contenders take turns, and the ratios
-are medians over these turns. What oneDNN compiles for batches of a shape that it has not met is compiled before, as it
-is after a trial's first epoch, and is kept: oneDNN's cache has room for what one contender computes, and five in one
-process would compile theirs anew in each turn. All have the environment of Tutti's workers: large pages make the
-Trainer no faster. bf16 is float32 where the CPU does not compute in bfloat16. With --device cuda all of them train on
-the first GPU instead; the targets, which are those of a CPU, are then not shown.
+The token budget equals a batch of "padded", 8 x 128, so no step needs more memory than its steps. A batch of short
+rows then has more than 8 rows, and an epoch has fewer steps; the table shows the rows per step. Only the training loop
+is measured, without loading, evaluating and saving. Contenders alternate; ratios are medians over the turns. oneDNN's
+kernels for new batch shapes are compiled before measuring, as after a trial's first epoch. oneDNN's cache is enlarged,
+since it holds the kernels of one contender only, and five in one process would recompile them in each turn. All
+contenders have the environment of Tutti's workers; large pages make the Trainer no faster. bf16 is float32 if the CPU
+does not compute in bfloat16. With --device cuda all contenders train on the first GPU; the targets, which apply to a
+CPU, are then not shown.
 
-Then, by themselves: the share of padding in the trial's batches of the whole training file, what the trial's trainer
-costs a step on a toy model beside a bare loop over the same batches, and an update of the moving average of weights.
+Measured separately: the share of padding in the trial's batches of the whole training file, the overhead of the
+trial's trainer per step on a toy model over a bare loop with the same batches, and an update of the weight average.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ from tutti.modeling.model import load_encoder
 from tutti.training.averages import ExponentialAverage
 from tutti.training.precision import cpu_gains_from_bf16
 
-BATCH = 8  # per_device_train_batch_size of TrainingArguments where nobody sets it
+BATCH = 8  # the default per_device_train_batch_size of TrainingArguments
 MAX_TOKENS = BATCH * MAX_LENGTH
-RATE = 5e-5  # TrainingArguments' too
+RATE = 5e-5  # the default learning rate of TrainingArguments
 TRAINING = {"num_train_epochs": 1, "learning_rate": RATE, "weight_decay": 0.0, "warmup_steps": 0}
 TARGETS = {
     "sst2_vs_trainer": Target(4),
@@ -79,8 +79,7 @@ TARGETS = {
     "engine_ms_per_step": Target(2, most=True),
     "ema_ms": Target(6, most=True),
 }
-TOKENS = {"SST-2": "sst2", "MRPC": "mrpc"}
-
+SHORT_NAMES = {"SST-2": "sst2", "MRPC": "mrpc"}  # of tasks, in the names of results
 
 Timed = tuple[float, int]  # seconds, optimizer steps
 
@@ -112,7 +111,7 @@ def _plain_trainer(rows: Rows, folder: Path, *, padded: bool = False, **keys: An
     set_seed(0)
     (task,) = rows.tasks
     tokenizer = AutoTokenizer.from_pretrained(BACKBONE)
-    to = {"padding": "max_length", "max_length": MAX_LENGTH} if padded else {}
+    padding = {"padding": "max_length", "max_length": MAX_LENGTH} if padded else {}
     args = TrainingArguments(
         output_dir=str(folder),
         num_train_epochs=1,
@@ -128,10 +127,10 @@ def _plain_trainer(rows: Rows, folder: Path, *, padded: bool = False, **keys: An
         model=AutoModelForSequenceClassification.from_pretrained(BACKBONE, num_labels=task.outputs),
         args=args,
         train_dataset=shared.plain_rows(rows.parts[task.name]["train"]),
-        data_collator=DataCollatorWithPadding(tokenizer, **to),
+        data_collator=DataCollatorWithPadding(tokenizer, **padding),
     )
     assert trainer.args.per_device_train_batch_size == BATCH
-    torch.set_num_threads(1)  # accelerate may have set more
+    torch.set_num_threads(1)  # accelerate may have increased it
     watch = shared.timed(trainer)
     return watch.seconds, watch.steps
 
@@ -140,10 +139,10 @@ def _bare(rows: Rows, folder: Path) -> Timed:
     set_seed(0)
     (task,) = rows.tasks
     model = AutoModelForSequenceClassification.from_pretrained(BACKBONE, num_labels=task.outputs).to(shared.device)
-    given = shared.plain_rows(rows.parts[task.name]["train"])
+    plain_rows = shared.plain_rows(rows.parts[task.name]["train"])
     pad = AutoTokenizer.from_pretrained(BACKBONE).pad_token_id
     batches: list[list[dict[str, Any]]] = [[]]
-    for row in sorted(given, key=lambda row: len(row["input_ids"])):
+    for row in sorted(plain_rows, key=lambda row: len(row["input_ids"])):
         if batches[-1] and (len(batches[-1]) + 1) * len(row["input_ids"]) > MAX_TOKENS:
             batches.append([])
         batches[-1].append(row)
@@ -162,7 +161,7 @@ def _bare(rows: Rows, folder: Path) -> Timed:
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.0, fused=True)
     schedule = get_linear_schedule_with_warmup(optimizer, 0, len(batches))
     model.train()
-    bf16, began = _bf16(), shared.now()
+    bf16, start = _bf16(), shared.now()
     for batch in collated():
         with _autocast(bf16=bf16):
             loss = model(**{name: _on_device(values) for name, values in batch.items()}).loss
@@ -171,7 +170,7 @@ def _bare(rows: Rows, folder: Path) -> Timed:
         optimizer.step()
         schedule.step()
         optimizer.zero_grad()
-    return shared.now() - began, len(batches)
+    return shared.now() - start, len(batches)
 
 
 CONTENDERS: dict[str, Callable[[Rows, Path], Timed]] = {
@@ -189,19 +188,19 @@ ON_MRPC = ("trial", "trainer", "trial, 8 rows")
 
 
 def compare(rows: Rows, names: tuple[str, ...], *, count: int, repeats: int, folder: Path) -> dict[str, float]:
-    """Every contender's ratio: how many times its examples/s the trial trains. Prints all of them."""
+    """For each contender, the trial's examples/s relative to the contender's. Prints all results."""
     (task,) = rows.tasks
     drawn = rows.drawn({task.name: count}, part="train", seed=0)
     first = rows.drawn({task.name: 4 * BATCH}, part="train", seed=0)
-    for name in names:  # the first steps of a process are slow, and in bfloat16 those with batches of a new shape
+    for name in names:  # the first steps of a process are slow, and in bfloat16 also those with a new batch shape
         CONTENDERS[name](first if name in IN_FLOAT32 else drawn, folder / "warm-up")
     seconds: dict[str, list[float]] = {name: [] for name in names}
     steps = {}
     for turn in range(repeats):
-        order = names if turn % 2 == 0 else names[::-1]  # so that none always follows the same one
+        order = names if turn % 2 == 0 else names[::-1]  # so that no contender always follows the same one
         for name in order:
-            took, steps[name] = CONTENDERS[name](drawn, folder / f"{name} {turn}")
-            seconds[name].append(took)
+            duration, steps[name] = CONTENDERS[name](drawn, folder / f"{name} {turn}")
+            seconds[name].append(duration)
     count = len(drawn.parts[task.name]["train"].ids)
     ratios = {
         name: median(theirs / ours for ours, theirs in zip(seconds["trial"], seconds[name], strict=True))
@@ -210,8 +209,8 @@ def compare(rows: Rows, names: tuple[str, ...], *, count: int, repeats: int, fol
     print(f"\n{task.name}, {count} rows, {repeats} turns")
     print(f"{'':16}{'examples/s':>12}{'rows/step':>11}{'ms/step':>10}{'the trial is':>15}")
     for name in names:
-        took = median(seconds[name])
-        speed = f"{count / took:12.1f}{count / steps[name]:11.1f}{took / steps[name] * 1000:10.1f}"
+        duration = median(seconds[name])
+        speed = f"{count / duration:12.1f}{count / steps[name]:11.1f}{duration / steps[name] * 1000:10.1f}"
         print(f"{name:16}{speed}{ratios[name]:14.2f}x", flush=True)
     return ratios
 
@@ -224,19 +223,22 @@ def padding_waste(rows: Rows, *, epochs: int = 3) -> float:
         {task.name: BatchRows(lengths=lengths, weights=np.ones(len(lengths)))},
         plan=BatchPlan(per_device_batch=BATCH, max_tokens=MAX_TOKENS),
         seed=0,
+        stage=0,
+        rank=0,
+        world=1,
     )
     padded = real = 0
     for epoch in range(epochs):
         sampler.set_epoch(epoch)
         for batch in sampler:
-            own = lengths[batch.rows]
-            padded += len(own) * int(own.max())
-            real += int(own.sum())
+            batch_lengths = lengths[batch.rows]
+            padded += len(batch_lengths) * int(batch_lengths.max())
+            real += int(batch_lengths.sum())
     return 1 - real / padded
 
 
 def toy_backbone(folder: Path) -> str:
-    """A BERT of 40 thousand random weights with a tokenizer of one word for each token of the rows below."""
+    """A BERT with 40 thousand random weights and a tokenizer of 60 words."""
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *(f"w{i}" for i in range(60))]
     tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -250,10 +252,10 @@ def toy_backbone(folder: Path) -> str:
 
 
 def engine_ms_per_step(rows: Rows, *, steps: int, repeats: int, folder: Path) -> float:
-    """Milliseconds that a step of the trial's trainer takes more than one of a bare loop: same model, same batches."""
+    """Milliseconds per step that the trial's trainer adds to a bare loop with the same model and batches."""
     (task,) = rows.tasks
     part = rows.of(task.name).drawn({task.name: steps * BATCH}, part="train", seed=0).parts[task.name]["train"]
-    # The toy's words are few: each token id stands for one of them.
+    # Maps each token id to one of the toy's 60 words.
     words = [[4 + token % 60 for token in row] for row in part.encoded["input_ids"]]
     toy = {"train": replace(part, encoded=Dataset.from_dict({"input_ids": words}), pad_token_id=0)}
     toy_rows = Rows(rows.tasks, {task.name: toy})
@@ -265,7 +267,7 @@ def engine_ms_per_step(rows: Rows, *, steps: int, repeats: int, folder: Path) ->
         watch = shared.timed(trainer)
         trainer = shared.trial_trainer(toy_rows, keys, folder=folder / f"bare {turn}", backbone=backbone)
         bare = _bare_loop(trainer.model, toy_rows, bf16=trainer.args.bf16)
-        if turn:  # the first warms up
+        if turn:  # the first turn is a warm-up
             differences.append((watch.seconds - bare) / watch.steps * 1000)
     return median(differences)
 
@@ -278,14 +280,18 @@ def _bare_loop(model: nn.Module, rows: Rows, *, bf16: bool) -> float:
         {task.name: BatchRows(lengths=parts[task.name].lengths, weights=weights[task.name])},
         plan=BatchPlan(per_device_batch=BATCH),
         seed=0,
+        stage=0,
+        rank=0,
+        world=1,
     )
-    made = TaskRows(parts, weights=weights, multiple=8 if shared.device.type == "cuda" else 1)  # as the trial's
+    task_rows = TaskRows(parts, weights=weights, multiple=8 if shared.device.type == "cuda" else 1)  # like a trial's
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.0, fused=True)
     schedule = get_linear_schedule_with_warmup(optimizer, 0, len(batches))
     model.train()
-    began = shared.now()
-    for drawn in batches:
-        batch = {name: _on_device(values) for name, values in made[drawn].items() if isinstance(values, torch.Tensor)}
+    start = shared.now()
+    for task_batch in batches:
+        tensors = {name: value for name, value in task_rows[task_batch].items() if isinstance(value, torch.Tensor)}
+        batch = {name: _on_device(values) for name, values in tensors.items()}
         with _autocast(bf16=bf16):
             inputs = {name: batch[name] for name in ("input_ids", "attention_mask", "token_type_ids") if name in batch}
             loss = nn.functional.cross_entropy(model(task.name, **inputs), batch["labels"])
@@ -294,19 +300,19 @@ def _bare_loop(model: nn.Module, rows: Rows, *, bf16: bool) -> float:
         optimizer.step()
         schedule.step()
         optimizer.zero_grad()
-    return shared.now() - began
+    return shared.now() - start
 
 
 def ema_ms(*, repeats: int) -> float:
-    """Milliseconds of an update of the exponential moving average of MiniLM's weights."""
+    """The duration in milliseconds of an update of the exponential moving average of MiniLM's weights."""
     average = ExponentialAverage(load_encoder(BACKBONE).to(shared.device), decay=0.999)
     average.after_step()
-    took = []
+    durations = []
     for _ in range(repeats):
-        began = shared.now()
+        start = shared.now()
         average.after_step()
-        took.append(shared.now() - began)
-    return median(took) * 1000
+        durations.append(shared.now() - start)
+    return median(durations) * 1000
 
 
 def main() -> None:
@@ -322,11 +328,11 @@ def main() -> None:
     shared.quiet()
     shared.device = torch.device(options.device)
     if options.cpu_time:
-        shared.clock = time.process_time  # contenders have one thread: it does all the work
+        shared.clock = time.process_time  # of all work, since contenders have a single thread
     torch.set_num_threads(1)
     count = options.rows or (480 if options.quick else 2048)
     turns = options.turns or (2 if options.quick else 5)
-    rows = shared.glue_rows(options.data, list(TOKENS))
+    rows = shared.glue_rows(options.data, list(SHORT_NAMES))
     results: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -336,10 +342,10 @@ def main() -> None:
                 results[f"sst2_vs_{contender.replace(' ', '_')}"] = sst2[contender]
             mrpc = compare(rows.of("MRPC"), ON_MRPC, count=count, repeats=turns, folder=folder / "mrpc")
             results["mrpc_vs_trainer"] = mrpc["trainer"]
-            for token, found in (("sst2", sst2), ("mrpc", mrpc)):
-                results[f"{token}_8_rows_vs_trainer"] = found["trainer"] / found["trial, 8 rows"]
-        for task, token in TOKENS.items():
-            results[f"padding_waste_{token}"] = padding_waste(rows.of(task))
+            for short_name, ratios in (("sst2", sst2), ("mrpc", mrpc)):
+                results[f"{short_name}_8_rows_vs_trainer"] = ratios["trainer"] / ratios["trial, 8 rows"]
+        for task, short_name in SHORT_NAMES.items():
+            results[f"padding_waste_{short_name}"] = padding_waste(rows.of(task))
         steps = 100 if options.quick else 300
         results["engine_ms_per_step"] = engine_ms_per_step(rows.of("SST-2"), steps=steps, repeats=turns, folder=folder)
         results["ema_ms"] = ema_ms(repeats=10 * turns)

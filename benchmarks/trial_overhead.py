@@ -1,21 +1,21 @@
-"""Seconds that a trial costs beside its training, against plain nested Ray, and what lies between two trials.
+"""The overhead of a trial in seconds, compared with plain nested Ray, and the gap between two trials.
 
     python benchmarks/trial_overhead.py [--quick] [--json FILE]
 
-A trial here reports three epochs and trains nothing; everything around it is real (Tune, Ray Train, Optuna, MLflow):
+Trials report three epochs without training. Everything else is real (Tune, Ray Train, Optuna, MLflow):
 
-* warm: a study with resources.isolation: warm. Its workers stay for the next trial.
-* isolated: the same with new worker processes for every trial.
-* nested: what a user would write: a Tune function that calls TorchTrainer.fit() with TuneReportCallback, at Ray's
-  defaults in a process and a Ray of its own, with no search, tracker or bank at all.
+* warm: a study with resources.isolation: warm, whose workers are reused by the next trial.
+* isolated: a study with new worker processes for every trial.
+* nested: what a user would write: a Tune function that calls TorchTrainer.fit() with TuneReportCallback, with Ray's
+  defaults, in its own process and Ray, without search, tracker or bank.
 
-One trial at a time. What a trial costs is the time from the end of the one before to its own; what a study costs once
-is start_seconds, to the beginning of its first trial, and end_seconds, from the end of its last. Contenders take turns,
-in the other order every other time; the table gives medians.
+Trials run one at a time. The cost of a trial is the time from the end of the previous trial to its own end. The fixed
+costs of a study are start_seconds, until its first trial begins, and end_seconds, after its last trial ends.
+Contenders alternate in reversing order; the table shows medians.
 
 * stop_to_free_seconds: from the report at which ASHA stops a trial until the next trial begins on the same workers.
-* isolated_stop_to_free_seconds: from such a report until the stopped trial's worker process is gone.
-* first_step_seconds: from the end of a trial that fine-tunes MiniLM to the first optimizer step of the next one.
+* isolated_stop_to_free_seconds: from such a report until the stopped trial's worker process has exited.
+* first_step_seconds: from the end of a trial that fine-tunes MiniLM to the first optimizer step of the next trial.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from itertools import pairwise
 from multiprocessing import get_context
@@ -43,6 +43,7 @@ from shared import Target
 from tutti.bank.bank import Bank
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
+from tutti.orchestration.messages import Report, TrialConfig
 from tutti.orchestration.trial import Stopped, train_trial
 from tutti.records import CheckpointRecord, Predictions
 from tutti.search.study_store import StudyStore
@@ -55,8 +56,7 @@ TARGETS = {
     "first_step_seconds": Target(2, most=True),
 }
 
-Trial = Mapping[str, Any]
-Tell = Callable[[dict[str, Any]], bool]
+Tell = Callable[[Report], bool]
 
 
 def _note(folder: Path, key: str, what: str) -> None:
@@ -64,31 +64,33 @@ def _note(folder: Path, key: str, what: str) -> None:
         file.write(json.dumps([key, what, time.time()]) + "\n")
 
 
-def report_alone(study: StudyConfig, folder: StudyFolder, trial: Trial, *, tell: Tell, worsening: bool = False) -> None:
-    """A trial that trains nothing. Where they are ``worsening``, each is behind the one before at every epoch."""
+def report_alone(
+    study: StudyConfig, folder: StudyFolder, trial: TrialConfig, *, tell: Tell, worsening: bool = False
+) -> None:
+    """A trial without training. With ``worsening``, each trial scores lower than the previous one."""
     _note(folder.path, trial["key"], "begin")
     _note(folder.path, f"{os.getpid()}", "process")
     score = 1.0 / (1 + trial["number"]) if worsening else 0.5
-    told = {"score": score, "task_scores": {"SST-2": score}, "metrics": {}, "at": time.time(), "host": "here"}
+    report: Report = {"score": score, "task_scores": {"SST-2": score}, "metrics": {}, "at": time.time(), "host": "here"}
     for epoch in range(1, EPOCHS + 1):
-        if not tell({**told, "epoch": epoch}):
+        if not tell({**report, "epoch": epoch}):
             raise Stopped
-    best = {"best_score": score, "best_epoch": EPOCHS, "best_task_scores": told["task_scores"]}
+    best: Report = {"best_score": score, "best_epoch": EPOCHS, "best_task_scores": report["task_scores"]}
     labels = np.arange(64) % 2
-    said = Predictions(
+    predictions = Predictions(
         ids=np.arange(64).astype(str),
         probabilities=np.eye(2, dtype=np.float32)[labels],
         labels=labels,
         class_names=("0", "1"),
     )
     record = CheckpointRecord(trial["key"], trial["number"], EPOCHS, score, {"SST-2": score}, None)
-    Bank(folder.bank).put(record, {"SST-2": {"validation": said}})
+    Bank(folder.bank).put(record, {"SST-2": {"validation": predictions}})
     _note(folder.path, trial["key"], "end")
-    tell({**told, "epoch": EPOCHS, "final": True, **best})
+    tell({**report, "epoch": EPOCHS, "final": True, **best})
 
 
-def fine_tune_and_note(study: StudyConfig, folder: StudyFolder, trial: Trial, *, tell: Tell) -> None:
-    """A trial as it is, that notes its first optimizer step and its end."""
+def fine_tune_and_note(study: StudyConfig, folder: StudyFolder, trial: TrialConfig, *, tell: Tell) -> None:
+    """A normal trial that also records the times of its first optimizer step and its end."""
     from tutti.training.trainer import MultiTaskTrainer
 
     plain = MultiTaskTrainer.before_step
@@ -116,7 +118,7 @@ def run(
     watch: Callable[[StudyStore], None] = lambda store: None,
     **changes: Any,
 ) -> list[tuple[str, str, float]]:
-    """A whole study in ``folder``; what it and its trials noted, in order: key, what, when."""
+    """Runs a study in ``folder``; returns the events that it and its trials recorded, in order: key, event, time."""
     place = studies.run(
         {
             "study": isolation,
@@ -137,7 +139,7 @@ def run(
 
 
 def nested(folder: Path, *, trials: int) -> list[float]:
-    """Plain nesting at Ray's defaults; when each trial ended."""
+    """Runs plainly nested trials with Ray's defaults; returns the time at which each ended."""
     import ray
     from ray import train, tune
     from ray.train.torch import TorchTrainer
@@ -171,8 +173,8 @@ def nested(folder: Path, *, trials: int) -> list[float]:
 
 
 def stops(folder: Path, *, trials: int, isolation: str, data: Path) -> list[float]:
-    """From the begin of a trial that is stopped at its first report to the begin of the next on the same workers, or,
-    where its workers are its own, to their end.
+    """Seconds from the start of each trial stopped at its first report to the start of the next trial on the same
+    workers, or, with isolation, to the exit of its worker.
     """
     worsening, over = functools.partial(report_alone, worsening=True), threading.Event()
     watcher = threading.Thread(target=_note_ends, args=(folder / isolation, over))
@@ -193,7 +195,7 @@ def stops(folder: Path, *, trials: int, isolation: str, data: Path) -> list[floa
 
 
 def _note_ends(folder: Path, over: threading.Event) -> None:
-    """Notes when each process that a trial noted is gone."""
+    """Records when each process that a trial recorded has exited."""
     file, gone = folder / "times.jsonl", set[str]()
     while not over.wait(0.05):
         lines = file.read_text(encoding="utf8").splitlines() if file.exists() else []
@@ -204,7 +206,7 @@ def _note_ends(folder: Path, over: threading.Event) -> None:
 
 
 def first_steps(folder: Path, *, data: Path) -> list[float]:
-    """From the end of a trial to the first optimizer step of the next."""
+    """Seconds from the end of each trial to the first optimizer step of the next."""
     noted = run(folder, trials=4, isolation="warm", train=fine_tune_and_note, data=data)
     ends, steps = ({key: at for key, what, at in noted if key and what == which} for which in ("end", "step"))
     return [steps[later] - ends[key] for key, later in pairwise(sorted(ends))]

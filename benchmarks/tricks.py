@@ -1,18 +1,17 @@
-"""What each trick of training does for the score and what it costs: the table of docs/tricks.md.
+"""The effect of each training trick on the score, and its cost: the table of docs/tricks.md.
 
     python benchmarks/tricks.py [--rows N] [--epochs E] [--seeds 3] [--only NAME] [--runs FILE] [--out FILE] [--quick]
 
-Fine-tunes MiniLM on CoLA, SST-2, MRPC and STS-B together: the baseline, and the baseline with each switch alone, with
-the same seeds. A seed decides which training rows are drawn, the heads' first weights (where a trick has the same) and
-the order of batches, so a trick and the baseline differ in nothing else. The rows of the tasks are drawn in proportion
-to their files, N a task on average: with equally many of each there would be nothing for the sampling over tasks to
-change.
+Fine-tunes MiniLM on CoLA, SST-2, MRPC and STS-B together: the baseline, and the baseline with each trick alone, with
+the same seeds. A seed determines the training rows, the initial head weights (if a trick has the same heads) and the
+order of batches, so a trick and the baseline differ in nothing else. The number of rows of each task is proportional
+to the size of its file, N per task on average, because task sampling would have no effect on equal numbers.
 
-The defaults make a table in 25 minutes on two cores, of so few rows that hardly a difference can be told from chance.
-``--rows 1000 --validation-rows 500`` asks for 16 times the training: take more cores, and as many --processes.
+The defaults make the table in 25 minutes on two cores, but with so few rows that few differences are significant.
+``--rows 1000 --validation-rows 500`` needs 16 times the training: use more cores, and as many --processes.
 
-Each finished run is a line of --runs, so a script that was stopped goes on from there. The page is written from all
-lines that have the same settings.
+Each finished run is a line of the file --runs, from which an interrupted script resumes. The page is written from all
+lines with the same settings.
 """
 
 from __future__ import annotations
@@ -42,12 +41,12 @@ from tutti.training.precision import cpu_gains_from_bf16
 
 ROOT = Path(__file__).resolve().parents[1]
 BASELINE = "baseline"
-ROWS, VALIDATION_ROWS = 64, 100  # the whole table in 25 minutes on two cores; there is little to learn from so few
-EPOCHS = 3  # the dynamic weight average begins with the third
+ROWS, VALIDATION_ROWS = 64, 100  # the table takes 25 minutes on two cores; too few rows for significant differences
+EPOCHS = 3  # the dynamic weight average starts in the third epoch
 
 
 def tricks(epochs: int) -> dict[str, dict[str, Any]]:
-    """Every switch by name, as training keys laid over the baseline's."""
+    """Every trick by name: the training keys that it changes in the baseline."""
     return {
         BASELINE: {},
         "temperature sampling": {"task_sampling": "temperature"},
@@ -82,19 +81,19 @@ def tricks(epochs: int) -> dict[str, dict[str, Any]]:
 
 
 def baseline(epochs: int) -> dict[str, Any]:
-    """The training keys that every run starts from; the rest is at its default."""
+    """The training keys of every run; all others have their defaults."""
     return {
         "num_train_epochs": epochs,
         "learning_rate": 3e-4,
         "per_device_train_batch_size": 8,
         "max_length": MAX_LENGTH,
-        "bf16": cpu_gains_from_bf16(),  # once for all runs, so that no pair differs in it
+        "bf16": cpu_gains_from_bf16(),  # measured once, so that all runs agree
     }
 
 
 @dataclass(frozen=True)
 class Job:
-    """One run: a trick by name with a seed, and all that decides what comes out."""
+    """One run: a trick by name, a seed, and everything else that determines the result."""
 
     name: str
     seed: int
@@ -103,7 +102,7 @@ class Job:
 
     @property
     def key(self) -> str:
-        """Equal for runs that are the same."""
+        """Equal for identical runs."""
         what = {"seed": self.seed, "settings": self.settings, "training": self.training}
         return json.dumps([self.name, what], sort_keys=True)
 
@@ -119,14 +118,14 @@ def _drawn(data: str, settings: Mapping[str, Any], *, seed: int) -> shared.Rows:
 
 
 def row_counts(data: str, rows: int) -> dict[str, int]:
-    """Training rows of each task, ``rows`` on average, in proportion to its file."""
+    """The number of training rows of each task, proportional to the size of its file, ``rows`` on average."""
     whole = {task: len(_all_rows(data).parts[task]["train"].ids) for task in TASKS}
     every = sum(whole.values())
     return {task: min(round(rows * len(TASKS) * count / every), count) for task, count in whole.items()}
 
 
 def start_process(data: str) -> None:
-    """The first training of a process is slow: it is done before any is timed."""
+    """Initialises a process with an untimed training, because the first one of a process is slow."""
     shared.quiet()
     torch.set_num_threads(1)
     few = {"rows": dict.fromkeys(TASKS, 32), "validation_rows": 32}
@@ -134,17 +133,17 @@ def start_process(data: str) -> None:
 
 
 def run(job: Job, data: str) -> dict[str, Any]:
-    """Trains; the line of the runs' file."""
+    """Trains; returns the line for the file of runs."""
     rows = _drawn(data, job.settings, seed=job.seed)
-    began = time.process_time()  # of one thread: what else runs on the machine hardly counts
-    done, reports = _fine_tune(rows, {**job.training, "seed": job.seed})
-    seconds = time.process_time() - began
+    start = time.process_time()  # CPU time of the single thread, which other processes hardly affect
+    tuned, reports = _fine_tune(rows, {**job.training, "seed": job.seed})
+    seconds = time.process_time() - start
     return {
         "name": job.name,
         "seed": job.seed,
-        "score": done.checkpoint.score,
-        "task_scores": dict(done.checkpoint.task_scores),
-        "epoch": done.checkpoint.epoch,
+        "score": tuned.checkpoint.score,
+        "task_scores": dict(tuned.checkpoint.task_scores),
+        "epoch": tuned.checkpoint.epoch,
         "seconds": seconds,
         "precision": reports[0].precision,
         "settings": job.settings,
@@ -155,7 +154,7 @@ def run(job: Job, data: str) -> dict[str, Any]:
 def _fine_tune(rows: shared.Rows, training: Mapping[str, Any]) -> tuple[FineTuned, list[EpochReport]]:
     reports: list[EpochReport] = []
     with tempfile.TemporaryDirectory() as folder:
-        done = fine_tune(
+        tuned = fine_tune(
             backbone=BACKBONE,
             tasks=rows.tasks,
             parts=rows.parts,
@@ -163,11 +162,11 @@ def _fine_tune(rows: shared.Rows, training: Mapping[str, Any]) -> tuple[FineTune
             folder=Path(folder),
             on_epoch=reports.append,
         )
-    return done, reports
+    return tuned, reports
 
 
 def finished(file: Path) -> dict[str, dict[str, Any]]:
-    """The lines of a runs' file by the key of their job; what a kill cut off is no line."""
+    """The lines of a file of runs by the key of their job; skips an incomplete last line."""
     lines = {}
     for text in file.read_text(encoding="utf8").splitlines() if file.is_file() else ():
         try:
@@ -179,9 +178,9 @@ def finished(file: Path) -> dict[str, dict[str, Any]]:
 
 
 def run_all(jobs: Sequence[Job], *, data: str, processes: int, file: Path) -> Iterator[str]:
-    """Runs what is not in the file yet, and adds it. Gives a sentence for each run that failed."""
-    there = finished(file)
-    missing = [job for job in jobs if job.key not in there]
+    """Runs the jobs that the file lacks, and appends their lines. Yields a message for each run that failed."""
+    lines = finished(file)
+    missing = [job for job in jobs if job.key not in lines]
     print(f"{len(jobs)} runs, {len(jobs) - len(missing)} of them done before", flush=True)
     if not missing:
         return
@@ -200,15 +199,15 @@ def run_all(jobs: Sequence[Job], *, data: str, processes: int, file: Path) -> It
             job = waiting[future]
             try:
                 line = future.result()
-            except Exception as error:  # one trick that cannot run here must not cost the table
+            except Exception as error:  # a trick that fails must not prevent the table
                 reason = f"{type(error).__name__}: {error}".splitlines()[0]
                 print(f"{count:4}/{len(missing)}  {job.name}, seed {job.seed}: {reason}", flush=True)
                 yield f"{job.name}, seed {job.seed}: {reason}"
                 continue
             out.write(json.dumps(line) + "\n")
             out.flush()
-            said = f"{100 * line['score']:.2f} in {line['seconds']:.0f} s"
-            print(f"{count:4}/{len(missing)}  {job.name}, seed {job.seed}: {said}", flush=True)
+            result = f"{100 * line['score']:.2f} in {line['seconds']:.0f} s"
+            print(f"{count:4}/{len(missing)}  {job.name}, seed {job.seed}: {result}", flush=True)
 
 
 def main() -> None:
@@ -240,20 +239,20 @@ def main() -> None:
         return Job(name, seed, settings, {**training, **every[name]})
 
     wanted = [name for name in every if not options.only or name == BASELINE or name in options.only]
-    jobs = [job(name, seed) for seed in range(seeds) for name in wanted]  # a whole table after each seed
+    jobs = [job(name, seed) for seed in range(seeds) for name in wanted]  # by seed, so that each seed completes a table
     failures = list(run_all(jobs, data=data, processes=options.processes, file=options.runs))
 
-    there = finished(options.runs)
+    by_key = finished(options.runs)
     lines = {
-        name: {seed: there[key] for seed in range(seeds) if (key := job(name, seed).key) in there} for name in every
+        name: {seed: by_key[key] for seed in range(seeds) if (key := job(name, seed).key) in by_key} for name in every
     }
     base = lines[BASELINE]
     if not base:
         sys.exit("no run of the baseline was finished: there is nothing to compare with")
     outcomes = {
-        name: outcome(found, base, of_base=name == BASELINE)
-        for name, found in lines.items()
-        if found.keys() & base.keys()
+        name: outcome(by_seed, base, of_base=name == BASELINE)
+        for name, by_seed in lines.items()
+        if by_seed.keys() & base.keys()
     }
     text = page(outcomes, base, keys=every, settings=settings, training=training, failures=failures)
     if out is None:
@@ -262,9 +261,9 @@ def main() -> None:
         out.write_text(text, encoding="utf8")
         print(f"wrote {out}")
     values: dict[str, float] = {}
-    for name, found in outcomes.items():
-        if found.difference is not None:
-            values |= {f"{name}: difference": found.difference, f"{name}: cost": found.cost}
+    for name, result in outcomes.items():
+        if result.difference is not None:
+            values |= {f"{name}: difference": result.difference, f"{name}: cost": result.cost}
     shared.write_json(values, options.json)
 
 

@@ -1,4 +1,4 @@
-"""The page docs/tricks.md, made of the runs of tricks.py."""
+"""Generates the page docs/tricks.md from the runs of tricks.py."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ LIKELY = 0.95
 
 @dataclass(frozen=True)
 class Outcome:
-    """One trick over its seeds, in points of 100.
+    """The result of one trick over its seeds, with scores in percent.
 
     Attributes:
         score: the mean over tasks and seeds.
-        by_task: the mean over seeds.
-        difference: mean of the paired differences to the baseline; none for the baseline itself.
-        error: its standard error; none with a single pair.
-        threshold: how far from 0 the difference must be to be told from chance.
-        cost: processor seconds relative to the baseline with the same seed.
+        by_task: each task's mean over seeds.
+        difference: mean of the paired differences to the baseline; None for the baseline itself.
+        error: standard error of the difference; None with a single pair.
+        threshold: the least absolute value of a significant difference.
+        cost: CPU seconds relative to the baseline with the same seed.
     """
 
     seeds: int
@@ -41,25 +41,25 @@ class Outcome:
 
     @property
     def clear(self) -> bool:
-        """Whether chance alone would seldom give such a difference."""
+        """Whether the difference is significant."""
         return self.difference is not None and self.threshold is not None and abs(self.difference) > self.threshold
 
 
 def outcome(lines: Mapping[int, Mapping[str, Any]], base: Mapping[int, Mapping[str, Any]], *, of_base: bool) -> Outcome:
-    """The runs of a trick against those of the baseline, both by seed."""
+    """Compares the runs of a trick with those of the baseline, both by seed."""
     pairs = [(lines[seed], base[seed]) for seed in sorted(lines) if seed in base]
-    differences = [100 * (one["score"] - other["score"]) for one, other in pairs]
+    differences = [100 * (trick["score"] - baseline["score"]) for trick, baseline in pairs]
     several = len(pairs) > 1 and not of_base
     error = stdev(differences) / len(pairs) ** 0.5 if several else None
     threshold = float(student.ppf((1 + LIKELY) / 2, len(pairs) - 1)) * error if error is not None else None
     return Outcome(
         seeds=len(pairs),
-        score=100 * mean(one["score"] for one, _ in pairs),
-        by_task={task: 100 * mean(one["task_scores"][task] for one, _ in pairs) for task in TASKS},
+        score=100 * mean(trick["score"] for trick, _ in pairs),
+        by_task={task: 100 * mean(trick["task_scores"][task] for trick, _ in pairs) for task in TASKS},
         difference=None if of_base else mean(differences),
         error=error,
         threshold=threshold,
-        cost=mean(one["seconds"] / other["seconds"] for one, other in pairs),
+        cost=mean(trick["seconds"] / baseline["seconds"] for trick, baseline in pairs),
     )
 
 

@@ -110,9 +110,10 @@ def masked(text: str) -> str:
     return _PASSWORD.sub(lambda match: f"{match[1] or match[2]}***", text)
 
 
-def first_line(error: object) -> str:
-    """The first line of an error's message; the name of its type where the message is empty."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message; its class's name where it has none."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
 
 
 def counted(number: int, noun: str) -> str:

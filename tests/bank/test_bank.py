@@ -41,7 +41,7 @@ def same(left: Predictions, right: Predictions) -> bool:
     )
 
 
-def test_what_is_put_comes_back_bit_by_bit(bank, predictions, record):
+def test_predictions_are_read_back_bit_by_bit(bank, predictions, record):
     validation, test = predictions(), predictions(rows=9, labelled=False, seed=1)
     bank.put(record(), {"emotion": {"validation": validation, "test-round1": test}})
     assert same(bank.predictions("t0000", "emotion", "validation"), validation)
@@ -50,7 +50,7 @@ def test_what_is_put_comes_back_bit_by_bit(bank, predictions, record):
     assert bank.records() == [record()]
 
 
-def test_values_of_a_regression_come_back_bit_by_bit(bank, record):
+def test_values_of_a_regression_are_read_back_bit_by_bit(bank, record):
     rng = np.random.default_rng(0)
     ids, values = np.array(["a", "b", "好"], dtype=np.str_), rng.normal(2, 2, 3).astype(np.float32)
     held_out = Predictions(ids=ids, values=values, labels=np.array([0, 3.8, 5], dtype=np.float32))
@@ -67,7 +67,7 @@ def test_a_table_of_values_has_the_columns_that_its_docstring_names(tmp_path, re
     assert {field.name: str(field.type) for field in schema} == {"id": "string", "label": "float", "value": "float"}
 
 
-def test_a_bank_where_nothing_was_put_is_empty_and_makes_no_folder(tmp_path):
+def test_a_new_bank_is_empty_and_creates_no_folder(tmp_path):
     assert Bank(tmp_path / "bank").records() == []
     assert not (tmp_path / "bank").exists()
 
@@ -75,7 +75,7 @@ def test_a_bank_where_nothing_was_put_is_empty_and_makes_no_folder(tmp_path):
 def test_records_come_by_trial_number(bank, predictions, record):
     for number in (10, 2, 7):
         bank.put(record(number), {"emotion": {"validation": predictions()}})
-    assert [each.number for each in bank.records()] == [2, 7, 10]
+    assert [record.number for record in bank.records()] == [2, 7, 10]
 
 
 def test_putting_a_key_again_replaces_it_whole(bank, predictions, record):
@@ -84,7 +84,7 @@ def test_putting_a_key_again_replaces_it_whole(bank, predictions, record):
     bank.put(record(score=0.7), {"emotion": {"validation": new}})
     assert bank.parts("t0000") == {"emotion": ["validation"]}
     assert same(bank.predictions("t0000", "emotion", "validation"), new)
-    assert [each.score for each in bank.records()] == [0.7]
+    assert [record.score for record in bank.records()] == [0.7]
 
 
 def test_a_replaced_entry_leaves_no_files_behind(tmp_path, predictions, record):
@@ -94,21 +94,21 @@ def test_a_replaced_entry_leaves_no_files_behind(tmp_path, predictions, record):
     assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == ["record.json", "validation.parquet"]
 
 
-def test_what_is_removed_is_not_there_and_removing_nothing_is_no_error(bank, predictions, record):
+def test_a_removed_entry_is_gone_and_removing_it_again_is_no_error(bank, predictions, record):
     for number in (7, 8):
         bank.put(record(number), {"emotion": {"validation": predictions()}})
     for _ in range(2):
         bank.remove("t0007")
-        assert [each.key for each in bank.records()] == ["t0008"]
+        assert [record.key for record in bank.records()] == ["t0008"]
     assert bank.leftovers() == []
 
 
-def test_an_entry_without_metadata_is_passed_over(tmp_path, predictions, record):
+def test_an_entry_without_metadata_is_ignored(tmp_path, predictions, record):
     bank = Bank(tmp_path)
     bank.put(record(0), {"emotion": {"validation": predictions()}})
     bank.put(record(1), {"emotion": {"validation": predictions()}})
     next(tmp_path.glob("t0000/*/record.json")).unlink()
-    assert [each.key for each in bank.records()] == ["t0001"]
+    assert [record.key for record in bank.records()] == ["t0001"]
     with pytest.raises(StorageError, match=r"must hold checkpoint t0000; got only t0001"):
         bank.predictions("t0000", "emotion", "validation")
 
@@ -123,7 +123,7 @@ def test_metadata_cut_short_leaves_the_earlier_version_standing(tmp_path, predic
     assert bank.records() == [record()]
     assert same(bank.predictions("t0000", "emotion", "validation"), predictions())
     bank.put(record(score=0.9), {"emotion": {"validation": predictions(seed=3)}})
-    assert [each.score for each in bank.records()] == [0.9]
+    assert [record.score for record in bank.records()] == [0.9]
     assert len(list(tmp_path.glob("t0000/*"))) == 1
 
 
@@ -158,34 +158,34 @@ def test_a_file_that_is_no_bank_table_is_a_storage_error_too(tmp_path, predictio
 @pytest.mark.parametrize(
     ("change", "got"),
     [
-        (lambda known: {}, "checkpoint (field required)"),
-        (lambda known: None, "content (input should be a valid dictionary"),
-        (lambda known: [], "content (input should be a valid dictionary"),
-        (lambda known: {"checkpoint": known["checkpoint"]}, "predictions (field required)"),
-        (lambda known: known | {"checkpoint": {"key": "t0000"}}, "checkpoint.number (field required)"),
+        (lambda metadata: {}, "checkpoint (field required)"),
+        (lambda metadata: None, "content (input should be a valid dictionary"),
+        (lambda metadata: [], "content (input should be a valid dictionary"),
+        (lambda metadata: {"checkpoint": metadata["checkpoint"]}, "predictions (field required)"),
+        (lambda metadata: metadata | {"checkpoint": {"key": "t0000"}}, "checkpoint.number (field required)"),
         (
-            lambda known: known | {"checkpoint": known["checkpoint"] | {"colour": 1}},
+            lambda metadata: metadata | {"checkpoint": metadata["checkpoint"] | {"colour": 1}},
             "checkpoint.colour (unexpected keyword argument)",
         ),
         (
-            lambda known: known | {"checkpoint": known["checkpoint"] | {"score": "high"}},
+            lambda metadata: metadata | {"checkpoint": metadata["checkpoint"] | {"score": "high"}},
             "checkpoint.score (input should be a valid number",
         ),
         (
-            lambda known: known | {"checkpoint": known["checkpoint"] | {"task_scores": {"emotion": None}}},
+            lambda metadata: metadata | {"checkpoint": metadata["checkpoint"] | {"task_scores": {"emotion": None}}},
             "checkpoint.task_scores.emotion (input should be a valid number)",
         ),
         (
-            lambda known: known | {"predictions": {"emotion": ["validation"]}},
+            lambda metadata: metadata | {"predictions": {"emotion": ["validation"]}},
             "predictions.emotion (input should be a valid dictionary)",
         ),
         (
-            lambda known: known | {"predictions": {"emotion": {"validation": {"file": "a"}}}},
+            lambda metadata: metadata | {"predictions": {"emotion": {"validation": {"file": "a"}}}},
             "predictions.emotion.validation.sha256 (field required)",
         ),
     ],
 )
-def test_a_record_of_another_form_is_named_with_what_is_odd_in_it(tmp_path, predictions, record, change, got):
+def test_an_invalid_record_is_named_with_its_first_fault(tmp_path, predictions, record, change, got):
     bank = Bank(tmp_path)
     bank.put(record(), {"emotion": {"validation": predictions()}})
     file = next(tmp_path.rglob("record.json"))
@@ -211,13 +211,13 @@ def test_a_folder_with_another_trial_s_record_is_refused_and_gives_no_second_vot
     assert "or move the trial's folder out of the bank" in str(error.value)
 
 
-def test_a_record_of_a_first_version_which_did_not_count_weights_is_read(tmp_path, predictions, record):
+def test_a_record_without_a_parameter_count_is_read(tmp_path, predictions, record):
     bank = Bank(tmp_path)
     bank.put(record(), {"emotion": {"validation": predictions()}})
     file = next(tmp_path.rglob("record.json"))
-    known = json.loads(file.read_text())
-    del known["checkpoint"]["parameters"]
-    file.write_text(json.dumps(known))
+    metadata = json.loads(file.read_text())
+    del metadata["checkpoint"]["parameters"]
+    file.write_text(json.dumps(metadata))
     assert bank.records() == [record()]
 
 
@@ -230,13 +230,13 @@ def test_a_record_of_a_first_version_which_did_not_count_weights_is_read(tmp_pat
         ({"labels": [0.0, np.nan]}, "must have labels that are indices of classes; got labels of type float64"),
     ],
 )
-def test_what_is_no_probability_or_the_label_of_no_class_is_refused(changes, message):
-    given = {"probabilities": [[0.25, 0.75], [0.5, 0.5]], "labels": [0, 1], **changes}
+def test_invalid_probabilities_and_labels_are_refused(changes, message):
+    arguments = {"probabilities": [[0.25, 0.75], [0.5, 0.5]], "labels": [0, 1], **changes}
     with pytest.raises(StorageError, match=message):
         Predictions(
             ids=np.array(["a", "b"]),
-            probabilities=np.array(given["probabilities"], np.float32),
-            labels=np.array(given["labels"]),
+            probabilities=np.array(arguments["probabilities"], np.float32),
+            labels=np.array(arguments["labels"]),
             class_names=("no", "yes"),
         )
 
@@ -291,7 +291,7 @@ def files_no_larger_than(size: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("kind", ["folder", "subtree"])
-def test_a_write_refused_half_way_leaves_the_bank_as_it_was(tmp_path, predictions, record, kind):
+def test_a_failed_write_leaves_the_bank_unchanged(tmp_path, predictions, record, kind):
     local = fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem())
     bank = Bank(tmp_path) if kind == "folder" else Bank("", filesystem=local)
     bank.put(record(0), {"emotion": {"validation": predictions()}})
@@ -302,7 +302,9 @@ def test_a_write_refused_half_way_leaves_the_bank_as_it_was(tmp_path, prediction
             bank.put(record(number, score=0.1), {"emotion": parts})
     assert bank.records() == [record(0)]
     assert same(bank.predictions("t0000", "emotion", "validation"), predictions())
-    assert [path for path in sorted(tmp_path.rglob("*")) if path.is_file()] == [p for p in before if p.is_file()]
+    assert [path for path in sorted(tmp_path.rglob("*")) if path.is_file()] == [
+        path for path in before if path.is_file()
+    ]
 
 
 _FILL = """
@@ -327,7 +329,7 @@ print(len(bank.records()), number)
 """
 
 
-def test_a_full_disk_is_said_and_no_half_entry_is_seen(tmp_path):
+def test_a_full_disk_is_reported_and_leaves_no_partial_entry(tmp_path):
     mount = f"mount -t tmpfs -o size=128k none {tmp_path}"
     if shutil.which("unshare") is None or subprocess.run(["unshare", "-rm", "sh", "-c", mount]).returncode:
         pytest.skip("a small file system cannot be mounted here")

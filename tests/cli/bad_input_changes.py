@@ -26,19 +26,19 @@ TUNE = "tune study.yaml"
 
 @dataclass(frozen=True)
 class Case:
-    """One thing that is wrong.
+    """One mistake, and the command that reports it.
 
     Attributes:
-        what: what is wrong, as the documentation says it.
-        says: parts that the message must have, whatever else is in it.
+        what: the mistake, in the documentation's words.
+        says: parts that the message must contain.
         change: breaks the valid study in a folder.
-        command: what is run there, less ``tutti``.
-        code: the exit code: 2 for the user's mistake.
-        finished: whether the study has run and has a finished trial.
+        command: the command that is run there, without ``tutti``.
+        code: the expected exit code: 2 for the user's mistake.
+        finished: whether the study has a finished trial.
         env: environment variables that name places in the folder.
-        after: undoes what ``change`` did outside of the folder.
-        ray: whether a Ray is started for it, which takes a while.
-        missing: says why the case cannot be shown on this machine, or none.
+        after: undoes what ``change`` did outside the folder.
+        ray: whether the command starts Ray, which is slow.
+        missing: returns why the case cannot be reproduced on this machine, or none.
     """
 
     what: str
@@ -88,7 +88,7 @@ def mood(line: str) -> Change:
 
 
 def task(text: str) -> Change:
-    """Puts a task of another kind in the place of the one that the study has."""
+    """Replaces the study's task by one of another kind."""
 
     def change(folder: Path) -> None:
         head, rest = (folder / "study.yaml").read_text(encoding="utf8").split("tasks:\n")
@@ -115,7 +115,7 @@ def removed(name: str) -> Change:
 
 
 def own_backbone(change: Change = lambda folder: None) -> Change:
-    """Gives the study a backbone that may be changed, and changes it."""
+    """Gives the study its own copy of the backbone and changes it."""
 
     def made(folder: Path) -> None:
         kept = (folder / "backbone").resolve()
@@ -132,7 +132,7 @@ def damaged(folder: Path) -> None:
 
 
 def other_model(kind: str, **settings: object) -> Change:
-    """Puts the weights of a small model of another kind in the place of the backbone's."""
+    """Replaces the backbone's weights by those of a small model of another kind."""
 
     def made(folder: Path) -> None:
         import torch
@@ -170,7 +170,7 @@ def unmounted(folder: Path) -> None:
 
 
 def linked_away(folder: Path) -> None:
-    """The finished study lies elsewhere, and a link stands in its place."""
+    """Moves the finished study elsewhere and leaves a link in its place."""
     (folder / "studies/moods").rename(folder / "elsewhere")
     (folder / "studies/moods").symlink_to(folder / "elsewhere")
 
@@ -184,7 +184,7 @@ _LOCKS: dict[Path, FileLock] = {}
 
 
 def held(folder: Path) -> None:
-    """Another process holds the finished study, as far as this one can tell."""
+    """Locks the finished study as another process would."""
     _LOCKS[folder] = FileLock(folder / "studies/moods/study.lock")
     _LOCKS[folder].acquire()
     (folder / "studies/moods/study.lock").write_text("ann@gpu1 (process 4711)")
@@ -195,7 +195,7 @@ def let_go(folder: Path) -> None:
 
 
 def own_test_file(folder: Path) -> None:
-    """Makes the test file of the finished study the one in this folder, and no longer that of its template."""
+    """Makes the finished study refer to the test file in this folder instead of its template's."""
     path = folder / "studies/moods/study.json"
     document = json.loads(path.read_text(encoding="utf8"))
     document["tasks"]["mood"]["test"] = str(folder / "mood_test.tsv")
@@ -203,7 +203,7 @@ def own_test_file(folder: Path) -> None:
 
 
 def forget_pool(folder: Path) -> None:
-    """Makes the study one that had no unlabelled rows."""
+    """Removes the study's unlabelled rows."""
     for file, keys in {"data/prepared.json": ("parts", "mood"), "study.json": ("tasks", "mood")}.items():
         path = folder / "studies/moods" / file
         node = document = json.loads(path.read_text(encoding="utf8"))
@@ -214,19 +214,19 @@ def forget_pool(folder: Path) -> None:
 
 
 def second_trial(*, rows: bool = False, classes: bool = False) -> Change:
-    """Puts a second trial into the finished study's bank, whose rows stand in another order, or with other classes."""
+    """Adds a second trial to the finished study's bank, with another row order or other classes."""
 
     def put(folder: Path) -> None:
         bank = Bank(folder / "studies/moods/bank")
         first = bank.records()[0]
-        said = {part: bank.predictions(first.key, "mood", part) for part in bank.parts(first.key)["mood"]}
-        kept = said["validation"]
-        said["validation"] = replaced(
+        predictions = {part: bank.predictions(first.key, "mood", part) for part in bank.parts(first.key)["mood"]}
+        kept = predictions["validation"]
+        predictions["validation"] = replaced(
             kept,
             ids=kept.ids[::-1] if rows else kept.ids,
             class_names=("calm", "glad", "grim") if classes else kept.class_names,
         )
-        bank.put(replaced(first, key="t0001", number=1), {"mood": said})
+        bank.put(replaced(first, key="t0001", number=1), {"mood": predictions})
 
     return put
 
@@ -246,49 +246,53 @@ def other_study(change: Callable[[Path, dict[str, Any]], object] = lambda study,
 
 
 def no_second(folder: Path) -> None:
-    """Takes the study of ``other_study`` away."""
+    """Removes the study of ``other_study``."""
     shutil.rmtree(folder / "studies/second")
 
 
 def another_split(study: Path, prepared: dict[str, Any]) -> None:
     """Gives a study's only trial other validation rows."""
-    _change_votes(study, lambda said: replaced(said, ids=np.char.add("s", said.ids)))
+    _change_votes(study, lambda predictions: replaced(predictions, ids=np.char.add("s", predictions.ids)))
 
 
 def not_a_number(folder: Path) -> None:
-    """Writes NaN into what the finished study's only trial says of the validation rows, past every check."""
+    """Writes NaN into the validation predictions of the finished study's only trial, bypassing every check."""
 
-    def spoilt(said: Predictions) -> Predictions:
-        assert said.probabilities is not None
-        said.probabilities[0] = np.nan
-        return said
+    def spoilt(predictions: Predictions) -> Predictions:
+        assert predictions.probabilities is not None
+        predictions.probabilities[0] = np.nan
+        return predictions
 
     _change_votes(folder / "studies/moods", spoilt)
 
 
 def another_split_of_all(folder: Path) -> None:
-    """Gives the finished study's only trial rows that the study does not validate on."""
-    _change_votes(folder / "studies/moods", lambda said: replaced(said, ids=np.char.add("s", said.ids)))
+    """Gives the finished study's only trial rows outside the study's validation split."""
+    _change_votes(
+        folder / "studies/moods", lambda predictions: replaced(predictions, ids=np.char.add("s", predictions.ids))
+    )
 
 
 def another_label(folder: Path) -> None:
-    """Writes the label of no class into the validation rows of the finished study's only trial, past every check."""
+    """Writes an invalid label into the validation rows of the finished study's only trial, bypassing every check."""
 
-    def spoilt(said: Predictions) -> Predictions:
-        assert said.labels is not None
-        object.__setattr__(said, "labels", np.where(np.arange(len(said.labels)) == 0, 7, said.labels))
-        return said
+    def spoilt(predictions: Predictions) -> Predictions:
+        assert predictions.labels is not None
+        object.__setattr__(
+            predictions, "labels", np.where(np.arange(len(predictions.labels)) == 0, 7, predictions.labels)
+        )
+        return predictions
 
     _change_votes(folder / "studies/moods", spoilt)
 
 
 def empty_record(folder: Path) -> None:
-    """Empties what the bank says of the finished study's only trial."""
+    """Empties the bank's metadata of the finished study's only trial."""
     next(folder.glob("studies/moods/bank/*/*/record.json")).write_text("{}", encoding="utf8")
 
 
 def _change_votes(study: Path, change: Callable[[Predictions], Predictions]) -> None:
-    """Writes the validation rows of a study's only trial anew, where they stand, as if it had always been so."""
+    """Rewrites the validation predictions of a study's only trial in place, with consistent metadata."""
     file = next(study.glob("bank/*/*/predictions/mood/validation.parquet"))
     content = to_parquet(change(Bank(study / "bank").predictions("t0000", "mood", "validation")))
     file.write_bytes(content)
@@ -299,7 +303,7 @@ def _change_votes(study: Path, change: Callable[[Predictions], Predictions]) -> 
 
 
 def numbers(folder: Path) -> None:
-    """Makes the finished study's task one whose labels are numbers."""
+    """Turns the finished study's task into a regression."""
     path = folder / "studies/moods/data/prepared.json"
     document = json.loads(path.read_text(encoding="utf8"))
     document["tasks"][0] |= {"class_names": [], "metric": "pearson"}

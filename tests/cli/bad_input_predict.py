@@ -12,14 +12,14 @@ PREDICT_NEW = "predict studies/moods --input new.csv --out out.csv"
 
 
 def pruned(folder: Path) -> None:
-    """The finished study's only trial has lost its weights."""
+    """Removes the weights of the finished study's only trial."""
     from tutti.modeling.checkpoint import prune_checkpoint
 
     prune_checkpoint(folder / "studies/moods/trials/t0000/best")
 
 
 def folds(folder: Path) -> None:
-    """Makes the finished study one with folds."""
+    """Turns the finished study into one with folds."""
     path = folder / "studies/moods/study.json"
     document = json.loads(path.read_text(encoding="utf8"))
     document["split"] |= {"folds": 3, "validation": None}

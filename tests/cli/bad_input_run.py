@@ -44,8 +44,8 @@ FOREIGN = (
 
 
 @dataclass(frozen=True)
-class Said:
-    """How a command ended: its exit code, what it printed, and the errors in it, one a line, places named alike."""
+class Result:
+    """The result of a command: exit code, output, and its errors, one per line, with paths normalized."""
 
     code: int
     out: str
@@ -55,14 +55,14 @@ class Said:
 
 @dataclass(frozen=True)
 class Templates:
-    """Folders to copy: a study that is new, and the same one with a finished trial."""
+    """Folders to copy: a new study, and the same study with a finished trial."""
 
     new: Path
     finished: Path
 
 
 def make_templates(folder: Path) -> Templates:
-    """Both folders, with one backbone between them. The trial is a real one, trained in this process without Ray."""
+    """Makes both folders, which share a backbone. The trial is real, trained in this process without Ray."""
     new, finished = folder / "new", folder / "finished"
     new.mkdir(parents=True)
     (new / "study.yaml").write_text(STUDY, encoding="utf8")
@@ -80,8 +80,8 @@ def make_templates(folder: Path) -> Templates:
     return Templates(new, finished)
 
 
-def run(folder: Path, command: str, *, code: int | None = None, env: Mapping[str, str] | None = None) -> Said:
-    """Runs ``tutti COMMAND`` in the folder, through the entry point that users have."""
+def run(folder: Path, command: str, *, code: int | None = None, env: Mapping[str, str] | None = None) -> Result:
+    """Runs ``tutti COMMAND`` in the folder, through the command's entry point."""
     from tutti.cli.main import run as entry_point
 
     out, err = io.StringIO(), io.StringIO()
@@ -96,12 +96,12 @@ def run(folder: Path, command: str, *, code: int | None = None, env: Mapping[str
     finally:
         sys.argv = given
     assert code in (None, ended), out.getvalue() + err.getvalue()
-    return Said(ended, out.getvalue(), err.getvalue(), _comparable(err.getvalue(), folder))
+    return Result(ended, out.getvalue(), err.getvalue(), _comparable(err.getvalue(), folder))
 
 
 @contextlib.contextmanager
 def inside(folder: Path, **env: str) -> Iterator[None]:
-    """The block runs in the folder, without the settings of the machine, and cannot reach the hub."""
+    """Runs the block in the folder, without the machine's settings and without access to the hub."""
     before, environment = Path.cwd(), dict(os.environ)
     for name in FOREIGN:
         os.environ.pop(name, None)
@@ -116,7 +116,7 @@ def inside(folder: Path, **env: str) -> Iterator[None]:
 
 
 def _comparable(text: str, folder: Path) -> str:
-    """The errors of a command, one a line. The folder it ran in is DIR, the size of the machine N."""
+    """The errors of a command, one per line, with its folder replaced by DIR and the machine's size by N."""
     boxed = re.findall(r"^│ (.*?) *│$", text, re.MULTILINE)  # how typer shows a wrong option
     lines = boxed or [line.removeprefix("error: ") for line in text.splitlines() if line.startswith("error: ")]
     joined = "\n".join(line.strip() for line in lines)
@@ -126,19 +126,27 @@ def _comparable(text: str, folder: Path) -> str:
 
 
 def _finish() -> None:
-    """Runs the study in the current folder with one trial, as ``tutti tune`` does, but for Ray."""
-    from tutti.cli import parts
+    """Runs the study in the current folder with one trial, as ``tutti tune`` does, but without Ray."""
+    from tutti.cli import stores
     from tutti.cli.tune import prepare_study
     from tutti.orchestration.build import fine_tune_once
+    from tutti.orchestration.trial_listener import TrialListener
     from tutti.records import TrialState
 
-    study, folder = parts.read_study_file(Path("study.yaml"), overrides=[])
+    study, folder = stores.read_study_file(Path("study.yaml"), overrides=[])
     with contextlib.redirect_stdout(io.StringIO()):
         prepare_study(study, folder, resume=False)
-    store = parts.open_store(study, folder)
+    store = stores.open_store(study, folder)
     trial = store.ask()
     record = fine_tune_once(
-        study, folder, key=trial.key, number=trial.number, parameters=trial.parameters, on_epoch=lambda report: None
+        study,
+        folder,
+        key=trial.key,
+        number=trial.number,
+        parameters=trial.parameters,
+        listener=TrialListener(),
+        main=True,
+        smaller_batches=False,
     )
     store.report(trial.key, epoch=record.epoch, score=record.score, task_scores=record.task_scores)
     store.finish(trial.key, state=TrialState.FINISHED)

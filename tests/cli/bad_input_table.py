@@ -12,7 +12,7 @@ from bad_input_changes import Case
 from bad_input_files import FILES
 from bad_input_predict import PREDICT
 from bad_input_rounds import ROUNDS
-from bad_input_run import Said, Templates, make_templates, run
+from bad_input_run import Result, Templates, make_templates, run
 from bad_input_search import SEARCH
 from bad_input_settings import SETTINGS
 from bad_input_training import TRAINING
@@ -38,7 +38,7 @@ def row_of(case: Case, message: str) -> str:
 
 
 def page_of(rows: Mapping[str, str]) -> str:
-    """The page docs/bad-input.md, given the row of each case that it shall list."""
+    """The page docs/bad-input.md, from the row of each case."""
     lines = [HEAD]
     for section, members in SECTIONS.items():
         lines += [f"## {section}", "", "| what is wrong | command | exit | message |", "|---|---|---|---|"]
@@ -48,7 +48,7 @@ def page_of(rows: Mapping[str, str]) -> str:
 
 
 def rows_on(page: str) -> dict[str, str]:
-    """What is wrong, to its row, as a page has them."""
+    """The rows of a page, by mistake."""
     rows = [line for line in page.splitlines() if re.match(r"\| (?!what)", line)]
     return {line.split(" | ")[0].removeprefix("| "): line for line in rows}
 
@@ -59,7 +59,7 @@ def cases() -> Iterator[tuple[str, Case]]:
         yield from ((section, case) for case in members)
 
 
-def said(case: Case, folder: Path, templates: Templates) -> Said:
+def run_case(case: Case, folder: Path, templates: Templates) -> Result:
     """Breaks a copy of the valid study as the case says, in ``folder``, and runs the command on it."""
     shutil.copytree(templates.finished if case.finished else templates.new, folder, symlinks=True)
     case.change(folder)
@@ -70,7 +70,7 @@ def said(case: Case, folder: Path, templates: Templates) -> Said:
 
 
 def main() -> None:
-    """Writes the page anew; of a case that cannot be shown on this machine the row stays as it is."""
+    """Rewrites the page; keeps the rows of cases that cannot be reproduced on this machine."""
     rows = rows_on(PAGE.read_text(encoding="utf8")) if PAGE.is_file() else {}
     with tempfile.TemporaryDirectory() as place:
         templates = make_templates(Path(place) / "templates")
@@ -78,7 +78,7 @@ def main() -> None:
             if reason := case.missing():
                 print(f"kept as it is: {case.what}: {reason}")
             else:
-                rows[case.what] = row_of(case, said(case, Path(place) / str(number), templates).message)
+                rows[case.what] = row_of(case, run_case(case, Path(place) / str(number), templates).message)
     PAGE.write_text(page_of(rows), encoding="utf8")
 
 

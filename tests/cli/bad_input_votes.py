@@ -28,7 +28,7 @@ def _template(task: str, file: str) -> str:
 
 
 def _submission(study: str, objective: object = None) -> Change:
-    """What ``tutti ensemble`` leaves, as far as the leaderboard looks at it."""
+    """The output of ``tutti ensemble``, as far as the leaderboard reads it."""
     card = {
         "study": study,
         "recipe": "r",

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tutti.bank.bank import Bank
-from tutti.cli import parts
+from tutti.cli import stores
 from tutti.config.folder import StudyFolder
 from tutti.config.load import dump_study
 from tutti.config.study import StudyConfig
@@ -37,7 +37,7 @@ NONE: dict[str, Any] = {"parameters": {}, "tags": {}}
 
 @dataclass(frozen=True)
 class Kept:
-    """A study's folder, with what reads and writes its stores."""
+    """A study's folder, with access to its stores."""
 
     folder: StudyFolder
 
@@ -56,7 +56,7 @@ class Kept:
         return client.search_runs([client.get_experiment_by_name("moods").experiment_id])
 
     def states(self) -> dict[str, tuple[str, str]]:
-        """Trial key to MLflow's status and the state that is told there; no key may have two runs."""
+        """By trial key: MLflow's status and the state tag of its run. Fails if a key has two runs."""
         runs = self.runs()
         found = {run.data.tags.get("tutti.trial", ""): run for run in runs}
         assert len(found) == len(runs)
@@ -67,11 +67,11 @@ class Kept:
 
 
 def make_study(path: Path) -> Kept:
-    """Trials t0000 (finished) and t0001 (stopped early), and t0002, whose driver was killed: it is to be resumed."""
+    """Makes trials t0000 (finished), t0001 (stopped early) and t0002 (to be resumed: its driver was killed)."""
     kept = Kept(StudyFolder(path))
     path.mkdir(parents=True)
     kept.folder.study_file.write_text(dump_study(kept.config))
-    store = parts.open_store(kept.config, kept.folder)
+    store = stores.open_store(kept.config, kept.folder)
     logging.getLogger("alembic").setLevel(logging.WARNING)
     tracker = kept.tracker()
     tracker.start_study(**NONE, files=[])
@@ -94,7 +94,7 @@ def make_study(path: Path) -> Kept:
 
 
 def put_state(kept: Kept, key: str) -> Path:
-    """A state to go on from, of one file."""
+    """Writes a resume state that consists of one file."""
     state = kept.folder.trial(key) / "resume" / "stage-0-step-3"
     state.mkdir(parents=True)
     (state / "manifest.json").write_text("{}")
@@ -104,7 +104,7 @@ def put_state(kept: Kept, key: str) -> Path:
 def put_checkpoint(
     best: Path, *, number: int, score: float, task_scores: Mapping[str, float] | None = None, size: int = 7
 ) -> None:
-    """A checkpoint whose weights are ``size`` zeros."""
+    """Writes a checkpoint whose weights are ``size`` zero bytes."""
     best.mkdir(parents=True)
     weights = bytes(size)
     (best / "model.safetensors").write_bytes(weights)
@@ -118,6 +118,8 @@ def put_checkpoint(
         "score": score,
         "task_scores": dict(task_scores or {"mood": score}),
         "max_length": 128,
+        "adapter": None,
+        "base": None,
         "files": {"model.safetensors": hashlib.sha256(weights).hexdigest()},
     }
     (best / METADATA).write_text(json.dumps(metadata))
@@ -127,7 +129,7 @@ def put_predictions(
     kept: Kept, number: int, *, score: float, task_scores: Mapping[str, float] | None = None, seed: int = 0
 ) -> None:
     rng = np.random.default_rng(seed)
-    said = Predictions(
+    predictions = Predictions(
         ids=np.array([f"r{row}" for row in range(20)]),
         probabilities=rng.dirichlet([1.0, 1.0], size=20).astype(np.float32),
         labels=rng.integers(2, size=20),
@@ -135,4 +137,4 @@ def put_predictions(
     )
     key, scores = f"t{number:04d}", dict(task_scores or {"mood": score})
     record = CheckpointRecord(key, number, 1, score, scores, str(kept.folder.trial(key) / "best"))
-    Bank(kept.folder.bank).put(record, {task: {"validation": said} for task in scores})
+    Bank(kept.folder.bank).put(record, {task: {"validation": predictions} for task in scores})

@@ -11,8 +11,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))  # the table is a script too, so it is no plugin
 
 from bad_input_changes import Case
-from bad_input_run import Said, Templates, make_templates, run
-from bad_input_table import PAGE, cases, page_of, row_of, rows_on, said
+from bad_input_run import Result, Templates, make_templates, run
+from bad_input_table import PAGE, cases, page_of, row_of, rows_on, run_case
 
 ALL = list(cases())
 HOW = "docs/bad-input.md is not what the commands print: run `python tests/cli/bad_input_table.py` and read it"
@@ -23,10 +23,10 @@ def templates(tmp_path_factory: pytest.TempPathFactory) -> Templates:
     return make_templates(tmp_path_factory.mktemp("bad") / "templates")
 
 
-def _shown(case: Case, folder: Path, templates: Templates) -> Said:
+def _shown(case: Case, folder: Path, templates: Templates) -> Result:
     if reason := case.missing():
         pytest.skip(reason)
-    return said(case, folder, templates)
+    return run_case(case, folder, templates)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_bad_input_gets_its_message_and_leaves_nothing_behind(case: Case, templa
 
 
 def left_behind(folder: Path, template: Path) -> list[str]:
-    """Studies that were begun, and files written in part."""
+    """Studies that have begun, and partly written files."""
     before = {file.relative_to(template) for file in template.rglob("*")}
     new = [file.relative_to(folder) for file in folder.rglob("*") if file.relative_to(folder) not in before]
     return [str(file) for file in new if file.name == "study.json" or re.search(r"\.(tmp|old)$", file.name)]
@@ -68,20 +68,20 @@ def test_the_page_lists_every_case_once_and_nothing_else() -> None:
 
 
 def test_a_start_that_failed_does_not_bind_the_next_one(templates: Templates, tmp_path: Path) -> None:
-    """What it left in the study's folder is made anew, with other settings too, and --resume is not asked for."""
+    """A new start, with other settings too, remakes what it left in the study's folder, without --resume."""
     import contextlib
     import io
     import shutil
 
     from bad_input_run import inside
 
-    from tutti.cli import parts
+    from tutti.cli import stores
     from tutti.cli.tune import prepare_study
 
     folder = tmp_path / "case"
     shutil.copytree(templates.new, folder, symlinks=True)
     with inside(folder), contextlib.redirect_stdout(io.StringIO()):
         for share in (0.2, 0.4):
-            study, place = parts.read_study_file(Path("study.yaml"), overrides=[f"split.validation={share}"])
+            study, place = stores.read_study_file(Path("study.yaml"), overrides=[f"split.validation={share}"])
             prepared = prepare_study(study, place, resume=False)
             assert prepared.parts["mood"]["validation"].rows == 30 * share

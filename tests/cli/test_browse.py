@@ -9,7 +9,7 @@ import signal
 import pytest
 import requests
 
-from tutti.cli import parts
+from tutti.cli import stores
 from tutti.cli.browse import trials
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
@@ -19,9 +19,9 @@ pytestmark = pytest.mark.ray
 
 
 def test_trials_are_listed_with_state_score_tasks_parameters_and_duration(finished, tutti):
-    said = tutti("trials", finished.study.folder.path)
+    output = tutti("trials", finished.study.folder.path)
     for record in finished.study.records():
-        line = next(line for line in said.splitlines() if record.key in line)
+        line = next(line for line in output.splitlines() if record.key in line)
         assert "finished" in line
         assert f"{record.score:.4f}" in line
         assert all(f"{score:.4f}" in line for score in record.task_scores.values())
@@ -30,8 +30,8 @@ def test_trials_are_listed_with_state_score_tasks_parameters_and_duration(finish
 
 
 def test_trials_as_json_are_found_by_the_study_s_name(finished, tutti):
-    said = tutti("trials", "tiny", "--json", env={"TUTTI_STUDIES": str(finished.study.folder.path.parent)})
-    listed = json.loads(said)
+    output = tutti("trials", "tiny", "--json", env={"TUTTI_STUDIES": str(finished.study.folder.path.parent)})
+    listed = json.loads(output)
     assert [(each["key"], each["state"]) for each in listed] == [("t0000", "finished"), ("t0001", "finished")]
     assert [each["score"] for each in listed] == [record.score for record in finished.study.records()]
     assert listed[0]["parameters"].keys() == {"learning_rate"}
@@ -43,17 +43,17 @@ def test_the_study_is_given_back_once_its_trials_are_read(tmp_path, monkeypatch)
     study = StudyConfig.model_validate({"study": "s", "backbone": "b", "tasks": {"a": task}})
     folder, closed = StudyFolder(tmp_path / "s"), []
     folder.path.mkdir()
-    parts.open_store(study, folder).close()
+    stores.open_store(study, folder).close()
     close = StudyStore.close
     monkeypatch.setattr(StudyStore, "close", lambda store: [closed.append(store), close(store)])
-    monkeypatch.setattr(parts, "open_folder", lambda name: (study, folder, None))
+    monkeypatch.setattr(stores, "open_folder", lambda name: (study, folder, None))
     trials("s")
     assert len(closed) == 1
 
 
 def test_a_study_that_is_not_there_is_told_with_those_that_are(finished, tutti):
-    said = tutti("trials", "tinny", env={"TUTTI_STUDIES": str(finished.study.folder.path.parent)}, code=2)
-    assert "did you mean 'tiny'?" in said
+    output = tutti("trials", "tinny", env={"TUTTI_STUDIES": str(finished.study.folder.path.parent)}, code=2)
+    assert "did you mean 'tiny'?" in output
 
 
 def test_a_study_that_was_really_run_has_nothing_to_mend(finished, tutti):

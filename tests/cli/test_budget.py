@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import typer
 
-from tutti.cli import parts
+from tutti.cli import stores
 from tutti.cli import tune as tune_
 from tutti.cli.tune import _budget, _is_over, changed_keys
 from tutti.config.load import dump_study
@@ -16,10 +16,10 @@ from tutti.records import TrialState
 def test_a_number_is_that_of_all_trials_and_with_a_plus_that_of_further_ones(make_study, tmp_path):
     study = make_study(tmp_path, search__enqueue=[{"learning_rate": 0.002}, {"learning_rate": 0.003}])
     assert [_budget(text, study.file, overrides=[]) for text in ("12", "+12")] == [12, 12]
-    config, folder = parts.read_study_file(study.file, overrides=[])
+    config, folder = stores.read_study_file(study.file, overrides=[])
     folder.path.mkdir(parents=True)
     folder.study_file.write_text(dump_study(config), encoding="utf8")
-    store = parts.open_store(config, folder)
+    store = stores.open_store(config, folder)
     store.finish(store.ask().key, state=TrialState.FAILED)  # the second point still waits, and is no trial
     store.close()
     assert [_budget(text, study.file, overrides=[]) for text in ("12", "+12")] == [12, 13]
@@ -30,9 +30,9 @@ def test_the_command_to_go_on_has_what_the_study_was_started_with(make_study, tm
     started = {}
     monkeypatch.setattr(tune_, "run", lambda study, folder, *, resume, again: started.update(again=again))
     for name in ("read_study_file", "with_stores"):
-        monkeypatch.setattr(parts, name, lambda *_, **__: (None, None))
-    monkeypatch.setattr(parts, "count_trials", lambda study, folder: 4)
-    monkeypatch.setattr(parts, "program", lambda: "tutti")
+        monkeypatch.setattr(stores, name, lambda *_, **__: (None, None))
+    monkeypatch.setattr(stores, "count_trials", lambda study, folder: 4)
+    monkeypatch.setattr(tune_, "program", lambda: "tutti")
     given = ["training.optim=[a b]", "search.max_hours=2", "storage.database=postgresql://me:secret@host/optuna"]
     given += ["tracking.uri=http://host:5000/a@b", "study=what?"]
     tune_.tune(file, trials="+20", overrides=given, resume=False)
@@ -45,12 +45,12 @@ def test_the_command_to_go_on_has_what_the_study_was_started_with(make_study, tm
 
 
 def test_a_start_that_died_before_its_study_was_made_has_no_trials_and_begins_anew(make_study, tmp_path):
-    config, folder = parts.read_study_file(make_study(tmp_path).file, overrides=[])
+    config, folder = stores.read_study_file(make_study(tmp_path).file, overrides=[])
     folder.path.mkdir(parents=True)
     folder.study_file.write_text(dump_study(config), encoding="utf8")
     folder.optuna_file.touch()
     assert folder.begun
-    assert parts.count_trials(config, folder) == 0
+    assert stores.count_trials(config, folder) == 0
     assert not _is_over(config, folder)
     folder.database_file.write_text('{"study": "x"}')  # written once the study was made there
     with pytest.raises(StudyError, match="have been started"):
@@ -60,15 +60,15 @@ def test_a_start_that_died_before_its_study_was_made_has_no_trials_and_begins_an
 def test_a_study_is_told_from_another_one_of_its_name_from_its_first_start_on(make_study, tmp_path):
     owners = []
     for place in ("a", "a", "b"):
-        config, folder = parts.read_study_file(make_study(tmp_path / place).file, overrides=[])
+        config, folder = stores.read_study_file(make_study(tmp_path / place).file, overrides=[])
         folder.path.mkdir(parents=True, exist_ok=True)
         folder.study_file.write_text(dump_study(config), encoding="utf8")
-        parts.open_store(config, folder).close()
+        stores.open_store(config, folder).close()
         owners.append(folder.owner)
     assert owners[0] == owners[1] != owners[2]
     assert None not in owners
     folder.owner_file.unlink()  # as of a study that began when there was none
-    parts.open_store(config, folder).close()
+    stores.open_store(config, folder).close()
     assert folder.owner is None
 
 
@@ -87,14 +87,14 @@ def test_what_is_no_number_of_trials_is_refused(tmp_path, text):
 def test_older_studies_may_move_but_not_change(make_study, tmp_path):
     first, second = make_study(tmp_path / "a"), make_study(tmp_path / "b", study="other")
     for study in (first, second):
-        config, folder = parts.read_study_file(study.file, overrides=[])
+        config, folder = stores.read_study_file(study.file, overrides=[])
         folder.path.mkdir(parents=True)
         folder.study_file.write_text(dump_study(config), encoding="utf8")
     new = make_study(tmp_path / "c", study="new")
 
     def named(*places):
         given = [f"search.warm_start=[{', '.join(map(str, places))}]"]
-        return parts.read_study_file(new.file, overrides=given)[0]
+        return stores.read_study_file(new.file, overrides=given)[0]
 
     moved = tmp_path / "moved" / "tiny"
     moved.mkdir(parents=True)

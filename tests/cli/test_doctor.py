@@ -16,11 +16,11 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # the helpers serve other files too, so they are no plugin
 
-from bad_input_run import Said, run
+from bad_input_run import Result, run
 from kept_study import NONE, Kept, make_study, put_checkpoint, put_predictions, put_state
 
 from tutti.bank.bank import Bank
-from tutti.cli import parts
+from tutti.cli import stores
 from tutti.orchestration.study import study_lock
 from tutti.records import TrialState
 from tutti.tracking.mlflow_tracker import MlflowTracker
@@ -39,7 +39,7 @@ def kept(template: Kept, tmp_path: Path) -> Kept:
     return template.copy(tmp_path / "moods")
 
 
-def doctor(kept: Kept, *options: str, code: int = 0) -> Said:
+def doctor(kept: Kept, *options: str, code: int = 0) -> Result:
     return run(kept.folder.path.parent, " ".join(["doctor", "moods", *options]), code=code, env=PLACE)
 
 
@@ -47,7 +47,7 @@ PLACE = {"TUTTI_STUDIES": "."}
 
 
 def everything(path: Path) -> Mapping[str, bytes]:
-    """Every file with its content, but for the lock and what SQLite keeps beside a database."""
+    """Every file with its content, except the lock and SQLite's side files."""
     kept = (file for file in path.rglob("*") if file.is_file() and file.suffix not in (".lock", ".db-wal", ".db-shm"))
     return {str(file.relative_to(path)): file.read_bytes() for file in kept}
 
@@ -72,7 +72,7 @@ def run_of_no_trial(kept: Kept) -> None:
 
 
 def second_run(kept: Kept) -> None:
-    """As two drivers make it that look for it at the same time."""
+    """As made by two drivers that look for it at the same time."""
     first = next(run for run in kept.runs() if run.data.tags.get("tutti.trial") == "t0000")
     client = kept.tracker()._client
     tags = {name: value for name, value in first.data.tags.items() if name.startswith(("tutti.", "mlflow.parent"))}
@@ -90,7 +90,7 @@ def run_deleted(kept: Kept) -> None:
 
 
 def run_deleted_for_good(kept: Kept) -> None:
-    """As `mlflow gc` does it, and leaves the run of a fold."""
+    """As `mlflow gc` does, which leaves a fold's run."""
     tracker = kept.tracker()
     tracker.start_trial("t0001/fold-0", number=1, **NONE)
     tracker.end_trial("t0001/fold-0", state=TrialState.STOPPED, reason=None, metrics={}, tags={})
@@ -104,7 +104,7 @@ def _delete(kept: Kept, key: str) -> str:
 
 
 def pruning_cut_off(kept: Kept) -> None:
-    """As a kill leaves it that comes before the weights are removed, and the bank is told."""
+    """As left by a kill before the weights are removed and the bank is updated."""
     best = kept.folder.trial("t0000") / "best"
     (best / "tutti.json").rename(best.with_name("best.pruned.json"))
 
@@ -162,7 +162,7 @@ def temporary_folder(kept: Kept) -> None:
 
 
 def retired_folder(kept: Kept) -> None:
-    """As a kill between the two renames leaves it that replace a folder."""
+    """As left by a kill between the two renames that replace a folder."""
     best = kept.folder.trial("t0002") / "best"
     retired = best.with_name(".best.abcdefgh.old")
     retired.mkdir()
@@ -204,13 +204,13 @@ FAULTS: dict[str, dict[Callable[[Kept], None], str]] = {
 }
 
 
-def lacking(said: str, lines: Iterable[str], *, becomes: str) -> list[str]:
-    """Those of the lines, of which each is a thing, what was found and what becomes of it, that were not said."""
+def lacking(output: str, lines: Iterable[str], *, becomes: str) -> list[str]:
+    """The lines that the output lacks; each line is a thing, what was found, and what becomes of it."""
     wanted = []
     for line in lines:
         found, done = map(re.escape, line.rsplit("; ", 1))
         wanted.append(f"{found}; {becomes}{done}".replace(r"\*", ".{8}"))
-    return [line for line in wanted if not re.search(line, said)]
+    return [line for line in wanted if not re.search(line, output)]
 
 
 @pytest.mark.parametrize("group", FAULTS)
@@ -222,9 +222,9 @@ def test_faults_are_shown_by_a_dry_run_then_mended_and_then_gone(kept, group):
     dry = doctor(kept, "--dry-run").out
     assert lacking(dry, FAULTS[group].values(), becomes="to be ") == [], dry
     assert everything(kept.folder.path) == before
-    said = doctor(kept).out
-    assert lacking(said, FAULTS[group].values(), becomes="") == [], said
-    assert re.search(r"Study moods: \d+ findings mended, 0 left\.", said)
+    result = doctor(kept).out
+    assert lacking(result, FAULTS[group].values(), becomes="") == [], result
+    assert re.search(r"Study moods: \d+ findings mended, 0 left\.", result)
     assert doctor(kept).out.splitlines() == [CUT_OFF, HEALTHY]
     assert everything(kept.folder.trial("t0002")) == resumable
 
@@ -244,7 +244,7 @@ def test_after_it_the_stores_tell_the_truth_and_a_report_has_arrived(kept):
     for plant in FAULTS["stores"]:
         plant(kept)
     doctor(kept)
-    store = parts.load_store(kept.config, kept.folder)
+    store = stores.load_store(kept.config, kept.folder)
     states = [TrialState.FINISHED, TrialState.STOPPED, TrialState.RUNNING]
     assert [record.state for record in store.records()] == states
     store.close()
@@ -261,7 +261,7 @@ def test_after_it_the_stores_tell_the_truth_and_a_report_has_arrived(kept):
 
 
 def test_a_complete_study_s_run_is_told_as_finished_with_the_best_score(kept):
-    store = parts.load_store(kept.config, kept.folder, mend=True)
+    store = stores.load_store(kept.config, kept.folder, mend=True)
     store.finish("t0002", state=TrialState.STOPPED)
     store.close()
     study_still_running(kept)
@@ -274,7 +274,7 @@ def test_a_complete_study_s_run_is_told_as_finished_with_the_best_score(kept):
 def test_a_run_that_is_told_anew_has_its_trial_s_parameters_scores_and_end_and_says_so(kept):
     run_deleted_for_good(kept)
     doctor(kept)
-    store = parts.load_store(kept.config, kept.folder)
+    store = stores.load_store(kept.config, kept.folder)
     parameters = {name: str(value) for name, value in store.record("t0001").parameters.items()}
     store.close()
     [told] = [run for run in kept.runs() if run.data.tags.get("tutti.trial") == "t0001"]
@@ -325,9 +325,9 @@ def test_runs_of_another_study_of_the_name_are_not_touched(kept):
 def test_a_study_that_a_process_holds_is_refused_and_not_looked_at(kept):
     temporary_file(kept)
     with study_lock(kept.folder):
-        said = doctor(kept, code=2)
-    assert "the study 'moods' must be run by one process at a time" in said.message
-    assert said.out == ""
+        result = doctor(kept, code=2)
+    assert "the study 'moods' must be run by one process at a time" in result.message
+    assert result.out == ""
     assert (kept.folder.path / ".study.json.ab_12xyz.tmp").is_file()
 
 
@@ -445,11 +445,11 @@ def test_what_cannot_be_mended_is_said_left_as_it_is_and_the_exit_code_is_1(kept
         plant(kept)
     before = everything(kept.folder.path.parent)
     for _ in range(2):
-        said = doctor(kept, code=1).out
+        result = doctor(kept, code=1).out
         assert [
-            line for line in LEFT[group].values() if not re.search(re.escape(line).replace(r"\*", ".+"), said)
+            line for line in LEFT[group].values() if not re.search(re.escape(line).replace(r"\*", ".+"), result)
         ] == []
-        assert f"Study moods: 0 findings mended, {len(LEFT[group])} left." in said
+        assert f"Study moods: 0 findings mended, {len(LEFT[group])} left." in result
     assert everything(kept.folder.path.parent) == before
 
 
@@ -457,9 +457,9 @@ def test_reports_that_wait_for_a_store_that_is_gone_are_kept_for_a_copy_of_it(ke
     store_gone(kept)
     Spool(kept.folder.path / "tracking.jsonl").append({"call": "end_trial", "key": "t0000"})
     before = everything(kept.folder.path)
-    said = doctor(kept, code=1).out
-    assert "left: mlflow.db must be there to take them; got none; restore it from a copy" in said
-    assert "Study moods: 0 findings mended, 2 left." in said
+    result = doctor(kept, code=1).out
+    assert "left: mlflow.db must be there to take them; got none; restore it from a copy" in result
+    assert "Study moods: 0 findings mended, 2 left." in result
     assert everything(kept.folder.path) == before
 
 
@@ -468,8 +468,8 @@ def test_a_tracking_store_that_is_away_is_said_and_all_else_is_mended(kept):
     document = json.loads(kept.folder.study_file.read_text())
     document["tracking"] = {"uri": "http://127.0.0.1:9"}
     kept.folder.study_file.write_text(json.dumps(document))
-    said = doctor(kept, code=1)
-    assert "MLflow: not looked at: the MLflow store http://127.0.0.1:9 must be reachable; got" in said.out
+    result = doctor(kept, code=1)
+    assert "MLflow: not looked at: the MLflow store http://127.0.0.1:9 must be reachable; got" in result.out
     assert not (kept.folder.path / ".study.json.ab_12xyz.tmp").exists()
 
 
@@ -482,10 +482,10 @@ def test_what_a_process_that_holds_no_lock_may_be_writing_now_is_left(kept):
         os.utime(place, (time.time() - seconds,) * 2)
     temporary_file(kept)
     temporary_folder(kept)
-    said = doctor(kept, code=0).out
+    result = doctor(kept, code=0).out
     for place in (young, predicting):
         assert place.is_dir()
-        assert place.name not in said
+        assert place.name not in result
     assert not dead.exists()
     assert not (kept.folder.path / ".study.json.ab_12xyz.tmp").exists()
     assert not list(kept.folder.trial("t0000").glob(".*"))

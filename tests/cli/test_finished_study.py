@@ -17,7 +17,8 @@ sys.path.insert(0, str(Path(__file__).parent))  # the helpers serve a script too
 from bad_input_changes import own_test_file
 from bad_input_run import Templates, inside, make_templates, run
 
-from tutti.cli import parts
+from tutti.cli import stores
+from tutti.cli.console import program
 from tutti.tracking.spool import Spool
 
 
@@ -39,12 +40,12 @@ def test_a_complete_study_resumed_shows_its_table_and_tells_its_tracker_without_
 
     spool = folder / "studies/moods/tracking.jsonl"
     Spool(spool).append({"call": "start_study", "parameters": {}, "tags": {"left": "here"}, "columns": [], "files": []})
-    said = run(folder, "tune study.yaml --resume", code=0, env={"TUTTI_STUDIES": "elsewhere"})
-    assert "Starting Ray" not in said.out
+    result = run(folder, "tune study.yaml --resume", code=0, env={"TUTTI_STUDIES": "elsewhere"})
+    assert "Starting Ray" not in result.out
     assert not ray.is_initialized()
-    assert "1 of 1 trial done, 0 running, best " in said.out
-    assert f"  tutti ensemble '{folder / 'studies/moods'}' --recipe auto\n" in said.out
-    assert f"  tutti ui '{folder / 'studies/moods'}'\n" in said.out
+    assert "1 of 1 trial done, 0 running, best " in result.out
+    assert f"  tutti ensemble '{folder / 'studies/moods'}' --recipe auto\n" in result.out
+    assert f"  tutti ui '{folder / 'studies/moods'}'\n" in result.out
     assert Spool(spool).pending() == 0
     assert [file.name for file in spool.parent.glob("optuna.db*")] == ["optuna.db"]
     client = MlflowClient(tracking_uri=f"sqlite:///{folder / 'studies/moods/mlflow.db'}")
@@ -60,15 +61,15 @@ def test_a_checkpoint_and_predictions_that_were_really_made_are_sound(folder):
 
 
 def test_a_study_that_lacks_trials_or_has_one_cut_off_is_not_over(folder):
-    from tutti.cli import parts
+    from tutti.cli import stores
     from tutti.cli.tune import _is_over
 
     with inside(folder):
-        study, place = parts.read_study_file(Path("study.yaml"), overrides=[])
+        study, place = stores.read_study_file(Path("study.yaml"), overrides=[])
         assert _is_over(study, place)
-        more, _ = parts.read_study_file(Path("study.yaml"), overrides=["search.trials=2"])
+        more, _ = stores.read_study_file(Path("study.yaml"), overrides=["search.trials=2"])
         assert not _is_over(more, place)
-        parts.open_store(study, place).ask()
+        stores.open_store(study, place).ask()
         assert not _is_over(more, place)
         (place.path / "optuna.db").unlink()
         assert not _is_over(study, place)
@@ -78,25 +79,25 @@ def test_a_study_that_has_reached_a_limit_says_why_it_ended_and_how_to_go_on_wit
     import ray
 
     limits = "--set search.trials=9 --set search.target_score=0"
-    said = run(folder, f"tune study.yaml --resume {limits}", code=0)
+    result = run(folder, f"tune study.yaml --resume {limits}", code=0)
     assert not ray.is_initialized()
-    assert "1 of 9 trials done, 0 running, best " in said.out
-    assert "Ended early: t0000 has reached the score 0 with " in said.out
+    assert "1 of 9 trials done, 0 running, best " in result.out
+    assert "Ended early: t0000 has reached the score 0 with " in result.out
     again = "tutti tune study.yaml --resume --set search.trials=9"  # the limit, set there, would be none without it
-    assert f"raise or remove search.target_score and run `{again}`." in said.out
+    assert f"raise or remove search.target_score and run `{again}`." in result.out
     run(folder, "ensemble studies/moods", code=0)
 
 
 def test_the_command_is_named_as_it_can_be_typed(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "argv", [".venv/bin/tutti", "demo"])
-    assert parts.program() == ".venv/bin/tutti"
+    assert program() == ".venv/bin/tutti"
     monkeypatch.setattr(sys, "argv", ["my venv/bin/tutti", "demo"])
-    assert parts.program() == "'my venv/bin/tutti'"
+    assert program() == "'my venv/bin/tutti'"
     monkeypatch.setattr(sys, "argv", ["/site-packages/tutti/__main__.py", "demo"])
-    assert parts.program() == f"{sys.executable} -m tutti"
+    assert program() == f"{sys.executable} -m tutti"
     (tmp_path / "tutti").touch(mode=0o755)
-    assert parts.program() == "tutti"
+    assert program() == "tutti"
 
 
 def test_a_resumed_study_with_a_lower_limit_loses_weights_and_votes_as_before(folder):
@@ -106,17 +107,17 @@ def test_a_resumed_study_with_a_lower_limit_loses_weights_and_votes_as_before(fo
     from tutti.records import TrialState
 
     with inside(folder):
-        study, place = parts.read_study_file(Path("study.yaml"), overrides=[])
-    store, bank = parts.open_store(study, place), Bank(place.bank)
+        study, place = stores.read_study_file(Path("study.yaml"), overrides=[])
+    store, bank = stores.open_store(study, place), Bank(place.bank)
     key = store.ask().key
     store.report(key, epoch=1, score=0.01, task_scores={"mood": 0.01})
     store.finish(key, state=TrialState.FINISHED)
     store.close()
     put_checkpoint(place.trial(key) / "best", number=1, score=0.01, size=1000)
     held = bank.parts("t0000")
-    said = {task: {part: bank.predictions("t0000", task, part) for part in held[task]} for task in held}
+    predictions = {task: {part: bank.predictions("t0000", task, part) for part in held[task]} for task in held}
     worse = replace(bank.records()[0], key=key, number=1, score=0.01, path="there")
-    bank.put(replace(worse, task_scores={"mood": 0.01}), said)
+    bank.put(replace(worse, task_scores={"mood": 0.01}), predictions)
     run(folder, "tune study.yaml --resume --trials 2 --set storage.max_gigabytes=1e-6", code=0)
     assert (place.trial("t0000") / "best" / "tutti.json").is_file()  # the best of all
     assert not (place.trial(key) / "best").exists()
@@ -137,8 +138,8 @@ def test_a_test_file_that_is_gone_is_not_missed(folder):
 def test_a_test_file_that_has_changed_is_refused_and_nothing_written(folder):
     file = folder / "mood_test.tsv"
     file.write_text(file.read_text(encoding="utf8").replace("rain", "snow"), encoding="utf8")  # the ids stay
-    said = run(folder, "ensemble studies/moods", code=2)
-    assert "DIR/mood_test.tsv must be the test file that the study was prepared from" in said.message
+    result = run(folder, "ensemble studies/moods", code=2)
+    assert "DIR/mood_test.tsv must be the test file that the study was prepared from" in result.message
     assert not (folder / "studies/moods/ensembles").exists()
 
 
@@ -159,22 +160,22 @@ def test_an_ensemble_is_shown_with_the_scores_of_rows_that_chose_nothing(folder)
     write_part(pd.DataFrame({"id": ids, "text": "a", "label": labels}), known)
     for number in range(3):
         votes = rng.dirichlet([0.5] * 3, 90) + np.eye(3)[labels] * 0.7
-        said = (votes / votes.sum(axis=1, keepdims=True)).astype(np.float32)
-        held = Predictions(ids=ids, probabilities=said, labels=labels, class_names=test.class_names)
+        probabilities = (votes / votes.sum(axis=1, keepdims=True)).astype(np.float32)
+        held = Predictions(ids=ids, probabilities=probabilities, labels=labels, class_names=test.class_names)
         record = replace(first, key=f"t{number:04d}", number=number)
         bank.put(record, {"mood": {"validation": held, "test": test}})
-    said = run(folder, "ensemble studies/moods --recipe auto", code=0).out
+    result = run(folder, "ensemble studies/moods --recipe auto", code=0).out
     card = json.loads((folder / "studies/moods/ensembles/auto/card.json").read_text(encoding="utf8"))
     shown = card["tasks"][0]
     half = shown["score"]["score"] - shown["score"]["low"]
-    assert f"{shown['score']['score']:.4f} ± {half:.4f}" in said
+    assert f"{shown['score']['score']:.4f} ± {half:.4f}" in result
     assert card["objective"]["score"] == shown["score"]["score"]
-    rows = [line.split("│")[1].strip() for line in said.splitlines() if line.startswith("│")]
+    rows = [line.split("│")[1].strip() for line in result.splitlines() if line.startswith("│")]
     assert rows == ["t0000", "t0001", "t0002", "best trial", "ensemble", "gain"]
-    assert "rows that had no part in choosing members" in said
+    assert "rows that had no part in choosing members" in result
 
 
 def test_an_ensemble_of_too_few_validation_rows_says_that_it_has_no_score(folder):
-    said = run(folder, "ensemble studies/moods", code=0).out
-    assert "Too few validation rows to score an ensemble on, fewer than 25: mood (3)." in said
-    assert "±" not in said
+    result = run(folder, "ensemble studies/moods", code=0).out
+    assert "Too few validation rows to score an ensemble on, fewer than 25: mood (3)." in result
+    assert "±" not in result

@@ -45,7 +45,7 @@ COMMANDS = ("trials", "ui", "ensemble", "pseudo-label", "doctor")
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """``studies`` has the study ``moods``, and ``outside`` is one that no name in ``studies`` may lead to."""
+    """``studies`` has the study ``moods``; no name in ``studies`` may lead to the study ``outside``."""
     place = tmp_path_factory.mktemp("hostile")
     outside = make_study(place / "outside").folder.path
     shutil.copytree(outside, place / "studies" / "moods")
@@ -59,7 +59,7 @@ def everything(place: Path) -> set[str]:
 
 
 def tutti(*arguments: str, place: Path) -> tuple[int, str]:
-    """The exit code and what was said, from a folder below which there is nothing."""
+    """The exit code and the output, run in an empty folder."""
     from tutti.cli.main import run
 
     out, given = io.StringIO(), sys.argv
@@ -82,7 +82,7 @@ def test_there_are_at_least_two_hundred_of_them():
 
 @pytest.mark.parametrize(("command", "name"), zip(itertools.cycle(COMMANDS), NAMES, strict=False), ids=ascii)
 def test_no_name_leads_out_of_its_folder(command, name, place):
-    """Each name as that of a study, a task, a test file and a trial, and as the STUDY of one of the commands."""
+    """Each name for a study, a task, a test file and a trial, and as the STUDY argument of a command."""
     task = CONFIG["tasks"]["mood"]
     for changes in ({"study": name}, {"tasks": {name: task}}, {"tasks": {"mood": {**task, "test": {name: "/file"}}}}):
         with pytest.raises(ValidationError):
@@ -90,8 +90,8 @@ def test_no_name_leads_out_of_its_folder(command, name, place):
     before = everything(place)
     with pytest.raises(StudyError), inside(place / "here/1/2/3"):
         find_study(name, beside=place / "studies")
-    code, said = tutti(command, name, place=place)
-    assert (code, "Traceback" in said) == (0 if name == "--help" else 2, False), said
+    code, output = tutti(command, name, place=place)
+    assert (code, "Traceback" in output) == (0 if name == "--help" else 2, False), output
     study = StudyFolder(place / "studies" / "moods")
     if is_plain(name):
         assert study.trial(name).parent == study.trial("t0000").parent
@@ -113,9 +113,9 @@ def test_no_name_of_a_task_in_a_planted_file_becomes_a_path(name, tmp_path):
 
 def test_a_study_may_be_named_by_any_folder_but_not_reached_through_a_link_by_its_name(place):
     assert tutti("doctor", str(place / "outside"), place=place)[0] == 0
-    code, said = tutti("doctor", "link", place=place)
+    code, output = tutti("doctor", "link", place=place)
     assert code == 2
-    assert f"the study 'link' must lie in {place / 'studies'}; got a link to {place / 'outside'}" in said
+    assert f"the study 'link' must lie in {place / 'studies'}; got a link to {place / 'outside'}" in output
 
 
 def test_a_study_is_not_run_through_a_link(place):
@@ -127,7 +127,7 @@ def test_a_study_is_not_run_through_a_link(place):
 
 
 def test_what_is_mended_does_not_lie_behind_a_link(place, tmp_path):
-    """A bank, a trial's folder and a fold's that lead elsewhere: nothing there is removed."""
+    """A bank, a trial's folder and a fold's folder that link elsewhere: nothing there is removed."""
     kept = Kept(StudyFolder(place / "outside")).copy(tmp_path / "moods")
     elsewhere = tmp_path / "elsewhere"
     for file in ("0001-abc/predictions/x", "resume/stage-0-step-1/x", "best/x", ".best.abcdefgh.tmp/x"):

@@ -25,20 +25,20 @@ def test_a_study_kept_by_a_server_is_run_listed_and_resumed_and_its_folder_has_n
         storage={"path": str(tmp_path / "studies"), "database": database},
         tracking={"uri": store},
     )
-    said = tutti("tune", study.file)
-    assert "1 of 1 trial done" in said
+    output = tutti("tune", study.file)
+    assert "1 of 1 trial done" in output
     shutil.copytree(study.folder.path.parent, tmp_path / "elsewhere")
 
-    said += tutti("tune", study.file, "--trials", "+1", "--resume")
-    assert "2 of 2 trials done" in said
+    output += tutti("tune", study.file, "--trials", "+1", "--resume")
+    assert "2 of 2 trials done" in output
     runs = study.runs(store)
     assert {key: run.info.status for key, run in runs.items()} == dict.fromkeys(["", "t0000", "t0001"], "FINISHED")
     assert runs[""].info.artifact_uri.startswith(study.folder.mlflow_artifacts.as_uri())
 
     listed = tutti("trials", study.folder.path, "--json", env={"TUTTI_DATABASE": database})
     assert [trial["state"] for trial in json.loads(listed)] == ["finished", "finished"]
-    said += tutti("trials", study.folder.path, code=1)
-    assert "no password supplied; give the password in $PGPASSWORD, in ~/.pgpass" in said
+    output += tutti("trials", study.folder.path, code=1)
+    assert "no password supplied; give the password in $PGPASSWORD, in ~/.pgpass" in output
     assert "healthy" in tutti(
         "doctor", study.folder.path, env={"TUTTI_DATABASE": database, "MLFLOW_TRACKING_URI": store}
     )
@@ -47,8 +47,8 @@ def test_a_study_kept_by_a_server_is_run_listed_and_resumed_and_its_folder_has_n
         content = file.read_bytes()
         assert secret.encode() not in content, file
         assert postgres.password.encode() not in content, file
-    assert secret not in said
-    assert postgres.password not in said
+    assert secret not in output
+    assert postgres.password not in output
 
     for file in ("database.json", "owner"):  # as of a study that has not begun
         (tmp_path / "elsewhere" / "tiny" / file).unlink()

@@ -22,7 +22,7 @@ SHARDS = 60
 
 @pytest.fixture
 def many_rows(tiny_data, tmp_path) -> Path:
-    """The study's own test rows, and behind them so many others that a run can be killed among them."""
+    """The study's own test rows, followed by enough others to kill a run among them."""
     rng = np.random.default_rng(0)
     file = tmp_path / "new.tsv"
     lines = (tiny_data / "mood_test.tsv").read_text(encoding="utf8").splitlines()
@@ -49,8 +49,8 @@ def test_a_run_that_was_killed_and_then_interrupted_goes_on_and_gives_the_bytes_
     running.process.terminate()
     assert running.wait() == 130
     assert "Interrupted; the same command goes on" in running.said
-    said = tutti(*command, out)
-    assert f"of {SHARDS} shards are there" in said
+    output = tutti(*command, out)
+    assert f"of {SHARDS} shards are there" in output
     assert not shards.exists()
     tutti(*command, whole)
     assert out.read_bytes() == whole.read_bytes()
@@ -59,23 +59,25 @@ def test_a_run_that_was_killed_and_then_interrupted_goes_on_and_gives_the_bytes_
     ids = [line.split("\t")[0] for line in many_rows.read_text(encoding="utf8").splitlines()]
     assert table["id"].to_pylist() == ids
     bank = Bank(finished.study.folder.bank)
-    said = [bank.predictions(key, "mood", "test") for key in ("t0000", "t0001")]  # its recipe takes the two alike
-    expected = np.mean([each.probabilities for each in said], axis=0)
-    rows = len(said[0].ids)
-    assert said[0].ids.tolist() == ids[:rows]
-    found = np.stack([table[f"p_{name}"].to_numpy() for name in said[0].class_names], axis=1)
+    predictions = [
+        bank.predictions(key, "mood", "test") for key in ("t0000", "t0001")
+    ]  # its recipe takes the two alike
+    expected = np.mean([each.probabilities for each in predictions], axis=0)
+    rows = len(predictions[0].ids)
+    assert predictions[0].ids.tolist() == ids[:rows]
+    found = np.stack([table[f"p_{name}"].to_numpy() for name in predictions[0].class_names], axis=1)
     np.testing.assert_allclose(found[:rows], expected, atol=1e-5)
     np.testing.assert_array_equal(table["confidence"].to_numpy(), found.max(axis=1))
-    assert table["label"].to_pylist() == [said[0].class_names[index] for index in found.argmax(axis=1)]
+    assert table["label"].to_pylist() == [predictions[0].class_names[index] for index in found.argmax(axis=1)]
 
 
 def test_a_soup_is_a_checkpoint_that_predicts_pairs_of_a_table(finished, tutti, tiny_data, tmp_path):
     study = finished.copy(tmp_path)
     (tmp_path / "mixed.yaml").write_text("members: {top: 2}\nsoup: {within: 1}\n")  # however good the vote is
-    said = tutti("soup", study.folder.path, "--recipe", tmp_path / "mixed.yaml")
+    output = tutti("soup", study.folder.path, "--recipe", tmp_path / "mixed.yaml")
     soup = study.folder.soups / "mixed" / "checkpoint"
     card = json.loads((soup.parent / "card.json").read_text(encoding="utf8"))
-    assert f"wrote {soup}" in said
+    assert f"wrote {soup}" in output
     assert card["kept"]
     scores = {record.key: record.score for record in Bank(study.folder.bank).records()}
     assert [tried["key"] for tried in card["tried"]] == sorted(scores, key=scores.__getitem__, reverse=True)
@@ -111,9 +113,9 @@ def test_members_of_two_studies_predict_each_with_its_own_tokenizer(finished, ma
     out, file = tmp_path / "both.parquet", tiny_data / "mood_test.tsv"
     given = ["--task", "mood", "--input", file, "--out", out, "--with", twin.folder.path]
     (tmp_path / "all.yaml").write_text("members: {top: 3}\n")
-    said = tutti("predict", finished.study.folder.path, "--recipe", tmp_path / "all.yaml", *given)
-    assert "3 trials" in said
-    assert "twin/t0000" in said
+    output = tutti("predict", finished.study.folder.path, "--recipe", tmp_path / "all.yaml", *given)
+    assert "3 trials" in output
+    assert "twin/t0000" in output
     voters = [(finished.study, "t0000"), (finished.study, "t0001"), (twin, "t0000")]
     expected = np.mean(
         [Bank(study.folder.bank).predictions(key, "mood", "test").probabilities for study, key in voters], axis=0

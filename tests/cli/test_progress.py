@@ -130,8 +130,8 @@ def test_while_trials_run_the_best_is_that_of_any_of_them():
 def test_trials_that_stopped_or_failed_are_counted_among_those_done():
     states = [TrialState.FINISHED] * 3 + [TrialState.STOPPED] * 2 + [TrialState.FAILED] + [TrialState.RUNNING] * 2
     records = [record(number, state, 0.8812 - number / 100) for number, state in enumerate(states)]
-    said = "6 of 8 trials done (2 stopped early, 1 failed), 2 running, best 0.8812 (t0000)"
-    assert summary(records, total=8, best=records[0]) == said
+    expected = "6 of 8 trials done (2 stopped early, 1 failed), 2 running, best 0.8812 (t0000)"
+    assert summary(records, total=8, best=records[0]) == expected
     assert summary([], total=1, best=None) == "0 of 1 trial done, 0 running, best –"
 
 
@@ -139,8 +139,8 @@ def test_what_nobody_runs_any_more_was_interrupted():
     records = [record(0, TrialState.FINISHED, 0.7), record(1, TrialState.RUNNING, 0.8)]
     left = cut_off(records)
     assert [each.state for each in left] == [TrialState.FINISHED, TrialState.INTERRUPTED]
-    said = "1 of 2 trials done, 0 running, 1 interrupted, best 0.7000 (t0000)"
-    assert summary(left, total=2, best=best_trial(left)) == said
+    expected = "1 of 2 trials done, 0 running, 1 interrupted, best 0.7000 (t0000)"
+    assert summary(left, total=2, best=best_trial(left)) == expected
 
 
 def test_the_table_marks_the_best_and_leaves_a_dash_where_nothing_is_known():
@@ -180,5 +180,5 @@ def test_a_trial_that_went_on_from_another_one_says_from_whom_and_with_what():
     exchange = {"epoch": 2, "donor": "t0003", "parameters": {"learning_rate": 0.002, "pooling": "mean"}}
     records = [dataclasses.replace(record(0, TrialState.FINISHED, 0.5), exchanges=(exchange,))]
     out.print(trials_table(records, tasks=["mood"], best=None))
-    said = "learning_rate=0.00123 pooling=cls; from t0003 after epoch 2: learning_rate=0.002 pooling=mean"
-    assert said in out.file.getvalue()
+    expected = "learning_rate=0.00123 pooling=cls; from t0003 after epoch 2: learning_rate=0.002 pooling=mean"
+    assert expected in out.file.getvalue()

@@ -23,7 +23,7 @@ from tutti.training.soup import Soup, Taste
 
 @pytest.fixture
 def stirred(tmp_path, monkeypatch) -> SimpleNamespace:
-    """A study whose trials have weights, but for those named ``gone``, and what was asked of the worker at last."""
+    """A study whose trials have weights, except those in ``gone``, and the last call of the worker."""
     write_files(tmp_path / "data")
     make_study(tmp_path, "moods", trials=12)
     (tmp_path / "two.yaml").write_text("members: {top: 2}\nsoup: {within: 1}\n")
@@ -41,35 +41,35 @@ def stirred(tmp_path, monkeypatch) -> SimpleNamespace:
         return Soup(tastes, folds and {"mood": np.zeros((1, 200), dtype=int), "warmth": np.ones((1, 200))})
 
     monkeypatch.setattr("tutti.orchestration.inference.weights_of", weights_of)
-    monkeypatch.setattr("tutti.orchestration.soup.alike", dict)
-    monkeypatch.setattr("tutti.orchestration.soup.stir", stir)
+    monkeypatch.setattr("tutti.orchestration.soup.averageable", dict)
+    monkeypatch.setattr("tutti.orchestration.soup.compute_soup", stir)
     monkeypatch.setattr("tutti.cluster.connect.connected", lambda **_: nullcontext())
     return seen
 
 
 def soup(stirred: SimpleNamespace) -> tuple[str, dict]:
-    said = run(stirred.place, "soup studies/moods --recipe two.yaml", code=0)
+    result = run(stirred.place, "soup studies/moods --recipe two.yaml", code=0)
     card = stirred.place / "studies/moods/soups/two/card.json"
-    return said.out, json.loads(card.read_text(encoding="utf8"))
+    return result.out, json.loads(card.read_text(encoding="utf8"))
 
 
 def test_soups_that_judge_may_be_of_trials_that_do_not_vote_by_all_rows(stirred):
-    said, card = soup(stirred)
+    result, card = soup(stirred)
     voters = {key for fold in stirred.folds for key in fold.voters}
     assert len(stirred.folds) == 5
     assert len(stirred.candidates) == 2
     assert voters - set(stirred.candidates)
     assert stirred.weights.keys() == voters | set(stirred.candidates)
     assert card["estimates"].keys() == {"mood", "warmth"}
-    assert "on rows that had no part in choosing what went into them" in said
+    assert "on rows that had no part in choosing what went into them" in result
 
 
 def test_where_the_weights_of_such_trials_are_gone_the_rows_that_chose_judge_and_that_is_said(stirred):
     soup(stirred)
     stirred.gone = tuple({key for fold in stirred.folds for key in fold.voters} - set(stirred.candidates))
-    said, card = soup(stirred)
+    result, card = soup(stirred)
     assert stirred.folds is None
     assert stirred.weights.keys() == set(stirred.candidates)
     assert card["estimates"] is None
-    assert "Without weights of trial t00" in said
-    assert "These are scores on the rows that chose them, which flatter both." in said
+    assert "Without weights of trial t00" in result
+    assert "These are scores on the rows that chose them, which flatter both." in result

@@ -15,27 +15,27 @@ WORKER = "ray::RayTrainWorker"
 def test_a_job_is_followed_to_its_end_and_its_study_is_where_the_file_says(cluster, make_study, tutti, tmp_path):
     study = make_study(tmp_path, search__trials=1)
     at = ("--address", cluster.address)
-    said = tutti("submit", study.file, *at, "--wait", env=cluster.env)
-    job = re.search(r"^Job (\S+), study folder (\S+)$", said, re.MULTILINE)
+    output = tutti("submit", study.file, *at, "--wait", env=cluster.env)
+    job = re.search(r"^Job (\S+), study folder (\S+)$", output, re.MULTILINE)
     assert job[2] == str(study.folder.path)
-    assert "t0000 finished, epoch 2" in said
-    assert f"Job {job[1]}: SUCCEEDED" in said
+    assert "t0000 finished, epoch 2" in output
+    assert f"Job {job[1]}: SUCCEEDED" in output
     assert [record.state for record in study.records()] == [TrialState.FINISHED]
     assert study.runs()["t0000"].info.status == "FINISHED"
     assert tutti("submit", "--status", job[1], *at, env=cluster.env).startswith("SUCCEEDED")
     assert "ended already" in tutti("submit", "--stop", job[1], *at, env=cluster.env)
 
-    said = tutti("submit", study.file, *at, "--wait", env=cluster.env, code=1)  # the study is there already
-    assert "error: the study 'tiny' must be new" in said
-    assert re.search(r"error: the job \S+ must succeed", said)
+    output = tutti("submit", study.file, *at, "--wait", env=cluster.env, code=1)  # the study is there already
+    assert "error: the study 'tiny' must be new" in output
+    assert re.search(r"error: the job \S+ must succeed", output)
 
 
 def test_a_job_that_is_stopped_leaves_no_trial_running(cluster, make_study, tutti, tmp_path):
     study = make_study(tmp_path, search__trials=1, training__num_train_epochs=2000)
     at = ("--address", cluster.address)
-    said = tutti("submit", study.file, *at, env=cluster.env)
-    job = re.search(r"^Job (\S+), ", said, re.MULTILINE)[1]
-    assert f"tutti submit --status {job} --address {cluster.address}" in said
+    output = tutti("submit", study.file, *at, env=cluster.env)
+    job = re.search(r"^Job (\S+), ", output, re.MULTILINE)[1]
+    assert f"tutti submit --status {job} --address {cluster.address}" in output
     running = cluster.running
     running.wait_for(lambda: max(study.resume_epochs("t0000"), default=0) >= 2, what="a trial under way")
     assert tutti("submit", "--status", job, *at, env=cluster.env).startswith("RUNNING")
@@ -47,6 +47,6 @@ def test_a_job_that_is_stopped_leaves_no_trial_running(cluster, make_study, tutt
 
 
 def test_a_job_that_the_cluster_does_not_know_is_told(cluster, tutti):
-    said = tutti("submit", "--status", "raysubmit_none", "--address", cluster.address, env=cluster.env, code=1)
-    assert f"error: the Ray cluster at {cluster.address} must answer and know the job" in said
-    assert "raysubmit_none" in said
+    output = tutti("submit", "--status", "raysubmit_none", "--address", cluster.address, env=cluster.env, code=1)
+    assert f"error: the Ray cluster at {cluster.address} must answer and know the job" in output
+    assert "raysubmit_none" in output

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tutti.bank.bank import Bank
-from tutti.cli import parts
+from tutti.cli import stores, tracking_metadata
 from tutti.cli import tune as cli_tune
 from tutti.cli.tune import _run_trials, changed_keys
 from tutti.config.folder import StudyFolder
@@ -29,7 +29,7 @@ TASKS = ("mood", "same")
 
 
 def inodes(folder: Path) -> dict[str, tuple[int, int]]:
-    """File to (inode, time of its last change), for everything below a folder."""
+    """By file below a folder: (inode, time of the last change)."""
     return {
         str(path.relative_to(folder)): (path.stat().st_ino, path.stat().st_mtime_ns)
         for path in folder.rglob("*")
@@ -169,27 +169,27 @@ def test_the_bank_has_what_each_trial_says_about_every_part(finished):
 def test_a_finished_study_resumed_runs_nothing(finished, tutti, tmp_path):
     study = finished.copy(tmp_path)
     before = study.records()
-    said = tutti("tune", study.file, "--resume", "--set", f"storage.path={tmp_path / 'studies'}")
-    assert "2 of 2 trials done" in said
-    assert "running |" not in said
-    assert "Starting Ray" not in said
+    output = tutti("tune", study.file, "--resume", "--set", f"storage.path={tmp_path / 'studies'}")
+    assert "2 of 2 trials done" in output
+    assert "running |" not in output
+    assert "Starting Ray" not in output
     assert study.records() == before
     assert study.runs().keys() == {"", "t0000", "t0001"}
 
 
 @pytest.mark.slow
 def test_a_study_that_is_there_is_not_run_again_unasked(finished, tutti):
-    said = tutti("tune", finished.study.file, code=2)
-    assert "error: the study 'tiny' must be new in" in said
-    assert "--resume" in said
+    output = tutti("tune", finished.study.file, code=2)
+    assert "error: the study 'tiny' must be new in" in output
+    assert "--resume" in output
 
 
 @pytest.mark.slow
 def test_a_resumed_study_must_be_what_it_was(finished, tutti):
     changes = ("--set", "training.num_train_epochs=9", "--set", "split.seed=4")
-    said = tutti("tune", finished.study.file, "--resume", *changes, code=2)
-    assert "error: split.seed of the study 'tiny' must stay as it was" in said
-    assert "error: training.num_train_epochs of the study 'tiny' must stay" in said
+    output = tutti("tune", finished.study.file, "--resume", *changes, code=2)
+    assert "error: split.seed of the study 'tiny' must stay as it was" in output
+    assert "error: training.num_train_epochs of the study 'tiny' must stay" in output
 
 
 def test_a_second_study_on_the_same_data_encodes_nothing(finished, make_study, tmp_path):
@@ -199,7 +199,7 @@ def test_a_second_study_on_the_same_data_encodes_nothing(finished, make_study, t
     before = inodes(cache)
     assert before
     second = make_study(tmp_path, study="second", storage__path=str(cache.parent))
-    config, folder = parts.read_study_file(second.file, overrides=[])
+    config, folder = stores.read_study_file(second.file, overrides=[])
     assert folder.encoded == cache
     prepare_study(config, folder, resume=False)
     assert inodes(cache) == before
@@ -240,8 +240,8 @@ def test_budget_resources_and_places_may_change(tmp_path):
         "backbone": "/moved/b",
     }
     old, moved = _study(tmp_path), _study(tmp_path / "moved", **new)
-    before, after = (parts.flat(study.model_dump(mode="json")) for study in (old, moved))
-    assert [key for key in parts.flat(new) if before[key] == after[key]] == []  # or it would show nothing
+    before, after = (tracking_metadata.flat(study.model_dump(mode="json")) for study in (old, moved))
+    assert [key for key in tracking_metadata.flat(new) if before[key] == after[key]] == []  # or it would show nothing
     assert changed_keys(old, moved) == {}
 
 
@@ -281,7 +281,7 @@ def test_what_a_worker_leaves_behind_that_lives_until_ray_ends_is_cleared_away(t
     for module, name, told in (
         (cli_tune, "prepare_study", None),
         (cli_tune, "_run_trials", outcome),
-        (parts, "write_split", None),
+        (tracking_metadata, "write_split", None),
     ):
         monkeypatch.setattr(module, name, lambda *given, told=told, **named: told)
     cli_tune.run(study, folder, resume=False, again=lambda **_: "")
@@ -298,7 +298,7 @@ def test_the_run_of_a_study_that_another_driver_has_taken_over_is_left_to_that_o
     study, folder, tracker = _study(tmp_path), StudyFolder(tmp_path / "studies" / "s"), MemoryTracker()
     folder.path.mkdir(parents=True)
     folder.study_file.write_text(dump_study(study))
-    monkeypatch.setattr(parts, "open_tracker", lambda *_: tracker)
+    monkeypatch.setattr(stores, "open_tracker", lambda *_: tracker)
     monkeypatch.setattr("tutti.orchestration.study.run_study", ended)
     with pytest.raises(error):
         _run_trials(study, folder, Prepared(folder.data, (), {}, {}, {}), concurrent=1)
@@ -309,22 +309,22 @@ def test_a_study_keeps_the_stores_that_it_has_begun_with_whatever_the_environmen
     here, there, third = (f"http://{name}:5000" for name in ("here", "there", "third"))
     unnamed, folder = _study(tmp_path), StudyFolder(tmp_path / "studies" / "s")
 
-    def stores(uri: str | None = None) -> tuple[str | None, str | None]:
-        study = parts.with_stores(unnamed.model_copy(update={"tracking": Tracking(uri=uri)}), folder)
+    def chosen(uri: str | None = None) -> tuple[str | None, str | None]:
+        study = stores.with_stores(unnamed.model_copy(update={"tracking": Tracking(uri=uri)}), folder)
         return study.storage.database, study.tracking.uri
 
     database = "postgresql://tutti@db/optuna"
     for name, value in {"TUTTI_DATABASE": database, "MLFLOW_TRACKING_URI": there}.items():
         monkeypatch.setenv(name, value)
-    assert stores() == (database, there)
-    assert stores(third) == (database, third)
+    assert chosen() == (database, there)
+    assert chosen(third) == (database, third)
     folder.path.mkdir(parents=True)
     folder.study_file.write_text(dump_study(unnamed))
-    assert stores() == (database, there)  # a start that failed binds nothing
+    assert chosen() == (database, there)  # a start that failed binds nothing
     folder.optuna_file.touch()
-    assert stores() == (None, None)
+    assert chosen() == (None, None)
     folder.study_file.write_text(dump_study(unnamed.model_copy(update={"tracking": Tracking(uri=here)})))
-    assert stores() == (None, here)
+    assert chosen() == (None, here)
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
-    assert stores() == (None, here)
-    assert stores(third) == (None, third)
+    assert chosen() == (None, here)
+    assert chosen(third) == (None, third)

@@ -39,12 +39,12 @@ def test_two_studies_vote_together_from_the_command_line_and_from_a_recipe(place
     (place / "own.yaml").write_text("members: {top: 5}\n")
     run(place, f"ensemble studies/moods --recipe own.yaml --with second --out {tmp_path / 'one'}", code=0)
     (place / "both.yaml").write_text("members: {studies: [second]}\n")
-    said = run(place, f"ensemble studies/moods --recipe both.yaml --out {tmp_path / 'two'}", code=0)
+    result = run(place, f"ensemble studies/moods --recipe both.yaml --out {tmp_path / 'two'}", code=0)
     assert members(tmp_path / "one") == members(tmp_path / "two")
     assert {key.split("/")[0] for key in members(tmp_path / "one")} == {"moods", "second"}
-    assert "The trials of the studies moods and second may vote together." in said.out
-    said = run(place, f"pseudo-label studies/moods --with studies/second --out {tmp_path / 'three'}")
-    assert "The trials of the studies moods and second may vote together." in said.out
+    assert "The trials of the studies moods and second may vote together." in result.out
+    result = run(place, f"pseudo-label studies/moods --with studies/second --out {tmp_path / 'three'}")
+    assert "The trials of the studies moods and second may vote together." in result.out
 
 
 def test_a_trial_that_was_tagged_in_mlflow_votes_and_no_other(place, tmp_path):
@@ -59,16 +59,18 @@ def test_a_trial_that_was_tagged_in_mlflow_votes_and_no_other(place, tmp_path):
 
 def test_labels_of_the_test_rows_grade_the_submission(place, tmp_path):
     files = [f"--score {task}={place / 'data' / f'{task}_truth.tsv'}" for task in ("mood", "warmth")]
-    said = run(place, f"ensemble studies/moods --out {tmp_path / 'out'} {' '.join(files)}", code=0)
+    result = run(place, f"ensemble studies/moods --out {tmp_path / 'out'} {' '.join(files)}", code=0)
     graded = json.loads((tmp_path / "out" / "card.json").read_text(encoding="utf8"))["graded"]
     assert [(each["task"], each["part"], each["rows"]) for each in graded] == [
         ("mood", "test", 40),
         ("warmth", "test", 40),
     ]
     assert 0.6 < graded[0]["score"] <= 1
-    assert f"On 40 labelled rows of mood, test: macro_f1 {graded[0]['score']:.4f}" in said.out
-    said = run(place, "ensemble studies/moods --score labels.csv", code=2)
-    assert "with a test file of the study (mood, warmth); got 'labels.csv'; write it like --score mood=FILE" in said.err
+    assert f"On 40 labelled rows of mood, test: macro_f1 {graded[0]['score']:.4f}" in result.out
+    result = run(place, "ensemble studies/moods --score labels.csv", code=2)
+    assert (
+        "with a test file of the study (mood, warmth); got 'labels.csv'; write it like --score mood=FILE" in result.err
+    )
 
 
 def test_a_recipe_s_template_lies_beside_the_recipe(place, tmp_path):
@@ -82,9 +84,9 @@ def test_a_recipe_s_template_lies_beside_the_recipe(place, tmp_path):
 
 
 def test_a_report_is_one_page_in_the_study_and_in_mlflow(place):
-    said = run(place, "report studies/moods --recipe auto", code=0)
+    result = run(place, "report studies/moods --recipe auto", code=0)
     page = place / "studies/moods/report/report.html"
-    assert f"wrote {page}" in said.out
+    assert f"wrote {page}" in result.out
     text = page.read_text(encoding="utf8")
     for part in ("search_history", "importances", "parallel_coordinates", "cost", "ensemble", "reliability"):
         assert page.with_name(f"{part}.png").is_file()
@@ -121,16 +123,16 @@ def test_a_study_without_a_finished_trial_is_reported_as_far_as_it_is(place, tmp
 
 
 def test_the_leaderboard_keeps_public_scores_beside_local_ones_and_in_mlflow(place, tmp_path):
-    said = run(place, "leaderboard show studies/moods", code=0)
-    assert "has no submission with a public score" in said.out
+    result = run(place, "leaderboard show studies/moods", code=0)
+    assert "has no submission with a public score" in result.out
     for number, (top, score) in enumerate([(1, 0.71), (2, 0.74), (4, 0.78)]):
         (tmp_path / f"top{top}.yaml").write_text(f"members: {{top: {top}}}\n")
         out = tmp_path / str(number)
         run(place, f"ensemble studies/moods --recipe {tmp_path / f'top{top}.yaml'} --out {out}", code=0)
-        said = run(place, f"leaderboard add studies/moods {out} --score {score}", code=0)
-    assert "Public and local scores of 3 submissions: Pearson" in said.out
+        result = run(place, f"leaderboard add studies/moods {out} --score {score}", code=0)
+    assert "Public and local scores of 3 submissions: Pearson" in result.out
     shown = run(place, "leaderboard show studies/moods", code=0).out
-    assert [line for line in said.out.splitlines() if "top" in line] == [
+    assert [line for line in result.out.splitlines() if "top" in line] == [
         line for line in shown.splitlines() if "top" in line
     ]
     assert shown.index("0.7800") < shown.index("0.7400") < shown.index("0.7100")

@@ -1,4 +1,4 @@
-"""A finished study to vote in, made without training: task files, their preparation, both stores and a bank."""
+"""A finished study with a bank, made without training: task files, prepared data, both stores and predictions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from mlflow import MlflowClient
 
 from tutti.bank.bank import Bank
-from tutti.cli import parts
+from tutti.cli import stores
 from tutti.config.folder import StudyFolder
 from tutti.config.load import dump_study
 from tutti.config.study import StudyConfig
@@ -29,7 +29,7 @@ LAYOUT = {"layout": "competition"}
 
 
 def write_files(folder: Path) -> None:
-    """Files of the task ``mood``, of three classes, and of ``warmth``, of numbers; the truth of the test rows too."""
+    """Writes the files of the tasks ``mood`` (three classes) and ``warmth`` (a regression), and the test labels."""
     folder.mkdir(parents=True)
     rng = np.random.default_rng(0)
     for part, rows in ROWS.items():
@@ -51,7 +51,7 @@ def make_study(
     data: Path | None = None,
     extra_moods: Path | None = None,
 ) -> StudyFolder:
-    """The study ``name`` over files of ``data`` (``folder/data``): finished ``trials``, and one stopped early.
+    """Makes the study ``name`` on the files of ``data`` (``folder/data``): finished ``trials``, and one stopped early.
 
     ``extra_moods`` is a file of more training rows of its task mood.
     """
@@ -84,7 +84,7 @@ def make_study(
         MlflowClient(tracking_uri=f"sqlite:///{empty}").search_experiments()
     shutil.copy(empty, place.path / "mlflow.db")
     store, tracker = (
-        parts.open_store(config, place),
+        stores.open_store(config, place),
         MlflowTracker(
             place.mlflow_uri, experiment=name, owner=place.owner, artifact_location=place.mlflow_artifacts.as_uri()
         ),
@@ -94,15 +94,15 @@ def make_study(
     for number in range(trials + 1):
         trial = store.ask()
         tracker.start_trial(trial.key, number=number, parameters=trial.parameters, tags={})
-        said = {task.name: _said(task, prepared, seed=number) for task in prepared.tasks}
-        scores = {task.name: _score(task, said[task.name]["validation"]) for task in prepared.tasks}
+        predictions = {task.name: _predictions_of(task, prepared, seed=number) for task in prepared.tasks}
+        scores = {task.name: _score(task, predictions[task.name]["validation"]) for task in prepared.tasks}
         mean = float(np.mean([*scores.values()]))
         store.report(trial.key, epoch=1, score=mean, task_scores=scores)
         state = TrialState.FINISHED if number < trials else TrialState.STOPPED
         store.finish(trial.key, state=state, seconds=10.0 + 3 * number)
         tracker.end_trial(trial.key, state=state, reason=None, metrics={"score": mean}, tags={})
         if state is TrialState.FINISHED:
-            bank.put(CheckpointRecord(trial.key, number, 1, mean, scores, None), said)
+            bank.put(CheckpointRecord(trial.key, number, 1, mean, scores, None), predictions)
     tracker.end_study(state=TrialState.FINISHED, metrics={})
     store.close()
     return place
@@ -111,7 +111,7 @@ def make_study(
 PARTS = {"train": "train", "test": "test", "unlabeled": "pool"}
 
 
-def _said(task: Task, prepared: Any, *, seed: int) -> Mapping[str, Predictions]:
+def _predictions_of(task: Task, prepared: Any, *, seed: int) -> Mapping[str, Predictions]:
     rng = np.random.default_rng([seed, task.outputs])
     found = {}
     for part in ("validation", "test", "unlabeled"):
@@ -138,6 +138,6 @@ def _said(task: Task, prepared: Any, *, seed: int) -> Mapping[str, Predictions]:
 _KIND = {True: np.float32, False: np.int64}
 
 
-def _score(task: Task, said: Predictions) -> float:
-    predicted = said.values if task.regression else said.probabilities
-    return score(task.metric, labels=said.labels, predicted=predicted)
+def _score(task: Task, predictions: Predictions) -> float:
+    predicted = predictions.values if task.regression else predictions.probabilities
+    return score(task.metric, labels=predictions.labels, predicted=predicted)

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import psutil
 import pytest
@@ -82,7 +81,7 @@ def test_workers_have_their_environment_from_a_ray_of_our_own_and_a_cluster_s_fr
         monkeypatch.delenv(unset, raising=False)
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", "true")
     monkeypatch.setattr(ray, "init", begin)
-    connect._begin(address)
+    connect._start(address)
     asked = {name: value, "TOKENIZERS_PARALLELISM": "true", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
     expected = {"inherited": None, "job": {"env_vars": asked}} if address else {"inherited": value, "job": None}
     assert seen == expected
@@ -90,22 +89,14 @@ def test_workers_have_their_environment_from_a_ray_of_our_own_and_a_cluster_s_fr
     assert os.environ["TOKENIZERS_PARALLELISM"] == "true"
 
 
-@pytest.fixture
-def takes_ctrl_c() -> Iterator[None]:
-    """What runs tests side by side ignores SIGINT."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 @pytest.mark.usefixtures("takes_ctrl_c")
 def test_sigterm_is_ctrl_c_while_ray_starts_and_while_it_is_connected(monkeypatch):
     one = {"workers": 1, "cpus_per_worker": 1, "gpus_per_worker": 0, "concurrent_trials": None}
     before = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setattr(connect, "_begin", lambda address: signal.raise_signal(signal.SIGTERM))
+    monkeypatch.setattr(connect, "_start", lambda address: signal.raise_signal(signal.SIGTERM))
     with pytest.raises(KeyboardInterrupt), connected(**one):
         raise AssertionError("nothing runs without Ray")
-    for name in ("_begin", "_require_state_api"):
+    for name in ("_start", "_require_state_api"):
         monkeypatch.setattr(connect, name, lambda *_: None)
     monkeypatch.setattr(ray, "nodes", lambda: [{"Alive": True, "Resources": {"CPU": 1.0}}])
     with pytest.raises(KeyboardInterrupt), connected(**one):
@@ -114,7 +105,7 @@ def test_sigterm_is_ctrl_c_while_ray_starts_and_while_it_is_connected(monkeypatc
 
 
 def test_ray_s_own_answer_to_sigterm_while_it_starts_is_ctrl_c(monkeypatch):
-    monkeypatch.setattr(connect, "_begin", lambda address: sys.exit(signal.SIGTERM))
+    monkeypatch.setattr(connect, "_start", lambda address: sys.exit(signal.SIGTERM))
     one = {"workers": 1, "cpus_per_worker": 1, "gpus_per_worker": 0, "concurrent_trials": None}
     with pytest.raises(KeyboardInterrupt), connected(**one):
         raise AssertionError("nothing runs without Ray")

@@ -6,11 +6,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
-from tutti.cluster.ending import EXIT_CODE, interrupts_kept, terminated_as_interrupted, undisturbed
+from tutti.cluster.ending import EXIT_CODE, interrupts_deferred, interrupts_ignored, terminated_as_interrupted
+
+pytestmark = pytest.mark.usefixtures("takes_ctrl_c")
 
 TERMINATED = """
 import os, signal, time
@@ -29,14 +31,6 @@ class _Finalised:
 
     def __del__(self) -> None:
         _interrupt()
-
-
-@pytest.fixture(autouse=True)
-def takes_ctrl_c() -> Iterator[None]:
-    """What runs tests side by side ignores SIGINT."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 def test_an_interrupt_is_raised_at_the_end_of_the_block():
@@ -66,14 +60,14 @@ def test_an_interrupt_that_python_drops_is_not_lost():
 
 
 def test_a_block_that_nobody_interrupts_raises_nothing():
-    with interrupts_kept():
+    with interrupts_deferred():
         pass
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_a_process_that_was_told_to_ignore_interrupts_goes_on_doing_so():
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with interrupts_kept():
+    with interrupts_deferred():
         signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
@@ -100,7 +94,7 @@ def test_what_a_shell_has_told_to_ignore_ctrl_c_is_still_ended_by_sigterm():
 
 def test_sigterm_does_not_break_into_what_no_second_ctrl_c_may_cut_short():
     went_on = False
-    with terminated_as_interrupted(), undisturbed():
+    with terminated_as_interrupted(), interrupts_ignored():
         signal.raise_signal(signal.SIGTERM)
         went_on = True
     assert went_on
@@ -112,7 +106,7 @@ def _interrupt() -> None:
 
 
 def _kept(*steps: Callable[[], object]) -> None:
-    with interrupts_kept():
+    with interrupts_deferred():
         for step in steps:
             step()
 

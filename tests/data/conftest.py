@@ -20,9 +20,9 @@ def shared_data() -> Path:
 
 @pytest.fixture
 def make_spec(tmp_path: Path) -> Callable[..., TaskSpec]:
-    """Writes competition files, given as lists of rows by part, and gives the task that reads them."""
+    """Writes competition files from lists of rows by part, and returns the task that reads them."""
 
-    def made(
+    def make(
         name: str = "A",
         *,
         pair: bool = False,
@@ -55,7 +55,7 @@ def make_spec(tmp_path: Path) -> Callable[..., TaskSpec]:
             ),
         )
 
-    return made
+    return make
 
 
 @pytest.fixture(scope="session")

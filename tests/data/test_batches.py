@@ -31,8 +31,8 @@ def _rows(sizes: dict[str, int]) -> dict[str, BatchRows]:
 def _sampler(
     sizes: dict[str, int], *, batch: int, seed: int = 0, rank: int = 0, world: int = 1, **plan: Any
 ) -> TaskBatchSampler:
-    cut = BatchPlan(per_device_batch=batch, **plan)
-    return TaskBatchSampler(_rows(sizes), plan=cut, seed=seed, rank=rank, world=world)
+    batch_plan = BatchPlan(per_device_batch=batch, **plan)
+    return TaskBatchSampler(_rows(sizes), plan=batch_plan, seed=seed, stage=0, rank=rank, world=world)
 
 
 def _real_rows(batch: TaskBatch) -> list[int]:
@@ -42,7 +42,9 @@ def _real_rows(batch: TaskBatch) -> list[int]:
 def test_no_two_epochs_of_any_two_stages_have_the_same_order() -> None:
     seen = set()
     for stage in range(3):
-        sampler = TaskBatchSampler(_rows({"t": 50}), plan=BatchPlan(per_device_batch=4), seed=0, stage=stage)
+        sampler = TaskBatchSampler(
+            _rows({"t": 50}), plan=BatchPlan(per_device_batch=4), seed=0, stage=stage, rank=0, world=1
+        )
         for epoch in range(3):
             sampler.set_epoch(epoch)
             seen.add(tuple(row for batch in sampler for row in batch.rows.tolist()))
@@ -51,7 +53,7 @@ def test_no_two_epochs_of_any_two_stages_have_the_same_order() -> None:
 
 PLANS = st.fixed_dictionaries(
     {"group_by_length": st.booleans(), "max_tokens": st.none() | st.integers(10, 300), "multiple": st.integers(1, 8)}
-)  # 10 tokens: most rows alone are longer
+)  # 10 tokens: most rows are longer
 
 
 @settings(deadline=None)
@@ -108,7 +110,7 @@ def test_a_token_budget_is_kept_in_every_epoch_with_as_many_batches(
 ) -> None:
     own = BatchRows(lengths=np.array(lengths), weights=np.ones(len(lengths)))
     plan = BatchPlan(per_device_batch=4, group_by_length=grouped, max_tokens=max_tokens, multiple=multiple)
-    sampler = TaskBatchSampler({"t": own}, plan=plan, seed=1, world=world)
+    sampler = TaskBatchSampler({"t": own}, plan=plan, seed=1, stage=0, rank=0, world=world)
     sampler.set_epoch(epoch)
     batches = list(sampler)
     assert len(batches) == len(sampler)
@@ -119,7 +121,11 @@ def test_a_token_budget_is_kept_in_every_epoch_with_as_many_batches(
 
 def test_a_token_budget_is_used_up_by_grouped_rows() -> None:
     own = _rows({"t": 4000})["t"]
-    batches = list(TaskBatchSampler({"t": own}, plan=BatchPlan(per_device_batch=1, max_tokens=1000), seed=0))
+    batches = list(
+        TaskBatchSampler(
+            {"t": own}, plan=BatchPlan(per_device_batch=1, max_tokens=1000), seed=0, stage=0, rank=0, world=1
+        )
+    )
     used = [len(batch.rows) * own.lengths[batch.rows].max() for batch in batches]
     assert np.mean(used) > 850
 
@@ -130,10 +136,17 @@ def test_little_is_padded_where_rows_are_grouped_and_much_where_not(plan: dict[s
         lengths = np.random.default_rng(0).gamma(4, 8, 5000).astype(int).clip(3, 128)
         own = BatchRows(lengths=lengths, weights=np.ones(5000))
         batches = list(
-            TaskBatchSampler({"t": own}, plan=BatchPlan(per_device_batch=32, group_by_length=grouped, **plan), seed=0)
+            TaskBatchSampler(
+                {"t": own},
+                plan=BatchPlan(per_device_batch=32, group_by_length=grouped, **plan),
+                seed=0,
+                stage=0,
+                rank=0,
+                world=1,
+            )
         )
-        held = sum(len(batch.rows) * lengths[batch.rows].max() for batch in batches)
-        return 1 - lengths.sum() / held
+        padded = sum(len(batch.rows) * lengths[batch.rows].max() for batch in batches)
+        return 1 - lengths.sum() / padded
 
     assert padded(grouped=True) < 0.05
     assert padded(grouped=False) > 0.3
@@ -153,7 +166,10 @@ def test_grouped_rows_meet_others_in_each_epoch() -> None:
         ({"sampling": "temperature", "temperature": 2.0}, {"a": 50, "b": 25, "c": 6}),
         ({"sampling": "uniform"}, {"a": 27, "b": 27, "c": 27}),
         ({"sampling": "weights", "weights": {"a": 1, "b": 2}}, {"a": 20, "b": 41, "c": 20}),
-        ({"sampling": "weights", "weights": {"a": 500, "b": 500}}, {"a": 40, "b": 40, "c": 1}),  # none is left out
+        (
+            {"sampling": "weights", "weights": {"a": 500, "b": 500}},
+            {"a": 40, "b": 40, "c": 1},
+        ),  # every task gets a batch
     ],
     ids=lambda value: value.get("sampling", ""),
 )

@@ -54,7 +54,7 @@ def test_labels_of_a_regression_are_float32(
         part = load_part(prepared, task="C", part=name, tokenizer=tokenizer_folder, max_length=16, cache=tmp_path / "c")
         assert part.labels is not None
         assert part.labels.dtype == np.float32
-        assert part.labels.flags.writeable  # torch warns of arrays that are not
+        assert part.labels.flags.writeable  # torch warns about read-only arrays
         assert part.weights.flags.writeable
         assert part.labels.tolist() == [truth[identity] for identity in part.ids.tolist()]
     test = load_part(prepared, task="C", part="test", tokenizer=tokenizer_folder, max_length=16, cache=tmp_path / "c")
@@ -122,16 +122,16 @@ def test_a_tokenizer_that_puts_its_token_behind_the_text_is_told_from_one_that_p
     assert starts_special(tokenizer)
     ends = [(token, tokenizer.convert_tokens_to_ids(token)) for token in ("[SEP]", "[CLS]")]
     tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single="$A [SEP] [CLS]", special_tokens=ends)
-    assert not starts_special(tokenizer)  # as XLNet's
+    assert not starts_special(tokenizer)  # as with XLNet
 
 
 def test_texts_are_encoded_once_and_then_only_mapped(prepared: Prepared, tokenizer_folder: str, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     first = encode_test(prepared, tokenizer_folder, cache)
-    made = files_of(cache)
+    files = files_of(cache)
     assert encode_test(prepared, tokenizer_folder, cache) == first
-    assert files_of(cache) == made
-    assert len(made) == 2
+    assert files_of(cache) == files
+    assert len(files) == 2
 
 
 def test_all_parts_are_those_that_are_loaded_one_by_one_and_the_tokenizer_is_read_once(
@@ -140,8 +140,8 @@ def test_all_parts_are_those_that_are_loaded_one_by_one_and_the_tokenizer_is_rea
     read: list[str] = []
     load = encode.load_tokenizer
     monkeypatch.setattr(encode, "load_tokenizer", lambda name: [read.append(name), load(name)][1])
-    given = {"tokenizer": tokenizer_folder, "max_length": 8}
-    together = load_parts(prepared, **given, cache=tmp_path / "together")
+    arguments = {"tokenizer": tokenizer_folder, "max_length": 8}
+    together = load_parts(prepared, **arguments, cache=tmp_path / "together")
     assert read == [tokenizer_folder]
     assert {task: set(parts) for task, parts in together.items()} == {
         "A": {"train", "validation", "test", "unlabeled"},
@@ -149,7 +149,7 @@ def test_all_parts_are_those_that_are_loaded_one_by_one_and_the_tokenizer_is_rea
     }
     for task, parts in together.items():
         for name, part in parts.items():
-            alone = load_part(prepared, task=task, part=name, **given, cache=tmp_path / "alone")
+            alone = load_part(prepared, task=task, part=name, **arguments, cache=tmp_path / "alone")
             assert part.encoded[:] == alone.encoded[:]
     tables = [{folder.name for folder in (tmp_path / name).iterdir()} for name in ("together", "alone")]
     assert tables[0] == tables[1]
@@ -160,11 +160,11 @@ def test_another_study_on_the_same_texts_encodes_nothing(
 ) -> None:
     cache = tmp_path / "cache"
     first = encode_test(prepared, tokenizer_folder, cache)
-    made = files_of(cache)
+    files = files_of(cache)
     other = make_spec("Other", train=TRAIN, test=[("other id", "w1 w2 other")])
     again = prepare([other], validation=0.3, seed=7, folder=tmp_path / "other")
     assert encode_test(again, tokenizer_folder, cache, task="Other") == first
-    assert files_of(cache) == made
+    assert files_of(cache) == files
 
 
 def test_texts_length_and_tokenizer_each_make_another_table(
@@ -198,11 +198,11 @@ def test_processes_that_encode_at_the_same_time_agree(
     prepared: Prepared, tokenizer_folder: str, tmp_path: Path
 ) -> None:
     cache = tmp_path / "cache"
-    # spawned, for the tests' own process has threads: a child forked from it may inherit a lock that nobody frees
+    # Spawned, because this process has threads: a forked child may inherit a lock that is never released.
     with ProcessPoolExecutor(3, mp_context=get_context("spawn")) as pool:
-        asked = {"task": "A", "part": "test", "tokenizer": tokenizer_folder, "max_length": 16, "cache": cache}
-        found = [pool.submit(load_part, prepared, **asked) for _ in range(6)]
-    assert [done.result().encoded["input_ids"][:] for done in found] == [[[CLS, FIRST + 1, FIRST + 2, 1, SEP]]] * 6
+        arguments = {"task": "A", "part": "test", "tokenizer": tokenizer_folder, "max_length": 16, "cache": cache}
+        futures = [pool.submit(load_part, prepared, **arguments) for _ in range(6)]
+    assert [done.result().encoded["input_ids"][:] for done in futures] == [[[CLS, FIRST + 1, FIRST + 2, 1, SEP]]] * 6
     assert len([folder for folder in cache.iterdir() if not folder.name.startswith(".")]) == 1
     assert not list(cache.glob(".*"))
 

@@ -1,4 +1,4 @@
-"""Every training row validates in one fold, and rows of other files in none."""
+"""Every training row is validated in exactly one fold, and rows of other files in none."""
 
 from __future__ import annotations
 
@@ -40,28 +40,28 @@ def test_folds_are_even_in_all_and_in_each_class_and_each_trains_on_every_class(
     labels = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(counts)), counts))
     if len(labels) < folds:
         return
-    found = numbers(labels, folds=folds, seed=seed)
-    assert found.dtype == np.int32
-    assert found.tolist() == numbers(labels, folds=folds, seed=seed).tolist()
+    assigned = numbers(labels, folds=folds, seed=seed)
+    assert assigned.dtype == np.int32
+    assert assigned.tolist() == numbers(labels, folds=folds, seed=seed).tolist()
     for rows in (np.ones(len(labels), dtype=bool), *(labels == label for label in range(len(counts)))):
-        sizes = np.bincount(found[rows], minlength=folds)
+        sizes = np.bincount(assigned[rows], minlength=folds)
         assert sizes.max() - sizes.min() <= 1
     for fold in range(folds):
-        assert (found == fold).any()
-        assert set(labels[found != fold]) == set(labels)
+        assert (assigned == fold).any()
+        assert set(labels[assigned != fold]) == set(labels)
 
 
 def test_rows_are_shuffled_and_seed_and_task_each_change_the_folds() -> None:
     labels = np.zeros(40, dtype=np.int64)
-    found = {tuple(numbers(labels, seed=seed, task=task)) for seed, task in ((0, "A"), (1, "A"), (0, "B"))}
-    assert len({*found, tuple(np.arange(40) % 5), tuple(np.arange(40) // 8)}) == 5
+    assigned = {tuple(numbers(labels, seed=seed, task=task)) for seed, task in ((0, "A"), (1, "A"), (0, "B"))}
+    assert len({*assigned, tuple(np.arange(40) % 5), tuple(np.arange(40) // 8)}) == 5
 
 
 @pytest.mark.parametrize("rows", [20, 23])
 def test_each_fold_of_a_regression_gets_one_of_each_run_of_neighbouring_values(rows: int) -> None:
     values = np.random.default_rng(0).permutation(np.arange(rows) ** 2).astype(np.float32)
-    found = numbers(values)
-    by_value = found[np.argsort(values)]
+    assigned = numbers(values)
+    by_value = assigned[np.argsort(values)]
     for start in range(0, rows, 5):
         assert len(set(by_value[start : start + 5])) == len(by_value[start : start + 5])
     assert by_value[:20].tolist() != (np.arange(20) % 5).tolist()
@@ -81,8 +81,8 @@ def test_fewer_rows_than_folds_are_refused() -> None:
         numbers([0, 0, 1, 1])
 
 
-def prepared_in(folder: Path, *specs: TaskSpec, folds: int | None = 5, **given: Any) -> Prepared:
-    return prepare(specs, folder=folder, **{"validation": None if folds else 0.2, "folds": folds, "seed": 0} | given)
+def prepared_in(folder: Path, *specs: TaskSpec, folds: int | None = 5, **settings: Any) -> Prepared:
+    return prepare(specs, folder=folder, **{"validation": None if folds else 0.2, "folds": folds, "seed": 0} | settings)
 
 
 def test_train_keeps_all_rows_with_their_fold_and_validation_has_those_of_the_task_s_own_file(
@@ -140,8 +140,8 @@ def test_a_row_that_is_taken_from_a_part_is_the_same_row_everywhere(
     pairs = [(name, text, f"w5{n % 10} w1", label) for n, (name, text, label) in enumerate(TRAIN)]
     spec = make_spec(pair=True, train=pairs, extra=[([("x", "w9", "w8", "no")], 0.25)], test=[("0", "w1", "w2")])
     prepared = prepared_in(tmp_path / "data", spec)
-    given = {"task": "A", "tokenizer": tokenizer_folder, "max_length": 16, "cache": tmp_path / "cache"}
-    whole = load_part(prepared, part="train", **given)  # type: ignore[arg-type]
+    arguments = {"task": "A", "tokenizer": tokenizer_folder, "max_length": 16, "cache": tmp_path / "cache"}
+    whole = load_part(prepared, part="train", **arguments)  # type: ignore[arg-type]
     rows = np.array([31, 4, 30, 4, 0])
     for part, expected in ((take(whole, rows), rows), (take(take(whole, rows), np.array([2, 0])), rows[[2, 0]])):
         assert part.ids.tolist() == whole.ids[expected].tolist()
@@ -154,7 +154,7 @@ def test_a_row_that_is_taken_from_a_part_is_the_same_row_everywhere(
         assert part.labels.tolist() == whole.labels[expected].tolist()
         assert part.weights.tolist() == whole.weights[expected].tolist()
         assert part.pad_token_id == whole.pad_token_id
-    test = take(load_part(prepared, part="test", **given), np.array([0, 0]))  # type: ignore[arg-type]
+    test = take(load_part(prepared, part="test", **arguments), np.array([0, 0]))  # type: ignore[arg-type]
     assert test.labels is None
     none = take(whole, np.empty(0, dtype=np.int64))
     assert (len(none.ids), len(none.encoded), none.encoded.column_names) == (0, 0, whole.encoded.column_names)

@@ -39,8 +39,8 @@ def test_every_training_row_is_in_train_or_validation_once(make_spec: MakeSpec, 
     assert names == ("no", "yes")
     texts = {row[0]: row[1:] for row in TRAIN}
     for rows in (train, held_out):
-        found = zip(rows["id"], rows["text"], rows["label"], strict=True)
-        assert all(texts[identity] == (text, names[label]) for identity, text, label in found)
+        rows_read = zip(rows["id"], rows["text"], rows["label"], strict=True)
+        assert all(texts[identity] == (text, names[label]) for identity, text, label in rows_read)
     assert len(held_out) == prepared.parts["A"]["validation"].rows == 6
 
 
@@ -247,8 +247,8 @@ def test_a_damaged_or_missing_part_is_a_storage_error(make_spec: MakeSpec, run: 
 def test_importing_preparation_loads_no_heavy_library() -> None:
     heavy = "torch", "transformers", "datasets", "sklearn", "ray", "mlflow"
     code = f"import sys, tutti.data.prepare, tutti.data.encode; print([m for m in {heavy} if m in sys.modules])"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "[]"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
 
 
 SCORES = [(f"r{n}", f"text {n}", f"{n % 11 / 2:g}") for n in range(40)]
@@ -369,9 +369,11 @@ def test_the_competition_is_prepared_whole(shared_data: Path, run: Any) -> None:
     assert set(prepared.rows("TNEWS", "validation")["label"]) == set(range(15))
 
 
-def _soft(path: Path, names: tuple[str, ...], said: list[list[float]]) -> Path:
-    rows = pd.DataFrame({"id": [str(n) for n in range(len(said))], "text": [f"soft {n}" for n in range(len(said))]})
-    values = np.array(said, dtype=np.float32)
+def _soft(path: Path, names: tuple[str, ...], probabilities: list[list[float]]) -> Path:
+    rows = pd.DataFrame(
+        {"id": [str(n) for n in range(len(probabilities))], "text": [f"soft {n}" for n in range(len(probabilities))]}
+    )
+    values = np.array(probabilities, dtype=np.float32)
     SoftLabels().write(rows.assign(**{PROBABILITY + name: values[:, n] for n, name in enumerate(names)}), path)
     return path
 
@@ -396,13 +398,13 @@ def test_encoded_soft_labels_stand_beside_one_for_each_other_row(
 ) -> None:
     file = _soft(tmp_path / "s.parquet", ("yes", "no"), [[0.75, 0.25], [0.0, 1.0]])
     prepared = run(make_spec(train=TRAIN, soft=[(file, 1.0)]))
-    given = {"tokenizer": tokenizer_folder, "max_length": 8, "cache": tmp_path / "cache"}
-    part = load_part(prepared, task="A", part="train", **given)
+    arguments = {"tokenizer": tokenizer_folder, "max_length": 8, "cache": tmp_path / "cache"}
+    part = load_part(prepared, task="A", part="train", **arguments)
     assert (part.targets.shape, part.targets.dtype) == ((26, 2), np.float32)
     assert part.targets[-2:].tolist() == [[0.25, 0.75], [1, 0]]
     assert np.array_equal(part.targets[:-2], np.eye(2, dtype=np.float32)[part.labels[:-2]])
     assert np.array_equal(take(part, np.array([24, 3])).targets, part.targets[[24, 3]])
-    assert load_part(prepared, task="A", part="validation", **given).targets is None
+    assert load_part(prepared, task="A", part="validation", **arguments).targets is None
 
 
 def test_a_class_that_only_soft_labels_name_is_refused(make_spec: MakeSpec, run: Any, tmp_path: Path) -> None:

@@ -13,19 +13,21 @@ from tutti.errors import TaskFileError
 
 @settings(deadline=None)
 @given(
-    labels=st.lists(st.integers(0, 5), min_size=2, max_size=80).filter(lambda found: max(Counter(found).values()) > 1),
+    labels=st.lists(st.integers(0, 5), min_size=2, max_size=80).filter(
+        lambda labels: max(Counter(labels).values()) > 1
+    ),
     share=st.floats(0.01, 0.5),
     seed=st.integers(0, 2**32),
 )
 def test_the_split_is_stable_and_leaves_training_rows_of_every_class(
     labels: list[int], share: float, seed: int
 ) -> None:
-    found = np.array(labels)
-    held_out = validation_rows(found, share=share, seed=seed, task="A")
-    assert held_out.tolist() == validation_rows(found, share=share, seed=seed, task="A").tolist()
+    labels_array = np.array(labels)
+    held_out = validation_rows(labels_array, share=share, seed=seed, task="A")
+    assert held_out.tolist() == validation_rows(labels_array, share=share, seed=seed, task="A").tolist()
     assert held_out.tolist() == sorted(set(held_out.tolist()))
     assert 0 < len(held_out) < len(labels)
-    assert set(np.delete(found, held_out)) == set(labels)
+    assert set(np.delete(labels_array, held_out)) == set(labels)
 
 
 def test_shares_of_classes_are_kept() -> None:
@@ -66,9 +68,9 @@ def test_a_share_that_leaves_a_class_without_training_rows_is_refused() -> None:
 def test_the_split_of_a_regression_is_stable_and_leaves_training_rows(
     values: list[float], share: float, seed: int
 ) -> None:
-    found = np.array(values, dtype=np.float32)
-    held_out = validation_values(found, share=share, seed=seed, task="A")
-    assert held_out.tolist() == validation_values(found, share=share, seed=seed, task="A").tolist()
+    values_array = np.array(values, dtype=np.float32)
+    held_out = validation_values(values_array, share=share, seed=seed, task="A")
+    assert held_out.tolist() == validation_values(values_array, share=share, seed=seed, task="A").tolist()
     assert held_out.tolist() == sorted(set(held_out.tolist()))
     assert 2 <= len(held_out) < len(values)
     assert len(held_out) >= min(share * len(values) - 1e-6, len(values) - 1)

@@ -1,4 +1,4 @@
-"""The demo's data: seeded, in the competition's layout, without test labels or repeated texts, and a sound study."""
+"""The demo's data: seeded, in the competition layout, without test labels or repeated texts, with a valid study."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ def test_files_are_in_the_competitions_layout(demo: Path, task: str) -> None:
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_every_class_is_met_often_enough_to_be_learnt(demo: Path, task: str) -> None:
+def test_every_class_has_enough_training_rows(demo: Path, task: str) -> None:
     counts = Counter(row[-1] for row in rows(demo / f"{task}_train.csv"))
     assert set(counts) == CLASSES[task]
     assert min(counts.values()) >= 30
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_the_truth_is_that_of_the_test_rows(demo: Path, task: str) -> None:
+def test_the_truth_has_the_texts_of_the_test_rows(demo: Path, task: str) -> None:
     assert [row[:-1] for row in rows(demo / "truth" / f"{task}.csv")] == rows(demo / f"{task}_test.csv")
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_no_text_stands_in_two_rows_of_a_task(demo: Path, task: str) -> None:
+def test_the_texts_of_a_task_are_all_different(demo: Path, task: str) -> None:
     texts = [
         tuple(row[1 : TASKS[task] - 1])
         for part in ("train", "test", "unlabeled")
@@ -65,7 +65,7 @@ def test_no_text_stands_in_two_rows_of_a_task(demo: Path, task: str) -> None:
     assert len(set(texts)) == len(texts)
 
 
-def test_a_word_tells_one_class_only() -> None:
+def test_each_word_belongs_to_one_class() -> None:
     for lists in (FEELINGS, TOPICS):
         words = [word for group in lists.values() for word in group]
         assert len(set(words)) == len(words)
@@ -79,7 +79,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(demo: Path, 
     assert sha256_of(demo / "topic_train.csv") != sha256_of(other / "topic_train.csv")
 
 
-def test_its_study_is_sound_once_the_backbone_is_made(demo: Path) -> None:
+def test_its_study_is_valid_once_the_backbone_exists(demo: Path) -> None:
     (demo / "backbone").mkdir()
     config = load_study(demo / "study.yaml")
     assert config.study == "demo"
@@ -90,8 +90,8 @@ def test_its_study_is_sound_once_the_backbone_is_made(demo: Path) -> None:
 
 
 @pytest.mark.parametrize("task", ["emotion", "topic", "inference"])
-def test_a_bag_of_words_learns_the_task_but_not_wholly(demo: Path, task: str) -> None:
-    """Cues in the words alone carry some way; order and matching of the two texts must be needed for the rest."""
+def test_a_bag_of_words_learns_the_task_only_partly(demo: Path, task: str) -> None:
+    """Words alone solve part of each task; the rest needs word order and matching of the two texts."""
     from sklearn.feature_extraction.text import CountVectorizer
     from sklearn.linear_model import LogisticRegression
     from sklearn.metrics import f1_score
@@ -101,8 +101,8 @@ def test_a_bag_of_words_learns_the_task_but_not_wholly(demo: Path, task: str) ->
     model = LogisticRegression(max_iter=500).fit(
         words.fit_transform([" ".join(row[1:-1]) for row in train]), [row[-1] for row in train]
     )
-    guessed = model.predict(words.transform([" ".join(row[1:-1]) for row in test]))
-    assert 0.4 < f1_score([row[-1] for row in test], guessed, average="macro") < 0.85
+    predicted = model.predict(words.transform([" ".join(row[1:-1]) for row in test]))
+    assert 0.4 < f1_score([row[-1] for row in test], predicted, average="macro") < 0.85
 
 
 def test_the_demo_goes_on_with_its_own_seed_only(tmp_path: Path) -> None:

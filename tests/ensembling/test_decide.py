@@ -4,22 +4,22 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score
 
-from tutti.ensembling.decide import _GRID, _by_offset, decide, tune_offsets
+from tutti.ensembling.decide import _GRID, _macro_f1_by_offset, decide, tune_offsets
 
 
 def rare(seed: int, rows: int = 400) -> tuple[np.ndarray, np.ndarray]:
-    """Probabilities that follow a prior in which the third class is rare, so that it is seldom the likeliest."""
+    """Probabilities that follow a prior in which the third class is rare, so that it is rarely the most likely one."""
     rng = np.random.default_rng(seed)
     labels = rng.choice(3, size=rows, p=[0.6, 0.3, 0.1])
     logits = rng.normal(size=(rows, 3)) + 1.2 * np.eye(3)[labels] + np.log([0.6, 0.3, 0.1])
     return (np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)).astype(np.float32), labels
 
 
-def macro_f1(labels: np.ndarray, decided: np.ndarray, classes: int = 3) -> float:
-    return float(f1_score(labels, decided, labels=np.arange(classes), average="macro", zero_division=0))
+def macro_f1(labels: np.ndarray, decisions: np.ndarray, classes: int = 3) -> float:
+    return float(f1_score(labels, decisions, labels=np.arange(classes), average="macro", zero_division=0))
 
 
-def test_without_offsets_the_likeliest_class_is_decided_and_offsets_move_it():
+def test_the_decision_is_the_argmax_after_adding_offsets():
     probabilities = np.array([[0.6, 0.4], [0.2, 0.8]], dtype=np.float32)
     assert decide(probabilities).tolist() == [0, 1]
     assert decide(probabilities, np.zeros(2)).tolist() == [0, 1]
@@ -29,23 +29,25 @@ def test_without_offsets_the_likeliest_class_is_decided_and_offsets_move_it():
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("index", range(3))
-def test_counting_once_gives_the_macro_f1_of_every_offset(seed, index):
+def test_cumulative_counts_give_the_macro_f1_of_every_offset(seed, index):
     probabilities, labels = rare(seed, rows=150)
-    scores = _by_offset(np.log(probabilities).astype(np.float64), index, labels, np.bincount(labels, minlength=3))
-    for place in range(0, len(_GRID), 5):
+    scores = _macro_f1_by_offset(
+        np.log(probabilities).astype(np.float64), index, labels, np.bincount(labels, minlength=3)
+    )
+    for position in range(0, len(_GRID), 5):
         offsets = np.zeros(3)
-        offsets[index] = _GRID[place] - 1e-9  # a row that lies just on an offset is another matter
-        assert scores[place] == pytest.approx(macro_f1(labels, decide(probabilities, offsets)), abs=0.01)
+        offsets[index] = _GRID[position] - 1e-9  # avoids ties of rows exactly at an offset
+        assert scores[position] == pytest.approx(macro_f1(labels, decide(probabilities, offsets)), abs=0.01)
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_offsets_raise_macro_f1_where_a_class_is_rare_on_rows_that_they_were_not_tuned_on_too(seed):
+def test_with_a_rare_class_offsets_raise_macro_f1_on_held_out_rows_too(seed):
     probabilities, labels = rare(seed, rows=2000)
     offsets = tune_offsets(probabilities[:1000], labels[:1000])
     assert offsets[2] > offsets[0]
     for half in (slice(None, 1000), slice(1000, None)):
-        moved = macro_f1(labels[half], decide(probabilities[half], offsets))
-        assert moved > macro_f1(labels[half], decide(probabilities[half])) + 0.005
+        with_offsets = macro_f1(labels[half], decide(probabilities[half], offsets))
+        assert with_offsets > macro_f1(labels[half], decide(probabilities[half])) + 0.005
 
 
 def test_where_nothing_can_be_gained_all_offsets_stay_at_zero():

@@ -1,4 +1,4 @@
-"""A trial is worth what it adds to the ensemble of the others."""
+"""The gain of a trial is what it adds to the ensemble of the others."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ def labels() -> np.ndarray:
 
 @pytest.fixture
 def member(labels):
-    """Probabilities that are right but in the rows from ``first`` to ``last``, where the next class is likelier."""
+    """Probabilities that are right except in rows ``first`` to ``last``, where the next class is more likely."""
 
     def made(first: int, last: int, *, sure: float = 0.6) -> np.ndarray:
-        said = labels.copy()
-        said[first:last] = (said[first:last] + 1) % CLASSES
+        predicted = labels.copy()
+        predicted[first:last] = (predicted[first:last] + 1) % CLASSES
         likely = np.where(np.arange(ROWS) < last, 0.5, sure) if first == 0 else np.full(ROWS, sure)
         others = (1 - likely) / (CLASSES - 1)
         numbers = np.repeat(others[:, None], CLASSES, axis=1)
-        numbers[np.arange(ROWS), said] = likely
+        numbers[np.arange(ROWS), predicted] = likely
         return numbers.astype(np.float32)
 
     return made
@@ -35,16 +35,16 @@ def member(labels):
 @pytest.fixture
 def worth(labels):
     def of(newcomer: np.ndarray, *others: np.ndarray) -> float:
-        return gain(others, newcomer, score=lambda said: score("macro_f1", labels=labels, predicted=said))
+        return gain(others, newcomer, score=lambda mean: score("macro_f1", labels=labels, predicted=mean))
 
     return of
 
 
-def test_the_first_trial_is_worth_its_score(worth, member, labels):
+def test_the_gain_of_the_first_trial_is_its_score(worth, member, labels):
     assert worth(member(0, 60)) == pytest.approx(score("macro_f1", labels=labels, predicted=member(0, 60)))
 
 
-def test_a_weaker_but_different_trial_is_worth_more_than_a_near_copy_of_the_best(worth, member, labels):
+def test_a_weaker_but_different_trial_gains_more_than_a_near_copy_of_the_best(worth, member, labels):
     best, near_copy, different = member(0, 90), member(0, 88), member(400, 600, sure=0.7)
     scores = [score("macro_f1", labels=labels, predicted=each) for each in (best, near_copy, different)]
     assert scores[1] > scores[0] > scores[2]
@@ -52,21 +52,21 @@ def test_a_weaker_but_different_trial_is_worth_more_than_a_near_copy_of_the_best
     assert worth(different, best, different) == pytest.approx(0, abs=0.01)  # nobody needs it twice
 
 
-def test_a_better_trial_is_worth_at_least_what_it_is_better_by(worth, member, labels):
+def test_a_better_trial_gains_at_least_its_lead(worth, member, labels):
     weak, strong = member(0, 300), member(500, 520)
     better = [score("macro_f1", labels=labels, predicted=each) for each in (strong, weak)]
     assert worth(strong, weak) >= better[0] - better[1] - 1e-9
 
 
-def test_a_trial_that_is_always_wrong_is_worth_nothing_or_less_where_the_others_are_not_sure(worth, member):
+def test_a_trial_that_is_always_wrong_gains_nothing_and_harms_unconfident_others(worth, member):
     wrong = member(1, 600, sure=0.99)
     assert worth(wrong, member(0, 90, sure=0.45)) < -0.1
     assert worth(wrong, member(0, 90, sure=0.9)) == pytest.approx(0, abs=0.005)  # its one right row
 
 
-def test_values_of_a_regression_are_mixed_too():
+def test_values_of_a_regression_are_averaged_too():
     rng = np.random.default_rng(0)
     labels = rng.normal(size=400)
-    said = [(labels + rng.normal(size=400)).astype(np.float32) for _ in range(2)]
-    found = gain(said[:1], said[1], score=lambda mixed: score("neg_mse", labels=labels, predicted=mixed))
-    assert found == pytest.approx(0.5, abs=0.15)  # the mean of two errors of variance 1 has half of it
+    members = [(labels + rng.normal(size=400)).astype(np.float32) for _ in range(2)]
+    result = gain(members[:1], members[1], score=lambda mean: score("neg_mse", labels=labels, predicted=mean))
+    assert result == pytest.approx(0.5, abs=0.15)  # the mean of two errors of variance 1 has half of it

@@ -1,23 +1,23 @@
-"""One contract for every way to combine votes, on probabilities and on values."""
+"""The contract of every combination method, on probabilities and on values."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from tutti.ensembling.methods.known import METHODS
 from tutti.ensembling.methods.protocol import Method
+from tutti.ensembling.methods.registry import METHODS
 
-SINGLE_IS_ITSELF = set(METHODS) - {"rank", "hard"}  # which say it in numbers of their own
+SINGLE_IS_ITSELF = set(METHODS) - {"rank", "hard"}  # their results are on a scale of their own
 WITH_VALUES = {"uniform", "score", "best", "rank", "greedy", "stacking"}
 
 
-def accuracy(labels: np.ndarray, decided: np.ndarray) -> float:
-    return float((labels == decided).mean())
+def accuracy(labels: np.ndarray, decisions: np.ndarray) -> float:
+    return float((labels == decisions).mean())
 
 
-def neg_mse(labels: np.ndarray, decided: np.ndarray) -> float:
-    return -float(np.square(labels - decided).mean())
+def neg_mse(labels: np.ndarray, decisions: np.ndarray) -> float:
+    return -float(np.square(labels - decisions).mean())
 
 
 def classes(seed: int = 0, *, members: int = 5, rows: int = 240, count: int = 4) -> tuple[np.ndarray, np.ndarray]:
@@ -51,13 +51,13 @@ every_with_values = pytest.mark.parametrize("name", sorted(WITH_VALUES))
 
 @every
 @pytest.mark.parametrize("count", [2, 4])
-def test_what_is_said_are_probabilities_of_the_same_rows_and_classes(name, count):
+def test_the_result_is_probabilities_of_the_same_rows_and_classes(name, count):
     votes, labels = classes(count=count)
     new, _ = classes(1, rows=70, count=count)
-    said = combined(name, votes, labels, new)
-    assert (said.shape, said.dtype) == ((70, count), np.float32)
-    assert (said >= 0).all()
-    assert np.allclose(said.sum(axis=1), 1, atol=1e-5)
+    result = combined(name, votes, labels, new)
+    assert (result.shape, result.dtype) == ((70, count), np.float32)
+    assert (result >= 0).all()
+    assert np.allclose(result.sum(axis=1), 1, atol=1e-5)
 
 
 @every
@@ -78,7 +78,7 @@ def test_the_order_of_members_does_not_matter(name):
 
 
 @every
-def test_permuting_classes_permutes_what_is_said(name):
+def test_permuting_classes_permutes_the_result(name):
     votes, labels = classes()
     order = np.array([2, 0, 3, 1])
     moved = combined(name, votes[:, :, order], np.argsort(order)[labels])
@@ -86,13 +86,13 @@ def test_permuting_classes_permutes_what_is_said(name):
 
 
 @every
-def test_one_member_decides_as_it_would_alone(name):
+def test_a_single_member_keeps_its_decisions(name):
     votes, labels = classes()
     votes = votes[-1:]
-    said = combined(name, votes, labels)
+    result = combined(name, votes, labels)
     if name in SINGLE_IS_ITSELF:
-        assert np.allclose(said, votes[0], atol=1e-6)
-    assert np.array_equal(said.argmax(axis=1), votes[0].argmax(axis=1))
+        assert np.allclose(result, votes[0], atol=1e-6)
+    assert np.array_equal(result.argmax(axis=1), votes[0].argmax(axis=1))
 
 
 @every
@@ -102,14 +102,16 @@ def test_copies_of_all_members_change_nothing(name):
 
 
 @every
-def test_members_that_are_all_alike_decide_as_one(name):
+def test_identical_members_decide_as_one(name):
     votes, labels = classes()
     votes = votes[-1:]
-    three, one = (combined(name, each, labels).argmax(axis=1) for each in (np.repeat(votes, 3, axis=0), votes))
-    if name == "stacking":  # it may know better than what all of them say, but not often
-        assert accuracy(three, one) > 0.9
+    three_votes, one_vote = (
+        combined(name, each, labels).argmax(axis=1) for each in (np.repeat(votes, 3, axis=0), votes)
+    )
+    if name == "stacking":  # its regression may change a few decisions
+        assert accuracy(three_votes, one_vote) > 0.9
     else:
-        assert np.array_equal(three, one)
+        assert np.array_equal(three_votes, one_vote)
 
 
 @every
@@ -121,14 +123,14 @@ def test_the_same_rows_give_the_same_answer(name):
 @every
 def test_the_inputs_stay_as_they_were(name):
     votes, labels = classes()
-    kept, known = votes.copy(), labels.copy()
+    votes_before, labels_before = votes.copy(), labels.copy()
     combined(name, votes, labels)
-    assert np.array_equal(votes, kept)
-    assert np.array_equal(labels, known)
+    assert np.array_equal(votes, votes_before)
+    assert np.array_equal(labels, labels_before)
 
 
 @every
-def test_a_row_is_answered_by_itself(name):
+def test_a_row_s_result_does_not_depend_on_other_rows(name):
     votes, labels = classes()
     fitted = method(name).fit(votes, labels)
     assert np.allclose(fitted.combine(votes[:, 7:9]), fitted.combine(votes)[7:9], atol=1e-6)
@@ -136,45 +138,45 @@ def test_a_row_is_answered_by_itself(name):
 
 
 @every
-def test_errors_of_members_that_differ_cancel_out_or_the_best_is_taken(name):
+def test_the_result_beats_the_median_member_or_is_the_best_member(name):
     votes, labels = classes(members=8, rows=400)
     new, truth = classes(1, members=8, rows=4000)
-    alone = np.array([accuracy(truth, one) for one in new.argmax(axis=2)])
+    alone = np.array([accuracy(truth, member) for member in new.argmax(axis=2)])
     score = accuracy(truth, combined(name, votes, labels, new).argmax(axis=1))
     assert score == alone.max() if name == "best" else score > np.median(alone) + 0.05
 
 
 @every
-def test_a_class_that_no_fitted_row_has_is_no_obstacle(name):
+def test_a_class_without_fitted_rows_is_handled(name):
     votes, labels = classes()
-    kept = labels != 2
-    said = combined(name, votes[:, kept], labels[kept], votes)
-    assert said.shape == (240, 4)
-    assert np.isfinite(said).all()
+    fitted_rows = labels != 2
+    result = combined(name, votes[:, fitted_rows], labels[fitted_rows], votes)
+    assert result.shape == (240, 4)
+    assert np.isfinite(result).all()
 
 
 @every
 @pytest.mark.parametrize("rows", [1, 2])
-def test_one_or_two_rows_of_one_class_are_enough_to_say_something(name, rows):
+def test_one_or_two_rows_of_one_class_are_enough_to_fit(name, rows):
     votes, _ = classes(rows=rows)
     assert np.isfinite(combined(name, votes, np.zeros(rows, dtype=np.int64))).all()
 
 
 @every
 @pytest.mark.filterwarnings("error")
-def test_one_row_of_each_class_is_no_reason_to_warn(name):
+def test_one_row_of_each_class_fits_without_warning(name):
     votes, _ = classes(rows=30, count=30)
-    said = combined(name, votes, np.arange(30))
-    assert said.shape == (30, 30)
-    assert np.isfinite(said).all()
+    result = combined(name, votes, np.arange(30))
+    assert result.shape == (30, 30)
+    assert np.isfinite(result).all()
 
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(("count", "learns"), [(15, True), (16, False)])
 def test_stacking_learns_nothing_where_there_are_more_classes_than_half_of_the_rows(count, learns):
     votes, _ = classes(rows=30, count=count)
-    said = combined("stacking", votes, np.arange(30) % count)
-    assert np.allclose(said, votes.mean(axis=0), atol=1e-6) != learns
+    result = combined("stacking", votes, np.arange(30) % count)
+    assert np.allclose(result, votes.mean(axis=0), atol=1e-6) != learns
 
 
 @every
@@ -204,7 +206,7 @@ def test_votes_of_other_members_are_refused(name):
         method(name).fit(votes, labels).combine(votes[1:])
 
 
-def test_the_methods_that_combine_values_say_so_and_the_others_refuse_them():
+def test_methods_declare_whether_they_combine_values_and_others_refuse_them():
     votes, labels = values()
     assert {name for name in METHODS if method(name).values} == WITH_VALUES
     with pytest.raises(ValueError, match="choose a method that combines values"):
@@ -212,7 +214,7 @@ def test_the_methods_that_combine_values_say_so_and_the_others_refuse_them():
 
 
 @pytest.mark.parametrize("name", ["rank", "hard"])
-def test_members_that_are_as_many_for_one_class_as_for_another_are_decided_by_how_sure_they_are(name):
+def test_ties_between_classes_are_broken_by_confidence(name):
     votes = np.array([[[0.4, 0.6], [0.6, 0.4]], [[0.9, 0.1], [0.1, 0.9]]], dtype=np.float32)
     assert combined(name, votes, np.array([0, 1])).argmax(axis=1).tolist() == [0, 1]
 
@@ -222,14 +224,14 @@ def test_values_are_combined_into_values(name):
     votes, labels = values()
     fitted = METHODS[name](neg_mse).fit(votes, labels)
     new, truth = values(1, rows=3000)
-    said = fitted.combine(new)
-    assert (said.shape, said.dtype) == ((3000,), np.float32)
+    result = fitted.combine(new)
+    assert (result.shape, result.dtype) == ((3000,), np.float32)
     assert np.isclose(fitted.weights.sum(), 1)
-    assert neg_mse(truth, said) > np.median([neg_mse(truth, one) for one in new])
+    assert neg_mse(truth, result) > np.median([neg_mse(truth, member) for member in new])
 
 
 @every_with_values
-def test_of_values_too_the_order_of_members_does_not_matter(name):
+def test_the_order_of_members_with_values_does_not_matter(name):
     votes, labels = values()
     order = [3, 0, 4, 1, 2]
     fitted, moved = (METHODS[name](neg_mse).fit(each, labels) for each in (votes, votes[order]))
@@ -238,18 +240,18 @@ def test_of_values_too_the_order_of_members_does_not_matter(name):
 
 
 @every_with_values
-def test_of_values_too_one_member_is_itself(name):
+def test_a_single_member_s_values_are_unchanged(name):
     votes, labels = values(members=1)
-    said = METHODS[name](neg_mse).fit(votes, labels).combine(votes)
+    result = METHODS[name](neg_mse).fit(votes, labels).combine(votes)
     if name == "rank":  # its own order, on the labels' scale
-        assert np.array_equal(np.argsort(said, kind="stable"), np.argsort(votes[0], kind="stable"))
-        assert np.allclose(np.sort(said), np.sort(labels), atol=1e-5)
+        assert np.array_equal(np.argsort(result, kind="stable"), np.argsort(votes[0], kind="stable"))
+        assert np.allclose(np.sort(result), np.sort(labels), atol=1e-5)
     else:
-        assert np.allclose(said, votes[0], atol=1e-5)
+        assert np.allclose(result, votes[0], atol=1e-5)
 
 
 @pytest.mark.parametrize("name", sorted(WITH_VALUES))
-def test_of_values_too_copies_change_nothing(name):
+def test_copies_of_values_change_nothing(name):
     votes, labels = values()
     twice = np.concatenate([votes, votes])
     fitted, copied = (METHODS[name](neg_mse).fit(each, labels) for each in (votes, twice))

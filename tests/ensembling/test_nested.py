@@ -6,99 +6,102 @@ import pytest
 from tutti.ensembling.nested import Estimate, judge, repeats_for, splits
 
 
-def accuracy(labels: np.ndarray, decided: np.ndarray) -> float:
-    return float((labels == decided).mean())
+def accuracy(labels: np.ndarray, decisions: np.ndarray) -> float:
+    return float((labels == decisions).mean())
 
 
 @pytest.mark.parametrize("rows", [20, 23, 101])
-def test_every_row_is_judged_once_in_each_repeat_and_never_chosen_on_with_itself(rows):
+def test_every_row_is_held_out_once_per_repeat_and_never_in_its_own_training_rows(rows):
     labels = np.random.default_rng(0).integers(3, size=rows)
     judged = np.zeros((3, rows), dtype=int)
-    for repeat, train, held in splits(labels, repeats=3, seed=0):
-        assert sorted([*train, *held]) == list(range(rows))
-        judged[repeat, held] += 1
+    for repeat, train, held_out in splits(labels, repeats=3, seed=0):
+        assert sorted([*train, *held_out]) == list(range(rows))
+        judged[repeat, held_out] += 1
     assert (judged == 1).all()
 
 
-def test_folds_are_alike_in_their_labels_of_any_kind():
+def test_folds_are_stratified_by_class_or_number():
     classes = np.repeat([0, 1, 2], [100, 40, 5])
-    for _, train, held in splits(classes, repeats=2, seed=1):
+    for _, train, held_out in splits(classes, repeats=2, seed=1):
         assert np.bincount(classes[train]).tolist() == pytest.approx([80, 32, 4], abs=1)
-        assert len(held) == 29
+        assert len(held_out) == 29
     numbers = np.random.default_rng(0).normal(size=500)
     assert all(
-        abs(np.median(numbers[held]) - np.median(numbers)) < 0.1 for *_, held in splits(numbers, repeats=1, seed=0)
+        abs(np.median(numbers[held_out]) - np.median(numbers)) < 0.1
+        for *_, held_out in splits(numbers, repeats=1, seed=0)
     )
 
 
 def test_folds_follow_the_seed():
     labels = np.zeros(50, dtype=int)
-    first, again, other = ([held.tolist() for *_, held in splits(labels, repeats=2, seed=seed)] for seed in (1, 1, 2))
+    first, again, other = (
+        [held_out.tolist() for *_, held_out in splits(labels, repeats=2, seed=seed)] for seed in (1, 1, 2)
+    )
     assert first == again
     assert first != other
     assert first[:5] != first[5:]
 
 
-def test_few_rows_are_folded_more_often():
+def test_fewer_rows_get_more_repeats():
     assert [repeats_for(rows) for rows in (20, 500, 1000, 50_000)] == [5, 4, 2, 1]
 
 
 @pytest.mark.parametrize(("shares", "recalls"), [((1 / 3, 1 / 3, 1 / 3), (0.7, 0.7, 0.7)), ((0.8, 0.2), (0.99, 0.5))])
-def test_the_interval_holds_the_true_score_about_nineteen_times_of_twenty(shares, recalls):
+def test_the_interval_covers_the_true_score_in_about_95_percent(shares, recalls):
     rng = np.random.default_rng(0)
     true = float(np.dot(shares, recalls))
-    held, widths = [], []
+    covered, widths = [], []
     for number in range(200):
         labels = rng.choice(len(shares), size=300, p=shares)
-        decided = np.where(rng.random(300) < np.array(recalls)[labels], labels, (labels + 1) % len(shares))
-        estimate = judge(decided[None], labels, score=accuracy, seed=number).estimate
-        held.append(estimate.low <= true <= estimate.high)
+        decisions = np.where(rng.random(300) < np.array(recalls)[labels], labels, (labels + 1) % len(shares))
+        estimate = judge(decisions[None], labels, score=accuracy, seed=number).estimate
+        covered.append(estimate.low <= true <= estimate.high)
         widths.append(estimate.high - estimate.score)
-    assert 0.9 <= np.mean(held) <= 0.99
+    assert 0.9 <= np.mean(covered) <= 0.99
     assert np.mean(widths) == pytest.approx(1.96 * np.sqrt(true * (1 - true) / 300), rel=0.1)
 
 
 @pytest.mark.parametrize(("rows", "true"), [(25, 0.95), (50, 0.98), (100, 0.97)])
-def test_few_rows_that_are_all_right_do_not_make_the_interval_a_point(rows, true):
+def test_few_rows_that_are_all_right_have_an_interval_of_positive_width(rows, true):
     rng = np.random.default_rng(0)
-    held = []
+    covered = []
     for number in range(100):
         labels = rng.integers(2, size=rows)
-        decided = np.where(rng.random(rows) < true, labels, 1 - labels)
-        estimate = judge(decided[None], labels, score=accuracy, seed=number).estimate
+        decisions = np.where(rng.random(rows) < true, labels, 1 - labels)
+        estimate = judge(decisions[None], labels, score=accuracy, seed=number).estimate
         assert estimate.low < estimate.score
         assert estimate.high <= 1
-        held.append(estimate.low <= true <= estimate.high)
-    assert np.mean(held) >= 0.93
+        covered.append(estimate.low <= true <= estimate.high)
+    assert np.mean(covered) >= 0.93
 
 
-def test_a_difference_on_the_same_rows_is_surer_than_two_scores():
+def test_a_paired_difference_has_a_smaller_error_than_each_score():
     rng = np.random.default_rng(0)
     labels = rng.integers(2, size=400)
     worse = np.where(rng.random(400) < 0.7, labels, 1 - labels)
     better = np.where(rng.random(400) < 0.1, labels, worse)
-    one, other = (judge(each[None], labels, score=accuracy, seed=3) for each in (better, worse))
-    gain = one.over(other)
+    first, second = (judge(each[None], labels, score=accuracy, seed=3) for each in (better, worse))
+    gain = first.over(second)
     assert gain.score == pytest.approx(accuracy(labels, better) - accuracy(labels, worse))
-    assert gain.error < 0.6 * one.estimate.error
-    assert one.over(one) == Estimate(0, 0)
+    assert gain.error < 0.6 * first.estimate.error
+    assert first.over(first) == Estimate(0, 0)
 
 
 def test_no_resample_loses_a_rare_class():
     labels = np.repeat([0, 1], [200, 1])
     seen = []
-    judge(labels[None], labels, score=lambda truth, decided: seen.append(np.bincount(truth)) or 1.0, seed=0)
+    judge(labels[None], labels, score=lambda truth, decisions: seen.append(np.bincount(truth)) or 1.0, seed=0)
     assert min(rare for _, rare in seen) == 1
     assert max(rare for _, rare in seen) > 1
 
 
 def test_numbers_are_resampled_as_they_come():
     labels = np.linspace(0, 1, 200).astype(np.float32)
-    estimate = judge(labels[None], labels, score=lambda truth, decided: float(truth.mean()), seed=0).estimate
+    estimate = judge(labels[None], labels, score=lambda truth, decisions: float(truth.mean()), seed=0).estimate
     assert estimate.error == pytest.approx(labels.std() / np.sqrt(200), rel=0.15)
 
 
-def test_the_mean_of_tasks_is_surer_than_each():
+def test_the_mean_of_tasks_has_a_smaller_error_than_each():
     mean = Estimate.mean([Estimate(0.5, 0.03), Estimate(0.7, 0.04)])
     assert (mean.score, mean.error) == (pytest.approx(0.6), pytest.approx(0.025))
     assert str(mean) == "0.6000 ± 0.0490"

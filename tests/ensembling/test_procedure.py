@@ -4,18 +4,18 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score
 
-from tutti.ensembling.methods.known import METHODS
+from tutti.ensembling.methods.registry import METHODS
 from tutti.ensembling.nested import judge
 from tutti.ensembling.procedure import Ballot, Procedure, auto_methods, out_of_fold
 from tutti.ensembling.select import Selection
 
 
-def accuracy(labels: np.ndarray, decided: np.ndarray) -> float:
-    return float((labels == decided).mean())
+def accuracy(labels: np.ndarray, decisions: np.ndarray) -> float:
+    return float((labels == decisions).mean())
 
 
-def macro_f1(labels: np.ndarray, decided: np.ndarray) -> float:
-    return float(f1_score(labels, decided, labels=[0, 1, 2], average="macro", zero_division=0))
+def macro_f1(labels: np.ndarray, decisions: np.ndarray) -> float:
+    return float(f1_score(labels, decisions, labels=[0, 1, 2], average="macro", zero_division=0))
 
 
 def ballot(seed: int = 0, *, members: int = 6, rows: int = 200, skill: float = 1.5, shared: float = 0.0) -> Ballot:
@@ -33,17 +33,17 @@ def procedure(of: Ballot, *methods: str, top: int | None = None, **changes) -> P
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_members_that_know_nothing_get_no_better_than_chance_however_they_are_chosen(name):
-    """What would be flattered most: many members, few rows, and labels that nobody can know."""
-    honest, flattering = [], []
+def test_uninformative_members_score_at_chance_however_they_are_chosen(name):
+    """The worst case for optimism: many members, few rows, random labels."""
+    honest, optimistic = [], []
     for seed in range(6):
         votes = ballot(seed, members=30, rows=60, skill=0)
-        one = procedure(votes, name, top=5)
-        ensemble = one.fit(votes)
-        flattering.append(accuracy(votes.labels, ensemble.decide(ensemble.combine(votes.votes[ensemble.voters]))))
-        honest.append(judge(out_of_fold(one, votes).decisions, votes.labels, score=accuracy, seed=0).score)
+        rule = procedure(votes, name, top=5)
+        ensemble = rule.fit(votes)
+        optimistic.append(accuracy(votes.labels, ensemble.decide(ensemble.combine(votes.votes[ensemble.voters]))))
+        honest.append(judge(out_of_fold(rule, votes).decisions, votes.labels, score=accuracy, seed=0).score)
     assert np.mean(honest) == pytest.approx(1 / 3, abs=0.06)
-    assert np.mean(flattering) > 1 / 3 + 0.08
+    assert np.mean(optimistic) > 1 / 3 + 0.08
 
 
 def test_the_honest_score_of_the_best_member_is_that_of_new_rows_and_its_own_score_is_not():
@@ -51,11 +51,11 @@ def test_the_honest_score_of_the_best_member_is_that_of_new_rows_and_its_own_sco
     for seed in range(20):
         every = ballot(seed, members=20, rows=2100, skill=1.0)
         votes = Ballot(every.votes[:, :100], every.labels[:100], accuracy)
-        one = procedure(votes, top=1)
-        best = int(one.fit(votes).voters[0])
+        rule = procedure(votes, top=1)
+        best = int(rule.fit(votes).voters[0])
         own.append(votes.scores[best])
-        honest.append(judge(out_of_fold(one, votes).decisions, votes.labels, score=accuracy, seed=0).score)
-        new.append(accuracy(every.labels[100:], every.decided[best, 100:]))
+        honest.append(judge(out_of_fold(rule, votes).decisions, votes.labels, score=accuracy, seed=0).score)
+        new.append(accuracy(every.labels[100:], every.decisions[best, 100:]))
     assert np.mean(honest) == pytest.approx(np.mean(new), abs=0.02)
     assert np.mean(own) > np.mean(new) + 0.04
 
@@ -64,12 +64,12 @@ def test_auto_with_offsets_is_judged_on_rows_that_chose_neither():
     honest = []
     for seed in range(3):
         votes = ballot(seed, members=10, rows=60, skill=0)
-        one = procedure(votes, "uniform", "best", "hard", top=5, offsets=True)
-        honest.append(judge(out_of_fold(one, votes).decisions, votes.labels, score=accuracy, seed=0).score)
+        rule = procedure(votes, "uniform", "best", "hard", top=5, offsets=True)
+        honest.append(judge(out_of_fold(rule, votes).decisions, votes.labels, score=accuracy, seed=0).score)
     assert np.mean(honest) == pytest.approx(1 / 3, abs=0.08)
 
 
-def test_auto_takes_the_method_that_does_best_where_one_clearly_does():
+def test_auto_takes_a_clearly_better_method():
     votes = ballot(rows=300, members=6, skill=0)
     rng = np.random.default_rng(1)
     votes.votes[0] = np.where(np.eye(3)[votes.labels] == 1, 0.6, 0.2)  # one knows, the others are sure of anything
@@ -79,8 +79,8 @@ def test_auto_takes_the_method_that_does_best_where_one_clearly_does():
     assert procedure(votes, "hard", "uniform", "best", "stacking").fit(votes).method in ("best", "stacking")
 
 
-def test_auto_is_not_taken_in_by_a_method_that_learns_its_rows_by_heart():
-    """Many members that each know little: stacking gets nearly all rows right that it saw, and fewer new ones."""
+def test_auto_rejects_a_method_that_overfits():
+    """With many weak members stacking fits its own rows almost perfectly and new ones worse."""
     for seed in range(5):
         votes = ballot(seed, members=50, rows=100, skill=0.2)
         stacking, uniform = (METHODS[name](accuracy).fit(votes.votes, votes.labels) for name in ("stacking", "uniform"))
@@ -89,7 +89,7 @@ def test_auto_is_not_taken_in_by_a_method_that_learns_its_rows_by_heart():
         assert procedure(votes, "uniform", "stacking").fit(votes).method == "uniform"
 
 
-def test_of_methods_that_do_equally_well_the_first_is_taken():
+def test_auto_breaks_ties_by_order():
     votes = ballot(members=1)
     assert procedure(votes, "uniform", "score", "best").fit(votes).method == "uniform"
 
@@ -116,7 +116,7 @@ def test_on_fewer_rows_the_standing_moves_by_the_score_s_share_in_it():
         assert of_three.fit(votes, late).voters.tolist() == [expected]
 
 
-def test_who_has_no_number_for_a_standing_never_votes():
+def test_a_candidate_with_standing_nan_never_votes():
     votes = ballot(members=3)
     assert procedure(votes, standing=np.array([np.nan, 0.2, 0.1])).fit(votes).voters.tolist() == [1, 2]
     with pytest.raises(ValueError, match="must have a member with a score; got none"):
@@ -138,7 +138,7 @@ def test_offsets_are_used_only_where_they_win():
 
 
 def test_offsets_that_fit_only_the_rows_they_were_tuned_on_are_seldom_used():
-    """Where the likeliest class is right to say, offsets win by chance alone, and on their own rows always."""
+    """Where the argmax is optimal, offsets win only by chance, but always on their own rows."""
     used = []
     for seed in range(20):
         known = ballot(seed, members=1, rows=60, skill=1.5)
@@ -147,22 +147,22 @@ def test_offsets_that_fit_only_the_rows_they_were_tuned_on_are_seldom_used():
     assert np.mean(used) < 0.6
 
 
-def test_only_who_has_a_vote_counts_as_agreeing_on_rows_out_of_fold():
+def test_out_of_fold_agreement_counts_only_members_with_weight():
     votes = ballot(members=5, rows=60, skill=0.5)
-    assert len(set(votes.decided[:, 0].tolist())) > 1
+    assert len(set(votes.decisions[:, 0].tolist())) > 1
     assert (out_of_fold(procedure(votes, "best"), votes).agreement == 1).all()
     assert (out_of_fold(procedure(votes, "uniform"), votes).agreement < 1).any()
 
 
-def test_the_temperature_is_that_of_what_is_said_after_averaging():
+def test_the_temperature_is_fitted_after_averaging():
     votes = ballot(members=8, rows=2000, skill=2.0)
-    one = procedure(votes)
-    ensemble = one.fit(votes)
-    assert ensemble.temperature < 0.9  # members that err in different rows make a mean that is too unsure
-    held = out_of_fold(one, votes)
+    rule = procedure(votes)
+    ensemble = rule.fit(votes)
+    assert ensemble.temperature < 0.9  # independent errors make the mean underconfident
+    predicted = out_of_fold(rule, votes)
     from tutti.ensembling.calibrate import expected_calibration_error as error
 
-    assert error(held.calibrated, votes.labels) < error(held.said, votes.labels) / 2
+    assert error(predicted.calibrated, votes.labels) < error(predicted.probabilities, votes.labels) / 2
 
 
 def test_values_have_neither_temperature_nor_offsets():
@@ -171,19 +171,19 @@ def test_values_have_neither_temperature_nor_offsets():
     values = Ballot(
         (labels + rng.normal(size=(4, 120))).astype(np.float32),
         labels,
-        lambda truth, said: float(np.corrcoef(truth, said)[0, 1]),
+        lambda truth, mean: float(np.corrcoef(truth, mean)[0, 1]),
     )
-    one = procedure(values, *auto_methods(rows=120, values=True), offsets=True)
-    ensemble = one.fit(values)
+    rule = procedure(values, *auto_methods(rows=120, values=True), offsets=True)
+    ensemble = rule.fit(values)
     assert (ensemble.temperature, ensemble.offsets) == (1, None)
-    said = ensemble.combine(values.votes[ensemble.voters])
-    assert ensemble.decide(said) is said
-    held = out_of_fold(one, values)
-    assert held.said is None
-    assert held.decisions.shape == (5, 120)
+    combined = ensemble.combine(values.votes[ensemble.voters])
+    assert ensemble.decide(combined) is combined
+    predicted = out_of_fold(rule, values)
+    assert predicted.probabilities is None
+    assert predicted.decisions.shape == (5, 120)
 
 
-def test_too_few_rows_choose_nothing_but_the_plainest():
+def test_with_too_few_rows_the_simplest_choices_are_made():
     votes = ballot(rows=6)
     ensemble = procedure(votes, *auto_methods(rows=6, values=False), offsets=True).fit(votes)
     assert (ensemble.method, ensemble.offsets, ensemble.temperature) == ("uniform", None, 1)
@@ -191,5 +191,5 @@ def test_too_few_rows_choose_nothing_but_the_plainest():
 
 def test_the_same_ballot_gives_the_same_answer():
     votes = ballot(rows=40)
-    one = procedure(votes, "uniform", "stacking", offsets=True)
-    assert np.array_equal(out_of_fold(one, votes).decisions, out_of_fold(one, votes).decisions)
+    rule = procedure(votes, "uniform", "stacking", offsets=True)
+    assert np.array_equal(out_of_fold(rule, votes).decisions, out_of_fold(rule, votes).decisions)

@@ -27,20 +27,20 @@ def ensemble(seed: int, members: int = 3, rows: int = 60, classes: int = 4) -> t
     return average(votes, np.ones(members)), votes
 
 
-def chosen(said: Opinion, labelling: Labelling, able: np.ndarray | None = None) -> np.ndarray:
-    able = np.ones(len(said.classes), dtype=bool) if able is None else able
-    return choose(said, labelling, prior=PRIOR, able=able)
+def chosen(predicted: Opinion, labelling: Labelling, able: np.ndarray | None = None) -> np.ndarray:
+    able = np.ones(len(predicted.classes), dtype=bool) if able is None else able
+    return choose(predicted, labelling, prior=PRIOR, able=able)
 
 
-def test_an_opinion_is_the_likeliest_class_its_probability_and_who_would_say_it_alone():
+def test_an_opinion_is_the_most_likely_class_its_probability_and_the_members_agreement():
     mean, votes = ensemble(0)
-    said = opinion(mean, votes)
-    assert np.array_equal(said.classes, mean.argmax(axis=1))
-    assert np.array_equal(said.confidence, mean.max(axis=1))
-    assert said.confidence.dtype == said.agreement.dtype == np.float32
+    predicted = opinion(mean, votes)
+    assert np.array_equal(predicted.classes, mean.argmax(axis=1))
+    assert np.array_equal(predicted.confidence, mean.max(axis=1))
+    assert predicted.confidence.dtype == predicted.agreement.dtype == np.float32
     for row in range(60):
-        assert said.agreement[row] == pytest.approx(
-            np.mean([vote[row].argmax() == said.classes[row] for vote in votes])
+        assert predicted.agreement[row] == pytest.approx(
+            np.mean([vote[row].argmax() == predicted.classes[row] for vote in votes])
         )
 
 
@@ -52,25 +52,29 @@ def test_members_of_other_rows_are_refused():
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.select)
 @given(seed=st.integers(0, 10_000))
-def test_only_able_rows_that_enough_members_agree_on_are_chosen_each_once_in_order(rule, seed):
-    said = opinion(*ensemble(seed))
+def test_chosen_rows_are_able_agreed_on_unique_and_sorted(rule, seed):
+    predicted = opinion(*ensemble(seed))
     able = np.random.default_rng(seed).random(60) < 0.7
-    rows = chosen(said, replace(rule, agreement=2 / 3), able)
+    rows = chosen(predicted, replace(rule, agreement=2 / 3), able)
     assert rows.dtype == np.int64
     assert np.array_equal(rows, np.unique(rows))
     assert able[rows].all()
-    assert (said.agreement[rows] > 0.6).all()
+    assert (predicted.agreement[rows] > 0.6).all()
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.select)
 @given(seed=st.integers(0, 10_000))
-def test_no_row_is_passed_over_for_a_less_sure_one_of_its_class(rule, seed):
-    said = opinion(*ensemble(seed))
-    rows = chosen(said, rule)
+def test_no_row_is_chosen_before_a_more_confident_one_of_its_class(rule, seed):
+    predicted = opinion(*ensemble(seed))
+    rows = chosen(predicted, rule)
     others = np.setdiff1d(np.arange(60), rows)
     for index in range(4):
-        taken, left = (said.confidence[which[said.classes[which] == index]] for which in (rows, others))
-        assert not len(taken) or not len(left) or taken.min() >= left.max()
+        chosen_confidence, other_confidence = (
+            predicted.confidence[which[predicted.classes[which] == index]] for which in (rows, others)
+        )
+        assert (
+            not len(chosen_confidence) or not len(other_confidence) or chosen_confidence.min() >= other_confidence.max()
+        )
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.select)
@@ -91,8 +95,8 @@ def test_no_rows_give_no_labels(rule):
 def test_members_that_all_just_reach_the_threshold_reach_it_together(threshold, members):
     row = np.array([threshold, 1 - threshold, 0, 0], dtype=np.float32)
     votes = np.broadcast_to(row, (members, 1, 4))
-    said = opinion(average(votes, np.ones(members)), votes)
-    assert chosen(said, Labelling(threshold=threshold)).tolist() == [0]
+    predicted = opinion(average(votes, np.ones(members)), votes)
+    assert chosen(predicted, Labelling(threshold=threshold)).tolist() == [0]
 
 
 def test_a_row_clearly_below_the_threshold_is_left_out():
@@ -102,23 +106,28 @@ def test_a_row_clearly_below_the_threshold_is_left_out():
 
 @given(seed=st.integers(0, 10_000), share=st.floats(0.01, 1))
 def test_a_quantile_takes_the_same_share_of_each_class_s_rows_and_at_least_one(seed, share):
-    said = opinion(*ensemble(seed))
-    rows = chosen(said, Labelling("quantile", share=share))
+    predicted = opinion(*ensemble(seed))
+    rows = chosen(predicted, Labelling("quantile", share=share))
     for index in range(4):
-        there, taken = ((each == index).sum() for each in (said.classes, said.classes[rows]))
-        assert taken == np.ceil(there * share - 1e-6)
-        assert taken >= min(there, 1)
+        available, selected = ((each == index).sum() for each in (predicted.classes, predicted.classes[rows]))
+        assert selected == np.ceil(available * share - 1e-6)
+        assert selected >= min(available, 1)
 
 
 def test_the_prior_gives_labels_the_class_shares_of_training_as_far_as_rows_go():
-    said = Opinion(np.repeat([0, 1, 2], [60, 35, 5]), np.linspace(1, 0.5, 100, dtype=np.float32), np.ones(100))
-    rows = chosen(said, Labelling("prior", share=0.5))
-    assert np.bincount(said.classes[rows], minlength=4).tolist() == [20, 15, 5, 0]  # 10 and 5 of the last were wanted
+    predicted = Opinion(np.repeat([0, 1, 2], [60, 35, 5]), np.linspace(1, 0.5, 100, dtype=np.float32), np.ones(100))
+    rows = chosen(predicted, Labelling("prior", share=0.5))
+    assert np.bincount(predicted.classes[rows], minlength=4).tolist() == [
+        20,
+        15,
+        5,
+        0,
+    ]  # 10 and 5 of the last were wanted
 
 
-def test_equally_sure_rows_do_not_blur_a_share():
-    said = Opinion(np.zeros(10, dtype=np.int64), np.ones(10, dtype=np.float32), np.ones(10))
-    assert chosen(said, Labelling("quantile", share=0.3)).tolist() == [0, 1, 2]
+def test_ties_in_confidence_keep_the_exact_share():
+    predicted = Opinion(np.zeros(10, dtype=np.int64), np.ones(10, dtype=np.float32), np.ones(10))
+    assert chosen(predicted, Labelling("quantile", share=0.3)).tolist() == [0, 1, 2]
 
 
 def test_drift_is_the_largest_difference_of_a_class_s_share_with_its_sign():

@@ -26,7 +26,7 @@ def test_scores_that_are_all_nan_choose_nobody():
     assert top(np.array([np.nan, np.nan]), 2).tolist() == []
 
 
-def test_choosing_nobody_on_purpose_is_refused():
+def test_k_of_zero_is_refused():
     with pytest.raises(ValueError, match="must be at least 1; got 0"):
         top(np.array([0.1]), 0)
 
@@ -34,33 +34,33 @@ def test_choosing_nobody_on_purpose_is_refused():
 CLASSES = np.array([[0, 1, 2, 0, 1], [0, 1, 2, 0, 1], [0, 1, 2, 0, 2], [2, 1, 0, 0, 1]])
 
 
-def test_without_a_rule_all_with_a_score_vote_best_first():
+def test_without_a_rule_all_members_with_a_score_vote_best_first():
     assert Selection().choose(np.array([0.2, np.nan, 0.9, 0.5]), CLASSES).tolist() == [2, 3, 0]
     assert Selection().choose(np.array([]), CLASSES[:0]).tolist() == []
 
 
-def test_within_keeps_those_near_the_best_and_top_the_best_of_them():
+def test_within_selects_members_near_the_best_and_top_limits_them():
     scores = np.array([0.80, 0.79, 0.775, 0.70])
     assert Selection(within=0.02).choose(scores, CLASSES).tolist() == [0, 1]
     assert Selection(within=0.03, top=2).choose(scores, CLASSES).tolist() == [0, 1]
     assert Selection(within=0.0).choose(np.array([0.5, 0.5, 0.4, 0.5]), CLASSES).tolist() == [0, 1, 3]
 
 
-def test_within_counts_a_difference_that_is_just_as_large():
+def test_within_includes_the_exact_limit():
     assert Selection(within=0.1).choose(np.array([0.9, 0.8, 0.7999]), CLASSES[:3]).tolist() == [0, 1]
 
 
-def test_a_near_copy_of_a_better_member_is_passed_over_and_its_place_goes_to_the_next():
+def test_a_near_copy_of_a_better_member_is_skipped_for_the_next_member():
     scores = np.array([0.8, 0.9, 0.7, 0.6])
     assert Selection(top=2, diversity=0.01).choose(scores, CLASSES).tolist() == [1, 2]
     assert Selection(diversity=0.3).choose(scores, CLASSES).tolist() == [1, 3]
     assert Selection(diversity=0.0).choose(scores, CLASSES).tolist() == [1, 0, 2, 3]
 
 
-def test_values_are_near_copies_where_they_are_the_same_on_another_scale():
+def test_values_that_differ_only_in_scale_are_near_copies():
     rng = np.random.default_rng(0)
-    one, other = rng.normal(size=(2, 50)).astype(np.float32)
-    values = np.stack([one, 2 * one + 1, other])
+    first, second = rng.normal(size=(2, 50)).astype(np.float32)
+    values = np.stack([first, 2 * first + 1, second])
     assert Selection(diversity=0.01).choose(np.array([0.3, 0.2, 0.1]), values).tolist() == [0, 2]
-    assert difference(one, 2 * one + 1) == pytest.approx(0, abs=1e-6)
-    assert difference(one, np.ones(50, np.float32)) == 0
+    assert difference(first, 2 * first + 1) == pytest.approx(0, abs=1e-6)
+    assert difference(first, np.ones(50, np.float32)) == 0

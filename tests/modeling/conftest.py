@@ -12,7 +12,7 @@ from tutti.tasks.task import Task
 
 @pytest.fixture(scope="session")
 def backbone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny random BERT with a word-level tokenizer, saved as a backbone is."""
+    """A tiny random BERT with a word-level tokenizer, saved to a folder."""
     folder = tmp_path_factory.mktemp("backbone")
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *(f"w{i}" for i in range(60))]
     tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))

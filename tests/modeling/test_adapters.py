@@ -40,7 +40,7 @@ def base(backbone: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _model(base: Path, tasks: tuple[Task, ...], adapter: Adapter | None = None) -> MultiTaskModel:
-    """An adapter that says something, as after some training."""
+    """A model whose adapter, if it has one, has an effect, as after some training."""
     torch.manual_seed(1)
     model = MultiTaskModel(
         encoder=load_encoder(str(base), adapter=adapter), tasks=tasks, heads=HeadOptions(), adapter=adapter
@@ -52,7 +52,7 @@ def _model(base: Path, tasks: tuple[Task, ...], adapter: Adapter | None = None) 
 
 
 def _linear(encoder: nn.Module) -> dict[str, nn.Module]:
-    """The encoder's own linear layers."""
+    """The encoder's linear layers, without the adapter's."""
     return {
         name: module
         for name, module in encoder.named_modules()
@@ -78,7 +78,7 @@ def test_only_the_adapter_and_the_heads_are_trained(base: Path, tasks: tuple[Tas
     model = _model(base, tasks, Adapter(rank=4, bits=bits))
     trained = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
     assert set(trained) == set(model.trained_state())
-    # per layer four of 64 x 64, one of 64 x 128, one of 128 x 64; a head has a query, a weight and a bias
+    # Per layer four matrices of 64 x 64, one of 64 x 128, one of 128 x 64. A head has a query, a weight and a bias.
     in_adapter = 2 * 4 * (4 * (64 + 64) + 2 * (64 + 128))
     in_heads = 2 * 64 + (3 + 2) * 64 + (3 + 2)
     assert sum(weight.numel() for weight in trained.values()) == in_adapter + in_heads
@@ -114,11 +114,11 @@ def test_alpha_over_rank_is_the_scale_of_what_the_adapter_adds(base: Path) -> No
 @needs_bitsandbytes
 def test_four_bit_weights_are_half_a_byte_each_and_close_to_what_they_were(base: Path) -> None:
     full = _linear(load_encoder(str(base)))
-    held = _linear(load_encoder(str(base), adapter=Adapter(bits=4)))
-    assert {layer.weight.dtype for layer in held.values()} == {torch.uint8}
-    bytes_held = sum(layer.weight.untyped_storage().nbytes() for layer in held.values())
-    assert bytes_held == sum(layer.weight.numel() for layer in full.values()) / 2
-    for name, layer in held.items():
+    layers = _linear(load_encoder(str(base), adapter=Adapter(bits=4)))
+    assert {layer.weight.dtype for layer in layers.values()} == {torch.uint8}
+    layer_bytes = sum(layer.weight.untyped_storage().nbytes() for layer in layers.values())
+    assert layer_bytes == sum(layer.weight.numel() for layer in full.values()) / 2
+    for name, layer in layers.items():
         from bitsandbytes.functional import dequantize_4bit
 
         weight = full[name.removesuffix(".base_layer")].weight
@@ -128,9 +128,9 @@ def test_four_bit_weights_are_half_a_byte_each_and_close_to_what_they_were(base:
 
 @needs_bitsandbytes
 def test_eight_bit_weights_are_a_byte_each(base: Path) -> None:
-    held = _linear(load_encoder(str(base), adapter=Adapter(bits=8)))
-    assert {layer.weight.dtype for layer in held.values()} == {torch.int8}
-    assert {layer.weight.element_size() for layer in held.values()} == {1}
+    layers = _linear(load_encoder(str(base), adapter=Adapter(bits=8)))
+    assert {layer.weight.dtype for layer in layers.values()} == {torch.int8}
+    assert {layer.weight.element_size() for layer in layers.values()} == {1}
 
 
 @needs_bitsandbytes
@@ -220,10 +220,10 @@ except TrialError as error:
 @pytest.mark.slow
 def test_without_bitsandbytes_there_is_lora_and_bits_name_what_to_install(base: Path) -> None:
     run = subprocess.run([sys.executable, "-c", WITHOUT, str(base)], capture_output=True, text=True, check=True)
-    count, said = run.stdout.splitlines()
+    count, message = run.stdout.splitlines()
     assert count == "24"
-    assert said.startswith("the training key bits must have the package bitsandbytes that quantises")
-    assert said.endswith("install it with: pip install 'tutti[qlora]'.")
+    assert message.startswith("the training key bits must have the package bitsandbytes that quantises")
+    assert message.endswith("install it with: pip install 'tutti[qlora]'.")
 
 
 @pytest.mark.slow
@@ -281,21 +281,25 @@ def test_a_checkpoint_holds_adapter_and_heads_alone_and_says_what_the_model_said
     assert metadata.base is not None
     assert set(metadata.base.files) == {"config.json", "model.safetensors"}
     assert {name for name, weight in loaded.named_parameters() if weight.requires_grad} == set(model.trained_state())
-    said = json.loads((folder / "tutti.json").read_text())
-    assert (said["adapter"]["kind"], said["adapter"]["bits"], said["base"]["backbone"]) == ("lora", bits, str(base))
+    metadata = json.loads((folder / "tutti.json").read_text())
+    assert (metadata["adapter"]["kind"], metadata["adapter"]["bits"], metadata["base"]["backbone"]) == (
+        "lora",
+        bits,
+        str(base),
+    )
     assert json.loads((folder / "adapter_config.json").read_text())["base_model_name_or_path"] == str(base)
 
 
 def test_plain_transformers_lays_the_adapter_over_the_backbone(
     base: Path, tasks: tuple[Task, ...], tmp_path: Path
 ) -> None:
-    deep = Path(shutil.copytree(base, tmp_path / "deep"))  # of 20 layers and more peft would write down the names' ends
+    deep = Path(shutil.copytree(base, tmp_path / "deep"))  # with 20 or more layers, peft would save the ends of names
     BertModel(BertConfig(**{**SMALL, "num_hidden_layers": 4})).save_pretrained(deep)
     model = _model(deep, tasks, Adapter(rank=4)).eval()
     folder = _save(tmp_path / "best", model, base, tasks)
     inputs = {"input_ids": IDS, "attention_mask": MASK}
     plain = AutoModel.from_pretrained(folder).eval()
-    assert plain.pooler is not None  # which the adapter leaves alone
+    assert plain.pooler is not None  # the adapter does not change it
     expected = model.encoder(**inputs).last_hidden_state
     torch.testing.assert_close(plain(**inputs).last_hidden_state, expected, rtol=0, atol=0)
     assert not any("pooler" in name for name in adapter_state(plain))

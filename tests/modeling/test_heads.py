@@ -79,7 +79,7 @@ def test_a_mix_of_layers_starts_as_their_mean_and_shifts_as_its_weights_do() -> 
     mix(states).sum().backward()
     gradient = mix.weights.grad
     assert gradient is not None
-    assert gradient[0] < gradient[1] < 0 < gradient[2]  # towards the larger state the sum grows
+    assert gradient[0] < gradient[1] < 0 < gradient[2]  # a larger weight of a larger state increases the sum
     with torch.no_grad():
         mix.weights.copy_(torch.tensor([0.0, 50.0, 0.0]))
     torch.testing.assert_close(mix(states), states[1])
@@ -94,15 +94,15 @@ def test_a_head_without_a_mix_takes_the_last_layer_alone() -> None:
 
 
 def _spread(samples: int) -> torch.Tensor:
-    """The standard deviation over dropout masks of what a head says of one row."""
+    """The standard deviation over dropout masks of a head's output for one row."""
     torch.manual_seed(0)
     options = HeadOptions(pooling="mean", dropout=0.5, dropout_samples=samples)
     head = Head(hidden=64, outputs=3, options=options, std=0.5)
     states, mask = [torch.randn(1, 4, 64)], torch.ones(1, 4)
     with torch.no_grad():
-        said = torch.stack([head(states, mask) for _ in range(400)])
-        torch.testing.assert_close(said.mean(dim=0), head.eval()(states, mask), rtol=0, atol=0.6)
-    return said.std(dim=0)
+        outputs = torch.stack([head(states, mask) for _ in range(400)])
+        torch.testing.assert_close(outputs.mean(dim=0), head.eval()(states, mask), rtol=0, atol=0.6)
+    return outputs.std(dim=0)
 
 
 def test_several_dropout_samples_are_averaged_so_that_the_output_varies_less() -> None:
@@ -112,12 +112,12 @@ def test_several_dropout_samples_are_averaged_so_that_the_output_varies_less() -
 
 def test_dropout_samples_change_nothing_once_training_is_over() -> None:
     states, mask = [torch.randn(2, 4, 8)], torch.ones(2, 4)
-    said = []
+    outputs = []
     for samples in (1, 8):
         torch.manual_seed(0)
         options = HeadOptions(dropout=0.5, dropout_samples=samples)
-        said.append(Head(hidden=8, outputs=3, options=options, std=0.5).eval()(states, mask))
-    torch.testing.assert_close(said[0], said[1], rtol=0, atol=0)
+        outputs.append(Head(hidden=8, outputs=3, options=options, std=0.5).eval()(states, mask))
+    torch.testing.assert_close(outputs[0], outputs[1], rtol=0, atol=0)
 
 
 def _regression(seed: int = 0) -> Head:
@@ -136,7 +136,7 @@ def test_a_regression_takes_the_weighted_mean_and_spread_of_its_labels() -> None
 
 def test_a_regression_learns_alike_whatever_the_scale_of_its_labels() -> None:
     states, mask, labels = [torch.randn(6, 3, 8)], torch.ones(6, 3), torch.randn(6)
-    gradients, said = [], []
+    gradients, outputs = [], []
     for factor, shift in ((1.0, 0.0), (1000.0, -7.0)):
         head = _regression()
         own = labels * factor + shift
@@ -145,9 +145,9 @@ def test_a_regression_learns_alike_whatever_the_scale_of_its_labels() -> None:
         (((values.squeeze(1) - own) / head.scale) ** 2).mean().backward()
         assert head.linear.weight.grad is not None
         gradients.append(head.linear.weight.grad)
-        said.append((values - shift) / factor)
+        outputs.append((values - shift) / factor)
     torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(said[0], said[1], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(outputs[0], outputs[1], rtol=1e-4, atol=1e-5)
 
 
 def test_labels_that_are_all_the_same_leave_a_regression_finite() -> None:

@@ -27,12 +27,12 @@ from tutti.modeling.model import load_encoder
 
 def test_depth_counts_the_layers_above(backbone: Path) -> None:
     encoder = load_encoder(str(backbone))
-    found, layers = depths(encoder)
+    by_name, layers = depths(encoder)
     assert layers == encoder.config.num_hidden_layers
-    assert set(found) == {name for name, _ in encoder.named_parameters()}
-    assert found["embeddings.word_embeddings.weight"] == layers
+    assert set(by_name) == {name for name, _ in encoder.named_parameters()}
+    assert by_name["embeddings.word_embeddings.weight"] == layers
     for index in range(layers):
-        assert found[f"encoder.layer.{index}.output.dense.weight"] == layers - 1 - index
+        assert by_name[f"encoder.layer.{index}.output.dense.weight"] == layers - 1 - index
 
 
 SMALL = {"vocab_size": 20, "hidden_size": 8, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 8}
@@ -53,7 +53,7 @@ def test_embeddings_that_every_layer_reads_lie_below_all_layers(encoder: PreTrai
 def test_where_no_one_list_holds_the_layers_none_is_taken_for_it() -> None:
     encoder = XLMModel(XLMConfig(vocab_size=20, emb_dim=8, n_layers=3, n_heads=2))
     with pytest.raises(ValueError, match="no one list of layers, but attentions, layer_norm1, ffns, layer_norm2"):
-        reinitialise(encoder, 1)  # of the top layer the attention alone would start anew
+        reinitialise(encoder, 1)  # would reinitialise only the attention of the top layer
     assert own_layers(encoder) == 0
 
 
@@ -67,7 +67,7 @@ def test_the_top_layers_start_anew_and_the_rest_stays(backbone: Path) -> None:
     encoder = load_encoder(str(backbone))
     with torch.no_grad():
         for weight in encoder.parameters():
-            weight.add_(1.0)  # far from what any class draws
+            weight.add_(1.0)  # far from any initial distribution
     before = {name: weight.detach().clone() for name, weight in encoder.named_parameters()}
     torch.manual_seed(0)
     reinitialise(encoder, 1)
@@ -94,10 +94,10 @@ def test_mixout_puts_a_share_of_the_weights_back_to_their_value_before(backbone:
     original = pretrained.get_submodule("encoder.layer.0.output.dense")
     rows = torch.eye(layer.in_features)
     torch.manual_seed(0)
-    torch.testing.assert_close(layer.train()(rows), original(rows))  # nothing moved yet: nothing to mix
+    torch.testing.assert_close(layer.train()(rows), original(rows))  # without a difference, mixout has no effect
     with torch.no_grad():
         layer.weight.add_(1.0)
-    seen = torch.stack([layer(rows) - original(rows) for _ in range(400)])  # each weight's own move, one by one
+    seen = torch.stack([layer(rows) - original(rows) for _ in range(400)])  # the differences of single weights
     assert (seen.abs() < 1e-5).float().mean().item() == pytest.approx(0.7, abs=0.01)
     assert seen.mean().item() == pytest.approx(1.0, abs=0.02)
     torch.testing.assert_close(layer.eval()(rows) - original(rows), torch.ones_like(rows[:, : layer.out_features]))

@@ -16,7 +16,7 @@ from tutti.tasks.task import Task
 
 
 def _task(name: str, classes: int, *, pair: bool = False) -> Task:
-    """A task with so many classes; a regression where it has none."""
+    """A task with this number of classes; without classes, a regression."""
     names = tuple(str(index) for index in range(classes))
     return Task(name=name, class_names=names, pair=pair, metric="accuracy" if classes else "pearson", submission="csv")
 
@@ -69,14 +69,14 @@ def test_a_mix_of_layers_takes_the_top_ones_and_each_head_learns_its_own_shares(
     ids = torch.tensor([[2, 5, 9, 3]])
     mask = torch.ones_like(ids)
     states = model.encoder(input_ids=ids, attention_mask=mask, output_hidden_states=True).hidden_states
-    assert len(states) == 3  # the embeddings' and two layers'
+    assert len(states) == 3  # of the embeddings and two layers
     head = model.head("t")
     pooled = head.pooling((states[1] + states[2]) / 2, mask)
     torch.testing.assert_close(model("t", ids, mask), head.linear(pooled))
     before = model("t", ids, mask), model("u", ids, mask)
     assert head.mix is not None
     with torch.no_grad():
-        head.mix.weights.copy_(torch.tensor([30.0, 0.0]))  # the lower of the two alone
+        head.mix.weights.copy_(torch.tensor([30.0, 0.0]))  # selects the lower layer
     torch.testing.assert_close(model("t", ids, mask), head.linear(head.pooling(states[1], mask)))
     assert not torch.allclose(model("t", ids, mask), before[0])
     torch.testing.assert_close(model("u", ids, mask), before[1])
@@ -169,14 +169,14 @@ SMALL = {
 
 
 @pytest.mark.parametrize(
-    ("kind", "held"), [("bert", 20), ("electra", 20), ("roberta", 18), ("xlm-roberta", 18), ("mpnet", 18)]
+    ("kind", "longest"), [("bert", 20), ("electra", 20), ("roberta", 18), ("xlm-roberta", 18), ("mpnet", 18)]
 )
-def test_an_input_as_long_as_the_positions_is_taken_and_no_longer_one(kind: str, held: int) -> None:
+def test_an_input_as_long_as_the_positions_is_taken_and_no_longer_one(kind: str, longest: int) -> None:
     encoder = AutoModel.from_config(AutoConfig.for_model(kind, **SMALL)).eval()
-    assert positions(encoder) == held
-    ids = torch.full((1, held), 5)
-    assert encoder(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state.shape[1] == held
-    longer = torch.full((1, held + 1), 5)
+    assert positions(encoder) == longest
+    ids = torch.full((1, longest), 5)
+    assert encoder(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state.shape[1] == longest
+    longer = torch.full((1, longest + 1), 5)
     with pytest.raises((IndexError, RuntimeError)):
         encoder(input_ids=longer, attention_mask=torch.ones_like(longer))
 

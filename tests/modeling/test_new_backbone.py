@@ -1,4 +1,4 @@
-"""A new backbone is a folder that the Auto classes load, the same each time for the same texts and seed."""
+"""A new backbone is a folder that the Auto classes load, and is reproducible from texts and seed."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ def make(text: Path, out: Path, **options: object) -> NewBackbone:
 
 
 def test_the_auto_classes_load_it_and_it_encodes_pairs(texts: Path, tmp_path: Path) -> None:
-    made = make(texts, tmp_path / "backbone")
-    model, tokenizer = AutoModel.from_pretrained(made.path), AutoTokenizer.from_pretrained(made.path)
+    backbone = make(texts, tmp_path / "backbone")
+    model, tokenizer = AutoModel.from_pretrained(backbone.path), AutoTokenizer.from_pretrained(backbone.path)
     encoded = tokenizer("The QUICK fox", "今天", return_tensors="pt")
     assert tokenizer.convert_ids_to_tokens(encoded["input_ids"][0]) == (
         ["[CLS]", "the", "quick", "fox", "[SEP]", "今", "天", "[SEP]"]
     )
     assert encoded["token_type_ids"][0].tolist() == [0, 0, 0, 0, 0, 1, 1, 1]
     assert model(**encoded).last_hidden_state.shape == (1, 8, SIZES["tiny"].hidden)
-    assert made.vocabulary == len(tokenizer) == model.config.vocab_size
-    assert made.weights == sum(weights.numel() for weights in model.parameters())
+    assert backbone.vocabulary == len(tokenizer) == model.config.vocab_size
+    assert backbone.weights == sum(weights.numel() for weights in model.parameters())
 
 
 @pytest.mark.parametrize(("size", "low", "high"), [("tiny", 1.0e6, 2e6), ("mini", 4e6, 5e6), ("small", 11e6, 15e6)])
 def test_sizes_have_the_weights_they_are_said_to_have(size: str, low: float, high: float, tmp_path: Path) -> None:
     texts = tmp_path / "texts.txt"
     texts.write_text("\n".join(f"{chr(0x4E00 + i)} {chr(0x4E00 + i)}" for i in range(7_000)), encoding="utf-8")
-    made = make(texts, tmp_path / "backbone", size=size, vocabulary=6_000)
-    assert low < made.weights + (6_000 - made.vocabulary) * SIZES[size].hidden < high
+    backbone = make(texts, tmp_path / "backbone", size=size, vocabulary=6_000)
+    assert low < backbone.weights + (6_000 - backbone.vocabulary) * SIZES[size].hidden < high
 
 
 def test_a_unigram_tokenizer_has_words_of_several_chinese_characters_and_encodes_pairs(tmp_path: Path) -> None:
@@ -55,14 +55,14 @@ def test_a_unigram_tokenizer_has_words_of_several_chinese_characters_and_encodes
     draw = random.Random(0)
     words = ["今天", "天气", "心情", "好", "坏", "小", "大"]
     texts.write_text("\n".join("".join(draw.choices(words, k=8)) for _ in range(200)), encoding="utf-8")
-    made = make(texts, tmp_path / "backbone", tokenizer="unigram", vocabulary=100)
-    tokenizer = AutoTokenizer.from_pretrained(made.path)
+    backbone = make(texts, tmp_path / "backbone", tokenizer="unigram", vocabulary=100)
+    tokenizer = AutoTokenizer.from_pretrained(backbone.path)
     encoded = tokenizer("今天小天气", "好 THE", return_tensors="pt")
     assert tokenizer.convert_ids_to_tokens(encoded["input_ids"][0]) == (
         ["[CLS]", "今天", "小", "天气", "[SEP]", "好", "[UNK]", "[SEP]"]
     )
     assert encoded["token_type_ids"][0].tolist() == [0, 0, 0, 0, 0, 1, 1, 1]
-    assert made.vocabulary == len(tokenizer)
+    assert backbone.vocabulary == len(tokenizer)
     assert tokenizer.mask_token == "[MASK]"
 
 
@@ -117,8 +117,8 @@ def test_every_fault_is_told_at_once(texts: Path, tmp_path: Path) -> None:
             tokenizer="unigrams",
             vocabulary=10,
         )
-    said = [str(fault) for fault in raised.value.faults]
-    assert said == [
+    messages = [str(fault) for fault in raised.value.faults]
+    assert messages == [
         "the size must be one of tiny, mini, small; got 'tinny'; did you mean 'tiny'? Correct the name.",
         "the tokenizer must be one of wordpiece, unigram; got 'unigrams'; did you mean 'unigram'? Correct the name.",
         "the vocabulary must be at least 100; got 10; ask for a larger one.",
@@ -150,6 +150,6 @@ def test_the_command_takes_all_texts_after_one_option_or_each_after_its_own(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.txt").write_text("apple orange apple orange\n" * 20, encoding="utf-8")
     (tmp_path / "b.txt").write_text("window garden window garden\n" * 20, encoding="utf-8")
-    said = CliRunner().invoke(app, ["backbone", "new", *files, "--out", "made"])
-    assert said.exit_code == 0, said.output
+    result = CliRunner().invoke(app, ["backbone", "new", *files, "--out", "made"])
+    assert result.exit_code == 0, result.output
     assert {"apple", "window"} <= set(AutoTokenizer.from_pretrained(tmp_path / "made").get_vocab())

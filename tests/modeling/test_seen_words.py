@@ -1,4 +1,4 @@
-"""Of a table of words the rows that training meets are trained, and the table is whole to everything around it."""
+"""Only the embedding rows of seen words are trained, while the module's state is the whole table."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_every_word_has_its_vector_and_a_seen_one_its_gradient(tables):
         (table(ids) * weights).sum().backward()
     assert split.weight.shape == (len(SEEN), 4)
     assert torch.equal(split.weight.grad, whole.weight.grad[SEEN])
-    assert not split.weight.grad[1].any()  # the padding's
+    assert not split.weight.grad[1].any()  # of the padding token
 
 
 def test_its_state_is_the_whole_table(tables):
@@ -72,7 +72,7 @@ def test_its_state_is_the_whole_table(tables):
 @pytest.mark.parametrize(
     "encoder",
     [
-        RobertaModel(RobertaConfig(**SMALL, pad_token_id=1)),  # which counts positions by the ids of padding
+        RobertaModel(RobertaConfig(**SMALL, pad_token_id=1)),  # numbers positions from the padding id
         ElectraModel(ElectraConfig(**SMALL, embedding_size=4)),
         AlbertModel(AlbertConfig(**SMALL, embedding_size=4)),
         DebertaV2Model(DebertaV2Config(**SMALL)),
@@ -82,16 +82,16 @@ def test_its_state_is_the_whole_table(tables):
 )
 def test_an_encoder_computes_what_it_did_and_is_saved_as_it_was(encoder: PreTrainedModel, tmp_path):
     ids = torch.tensor([[0, 2, 7, 33], [19, 2, 1, 1]])
-    given = {"input_ids": ids, "attention_mask": (ids != 1).long()}
-    before = encoder.eval()(**given).last_hidden_state
+    inputs = {"input_ids": ids, "attention_mask": (ids != 1).long()}
+    before = encoder.eval()(**inputs).last_hidden_state
     weights = sum(weight.numel() for weight in encoder.parameters())
     train_seen_words(encoder, seen(*SEEN, vocabulary=20))
     table = encoder.get_input_embeddings()
     assert isinstance(table, SeenEmbedding)
     assert weights - sum(weight.numel() for weight in encoder.parameters()) == 32 * table.embedding_dim
-    assert torch.equal(encoder(**given).last_hidden_state, before)
+    assert torch.equal(encoder(**inputs).last_hidden_state, before)
     encoder.save_pretrained(tmp_path)
-    assert torch.equal(AutoModel.from_pretrained(tmp_path).eval()(**given).last_hidden_state, before)
+    assert torch.equal(AutoModel.from_pretrained(tmp_path).eval()(**inputs).last_hidden_state, before)
 
 
 def test_a_table_is_left_whole_where_most_of_it_is_seen_or_there_is_none():
@@ -99,7 +99,7 @@ def test_a_table_is_left_whole_where_most_of_it_is_seen_or_there_is_none():
     table = encoder.get_input_embeddings()
     train_seen_words(encoder, seen(*range(31)))
     assert encoder.get_input_embeddings() is table
-    train_seen_words(encoder, seen(*SEEN, vocabulary=41))  # a word that it does not have
+    train_seen_words(encoder, seen(*SEEN, vocabulary=41))  # includes an id outside the table
     assert encoder.get_input_embeddings() is table
     hashed = CanineModel(CanineConfig(**{**SMALL, "num_hash_functions": 2, "num_hash_buckets": 16}))
     train_seen_words(hashed, seen(*SEEN))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,8 @@ import pytest
 from tutti.config.folder import StudyFolder
 from tutti.config.space import SearchSpace
 from tutti.config.study import StudyConfig
-from tutti.orchestration.broker import config_of
 from tutti.orchestration.log import StudyLog
+from tutti.orchestration.messages import trial_config
 from tutti.orchestration.study import StudyOutcome, run_study
 from tutti.records import TrialState
 from tutti.search.study_store import StudyStore
@@ -28,21 +29,31 @@ def store(tmp_path) -> StudyStore:
 
 
 @pytest.fixture
+def run() -> Callable[[Coroutine[Any, Any, None]], None]:
+    """Runs an async test, for 20 s at most."""
+
+    def run(steps: Coroutine[Any, Any, None]) -> None:
+        asyncio.run(asyncio.wait_for(steps, 20))
+
+    return run
+
+
+@pytest.fixture
 def seed_that_gives(tmp_path) -> Callable[[list[float]], int]:
     """A seed of random search whose first trials have these learning rates, in this order, of just these choices."""
 
-    def found(wanted: list[float]) -> int:
+    def find_seed(wanted: list[float]) -> int:
         space = SearchSpace.model_validate({"learning_rate": {"type": "categorical", "choices": wanted}})
         for seed in range(500):
             url = f"sqlite:///{tmp_path / f'seed-{seed}.db'}"
             store = StudyStore.open(url, name="s", space=space, sampler="random", seed=seed)
-            given = [store.ask().parameters["learning_rate"] for _ in wanted]
+            drawn = [store.ask().parameters["learning_rate"] for _ in wanted]
             store.close()
-            if given == wanted:
+            if drawn == wanted:
                 return seed
         raise AssertionError("no such seed")
 
-    return found
+    return find_seed
 
 
 @dataclass
@@ -64,7 +75,7 @@ class Logged:
         """A trial of the store, started as Ray Tune would."""
         from ray.tune.experiment import Trial
 
-        trial = Trial("tutti", config=config_of(proposal), stub=True)
+        trial = Trial("tutti", config=trial_config(proposal), stub=True)
         self.log.on_trial_start(0, [], trial)
         return trial
 
@@ -105,6 +116,9 @@ def logged(store, tmp_path, folds) -> Logged:
         watch=lambda: watched.append(None),
         picture=lambda task, predictions: f"{task}: {len(predictions.ids)} rows".encode(),
         folds=folds,
+        evals_per_epoch=1,
+        measure=None,
+        notify=print,
         prune=lambda: pruned.append(sum(record.state is not TrialState.RUNNING for record in store.records())),
     )
     return Logged(store, tracker, folder, log, watched, pruned)
@@ -147,6 +161,7 @@ def run_alone(cluster_of_two) -> Callable[..., tuple[StudyOutcome, StudyFolder]]
                 tags={},
                 watch=watch,
                 picture=lambda task, predictions: b"",
+                notify=print,
                 train=train,
             )
         finally:

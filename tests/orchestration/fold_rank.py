@@ -12,6 +12,24 @@ from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
 from tutti.orchestration.build import fine_tune_once
 from tutti.orchestration.folds import FoldReport
+from tutti.orchestration.trial_listener import TrialListener
+from tutti.training import EpochReport
+
+
+class Recorder(TrialListener):
+    """Records epochs and folds; if ``interrupted``, it ends the trial after its first fold."""
+
+    def __init__(self, *, interrupted: bool) -> None:
+        self.interrupted = interrupted
+        self.events: list[str] = []
+
+    def on_fold_epoch(self, fold: int, report: EpochReport) -> None:
+        self.events.append(f"{fold}/{report.epoch}")
+
+    def on_fold(self, report: FoldReport) -> None:
+        self.events.append(f"fold {report.fold}")
+        if self.interrupted:
+            raise InterruptedError
 
 
 def main(job_file: str) -> None:
@@ -19,13 +37,7 @@ def main(job_file: str) -> None:
     dist.init_process_group("gloo")
     outcome: dict[str, object] = {}
     for name in ("first", "second"):
-        told: list[str] = []
-
-        def on_fold(report: FoldReport, told: list[str] = told, name: str = name) -> None:
-            told.append(f"fold {report.fold}")
-            if name == "first":
-                raise InterruptedError
-
+        recorder = Recorder(interrupted=name == "first")
         try:
             record = fine_tune_once(
                 StudyConfig.model_validate_json(job["study"]),
@@ -33,15 +45,14 @@ def main(job_file: str) -> None:
                 key="t0000",
                 number=0,
                 parameters=job["parameters"],
-                on_epoch=lambda report: None,
-                on_fold_epoch=lambda fold, report, told=told: told.append(f"{fold}/{report.epoch}"),
-                on_fold=on_fold,
+                listener=recorder,
                 main=dist.get_rank() == 0,
+                smaller_batches=False,
             )
             outcome |= {"score": record.score, "task_scores": dict(record.task_scores)}
         except InterruptedError:
             pass
-        outcome[name] = told
+        outcome[name] = recorder.events
     Path(f"{job_file}.{dist.get_rank()}").write_text(json.dumps(outcome), encoding="utf8")
     dist.destroy_process_group()
 

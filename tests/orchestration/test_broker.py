@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tutti.errors import Fault
-from tutti.orchestration.broker import Broker, Report
+from tutti.orchestration.broker import Broker
+from tutti.orchestration.messages import Report
 
 
 def trial(number: int) -> dict[str, Any]:
@@ -24,28 +25,20 @@ async def soon(waiting: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
     return task
 
 
-async def report(broker: Broker, attempt: int, told: Report, key: str = "t0000") -> bool:
-    """What a worker does with a report: whether it goes on."""
-    place = await broker.tell(key, attempt, told)
-    while place is not None:
-        if (said := await broker.verdict(key, attempt, place)) is not None:
-            return said
+async def report(broker: Broker, attempt: int, message: Report, key: str = "t0000") -> bool:
+    """Reports as a worker does; whether to continue."""
+    count = await broker.report(key, attempt, message)
+    while count is not None:
+        if (decision := await broker.await_decision(key, attempt, count)) is not None:
+            return decision
     return False
 
 
-@pytest.fixture
-def run():
-    def run(steps: Coroutine[Any, Any, None]) -> None:
-        asyncio.run(asyncio.wait_for(steps, 20))
-
-    return run
-
-
 async def begun(broker: Broker, pool: str = "one") -> int:
-    """The trial t0000, submitted and taken; the attempt."""
+    """The trial t0000, submitted and taken by a pool; the attempt."""
     assert await broker.submit(trial(0)) == (1, 0)
-    taken, attempt = await broker.take(pool)
-    assert taken == trial(0)
+    config, attempt = await broker.take(pool)
+    assert config == trial(0)
     return attempt
 
 
@@ -53,13 +46,13 @@ def test_a_report_is_answered_once_tune_asks_for_the_next_one(run):
     async def steps() -> None:
         broker = Broker(retries=0)
         attempt = await begun(broker)
-        told = await soon(report(broker, attempt, {"epoch": 1}))
-        assert await broker.next("t0000", 0) == {"epoch": 1}
-        assert not told.done()  # Tune has the report, and may still stop the trial
-        asked = await soon(broker.next("t0000", 1))
-        assert await told is True
+        answer = await soon(report(broker, attempt, {"epoch": 1}))
+        assert await broker.next_report("t0000", 0) == {"epoch": 1}
+        assert not answer.done()  # Tune has the report, and may still stop the trial
+        request = await soon(broker.next_report("t0000", 1))
+        assert await answer is True
         assert await report(broker, attempt, {"final": True}) is False  # at once: there is nothing to wait for
-        assert await asked == {"final": True}
+        assert await request == {"final": True}
 
     run(steps())
 
@@ -68,10 +61,10 @@ def test_a_worker_that_waits_long_hears_now_and_then_that_there_is_no_word_yet(r
     async def steps() -> None:
         broker = Broker(retries=0)
         attempt = await begun(broker)
-        assert await broker.tell("t0000", attempt, {"epoch": 1}) == 1
-        assert await broker.verdict("t0000", attempt, 1, 0) is None
+        assert await broker.report("t0000", attempt, {"epoch": 1}) == 1
+        assert await broker.await_decision("t0000", attempt, 1, 0) is None
         assert await broker.take("another", 0) == ()
-        assert await broker.wanted(0) is False
+        assert await broker.wait_for_trial(0) is False
 
     run(steps())
 
@@ -80,12 +73,12 @@ def test_a_stopped_trial_is_told_so_and_its_pool_takes_the_next(run):
     async def steps() -> None:
         broker = Broker(retries=0)
         attempt = await begun(broker)
-        told = await soon(report(broker, attempt, {"epoch": 1}))
-        await broker.next("t0000", 0)
+        answer = await soon(report(broker, attempt, {"epoch": 1}))
+        await broker.next_report("t0000", 0)
         await broker.stop("t0000")
-        assert await told is False
+        assert await answer is False
         await broker.submit(trial(1))
-        assert await broker.wanted()
+        assert await broker.wait_for_trial()
         assert await broker.take("one") == (trial(1), 1)
 
     run(steps())
@@ -97,7 +90,7 @@ def test_a_trial_that_waits_is_not_trained_once_it_is_stopped(run):
         await broker.submit(trial(0))
         await broker.stop("t0000")
         assert await broker.take("one", 0) == ()
-        assert await broker.next("t0000", 0) == {}  # nobody waits for what will never come
+        assert await broker.next_report("t0000", 0) == {}  # nobody waits for what will never come
 
     run(steps())
 
@@ -109,16 +102,16 @@ def test_a_lost_trial_goes_to_the_next_pool_before_all_others_and_the_old_one_is
         first = await begun(broker, "one")
         await broker.submit(trial(1))
         if noticed:
-            assert await broker.lost("one", "it died") is True
+            assert await broker.report_loss("one", "it died") is True
         again, attempt = await broker.take("one")
         assert again == trial(0)
         assert await report(broker, first, {"epoch": 1}) is False  # a worker that was thought to be dead
-        told = await soon(report(broker, attempt, {"epoch": 2}))
-        assert await broker.next("t0000", 0) == {"epoch": 2}
-        assert not told.done()
-        await broker.lost("one", "it died too")
-        assert await told is False
-        assert await broker.next("t0000", 1) == {"failed": "it died too"}
+        answer = await soon(report(broker, attempt, {"epoch": 2}))
+        assert await broker.next_report("t0000", 0) == {"epoch": 2}
+        assert not answer.done()
+        await broker.report_loss("one", "it died too")
+        assert await answer is False
+        assert await broker.next_report("t0000", 1) == {"failed": "it died too"}
         assert await broker.take("three") == (trial(1), 1)
 
     run(steps())
@@ -128,7 +121,7 @@ def test_a_worker_that_died_as_it_waited_takes_no_trial_from_the_one_in_its_plac
     async def steps() -> None:
         broker = Broker(retries=0)
         dead = await soon(broker.take("one"))  # Ray does not end the call of a worker that has died
-        assert await broker.lost("one", "it died") is False
+        assert await broker.report_loss("one", "it died") is False
         alive = await soon(broker.take("one"))
         await broker.submit(trial(0))
         assert await alive == (trial(0), 1)
@@ -144,10 +137,10 @@ def test_the_loss_of_a_pool_harms_no_other_pool_s_trial_nor_one_that_has_ended(r
         await broker.submit(trial(1))
         _, second = await broker.take("two")
         assert await report(broker, first, {"final": True}) is False
-        assert await broker.lost("one", "it died") is False
-        assert await broker.next("t0000", 0) == {"final": True}
+        assert await broker.report_loss("one", "it died") is False
+        assert await broker.next_report("t0000", 0) == {"final": True}
         assert await broker.take("one", 0) == ()
-        assert await broker.tell("t0001", second, {"epoch": 1}) == 1
+        assert await broker.report("t0001", second, {"epoch": 1}) == 1
 
     run(steps())
 
@@ -157,14 +150,14 @@ def test_tune_s_own_actor_may_die_and_another_goes_on_where_it_was(run):
         broker = Broker(retries=0)
         attempt = await begun(broker)
         first = await soon(report(broker, attempt, {"epoch": 1}))
-        await broker.next("t0000", 0)
-        asked = await soon(broker.next("t0000", 1))
+        await broker.next_report("t0000", 0)
+        request = await soon(broker.next_report("t0000", 1))
         assert await first is True
         second = await soon(report(broker, attempt, {"epoch": 2}))
-        assert await asked == {"epoch": 2}  # and dies with it
+        assert await request == {"epoch": 2}  # and dies with it
         assert await broker.submit(trial(0)) == (2, 1)
         await broker.stop("t0000", 1)  # the old actor's last call comes late
-        assert await broker.next("t0000", 1) == {"epoch": 2}
+        assert await broker.next_report("t0000", 1) == {"epoch": 2}
         assert not second.done()
         assert await broker.take("another", 0) == ()  # it is trained only once
 
@@ -178,8 +171,8 @@ def test_a_trial_that_was_stopped_may_be_asked_for_again_and_its_old_worker_is_n
         await broker.stop("t0000")
         assert await broker.submit(trial(0)) == (2, 0)
         assert await report(broker, old, {"epoch": 1}) is False  # also while nobody has taken it yet
-        taken, attempt = await broker.take("two")
-        assert taken == trial(0)
+        config, attempt = await broker.take("two")
+        assert config == trial(0)
         assert attempt != old
 
     run(steps())
@@ -189,14 +182,14 @@ def test_a_trial_that_runs_out_of_memory_begins_anew_with_half_its_batch_and_is_
     async def steps() -> None:
         broker = Broker(retries=5)
         await begun(broker)
-        assert await broker.lost("one", "no memory", out_of_memory=True) is True
+        assert await broker.report_loss("one", "no memory", out_of_memory=True) is True
         again, attempt = await broker.take("one")
         assert again == {**trial(0), "halved": "no memory", "anew": True}
-        assert await broker.next("t0000", 0) == {"halved": "no memory"}  # for the study to keep
-        await broker.lost("one", "no memory again", out_of_memory=True)
-        assert await broker.tell("t0000", attempt, {"epoch": 1}) is None
+        assert await broker.next_report("t0000", 0) == {"halved": "no memory"}  # for the study to keep
+        await broker.report_loss("one", "no memory again", out_of_memory=True)
+        assert await broker.report("t0000", attempt, {"epoch": 1}) is None
         failed = {"failed": "out of memory, with half the batch too: no memory again", "infeasible": True}
-        assert await broker.next("t0000", 1) == failed
+        assert await broker.next_report("t0000", 1) == failed
 
     run(steps())
 
@@ -205,16 +198,16 @@ def test_a_halved_trial_begins_anew_until_it_has_reported_and_goes_on_from_its_s
     async def steps() -> None:
         broker = Broker(retries=2)
         await begun(broker)
-        await broker.lost("one", "no memory", out_of_memory=True)
+        await broker.report_loss("one", "no memory", out_of_memory=True)
         await broker.take("one")
-        await broker.lost("one", "it died")
+        await broker.report_loss("one", "it died")
         again, attempt = await broker.take("one")
         assert again == {**trial(0), "halved": "no memory", "anew": True}
-        assert await broker.tell("t0000", attempt, {"epoch": 1}) == 2
-        await broker.lost("one", "it died")
+        assert await broker.report("t0000", attempt, {"epoch": 1}) == 2
+        await broker.report_loss("one", "it died")
         assert (await broker.take("one"))[0] == {**trial(0), "halved": "no memory"}
-        await broker.lost("one", "it died")  # that its batch was halved was no retry, these three were
-        assert await broker.next("t0000", 2) == {"failed": "it died"}
+        await broker.report_loss("one", "it died")  # that its batch was halved was no retry, these three were
+        assert await broker.next_report("t0000", 2) == {"failed": "it died"}
 
     run(steps())
 
@@ -227,12 +220,12 @@ def test_a_trial_that_once_fitted_is_tried_again_as_it_is_and_is_infeasible_in_t
         await broker.submit(config)
         _, attempt = await broker.take("one")
         if not earlier:
-            assert await broker.tell("t0000", attempt, {"epoch": 1}) == 1
-        await broker.lost("one", "no memory", out_of_memory=True)
+            assert await broker.report("t0000", attempt, {"epoch": 1}) == 1
+        await broker.report_loss("one", "no memory", out_of_memory=True)
         assert (await broker.take("one"))[0] == config
-        await broker.lost("one", "no memory", out_of_memory=True)
+        await broker.report_loss("one", "no memory", out_of_memory=True)
         place = 0 if earlier else 1
-        assert await broker.next("t0000", place) == {"failed": "out of memory: no memory", "infeasible": True}
+        assert await broker.next_report("t0000", place) == {"failed": "out of memory: no memory", "infeasible": True}
 
     run(steps())
 
@@ -245,12 +238,12 @@ def test_a_trial_that_ray_ends_for_its_node_s_memory_is_tried_as_often_as_others
         halved = {} if fitted else {"halved": "no memory", "anew": True}
         for _ in range(1 if fitted else 2):  # with half its batch too, its neighbours may be to blame
             await broker.take("one")
-            assert await broker.lost("one", "no memory", out_of_memory=True, for_its_node=True) is True
+            assert await broker.report_loss("one", "no memory", out_of_memory=True, for_its_node=True) is True
         again, _ = await broker.take("one")
         assert again == trial(0) | halved | ({"fitted": True} if fitted else {})
-        await broker.lost("one", "no memory again", out_of_memory=True, for_its_node=True)
-        said = f"out of memory{'' if fitted else ', with half the batch too'}: no memory again"
-        assert await broker.next("t0000", 0 if fitted else 1) == {"failed": said, "infeasible": True}
+        await broker.report_loss("one", "no memory again", out_of_memory=True, for_its_node=True)
+        reason = f"out of memory{'' if fitted else ', with half the batch too'}: no memory again"
+        assert await broker.next_report("t0000", 0 if fitted else 1) == {"failed": reason, "infeasible": True}
 
     run(steps())
 
@@ -260,8 +253,8 @@ def test_a_notice_is_no_sign_that_a_trial_once_fitted(run):
         broker = Broker(retries=1)
         attempt = await begun(broker)
         for reason in ("no memory", "it died"):
-            assert await broker.tell("t0000", attempt, {"notice": "a state was damaged"}) is not None
-            await broker.lost("one", reason, out_of_memory=reason == "no memory")
+            assert await broker.report("t0000", attempt, {"notice": "a state was damaged"}) is not None
+            await broker.report_loss("one", reason, out_of_memory=reason == "no memory")
             again, attempt = await broker.take("one")
             assert again == {**trial(0), "halved": "no memory", "anew": True}
 
@@ -271,29 +264,31 @@ def test_a_notice_is_no_sign_that_a_trial_once_fitted(run):
 def test_what_pools_wait_for_is_said_once_with_the_next_trial(run):
     async def steps() -> None:
         broker = Broker(retries=1)
-        await broker.notice("no room")  # for which nobody waits yet
+        await broker.post_notice("no room")  # for which nobody waits yet
         for number in (0, 1):
             await broker.submit(trial(number))
         for text in ("no room", "no room", "some are given up"):
-            await broker.notice(text)
-        assert await broker.next("t0000", 0) == {"notice": "no room"}
-        assert await broker.next("t0000", 1) == {"notice": "some are given up"}
+            await broker.post_notice(text)
+        assert await broker.next_report("t0000", 0) == {"notice": "no room"}
+        assert await broker.next_report("t0000", 1) == {"notice": "some are given up"}
         await broker.take("one")
-        assert await broker.tell("t0000", 1, {"epoch": 1}) == 3
-        assert not (await soon(broker.next("t0001", 0))).done()
+        assert await broker.report("t0000", 1, {"epoch": 1}) == 3
+        assert not (await soon(broker.next_report("t0001", 0))).done()
 
     run(steps())
 
 
-@pytest.mark.parametrize("told", [{"epoch": 1}, {"epoch": 1, "whole": True}, {"epoch": 1, "whole": False}])
+@pytest.mark.parametrize("evaluation", [{"epoch": 1}, {"epoch": 1, "whole": True}, {"epoch": 1, "whole": False}])
 @pytest.mark.parametrize("folds", [False, True])
-def test_a_whole_epoch_is_a_sign_that_a_trial_once_fitted_for_its_longest_rows_may_be_in_any_part(run, told, folds):
+def test_a_whole_epoch_is_a_sign_that_a_trial_once_fitted_for_its_longest_rows_may_be_in_any_part(
+    run, evaluation, folds
+):
     async def steps() -> None:
         broker = Broker(retries=1)
         attempt = await begun(broker)
-        await broker.tell("t0000", attempt, {"fold": 0, "fold_epoch": told} if folds else told)
-        await broker.lost("one", "no memory", out_of_memory=True)
-        anew = {} if told.get("whole", True) else {"halved": "no memory", "anew": True}
+        await broker.report("t0000", attempt, {"fold": 0, "fold_epoch": evaluation} if folds else evaluation)
+        await broker.report_loss("one", "no memory", out_of_memory=True)
+        anew = {} if evaluation.get("whole", True) else {"halved": "no memory", "anew": True}
         assert (await broker.take("one"))[0] == trial(0) | anew
 
     run(steps())
@@ -303,9 +298,9 @@ def test_nobody_waits_for_the_report_of_a_trial_once_the_study_is_over(run):
     async def steps() -> None:
         broker = Broker(retries=0)
         await begun(broker)
-        asked = await soon(broker.next("t0000", 0))
+        request = await soon(broker.next_report("t0000", 0))
         await broker.close()
-        assert await asked == {}
+        assert await request == {}
 
     run(steps())
 
@@ -316,12 +311,12 @@ def test_at_the_end_every_pool_goes_home_and_it_is_known_whether_one_was_busy(ru
         broker = Broker(retries=0)
         attempt = await begun(broker)
         idle = await soon(broker.take("two"))
-        told = await soon(report(broker, attempt, {"final": True} if trained else {"epoch": 1}))
+        answer = await soon(report(broker, attempt, {"final": True} if trained else {"epoch": 1}))
         assert await broker.close() is trained
         assert await idle is None
-        assert await told is False
-        assert await broker.closed()
-        assert await broker.wanted() is False  # an isolated host starts no workers in vain
+        assert await answer is False
+        assert await broker.is_over()
+        assert await broker.wait_for_trial() is False  # an isolated host starts no workers in vain
 
     run(steps())
 
@@ -330,8 +325,8 @@ def test_a_trial_that_would_fail_so_again_fails_at_once(run):
     async def steps() -> None:
         broker = Broker(retries=5)
         await begun(broker)
-        assert await broker.lost("one", "KeyError: 'a'", final=True) is True
-        assert await broker.next("t0000", 0) == {"failed": "KeyError: 'a'"}
+        assert await broker.report_loss("one", "KeyError: 'a'", final=True) is True
+        assert await broker.next_report("t0000", 0) == {"failed": "KeyError: 'a'"}
         assert await broker.take("one", 0) == ()
 
     run(steps())
@@ -343,18 +338,18 @@ def test_a_halted_study_sends_its_pools_home_and_tells_tune_of_no_trial_s_end(ru
     async def steps() -> None:
         broker = Broker(retries=0)
         attempt = await begun(broker)
-        asked = await soon(broker.next("t0000", 0))
+        request = await soon(broker.next_report("t0000", 0))
         idle = await soon(broker.take("another"))
-        assert await broker.halted() is None
+        assert await broker.halt_fault() is None
         await broker.halt(first)
         await broker.halt(second)
-        assert await broker.halted() == first
+        assert await broker.halt_fault() == first
         assert await idle is None
         assert await broker.take("one") is None
         assert await report(broker, attempt, {"epoch": 1}) is False
-        assert await broker.closed()
-        assert not asked.done()  # an empty report would be the trial's end
+        assert await broker.is_over()
+        assert not request.done()  # an empty report would be the trial's end
         await broker.close()
-        assert await asked == {}
+        assert await request == {}
 
     run(steps())

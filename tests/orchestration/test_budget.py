@@ -19,7 +19,7 @@ from tutti.bank.bank import Bank
 from tutti.config.folder import StudyFolder
 from tutti.errors import StorageError
 from tutti.modeling.checkpoint import check_checkpoint, prune_checkpoint
-from tutti.orchestration.budget import Weights, disagreement, prune, to_keep
+from tutti.orchestration.budget import Weights, disagreement, prune, select_to_keep
 from tutti.records import Predictions, TrialRecord, TrialState
 
 
@@ -37,37 +37,37 @@ def alike(count: int) -> np.ndarray:
 
 
 def test_the_best_by_score_stay_within_the_limit():
-    assert to_keep(weights(0.5, 0.9, 0.7, 0.8), alike(4), limit=20) == ["t1", "t3"]
-    assert to_keep(weights(0.5, 0.9, 0.7, 0.8), alike(4), limit=100) == ["t1", "t3", "t2", "t0"]
+    assert select_to_keep(weights(0.5, 0.9, 0.7, 0.8), alike(4), limit=20) == ["t1", "t3"]
+    assert select_to_keep(weights(0.5, 0.9, 0.7, 0.8), alike(4), limit=100) == ["t1", "t3", "t2", "t0"]
 
 
 def test_the_best_of_each_task_stays_even_beyond_the_limit():
     given_ = weights(0.6, 0.5, 0.5, a=[0.6, 0.9, 0.0], b=[0.6, 0.1, 1.0])
-    assert to_keep(given_, alike(3), limit=1) == ["t0", "t1", "t2"]
+    assert select_to_keep(given_, alike(3), limit=1) == ["t0", "t1", "t2"]
 
 
 def test_a_share_of_what_stays_is_there_for_its_other_predictions():
     apart = alike(6)
     apart[5, :5] = apart[:5, 5] = 0.4  # the worst, but unlike all others
     scores = (0.9, 0.8, 0.7, 0.6, 0.5, 0.1)
-    assert to_keep(weights(*scores), apart, limit=40) == ["t0", "t1", "t2", "t5"]
-    assert to_keep(weights(*scores), alike(6), limit=40) == ["t0", "t1", "t2", "t3"]
+    assert select_to_keep(weights(*scores), apart, limit=40) == ["t0", "t1", "t2", "t5"]
+    assert select_to_keep(weights(*scores), alike(6), limit=40) == ["t0", "t1", "t2", "t3"]
 
 
 def test_the_other_one_is_the_farthest_from_its_nearest():
     apart = np.array(
         [[0, 0, 0, 0.3, 0.9], [0, 0, 0, 0.3, 0.1], [0, 0, 0, 0.3, 0.1], [0.3] * 5, [0.9, 0.1, 0.1, 0.3, 0]]
     )
-    assert to_keep(weights(0.9, 0.8, 0.7, 0.2, 0.3), apart, limit=40)[-1] == "t3"
+    assert select_to_keep(weights(0.9, 0.8, 0.7, 0.2, 0.3), apart, limit=40)[-1] == "t3"
 
 
 def test_what_has_no_predictions_or_no_score_comes_last_and_a_smaller_one_may_still_fit():
     apart = np.full((3, 3), np.nan)
-    assert to_keep(weights(None, 0.5, 0.4, a=[None, 0.5, 0.4]), apart, limit=20) == ["t1", "t2"]
+    assert select_to_keep(weights(None, 0.5, 0.4, a=[None, 0.5, 0.4]), apart, limit=20) == ["t1", "t2"]
     large = weights(0.9, 0.8, 0.7)
     large[1] = Weights("t1", 1000, 0.8, {"a": 0.8})
-    assert to_keep(large, alike(3), limit=20) == ["t0", "t2"]
-    assert to_keep([], np.zeros((0, 0)), limit=1) == []
+    assert select_to_keep(large, alike(3), limit=20) == ["t0", "t2"]
+    assert select_to_keep([], np.zeros((0, 0)), limit=1) == []
 
 
 SCORE = st.none() | st.floats(0, 1)
@@ -80,22 +80,22 @@ def test_whatever_is_there_the_best_stay_and_all_else_keeps_to_the_limit(data):
     given_ = [Weights(f"t{n}", size, score, tasks) for n in range(count) for score, tasks, size in [data.draw(rows)]]
     apart = np.array(data.draw(st.lists(st.floats(0, 1) | st.just(np.nan), min_size=count**2, max_size=count**2)))
     limit = data.draw(st.floats(0.1, 500))
-    kept = to_keep(given_, (square := apart.reshape(count, count)) + square.T, limit=limit)
+    chosen = select_to_keep(given_, (square := apart.reshape(count, count)) + square.T, limit=limit)
     by_key = {one.key: one for one in given_}
-    assert len(set(kept)) == len(kept) > 0
+    assert len(set(chosen)) == len(chosen) > 0
     best = {max((one.score for one in given_ if one.score is not None), default=None)}
-    assert not best - {None} or best & {by_key[key].score for key in kept}
+    assert not best - {None} or best & {by_key[key].score for key in chosen}
     for task in {task for one in given_ for task in one.task_scores}:
         top = max(one.task_scores[task] for one in given_ if task in one.task_scores)
-        assert any(by_key[key].task_scores.get(task) == top for key in kept)
+        assert any(by_key[key].task_scores.get(task) == top for key in chosen)
     must = 1 + len({task for one in given_ for task in one.task_scores})
-    used = sum(by_key[key].size for key in kept)
-    assert used <= limit or len(kept) <= must
+    used = sum(by_key[key].size for key in chosen)
+    assert used <= limit or len(chosen) <= must
     if used <= limit:  # nothing that would still fit was left out
-        assert all(one.size + used > limit for one in given_ if one.key not in kept)
+        assert all(one.size + used > limit for one in given_ if one.key not in chosen)
 
 
-def said(classes: list[int], values: list[float]) -> dict[str, Predictions]:
+def predictions(classes: list[int], values: list[float]) -> dict[str, Predictions]:
     ids = np.array([f"r{row}" for row in range(len(classes))])
     probabilities = np.eye(2, dtype=np.float32)[classes]
     numbers = np.array(values, dtype=np.float32)
@@ -106,8 +106,8 @@ def said(classes: list[int], values: list[float]) -> dict[str, Predictions]:
 
 
 def test_disagreement_is_the_share_of_other_classes_and_of_lacking_correlation():
-    one, other = said([0, 0, 1, 1], [1, 2, 3, 4]), said([0, 1, 1, 1], [4, 3, 2, 1])
-    apart = disagreement([one, None, other, said([0, 0, 1, 1], [2, 2, 2, 2])])
+    one, other = predictions([0, 0, 1, 1], [1, 2, 3, 4]), predictions([0, 1, 1, 1], [4, 3, 2, 1])
+    apart = disagreement([one, None, other, predictions([0, 0, 1, 1], [2, 2, 2, 2])])
     assert apart[0, 2] == pytest.approx((0.25 + 1) / 2)
     assert apart[0, 3] == pytest.approx((0 + 1) / 2)
     assert np.isnan(apart[1]).all()

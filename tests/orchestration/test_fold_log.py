@@ -15,9 +15,11 @@ def folds() -> bool:
 
 
 def fold_epoch(logged, trial, fold: int, epoch: int, score: float) -> None:
-    told = {"epoch": epoch, "score": score, "task_scores": {"mood": score}, "metrics": {"train_loss": 1 / epoch}}
-    told |= {"steps": [(10 * epoch, {"loss": 1 / epoch})], "precision": "bf16"}
-    logged.log.on_trial_result(0, [], trial, {"fold": fold, "fold_epoch": told, "at": 1000.0 + epoch, "host": "there"})
+    evaluation = {"epoch": epoch, "score": score, "task_scores": {"mood": score}, "metrics": {"train_loss": 1 / epoch}}
+    evaluation |= {"steps": [(10 * epoch, {"loss": 1 / epoch})], "precision": "bf16"}
+    logged.log.on_trial_result(
+        0, [], trial, {"fold": fold, "fold_epoch": evaluation, "at": 1000.0 + epoch, "host": "there"}
+    )
 
 
 def fold_end(logged, trial, fold: int, best: float, mean: float, **more) -> None:
@@ -127,7 +129,7 @@ def test_a_fold_that_a_killed_run_was_training_ends_as_its_trial_does_where_that
     fold_epoch(logged, trial, 0, 1, 0.9)
     fold_end(logged, trial, 0, 0.9, 0.9)
     fold_epoch(logged, trial, 1, 1, 0.6)
-    logged.log._seen.clear()  # its driver is killed
+    logged.log._running.clear()  # its driver is killed
     again = logged.go_on(logged.store.unfinished()[0])
     fold_end(logged, again, 0, 0.9, 0.9)
     if state is TrialState.FAILED:

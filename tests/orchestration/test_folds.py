@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from tutti.bank.bank import Bank
-from tutti.cli import parts as cli
+from tutti.cli import stores, tracking_metadata
 from tutti.cli.tune import changed_keys, prepare_study
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
@@ -28,6 +28,7 @@ from tutti.data.prepare import load_prepared
 from tutti.modeling.checkpoint import load_checkpoint
 from tutti.orchestration.build import fine_tune_once
 from tutti.orchestration.folds import FoldReport
+from tutti.orchestration.trial_listener import TrialListener
 from tutti.records import CheckpointRecord, TrialState
 from tutti.tasks.metrics import score
 from tutti.training import EpochReport
@@ -44,7 +45,7 @@ class Killed(Exception):
 
 @dataclass
 class Job:
-    """A prepared study, one trial of it, and what the trial told."""
+    """A prepared study, one trial of it, and what the trial reported."""
 
     study: StudyConfig
     folder: StudyFolder
@@ -52,16 +53,6 @@ class Job:
     reports: list[FoldReport] = field(default_factory=list)
 
     def run(self, *, kill_at: tuple[int, int] | None = None, kill_after_fold: int | None = None) -> CheckpointRecord:
-        def on_fold_epoch(fold: int, report: EpochReport) -> None:
-            self.epochs.append((fold, report.epoch))
-            if (fold, report.epoch) == kill_at:
-                raise Killed
-
-        def on_fold(report: FoldReport) -> None:
-            self.reports.append(report)
-            if report.fold == kill_after_fold:
-                raise Killed
-
         self.epochs, self.reports = [], []
         return fine_tune_once(
             self.study,
@@ -69,9 +60,9 @@ class Job:
             key="t0000",
             number=0,
             parameters=PARAMETERS,
-            on_epoch=lambda report: pytest.fail("an epoch of a study without folds"),
-            on_fold_epoch=on_fold_epoch,
-            on_fold=on_fold,
+            listener=_Recorder(self, kill_at, kill_after_fold),
+            main=True,
+            smaller_batches=False,
         )
 
     @property
@@ -91,6 +82,28 @@ class Job:
         return stat.st_ino, stat.st_mtime_ns
 
 
+@dataclass
+class _Recorder(TrialListener):
+    """Records what a trial reports, and kills it at an epoch of a fold or after a fold."""
+
+    job: Job
+    kill_at: tuple[int, int] | None
+    kill_after_fold: int | None
+
+    def on_epoch(self, report: EpochReport) -> None:
+        pytest.fail("an epoch of a study without folds")
+
+    def on_fold_epoch(self, fold: int, report: EpochReport) -> None:
+        self.job.epochs.append((fold, report.epoch))
+        if (fold, report.epoch) == self.kill_at:
+            raise Killed
+
+    def on_fold(self, report: FoldReport) -> None:
+        self.job.reports.append(report)
+        if report.fold == self.kill_after_fold:
+            raise Killed
+
+
 MakeJob = Callable[..., Job]
 
 
@@ -98,9 +111,9 @@ MakeJob = Callable[..., Job]
 def make_job(make_study: Callable[..., Any]) -> MakeJob:
     def make(folder: Path, **changes: Any) -> Job:
         file = make_study(folder, **{**PRECISE, **changes}).file
-        study, place = cli.read_study_file(file, overrides=[])
+        study, place = stores.read_study_file(file, overrides=[])
         with contextlib.redirect_stdout(io.StringIO()):
-            cli.write_split(prepare_study(study, place, resume=False), place)
+            tracking_metadata.write_split(prepare_study(study, place, resume=False), place)
         return Job(study, place)
 
     return make
@@ -113,7 +126,7 @@ def done(make_job: MakeJob, tmp_path_factory: pytest.TempPathFactory) -> tuple[J
     return job, job.run()
 
 
-def said_by(job: Job, fold: int, task: str, part: EncodedPart) -> np.ndarray:
+def predictions_of_fold(job: Job, fold: int, task: str, part: EncodedPart) -> np.ndarray:
     """What the checkpoint of a fold, loaded anew, says about rows."""
     model, _ = load_checkpoint(job.trial / f"fold-{fold}" / "best")
     return predict(model, part, task=task, batch_size=16, device=torch.device("cpu"))
@@ -123,33 +136,33 @@ def test_each_row_is_predicted_by_the_fold_that_did_not_train_on_it(done: tuple[
     job, _ = done
     prepared = load_prepared(job.folder.data)
     for task in ("mood", "same"):
-        found, of_row = job.predictions(task, "validation"), prepared.folds(task)
-        assert found.ids.tolist() == prepared.ids(task, "train").tolist()
-        assert found.labels.tolist() == prepared.rows(task, "train")["label"].tolist()
+        predictions, of_row = job.predictions(task, "validation"), prepared.folds(task)
+        assert predictions.ids.tolist() == prepared.ids(task, "train").tolist()
+        assert predictions.labels.tolist() == prepared.rows(task, "train")["label"].tolist()
         whole = job.part(task, "train")
         for fold in range(FOLDS):
             rows = np.flatnonzero(of_row == fold)
             assert len(rows) == 40
-            expected = said_by(job, fold, task, take(whole, rows))
-            np.testing.assert_allclose(found.probabilities[rows], expected, atol=1e-6)
-        others = said_by(job, 0, task, take(whole, np.flatnonzero(of_row == 1)))
-        assert np.abs(found.probabilities[of_row == 1] - others).max() > 0.01
+            expected = predictions_of_fold(job, fold, task, take(whole, rows))
+            np.testing.assert_allclose(predictions.probabilities[rows], expected, atol=1e-6)
+        others = predictions_of_fold(job, 0, task, take(whole, np.flatnonzero(of_row == 1)))
+        assert np.abs(predictions.probabilities[of_row == 1] - others).max() > 0.01
 
 
 def test_other_rows_are_predicted_by_the_mean_of_the_folds(done: tuple[Job, CheckpointRecord]) -> None:
     job, _ = done
     for part in ("test", "unlabeled"):
-        rows, found = job.part("mood", part), job.predictions("mood", part)
-        expected = np.mean([said_by(job, fold, "mood", rows) for fold in range(FOLDS)], axis=0)
-        assert found.ids.tolist() == rows.ids.tolist()
-        np.testing.assert_allclose(found.probabilities, expected, atol=1e-6)
+        rows, predictions = job.part("mood", part), job.predictions("mood", part)
+        expected = np.mean([predictions_of_fold(job, fold, "mood", rows) for fold in range(FOLDS)], axis=0)
+        assert predictions.ids.tolist() == rows.ids.tolist()
+        np.testing.assert_allclose(predictions.probabilities, expected, atol=1e-6)
 
 
 def test_the_trial_s_score_is_that_of_its_out_of_fold_rows(done: tuple[Job, CheckpointRecord]) -> None:
     job, record = done
     for task in load_prepared(job.folder.data).tasks:
-        found = job.predictions(task.name, "validation")
-        expected = score(task.metric, labels=found.labels, predicted=found.probabilities)
+        predictions = job.predictions(task.name, "validation")
+        expected = score(task.metric, labels=predictions.labels, predicted=predictions.probabilities)
         assert record.task_scores[task.name] == pytest.approx(expected)
     assert record.score == pytest.approx(np.mean([*record.task_scores.values()]))
     assert (record.key, record.epoch, record.path) == ("t0000", FOLDS, str(job.trial))
@@ -184,9 +197,9 @@ def test_a_fold_that_is_whole_keeps_its_checkpoint_and_nothing_to_go_on_from(
 def same_end(one: Job, other: Job) -> None:
     for task in ("mood", "same"):
         for part in ("validation", "test", "unlabeled"):
-            expected, found = one.predictions(task, part), other.predictions(task, part)
-            np.testing.assert_array_equal(found.probabilities, expected.probabilities)
-            assert found.ids.tolist() == expected.ids.tolist()
+            expected, predictions = one.predictions(task, part), other.predictions(task, part)
+            np.testing.assert_array_equal(predictions.probabilities, expected.probabilities)
+            assert predictions.ids.tolist() == expected.ids.tolist()
 
 
 def test_a_trial_that_was_killed_goes_on_in_the_fold_it_was_in_and_ends_the_same(
@@ -265,10 +278,12 @@ def test_a_regression_has_out_of_fold_values(make_job: MakeJob, tiny_data: Path,
     rated = {"layout": "competition", "train": str(tmp_path / "rated.tsv"), "metric": "pearson"}
     job = make_job(tmp_path, tasks={"rated": rated | {"test": str(tiny_data / "mood_test.tsv")}})
     record = job.run()
-    found, test = job.predictions("rated", "validation"), job.predictions("rated", "test")
-    assert found.values.shape == (120,)
-    assert record.score == pytest.approx(np.corrcoef(found.values, found.labels)[0, 1], abs=1e-5)
-    expected = np.mean([said_by(job, fold, "rated", job.part("rated", "test")) for fold in range(FOLDS)], axis=0)
+    predictions, test = job.predictions("rated", "validation"), job.predictions("rated", "test")
+    assert predictions.values.shape == (120,)
+    assert record.score == pytest.approx(np.corrcoef(predictions.values, predictions.labels)[0, 1], abs=1e-5)
+    expected = np.mean(
+        [predictions_of_fold(job, fold, "rated", job.part("rated", "test")) for fold in range(FOLDS)], axis=0
+    )
     np.testing.assert_allclose(test.values, expected, atol=1e-5)
 
 
@@ -325,11 +340,11 @@ def test_two_workers_go_through_the_same_folds_in_step(
     finally:
         for rank in ranks:
             rank.kill()
-    told = [json.loads((tmp_path / f"job.json.{n}").read_text(encoding="utf8")) for n in range(2)]
-    assert told[0] == told[1]
-    assert told[0]["first"] == ["0/1", "0/2", "fold 0"]
-    assert told[0]["second"] == ["fold 0", "1/1", "1/2", "fold 1", "2/1", "2/2", "fold 2"]
-    assert told[0]["score"] == pytest.approx(done[1].score, abs=1e-3)
+    outcomes = [json.loads((tmp_path / f"job.json.{n}").read_text(encoding="utf8")) for n in range(2)]
+    assert outcomes[0] == outcomes[1]
+    assert outcomes[0]["first"] == ["0/1", "0/2", "fold 0"]
+    assert outcomes[0]["second"] == ["fold 0", "1/1", "1/2", "fold 1", "2/1", "2/2", "fold 2"]
+    assert outcomes[0]["score"] == pytest.approx(done[1].score, abs=1e-3)
     for task in ("mood", "same"):
         one, two = done[0].predictions(task, "validation"), job.predictions(task, "validation")
         np.testing.assert_allclose(two.probabilities, one.probabilities, atol=2e-3)
@@ -340,11 +355,11 @@ def test_a_finished_trial_s_record_has_the_score_of_the_bank(
 ) -> None:
     """What the reports said of the folds before, whose mean may be higher, is not the trial's score."""
     job, record = done
-    store = cli.open_store(job.study, job.folder)
+    store = stores.open_store(job.study, job.folder)
     trial = store.ask()
     for report in job.reports:
         store.report(trial.key, epoch=report.fold + 1, score=report.score + 1, task_scores=report.task_scores)
     store.finish(trial.key, state=TrialState.FINISHED, score=record.score, task_scores=record.task_scores)
-    [found] = store.records()
+    [stored] = store.records()
     store.close()
-    assert (found.score, found.task_scores) == (record.score, record.task_scores)
+    assert (stored.score, stored.task_scores) == (record.score, record.task_scores)

@@ -66,25 +66,25 @@ def encoded(folder: Path, texts: list[str], second: list[str] | None = None) -> 
 @pytest.mark.parametrize("checkpoints", [1, 2, 3, 5, 7])
 @pytest.mark.parametrize("workers", [1, 2, 3, 4, 9])
 def test_checkpoints_are_spread_over_workers_with_few_copies(checkpoints: int, workers: int) -> None:
-    held = spread(checkpoints, workers)
-    assert set().union(*held) == set(range(checkpoints))
-    assert len(held) == workers
-    assert min(map(len, held)) >= 1
-    assert sum(map(len, held)) <= checkpoints + workers - 1
+    ranges = spread(checkpoints, workers)
+    assert set().union(*ranges) == set(range(checkpoints))
+    assert len(ranges) == workers
+    assert min(map(len, ranges)) >= 1
+    assert sum(map(len, ranges)) <= checkpoints + workers - 1
 
 
 def test_a_worker_predicts_rows_in_their_order_classes_and_values_alike(save: Callable[..., Path]) -> None:
     folders = {3: save("a"), 5: save("b", seed=1)}
     worker = Predictor(folders, threads=1)
-    assert worker.fastest() in ("bf16", "float32")
+    assert worker.load() in ("bf16", "float32")
     texts = ["w1 w2 w3 w4 w5 w6 w7", "w1", "", "w9 w8 w7"]
     rows = encoded(folders[3], texts)
-    said = {number: worker.predict(number, "mood", rows, 0, "float32") for number in folders}
-    assert said[3].shape == (4, 3)
-    assert not np.allclose(said[3], said[5])
+    predictions = {number: worker.predict(number, "mood", rows, 0, "float32") for number in folders}
+    assert predictions[3].shape == (4, 3)
+    assert not np.allclose(predictions[3], predictions[5])
     for row, text in enumerate(texts):
         alone = worker.predict(3, "mood", encoded(folders[3], [text]), 0, "float32")
-        np.testing.assert_allclose(said[3][row], alone[0], atol=1e-6)
+        np.testing.assert_allclose(predictions[3][row], alone[0], atol=1e-6)
     values = worker.predict(3, "like", encoded(folders[3], texts, texts[::-1]), 0, "float32")
     assert values.shape == (4,)
     assert 1 < values.mean() < 5  # in the scale of the labels
@@ -148,15 +148,15 @@ def test_a_shard_is_read_only_once_it_is_needed(save: Callable[..., Path], monke
 
     checkpoints = [Checkpoint(folder, 8), Checkpoint(folder, 8), Checkpoint(folder, 4)]
     queue = _Queue(shards(), checkpoints, spread(3, 2))
-    taken: list[list[tuple[int, int]]] = [[], []]
+    jobs: list[list[tuple[int, int]]] = [[], []]
     for worker in (0, 1, 0, 1, 0, 1):
         shard, model = queue.take(worker)
-        taken[worker].append((shard.number, model))
+        jobs[worker].append((shard.number, model))
     # What only one can do comes first; what both can do goes to who is free.
-    assert taken == [[(0, 0), (0, 1), (1, 0)], [(0, 2), (1, 2), (1, 1)]]
+    assert jobs == [[(0, 0), (0, 1), (1, 0)], [(0, 2), (1, 2), (1, 1)]]
     assert read == [0, 1]
-    assert set(shard.encoded) == set(queue.kinds)
-    assert queue.kinds[0] == queue.kinds[1] != queue.kinds[2]
+    assert set(shard.encoded) == set(queue.encodings)
+    assert queue.encodings[0] == queue.encodings[1] != queue.encodings[2]
     while queue.take(0):  # the other one has stopped
         pass
     assert len(read) < 12
@@ -165,7 +165,7 @@ def test_a_shard_is_read_only_once_it_is_needed(save: Callable[..., Path], monke
 def test_a_machine_that_works_alone_gives_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    asked = Resources(cpus_per_worker=10_000, gpus_per_worker=1)  # a cluster's, where the study ran
-    assert slot_size(asked) == (os.cpu_count(), 0)
+    resources = Resources(cpus_per_worker=10_000, gpus_per_worker=1)  # a cluster's, where the study ran
+    assert slot_size(resources) == (os.cpu_count(), 0)
     monkeypatch.setenv("RAY_ADDRESS", "host:6379")
-    assert slot_size(asked) == (10_000, 1)
+    assert slot_size(resources) == (10_000, 1)

@@ -8,27 +8,27 @@ from tutti.orchestration.interrupt import Interrupt
 
 
 def test_ctrl_c_is_told_once_and_the_handler_of_before_is_there_again_afterwards():
-    said: list[str] = []
+    messages: list[str] = []
     before = signal.getsignal(signal.SIGINT)
-    with Interrupt(said.append) as interrupt:
+    with Interrupt(messages.append) as interrupt:
         signal.signal(signal.SIGINT, lambda *_: None)  # as Tune does when it starts
         interrupt.setup()
         interrupt.on_step_end(1, [])
-        assert said == []
+        assert messages == []
         signal.signal(signal.SIGINT, before)  # as Tune's handler does when it is called
         interrupt.on_step_end(2, [])
         interrupt.on_step_end(3, [])
-        assert len(said) == 1
-        assert "--resume" in said[0]
+        assert len(messages) == 1
+        assert "--resume" in messages[0]
     assert signal.getsignal(signal.SIGINT) == before
 
 
 def test_a_study_that_nobody_interrupted_leaves_no_handler_of_tunes_behind():
-    said: list[str] = []
+    messages: list[str] = []
     before = signal.getsignal(signal.SIGINT)
-    with Interrupt(said.append) as interrupt:
+    with Interrupt(messages.append) as interrupt:
         signal.signal(signal.SIGINT, lambda *_: None)
         interrupt.setup()
         interrupt.on_step_end(1, [])
-    assert said == []
+    assert messages == []
     assert signal.getsignal(signal.SIGINT) == before

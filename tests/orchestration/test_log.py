@@ -61,13 +61,13 @@ def test_a_trial_whose_last_report_is_final_is_finished_with_its_best_score(logg
 
 
 def test_a_finished_trial_gets_a_picture_for_each_task_with_validation_rows(logged):
-    said = Predictions(
+    predictions = Predictions(
         ids=np.array(["a", "b"]),
         probabilities=np.eye(2, dtype=np.float32),
         labels=np.array([0, 1]),
         class_names=("n", "y"),
     )
-    parts = {"mood": {"validation": said, "test": said}, "odd": {"test": said}}
+    parts = {"mood": {"validation": predictions, "test": predictions}, "odd": {"test": predictions}}
     Bank(logged.folder.bank).put(CheckpointRecord("t0000", 0, 1, 0.8, {"mood": 0.8}, None), parts)
     trial = logged.start()
     logged.epoch(trial, 1, 0.8, **FINAL)
@@ -77,9 +77,9 @@ def test_a_finished_trial_gets_a_picture_for_each_task_with_validation_rows(logg
 
 
 def test_the_picture_of_a_regression_has_a_name_of_its_own(logged):
-    said = Predictions(ids=np.array(["a"]), values=np.array([1.5], np.float32), labels=np.array([2], np.float32))
+    predictions = Predictions(ids=np.array(["a"]), values=np.array([1.5], np.float32), labels=np.array([2], np.float32))
     Bank(logged.folder.bank).put(
-        CheckpointRecord("t0000", 0, 1, 0.8, {"mood": 0.8}, None), {"mood": {"validation": said}}
+        CheckpointRecord("t0000", 0, 1, 0.8, {"mood": 0.8}, None), {"mood": {"validation": predictions}}
     )
     trial = logged.start()
     logged.epoch(trial, 1, 0.8, **FINAL)
@@ -170,7 +170,7 @@ def test_a_trial_that_begins_anew_with_half_its_batch_has_the_scores_of_that_alo
 
 
 def test_a_population_s_trial_that_takes_half_its_batch_over_goes_on_and_keeps_its_scores(logged, monkeypatch):
-    monkeypatch.setattr(logged.log, "_exchange", lambda key, told: None)
+    monkeypatch.setattr(logged.log, "_exchange", lambda key, exchange: None)
     trial = logged.start()
     logged.epoch(trial, 1, 0.9)
     logged.log.on_trial_result(0, [], trial, {"exchanged": {}, "halved": "no memory"})
@@ -195,9 +195,9 @@ def test_a_trial_that_does_not_fit_into_memory_has_failed_and_samplers_learn_fro
     logged.log.on_trial_complete(0, [], trial)
     assert logged.record(trial).state is logged.run(trial).state is TrialState.FAILED
     assert logged.record(trial).reason == logged.run(trial).reason == "out of memory"
-    [kept] = optuna.load_study(study_name="s", storage=f"sqlite:///{tmp_path / 'optuna.db'}").trials
-    assert kept.state is optuna.trial.TrialState.PRUNED
-    assert kept.constraints == {"memory": 1.0}
+    [stored] = optuna.load_study(study_name="s", storage=f"sqlite:///{tmp_path / 'optuna.db'}").trials
+    assert stored.state is optuna.trial.TrialState.PRUNED
+    assert stored.constraints == {"memory": 1.0}
 
 
 def test_a_trial_that_did_not_finish_is_tracked_with_its_best_epoch(logged):
@@ -382,7 +382,7 @@ def test_a_trial_lost_with_everybody_who_could_train_it_is_left_to_be_resumed(lo
     def nobody_left() -> None:
         raise ClusterError(Fault("the study's workers", "start and stay", "a dead node", "go on with --resume"))
 
-    logged.log.look = nobody_left
+    logged.log.check_pools = nobody_left
     trial = logged.start()
     logged.log.on_trial_error(0, [], trial)
     with pytest.raises(ClusterError, match="a dead node"):
@@ -419,7 +419,7 @@ def test_the_seconds_of_a_trial_that_went_on_are_those_of_its_earlier_runs_too(l
     logged.epoch(cut_off, 1, 0.5, began=1000.0 - 3600.0, at=1000.0)
     [left] = logged.store.unfinished()
     assert left.seconds == 3600.0
-    logged.log._seen.clear()  # its driver is killed
+    logged.log._running.clear()  # its driver is killed
     again = logged.go_on(left)
     logged.epoch(again, 2, 0.8, began=now - 60.0, at=now, **FINAL)
     logged.log.on_trial_complete(0, [], again)
@@ -430,7 +430,7 @@ def test_the_seconds_of_a_trial_that_went_on_are_those_of_its_earlier_runs_too(l
 def test_trials_that_an_earlier_run_left_running_are_told_as_interrupted_though_they_have_not_gone_on(logged):
     killed, again = logged.start(), logged.start()
     logged.epoch(killed, 1, 0.5, began=1001.0 - 60.0)
-    logged.log._seen.clear()  # their driver is killed
+    logged.log._running.clear()  # their driver is killed
     logged.go_on(logged.store.unfinished()[1])
     assert logged.log.interrupt("the study ended") == ["t0001", "t0000"]
     for trial in (killed, again):
@@ -443,7 +443,7 @@ def test_trials_that_an_earlier_run_left_running_are_told_as_interrupted_though_
 
 def test_a_trial_whose_actor_was_lost_before_it_started_has_failed_in_a_run_of_its_own(logged):
     trial = logged.start()
-    logged.log._seen.clear()
+    logged.log._running.clear()
     logged.tracker.runs.pop("t0000")
     logged.log.on_trial_error(0, [], trial)
     assert logged.record(trial).state is logged.run(trial).state is TrialState.FAILED

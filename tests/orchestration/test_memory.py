@@ -14,9 +14,10 @@ from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
 from tutti.errors import TrialMemoryError
 from tutti.orchestration.build import fine_tune_once
-from tutti.orchestration.memory import for_its_node, is_out_of_memory, with_smaller_batches
+from tutti.orchestration.memory import is_node_out_of_memory, is_out_of_memory, with_smaller_batches
 from tutti.orchestration.pool import reason_of
 from tutti.orchestration.trial import train_trial
+from tutti.orchestration.trial_listener import TrialListener
 
 FOUR_EIB = 1 << 62
 
@@ -52,9 +53,9 @@ def test_a_worker_that_ray_ended_for_its_memory_ran_out_of_it_and_one_that_died_
     said = "1 worker(s) were killed due to the node running low on memory.\nRefer to the documentation.\n"
     starved = WorkerHealthCheckFailedError("A worker health check failed.", failure=OutOfMemoryError(said))
     assert is_out_of_memory(starved)
-    assert for_its_node(starved)
-    assert not for_its_node(torch.OutOfMemoryError("CUDA out of memory"))
-    assert not for_its_node(MemoryError())
+    assert is_node_out_of_memory(starved)
+    assert not is_node_out_of_memory(torch.OutOfMemoryError("CUDA out of memory"))
+    assert not is_node_out_of_memory(MemoryError())
     reason = "worker 1: OutOfMemoryError: 1 worker(s) were killed due to the node running low on memory."
     assert reason_of({1: starved}) == reason
     assert not is_out_of_memory(WorkerHealthCheckFailedError("A worker health check failed.", ActorDiedError()))
@@ -125,4 +126,4 @@ def test_a_trial_that_begins_anew_forgets_its_states_and_cuts_its_batches(tmp_pa
     assert not state.parent.exists()
     parameters: dict[str, Any] = {"key": "t0000", "number": 0, "parameters": {"per_device_train_batch_size": 1}}
     with pytest.raises(TrialMemoryError):
-        fine_tune_once(study, folder, **parameters, on_epoch=lambda report: None, smaller_batches=True)
+        fine_tune_once(study, folder, **parameters, listener=TrialListener(), main=True, smaller_batches=True)

@@ -122,7 +122,7 @@ def test_an_earlier_trial_whose_predictions_cannot_be_read_is_left_out_of_the_en
         put(measured, trial, slice(0, 45))
     finish(measured, damaged, 0.85)
     shutil.rmtree(measured.folder.bank / damaged.config["key"])
-    measured.log._measure._votes.clear()  # as a resumed study has it
+    measured.log._measure._predictions.clear()  # as a resumed study has it
     finish(measured, kept, 0.85)
     assert measured.record(kept).measured["gain"] == 0.85
     assert "The trial t0001 is left out of the ensemble" in caplog.text

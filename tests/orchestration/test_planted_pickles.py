@@ -183,20 +183,28 @@ def sha256(file: Path) -> str:
 
 def train(folder: Path) -> list[int]:
     """What a worker does with a trial that was cut off; the epochs that it trained."""
-    from tutti.cli import parts
+    from tutti.cli import stores
     from tutti.orchestration.build import fine_tune_once
+    from tutti.orchestration.trial_listener import TrialListener
+    from tutti.training import EpochReport
 
+    class Recorder(TrialListener):
+        def on_epoch(self, report: EpochReport) -> None:
+            epochs.append(report.epoch)
+
+    epochs: list[int] = []
     with inside(folder):
         # An epoch more than the state has: only what is trained on from it reads it whole.
-        study, place = parts.read_study_file(Path("study.yaml"), overrides=["training.num_train_epochs=2"])
+        study, place = stores.read_study_file(Path("study.yaml"), overrides=["training.num_train_epochs=2"])
         parameters = {"learning_rate": 1e-4}
-        epochs: list[int] = []
         fine_tune_once(
             study,
             place,
             key="t0000",
             number=0,
             parameters=parameters,
-            on_epoch=lambda report: epochs.append(report.epoch),
+            listener=Recorder(),
+            main=True,
+            smaller_batches=False,
         )
         return epochs

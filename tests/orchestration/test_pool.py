@@ -16,7 +16,7 @@ from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
 from tutti.orchestration import pool
 from tutti.orchestration.pool import PoolHost, PoolJob, reason_of
-from tutti.orchestration.relay import Watch
+from tutti.orchestration.relay import PoolWatch
 
 
 def test_a_worker_s_failure_is_told_in_one_line_with_its_rank():
@@ -32,16 +32,16 @@ class Desk:
     def __init__(self, runs: int) -> None:
         self.runs, self.lost_, self.how, self.notices = runs, -1, [], []
 
-    def closed(self) -> bool:
+    def is_over(self) -> bool:
         self.runs -= 1
         return self.runs < 0
 
-    def lost(self, *told: Any, **how: Any) -> bool:
+    def report_loss(self, *told: Any, **how: Any) -> bool:
         self.lost_ += 1  # but for the host's own first word
         self.how += [how] if how else []
         return False
 
-    def notice(self, text: str) -> None:
+    def post_notice(self, text: str) -> None:
         self.notices.append(text)
 
     def __getattribute__(self, name: str) -> Any:
@@ -68,7 +68,7 @@ def host(monkeypatch, tmp_path):
     for name in ("TRAIN_HEALTH_CHECK_INTERVAL_S", "TRAIN_ENABLE_PREEMPTION_WATCHER", "CHDIR_TO_TRIAL_DIR", "ADDRESS"):
         monkeypatch.setenv(f"RAY_{name}", "")
     monkeypatch.setattr("tutti.orchestration.worker_group.WorkerGroup", Failing)
-    monkeypatch.setattr(ray, "get", lambda said: said)
+    monkeypatch.setattr(ray, "get", lambda results: results)
     monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(gcs_address="here"))
     monkeypatch.setattr(pool.time, "sleep", lambda seconds: None)
     task = {"layout": "competition", "train": "/x"}
@@ -101,13 +101,13 @@ def test_workers_that_find_no_room_where_none_can_be_added_give_up_with_the_reas
 
 def test_workers_that_are_given_up_while_others_train_are_told_of_and_end_nothing(monkeypatch):
     broker: Any = Desk(0)
-    said = {"first": None, "second": "no GPU", "third": "not yet"}
-    broker.halted = lambda: None
-    monkeypatch.setattr(ray, "get", lambda asked: said.get(asked, asked) if isinstance(asked, str) else None)
+    results = {"first": None, "second": "no GPU", "third": "not yet"}
+    broker.halt_fault = lambda: None
+    monkeypatch.setattr(ray, "get", lambda ref: results.get(ref, ref) if isinstance(ref, str) else None)
     monkeypatch.setattr(ray, "wait", lambda pools, **_: (pools[:2], pools[2:]))
-    Watch(broker, [*said]).look()
-    [told] = broker.notices
-    assert "could not start and stay (no GPU)" in told
+    PoolWatch(broker, [*results]).check()
+    [notice] = broker.notices
+    assert "could not start and stay (no GPU)" in notice
 
 
 STARVED, KILLED = MemoryError("no memory"), OutOfMemoryError("the node ran low on memory")

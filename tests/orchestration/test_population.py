@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tutti.config.space import Categorical, SearchSpace
-from tutti.orchestration.broker import HALVED, Broker
+from tutti.orchestration.broker import Broker
 from tutti.orchestration.population import Exchange, Population
 
 SPACE = SearchSpace.model_validate(
@@ -36,28 +35,28 @@ def points(count: int) -> dict[str, dict[str, Any]]:
 
 def test_the_worst_quarter_goes_on_from_trials_of_the_best():
     scores = {f"t{number:04d}": number / 10 for number in range(8)}
-    found = population(8).exchanges(3, scores, points(8))
-    assert found.keys() == {"t0000", "t0001"}
-    assert {each.donor for each in found.values()} <= {"t0006", "t0007"}
-    assert {each.epoch for each in found.values()} == {3}
+    exchanges = population(8).plan_exchanges(3, scores, points(8))
+    assert exchanges.keys() == {"t0000", "t0001"}
+    assert {each.donor for each in exchanges.values()} <= {"t0006", "t0007"}
+    assert {each.epoch for each in exchanges.values()} == {3}
 
 
 def test_nobody_goes_on_from_an_equal_one_or_alone():
-    assert population().exchanges(1, dict.fromkeys(points(4), 0.5), points(4)) == {}
-    assert population().exchanges(1, {"t0000": 0.5}, points(1)) == {}
+    assert population().plan_exchanges(1, dict.fromkeys(points(4), 0.5), points(4)) == {}
+    assert population().plan_exchanges(1, {"t0000": 0.5}, points(1)) == {}
 
 
 def test_the_same_scores_and_seed_lead_to_the_same_exchanges():
     scores = {f"t{number:04d}": number / 10 for number in range(8)}
-    assert population(8).exchanges(2, scores, points(8)) == population(8).exchanges(2, scores, points(8))
-    others = [population(8, seed=seed).exchanges(2, scores, points(8)) for seed in range(5)]
+    assert population(8).plan_exchanges(2, scores, points(8)) == population(8).plan_exchanges(2, scores, points(8))
+    others = [population(8, seed=seed).plan_exchanges(2, scores, points(8)) for seed in range(5)]
     assert any(other != others[0] for other in others)
 
 
 def test_what_may_change_moves_within_its_range_and_steps_and_all_else_is_the_donor_s():
     rates, dropouts, norms = set(), set(), set()
     for epoch in range(60):
-        (exchange,) = population().exchanges(epoch, {"a": 0.1, "b": 0.9}, {"a": {}, "b": POINT}).values()
+        (exchange,) = population().plan_exchanges(epoch, {"a": 0.1, "b": 0.9}, {"a": {}, "b": POINT}).values()
         assert exchange.donor == "b"
         assert exchange.parameters["pooling"] == "cls"
         rates.add(round(exchange.parameters["learning_rate"], 9))
@@ -68,17 +67,9 @@ def test_what_may_change_moves_within_its_range_and_steps_and_all_else_is_the_do
     assert norms == {0.5, 1.0, 2.0}
     edge = {"b": {**POINT, "learning_rate": 1e-3, "head_dropout": 0.5}, "a": {}}
     for epoch in range(20):
-        (exchange,) = population().exchanges(epoch, {"a": 0.1, "b": 0.9}, edge).values()
+        (exchange,) = population().plan_exchanges(epoch, {"a": 0.1, "b": 0.9}, edge).values()
         assert exchange.parameters["learning_rate"] in (1e-3, 8e-4)
         assert round(exchange.parameters["head_dropout"], 6) in (0.4, 0.5)
-
-
-@pytest.fixture
-def run():
-    def run(steps: Coroutine[Any, Any, None]) -> None:
-        asyncio.run(asyncio.wait_for(steps, 20))
-
-    return run
 
 
 async def submit(broker: Broker, count: int) -> None:
@@ -88,10 +79,10 @@ async def submit(broker: Broker, count: int) -> None:
 
 async def train(broker: Broker, epoch: int, score: float | None = None, pool: str = "one") -> str:
     """A pool takes a trial and reports once; its key. Of a population the workers are free again then."""
-    taken, attempt = await broker.take(pool, 1)
-    key = taken["key"]
-    told = {"epoch": epoch, "score": int(key[1:]) / 10 if score is None else score}
-    assert await broker.tell(key, attempt, told) is None
+    config, attempt = await broker.take(pool, 1)
+    key = config["key"]
+    report = {"epoch": epoch, "score": int(key[1:]) / 10 if score is None else score}
+    assert await broker.report(key, attempt, report) is None
     return key
 
 
@@ -113,7 +104,7 @@ def test_what_a_donor_has_switched_off_is_not_switched_on_nor_the_other_way_roun
     for decay, allowed in {None: {None}, 0.9: {0.9, 0.99, 0.999}}.items():
         donor, drawn = {**POINT, "ema_decay": decay}, set()
         for epoch in range(100):
-            exchanges = Population(space, size=4, every=1, seed=0).exchanges(
+            exchanges = Population(space, size=4, every=1, seed=0).plan_exchanges(
                 epoch, {"a": 0.1, "b": 0.9}, {"a": {}, "b": donor}
             )
             drawn.add(exchanges["a"].parameters["ema_decay"])
@@ -124,17 +115,17 @@ def test_a_donor_that_fits_with_half_its_batch_alone_hands_that_on(run):
     async def steps() -> None:
         broker = Broker(0, population())
         for key, parameters in points(4).items():
-            halved = {HALVED: "it ran out of memory"} if key == "t0003" else {}
+            halved = {"halved": "it ran out of memory"} if key == "t0003" else {}
             await broker.submit({"key": key, "number": int(key[1:]), "parameters": parameters, **halved})
         for _ in range(4):
             await train(broker, 1)
-        told = await broker.next("t0000", 1)
-        assert told["exchanged"]["donor"] == "t0003"
-        assert told[HALVED] == "it ran out of memory"
-        asked = asyncio.ensure_future(broker.next("t0000", 2))
-        taken, _ = await broker.take("one", 1)
-        assert (taken["key"], taken[HALVED]) == ("t0000", "it ran out of memory")
-        asked.cancel()
+        report = await broker.next_report("t0000", 1)
+        assert report["exchanged"]["donor"] == "t0003"
+        assert report["halved"] == "it ran out of memory"
+        request = asyncio.ensure_future(broker.next_report("t0000", 2))
+        config, _ = await broker.take("one", 1)
+        assert (config["key"], config["halved"]) == ("t0000", "it ran out of memory")
+        request.cancel()
 
     run(steps())
 
@@ -145,18 +136,18 @@ def test_the_worst_goes_on_with_the_donor_s_settings_once_the_driver_has_taken_t
         await submit(broker, 4)
         for _ in range(4):
             await train(broker, 1)
-        assert await broker.next("t0000", 0) == {"epoch": 1, "score": 0.0}
-        told = await broker.next("t0000", 1)
-        assert told["exchanged"]["donor"] == "t0003"
-        assert told["exchanged"]["epoch"] == 1
+        assert await broker.next_report("t0000", 0) == {"epoch": 1, "score": 0.0}
+        report = await broker.next_report("t0000", 1)
+        assert report["exchanged"]["donor"] == "t0003"
+        assert report["exchanged"]["epoch"] == 1
         assert await broker.take("one", 0.05) == ()  # the donor's state must not move before it was copied
-        asked = asyncio.ensure_future(broker.next("t0000", 2))
-        taken = [(await broker.take(f"pool-{number}", 1))[0] for number in range(4)]
-        assert [each["key"] for each in taken] == ["t0000", "t0001", "t0002", "t0003"]
-        assert taken[0]["parameters"] == told["exchanged"]["parameters"]
-        assert taken[0]["parameters"]["learning_rate"] in (pytest.approx(3.2e-4), pytest.approx(4.8e-4))
-        assert taken[3]["parameters"] == points(4)["t0003"]
-        asked.cancel()
+        request = asyncio.ensure_future(broker.next_report("t0000", 2))
+        configs = [(await broker.take(f"pool-{number}", 1))[0] for number in range(4)]
+        assert [each["key"] for each in configs] == ["t0000", "t0001", "t0002", "t0003"]
+        assert configs[0]["parameters"] == report["exchanged"]["parameters"]
+        assert configs[0]["parameters"]["learning_rate"] in (pytest.approx(3.2e-4), pytest.approx(4.8e-4))
+        assert configs[3]["parameters"] == points(4)["t0003"]
+        request.cancel()
 
     run(steps())
 
@@ -169,7 +160,7 @@ def test_a_trial_that_ends_on_the_way_keeps_nobody_waiting(run):
             await train(broker, 1, score=0.5)
         _, attempt = await broker.take("one", 1)
         assert await broker.take("two", 0.05) == ()
-        await broker.tell("t0003", attempt, {"failed": "the loss is nan"})
+        await broker.report("t0003", attempt, {"failed": "the loss is nan"})
         assert (await broker.take("two", 1))[0]["key"] == "t0000"
 
     run(steps())
@@ -192,9 +183,9 @@ def test_between_meetings_a_trial_goes_on_with_its_workers(run):
     async def steps() -> None:
         broker = Broker(0, population(every=2))
         await submit(broker, 4)
-        taken, attempt = await broker.take("one", 1)
-        assert await broker.tell(taken["key"], attempt, {"epoch": 1, "score": 0.1}) == 1
-        assert await broker.tell(taken["key"], attempt, {"epoch": 2, "score": 0.1}) is None
+        config, attempt = await broker.take("one", 1)
+        assert await broker.report(config["key"], attempt, {"epoch": 1, "score": 0.1}) == 1
+        assert await broker.report(config["key"], attempt, {"epoch": 2, "score": 0.1}) is None
 
     run(steps())
 
@@ -207,14 +198,14 @@ def test_after_an_interruption_those_behind_catch_up_before_all_meet(run):
         assert await train(broker, 1, score=0.1) == "t0001"
         assert await train(broker, 2, score=0.1) == "t0001"  # alone at its age, it has nobody to go on from
         assert await train(broker, 3, score=0.1) == "t0001"
-        told = await broker.next("t0001", 3)
-        assert told["exchanged"]["donor"] == "t0000"
+        report = await broker.next_report("t0001", 3)
+        assert report["exchanged"]["donor"] == "t0000"
 
     run(steps())
 
 
 def test_an_exchange_says_all_that_is_kept_of_it():
-    exchange = population().exchanges(2, {"a": 0.1, "b": 0.9}, {"a": {}, "b": POINT})["a"]
+    exchange = population().plan_exchanges(2, {"a": 0.1, "b": 0.9}, {"a": {}, "b": POINT})["a"]
     assert isinstance(exchange, Exchange)
     assert set(vars(exchange)) == {"donor", "epoch", "parameters"}
 
@@ -235,15 +226,15 @@ def test_an_exchange_copies_the_donor_s_state_and_is_kept_and_tracked(logged):
     place, donor = logged.folder.trial("t0000"), logged.folder.trial("t0001")
     put_state(place, b"weak", step=5)
     put_state(donor, b"strong", step=3)
-    told = {"donor": "t0001", "epoch": 1, "parameters": {"learning_rate": 3e-4, "pooling": "cls"}}
-    logged.log.on_trial_result(0, [], weak, {"exchanged": told})
+    exchange = {"donor": "t0001", "epoch": 1, "parameters": {"learning_rate": 3e-4, "pooling": "cls"}}
+    logged.log.on_trial_result(0, [], weak, {"exchanged": exchange})
     (state,) = (place / "resume").iterdir()
     assert (state.name, (state / "model.safetensors").read_bytes()) == ("stage-0-step-3", b"strong")
     manifest = json.loads((state / "manifest.json").read_text())
-    assert (manifest["position"]["best_score"], manifest["exchange"]) == (0.2, told)
+    assert (manifest["position"]["best_score"], manifest["exchange"]) == (0.2, exchange)
     assert (donor / "resume" / "stage-0-step-3" / "model.safetensors").read_bytes() == b"strong"
-    assert logged.record(weak).exchanges == (told,)
-    assert logged.store.unfinished()[0].parameters == told["parameters"]
+    assert logged.record(weak).exchanges == (exchange,)
+    assert logged.store.unfinished()[0].parameters == exchange["parameters"]
     assert logged.run(weak).metrics["pbt/learning_rate"] == {1: 3e-4}
     best = {"final": True, "best_score": 0.5, "best_epoch": 2, "best_task_scores": {"mood": 0.5}}
     logged.epoch(weak, 2, 0.5, **best)
@@ -254,18 +245,18 @@ def test_an_exchange_copies_the_donor_s_state_and_is_kept_and_tracked(logged):
 
 
 def test_an_exchange_that_a_driver_could_not_keep_any_more_is_kept_by_the_next_one(logged):
-    from tutti.orchestration.study import _keep_exchanges
+    from tutti.orchestration.study import _record_exchanges
     from tutti.training.exchange import take_over
 
     weak = logged.start()
     logged.start()
     put_state(logged.folder.trial("t0001"), b"strong", step=3)
     donor, own = (logged.folder.trial(key) / "resume" for key in ("t0001", "t0000"))
-    told = {"donor": "t0001", "epoch": 1, "parameters": {"learning_rate": 3e-4}}
-    take_over(donor, own, best_score=0.2, exchange=told)
+    exchange = {"donor": "t0001", "epoch": 1, "parameters": {"learning_rate": 3e-4}}
+    take_over(donor, own, best_score=0.2, exchange=exchange)
     for _ in range(2):
-        _keep_exchanges(logged.folder, logged.store)
-    assert logged.record(weak).exchanges == (told,)
+        _record_exchanges(logged.folder, logged.store)
+    assert logged.record(weak).exchanges == (exchange,)
     assert logged.store.records()[1].exchanges == ()
 
 

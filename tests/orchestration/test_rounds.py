@@ -59,7 +59,7 @@ def test_each_point_is_trained_once():
 
 
 @pytest.mark.parametrize(
-    ("longer", "given", "stages"),
+    ("longer", "least", "stages"),
     [
         (1.0, 1, [3]),
         (1.2, 1, [3]),
@@ -72,8 +72,8 @@ def test_each_point_is_trained_once():
         (10.7, 1, [3]),
     ],
 )
-def test_both_are_evaluated_about_as_often_in_as_many_steps(longer, given, stages):
-    training = {"per_device_train_batch_size": 8, "evals_per_epoch": given}
+def test_both_are_evaluated_about_as_often_in_as_many_steps(longer, least, stages):
+    training = {"per_device_train_batch_size": 8, "evals_per_epoch": least}
     training["stages"] = [{"num_train_epochs": epochs} for epochs in stages]
     config = study(training=training)
     ours, control = both(config, [{"learning_rate": 3e-4}], rows=(int(8000 * longer),), longer=longer)
@@ -84,12 +84,12 @@ def test_both_are_evaluated_about_as_often_in_as_many_steps(longer, given, stage
         for arm, an_epoch in ((ours, int(1000 * longer)), (control, 1000))
     ]
     assert abs(counts[0] - counts[1]) <= max(1, 0.1 * counts[0])
-    assert given <= control.evals_per_epoch <= 3 * given
+    assert least <= control.evals_per_epoch <= 3 * least
 
 
 def test_no_more_evaluations_than_it_takes_are_made_of_both():
-    for given, longer, expected in ((1, 1.0, (1, 1)), (1, 1.4, (3, 2)), (4, 1.3, (5, 4)), (1, 10.7, (11, 1))):
-        config = study(training={**study().training, "evals_per_epoch": given})
+    for least, longer, expected in ((1, 1.0, (1, 1)), (1, 1.4, (3, 2)), (4, 1.3, (5, 4)), (1, 10.7, (11, 1))):
+        config = study(training={**study().training, "evals_per_epoch": least})
         ours, control = both(config, [{"learning_rate": 3e-4}], longer=longer)
         assert (ours.evals_per_epoch, control.evals_per_epoch) == expected
 

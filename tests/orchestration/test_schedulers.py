@@ -47,10 +47,10 @@ class Trials:
         if number not in self.added:
             self.add(number)
         result = {"epoch": epoch, "score": score, "host": "here"}
-        said = self.scheduler.on_trial_result(None, self.added[number], result)
-        if said == STOP:
+        decision = self.scheduler.on_trial_result(None, self.added[number], result)
+        if decision == STOP:
             self.scheduler.on_trial_complete(None, self.added[number], result)
-        return said
+        return decision
 
     def end(self, number: int, **last: Any) -> None:
         """What Tune tells of a trial whose last report says so: no decision is asked for."""
@@ -73,22 +73,22 @@ def test_asha_stops_at_each_rung_what_is_not_among_its_best_and_nothing_before_t
 
 
 def test_a_grace_of_half_an_epoch_ends_at_the_first_evaluation_that_is_as_far():
-    given = study(training={"evals_per_epoch": 4}, search={"scheduler": "asha", "grace_epochs": 0.5})
-    trials = Trials(make_scheduler(given))
+    config = study(training={"evals_per_epoch": 4}, search={"scheduler": "asha", "grace_epochs": 0.5})
+    trials = Trials(make_scheduler(config))
     assert [trials.report(number, 1, 0.9 - number / 10) for number in range(3)] == [CONTINUE] * 3
     assert [trials.report(number, 2, 0.9 - number / 10) for number in range(3)] == [CONTINUE, STOP, STOP]
     assert [trials.report(0, evaluation, 0.9) for evaluation in range(3, 13)] == [CONTINUE] * 10  # of three epochs
 
 
 def test_a_grace_is_not_rounded_up_for_what_a_product_of_floats_has_too_much():
-    given = study(training={"evals_per_epoch": 25}, search={"scheduler": "asha", "grace_epochs": 0.28})
-    trials = Trials(make_scheduler(given))
+    config = study(training={"evals_per_epoch": 25}, search={"scheduler": "asha", "grace_epochs": 0.28})
+    trials = Trials(make_scheduler(config))
     assert [trials.report(number, 7, 0.9 - number / 10) for number in range(3)] == [CONTINUE, STOP, STOP]
 
 
 def test_with_folds_the_grace_counts_folds_however_often_their_epochs_are_evaluated():
-    given = study(training={"evals_per_epoch": 4}, split={"folds": 4}, search={"scheduler": "asha", "grace_epochs": 2})
-    trials = Trials(make_scheduler(given))
+    config = study(training={"evals_per_epoch": 4}, split={"folds": 4}, search={"scheduler": "asha", "grace_epochs": 2})
+    trials = Trials(make_scheduler(config))
     assert [trials.report(number, 1, 0.9 - number / 10) for number in range(3)] == [CONTINUE] * 3
     assert [trials.report(number, 2, 0.9 - number / 10) for number in range(3)] == [CONTINUE, STOP, STOP]
 
@@ -129,9 +129,9 @@ def test_hyperband_compares_a_trial_with_those_of_its_bracket_alone():
     for epoch in (1, 2, 3):
         for number, first in enumerate(first_stops):
             score = 0.9 if first == 1 else 0.1 - number / 1000
-            said = trials.report(number, epoch, score) if f"ray{number}" in trials.scheduler._trial_info else STOP
+            decision = trials.report(number, epoch, score) if f"ray{number}" in trials.scheduler._trial_info else STOP
             if first == 9 or (first == 3 and epoch < 3):
-                assert said == CONTINUE
+                assert decision == CONTINUE
 
 
 def test_hyperband_of_trials_of_unknown_length_has_as_many_brackets_as_its_authors():
@@ -174,13 +174,13 @@ def test_an_epoch_counts_once_for_the_median_and_the_last_one_of_a_finished_tria
         trials.report(number, 1, score)
         trials.end(number, epoch=1 if number else 2, score=0.2)
     own = {number: trials.scheduler._results[trial] for number, trial in trials.added.items()}
-    assert {number: [(each["epoch"], each["score"]) for each in told] for number, told in own.items()} == {
+    assert {number: [(each["epoch"], each["score"]) for each in results] for number, results in own.items()} == {
         0: [(1, 0.2), (2, 0.2)],
         1: [(1, 0.4)],
         2: [(1, 0.4)],
         3: [(1, 0.4)],
     }
-    assert all(each.keys() == {"epoch", "score"} for told in own.values() for each in told)
+    assert all(each.keys() == {"epoch", "score"} for results in own.values() for each in results)
 
 
 def test_folds_told_again_after_a_retry_count_once_for_the_median_and_are_not_judged_anew():

@@ -15,10 +15,10 @@ def test_unfinished_trials_come_first_then_new_ones_then_the_end(store):
     left = [store.ask(), store.ask()]
     store.finish(left[0].key, state=TrialState.FAILED)
     searcher = StoreSearcher(store, unfinished=store.unfinished(), new=2)
-    given = [searcher.suggest(f"ray{number}") for number in range(3)]
-    assert [each["key"] for each in given] == ["t0001", "t0002", "t0003"]
-    assert given[0]["parameters"] == dict(left[1].parameters)
-    assert [each["number"] for each in given] == [1, 2, 3]
+    suggested = [searcher.suggest(f"ray{number}") for number in range(3)]
+    assert [each["key"] for each in suggested] == ["t0001", "t0002", "t0003"]
+    assert suggested[0]["parameters"] == dict(left[1].parameters)
+    assert [each["number"] for each in suggested] == [1, 2, 3]
     assert searcher.suggest("ray3") == searcher.suggest("ray4") == Searcher.FINISHED
     assert len(store.records()) == 4
 
@@ -66,11 +66,11 @@ def test_trials_that_were_cut_off_run_to_their_end_in_a_study_out_of_patience(st
 def test_a_trial_goes_on_with_the_batch_that_it_had(store):
     first, second = store.ask(), store.ask()
     store.bind(first.key, halved="no memory")
-    store.report(second.key, epoch=1, score=0.5, task_scores={})
+    store.bind(second.key, fitted=True)
     searcher = StoreSearcher(store, unfinished=store.unfinished(), new=1)
-    given = [searcher.suggest(f"ray{number}") for number in range(3)]
-    beside = [{name: each[name] for name in ("halved", "fitted") if name in each} for each in given]
-    assert beside == [{"halved": "no memory"}, {"fitted": True}, {}]
+    suggested = [searcher.suggest(f"ray{number}") for number in range(3)]
+    flags = [{name: each[name] for name in ("halved", "fitted") if name in each} for each in suggested]
+    assert flags == [{"halved": "no memory"}, {"fitted": True}, {}]
 
 
 def test_a_halved_trial_that_was_cut_off_before_its_first_whole_epoch_begins_anew_and_later_goes_on(store):

@@ -75,7 +75,7 @@ def test_the_hours_go_on_from_where_an_earlier_run_was_killed(stopper, store, cl
     assert second.stop_all() is True
     assert second.ending.reason == "its trials have run for 1 h"
     assert closed == [None]
-    second.keep_time()
+    second.save_run_time()
     assert store.run_seconds() == 3600
 
 
@@ -96,13 +96,13 @@ def test_a_resumed_study_with_a_limit_that_it_has_reached_knows_so_from_the_star
     assert each.stop_all() is True
 
 
-def told(began: float, at: float, **more: Any) -> dict[str, Any]:
+def make_report(began: float, at: float, **more: Any) -> dict[str, Any]:
     return {"began": began, "at": at, "epoch": 1, "score": 0.5, **more}
 
 
 def test_a_trial_ends_at_its_first_report_after_its_hours_and_says_so(stopper):
     each, _ = stopper(max_trial_hours=0.5)
-    early, late = told(100, 1899), told(100, 1900)
+    early, late = make_report(100, 1899), make_report(100, 1900)
     assert each("ray0", early) is False
     assert each("ray0", late) is True
     assert "stopped" not in early
@@ -114,27 +114,27 @@ def test_a_trial_ends_at_its_first_report_after_its_hours_and_says_so(stopper):
 
 def test_a_trial_that_was_tried_again_has_no_more_hours_for_it_and_each_trial_has_its_own(stopper):
     each, _ = stopper(max_trial_hours=0.5)
-    assert each("ray0", told(100, 200)) is False
-    assert each("ray1", told(5000, 5100)) is False
-    assert each("ray0", told(1800, 1901)) is True
+    assert each("ray0", make_report(100, 200)) is False
+    assert each("ray1", make_report(5000, 5100)) is False
+    assert each("ray0", make_report(1800, 1901)) is True
 
 
 @pytest.mark.parametrize("last", [{"final": True}, {"failed": "for a reason"}])
 def test_a_trial_that_has_ended_by_itself_is_not_stopped_for_its_time(stopper, last):
     each, _ = stopper(max_trial_hours=0.5)
-    report = told(0, 9999, **last)
+    report = make_report(0, 9999, **last)
     assert each("ray0", report) is False
     assert "stopped" not in report
 
 
 def test_without_a_limit_or_before_its_first_score_a_trial_goes_on(stopper):
-    assert stopper()[0]("ray0", told(0, 1e9)) is False
+    assert stopper()[0]("ray0", make_report(0, 1e9)) is False
     assert stopper(max_trial_hours=0.5)[0]("ray0", {"fold_epoch": {}}) is False
 
 
 @pytest.mark.parametrize("score", [math.nan, math.inf, -math.inf])
 def test_a_score_that_is_no_number_ends_its_trial_at_once(stopper, score):
-    assert stopper()[0]("ray0", told(0, 1, score=score)) is True
+    assert stopper()[0]("ray0", make_report(0, 1, score=score)) is True
 
 
 def test_tune_s_snapshot_holds_nothing_of_it(stopper):

@@ -17,7 +17,7 @@ from tutti.bank.bank import Bank
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
 from tutti.errors import ClaimLostError, ConfigError, Fault, StorageError, StudyError
-from tutti.orchestration import study as study_module
+from tutti.orchestration import pool
 from tutti.orchestration.build import Abilities, check_backbone
 from tutti.orchestration.log import StudyLog
 from tutti.orchestration.study import clear_ended, is_running, run_study, study_lock
@@ -144,6 +144,7 @@ def resumed(config, folder, store, tracker):
             tags={},
             watch=lambda: None,
             picture=lambda task, predictions: b"",
+            notify=print,
         )
 
 
@@ -191,8 +192,8 @@ def test_workers_wait_for_further_nodes_only_of_a_cluster_that_somebody_else_sta
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     if address:
         monkeypatch.setenv("RAY_ADDRESS", address)
-    monkeypatch.setattr(study_module, "PoolJob", made)
-    pools = study_module._pools(study(), StudyFolder(tmp_path / "s"), count=1, train=print, population=None)
+    monkeypatch.setattr(pool, "PoolJob", made)
+    pools = pool.running_pools(study(), StudyFolder(tmp_path / "s"), count=1, train=print, population=None)
     with pytest.raises(Made) as caught, pools:
         pass
     assert caught.value.args == ({"grows": grows},)

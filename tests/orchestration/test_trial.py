@@ -1,4 +1,4 @@
-"""A trial's clock, which it looks at between two reports."""
+"""A trial's clock, which it time_reads at between two reports."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ import pytest
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
 from tutti.orchestration import build, trial
-from tutti.orchestration.trial import LOOK_SECONDS, Stopped, train_trial
+from tutti.orchestration.trial import CHECK_SECONDS, Stopped, train_trial
 
 
 @pytest.mark.parametrize("pace", [0.01, 1.0, 45.0], ids=["quick steps", "steps of a second", "long steps"])
 def test_a_trial_ends_soon_after_its_time_is_over_within_an_epoch_too(monkeypatch, tmp_path, pace):
-    clock, told, looks = SimpleNamespace(now=1000.0), [], []
+    clock, reports, time_reads = SimpleNamespace(now=1000.0), [], []
 
-    def epoch_without_end(*_: Any, on_step: Any, **__: Any) -> None:
+    def epoch_without_end(*_: Any, listener: Any, **__: Any) -> None:
         while clock.now < 1e5:
             clock.now += pace
-            on_step()
+            listener.on_step()
 
     def monotonic() -> float:
-        looks.append(clock.now)
+        time_reads.append(clock.now)
         return clock.now
 
     def tell(report: dict[str, Any]) -> bool:
-        told.append(report)
+        reports.append(report)
         return False
 
     monkeypatch.setattr(trial, "time", SimpleNamespace(time=lambda: clock.now, monotonic=monotonic))
@@ -37,7 +37,7 @@ def test_a_trial_ends_soon_after_its_time_is_over_within_an_epoch_too(monkeypatc
     study = StudyConfig.model_validate(settings)
     with pytest.raises(Stopped):
         train_trial(study, StudyFolder(tmp_path), {"key": "t0000", "number": 0, "parameters": {}}, tell=tell)
-    [report] = told
+    [report] = reports
     assert report["overtime"] is True
-    assert 1800 <= report["at"] - report["began"] <= 1800 + max(LOOK_SECONDS, pace)
-    assert len(looks) < 500  # ranks talk to each other for each
+    assert 1800 <= report["at"] - report["began"] <= 1800 + max(CHECK_SECONDS, pace)
+    assert len(time_reads) < 500  # ranks talk to each other for each

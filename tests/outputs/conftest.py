@@ -21,7 +21,7 @@ ROWS = {"validation": 200, "test": 60, "test-round1": 30, "unlabeled": 150}
 
 @dataclass(frozen=True)
 class Study:
-    """A finished study's bank, with members that are each right in some rows."""
+    """A finished study's bank, with members that are each correct on some rows."""
 
     bank: Bank
     tasks: tuple[Task, ...]
@@ -77,7 +77,9 @@ def prior(task: Task, skewed: bool) -> np.ndarray:
     return shares / shares.sum()
 
 
-def said(task: Task, part: str, truth: np.ndarray, *, seed: int, skill: float, lean: np.ndarray) -> Predictions:
+def noisy_predictions(
+    task: Task, part: str, truth: np.ndarray, *, seed: int, skill: float, lean: np.ndarray
+) -> Predictions:
     """Noisy probabilities that favour the true class by ``skill`` and every class by its ``lean``."""
     rng = np.random.default_rng(seed)
     classes = len(task.class_names)
@@ -102,7 +104,7 @@ def make_study(tmp_path) -> Callable[..., Study]:
         validation: int = ROWS["validation"],
         skewed: bool = False,
     ) -> Study:
-        """Each member knows more than the one before it by ``growth``; with ``skill`` 0 too, nobody knows anything.
+        """Each member is more skilful than the previous one by ``growth``; if both are 0, all are random.
 
         ``skewed`` makes the last class rare, and each member slow to say it.
         """
@@ -117,7 +119,7 @@ def make_study(tmp_path) -> Callable[..., Study]:
         for number in range(members):
             predictions = {
                 task.name: {
-                    part: said(
+                    part: noisy_predictions(
                         task,
                         part,
                         truth[task.name, part],

@@ -12,7 +12,7 @@ from datetime import datetime
 import numpy as np
 import pytest
 
-from tutti.ensembling.methods.known import METHODS
+from tutti.ensembling.methods.registry import METHODS
 from tutti.errors import StorageError, StudyError, SubmissionError
 from tutti.outputs.ensemble import write_ensemble
 from tutti.outputs.members import Rule
@@ -291,12 +291,12 @@ def test_labels_of_test_rows_grade_the_ensemble_and_the_best_trial(make_study, t
     truth = np.random.default_rng(0).integers(3, size=60)
     card = write_ensemble(**study.ensemble(tmp_path / "out", answers={"emotion": {"test": truth}}))
     lines = (tmp_path / "out" / "emotion_predict.json").read_text().splitlines()
-    said = np.eye(3)[[study.tasks[0].class_names.index(json.loads(line)["label"]) for line in lines]]
+    one_hot = np.eye(3)[[study.tasks[0].class_names.index(json.loads(line)["label"]) for line in lines]]
     best = max(study.bank.records(), key=lambda record: record.task_scores["emotion"]).key
     alone = study.bank.predictions(best, "emotion", "test").probabilities
     (graded,) = card.graded
     assert (graded.task, graded.part, graded.rows) == ("emotion", "test", 60)
-    assert graded.score == pytest.approx(score("macro_f1", labels=truth, predicted=said))
+    assert graded.score == pytest.approx(score("macro_f1", labels=truth, predicted=one_hot))
     assert graded.single == pytest.approx(score("macro_f1", labels=truth, predicted=alone))
     row = f"| emotion | test | macro_f1 | 60 | {graded.score:.4f} | {graded.single:.4f} |"
     assert row in (tmp_path / "out" / "card.md").read_text()
@@ -307,12 +307,12 @@ def test_labels_of_test_rows_grade_the_ensemble_where_the_best_trial_did_not_pre
     study = make_study()
     best = max(study.bank.records(), key=lambda record: record.score)
     parts = study.bank.parts(best.key)
-    said = {task: {part: study.bank.predictions(best.key, task, part) for part in parts[task]} for task in parts}
-    test = said["emotion"].pop("test")
+    predictions = {task: {part: study.bank.predictions(best.key, task, part) for part in parts[task]} for task in parts}
+    test = predictions["emotion"].pop("test")
     if held == "other rows":
         ids, probabilities = test.ids[:7], test.probabilities[:7]
-        said["emotion"]["test"] = replace(test, ids=ids, probabilities=probabilities)
-    study.bank.put(replace(best, score=0.0), said)  # best in the task, and too far behind overall to vote
+        predictions["emotion"]["test"] = replace(test, ids=ids, probabilities=probabilities)
+    study.bank.put(replace(best, score=0.0), predictions)  # best in the task, and too far behind overall to vote
     truth = np.random.default_rng(0).integers(3, size=60)
     card = write_ensemble(**study.ensemble(tmp_path / "out", answers={"emotion": {"test": truth}}))
     (graded,) = card.graded

@@ -55,11 +55,13 @@ def test_by_task_each_task_has_its_own_best(bank):
 def test_weights_by_score_follow_the_task_s_own_score(tmp_path):
     bank = Bank(tmp_path)
     for number, right in enumerate([2, 1]):  # of three rows
-        said = part()
-        said.probabilities[:] = np.where(np.arange(3)[:, None] < right, np.eye(2)[[0, 1, 1]], np.eye(2)[[1, 0, 0]])
+        predictions = part()
+        predictions.probabilities[:] = np.where(
+            np.arange(3)[:, None] < right, np.eye(2)[[0, 1, 1]], np.eye(2)[[1, 0, 0]]
+        )
         bank.put(
             CheckpointRecord(f"t{number:04d}", number, 1, right / 3, {"a": right / 3}, None),
-            {"a": {"validation": said}},
+            {"a": {"validation": predictions}},
         )
     election = choice(bank, tasks=[TASK], method="score")
     assert [member.weight for member in election.tasks["a"].members] == pytest.approx([2 / 3, 1 / 3])
@@ -91,8 +93,8 @@ def test_every_missing_part_is_named_with_its_trial(bank):
 def test_a_trial_that_does_not_vote_may_lack_parts_but_not_the_validation_rows(bank):
     record = CheckpointRecord("t0003", 3, 1, 0.1, {"a": 0.1, "b": 0.1}, None)
     for number in range(2):
-        said = {"validation": part(), "test": part()}
-        bank.put(next(one for one in bank.records() if one.number == number), {"a": said, "b": said})
+        predictions = {"validation": part(), "test": part()}
+        bank.put(next(one for one in bank.records() if one.number == number), {"a": predictions, "b": predictions})
     bank.put(record, {"a": {"validation": part()}, "b": {"validation": part()}})
     assert keys(choice(bank, needed={"b": ["test"]}), "b") == ["t0001", "t0000"]
     bank.put(record, {"a": {"validation": part()}})
@@ -122,9 +124,9 @@ def test_a_trial_without_a_number_for_a_score_never_votes(bank):
 )
 def test_members_that_do_not_fit_together_are_named(tmp_path, changes, message):
     bank = Bank(tmp_path)
-    for number, said in enumerate([part(), part(**changes)]):
+    for number, predictions in enumerate([part(), part(**changes)]):
         record = CheckpointRecord(f"t{number:04d}", number, 1, 0.5, {"a": 0.5}, None)
-        bank.put(record, {"a": {"validation": said}})
+        bank.put(record, {"a": {"validation": predictions}})
     with pytest.raises(StudyError, match=message):
         choice(bank, tasks=[TASK])
 
@@ -147,8 +149,10 @@ def test_near_copies_and_those_far_behind_do_not_vote(tmp_path):
     bank, ids = Bank(tmp_path), np.array([str(row) for row in range(100)])
     for number, rows in enumerate(wrong):
         right = np.isin(np.arange(100), rows, invert=True)
-        said = np.where(np.arange(2) == np.where(right, labels, 1 - labels)[:, None], 0.9, 0.1).astype(np.float32)
-        held = Predictions(ids=ids, probabilities=said, labels=labels, class_names=TASK.class_names)
+        probabilities = np.where(np.arange(2) == np.where(right, labels, 1 - labels)[:, None], 0.9, 0.1).astype(
+            np.float32
+        )
+        held = Predictions(ids=ids, probabilities=probabilities, labels=labels, class_names=TASK.class_names)
         score = float(right.mean())
         bank.put(CheckpointRecord(f"t{number:04d}", number, 1, score, {"a": score}, None), {"a": {"validation": held}})
     assert keys(choice(bank, tasks=[TASK], validation=ids, top=None), "a") == ["t0000", "t0001", "t0002", "t0003"]

@@ -12,13 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tutti.ensembling.methods.known import METHODS
+from tutti.ensembling.methods.registry import METHODS
 from tutti.ensembling.procedure import Ballot, Procedure
 from tutti.ensembling.select import Selection
 from tutti.errors import StorageError, StudyError
 from tutti.orchestration.inference import check_predicts
 from tutti.outputs.folder import output_folder
-from tutti.outputs.predictions import Shards, TaskVote, check_out, heard
+from tutti.outputs.predictions import Shards, TaskVote, check_out, needed_voters
 from tutti.tasks.metrics import score_decided
 from tutti.tasks.task import Task
 
@@ -31,23 +31,23 @@ def votes(members: int, rows: int, *, seed: int = 0) -> np.ndarray:
 
 
 def elected(method: str, *, offsets: bool = False):
-    said, labels = votes(3, 60), np.random.default_rng(1).integers(3, size=60)
+    probabilities, labels = votes(3, 60), np.random.default_rng(1).integers(3, size=60)
 
     def score(truth: np.ndarray, decided: np.ndarray) -> float:
         return score_decided("macro_f1", labels=truth, decided=decided, classes=3)
 
     procedure = Procedure(Selection(top=3), np.array([0.1, 0.3, 0.2]), share=1, methods=(method,), offsets=offsets)
-    return procedure.fit(Ballot(said, labels, score))
+    return procedure.fit(Ballot(probabilities, labels, score))
 
 
 @pytest.mark.parametrize("method", list(METHODS))
 def test_rows_are_answered_as_the_ensemble_answers_by_every_method(method: str) -> None:
     ensemble = elected(method, offsets=True)
-    said = votes(3, 9, seed=2)
-    places = heard(ensemble)
+    probabilities = votes(3, 9, seed=2)
+    places = needed_voters(ensemble)
     vote = TaskVote(MOOD, {member: [place] for place, member in enumerate(places)}, ensemble, calibrated=True)
-    table = vote.table([f"r{row}" for row in range(9)], [said[member] for member in places])
-    combined = ensemble.combine(said)
+    table = vote.table([f"r{row}" for row in range(9)], [probabilities[member] for member in places])
+    combined = ensemble.combine(probabilities)
     shown = np.stack([table[f"p_{name}"].to_numpy() for name in MOOD.class_names], axis=1)
     np.testing.assert_array_equal(shown, ensemble.calibrated(combined))
     classes = ensemble.decide(combined)
@@ -57,15 +57,17 @@ def test_rows_are_answered_as_the_ensemble_answers_by_every_method(method: str) 
 
 
 def test_a_member_without_weight_need_not_predict() -> None:
-    assert len(heard(elected("best"))) == 1
-    assert len(heard(elected("rank"))) == 3
+    assert len(needed_voters(elected("best"))) == 1
+    assert len(needed_voters(elected("rank"))) == 3
 
 
 def test_a_member_with_folds_says_the_mean_of_them_and_one_alone_what_it_says() -> None:
-    said = votes(2, 4)
-    table = TaskVote(MOOD, {0: [0, 1]}).table(list("abcd"), list(said))
-    np.testing.assert_allclose(table["p_calm"].to_numpy(), said.mean(axis=0)[:, 0], rtol=1e-6)
-    assert table["label"].to_pylist() == [MOOD.class_names[index] for index in said.mean(axis=0).argmax(axis=1)]
+    probabilities = votes(2, 4)
+    table = TaskVote(MOOD, {0: [0, 1]}).table(list("abcd"), list(probabilities))
+    np.testing.assert_allclose(table["p_calm"].to_numpy(), probabilities.mean(axis=0)[:, 0], rtol=1e-6)
+    assert table["label"].to_pylist() == [
+        MOOD.class_names[index] for index in probabilities.mean(axis=0).argmax(axis=1)
+    ]
 
 
 def test_a_regression_has_a_value_for_each_row() -> None:
@@ -82,8 +84,8 @@ def shards_of(out: Path, **changes: Any) -> Shards:
 
 def table(number: int) -> pa.Table:
     rows = [row for row in (2 * number, 2 * number + 1) if row < 5]
-    said = np.array([[0.1, 0.2, 0.7]] * len(rows), dtype=np.float32)
-    return TaskVote(MOOD, {0: [0]}).table([f'r,"{row}"\nx' for row in rows], [said])
+    probabilities = np.array([[0.1, 0.2, 0.7]] * len(rows), dtype=np.float32)
+    return TaskVote(MOOD, {0: [0]}).table([f'r,"{row}"\nx' for row in rows], [probabilities])
 
 
 def write(shards: Shards, *numbers: int) -> None:
@@ -96,7 +98,7 @@ def test_the_file_has_all_rows_in_order_whatever_order_they_came_in(tmp_path: Pa
     out = tmp_path / f"out{suffix}"
     out.write_text("of an earlier day")
     shards = shards_of(out)
-    with shards.held():
+    with shards.locked():
         shards.begin("float32")
         write(shards, 2, 0, 1)
         assert shards.done() == {0, 1, 2}
@@ -121,19 +123,19 @@ def test_the_file_has_all_rows_in_order_whatever_order_they_came_in(tmp_path: Pa
 def test_what_a_killed_run_left_is_kept_for_the_same_run_alone(tmp_path: Path) -> None:
     out = tmp_path / "out.csv"
     first = shards_of(out)
-    with first.held():
+    with first.locked():
         assert first.precision is None
         first.begin("bf16")
         write(first, 0, 2)
     (first.folder / ".000001.parquet.abcdefgh.tmp").write_bytes(b"cut off")
     (first.folder / "000002.parquet").write_bytes(b"PAR1 damaged")
     again = shards_of(out)
-    with again.held():
+    with again.locked():
         assert again.precision == "bf16"  # it goes on in this one, wherever it goes on
         assert again.done() == {0}
         assert not list(again.folder.glob("*.tmp"))
     other = shards_of(out, members=("t0",))
-    with other.held():
+    with other.locked():
         assert other.precision is None
         assert other.done() == set()
 
@@ -143,7 +145,7 @@ def test_a_run_that_was_killed_before_its_manifest_was_whole_begins_anew(tmp_pat
     shards.folder.mkdir()
     (shards.folder / ".manifest.json.abcdefgh.tmp").write_text("{")
     (shards.folder / "lock").touch()
-    with shards.held():
+    with shards.locked():
         assert [path.name for path in shards.folder.iterdir()] == ["lock"]
         assert shards.precision is None
         shards.begin("bf16")
@@ -158,21 +160,21 @@ def test_a_folder_that_is_not_of_shards_is_left_alone(tmp_path: Path) -> None:
     kept.parent.mkdir()
     kept.write_text("years of work")
     with pytest.raises(StudyError, match=r"must be new, or hold the shards of an earlier run; got thesis.txt"):
-        shards_of(out).held().__enter__()
+        shards_of(out).locked().__enter__()
     assert kept.read_text() == "years of work"
 
 
 def test_two_runs_do_not_write_one_file_together(tmp_path: Path) -> None:
     first, second = shards_of(tmp_path / "out.csv"), shards_of(tmp_path / "out.csv")
-    with first.held(), pytest.raises(StudyError, match="must be written by one process at a time"):
-        second.held().__enter__()
+    with first.locked(), pytest.raises(StudyError, match="must be written by one process at a time"):
+        second.locked().__enter__()
 
 
 def test_shards_that_nobody_may_hold_are_said_in_one_sentence(tmp_path: Path) -> None:
     shards = shards_of(tmp_path / "out.csv")
     (shards.folder / "lock").mkdir(parents=True)  # root may write to any folder, and to no folder as to a file
     with pytest.raises(StorageError, match=r"out.csv.shards must be written whole; got Is a directory"):
-        shards.held().__enter__()
+        shards.locked().__enter__()
 
 
 def test_the_ending_says_what_is_written(tmp_path: Path) -> None:

@@ -43,8 +43,8 @@ def ledger(out, task):
 
 def mean_of(study, report, task):
     members = next(each.members for each in report.tasks if each.task == task)
-    said = [study.bank.predictions(each.key, task, "unlabeled").probabilities for each in members]
-    return np.mean(said, axis=0), said
+    single = [study.bank.predictions(each.key, task, "unlabeled").probabilities for each in members]
+    return np.mean(single, axis=0), single
 
 
 def test_the_rows_at_the_threshold_become_a_training_file_that_the_layout_reads(make_study, tmp_path):
@@ -106,13 +106,15 @@ def test_the_ledger_says_of_each_label_where_it_comes_from(make_study, tmp_path)
     study = make_study()
     pools = {"emotion": pool(study, "emotion", round=3)}
     report = write_pseudo_labels(**arguments(study, tmp_path / "out", pools=pools))
-    mean, said = mean_of(study, report, "emotion")
+    mean, single = mean_of(study, report, "emotion")
     rows = ledger(tmp_path / "out", "emotion")
     assert len(rows) == report.tasks[0].labelled
     for row in rows:
         place = int(row["id"].removeprefix("unlabeled "))
         assert row["confidence"] == pytest.approx(mean[place].max(), abs=1e-6)
-        assert row["agreement"] == pytest.approx(np.mean([one[place].argmax() == mean[place].argmax() for one in said]))
+        assert row["agreement"] == pytest.approx(
+            np.mean([one[place].argmax() == mean[place].argmax() for one in single])
+        )
         assert row["members"] == [member.key for member in report.tasks[0].members]
         assert row["label"] == study.tasks[0].class_names[mean[place].argmax()]
         assert (row["round"], row["source_sha256"]) == (3, "5" * 64)
@@ -153,8 +155,8 @@ def test_labels_that_drift_from_the_training_rows_are_refused_by_name(make_study
 
 def test_labels_matched_to_the_prior_do_not_drift(make_study, tmp_path):
     study = make_study()
-    said = {"select": "prior", "share": 0.3, "max_drift": 0.05}
-    report = write_pseudo_labels(**arguments(study, tmp_path / "out", labelling=said))
+    settings = {"select": "prior", "share": 0.3, "max_drift": 0.05}
+    report = write_pseudo_labels(**arguments(study, tmp_path / "out", labelling=settings))
     assert [task.labelled for task in report.tasks] == [45, 44]  # 22.5 rows of each class are rounded to 22
     assert all(abs(task.drift) < 0.01 for task in report.tasks)
 
@@ -222,7 +224,7 @@ def test_labels_of_a_class_that_no_row_tells_of_are_not_counted_as_told():
     told = ClassCoverage("A", 10, 0.01, 0.99, 0.98, 50)
     untold = ClassCoverage("B", 990, 0.99, 0.99, None, 0)
     report = TaskPseudoLabels("t", 1000, 0, 1000, 0.99, 0.0, None, "t.csv", (told, untold), ())
-    assert (report.told, report.labelled, report.expected_precision) == (10, 1000, pytest.approx(0.98))
+    assert (report.judged_labels, report.labelled, report.expected_precision) == (10, 1000, pytest.approx(0.98))
 
 
 def test_a_class_that_is_called_like_a_tag_is_text_on_the_page():

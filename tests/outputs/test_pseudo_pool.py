@@ -91,7 +91,7 @@ def test_what_the_trials_of_a_study_beside_this_one_know_is_known(tmp_path):
     other, _ = study("other", [*own, "20\tnew 1\tyes", "21\tnew 2\tno"], ["0\tnew 3\tno"])
     ledger = pa.table({"id": ["0"], "round": np.array([2], dtype=np.int32)})
     pq.write_table(ledger, tmp_path / "other" / "A.ledger.parquet")
-    alone, beside = pools(first, [spec])["A"], pools(first, [spec], beside=[other])["A"]
+    alone, beside = pools(first, [spec])["A"], pools(first, [spec], others=[other])["A"]
     assert (alone.seen.tolist(), alone.round) == ([True, False, False, False, False], 1)
     assert (beside.seen.tolist(), beside.round) == ([True, True, True, True, False], 3)
     assert beside.prior.tolist() == alone.prior.tolist()

@@ -9,7 +9,7 @@ import pytest
 from tutti.cli.vote import rule_of
 from tutti.config.load import load_recipe
 from tutti.config.recipe import Method, Recipe
-from tutti.ensembling.methods.known import METHODS
+from tutti.ensembling.methods.registry import METHODS
 from tutti.errors import ConfigError
 from tutti.outputs.ensemble import write_ensemble
 

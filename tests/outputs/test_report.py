@@ -170,17 +170,17 @@ def test_classes_that_nobody_can_know_are_told_apart_by_chance_alone(make_study)
 
 
 @pytest.mark.parametrize(
-    ("labelling", "said"),
+    ("labelling", "sentence"),
     [
         (Labelling("all", max_drift=None), "Every row is labelled: 150 of 150 unlabelled rows."),
         (Labelling("quantile", share=0.1, max_drift=None), "Of each class the surest 0.1 of its rows are labelled: 1"),
         (Labelling("all", max_drift=0.0), "no file is written of them"),
     ],
 )
-def test_the_page_says_what_the_recipe_labels(make_study, tmp_path, labelling, said):
+def test_the_page_says_what_the_recipe_labels(make_study, tmp_path, labelling, sentence):
     study = make_study(4)
     part = section(study, labelling=labelling)
-    assert said in page_of(study, tmp_path, vote=part)
+    assert sentence in page_of(study, tmp_path, vote=part)
 
 
 def test_the_most_disputed_rows_come_first_with_everybody_s_vote(make_study):
@@ -191,11 +191,11 @@ def test_the_most_disputed_rows_come_first_with_everybody_s_vote(make_study):
     assert [row.disagreement for row in rows] == sorted((row.disagreement for row in rows), reverse=True)
     members = [study.bank.predictions(each.key, "emotion", "validation") for each in shown.card.members]
     place = members[0].ids.tolist().index(rows[0].id)
-    said = [("happy", "sad", "angry")[each.probabilities[place].argmax()] for each in members]
-    assert sorted(said) == sorted(
+    votes = [("happy", "sad", "angry")[each.probabilities[place].argmax()] for each in members]
+    assert sorted(votes) == sorted(
         name for part in rows[0].votes.split(", ") for name in [part.split()[0]] * int(part.split()[1])
     )
-    assert len(set(said)) > 1
+    assert len(set(votes)) > 1
     assert rows[0].label == ("happy", "sad", "angry")[study.labels["emotion"][place]]
 
 

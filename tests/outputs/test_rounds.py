@@ -23,7 +23,7 @@ def studies(make_study, tmp_path):
     """The bank of a study; of another one whose members are right more often; and of one that says the same."""
     study = make_study()
 
-    def said(known: Predictions, better: float) -> Predictions:
+    def improved(known: Predictions, better: float) -> Predictions:
         if known.labels is None or not better:
             return known
         mixed = (1 - better) * known.probabilities + better * np.eye(len(known.class_names))[known.labels]
@@ -34,7 +34,7 @@ def studies(make_study, tmp_path):
         for record in study.bank.records():
             parts = study.bank.parts(record.key)
             told = {
-                task: {part: said(study.bank.predictions(record.key, task, part), better) for part in parts[task]}
+                task: {part: improved(study.bank.predictions(record.key, task, part), better) for part in parts[task]}
                 for task in parts
             }
             bank.put(record, told)

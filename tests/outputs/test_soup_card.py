@@ -50,8 +50,8 @@ def test_where_there_are_estimates_on_other_rows_these_decide():
 
 
 def test_the_card_lists_what_was_tried_and_what_was_not():
-    said = json.loads(CARD.to_json())
-    assert (said["members"], said["kept"], said["score"]) == (["t0002", "t0001"], True, CARD.score)
+    document = json.loads(CARD.to_json())
+    assert (document["members"], document["kept"], document["score"]) == (["t0002", "t0001"], True, CARD.score)
     page = CARD.to_markdown()
     assert "| t0000 | 0.7900 | 0.7000 | no |" in page
     assert "Passed over, of another shape than the best: t0003." in page
@@ -81,8 +81,8 @@ def test_a_fold_s_voters_are_those_that_are_best_by_the_other_rows_of_all_tasks(
         ranked = [np.mean([*scores.values()], axis=0)] if by == "objective" else scores.values()
         assert set(fold.voters) == {f"t{index:04d}" for each in ranked for index in top(each, 3)}
     for name, each in election.tasks.items():
-        assert sorted(np.concatenate([fold.held[name] for fold in folds])) == list(range(60))
-        assert not any(set(fold.held[name]) & set(fold.chosen_on[name]) for fold in folds)
+        assert sorted(np.concatenate([fold.held_out[name] for fold in folds])) == list(range(60))
+        assert not any(set(fold.held_out[name]) & set(fold.chosen_on[name]) for fold in folds)
         assert each.keys == tuple(f"t{index:04d}" for index in range(12))
     assert len({fold.voters for fold in folds}) > 1
 

@@ -70,4 +70,4 @@ def test_a_text_that_another_study_cleans_in_another_way_is_known_again(study):
     other, _ = study("other", extra=["0\tpool 0!!\tyes"], cleaning=CleaningSteps(repeated_punctuation=True))
     assert other.rows("A", "train")["text"].tolist()[-1] == "pool 0!"
     assert pools(one, [spec])["A"].seen.tolist() == [False, False, True]
-    assert pools(one, [spec], beside=[other])["A"].seen.tolist() == [True, False, True]
+    assert pools(one, [spec], others=[other])["A"].seen.tolist() == [True, False, True]

@@ -97,9 +97,9 @@ def test_the_submission_holds_the_weighted_mean_with_three_decimals(bank, ensemb
     header, *lines = (tmp_path / "out" / "STS-B.tsv").read_text().splitlines()
     assert header == "index\tprediction"
     assert [line.split("\t")[0] for line in lines] == ids("test").tolist()
-    said = [line.split("\t")[1] for line in lines]
-    assert [len(text.split(".")[1]) for text in said] == [3] * ROWS["test"]
-    assert np.abs(np.array(said, dtype=float) - mean).max() <= 0.00051
+    labels_written = [line.split("\t")[1] for line in lines]
+    assert [len(text.split(".")[1]) for text in labels_written] == [3] * ROWS["test"]
+    assert np.abs(np.array(labels_written, dtype=float) - mean).max() <= 0.00051
     assert set((tmp_path / "out" / "CoLA.tsv").read_text().split("\n")[1:-1]) <= {
         f"{row}\t{label}" for row in ids("test") for label in "01"
     }
@@ -123,8 +123,8 @@ def test_other_formats_hold_all_digits_of_float32(bank, ensemble, tmp_path):
     ensemble(submission=Layouts("csv"), out=tmp_path / "csv")
     mean = mean_of(bank, "test", card.tasks[0].members)
     lines = (tmp_path / "json" / "STS-B_predict.json").read_text().splitlines()
-    said = [json.loads(line)["label"] for line in lines]
-    assert np.array_equal(np.array(said, dtype=np.float32), mean.astype(np.float32))
+    labels_written = [json.loads(line)["label"] for line in lines]
+    assert np.array_equal(np.array(labels_written, dtype=np.float32), mean.astype(np.float32))
     table = pd.read_csv(tmp_path / "csv" / "STS-B.csv", dtype={"id": str})
     assert table["id"].tolist() == ids("test").tolist()
     assert np.array_equal(table["label"].to_numpy(dtype=np.float32), mean.astype(np.float32))

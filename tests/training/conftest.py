@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import datasets
 import numpy as np
@@ -14,11 +15,12 @@ from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from tutti.data.encode import EncodedPart
 from tutti.tasks.task import Task
+from tutti.training import EpochReport, FineTuned, fine_tune
 
 
 @pytest.fixture(scope="session")
 def backbone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny random BERT with a word-level tokenizer, saved as a backbone is; half of its table's rows are no words."""
+    """A tiny random BERT with a word-level tokenizer, saved to a folder; half of its embedding rows are unused."""
     folder = tmp_path_factory.mktemp("backbone")
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *(f"w{i}" for i in range(60))]
     tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
@@ -37,7 +39,7 @@ def backbone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def steady_backbone(backbone: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The backbone without dropout, so that different ways of sharing rows can be compared."""
+    """The backbone without dropout, so that runs with different batches can be compared."""
     folder = tmp_path_factory.mktemp("steady") / "backbone"
     shutil.copytree(backbone, folder)
     config = json.loads((folder / "config.json").read_text())
@@ -59,7 +61,7 @@ MakePart = Callable[..., EncodedPart]
 
 @pytest.fixture(scope="session")
 def make_part() -> MakePart:
-    """Rows of random words; the class is the first word's, so that there is something to learn."""
+    """Makes rows of random words. The first word determines the class, so that it can be learnt."""
 
     def make(rows: int, *, classes: int, seed: int, labelled: bool = True, weighted: bool = False) -> EncodedPart:
         generator = np.random.default_rng(seed)
@@ -94,3 +96,47 @@ def parts(tasks: tuple[Task, ...], make_part: MakePart) -> dict[str, dict[str, E
         }
         for task, rows in zip(tasks, (53, 37), strict=True)
     }
+
+
+Tune = Callable[..., tuple[FineTuned, list[EpochReport]]]
+
+
+@pytest.fixture(scope="session")
+def make_tune(tasks: tuple[Task, ...], parts: dict[str, dict[str, EncodedPart]]) -> Callable[..., Tune]:
+    """Makes a function that calls fine_tune with these default training keys, and returns its result and reports.
+
+    The function takes the folder and further training keys, of which None removes a default. With ``stop_after``, the
+    run ends with an InterruptedError after this evaluation.
+    """
+
+    def make(backbone: Path, **defaults: Any) -> Tune:
+        def tune(
+            folder: Path,
+            *,
+            stop_after: int = 0,
+            tasks: Sequence[Task] = tasks,
+            parts: Mapping[str, Mapping[str, EncodedPart]] = parts,
+            **training: Any,
+        ) -> tuple[FineTuned, list[EpochReport]]:
+            reports: list[EpochReport] = []
+
+            def on_epoch(report: EpochReport) -> None:
+                reports.append(report)
+                if report.epoch == stop_after:
+                    raise InterruptedError
+
+            tuned = fine_tune(
+                backbone=str(backbone),
+                tasks=tasks,
+                parts=parts,
+                training={key: value for key, value in {**defaults, **training}.items() if value is not None},
+                folder=folder,
+                on_epoch=on_epoch,
+                key="t0003",
+                number=3,
+            )
+            return tuned, reports
+
+        return tune
+
+    return make

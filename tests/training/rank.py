@@ -1,4 +1,4 @@
-"""One rank of a process group, for test_ranks.py: runs fine_tune on the rows of a file and writes what came out."""
+"""One rank of a process group, for test_ranks.py: runs fine_tune on the rows in a file and writes the outcome."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ def main(job_file: str) -> None:
                 for task, by_part in done.predictions.items()
                 for part, predictions in by_part.items()
             }
-            if "lose" in run and dist.get_rank() == 0:  # as if killed before the last state was whole
+            if "lose" in run and dist.get_rank() == 0:  # as if killed before the last state was complete
                 shutil.rmtree(Path(run["folder"]) / "resume" / run["lose"])
         except (TuttiError, InterruptedError) as error:
             outcomes[name]["error"] = f"{type(error).__name__}: {error}"
-        outcomes[name]["reports"] = [dataclasses.asdict(report) | {"seconds": None} for report in reports]
+        outcomes[name]["reports"] = [dataclasses.asdict(report) for report in reports]
     Path(f"{job_file}.{dist.get_rank()}").write_text(json.dumps(outcomes))
     dist.destroy_process_group()
 

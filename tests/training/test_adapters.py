@@ -1,4 +1,4 @@
-"""LoRA and QLoRA through fine_tune: what is trained, kept, averaged, and gone on from."""
+"""LoRA and QLoRA through fine_tune: training, checkpoints, weight averages, and resuming."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from tutti.data.encode import EncodedPart
 from tutti.modeling.adapters import has_bitsandbytes
 from tutti.modeling.checkpoint import load_checkpoint
 from tutti.modeling.model import MultiTaskModel
-from tutti.tasks.task import Task
-from tutti.training import EpochReport, FineTuned, fine_tune
+from tutti.training import EpochReport, FineTuned
 
 Tune = Callable[..., tuple[FineTuned, list[EpochReport]]]
 TRAINING = {"num_train_epochs": 2, "per_device_train_batch_size": 8, "learning_rate": 3e-3, "bf16": False}
@@ -28,26 +27,9 @@ needs_bitsandbytes = pytest.mark.skipif(not has_bitsandbytes(), reason="bitsandb
 BITS = [None, pytest.param(4, marks=needs_bitsandbytes), pytest.param(8, marks=needs_bitsandbytes)]
 
 
-class Stopped(Exception):
-    """What a caller raises in on_epoch to end a run."""
-
-
 @pytest.fixture(scope="module")
-def tune(backbone: Path, tasks: tuple[Task, ...], parts: dict[str, dict[str, EncodedPart]]) -> Tune:
-    def run(folder: Path, *, stop_after: int = 0, **training: Any) -> tuple[FineTuned, list[EpochReport]]:
-        reports: list[EpochReport] = []
-
-        def on_epoch(report: EpochReport) -> None:
-            reports.append(report)
-            if report.epoch == stop_after:
-                raise Stopped
-
-        keys = {**TRAINING, **training}
-        return fine_tune(
-            backbone=str(backbone), tasks=tasks, parts=parts, training=keys, folder=folder, on_epoch=on_epoch
-        ), reports
-
-    return run
+def tune(make_tune: Callable[..., Tune], backbone: Path) -> Tune:
+    return make_tune(backbone, **TRAINING)
 
 
 def _state(folder: Path, file: str = "model.safetensors") -> dict[str, torch.Tensor]:
@@ -58,13 +40,13 @@ def _state(folder: Path, file: str = "model.safetensors") -> dict[str, torch.Ten
 
 @contextmanager
 def _watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[MultiTaskModel, dict[str, torch.Tensor]]]]:
-    """Every model that is made from a backbone, with its weights as they were then."""
+    """Collects every model made from a backbone, with a copy of its initial weights."""
     seen = []
-    module = importlib.import_module("tutti.training.fine_tune")  # the package's name for it is the function's
-    made = module.MultiTaskModel
+    module = importlib.import_module("tutti.training.fine_tune")  # in the package, this name is the function
+    model_class = module.MultiTaskModel
 
     def make(**options: Any) -> MultiTaskModel:
-        model = made(**options)
+        model = model_class(**options)
         seen.append((model, {name: weight.detach().clone() for name, weight in model.named_parameters()}))
         return model
 
@@ -98,8 +80,9 @@ def test_the_checkpoint_says_what_the_run_said(
     for row, expected in zip(part.encoded["input_ids"], done.predictions["mood"]["test"].probabilities, strict=True):
         ids = torch.tensor([row])
         with torch.inference_mode():
-            said = model("mood", ids, torch.ones_like(ids)).softmax(dim=1)[0]
-        np.testing.assert_allclose(said, expected, atol=1e-2 if bits == 8 else 1e-5)  # 8 bits round each batch's inputs
+            outputs = model("mood", ids, torch.ones_like(ids)).softmax(dim=1)[0]
+        tolerance = 1e-2 if bits == 8 else 1e-5  # with 8 bits, inputs are rounded per batch
+        np.testing.assert_allclose(outputs, expected, atol=tolerance)
 
 
 @pytest.mark.slow
@@ -115,7 +98,7 @@ def test_the_checkpoint_says_what_the_run_said(
 )
 def test_a_run_that_was_interrupted_ends_bit_equal(tune: Tune, tmp_path: Path, training: dict[str, Any]) -> None:
     whole, _ = tune(tmp_path / "whole", num_train_epochs=3, **training)
-    with pytest.raises(Stopped):
+    with pytest.raises(InterruptedError):
         tune(tmp_path / "cut", num_train_epochs=3, stop_after=1, **training)
     resumed, reports = tune(tmp_path / "cut", num_train_epochs=3, **training)
     assert [report.epoch for report in reports] == [2, 3]
@@ -124,17 +107,17 @@ def test_a_run_that_was_interrupted_ends_bit_equal(tune: Tune, tmp_path: Path, t
     torch.testing.assert_close(*ends, rtol=0, atol=0)
     for task, by_part in whole.predictions.items():
         for part, predictions in by_part.items():
-            found = resumed.predictions[task][part].probabilities
-            np.testing.assert_array_equal(predictions.probabilities, found)
+            resumed_probabilities = resumed.predictions[task][part].probabilities
+            np.testing.assert_array_equal(predictions.probabilities, resumed_probabilities)
 
 
 def test_a_moving_average_holds_the_trained_weights_alone_and_is_what_is_kept(tune: Tune, tmp_path: Path) -> None:
     tune(tmp_path, ema_decay=0.9)
     average = _state(tmp_path, "average.safetensors")
     assert set(average) - {"updates"} == set(_state(tmp_path))
-    kept, metadata = load_checkpoint(tmp_path / "best")
-    assert metadata.epoch == 2  # the best is the last, whose average lies there to compare with
-    for name, weight in kept.trained_state().items():
+    best, metadata = load_checkpoint(tmp_path / "best")
+    assert metadata.epoch == 2  # the best epoch is the last, whose average is in the newest state
+    for name, weight in best.trained_state().items():
         torch.testing.assert_close(weight, average[name], rtol=0, atol=0)
         assert not torch.equal(weight, _state(tmp_path)[name])
 
@@ -147,7 +130,7 @@ def test_activation_checkpointing_trains_alike(tune: Tune, tmp_path: Path) -> No
 
 def test_a_later_stage_trains_the_adapter_that_one_before_left_alone(tune: Tune, tmp_path: Path) -> None:
     stages = [{"freeze_encoder": True, "num_train_epochs": 1}, {"freeze_encoder": False, "num_train_epochs": 1}]
-    with pytest.raises(Stopped):
+    with pytest.raises(InterruptedError):
         tune(tmp_path, stages=stages, stop_after=1)
     zero = {name: weight for name, weight in _state(tmp_path).items() if "lora_B" in name}
     assert all(weight.abs().max() == 0 for weight in zero.values())
@@ -173,8 +156,8 @@ def test_an_8_bit_optimizer_holds_its_moments_in_a_byte_each_and_learns_as_one_o
     newest = max((tmp_path / optim / "resume").iterdir(), key=lambda path: int(path.name.rsplit("-", 1)[1]))
     states = torch.load(newest / "optimizer.pt", weights_only=False)["state"].values()
     moments = [state["__bnb_optimizer_quant_state__"]["state1"] for state in states]
-    held = {(moment.numel() >= 4096, moment.dtype) for moment in moments}
-    assert held == {(True, torch.uint8), (False, torch.float32)}  # small ones stay in 32 bits
+    dtypes = {(moment.numel() >= 4096, moment.dtype) for moment in moments}
+    assert dtypes == {(True, torch.uint8), (False, torch.float32)}  # small tensors stay in 32 bits
 
 
 @needs_bitsandbytes

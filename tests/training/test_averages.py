@@ -73,11 +73,11 @@ def test_the_mean_over_epochs_is_of_the_last_ones_alone() -> None:
     for epoch, left in ((1, 3), (2, 2), (3, 1)):
         _set(model, float(epoch))
         average.after_step()
-        average.after_epoch(left=left)
+        average.after_epoch(remaining=left)
         with average.applied():
-            assert model.weight[0, 0].item() == epoch  # no epoch but this one is in it
+            assert model.weight[0, 0].item() == epoch  # contains this epoch only
     _set(model, 4.0)
-    average.after_epoch(left=0)
+    average.after_epoch(remaining=0)
     with average.applied():
         assert model.weight[0, 0].item() == pytest.approx(3.5)
     assert model.weight[0, 0].item() == 4.0

@@ -1,4 +1,4 @@
-"""What a CPU does another way while it trains is what PyTorch does, only faster."""
+"""The faster CPU implementations are equivalent to PyTorch's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from transformers import BertConfig, BertModel, TrainingArguments
 from transformers.models.bert import modeling_bert
 
 from tutti.training import cpu, fine_tune, one_device
-from tutti.training.cpu import quick_masks, slow_attention, step_by_step
+from tutti.training.cpu import eager_attention, quick_masks, slow_attention
 from tutti.training.one_device import OneDeviceTrainer
 
 
@@ -51,7 +51,7 @@ def test_the_same_seed_gives_the_same_mask_another_one_another_and_no_shape_is_r
 def test_outside_of_the_block_masks_are_pytorchs_own_again():
     before = drawn(0.1)
     with quick_masks():
-        with quick_masks():  # as where one trainer runs within another's block
+        with quick_masks():  # as if one trainer runs within another
             within = drawn(0.1)
         assert torch.equal(drawn(0.1), within)
     assert not torch.equal(before, within)
@@ -76,7 +76,7 @@ def test_with_many_threads_masks_are_pytorchs_own():
 
 @pytest.mark.parametrize("bf16", [False, True])
 @pytest.mark.parametrize("padded", [False, True])
-def test_attention_step_by_step_comes_to_the_same(padded, bf16, monkeypatch):
+def test_attention_eager_attention_comes_to_the_same(padded, bf16, monkeypatch):
     torch.manual_seed(0)
     config = BertConfig(vocab_size=32, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16)
     encoder = BertModel(config, add_pooling_layer=False).eval()
@@ -89,7 +89,7 @@ def test_attention_step_by_step_comes_to_the_same(padded, bf16, monkeypatch):
     with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
         whole = encoder(**rows).last_hidden_state
         assert calls == []
-        with step_by_step(slow):
+        with eager_attention(slow):
             stepped = encoder(**rows).last_hidden_state
     assert len(calls) == 2
     assert encoder.config._attn_implementation == "sdpa"
@@ -103,7 +103,7 @@ def test_attention_without_dropout_or_of_another_kind_stays_what_it_is():
 
 
 class _Probe(torch.nn.Module):
-    """A model that notes, in each forward pass, how its encoder attends and whether masks are quick."""
+    """A model that records its attention implementation and the use of quick masks in each forward pass."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -112,7 +112,7 @@ class _Probe(torch.nn.Module):
         self.seen: list[tuple[bool, str, bool]] = []
 
     def forward(self, input_ids: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
-        self.seen.append((self.training, self.encoder.config._attn_implementation, bool(cpu._overridden)))
+        self.seen.append((self.training, self.encoder.config._attn_implementation, bool(cpu._active_override)))
         return {"loss": self.encoder(input_ids=input_ids).last_hidden_state.mean(), "logits": labels}
 
 
@@ -136,7 +136,7 @@ def test_a_trainer_steps_quickly_and_predicts_as_ever_unless_the_user_names_an_a
         torch.set_num_threads(threads)
     assert {(how, quick) for training, how, quick in model.seen if training} == {(expected, True)}
     assert {how for training, how, _ in model.seen if not training} == {"sdpa"}
-    assert not cpu._overridden
+    assert not cpu._active_override
 
 
 def test_a_trial_trains_with_the_attention_that_it_names(backbone, tasks, parts, tmp_path, monkeypatch):
@@ -144,9 +144,9 @@ def test_a_trial_trains_with_the_attention_that_it_names(backbone, tasks, parts,
 
     def watched(configs):
         stepped.append(len(configs))
-        return step_by_step(configs)
+        return eager_attention(configs)
 
-    monkeypatch.setattr(one_device, "step_by_step", watched)
+    monkeypatch.setattr(one_device, "eager_attention", watched)
     for attention, expected in ((None, 1), ("sdpa", 0)):
         stepped.clear()
         fine_tune(

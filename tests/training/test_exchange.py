@@ -1,10 +1,9 @@
-"""A trial goes on from another one's state: its weights, its optimizer, its place, with rates of its own."""
+"""A trial resumes from another trial's state: weights, optimizer state and position, but with its own rates."""
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,15 +12,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tutti.data.encode import EncodedPart
 from tutti.errors import StorageError
-from tutti.tasks.task import Task
-from tutti.training import EpochReport, fine_tune
+from tutti.training import EpochReport
 from tutti.training.exchange import exchange_of, take_over
 from tutti.training.resume import MANIFEST, newest_state, states
 from tutti.training.trainer import MultiTaskTrainer
 
-TOLD = {"donor": "t0001", "epoch": 2, "parameters": {"learning_rate": 2e-4}}
+EXCHANGE = {"donor": "t0001", "epoch": 2, "parameters": {"learning_rate": 2e-4}}
 RATE = 1e-3
 TRAINING = {
     "num_train_epochs": 3,
@@ -32,33 +29,21 @@ TRAINING = {
 }
 
 
-class Stopped(Exception):
-    pass
-
-
 @pytest.fixture(scope="module")
-def train(backbone: Path, tasks: tuple[Task, ...], parts: dict[str, dict[str, EncodedPart]]) -> Any:
-    def run(folder: Path, *, stop_after: int = 0, **training: Any) -> list[EpochReport]:
-        reports: list[EpochReport] = []
+def train(make_tune: Any, backbone: Path) -> Any:
+    tune = make_tune(backbone, **TRAINING)
 
-        def on_epoch(report: EpochReport) -> None:
-            reports.append(report)
-            if report.epoch == stop_after:
-                raise Stopped
-
-        given: Mapping[str, Any] = {**TRAINING, **training}
-        with suppress(Stopped):
-            fine_tune(
-                backbone=str(backbone), tasks=tasks, parts=parts, training=given, folder=folder, on_epoch=on_epoch
-            )
-        return reports
+    def run(folder: Path, **training: Any) -> list[EpochReport]:
+        with suppress(InterruptedError):
+            return tune(folder, **training)[1]
+        return []
 
     return run
 
 
 @pytest.fixture(scope="module")
 def trained(train: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folders of a donor after its second epoch and of a weak trial after its first."""
+    """The folder of a donor trial after its second epoch, and of a weak trial after its first."""
     folder = tmp_path_factory.mktemp("trained")
     train(folder / "donor", stop_after=2, learning_rate=RATE)
     train(folder / "weak", stop_after=1, learning_rate=1e-6, seed=3)
@@ -67,7 +52,7 @@ def trained(train: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def both(trained: Path, tmp_path: Path) -> tuple[Path, Path]:
-    """Their folders of states, to be changed."""
+    """Copies of both trials' folders of states."""
     shutil.copytree(trained, tmp_path / "both")
     return tmp_path / "both" / "donor" / "resume", tmp_path / "both" / "weak" / "resume"
 
@@ -76,11 +61,11 @@ def test_its_weights_are_the_donor_s_before_its_next_step_and_its_rate_is_its_ow
     train: Any, both: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     donor, own = both
-    take_over(donor, own, best_score=0.1, exchange=TOLD)
+    take_over(donor, own, best_score=0.1, exchange=EXCHANGE)
     seen: dict[str, Any] = {}
     plain = MultiTaskTrainer.training_step
 
-    def step(self: MultiTaskTrainer, *given: Any, **named: Any) -> Any:
+    def step(self: MultiTaskTrainer, *args: Any, **kwargs: Any) -> Any:
         if not seen:
             optimizer: Any = self.optimizer
             seen["weights"] = {name: each.clone() for name, each in self.model.trained_state().items()}
@@ -88,18 +73,18 @@ def test_its_weights_are_the_donor_s_before_its_next_step_and_its_rate_is_its_ow
             seen["moments"] = [each["exp_avg"].clone() for each in optimizer.state.values()]
             seen["rates"] = {group["initial_lr"] for group in optimizer.param_groups}
             seen["rate"], seen["step"] = optimizer.param_groups[0]["lr"], self.state.global_step
-        return plain(self, *given, **named)
+        return plain(self, *args, **kwargs)
 
     monkeypatch.setattr(MultiTaskTrainer, "training_step", step)
     reports = train(own.parent, learning_rate=RATE * 1.2, seed=3)
     state = states(donor)[0]
     torch.testing.assert_close(seen["weights"], load_file(state / "model.safetensors"), rtol=0, atol=0)
     torch.testing.assert_close(seen["average"], load_file(state / "average.safetensors"), rtol=0, atol=0)
-    kept = torch.load(state / "optimizer.pt", weights_only=True)
-    moments = [each["exp_avg"] for each in kept["state"].values()]
+    optimizer_state = torch.load(state / "optimizer.pt", weights_only=True)
+    moments = [each["exp_avg"] for each in optimizer_state["state"].values()]
     torch.testing.assert_close(seen["moments"], moments, rtol=0, atol=0)
     assert seen["rates"] == {RATE * 1.2}
-    assert seen["rate"] == pytest.approx(kept["param_groups"][0]["lr"] * 1.2)
+    assert seen["rate"] == pytest.approx(optimizer_state["param_groups"][0]["lr"] * 1.2)
     assert seen["step"] == json.loads((state / MANIFEST).read_text())["position"]["step"] == 24
     assert [report.epoch for report in reports] == [3]
     rates = [values["learning_rate"] for _, values in reports[0].steps]
@@ -110,11 +95,11 @@ def test_its_weights_are_the_donor_s_before_its_next_step_and_its_rate_is_its_ow
 def test_a_state_that_was_taken_over_says_so_and_is_the_only_one(both: tuple[Path, Path]) -> None:
     donor, own = both
     assert exchange_of(own) is None
-    take_over(donor, own, best_score=0.25, exchange=TOLD)
+    take_over(donor, own, best_score=0.25, exchange=EXCHANGE)
     assert [state.name for state in states(own)] == [states(donor)[0].name]
-    assert exchange_of(own) == TOLD
+    assert exchange_of(own) == EXCHANGE
     position = json.loads((states(own)[0] / MANIFEST).read_text())["position"]
-    assert position["best_score"] == 0.25  # its best checkpoint is its own
+    assert position["best_score"] == 0.25  # the trial keeps its own best checkpoint
     assert exchange_of(donor) is None
 
 
@@ -125,11 +110,11 @@ def test_a_donor_s_state_that_is_not_as_it_was_written_is_refused_and_the_trial_
     before = sorted(file for file in own.rglob("*") if file.is_file())
     (states(donor)[0] / "model.safetensors").write_bytes(b"damaged")
     with pytest.raises(StorageError, match="be as it was written"):
-        take_over(donor, own, best_score=0.0, exchange=TOLD)
+        take_over(donor, own, best_score=0.0, exchange=EXCHANGE)
     for state in states(donor):
         shutil.rmtree(state)
     with pytest.raises(StorageError, match="hold a state that another trial can go on from"):
-        take_over(donor, own, best_score=0.0, exchange=TOLD)
+        take_over(donor, own, best_score=0.0, exchange=EXCHANGE)
     assert sorted(file for file in own.rglob("*") if file.is_file()) == before
 
 
@@ -146,13 +131,13 @@ def test_an_exchange_is_known_where_a_kill_left_half_of_a_later_state_of_the_tri
 ) -> None:
     donor, own = both
     later = shutil.copytree(states(own)[0], own / "stage-0-step-99")
-    kept = shutil.copytree(later, own.parent / "kept")
-    take_over(donor, own, best_score=0.0, exchange=TOLD)
-    shutil.copytree(kept, later)
-    assert exchange_of(own) is None  # it was killed before: the trial goes on from its own
+    copy = shutil.copytree(later, own.parent / "kept")
+    take_over(donor, own, best_score=0.0, exchange=EXCHANGE)
+    shutil.copytree(copy, later)
+    assert exchange_of(own) is None  # killed before the removal: the trial resumes from its own state
     for name in half:
         (later / name).unlink()
     state, _ = newest_state(own)
     assert state is not None
     assert state.folder.name == states(donor)[0].name
-    assert exchange_of(own) == TOLD
+    assert exchange_of(own) == EXCHANGE

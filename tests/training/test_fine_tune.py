@@ -25,45 +25,17 @@ from tutti.training.trainer import MultiTaskTrainer
 
 Tune = Callable[..., tuple[FineTuned, list[EpochReport]]]
 TRAINING = {"num_train_epochs": 3, "per_device_train_batch_size": 8, "learning_rate": 3e-3, "logging_steps": 4}
-TRAINING |= {"bf16": False}  # so that the same numbers come out on any machine
-
-
-class Stopped(Exception):
-    """What a caller raises in on_epoch to end a run."""
+TRAINING |= {"bf16": False}  # for equal numbers on any machine
 
 
 @pytest.fixture(scope="module")
-def tune(backbone: Path, tasks: tuple[Task, ...], parts: dict[str, dict[str, EncodedPart]]) -> Tune:
-    return _tune_of(backbone, tasks, parts)
+def tune(make_tune: Callable[..., Tune], backbone: Path) -> Tune:
+    return make_tune(backbone, **TRAINING)
 
 
 @pytest.fixture(scope="module")
-def steady_tune(steady_backbone: Path, tasks: tuple[Task, ...], parts: dict[str, dict[str, EncodedPart]]) -> Tune:
-    return _tune_of(steady_backbone, tasks, parts)
-
-
-def _tune_of(backbone: Path, tasks: tuple[Task, ...], parts: dict[str, dict[str, EncodedPart]]) -> Tune:
-    def run(folder: Path, *, stop_after: int = 0, **training: Any) -> tuple[FineTuned, list[EpochReport]]:
-        reports: list[EpochReport] = []
-
-        def on_epoch(report: EpochReport) -> None:
-            reports.append(report)
-            if report.epoch == stop_after:
-                raise Stopped
-
-        done = fine_tune(
-            backbone=str(backbone),
-            tasks=tasks,
-            parts=parts,
-            training={key: value for key, value in {**TRAINING, **training}.items() if value is not None},
-            folder=folder,
-            on_epoch=on_epoch,
-            key="t0003",
-            number=3,
-        )
-        return done, reports
-
-    return run
+def steady_tune(make_tune: Callable[..., Tune], steady_backbone: Path) -> Tune:
+    return make_tune(steady_backbone, **TRAINING)
 
 
 RANDOM = {"ema_decay": 0.9, "head_dropout": 0.3}
@@ -71,7 +43,7 @@ RANDOM = {"ema_decay": 0.9, "head_dropout": 0.3}
 
 @pytest.fixture(scope="module")
 def whole(tune: Tune, tmp_path_factory: pytest.TempPathFactory) -> tuple[FineTuned, list[EpochReport], Path]:
-    """A run of three epochs, with average and dropout, that nothing interrupted."""
+    """An uninterrupted run of three epochs, with weight average and dropout."""
     folder = tmp_path_factory.mktemp("whole")
     return *tune(folder, **RANDOM), folder
 
@@ -91,8 +63,8 @@ def _assert_same_end(one: FineTuned, other: FineTuned, folder: Path, other_folde
     torch.testing.assert_close(_final_weights(folder), _final_weights(other_folder), rtol=0, atol=0)
     for task, by_part in one.predictions.items():
         for part, predictions in by_part.items():
-            found = other.predictions[task][part].probabilities
-            np.testing.assert_array_equal(predictions.probabilities, found)
+            other_probabilities = other.predictions[task][part].probabilities
+            np.testing.assert_array_equal(predictions.probabilities, other_probabilities)
 
 
 def test_a_run_learns_reports_each_epoch_and_predicts_the_other_parts(
@@ -104,7 +76,7 @@ def test_a_run_learns_reports_each_epoch_and_predicts_the_other_parts(
     assert done.checkpoint.score == max(report.score for report in reports) > 0.8
     assert reports[-1].metrics["train_loss"] < reports[0].metrics["train_loss"]
     for task in tasks:
-        assert set(done.predictions[task.name]) == {"validation", "test"}  # nobody asks what it says of training rows
+        assert set(done.predictions[task.name]) == {"validation", "test"}  # training rows are not predicted
         for name, predictions in done.predictions[task.name].items():
             part = parts[task.name][name]
             np.testing.assert_array_equal(predictions.ids, part.ids)
@@ -129,7 +101,6 @@ def test_a_report_holds_scores_losses_and_the_steps_of_its_epoch(tune: Tune, tmp
     assert set(first.steps[0][1]) == {"loss", "grad_norm", "learning_rate"}
     mean = np.mean([values["loss"] for _, values in first.steps])
     assert first.metrics["train_loss"] == pytest.approx(mean, rel=1e-5)
-    assert first.seconds > 0
 
 
 def test_the_last_part_of_an_epoch_is_logged_at_its_end(tune: Tune, tmp_path: Path) -> None:
@@ -157,7 +128,7 @@ def test_a_run_killed_after_an_evaluation_ends_bit_equal_to_one_that_was_not(
 ) -> None:
     often = {**RANDOM, "evals_per_epoch": 2, "loss_balancing": "dynamic"}
     done, reports = tune(tmp_path / "whole", **often)
-    with pytest.raises(Stopped):
+    with pytest.raises(InterruptedError):
         tune(tmp_path / "cut", stop_after=killed_after, **often)
     torch.manual_seed(99)
     resumed, later = tune(tmp_path / "cut", **often)
@@ -195,16 +166,16 @@ def test_evaluations_are_counted_whatever_ends_an_epoch_and_the_last_is_at_the_e
 
 
 def test_a_run_of_pairs_learns_from_both_texts_and_its_checkpoint_says_the_same(
-    backbone: Path, tasks: tuple[Task, ...], parts: dict[str, dict[str, EncodedPart]], tmp_path: Path
+    tune: Tune, backbone: Path, tasks: tuple[Task, ...], parts: dict[str, dict[str, EncodedPart]], tmp_path: Path
 ) -> None:
     def with_types(part: EncodedPart) -> EncodedPart:
-        types = [[int(place > 1) for place in range(len(row))] for row in part.encoded["input_ids"]]
+        types = [[int(position > 1) for position in range(len(row))] for row in part.encoded["input_ids"]]
         return replace(part, encoded=part.encoded.add_column("token_type_ids", types))
 
     mood = next(task for task in tasks if task.name == "mood")
     pairs = {"mood": {name: with_types(part) for name, part in parts["mood"].items()}}
-    tune = _tune_of(backbone, (replace(mood, pair=True),), pairs)
-    done, reports = tune(tmp_path, pooling="pair", rdrop_alpha=1.0, num_train_epochs=4)
+    trick = {"pooling": "pair", "rdrop_alpha": 1.0, "num_train_epochs": 4}
+    done, reports = tune(tmp_path, tasks=(replace(mood, pair=True),), parts=pairs, **trick)
     assert done.checkpoint.score == max(report.score for report in reports) > 0.8
     model, _ = load_checkpoint(tmp_path / "best")
     assert model.head("mood").linear.in_features == 4 * model.config.hidden_size
@@ -214,8 +185,8 @@ def test_a_run_of_pairs_learns_from_both_texts_and_its_checkpoint_says_the_same(
     for row in range(4):
         ids, types = (torch.tensor([part.encoded[row][name]]) for name in ("input_ids", "token_type_ids"))
         with torch.no_grad():
-            said = model("mood", ids, torch.ones_like(ids), types).softmax(dim=1)[0]
-        np.testing.assert_allclose(said.numpy(), probabilities[row], atol=1e-5)
+            outputs = model("mood", ids, torch.ones_like(ids), types).softmax(dim=1)[0]
+        np.testing.assert_allclose(outputs.numpy(), probabilities[row], atol=1e-5)
 
 
 def test_the_best_checkpoint_gives_the_recorded_score(tune: Tune, tmp_path: Path, tasks: tuple[Task, ...]) -> None:
@@ -235,9 +206,9 @@ def test_a_run_stopped_after_an_epoch_ends_bit_equal_to_one_that_was_not(
     tune: Tune, tmp_path: Path, stop_after: int, whole: tuple[FineTuned, list[EpochReport], Path]
 ) -> None:
     done, reports, folder = whole
-    with pytest.raises(Stopped):
+    with pytest.raises(InterruptedError):
         tune(tmp_path, stop_after=stop_after, **RANDOM)
-    torch.manual_seed(99)  # whatever happened in between
+    torch.manual_seed(99)  # resuming must not depend on the generator's state
     resumed, later = tune(tmp_path, **RANDOM)
     _assert_same_end(done, resumed, folder, tmp_path)
     assert [(report.epoch, report.metrics, report.steps) for report in later] == [
@@ -255,13 +226,13 @@ def test_a_run_can_be_ended_after_any_step_that_no_evaluation_follows(
     def on_step() -> None:
         steps.append(len(steps) + 1)
         if len(steps) == 3:
-            raise Stopped
+            raise InterruptedError
 
     def run(training: dict[str, Any], call: Any) -> None:
-        given: dict[str, Any] = {"backbone": str(backbone), "tasks": tasks, "parts": parts, "folder": tmp_path}
-        fine_tune(**given, training={**TRAINING, **training}, on_epoch=lambda report: None, on_step=call)
+        arguments: dict[str, Any] = {"backbone": str(backbone), "tasks": tasks, "parts": parts, "folder": tmp_path}
+        fine_tune(**arguments, training={**TRAINING, **training}, on_epoch=lambda report: None, on_step=call)
 
-    with pytest.raises(Stopped):
+    with pytest.raises(InterruptedError):
         run({}, on_step)
     assert steps == [1, 2, 3]
     run({"max_steps": 1}, lambda: pytest.fail("its only step is evaluated"))
@@ -296,11 +267,13 @@ EVERYTHING = {
 @pytest.mark.parametrize("lost", [1, 2], ids=["in the second stage", "in the first stage"])
 def test_a_run_cut_within_an_epoch_ends_bit_equal_with_every_trick_on(tune: Tune, tmp_path: Path, lost: int) -> None:
     done, reports = tune(tmp_path / "whole", **EVERYTHING)
-    with pytest.raises(Stopped):
+    with pytest.raises(InterruptedError):
         tune(tmp_path / "cut", stop_after=4 - lost, **EVERYTHING)
     states = sorted(path.name for path in (tmp_path / "cut" / "resume").glob("stage-*"))
     assert states == {1: ["stage-1-step-10", "stage-1-step-12"], 2: ["stage-0-step-20", "stage-0-step-24"]}[lost]
-    shutil.rmtree(tmp_path / "cut" / "resume" / states[-1])  # as if killed some steps later, before it was whole
+    shutil.rmtree(
+        tmp_path / "cut" / "resume" / states[-1]
+    )  # as if killed some steps later, before the state was complete
     torch.manual_seed(99)
     resumed, later = tune(tmp_path / "cut", **EVERYTHING)
     _assert_same_end(done, resumed, tmp_path / "whole", tmp_path / "cut")
@@ -313,7 +286,7 @@ def test_a_run_whose_data_workers_stay_ends_bit_equal_when_cut_within_an_epoch(t
     staying = {"dataloader_num_workers": 1, "dataloader_persistent_workers": True, "num_train_epochs": 2}
     staying |= {"evals_per_epoch": 2}
     done, _ = tune(tmp_path / "whole", **staying)
-    with pytest.raises(Stopped):
+    with pytest.raises(InterruptedError):
         tune(tmp_path / "cut", stop_after=1, **staying)
     resumed, _ = tune(tmp_path / "cut", **staying)
     _assert_same_end(done, resumed, tmp_path / "whole", tmp_path / "cut")
@@ -328,7 +301,7 @@ def test_a_run_goes_on_in_its_precision_on_a_machine_where_the_other_is_the_fast
 ) -> None:
     whole, _ = tune(tmp_path / "whole", bf16=gains)
     monkeypatch.setattr(precision, "cpu_gains_from_bf16", lambda: gains)
-    with pytest.raises(Stopped):
+    with pytest.raises(InterruptedError):
         tune(tmp_path / "cut", bf16=None, stop_after=1)
     monkeypatch.setattr(precision, "cpu_gains_from_bf16", lambda: not gains)
     done, _ = tune(tmp_path / "cut", bf16=None)
@@ -338,7 +311,7 @@ def test_a_run_goes_on_in_its_precision_on_a_machine_where_the_other_is_the_fast
 def test_a_run_begun_in_fp16_goes_on_where_nothing_scales_the_loss(
     tune: Tune, tmp_path: Path, whole: tuple[FineTuned, list[EpochReport], Path]
 ) -> None:
-    with pytest.raises(Stopped):
+    with pytest.raises(InterruptedError):
         tune(tmp_path, stop_after=1, **RANDOM)
     state = _newest(tmp_path)
     scaler = {"scale": 65536.0, "growth_factor": 2.0, "backoff_factor": 0.5, "growth_interval": 2000}
@@ -361,14 +334,14 @@ def staged(tune: Tune, tmp_path_factory: pytest.TempPathFactory) -> tuple[FineTu
 def test_a_later_stage_begins_from_the_same_weights_whenever_it_is_begun_again(
     tune: Tune, tmp_path: Path, lost: list[str], staged: tuple[FineTuned, Path]
 ) -> None:
-    with pytest.raises(Stopped):
+    with pytest.raises(InterruptedError):
         tune(tmp_path, stop_after=2, **STAGED)
     for name in lost:
-        if name == "best":  # killed between the two renames that replace it
+        if name == "best":  # killed between the two renames of a replacement
             retired = tmp_path / ".best.x_0y1z2w.old"
             retired.mkdir()
             (tmp_path / "best").rename(retired / "best")
-        else:  # damaged, or not yet whole when it was killed
+        else:  # damaged, or incomplete when killed
             (tmp_path / "resume" / name / "model.safetensors").write_bytes(b"")
     resumed, _ = tune(tmp_path, **STAGED)
     _assert_same_end(staged[0], resumed, staged[1], tmp_path)
@@ -379,7 +352,7 @@ def test_stages_see_their_batches_in_different_orders(steady_tune: Tune, tmp_pat
     stages = [{"num_train_epochs": 1}, {"num_train_epochs": 1}]
     _, reports = steady_tune(tmp_path, logging_steps=1, learning_rate=1e-30, head_dropout=0.0, stages=stages)
     one, two = ([values["loss"] for _, values in report.steps] for report in reports)
-    assert one != pytest.approx(two, rel=1e-3)  # of the same weights, without dropout: other batches alone tell
+    assert one != pytest.approx(two, rel=1e-3)  # the weights are equal and dropout is off: only the batches differ
 
 
 def test_the_highest_seed_has_stages_too(tune: Tune, tmp_path: Path) -> None:
@@ -424,7 +397,7 @@ def test_every_switch_changes_what_is_trained(tune: Tune, tmp_path: Path, name: 
 def test_mixout_keeps_nothing_of_layers_that_start_anew(tune: Tune, tmp_path: Path) -> None:
     _, plain = tune(tmp_path / "plain", num_train_epochs=1, reinit_layers=2)
     _, mixed = tune(tmp_path / "mixed", num_train_epochs=1, reinit_layers=2, mixout=0.5)
-    assert mixed[0].steps == plain[0].steps  # no layer is left to mix
+    assert mixed[0].steps == plain[0].steps  # mixout has no layer left
 
 
 def test_an_attack_begins_with_its_epoch(tune: Tune, tmp_path: Path) -> None:
@@ -436,7 +409,7 @@ def test_an_attack_begins_with_its_epoch(tune: Tune, tmp_path: Path) -> None:
 
 
 def _seen(parts: dict[str, dict[str, EncodedPart]]) -> list[int]:
-    """The words whose vectors are trained: those of training rows, and what fills them up."""
+    """The words whose embeddings are trained: those of training rows, and the padding token."""
     return sorted({0}.union(*(row for part in parts.values() for row in part["train"].encoded["input_ids"])))
 
 
@@ -572,31 +545,31 @@ def test_with_an_average_the_averaged_weights_are_evaluated_and_kept(
 ) -> None:
     tune(tmp_path, ema_decay=0.99, num_train_epochs=1)
     average = load_file(_newest(tmp_path) / "average.safetensors")
-    kept = load_file(tmp_path / "best" / "model.safetensors")
-    kept[WORDS.removeprefix("encoder.")] = kept[WORDS.removeprefix("encoder.")][_seen(parts)]
+    saved = load_file(tmp_path / "best" / "model.safetensors")
+    saved[WORDS.removeprefix("encoder.")] = saved[WORDS.removeprefix("encoder.")][_seen(parts)]
     own = _final_weights(tmp_path)
     own[WORDS] = own[WORDS][_seen(parts)]
-    for name, weight in kept.items():
+    for name, weight in saved.items():
         torch.testing.assert_close(weight, average[f"encoder.{name}"], rtol=0, atol=0)
         assert not torch.equal(weight, own[f"encoder.{name}"])
 
 
 class _TwoSetsOfWeights(torch.optim.SGD):
-    """Steps like SGD, and says like a schedule-free optimizer that other weights are what it has found."""
+    """SGD with the evaluation mode of a schedule-free optimizer, in which the weights are divided by 3."""
 
-    found = False
+    evaluating = False
 
     def eval(self) -> None:
-        self._turn(found=True)
+        self._switch(evaluating=True)
 
     def train(self) -> None:
-        self._turn(found=False)
+        self._switch(evaluating=False)
 
-    def _turn(self, *, found: bool) -> None:
-        if found is not self.found:  # the Trainer asks for it before each step
+    def _switch(self, *, evaluating: bool) -> None:
+        if evaluating is not self.evaluating:  # the Trainer calls train() before each step
             for weight in self.param_groups[0]["params"] + self.param_groups[1]["params"]:
-                weight.data.mul_(1 / 3 if found else 3)
-        self.found = found
+                weight.data.mul_(1 / 3 if evaluating else 3)
+        self.evaluating = evaluating
 
 
 def test_what_a_schedule_free_optimizer_has_found_is_evaluated_and_kept_and_not_trained_on(
@@ -608,10 +581,10 @@ def test_what_a_schedule_free_optimizer_has_found_is_evaluated_and_kept_and_not_
     tune(tmp_path / "found", **settings)
     tune(tmp_path / "often", evals_per_epoch=3, **settings)
     trained, name = _final_weights(tmp_path / "plain"), "heads.task:mood.linear.weight"
-    for folder in ("found", "often"):  # computing them back leaves no rounding
+    for folder in ("found", "often"):  # restoring the weights leaves no rounding error
         torch.testing.assert_close(_final_weights(tmp_path / folder), trained, rtol=0, atol=0)
-    kept = load_file(tmp_path / "found" / "best" / "heads.safetensors")
-    torch.testing.assert_close(kept[name.removeprefix("heads.")], trained[name] / 3)
+    saved = load_file(tmp_path / "found" / "best" / "heads.safetensors")
+    torch.testing.assert_close(saved[name.removeprefix("heads.")], trained[name] / 3)
 
 
 def test_the_same_seed_gives_the_same_run_and_another_seed_another(tune: Tune, tmp_path: Path) -> None:
@@ -626,7 +599,7 @@ def test_accumulated_batches_give_the_loss_and_weights_of_one_large_batch(
     steady_backbone: Path, tasks: tuple[Task, ...], parts: dict[str, dict[str, EncodedPart]], tmp_path: Path
 ) -> None:
     reports: dict[int, list[EpochReport]] = {1: [], 4: []}
-    for steps, batch in ((1, 40), (4, 10)):  # 37 rows: the last of four batches is short
+    for steps, batch in ((1, 40), (4, 10)):  # 37 rows: the last of the four batches is smaller
         fine_tune(
             backbone=str(steady_backbone),
             tasks=tasks[1:],
@@ -729,7 +702,7 @@ def test_a_backbone_without_tokenizer_is_a_backbone_error(
 
 @contextmanager
 def largest_file(size: int) -> Iterator[None]:
-    """The system refuses files above a size, as on a full disk; lifted before pytest writes its own log."""
+    """Limits the size of files, as on a full disk; lifted before pytest writes its log."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:

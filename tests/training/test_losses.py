@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from tutti.training.losses import class_weights, divergences, row_errors, row_losses, twice
+from tutti.training.losses import class_weights, divergences, duplicate_rows, row_errors, row_losses
 
 LOGITS = torch.tensor([[2.0, 0.0, -1.0], [0.1, 0.0, 0.0]])
 LABELS = torch.tensor([0, 1])
@@ -54,7 +54,7 @@ def test_the_divergence_of_two_masks_is_symmetric_and_nothing_between_equals() -
 
 
 def test_rows_come_twice_in_order() -> None:
-    assert twice({"a": torch.tensor([[1], [2]])})["a"].tolist() == [[1], [2], [1], [2]]
+    assert duplicate_rows({"a": torch.tensor([[1], [2]])})["a"].tolist() == [[1], [2], [1], [2]]
 
 
 def test_balanced_classes_weigh_alike_and_the_mean_weight_stays() -> None:

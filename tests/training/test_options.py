@@ -233,12 +233,12 @@ def test_the_optimizers_of_bitsandbytes_are_those_that_transformers_takes_from_i
     from transformers.trainer_optimizer import _BITSANDBYTES_OPTIMIZERS
     from transformers.training_args import OptimizerNames
 
-    theirs = {str(name.value) for name in _BITSANDBYTES_OPTIMIZERS}
-    assert theirs == {name.value for name in OptimizerNames if options._OF_BITSANDBYTES.match(name.value)}
+    names = {str(name.value) for name in _BITSANDBYTES_OPTIMIZERS}
+    assert names == {name.value for name in OptimizerNames if options._BITSANDBYTES_OPTIMIZERS.match(name.value)}
 
 
 @pytest.mark.parametrize(
-    ("given", "key"),
+    ("training", "key"),
     [
         ({"lora_r": 8}, "training.lora_r"),
         ({"lora_r": 8, "adapter": None}, "training.lora_r"),
@@ -248,8 +248,8 @@ def test_the_optimizers_of_bitsandbytes_are_those_that_transformers_takes_from_i
         ({"task_sampling": "uniform", "sampling_temperature": 3.0}, "training.sampling_temperature"),
     ],
 )
-def test_a_key_that_no_trial_uses_is_refused(given: dict[str, object], key: str) -> None:
-    (fault,) = _faults(given)
+def test_a_key_that_no_trial_uses_is_refused(training: dict[str, object], key: str) -> None:
+    (fault,) = _faults(training)
     assert fault.startswith(f"study.yaml: {key} must stand beside")
 
 
@@ -260,7 +260,9 @@ def test_a_key_whose_switch_is_on_in_a_stage_or_in_some_trials_stays() -> None:
 
 
 def test_a_key_is_put_together_only_with_those_that_it_is_drawn_with() -> None:
-    rates = [1e-6 * (number + 1) for number in range(options.MOST_DRAWS)]  # so many that adapter is null in all draws
+    rates = [
+        1e-6 * (number + 1) for number in range(options.MAX_DRAWS)
+    ]  # enough that adapter is null in all checked draws
     space = {
         "adapter": {"type": "categorical", "choices": [None, "lora"]},
         "learning_rate": {"type": "categorical", "choices": rates},
@@ -272,7 +274,7 @@ def test_a_key_is_put_together_only_with_those_that_it_is_drawn_with() -> None:
 
 
 @pytest.mark.parametrize(
-    ("training", "told"),
+    ("training", "expected"),
     [
         ({"swa_epochs": 3}, None),
         ({"swa_epochs": 4}, "training.swa_epochs must be at most num_train_epochs, 3; got 4"),
@@ -293,10 +295,10 @@ def test_a_key_is_put_together_only_with_those_that_it_is_drawn_with() -> None:
         ({"mixout": 0.1, "freeze_encoder": True}, "training.freeze_encoder must be false in one stage at least with"),
     ],
 )
-def test_a_trick_that_never_comes_into_play_is_a_fault(training: dict[str, object], told: str | None) -> None:
+def test_a_trick_that_never_comes_into_play_is_a_fault(training: dict[str, object], expected: str | None) -> None:
     faults = _faults(training)
-    assert len(faults) == (told is not None)
-    assert told is None or faults[0].startswith(f"study.yaml: {told}")
+    assert len(faults) == (expected is not None)
+    assert expected is None or faults[0].startswith(f"study.yaml: {expected}")
 
 
 def test_a_trick_that_comes_into_play_in_some_trials_is_none() -> None:
@@ -334,16 +336,16 @@ def test_a_key_by_the_name_that_it_has_elsewhere_is_recognised(name: str, key: s
 
 def test_names_from_elsewhere_are_no_keys_and_what_they_mean_is_one() -> None:
     from tutti.config.training import TrainingOptions
-    from tutti.training.names import ELSEWHERE
+    from tutti.training.key_aliases import ALIASES
 
     fields = {field.name for field in dataclasses.fields(TrainingArguments) if field.init}
     known = fields | set(TrainingOptions.model_fields)
-    assert not set(ELSEWHERE) & known
-    assert set(ELSEWHERE.values()) <= known - set(SET_BY_TUTTI)
+    assert not set(ALIASES) & known
+    assert set(ALIASES.values()) <= known - set(SET_BY_TUTTI)
 
 
 @pytest.mark.parametrize(
-    ("training", "told"),
+    ("training", "expected"),
     [
         ({"fsdp_config": {"reshard_after_forward": False, "transformer_layer_cls_to_wrap": ["BertLayer"]}}, None),
         ({"adapter": "lora", "ema_decay": 0.9, "bf16": True, "stages": [{}, {"freeze_encoder": True}]}, None),
@@ -356,10 +358,10 @@ def test_names_from_elsewhere_are_no_keys_and_what_they_mean_is_one() -> None:
         ({"optim": "adagrad"}, "training must have one of the optimizers adamw_torch, adamw_torch_fused"),
     ],
 )
-def test_what_does_not_go_with_sharded_weights_is_a_fault(training: dict[str, object], told: str | None) -> None:
+def test_what_does_not_go_with_sharded_weights_is_a_fault(training: dict[str, object], expected: str | None) -> None:
     faults = _faults({"fsdp": True, **training})
-    assert len(faults) == (told is not None)
-    assert told is None or faults[0].startswith(f"study.yaml: {told}")
+    assert len(faults) == (expected is not None)
+    assert expected is None or faults[0].startswith(f"study.yaml: {expected}")
 
 
 def test_a_trial_that_draws_what_does_not_go_with_sharded_weights_fails_with_the_rule() -> None:

@@ -61,7 +61,7 @@ def test_however_many_rows_parts_have_their_batches_come_in_few_shapes_within_th
 ) -> None:
     shapes = set()
     seen = model.encoder.register_forward_pre_hook(
-        lambda _, args, given: shapes.add(tuple(given["input_ids"].shape)), with_kwargs=True
+        lambda _, args, kwargs: shapes.add(tuple(kwargs["input_ids"].shape)), with_kwargs=True
     )
     for rows in range(1, 120):
         predict(model, make_part(rows, classes=3, seed=rows), task="t", batch_size=1, device=CPU, max_tokens=256)
@@ -98,8 +98,8 @@ def test_token_types_of_single_texts_change_nothing_where_they_are_left_out(
     model.eval()
     with torch.no_grad():
         zeros = model("t", ids, torch.ones_like(ids), torch.zeros_like(ids)).softmax(dim=1)
-    said = predict(model, single, task="t", batch_size=1, device=CPU)
-    np.testing.assert_array_equal(said[:1], zeros.numpy())
+    outputs = predict(model, single, task="t", batch_size=1, device=CPU)
+    np.testing.assert_array_equal(outputs[:1], zeros.numpy())
 
 
 def test_a_model_in_training_stays_in_training(model: MultiTaskModel, make_part: Callable[..., EncodedPart]) -> None:

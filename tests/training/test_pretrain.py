@@ -1,4 +1,4 @@
-"""A backbone that is pretrained on a study's texts guesses them better, and a run that was cut off goes on."""
+"""Pretraining on a study's texts improves the prediction of masked tokens, and interrupted runs resume."""
 
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ import datasets
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
+from transformers import (
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoTokenizer,
+    DataCollatorForLanguageModeling,
+    TrainingArguments,
+)
 
 from tutti.data.encode import distinct_rows
 from tutti.errors import BackboneError, StudyError
@@ -21,7 +27,7 @@ from tutti.training.pretrain import pretrain
 
 @pytest.fixture
 def options(backbone, make_part, tmp_path):
-    """A backbone whose tokenizer has a mask, rows that say one word again and again, and a run of seconds."""
+    """A backbone with a mask token, rows that repeat one word, and settings for a run of seconds."""
     shutil.copytree(backbone, tmp_path / "backbone")
     AutoTokenizer.from_pretrained(backbone, mask_token="w59").save_pretrained(tmp_path / "backbone")
     part = make_part(240, classes=2, seed=0, labelled=False)
@@ -42,22 +48,41 @@ def options(backbone, make_part, tmp_path):
 
 def test_held_out_tokens_are_guessed_better_and_the_auto_classes_load_what_is_written(options, capsys):
     losses = {}
-    made = pretrain(**{**options, "on_epoch": losses.__setitem__})
+    pretrained = pretrain(**{**options, "on_epoch": losses.__setitem__})
     assert capsys.readouterr().out == ""
     assert list(losses) == [1, 2, 3]
     assert losses[3] < losses[1] - 0.1
-    assert made.loss == losses[3]
-    encoder, before = AutoModel.from_pretrained(made.path), AutoModel.from_pretrained(options["backbone"])
+    assert pretrained.loss == losses[3]
+    encoder, before = AutoModel.from_pretrained(pretrained.path), AutoModel.from_pretrained(options["backbone"])
     assert not torch.equal(encoder.embeddings.word_embeddings.weight, before.embeddings.word_embeddings.weight)
-    assert AutoTokenizer.from_pretrained(made.path).get_vocab() == (
+    assert AutoTokenizer.from_pretrained(pretrained.path).get_vocab() == (
         AutoTokenizer.from_pretrained(options["backbone"]).get_vocab()
     )
     assert not options["out"].with_name("adapted.unfinished").exists()
 
 
 def test_rows_that_are_equal_count_once(options):
-    made = pretrain(**{**options, "epochs": 1, "parts": [*options["parts"], *options["parts"]]})
-    assert made.rows == len({tuple(ids) for part in options["parts"] for ids in part.encoded["input_ids"]})
+    pretrained = pretrain(**{**options, "epochs": 1, "parts": [*options["parts"], *options["parts"]]})
+    assert pretrained.rows == len({tuple(ids) for part in options["parts"] for ids in part.encoded["input_ids"]})
+
+
+def test_batches_of_rows_of_similar_length_come_in_random_order(options, tmp_path):
+    rows = distinct_rows(options["parts"])
+    model = AutoModelForMaskedLM.from_pretrained(options["backbone"])
+    args = TrainingArguments(output_dir=str(tmp_path), per_device_train_batch_size=8, use_cpu=True)
+    collator = DataCollatorForLanguageModeling(AutoTokenizer.from_pretrained(options["backbone"]), mlm_probability=0)
+    trainer = module._MaskedTrainer(model, args=args, train_dataset=rows, data_collator=collator)
+    loader = trainer.get_train_dataloader()
+    orders = []
+    for epoch in range(2):
+        loader.set_epoch(epoch)
+        batches = [batch["attention_mask"].sum(1) for batch in loader]
+        assert sorted(torch.cat(batches).tolist()) == sorted(rows["length"])
+        assert np.mean([(batch.max() - batch.min()).item() for batch in batches]) < 1.5
+        orders.append([batch.max().item() for batch in batches])
+        rises = np.diff(orders[-1]) > 0
+        assert 0.2 < rises.mean() < 0.8
+    assert orders[0] != orders[1]
 
 
 def test_logits_of_masked_tokens_alone_give_the_loss_of_all_logits(options):
@@ -67,9 +92,9 @@ def test_logits_of_masked_tokens_alone_give_the_loss_of_all_logits(options):
     labels = torch.where(torch.rand(ids.shape) < 0.3, ids, -100)
     expected = model(input_ids=ids, labels=labels).loss
     trainer = module._MaskedTrainer(model)
-    assert trainer._picks
-    found = trainer.compute_loss(model, {"input_ids": ids, "labels": labels.clone()})
-    torch.testing.assert_close(found, expected)
+    assert trainer._head_selects
+    loss = trainer.compute_loss(model, {"input_ids": ids, "labels": labels.clone()})
+    torch.testing.assert_close(loss, expected)
     nothing = trainer.compute_loss(model, {"input_ids": ids, "labels": torch.full_like(ids, -100)})
     assert nothing == 0
 
@@ -100,7 +125,7 @@ def test_a_run_that_was_cut_off_goes_on_from_its_last_whole_epoch(options):
         pretrain(**{**options, "on_epoch": cut})
     work = options["out"].with_name("adapted.unfinished")
     newest = max(work.glob("checkpoint-*"), key=lambda folder: int(folder.name.rpartition("-")[2]))
-    half = newest.with_name("checkpoint-999999")  # as a kill within a save leaves it
+    half = newest.with_name("checkpoint-999999")  # as left by a kill while saving
     half.mkdir()
     assert not options["out"].exists()
     epochs = []
@@ -127,7 +152,7 @@ def test_an_unfinished_run_of_as_many_other_texts_is_not_gone_on_with(options):
         pretrain(**{**options, "on_epoch": cut})
     (part,) = options["parts"]
     words = [list(row) for row in part.encoded["input_ids"]]
-    next(row for row in words if words.count(row) == 1)[1] = 40  # which no other row has
+    next(row for row in words if words.count(row) == 1)[1] = 40  # a token that no other row contains
     changed = replace(part, encoded=datasets.Dataset.from_dict({"input_ids": words, "length": part.lengths}))
     assert len(distinct_rows([changed])) == len(distinct_rows([part]))
     with pytest.raises(StudyError, match="must be begun with the same texts and settings; got others"):
@@ -156,12 +181,12 @@ def test_of_several_gpus_one_is_used(options, monkeypatch):
 
 def test_a_gpu_is_not_waited_for_when_a_batch_is_copied(options, monkeypatch):
     trainer = module._MaskedTrainer(AutoModelForMaskedLM.from_pretrained(options["backbone"]))
-    asked = []
-    monkeypatch.setattr(torch.Tensor, "to", lambda *given, **named: asked.append((*given[1:], named)))
+    copies = []
+    monkeypatch.setattr(torch.Tensor, "to", lambda *args, **kwargs: copies.append((*args[1:], kwargs)))
     trainer._prepare_input({"input_ids": torch.zeros(2)})
     monkeypatch.setattr(trainer, "args", SimpleNamespace(device=torch.device("cuda")))
     trainer._prepare_input({"input_ids": torch.zeros(2)})
-    assert asked == [
+    assert copies == [
         (torch.device("cpu"), {"non_blocking": False}),
         (torch.device("cuda"), {"non_blocking": True}),
     ]

@@ -1,4 +1,4 @@
-"""Two gloo workers against one: each run of ``RUNS`` is done by both, in one pair of processes for the whole file."""
+"""Two gloo workers compared with one. A single pair of processes does all ``RUNS`` for this file."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from tutti.training.predict import predict
 
 pytestmark = pytest.mark.slow
 TRAINING = {"num_train_epochs": 2, "optim": "sgd", "learning_rate": 0.1, "head_dropout": 0.0, "logging_steps": 3}
-TRAINING |= {"bf16": False}  # compared to float32's precision
+TRAINING |= {"bf16": False}  # compared with the tolerance of float32
 RUNS: dict[str, dict[str, Any]] = {
-    # 53 and 37 rows in global batches of 8: the last of each task has 5 rows and needs a filler
+    # 53 and 37 rows in global batches of 8: the last batch of each task has 5 rows, and so needs a filler
     "plain": {**TRAINING, "per_device_train_batch_size": 8},
     "accumulated": {**TRAINING, "per_device_train_batch_size": 8, "gradient_accumulation_steps": 3},
     "balanced": {
@@ -45,7 +45,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "averaged": {**TRAINING, "per_device_train_batch_size": 8, "ema_decay": 0.9, "label_smoothing_factor": 0.1},
     "adapter": {**TRAINING, "per_device_train_batch_size": 8, "adapter": "lora", "lora_dropout": 0.0},
 }
-# Of these, each of the two workers keeps half of every weight; the one has them whole.
+# In these runs two workers each hold half of every weight; the single worker holds whole weights.
 SHARDED = {
     "sharded": {
         **TRAINING,
@@ -88,7 +88,7 @@ def by_two(
     tasks: tuple[Task, ...],
     parts: dict[str, dict[str, EncodedPart]],
 ) -> tuple[list[dict[str, Any]], Path]:
-    """What rank 0 and rank 1 wrote, and the folder of the runs."""
+    """The outcomes written by ranks 0 and 1, and the folder of the runs."""
     folder = tmp_path_factory.mktemp("ranks")
     runs = {
         name: {"training": {**training, "per_device_train_batch_size": 4}, "folder": str(folder / name)}
@@ -96,7 +96,7 @@ def by_two(
     }
     for name in SHARDED:
         runs[name]["training"]["fsdp"] = True
-    # nothing but the next backward pass gives weights back, of which an evaluation has none
+    # only a backward pass frees gathered weights, and an evaluation has none
     runs["sharded adapter"]["training"]["fsdp_config"] = {"reshard_after_forward": False}
     again = {"training": {**runs["plain"]["training"], "head_dropout": 0.3, "ema_decay": 0.9}}
     runs["whole"] = {**again, "folder": str(folder / "whole")}
@@ -165,7 +165,7 @@ def both(
     tasks: tuple[Task, ...],
     parts: dict[str, dict[str, EncodedPart]],
 ) -> tuple[Mapping[str, Any], Path, list[EpochReport], FineTuned, Path]:
-    """Rank 0's outcome and folder, then one worker's reports, result and folder."""
+    """Rank 0's outcome and folder, and the single worker's reports, result and folder."""
     folder, reports = tmp_path_factory.mktemp("one"), []
     done = fine_tune(
         backbone=str(steady_backbone),
@@ -245,14 +245,14 @@ def test_the_checkpoint_of_workers_with_shards_is_whole(
     by_two: tuple[list[dict[str, Any]], Path], parts: dict[str, dict[str, EncodedPart]]
 ) -> None:
     (outcome, _), folder = by_two
-    assert (folder / "sharded" / "resume" / "stage-0-step-24" / "optimizer.bin").is_file()  # they were sharded indeed
+    assert (folder / "sharded" / "resume" / "stage-0-step-24" / "optimizer.bin").is_file()  # only sharded runs write it
     model, metadata = load_checkpoint(folder / "sharded" / "best")
     plain = AutoModel.from_pretrained(folder / "sharded" / "best", add_pooling_layer=False)
     torch.testing.assert_close(plain.state_dict(), model.encoder.state_dict(), rtol=0, atol=0)
     for task in metadata.tasks:
         part = parts[task.name]["test"]
-        said = predict(model, part, task=task.name, batch_size=64, device=torch.device("cpu"))
-        np.testing.assert_allclose(outcome["sharded"]["probabilities"][f"{task.name}/test"], said, atol=1e-6)
+        expected = predict(model, part, task=task.name, batch_size=64, device=torch.device("cpu"))
+        np.testing.assert_allclose(outcome["sharded"]["probabilities"][f"{task.name}/test"], expected, atol=1e-6)
 
 
 def _assert_same_weights(one: Path, other: Path, *, step: int = 24, file: str = "model.safetensors") -> None:
@@ -287,5 +287,5 @@ def test_a_process_group_of_one_trains_as_a_plain_process_does(
         folder=tmp_path / "plain",
         on_epoch=reports.append,
     )
-    for found, expected in zip(outcome["plain"]["reports"], reports, strict=True):
-        assert found["metrics"] == pytest.approx(expected.metrics, rel=1e-5)
+    for report, expected in zip(outcome["plain"]["reports"], reports, strict=True):
+        assert report["metrics"] == pytest.approx(expected.metrics, rel=1e-5)

@@ -23,28 +23,28 @@ def model(backbone: Path) -> MultiTaskModel:
 
 
 def _by_name(model: MultiTaskModel, **settings: Any) -> dict[str, tuple[float, float]]:
-    """Rate and decay of each parameter."""
-    given: dict[str, Any] = {"learning_rate": 1e-3, "weight_decay": 0.1, "layer_decay": 1.0, "head_rate": None}
+    """The learning rate and weight decay of each parameter."""
+    defaults: dict[str, Any] = {"learning_rate": 1e-3, "weight_decay": 0.1, "layer_decay": 1.0, "head_rate": None}
     matrices = {name for name, weight in model.named_parameters() if weight.ndim > 1}
-    groups = parameter_groups(model, decayed=matrices, beside=[], **{**given, **settings})
+    groups = parameter_groups(model, decayed=matrices, extra_parameters=[], **{**defaults, **settings})
     names = {weight: name for name, weight in model.named_parameters()}
-    found = {names[weight]: (group["lr"], group["weight_decay"]) for group in groups for weight in group["params"]}
-    assert len(found) == sum(len(group["params"]) for group in groups)  # none stands twice
-    return found
+    by_name = {names[weight]: (group["lr"], group["weight_decay"]) for group in groups for weight in group["params"]}
+    assert len(by_name) == sum(len(group["params"]) for group in groups)  # no parameter is in two groups
+    return by_name
 
 
 def test_each_layer_learns_slower_than_the_one_above_it(model: MultiTaskModel) -> None:
-    found = _by_name(model, layer_decay=0.5)
+    by_name = _by_name(model, layer_decay=0.5)
     names = ("encoder.layer.1.output.dense", "encoder.layer.0.output.dense", "embeddings.word_embeddings")
-    rates = [found[f"encoder.{name}.weight"][0] for name in names]
+    rates = [by_name[f"encoder.{name}.weight"][0] for name in names]
     assert rates == pytest.approx([1e-3, 5e-4, 2.5e-4])
-    assert found["heads.task:t.linear.weight"][0] == 1e-3
+    assert by_name["heads.task:t.linear.weight"][0] == 1e-3
 
 
 def test_heads_learn_at_a_rate_of_their_own(model: MultiTaskModel) -> None:
-    found = _by_name(model, head_rate=0.01)
-    assert {rate for name, (rate, _) in found.items() if name.startswith("heads.")} == {0.01}
-    assert {rate for name, (rate, _) in found.items() if name.startswith("encoder.")} == {1e-3}
+    by_name = _by_name(model, head_rate=0.01)
+    assert {rate for name, (rate, _) in by_name.items() if name.startswith("heads.")} == {0.01}
+    assert {rate for name, (rate, _) in by_name.items() if name.startswith("encoder.")} == {1e-3}
 
 
 def test_only_what_is_named_decays(model: MultiTaskModel) -> None:
@@ -72,7 +72,13 @@ def test_frozen_weights_are_in_no_group(model: MultiTaskModel) -> None:
 def test_the_top_of_the_encoder_comes_first_since_its_rate_is_logged(model: MultiTaskModel) -> None:
     extra = torch.nn.Parameter(torch.zeros(()))
     groups = parameter_groups(
-        model, decayed=[], learning_rate=1e-3, weight_decay=0.0, layer_decay=0.5, head_rate=0.1, beside=[extra]
+        model,
+        decayed=[],
+        learning_rate=1e-3,
+        weight_decay=0.0,
+        layer_decay=0.5,
+        head_rate=0.1,
+        extra_parameters=[extra],
     )
     assert groups[0]["lr"] == 1e-3
     assert groups[-1]["params"] == [extra]

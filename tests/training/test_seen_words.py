@@ -1,4 +1,4 @@
-"""Which words' vectors a trial trains: those that its training rows hold."""
+"""A trial trains only the embeddings of words that occur in its training rows."""
 
 from __future__ import annotations
 
@@ -8,31 +8,24 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tutti.training import FineTuned, fine_tune, seen_words
+from tutti.training import FineTuned, seen_words
 
 WORDS = "embeddings.word_embeddings.weight"
 
 
 @pytest.fixture
-def tune(steady_backbone, tasks, parts, tmp_path):
-    def run(name: str, **tricks) -> tuple[FineTuned, Path]:
-        training = {"num_train_epochs": 1, "per_device_train_batch_size": 8, "learning_rate": 3e-3, "bf16": False}
-        done = fine_tune(
-            backbone=str(steady_backbone),
-            tasks=tasks,
-            parts=parts,
-            training={**training, **tricks},
-            folder=tmp_path / name,
-            on_epoch=lambda report: None,
-        )
-        return done, tmp_path / name
+def tune(make_tune, steady_backbone, tmp_path):
+    tune = make_tune(steady_backbone, num_train_epochs=1, per_device_train_batch_size=8, learning_rate=3e-3, bf16=False)
+
+    def run(name: str, **training) -> tuple[FineTuned, Path]:
+        return tune(tmp_path / name, **training)[0], tmp_path / name
 
     return run
 
 
 @pytest.fixture
 def unseen(parts) -> list[int]:
-    """Rows of the table of 128 that no training row, and no padding, asks for."""
+    """Rows of the table of 128 that neither training rows nor padding use."""
     rows = [row for part in parts.values() for row in part["train"].encoded["input_ids"]]
     return sorted(set(range(128)) - {0}.union(*rows))
 
@@ -48,26 +41,26 @@ def unseen(parts) -> list[int]:
     ids=lambda tricks: " ".join(tricks) or "plain",
 )
 def test_training_seen_words_alone_comes_to_the_same(tune, unseen, steady_backbone, tricks, monkeypatch):
-    found, folder = tune("seen", **tricks)
+    seen_run, folder = tune("seen", **tricks)
     monkeypatch.setattr(seen_words, "train_seen_words", lambda *_: None)
     expected, other = tune("whole", **tricks)
-    assert found.checkpoint.parameters == expected.checkpoint.parameters
+    assert seen_run.checkpoint.parameters == expected.checkpoint.parameters
     for name in ("model.safetensors", "heads.safetensors"):
-        kept = load_file(folder / "best" / name)
-        torch.testing.assert_close(kept, load_file(other / "best" / name), rtol=1e-3, atol=1e-5)
-    for task, predicted in found.predictions.items():
-        for part, said in predicted.items():
-            expected_said = expected.predictions[task][part].probabilities
-            assert said.probabilities == pytest.approx(expected_said, abs=1e-4)
-    kept, before = (load_file(place / "model.safetensors")[WORDS] for place in (folder / "best", steady_backbone))
-    assert torch.equal(kept[unseen], before[unseen])
-    assert not torch.equal(kept, before)
+        saved = load_file(folder / "best" / name)
+        torch.testing.assert_close(saved, load_file(other / "best" / name), rtol=1e-3, atol=1e-5)
+    for task, predicted in seen_run.predictions.items():
+        for part, predictions in predicted.items():
+            expected_probabilities = expected.predictions[task][part].probabilities
+            assert predictions.probabilities == pytest.approx(expected_probabilities, abs=1e-4)
+    saved, before = (load_file(place / "model.safetensors")[WORDS] for place in (folder / "best", steady_backbone))
+    assert torch.equal(saved[unseen], before[unseen])
+    assert not torch.equal(saved, before)
     assert (len(before) - len(unseen) in _moments(folder), len(before) in _moments(folder)) == (True, False)
     assert len(before) in _moments(other)
 
 
 def _moments(folder: Path) -> set[int]:
-    """Of how many rows the matrices are that the optimizer holds numbers for."""
+    """The numbers of rows of the matrices in the optimizer state."""
     newest = max(folder.glob("resume/stage-*"), key=lambda state: [*map(int, state.name.split("-")[1::2])])
     state = torch.load(newest / "optimizer.pt", weights_only=True)["state"]
     return {len(moments["exp_avg"]) for moments in state.values() if moments["exp_avg"].ndim == 2}
@@ -75,17 +68,17 @@ def _moments(folder: Path) -> set[int]:
 
 def test_weight_decay_leaves_unseen_words_as_they_are(tune, unseen, steady_backbone):
     _, folder = tune("decayed", weight_decay=1.0, max_steps=2)
-    kept, before = (load_file(place / "model.safetensors")[WORDS] for place in (folder / "best", steady_backbone))
-    assert torch.equal(kept[unseen], before[unseen])
+    saved, before = (load_file(place / "model.safetensors")[WORDS] for place in (folder / "best", steady_backbone))
+    assert torch.equal(saved[unseen], before[unseen])
 
 
 @pytest.mark.parametrize(
     "tricks", [{"adversarial": "awp"}, {"optim": "adafactor"}, {"freeze_encoder": True}, {"adapter": "lora"}]
 )
 def test_all_words_are_trained_where_a_matrix_counts_as_a_whole_and_none_where_it_is_frozen(tune, tricks, monkeypatch):
-    made = []
-    monkeypatch.setattr(seen_words, "train_seen_words", lambda *given: made.append(given))
+    calls = []
+    monkeypatch.setattr(seen_words, "train_seen_words", lambda *args: calls.append(args))
     tune("plain", max_steps=1)
-    assert len(made) == 1
+    assert len(calls) == 1
     tune("other", max_steps=1, **tricks)
-    assert len(made) == 1
+    assert len(calls) == 1

@@ -1,4 +1,4 @@
-"""Training on probabilities in the place of labels."""
+"""Training on probabilities instead of labels."""
 
 from __future__ import annotations
 
@@ -12,25 +12,16 @@ import pytest
 
 from tutti.data.encode import EncodedPart
 from tutti.tasks.task import Task
-from tutti.training import FineTuned, fine_tune
+from tutti.training import FineTuned
 
 Parts = Mapping[str, Mapping[str, EncodedPart]]
 TRAINING = {"num_train_epochs": 2, "learning_rate": 1e-3, "head_dropout": 0.0, "bf16": False}
 
 
 @pytest.fixture
-def tune(backbone: Path, tasks: tuple[Task, ...], tmp_path: Path) -> Callable[..., FineTuned]:
-    def run(parts: Parts, name: str = "run", **training: Any) -> FineTuned:
-        return fine_tune(
-            backbone=str(backbone),
-            tasks=tasks,
-            parts=parts,
-            training={**TRAINING, **training},
-            folder=tmp_path / name,
-            on_epoch=lambda report: None,
-        )
-
-    return run
+def tune(make_tune: Callable[..., Any], backbone: Path, tmp_path: Path) -> Callable[..., FineTuned]:
+    tune = make_tune(backbone, **TRAINING)
+    return lambda parts, name, **training: tune(tmp_path / name, parts=parts, **training)[0]
 
 
 def with_targets(parts: Parts, task: Task, targets: Callable[[np.ndarray], np.ndarray]) -> dict[str, Any]:
@@ -43,8 +34,8 @@ def test_probabilities_of_0_and_1_train_as_labels_do(tune, parts: Parts, tasks: 
     hard = tune(parts, "hard")
     soft = tune(with_targets(parts, tasks[0], lambda certain: certain), "soft")
     for task in tasks:
-        said = [run.predictions[task.name]["test"].probabilities for run in (hard, soft)]
-        np.testing.assert_allclose(*said, atol=1e-4)
+        probabilities = [run.predictions[task.name]["test"].probabilities for run in (hard, soft)]
+        np.testing.assert_allclose(*probabilities, atol=1e-4)
 
 
 @pytest.mark.parametrize(

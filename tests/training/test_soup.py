@@ -1,4 +1,4 @@
-"""Greedy soups: what goes in, what is left out, and what the mean of weights is."""
+"""Greedy soups: which candidates are kept, and the mean of weights."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from tutti.modeling.average import shape_of, write_mean
 from tutti.modeling.checkpoint import load_checkpoint, save_checkpoint
 from tutti.modeling.heads import HeadOptions
 from tutti.modeling.model import MultiTaskModel, load_encoder
-from tutti.orchestration.soup import alike
+from tutti.orchestration.soup import averageable
 from tutti.outputs.members import Rule, elect
 from tutti.outputs.soup import refolded
 from tutti.records import CheckpointRecord, Predictions
 from tutti.tasks.metrics import score
 from tutti.tasks.task import Task
 from tutti.training.predict import predict
-from tutti.training.soup import Soup, _Kitchen, greedy_soup
+from tutti.training.soup import Soup, _SoupEvaluator, greedy_soup
 
 TASK = Task(name="news", class_names=("100", "101", "102"), pair=False, metric="accuracy", submission="csv")
 Save = Callable[..., Path]
@@ -38,7 +38,7 @@ Save = Callable[..., Path]
 
 @pytest.fixture
 def save(backbone: Path, tmp_path: Path) -> Save:
-    """Saves a fine-tuning of the backbone: its weights, moved a little in a direction of their own."""
+    """Saves a checkpoint of the backbone with slightly perturbed weights."""
 
     def saved(
         key: str,
@@ -56,7 +56,7 @@ def save(backbone: Path, tmp_path: Path) -> Save:
         with torch.no_grad():
             for weight in model.parameters():
                 weight += 0.01 * torch.randn(weight.shape)
-            if flipped:  # says another class
+            if flipped:  # predicts another class
                 model.head("news").linear.weight *= -9
         save_checkpoint(
             tmp_path / key,
@@ -77,11 +77,11 @@ def save(backbone: Path, tmp_path: Path) -> Save:
 
 @pytest.fixture
 def part(make_part: Callable[..., EncodedPart], save: Save) -> EncodedPart:
-    """Rows whose labels are what one fine-tuning says of them, so that it is right in all of them."""
+    """Rows labelled by one checkpoint's predictions, so that this checkpoint is always right."""
     rows = make_part(60, classes=3, seed=1)
     model, _ = load_checkpoint(save("truth", seed=1))
-    said = predict(model, rows, task="news", batch_size=32, device=torch.device("cpu"))
-    return replace(rows, labels=said.argmax(axis=1))
+    outputs = predict(model, rows, task="news", batch_size=32, device=torch.device("cpu"))
+    return replace(rows, labels=outputs.argmax(axis=1))
 
 
 def stir(
@@ -112,13 +112,13 @@ def test_the_mean_of_checkpoints_is_a_checkpoint_of_the_mean_of_their_weights(sa
     folders = [save(f"t{number}", seed=number) for number in range(3)]
     write_mean(tmp_path / "mean", folders, key="t0+t1+t2")
     for file in ("model.safetensors", "heads.safetensors"):
-        given = [load_file(folder / file) for folder in folders]
-        found = load_file(tmp_path / "mean" / file)
-        assert found.keys() == given[0].keys()
-        for name, weight in found.items():
-            expected = torch.stack([each[name].double() for each in given]).mean(dim=0).float()
+        members = [load_file(folder / file) for folder in folders]
+        mean = load_file(tmp_path / "mean" / file)
+        assert mean.keys() == members[0].keys()
+        for name, weight in mean.items():
+            expected = torch.stack([each[name].double() for each in members]).mean(dim=0).float()
             torch.testing.assert_close(weight, expected, rtol=0, atol=0)
-    model, metadata = load_checkpoint(tmp_path / "mean")  # compares every file with its hash
+    model, metadata = load_checkpoint(tmp_path / "mean")  # verifies every file's hash
     assert (metadata.key, metadata.max_length, metadata.tasks) == ("t0+t1+t2", 16, (TASK,))
     encoder = AutoModel.from_pretrained(tmp_path / "mean", add_pooling_layer=False)
     torch.testing.assert_close(encoder.state_dict(), model.encoder.state_dict())
@@ -152,17 +152,19 @@ def test_a_trial_goes_in_only_if_the_score_does_not_fall(save: Save, part: Encod
     model, metadata = load_checkpoint(soup)
     assert metadata.key == "+".join(taste.key for taste in kept)
     assert metadata.score == metadata.task_scores["news"] == kept[-1].score
-    said = predict(model, part, task="news", batch_size=7, device=torch.device("cpu"))
-    assert score("accuracy", labels=part.labels, predicted=said) == kept[-1].score
-    assert list(soup.parent.iterdir()) == [soup]  # what was tried in vain is gone
+    outputs = predict(model, part, task="news", batch_size=7, device=torch.device("cpu"))
+    assert score("accuracy", labels=part.labels, predicted=outputs) == kept[-1].score
+    assert list(soup.parent.iterdir()) == [soup]  # rejected soups leave no files
     assert stirred.held is not None
-    assert (stirred.held["news"] == part.labels).all()  # each fifth's soup begins with the one that is right
+    assert (
+        stirred.held["news"] == part.labels
+    ).all()  # each fold's soup starts from the checkpoint that is always right
 
 
 def test_rows_that_judge_a_soup_have_no_part_in_choosing_it(save: Save, part: EncodedPart, tmp_path: Path) -> None:
-    """Labels are drawn by lot: on the rows that choose, some soup looks better than chance; on others none does."""
+    """With random labels, some soup beats chance on the rows that select it, but none does on other rows."""
     candidates = {f"t{number}": save(f"t{number}", seed=number, flipped=number % 2 == 1) for number in range(4)}
-    # Of each class as many: the commonest one of all rows would be the commonest of those that judge, too.
+    # Classes are balanced: otherwise the most frequent class would also be the most frequent one of held-out rows.
     lots = [replace(part, labels=np.random.default_rng(seed).permutation(np.arange(60) % 3)) for seed in range(12)]
     chosen, judged = [], []
     for each in lots:
@@ -178,19 +180,23 @@ def test_rows_that_judge_a_soup_have_no_part_in_choosing_it(save: Save, part: En
 def test_rows_that_judge_a_soup_have_no_part_in_choosing_who_may_go_into_it(
     save: Save, make_part: Callable[..., EncodedPart], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Labels and answers are drawn by lot: of many trials, the few best by all rows do well on those that judge too."""
+    """With random labels and predictions, the best trials by all rows also look good on the held-out rows."""
     rows, place = make_part(120, classes=3, seed=1), save("any")
     weights = {f"t{number:04d}": place for number in range(40)}
     flattered, judged = [], []
     for lot in range(12):
         rng = np.random.default_rng(lot)
         part = replace(rows, labels=rng.permutation(np.arange(120) % 3))
-        said = dict(zip(weights, rng.dirichlet(np.ones(3), size=(40, 120)).astype(np.float32), strict=True))
+        probabilities = dict(zip(weights, rng.dirichlet(np.ones(3), size=(40, 120)).astype(np.float32), strict=True))
         monkeypatch.setattr(
-            _Kitchen, "decided", lambda _, mixed, said=said: {"news": sum(said[key] for key in mixed).argmax(axis=1)}
+            _SoupEvaluator,
+            "decide",
+            lambda _, members, probabilities=probabilities: {
+                "news": sum(probabilities[key] for key in members).argmax(axis=1)
+            },
         )
         bank = Bank(tmp_path / f"bank-{lot}")
-        for number, (key, own) in enumerate(said.items()):
+        for number, (key, own) in enumerate(probabilities.items()):
             alone = score("accuracy", labels=part.labels, predicted=own)
             known = Predictions(ids=part.ids, probabilities=own, labels=part.labels, class_names=TASK.class_names)
             record = CheckpointRecord(key, number, 1, alone, {"news": alone}, None)
@@ -200,11 +206,11 @@ def test_rows_that_judge_a_soup_have_no_part_in_choosing_who_may_go_into_it(
         )
         members = [member.key for member in election.tasks["news"].members]
         fixed, anew = folds_of(part, [tuple(members)] * 5), refolded(election, by="objective")
-        for folds, found in ((fixed, flattered), (anew, judged)):
+        for folds, scores in ((fixed, flattered), (anew, judged)):
             stirred = stir(dict.fromkeys(members, place), part, tmp_path / "soup", folds=folds, weights=weights)
             shutil.rmtree(tmp_path / "soup")
             assert stirred.held is not None
-            found.append((stirred.held["news"][0] == part.labels).mean())
+            scores.append((stirred.held["news"][0] == part.labels).mean())
     assert np.mean(flattered) > np.mean(judged) + 0.05
     assert abs(np.mean(judged) - 1 / 3) < 0.03
 
@@ -218,11 +224,11 @@ def test_a_fold_s_soup_is_one_of_its_voters_that_are_of_the_shape_of_their_best(
     stirred = stir({"cls": weights["cls"]}, part, tmp_path / "soup", folds=folds, weights=weights)
     assert [taste.key for taste in stirred.tastes] == ["cls"]
     assert stirred.held is not None
-    assert all((stirred.held["news"][0] == part.labels)[fold.held["news"]].all() for fold in folds[:4])
+    assert all((stirred.held["news"][0] == part.labels)[fold.held_out["news"]].all() for fold in folds[:4])
     model, _ = load_checkpoint(weights["long"])
-    said = predict(model, part, task="news", batch_size=32, device=torch.device("cpu")).argmax(axis=1)
-    last = folds[4].held["news"]
-    assert (stirred.held["news"][0, last] == said[last]).all()
+    decisions = predict(model, part, task="news", batch_size=32, device=torch.device("cpu")).argmax(axis=1)
+    last = folds[4].held_out["news"]
+    assert (stirred.held["news"][0, last] == decisions[last]).all()
 
 
 def test_without_folds_a_soup_is_chosen_and_not_judged(save: Save, part: EncodedPart, tmp_path: Path) -> None:
@@ -237,7 +243,7 @@ def test_checkpoints_of_another_shape_are_not_mixed(save: Save, tmp_path: Path) 
         "long": save("long", max_length=32),
         "alike": save("alike", seed=2),
     }
-    assert list(alike(folders)) == ["plain", "alike"]
+    assert list(averageable(folders)) == ["plain", "alike"]
     assert shape_of(folders["plain"]) == shape_of(folders["alike"])
 
 
@@ -257,7 +263,7 @@ def test_weights_that_are_not_what_they_were_go_into_no_soup(
     good, bad = save("good"), save("bad", seed=1)
     file = bad / "model.safetensors"
     content = file.read_bytes()
-    file.write_bytes(content[:-64] + bytes(64))  # it loads as before
+    file.write_bytes(content[:-64] + bytes(64))  # the damaged file still loads
     if damage == "gone":
         file.unlink()
     got = {"changed": "be what it was; got changed content", "gone": "be there in a complete checkpoint; got No such"}

@@ -1,4 +1,4 @@
-"""The prediction bank: what each trial's best checkpoint says about every row, in a folder or an object store."""
+"""The prediction bank: the predictions of each trial's best checkpoint for every row, in a folder or object store."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from tutti.records import CheckpointRecord, Predictions
 logger = logging.getLogger(__name__)
 
 _METADATA = "record.json"
-_ATTEMPTS = 3  # an entry that is replaced while it is read is looked up again
+_ATTEMPTS = 3  # an entry may be replaced while it is read; it is then looked up again
 
 
 @dataclass(frozen=True)
 class _Entry:
-    """One complete version of one checkpoint's entry, the metadata that makes it complete, and the record in it."""
+    """One complete version of a checkpoint's entry: its folder, its metadata, and the record in them."""
 
     folder: str
     metadata: Mapping[str, Any]
@@ -39,18 +39,18 @@ class _Entry:
 class Bank:
     """A prediction bank in a folder or an object store.
 
-    A checkpoint's entry is ``ROOT/KEY/VERSION/``: one Parquet file for each task and part in ``predictions/TASK/``,
-    then, written last, ``record.json`` with the checkpoint's record and the SHA-256 of each file. An entry without a
-    readable ``record.json`` is not there; one whose ``record.json`` is JSON of another form is an error of every
-    method that comes upon it. Predictions are never written over: putting a key again makes a later version, and the
-    earlier ones go once it is complete.
+    A checkpoint's entry is ``ROOT/KEY/VERSION/``. It has one Parquet file per task and part in ``predictions/TASK/``
+    and ``record.json``, written last, with the checkpoint's record and the SHA-256 of each file. An entry without a
+    readable ``record.json`` is incomplete and ignored; a ``record.json`` with the wrong fields is an error in every
+    method that reads it. Predictions are never overwritten: putting a key again makes a new version, and earlier ones
+    are deleted once it is complete.
 
     Args:
-        root: a folder, or a URI that pyarrow knows (``s3://bucket/folder``). Nothing is made by naming it.
-        filesystem: where ``root`` lies, for a file system that no URI describes.
+        root: a folder, or a URI that pyarrow opens (``s3://bucket/folder``). The constructor creates nothing.
+        filesystem: the file system of ``root``, if no URI describes it.
 
     Raises:
-        StorageError: where the URI is not one that can be opened.
+        StorageError: if the URI cannot be opened.
     """
 
     def __init__(self, root: str | Path, *, filesystem: fs.FileSystem | None = None) -> None:
@@ -58,32 +58,32 @@ class Bank:
         if filesystem is not None:
             self._fs, base = filesystem, str(root)
         elif "://" in str(root):
-            with self._faults("be the URI of a folder that can be opened"):
+            with self._storage_errors("be the URI of a folder that can be opened"):
                 self._fs, base = fs.FileSystem.from_uri(str(root))
         else:
             self._fs, base = fs.LocalFileSystem(), str(Path(root).absolute())
         self._base = base.rstrip("/")
 
     def put(self, record: CheckpointRecord, predictions: Mapping[str, Mapping[str, Predictions]]) -> None:
-        """Adds a checkpoint's predictions (task to part to predictions). What stood under its key is replaced whole.
+        """Stores a checkpoint's predictions (task to part to predictions) and replaces any earlier entry of its key.
 
         Raises:
-            StorageError: where the store refuses, for want of space for one, or a name would lead out of the bank. It
-                is then as it was before.
+            StorageError: if a write fails, for example for lack of space, or a name is not a plain name. The bank is
+                then unchanged.
         """
         for name in (record.key, *predictions, *(part for parts in predictions.values() for part in parts)):
             if not is_plain(name):
                 raise StorageError(
-                    Fault(self._place(name), "be a plain name in the bank", "a path", "name it otherwise")
+                    Fault(self._shown(name), "be a plain name in the bank", "a path", "name it otherwise")
                 )
-        number = 1 + max((_version(entry) for entry in self._listing(record.key)), default=0)
-        folder = f"{record.key}/{number:04d}-{uuid.uuid4().hex[:8]}"
+        version = 1 + max((_version(path) for path in self._paths(record.key)), default=0)
+        folder = f"{record.key}/{version:04d}-{uuid.uuid4().hex[:8]}"
         files: dict[str, dict[str, dict[str, str]]] = {}
         try:
             for task, parts in predictions.items():
                 files[task] = {}
-                for part, values in parts.items():
-                    name, content = f"predictions/{task}/{part}.parquet", to_parquet(values)
+                for part, part_predictions in parts.items():
+                    name, content = f"predictions/{task}/{part}.parquet", to_parquet(part_predictions)
                     self._write(f"{folder}/{name}", content)
                     files[task][part] = {"file": name, "sha256": hashlib.sha256(content).hexdigest()}
             fields = {**asdict(record), "task_scores": dict(record.task_scores)}
@@ -91,113 +91,118 @@ class Bank:
         except BaseException:
             self._delete(folder)
             raise
-        for earlier in {path.rsplit("/", 1)[0] for path in self._versions(record.key)}:
-            if _version(f"{earlier}/") < number:
-                self._delete(earlier)
+        for complete in {path.rsplit("/", 1)[0] for path in self._metadata_paths(record.key)}:
+            if _version(f"{complete}/") < version:
+                self._delete(complete)
 
     def records(self) -> list[CheckpointRecord]:
-        """The checkpoints with a complete entry, by trial number.
+        """The records of all complete entries, sorted by trial number.
 
         Raises:
-            StorageError: where the store cannot be read, or an entry's metadata are not what a trial wrote.
+            StorageError: if the store cannot be read, or an entry's metadata are damaged.
         """
         return sorted((entry.record for entry in self._entries("").values()), key=lambda record: record.number)
 
     def parts(self, key: str) -> dict[str, list[str]]:
-        """The parts that a checkpoint has predictions for, by task.
+        """The parts for which a checkpoint has predictions, by task.
 
         Raises:
-            StorageError: where the bank has no complete entry ``key``.
+            StorageError: if the bank has no complete entry ``key``.
         """
         return {task: list(parts) for task, parts in self._entry(key).metadata["predictions"].items()}
 
     def predictions(self, key: str, task: str, part: str) -> Predictions:
-        """What checkpoint ``key`` says about one part of one task.
+        """The predictions of checkpoint ``key`` for one part of one task.
 
         Raises:
-            StorageError: where the bank holds no such predictions, or their file is damaged.
+            StorageError: if the bank has no such predictions, or their file is damaged.
         """
         for _ in range(_ATTEMPTS):
             path, sha256 = self._file(key, task, part)
-            with suppress(FileNotFoundError):  # replaced since it was looked up: look again
-                return self._decoded(path, self._read(path), sha256)
+            with suppress(FileNotFoundError):  # replaced since the lookup: retry
+                return self._decode(path, self._read(path), sha256)
         raise self._damaged(path, "no file")
 
     def check(self, key: str) -> None:
-        """Reads all that the bank holds of a checkpoint.
+        """Reads and verifies all files of a checkpoint's entry.
 
         Raises:
-            StorageError: where the bank has no complete entry ``key``, or a file of it is damaged.
+            StorageError: if the bank has no complete entry ``key``, or one of its files is damaged.
         """
         for task, parts in self.parts(key).items():
             for part in parts:
                 self.predictions(key, task, part)
 
     def forget_weights(self, key: str) -> None:
-        """Says of a checkpoint that its weights are gone; its predictions stay.
+        """Records that a checkpoint's weights were removed; its predictions stay.
 
         Raises:
-            StorageError: where the bank has no complete entry ``key``, or the store refuses.
+            StorageError: if the bank has no complete entry ``key``, or a write fails.
         """
         entry = self._entry(key)
         fields = {**entry.metadata["checkpoint"], "path": None}
         self._write_metadata(entry.folder, {**entry.metadata, "checkpoint": fields})
 
     def remove(self, key: str) -> None:
-        """Removes all that the bank holds of a checkpoint, if it holds anything.
+        """Removes all versions of a checkpoint's entry, if there are any.
 
         Raises:
-            StorageError: where the store refuses.
+            StorageError: if they cannot be removed.
         """
-        if self._listing(key):
+        if self._paths(key):
             self.discard(key)
 
     def leftovers(self) -> list[str]:
-        """Folders ``KEY/VERSION`` that nothing reads: of an entry without metadata, or with a later version.
+        """Folders ``KEY/VERSION`` that nothing reads: incomplete ones, and those with a newer complete version.
 
         Raises:
-            StorageError: where the store cannot be read.
+            StorageError: if the store cannot be read.
         """
         newest = {key: _version(entry.folder) for key, entry in self._entries("").items()}
-        whole = {path.rsplit("/", 1)[0] for path in self._versions("")}
-        versions = [path for path in self._listing("") if path.count("/") == 1 and _version(path)]
+        complete = {path.rsplit("/", 1)[0] for path in self._metadata_paths("")}
+        folders = [path for path in self._paths("") if path.count("/") == 1 and _version(path)]
         return sorted(
-            path for path in versions if path not in whole or _version(path) < newest.get(path.split("/")[0], 0)
+            folder
+            for folder in folders
+            if folder not in complete or _version(folder) < newest.get(folder.split("/")[0], 0)
         )
 
     def discard(self, name: str) -> None:
         """Removes the folder of a trial, or one of the ``leftovers``.
 
         Raises:
-            StorageError: where the store refuses.
+            StorageError: if it cannot be removed.
         """
-        with self._faults("be removed", name):
+        with self._storage_errors("be removed", name):
             self._fs.delete_dir(self._path(name))
 
     def _file(self, key: str, task: str, part: str) -> tuple[str, str]:
         """Path and SHA-256 of one part's file."""
         entry = self._entry(key)
-        held: Mapping[str, Mapping[str, Mapping[str, str]]] = entry.metadata["predictions"]
-        if part not in held.get(task, {}):
-            got = "only " + (", ".join(f"{name}/{each}" for name, parts in held.items() for each in parts) or "nothing")
+        files: Mapping[str, Mapping[str, Mapping[str, str]]] = entry.metadata["predictions"]
+        if part not in files.get(task, {}):
+            got = "only " + (
+                ", ".join(f"{name}/{each}" for name, parts in files.items() for each in parts) or "nothing"
+            )
             remedy = "name a part it holds, or start a new study"
-            raise StorageError(Fault(self._place(key), f"hold {task}/{part}", got, remedy))
-        file = held[task][part]
+            raise StorageError(Fault(self._shown(key), f"hold {task}/{part}", got, remedy))
+        file = files[task][part]
         return f"{entry.folder}/{file['file']}", file["sha256"]
 
-    def _decoded(self, path: str, content: bytes, sha256: str) -> Predictions:
+    def _decode(self, path: str, content: bytes, sha256: str) -> Predictions:
+        """The predictions in a file's content, which must have this SHA-256."""
         if hashlib.sha256(content).hexdigest() != sha256:
             raise self._damaged(path, "a file that was cut short or changed since")
         try:
             return from_parquet(content)
         except (pa.ArrowException, KeyError, ValueError, TypeError, OSError) as error:
             raise self._damaged(path, f"a file that cannot be read ({error})") from error
-        except StorageError as error:  # whole, but of no use: say which file it is
-            raise StorageError(*(replace(fault, what=self._place(path)) for fault in error.faults)) from error
+        except StorageError as error:  # intact, but not valid predictions: name the file
+            raise StorageError(*(replace(fault, what=self._shown(path)) for fault in error.faults)) from error
 
     def _damaged(self, path: str, got: str, *, kind: str = "Parquet file") -> StorageError:
         remedy = "restore the file from a copy, or move the trial's folder out of the bank: it has no vote then"
-        return StorageError(Fault(self._place(path), f"be the {kind} that the trial wrote", got, remedy))
+        return StorageError(Fault(self._shown(path), f"be the {kind} that the trial wrote", got, remedy))
 
     def _entry(self, key: str) -> _Entry:
         entries = self._entries(key)
@@ -211,19 +216,19 @@ class Bank:
     def _entries(self, under: str) -> dict[str, _Entry]:
         """The newest complete entry of every key below ``under`` (a key, or ``""`` for all)."""
         for _ in range(_ATTEMPTS):
-            with suppress(FileNotFoundError):  # replaced between listing and reading: look again
-                return {entry.folder.split("/")[0]: entry for entry in self._complete(under)}
+            with suppress(FileNotFoundError):  # replaced between listing and reading: retry
+                return {entry.folder.split("/")[0]: entry for entry in self._complete_entries(under)}
         raise StorageError(
-            Fault(self._place(under), "hold still while it is read", "entries that come and go", "try again")
+            Fault(self._shown(under), "hold still while it is read", "entries that come and go", "try again")
         )
 
-    def _complete(self, under: str) -> Iterator[_Entry]:
-        """Complete entries, each key's newest last."""
-        for path in sorted(self._versions(under), key=lambda path: (_version(path), path)):
+    def _complete_entries(self, under: str) -> Iterator[_Entry]:
+        """All complete versions below ``under``, the newest of each key last."""
+        for path in sorted(self._metadata_paths(under), key=lambda path: (_version(path), path)):
             try:
                 metadata = json.loads(self._read(path))
             except ValueError:
-                logger.warning("%s is cut short; the entry is passed over", self._place(path))
+                logger.warning("%s is cut short; the entry is passed over", self._shown(path))
                 continue
             try:
                 record = record_of(metadata)
@@ -233,21 +238,21 @@ class Bank:
                 raise self._damaged(path, f"the record of {record.key}", kind="record")
             yield _Entry(path.rsplit("/", 1)[0], metadata, record)
 
-    def _versions(self, under: str) -> list[str]:
-        """The ``KEY/VERSION/record.json`` that are there."""
-        return [path for path in self._listing(under) if path.count("/") == 2 and path.endswith(f"/{_METADATA}")]
+    def _metadata_paths(self, under: str) -> list[str]:
+        """Existing paths ``KEY/VERSION/record.json``."""
+        return [path for path in self._paths(under) if path.count("/") == 2 and path.endswith(f"/{_METADATA}")]
 
-    def _listing(self, under: str) -> list[str]:
-        """Everything two levels or more below the root, relative to it."""
+    def _paths(self, under: str) -> list[str]:
+        """All paths two or more levels below the root, relative to it."""
         selector = fs.FileSelector(self._path(under), recursive=True, allow_not_found=True)
-        with self._faults("be readable"):
-            found = [info.path for info in self._fs.get_file_info(selector)]
-        cut = len(self._base) + 1 if self._base else 0
-        return [path[cut:] for path in found if path[cut:].count("/") >= 1]
+        with self._storage_errors("be readable"):
+            paths = [info.path for info in self._fs.get_file_info(selector)]
+        prefix = len(self._base) + 1 if self._base else 0
+        return [path[prefix:] for path in paths if path[prefix:].count("/") >= 1]
 
     def _read(self, path: str) -> bytes:
         with (
-            self._faults("be readable", path, passing=FileNotFoundError),
+            self._storage_errors("be readable", path, passing=FileNotFoundError),
             self._fs.open_input_stream(self._path(path)) as stream,
         ):
             return stream.read()
@@ -259,33 +264,36 @@ class Bank:
         if isinstance(self._fs, fs.LocalFileSystem):
             write_whole(Path(self._path(path)), content)
             return
-        with self._faults("be written whole", path):
+        with self._storage_errors("be written whole", path):
             self._fs.create_dir(self._path(path).rsplit("/", 1)[0], recursive=True)
             with self._fs.open_output_stream(self._path(path)) as stream:
                 stream.write(content)
 
     def _delete(self, folder: str) -> None:
-        with suppress(OSError):  # what stays behind is never read: it is incomplete, or an earlier version
+        with suppress(OSError):  # leftovers are never read: they are incomplete or earlier versions
             self._fs.delete_dir(self._path(folder))
 
     def _path(self, path: str) -> str:
+        """The path in the file system."""
         return "/".join(piece for piece in (self._base, path) if piece)
 
-    def _place(self, path: str) -> str:
+    def _shown(self, path: str) -> str:
+        """The path as messages show it, below the root as it was given."""
         return f"{self._name.rstrip('/')}/{path}"
 
     @contextmanager
-    def _faults(self, rule: str, path: str = "", *, passing: type[OSError] | tuple[()] = ()) -> Iterator[None]:
+    def _storage_errors(self, rule: str, path: str = "", *, passing: type[OSError] | tuple[()] = ()) -> Iterator[None]:
+        """Turns errors of the file system into StorageErrors, except those in ``passing``."""
         try:
             yield
         except passing:
             raise
         except (OSError, pa.ArrowException) as error:
             remedy = "see whether the store is there, can be reached, and has space and permission for it"
-            raise StorageError(Fault(self._place(path), rule, str(error), remedy)) from error
+            raise StorageError(Fault(self._shown(path), rule, str(error), remedy)) from error
 
 
 def _version(path: str) -> int:
-    """The number in ``KEY/NUMBER-XXXXXXXX[/...]``, or 0 for what is no version."""
+    """The number in ``KEY/NUMBER-XXXXXXXX[/...]``, or 0 for any other path."""
     digits = path.split("/")[1].split("-")[0]
     return int(digits) if digits.isdigit() else 0

@@ -1,4 +1,4 @@
-"""Who could vote: the checkpoints of one bank or of several studies' banks, all of them or some, read as one."""
+"""The candidates of an ensemble: checkpoints of one or several studies' banks, behind one interface."""
 
 from __future__ import annotations
 
@@ -11,36 +11,31 @@ from tutti.records import CheckpointRecord, Predictions
 
 
 class Checkpoints(Protocol):
-    """What an ensemble reads of a bank. Every method raises StorageError where it cannot be read."""
+    """What an ensemble reads from a bank. Every method raises StorageError if the bank cannot be read."""
 
     def records(self) -> list[CheckpointRecord]:
-        """The checkpoints, in the order in which equals stand."""
+        """The checkpoints; ties in a ranking go to the earlier one."""
         ...
 
     def parts(self, key: str) -> dict[str, list[str]]:
-        """The parts that a checkpoint has predictions for, by task."""
+        """The parts for which a checkpoint has predictions, by task."""
         ...
 
     def predictions(self, key: str, task: str, part: str) -> Predictions:
-        """What a checkpoint says about one part of one task."""
+        """A checkpoint's predictions for one part of one task."""
         ...
 
 
 class Electorate:
-    """Some checkpoints of one study, under their own keys, or of several, as ``STUDY/KEY``.
+    """Checkpoints of one study, under their own keys, or of several studies, as ``STUDY/KEY``.
 
     Args:
-        banks: by the study's name; of equals those of the first study stand first.
-        only: keys of those who may vote, by the study's name; a study that is not named has all of them.
+        banks: banks by study name; ties in a ranking go to the first study.
+        only: keys of the checkpoints that may vote, by study name; all of a study that is not named.
     """
 
     def __init__(self, banks: Mapping[str, Bank], *, only: Mapping[str, Collection[str]] | None = None) -> None:
         self._banks, self._only = dict(banks), dict(only or {})
-
-    @property
-    def studies(self) -> tuple[str, ...]:
-        """Names of the studies."""
-        return tuple(self._banks)
 
     def records(self) -> list[CheckpointRecord]:
         return [
@@ -51,17 +46,17 @@ class Electorate:
         ]
 
     def parts(self, key: str) -> dict[str, list[str]]:
-        study, own = self.place(key)
-        return self._banks[study].parts(own)
+        study, own_key = self.locate(key)
+        return self._banks[study].parts(own_key)
 
     def predictions(self, key: str, task: str, part: str) -> Predictions:
-        study, own = self.place(key)
-        return self._banks[study].predictions(own, task, part)
+        study, own_key = self.locate(key)
+        return self._banks[study].predictions(own_key, task, part)
 
-    def place(self, key: str) -> tuple[str, str]:
-        """The study that a checkpoint is of, and its key there."""
-        study, _, own = key.rpartition("/")
-        return study or next(iter(self._banks)), own
+    def locate(self, key: str) -> tuple[str, str]:
+        """The study of a checkpoint, and its key in that study."""
+        study, _, own_key = key.rpartition("/")
+        return study or next(iter(self._banks)), own_key
 
     def _key(self, study: str, key: str) -> str:
         return key if len(self._banks) == 1 else f"{study}/{key}"

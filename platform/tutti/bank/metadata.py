@@ -1,4 +1,4 @@
-"""The file that makes an entry of the bank complete, read with care: it may have been changed by hand."""
+"""Validates an entry's ``record.json``, which may have been edited by hand."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ class _Metadata(BaseModel):
 
 
 def record_of(metadata: object) -> CheckpointRecord:
-    """The checkpoint that an entry's metadata names.
+    """The checkpoint record in an entry's metadata.
 
     Args:
         metadata: ``{"checkpoint": fields of the record, "predictions": {TASK: {PART: {"file": ..., "sha256": ...}}}}``.
 
     Raises:
-        ValueError: where it is of another form, which the error says as the end of "got ...".
+        ValueError: if the metadata have another form; the message completes "got ...".
     """
     try:
-        found = _Metadata.model_validate(metadata).checkpoint
+        checkpoint = _Metadata.model_validate(metadata).checkpoint
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "content"
-        raise ValueError(f"{where} ({first['msg'][0].lower()}{first['msg'][1:]})") from error
-    return CheckpointRecord(**vars(found))
+        location = ".".join(map(str, first["loc"])) or "content"
+        raise ValueError(f"{location} ({first['msg'][0].lower()}{first['msg'][1:]})") from error
+    return CheckpointRecord(**vars(checkpoint))

@@ -1,4 +1,4 @@
-"""One part's predictions as one Parquet table, and back."""
+"""Converts the predictions for one part to a Parquet table and back."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _CLASSES = b"tutti.classes"
 
 
 def to_parquet(predictions: Predictions) -> bytes:
-    """The table as a Parquet file's bytes.
+    """The predictions as the bytes of a Parquet file.
 
     Columns: ``id`` (string), ``label`` (int64, or float32 for regression; absent without labels), then ``p0``, ``p1``,
-    ... (float32), one probability column for each class, or ``value`` (float32) for regression. The class names stand,
-    in the order of the columns, as a JSON list in the schema's metadata under ``tutti.classes``.
+    ... (float32), one probability column per class, or ``value`` (float32) for regression. The schema's metadata has
+    the class names, in the order of the columns, as a JSON list under ``tutti.classes``.
     """
     columns = {"id": pa.array(predictions.ids.tolist(), pa.string())}
     if predictions.labels is not None:
@@ -35,11 +35,11 @@ def to_parquet(predictions: Predictions) -> bytes:
 
 
 def from_parquet(content: bytes) -> Predictions:
-    """The predictions that ``to_parquet`` wrote.
+    """The predictions in the output of ``to_parquet``.
 
     Raises:
-        pyarrow.ArrowException, KeyError, ValueError, TypeError, OSError: where the bytes are not such a table.
-        StorageError: where the numbers are not predictions.
+        pyarrow.ArrowException, KeyError, ValueError, TypeError, OSError: if the bytes are not such a table.
+        StorageError: if the numbers are not valid predictions.
     """
     table = pq.read_table(pa.BufferReader(content))
     names = tuple(json.loads((table.schema.metadata or {})[_CLASSES]))

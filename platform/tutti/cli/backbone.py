@@ -1,4 +1,4 @@
-"""``tutti backbone``: make a small encoder where none can be had, and go on pretraining one on a study's own texts."""
+"""``tutti backbone``: makes a small encoder with random weights, or continues pretraining one on a study's texts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tutti.cli.parts import console
+from tutti.cli.console import console
 from tutti.modeling.new_backbone import SMALLEST_VOCABULARY, Size, new_backbone
 from tutti.modeling.new_tokenizer import TokenizerKind
 
@@ -68,7 +68,7 @@ def pretrain(
 
     Example: `tutti backbone pretrain chinese_trio.yaml --out adapted --epochs 20`
     """
-    from tutti.cli.parts import read_study_file
+    from tutti.cli.stores import read_study_file
     from tutti.data.encode import load_part
     from tutti.data.prepare import prepare
     from tutti.orchestration.build import max_length_of

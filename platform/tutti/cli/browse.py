@@ -1,16 +1,17 @@
-"""``tutti trials`` and ``tutti ui``: look at a study."""
+"""``tutti trials`` and ``tutti ui``: show a study's trials, in the terminal or in MLflow."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import signal
+from contextlib import closing
 from typing import Annotated
 
 import typer
 
-from tutti.cli import parts
-from tutti.cli.parts import console
+from tutti.cli import stores
+from tutti.cli.console import console
 
 Study = Annotated[str, typer.Argument(metavar="STUDY", help="A study's name or folder.")]
 
@@ -27,22 +28,19 @@ def trials(
     from tutti.records import best_trial
     from tutti.search.objectives import pareto_front
 
-    config, folder, _ = parts.open_folder(study)
-    store = parts.load_store(config, folder)
-    try:
+    config, folder, _ = stores.open_folder(study)
+    with closing(stores.load_store(config, folder)) as store:
         records = store.records()
-    finally:
-        store.close()
     running = is_running(folder)
     if not running:
         records = cut_off(records)
     objectives = config.search.objectives
     front = pareto_front(records, objectives)
     if as_json:
-        listed = [dataclasses.asdict(record) for record in records]
+        documents = [dataclasses.asdict(record) for record in records]
         if len(objectives) > 1:
-            listed = [document | {"front": document["key"] in front} for document in listed]
-        typer.echo(json.dumps(listed, indent=2, ensure_ascii=False))
+            documents = [document | {"front": document["key"] in front} for document in documents]
+        typer.echo(json.dumps(documents, indent=2, ensure_ascii=False))
         return
     best = best_so_far(records) if running else best_trial(records)
     table = trials_table(
@@ -55,8 +53,8 @@ def trials(
     )
     console.print(table)
     if len(objectives) > 1:
-        shown = ", ".join(front) or "none yet"
-        console.print(f"Pareto front (*) of {', '.join(objectives)}: {shown}", soft_wrap=True)
+        keys = ", ".join(front) or "none yet"
+        console.print(f"Pareto front (*) of {', '.join(objectives)}: {keys}", soft_wrap=True)
     console.print(summary(records, total=max(config.search.trials, len(records)), best=best))
 
 
@@ -72,14 +70,14 @@ def ui(
     from tutti.tracking.server import start_ui, stop_ui
     from tutti.tracking.store import experiment_id
 
-    config, folder, _ = parts.open_folder(study)
-    uri = parts.tracking_uri(config, folder)
+    config, folder, _ = stores.open_folder(study)
+    uri = stores.tracking_uri(config, folder)
     experiment = experiment_id(uri, config.study)
     if uri.startswith(("http://", "https://")):
         console.print(f"The study is tracked at {runs_page(uri, experiment)}", soft_wrap=True)
         return
-    for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a closed terminal too must leave no server behind
-        signal.signal(ending, signal.default_int_handler)
+    for signal_ in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # closing the terminal must end the server too
+        signal.signal(signal_, signal.default_int_handler)
     process, base = start_ui(uri, folder.mlflow_artifacts.as_uri(), port=port)
     try:
         console.print(f"MLflow shows the study at {runs_page(base, experiment)}", soft_wrap=True)

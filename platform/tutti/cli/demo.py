@@ -1,4 +1,4 @@
-"""``tutti demo``: the whole job on generated data, offline, on a laptop."""
+"""``tutti demo``: the whole workflow on generated data, offline, on a laptop."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 import typer
 
 from tutti.bank.bank import Bank
-from tutti.cli import parts, tune, vote
-from tutti.cli.parts import console
+from tutti.cli import stores, tune, vote
+from tutti.cli.console import console, program
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
 from tutti.errors import Fault, StudyError
@@ -49,10 +49,10 @@ def demo(
         texts = [*sorted(data.glob("*_train.csv")), *sorted(data.glob("*_unlabeled.csv"))]
         new_backbone(texts=texts, size="tiny", out=data / "backbone")
     study, folder = _study_in(out)
-    command = f"{parts.program()} demo {shlex.join(['--out', str(out), '--seed', str(seed)])}"
+    command = f"{program()} demo {shlex.join(['--out', str(out), '--seed', str(seed)])}"
     tune.run(study, folder, resume=True, again=lambda **_: command)
     console.rule("Ensemble")
-    vote.ensemble(str(folder.path), out=out / "submission")
+    vote.make_ensemble(str(folder.path), out=out / "submission")
     console.rule("Pseudo-labels")
     vote.pseudo_label(str(folder.path), out=out / "pseudo-labels")
     console.rule("Every single trial and the ensemble on the test rows, whose labels no trial saw")
@@ -65,34 +65,37 @@ def demo(
         ("data/study.yaml", "the study file"),
     ):
         console.print(f"  {out / path}  {what}", soft_wrap=True)
-    console.print(f"Browse the trials in MLflow:  {parts.program()} ui {shlex.quote(str(folder.path))}", soft_wrap=True)
+    console.print(f"Browse the trials in MLflow:  {program()} ui {shlex.quote(str(folder.path))}", soft_wrap=True)
 
 
 def _check_seed(data: Path, *, seed: int) -> None:
-    """Refuses to go on with data of another seed than the one asked for."""
+    """Raises StudyError if the data was generated with another seed."""
     from tutti.demo.generate import SEED_FILE
 
-    known = (data / SEED_FILE).read_text(encoding="utf8").strip() if (data / SEED_FILE).is_file() else "0"
-    if known != str(seed):
-        got, remedy = f"{seed} where it was {known}", f"give --seed {known} to go on there, or another folder as --out"
+    previous = (data / SEED_FILE).read_text(encoding="utf8").strip() if (data / SEED_FILE).is_file() else "0"
+    if previous != str(seed):
+        got, remedy = (
+            f"{seed} where it was {previous}",
+            f"give --seed {previous} to go on there, or another folder as --out",
+        )
         raise StudyError(Fault(f"--seed of the demo in {data.parent}", "be that of its data", got, remedy))
 
 
 def _study_in(out: Path) -> tuple[StudyConfig, StudyFolder]:
-    """The demo's study, living below ``out`` whatever characters its path has."""
-    study, _ = parts.read_study_file(out / "data" / "study.yaml", overrides=[])
+    """The demo's study, with its folder below ``out``, set directly because an override would be parsed as YAML."""
+    study, _ = stores.read_study_file(out / "data" / "study.yaml", overrides=[])
     study = study.model_copy(update={"storage": study.storage.model_copy(update={"path": out / "studies"})})
     return study, StudyFolder(out / "studies" / study.study)
 
 
 def _compare(folder: StudyFolder, truth: Path, submission: Path) -> None:
-    """A table of held-out scores: each trial alone, and the submission as it was written."""
+    """Prints test scores: each trial alone, and the submission as written."""
     import json
 
     from rich.table import Table
 
-    from tutti.cli.progress import number
     from tutti.data.prepare import load_prepared
+    from tutti.outputs.card import number
     from tutti.tasks.metrics import score, score_decided
 
     prepared = load_prepared(folder.data)
@@ -102,31 +105,33 @@ def _compare(folder: StudyFolder, truth: Path, submission: Path) -> None:
     table.add_column("")
     for column in (*labels, "mean"):
         table.add_column(column, justify="right")
-    rows: dict[str, list[float]] = {}
+    trials: dict[str, list[float]] = {}
     for record in bank.records():
-        said = {task.name: bank.predictions(record.key, task.name, "test").probabilities for task in prepared.tasks}
-        rows[record.key] = [
-            score(task.metric, labels=labels[task.name], predicted=said[task.name])  # type: ignore[arg-type]
+        probabilities = {
+            task.name: bank.predictions(record.key, task.name, "test").probabilities for task in prepared.tasks
+        }
+        trials[record.key] = [
+            score(task.metric, labels=labels[task.name], predicted=probabilities[task.name])  # type: ignore[arg-type]
             for task in prepared.tasks
         ]
     ensemble = []
     for task in prepared.tasks:
         lines = (submission / f"{task.name}_predict.json").read_text(encoding="utf8").splitlines()
-        chosen = [task.class_names.index(json.loads(line)["label"]) for line in lines]
+        decided = [task.class_names.index(json.loads(line)["label"]) for line in lines]
         ensemble.append(
             score_decided(
-                task.metric, labels=labels[task.name], decided=np.array(chosen), classes=len(task.class_names)
+                task.metric, labels=labels[task.name], decided=np.array(decided), classes=len(task.class_names)
             )
         )
-    for name, scores in sorted(rows.items(), key=lambda row: -float(np.mean(row[1]))):
+    for name, scores in sorted(trials.items(), key=lambda item: -float(np.mean(item[1]))):
         table.add_row(name, *map(number, scores), number(float(np.mean(scores))))
     table.add_row("ensemble", *map(number, ensemble), number(float(np.mean(ensemble))), style="bold green")
     console.print(table)
 
 
 def _truth(prepared: Prepared, folder: Path, task: str) -> np.ndarray:
-    """Labels of the task's test rows as class indices, ``(rows,)`` int64, in the test file's order."""
-    names = next(each.class_names for each in prepared.tasks if each.name == task)
+    """True labels of the task's test rows: ``(rows,)`` int64 class indices, in the test file's order."""
+    names = next(spec.class_names for spec in prepared.tasks if spec.name == task)
     lines = (folder / f"{task}.csv").read_text(encoding="utf8").splitlines()
     by_id = {line.split("\t")[0]: line.split("\t")[-1] for line in lines}
     return np.array([names.index(by_id[row]) for row in prepared.ids(task, "test").tolist()])

@@ -1,15 +1,16 @@
-"""``tutti doctor``: find and mend what crashes have left of a study."""
+"""``tutti doctor``: finds and repairs what crashes have left behind in a study."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tutti.cli import parts
+from tutti.cli import stores
 from tutti.cli.browse import Study
-from tutti.cli.parts import console
+from tutti.cli.console import console, program
 from tutti.errors import Fault, TrackingError, TuttiError, counted
 from tutti.records import Finding, TrialRecord, TrialState
 
@@ -31,34 +32,30 @@ def doctor(
     """
     from tutti.config.folder import find_study
     from tutti.config.load import parse_study
-    from tutti.orchestration.doctor import look
+    from tutti.orchestration.doctor import diagnose
     from tutti.orchestration.study import study_lock
 
     folder = find_study(study)
     config = parse_study(folder.study_file)
-    with study_lock(folder):
-        store = parts.load_store(config, folder, mend=not dry_run)
-        try:
-            found = look(
-                folder,
-                store=store,
-                deliver=lambda: _deliver(config, folder),
-                runs=lambda trials: _runs(config, folder, trials),
-            )
-            mended, left = _tell(found, dry_run=dry_run)
-            cut_off = [proposal.key for proposal in store.unfinished()]
-        finally:
-            store.close()
-    for key in cut_off:
-        command = f"{parts.program()} tune STUDY.yaml --resume"
+    with study_lock(folder), closing(stores.load_store(config, folder, mend=not dry_run)) as store:
+        findings = diagnose(
+            folder,
+            store=store,
+            deliver=lambda: _deliver(config, folder),
+            runs=lambda trials: _runs(config, folder, trials),
+        )
+        mended, left = _mend_all(findings, dry_run=dry_run)
+        interrupted = [proposal.key for proposal in store.unfinished()]
+    for key in interrupted:
+        command = f"{program()} tune STUDY.yaml --resume"
         console.print(f"trial {key}: cut off, and goes on with `{command}`, and --set as before")
     console.print(_summary(config.study, mended, left, dry_run=dry_run))
     if left:
         raise typer.Exit(1)
 
 
-def _tell(findings: Iterable[Finding], *, dry_run: bool) -> tuple[int, int]:
-    """Mends each finding, and prints what was found and done. Counts what was, or can be, mended, and what is left."""
+def _mend_all(findings: Iterable[Finding], *, dry_run: bool) -> tuple[int, int]:
+    """Mends each finding and prints the outcome; returns how many were mended (or can be) and how many remain."""
     mended = left = 0
     try:
         for finding in findings:
@@ -74,7 +71,7 @@ def _tell(findings: Iterable[Finding], *, dry_run: bool) -> tuple[int, int]:
             else:
                 left += 1
                 console.print(f"{finding.what}: {finding.found}; left: {remedy}", style="red", soft_wrap=True)
-    except TrackingError as error:  # all else has been looked at by then
+    except TrackingError as error:  # MLflow is looked at last: everything else is done by now
         left += 1
         console.print(f"MLflow: not looked at: {error}", style="red", soft_wrap=True)
     return mended, left
@@ -88,18 +85,22 @@ def _summary(name: str, mended: int, left: int, *, dry_run: bool) -> str:
 
 
 def _deliver(config: StudyConfig, folder: StudyFolder) -> None:
-    """Raises TrackingError where the tracker did not take them all; a new store in a lost one's place would not."""
+    """Delivers the queued reports to MLflow.
+
+    Raises:
+        TrackingError: if some could not be delivered, or the store is gone: a new one would lack the earlier runs.
+    """
     if _store_is_gone(config, folder):
         raise TrackingError(Fault("mlflow.db", "be there to take them", "none", _RESTORE))
-    if kept := parts.open_tracker(config, folder).close(timeout=60.0):
-        got, remedy = f"{kept} that still wait", "see whether the store is up, and try again"
+    if undelivered := stores.open_tracker(config, folder).close(timeout=60.0):
+        got, remedy = f"{undelivered} that still wait", "see whether the store is up, and try again"
         raise TrackingError(Fault("MLflow", "take the reports that wait for it", got, remedy))
 
 
 def _store_is_gone(config: StudyConfig, folder: StudyFolder) -> bool:
     from tutti.tracking.spool import was_delivered
 
-    return not parts.is_tracked(config, folder) and was_delivered(folder.path / "tracking.jsonl")
+    return not stores.is_tracked(config, folder) and was_delivered(folder.path / "tracking.jsonl")
 
 
 def _runs(config: StudyConfig, folder: StudyFolder, trials: Sequence[TrialRecord]) -> list[Finding]:
@@ -108,4 +109,4 @@ def _runs(config: StudyConfig, folder: StudyFolder, trials: Sequence[TrialRecord
     if _store_is_gone(config, folder):
         return [Finding("mlflow.db", "it is gone, and the study was told to it", _RESTORE)]
     complete = len(trials) >= config.search.trials and all(t.state is not TrialState.RUNNING for t in trials)
-    return parts.run_findings(config, folder, cut_off(trials), complete=complete)
+    return stores.run_findings(config, folder, cut_off(trials), complete=complete)

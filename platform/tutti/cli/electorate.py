@@ -1,4 +1,4 @@
-"""Who could vote, as a recipe and ``--with`` say: the trials of one study or of several, all or those of a filter."""
+"""The trials that may vote, as the recipe and ``--with`` select them: of one or several studies, filtered or all."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 
 from tutti.bank.bank import Bank
 from tutti.bank.electorate import Electorate
-from tutti.cli import parts
+from tutti.cli import stores
 from tutti.config.folder import StudyFolder, find_study
 from tutti.config.load import parse_study
 from tutti.config.recipe import Members
@@ -25,7 +25,7 @@ With = Annotated[
 
 
 @dataclass(frozen=True)
-class Kept:
+class VotingStudy:
     """A study whose trials may vote."""
 
     config: StudyConfig
@@ -36,73 +36,74 @@ class Kept:
 def electorate(
     config: StudyConfig, folder: StudyFolder, prepared: Prepared, *, members: Members, others: Sequence[str] = ()
 ) -> Electorate:
-    """The checkpoints of the study, and of those that the recipe and ``others`` name, that may vote.
+    """The checkpoints that may vote: those of the study and of the studies that the recipe and ``others`` name.
 
     Raises:
-        StudyError: as ``voting_studies`` does, or where the recipe's filter is none or finds no trial.
-        TrackingError: where there is a filter and the tracking store of a study cannot be read.
+        StudyError: as ``voting_studies`` does, or if the recipe's filter is invalid or matches no trial.
+        TrackingError: if there is a filter and a study's tracking store cannot be read.
     """
     return electorate_of(voting_studies(config, folder, prepared, members=members, others=others), members=members)
 
 
 def voting_studies(
     config: StudyConfig, folder: StudyFolder, prepared: Prepared, *, members: Members, others: Sequence[str] = ()
-) -> dict[str, Kept]:
-    """The study, first, and those that the recipe and ``others`` name, by their names.
+) -> dict[str, VotingStudy]:
+    """By name: the study itself, first, and the studies that the recipe and ``others`` name.
 
     Raises:
-        StudyError: where another study is not there or has other tasks, classes or files, or two have the same name.
+        StudyError: if a study is missing, has other tasks, classes or files, or shares its name with another.
     """
     from tutti.outputs.studies import check_together
 
-    studies = {config.study: Kept(config, folder, prepared)}
-    for other in (*members.studies, *others):
-        place = find_study(other, beside=folder.path.parent)
-        kept = Kept(parse_study(place.study_file), place, load_prepared(place.data))
-        known = studies.setdefault(kept.config.study, kept)
-        if known.folder.path.resolve() != place.path.resolve():
-            rule = f"have another name than those it votes with, of which one is {known.folder.path}"
-            raise StudyError(Fault(f"the study {place.path}", rule, repr(kept.config.study), "leave one of them out"))
-    check_together({name: kept.prepared for name, kept in studies.items()})
+    studies = {config.study: VotingStudy(config, folder, prepared)}
+    for name_or_folder in (*members.studies, *others):
+        place = find_study(name_or_folder, beside=folder.path.parent)
+        other = VotingStudy(parse_study(place.study_file), place, load_prepared(place.data))
+        namesake = studies.setdefault(other.config.study, other)
+        if namesake.folder.path.resolve() != place.path.resolve():
+            rule = f"have another name than those it votes with, of which one is {namesake.folder.path}"
+            raise StudyError(Fault(f"the study {place.path}", rule, repr(other.config.study), "leave one of them out"))
+    check_together({name: study.prepared for name, study in studies.items()})
     return studies
 
 
-def beside(studies: Mapping[str, Kept], name: str) -> list[Prepared]:
-    """The rows of the studies that vote with the one of that name, which their members may have been trained on."""
-    return [kept.prepared for each, kept in studies.items() if each != name]
+def prepared_of_others(studies: Mapping[str, VotingStudy], name: str) -> list[Prepared]:
+    """The prepared data of all studies but the named one. Their trials vote too, and may have trained on these rows."""
+    return [study.prepared for other, study in studies.items() if other != name]
 
 
 def electorate_of(
-    studies: Mapping[str, Kept], *, members: Members, only: Mapping[str, Collection[str]] | None = None
+    studies: Mapping[str, VotingStudy], *, members: Members, only: Mapping[str, Collection[str]] | None = None
 ) -> Electorate:
     """The checkpoints of the studies that may vote; raises as ``electorate`` does.
 
     Args:
-        only: without a filter, keys of those who may vote, by the study's name; of other studies all.
+        only: keys of the trials that may vote, by study name; all trials of a study that it lacks. Ignored if the
+            recipe has a filter.
     """
-    banks = {name: Bank(kept.folder.bank) for name, kept in studies.items()}
+    banks = {name: Bank(study.folder.bank) for name, study in studies.items()}
     if members.filter is None:
         return Electorate(banks, only=only)
-    parts.quiet_mlflow()
+    stores.quiet_mlflow()
     from tutti.tracking.run_filter import check_filter, find_trials
 
     what = "the recipe's members.filter"
     check_filter(members.filter, what=what)
     matching = {
         name: find_trials(
-            parts.tracking_uri(kept.config, kept.folder),
+            stores.tracking_uri(study.config, study.folder),
             experiment=name,
             wanted=members.filter,
             what=what,
-            owner=kept.folder.owner,
+            owner=study.folder.owner,
         )
-        if parts.is_tracked(kept.config, kept.folder)
+        if stores.is_tracked(study.config, study.folder)
         else set()
-        for name, kept in studies.items()
+        for name, study in studies.items()
     }
-    found = Electorate(banks, only=matching)
-    if not found.records() and (every := Electorate(banks).records()):
+    filtered = Electorate(banks, only=matching)
+    if not filtered.records() and (every := Electorate(banks).records()):
         got = f"none of {counted(len(every), 'trial')} with predictions in {', '.join(studies)}"
         remedy = "tag trials in MLflow, or correct the filter"
         raise StudyError(Fault(f"{what} {members.filter!r}", "find a finished trial", got, remedy))
-    return found
+    return filtered

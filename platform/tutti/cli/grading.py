@@ -1,4 +1,4 @@
-"""``--score``: labels of test rows, where one has them after all."""
+"""``--score``: grades an ensemble on labels of the test rows, where the user has them."""
 
 from __future__ import annotations
 
@@ -27,36 +27,36 @@ Score = Annotated[
 
 
 def answers(
-    config: StudyConfig, prepared: Prepared, given: Sequence[str]
+    config: StudyConfig, prepared: Prepared, options: Sequence[str]
 ) -> dict[str, dict[str, np.ndarray[Any, Any]]]:
-    """Labels of test rows by task and part, as ``--score`` names their files.
+    """Reads the label files that ``--score`` names; returns the labels of the test rows by task and part.
 
     Raises:
-        SubmissionError: where it names no test file of the study, or its labels are not those of the rows.
-        TaskFileError: where a file cannot be read.
+        SubmissionError: if an option names no test file of the study, or the labels are not those of its rows.
+        TaskFileError: if a file cannot be read.
     """
     from tutti.outputs.grade import read_labels
     from tutti.outputs.submission import named
     from tutti.tasks.build import task_spec
 
-    tests = {named(task, part): (task, part) for task, kept in config.tasks.items() for part in kept.test_sets()}
-    found: dict[str, dict[str, np.ndarray[Any, Any]]] = {}
-    for each in given:
-        name, equals, file = each.partition("=")
-        if len(tests) == 1 and (not equals or (name not in tests and Path(each).is_file())):
-            name, file = next(iter(tests)), each
+    tests = {named(task, part): (task, part) for task, own in config.tasks.items() for part in own.test_sets()}
+    labels: dict[str, dict[str, np.ndarray[Any, Any]]] = {}
+    for option in options:
+        name, equals, file = option.partition("=")
+        if len(tests) == 1 and (not equals or (name not in tests and Path(option).is_file())):
+            name, file = next(iter(tests)), option
         if name not in tests:
             rule = f"be TASK=FILE with a test file of the study ({', '.join(tests) or 'which has none'})"
             remedy = nearest(name, tests, otherwise=f"write it like --score {next(iter(tests), 'TASK')}=FILE")
-            raise SubmissionError(Fault(f"--score {each}", rule, repr(name), remedy))
+            raise SubmissionError(Fault(f"--score {option}", rule, repr(name), remedy))
         task, part = tests[name]
-        if part in found.get(task, {}) or not file:
+        if part in labels.get(task, {}) or not file:
             rule, got = "name one file for each test file of the study", "a second one" if file else "none"
-            raise SubmissionError(Fault(f"--score {each}", rule, got, "write it like --score TASK=FILE"))
-        found.setdefault(task, {})[part] = read_labels(
+            raise SubmissionError(Fault(f"--score {option}", rule, got, "write it like --score TASK=FILE"))
+        labels.setdefault(task, {})[part] = read_labels(
             file,
-            task=next(one for one in prepared.tasks if one.name == task),
+            task=next(spec for spec in prepared.tasks if spec.name == task),
             layout=task_spec(task, config.tasks[task]).extra_layout,
             expected=prepared.ids(task, part).tolist(),
         )
-    return found
+    return labels

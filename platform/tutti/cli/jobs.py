@@ -1,4 +1,4 @@
-"""``tutti submit``: run a study as a job on a Ray cluster."""
+"""``tutti submit``: runs a study as a job on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from tutti.cli import parts
-from tutti.cli.parts import console
+from tutti.cli import stores
+from tutti.cli.console import console
 from tutti.errors import Fault, StudyError, TrialError
 
 
@@ -32,9 +32,9 @@ def submit(
     """
     from tutti.cluster import submit as jobs
 
-    given = [each for each in (study_file, status, stop) if each is not None]
-    if len(given) != 1 or not given[0]:  # an ID is empty where a shell's variable is
-        got = "several of them" if len(given) > 1 else "an empty ID" if given else "none of them"
+    arguments = [argument for argument in (study_file, status, stop) if argument is not None]
+    if len(arguments) != 1 or not arguments[0]:  # an unset shell variable gives an empty ID
+        got = "several of them" if len(arguments) > 1 else "an empty ID" if arguments else "none of them"
         rule = "be given one of STUDY.yaml, --status ID and --stop ID"
         raise StudyError(Fault("tutti submit", rule, got, "see `tutti submit --help`"))
     if status:
@@ -44,19 +44,19 @@ def submit(
         console.print("stopped" if jobs.stop_job(stop, address=address) else "it had ended already")
         return
     assert study_file is not None
-    wanted = [*(overrides or []), *([f"search.trials={trials}"] if trials else [])]
-    study, folder = parts.read_study_file(study_file, overrides=wanted, shared=True)
+    settings = [*(overrides or []), *([f"search.trials={trials}"] if trials else [])]
+    study, folder = stores.read_study_file(study_file, overrides=settings, shared=True)
     job = jobs.submit_study(study, address=address, options=["--resume"] if resume else [])
     console.print(f"Job {job}, study folder {folder.path}", soft_wrap=True)
     if not wait:
         console.print(f"See how it stands with `tutti submit --status {job} --address {address}`.", soft_wrap=True)
         return
     try:
-        ended = jobs.follow_job(job, address=address, show=lambda text: typer.echo(text, nl=False))
+        outcome = jobs.follow_job(job, address=address, show=lambda text: typer.echo(text, nl=False))
     except KeyboardInterrupt:
         console.print(f"The job goes on; stop it with `tutti submit --stop {job} --address {address}`.")
         raise
     console.print(f"Job {job}: {jobs.job_status(job, address=address)}", soft_wrap=True)
-    if ended != "SUCCEEDED":
-        remedy = "mend what the log names" if ended == "FAILED" else "go on with --resume"
-        raise TrialError(Fault(f"the job {job}", "succeed", f"{ended} (its log is above)", remedy))
+    if outcome != "SUCCEEDED":
+        remedy = "mend what the log names" if outcome == "FAILED" else "go on with --resume"
+        raise TrialError(Fault(f"the job {job}", "succeed", f"{outcome} (its log is above)", remedy))

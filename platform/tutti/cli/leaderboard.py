@@ -1,4 +1,4 @@
-"""``tutti leaderboard``: public scores beside local ones."""
+"""``tutti leaderboard``: records public scores of submissions and compares them with local ones."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tutti.cli import parts
+from tutti.cli import stores
 from tutti.cli.browse import Study
-from tutti.cli.parts import console
+from tutti.cli.console import console
 from tutti.errors import TrackingError
 
 if TYPE_CHECKING:
@@ -30,27 +30,27 @@ def add(
     """
     from tutti.outputs.leaderboard import Leaderboard, correlation
 
-    config, folder, _ = parts.open_folder(study)
+    config, folder, _ = stores.open_folder(study)
     board = Leaderboard(folder.leaderboard)
     place, entry = board.add(submission, study=config.study, public=score)
     entries = board.entries()
     _show(config.study, entries)
-    if parts.is_tracked(config, folder):
-        parts.quiet_mlflow()
+    if stores.is_tracked(config, folder):
+        stores.quiet_mlflow()
         from tutti.tracking.artifacts import log_files, log_metrics
 
-        uri = parts.tracking_uri(config, folder)
+        uri = stores.tracking_uri(config, folder)
         metrics = {"leaderboard/public": score}
         if entry.local is not None:
             metrics["leaderboard/local"] = entry.local
         try:
             log_metrics(uri, experiment=config.study, metrics=metrics, step=place, owner=folder.owner)
-            if (found := correlation(entries)) is not None:
-                metrics = {"leaderboard/pearson": found.pearson, "leaderboard/spearman": found.spearman}
-                # MLflow shows the value of the highest step: these are of all submissions, whichever was scored anew
+            if (together := correlation(entries)) is not None:
+                metrics = {"leaderboard/pearson": together.pearson, "leaderboard/spearman": together.spearman}
+                # MLflow shows the value of the highest step; the correlation of all submissions must be that one.
                 log_metrics(uri, experiment=config.study, metrics=metrics, step=len(entries), owner=folder.owner)
             log_files(uri, experiment=config.study, files=[folder.leaderboard], place="leaderboard", owner=folder.owner)
-        except TrackingError as error:  # it is kept in the study's folder all the same
+        except TrackingError as error:  # the study's folder has it already
             console.print(f"It is not kept in MLflow: {error}", soft_wrap=True)
 
 
@@ -62,14 +62,14 @@ def show(study: Study) -> None:
     """
     from tutti.outputs.leaderboard import Leaderboard
 
-    config, folder, _ = parts.open_folder(study)
+    config, folder, _ = stores.open_folder(study)
     _show(config.study, Leaderboard(folder.leaderboard).entries())
 
 
 def _show(study: str, entries: list[Entry]) -> None:
     from rich.table import Table
 
-    from tutti.cli.progress import number
+    from tutti.outputs.card import number
     from tutti.outputs.leaderboard import correlation
 
     if not entries:
@@ -80,15 +80,15 @@ def _show(study: str, entries: list[Entry]) -> None:
         table.add_column(name, overflow="fold")
     for name in ("public", "local", *entries[-1].tasks):
         table.add_column(name, justify="right", no_wrap=True)
-    for each in sorted(entries, key=lambda entry: -entry.public):
-        scores = (number(each.tasks.get(task)) for task in entries[-1].tasks)
-        table.add_row(each.recipe, each.made, each.submission, number(each.public), number(each.local), *scores)
+    for entry in sorted(entries, key=lambda entry: -entry.public):
+        scores = (number(entry.tasks.get(task)) for task in entries[-1].tasks)
+        table.add_row(entry.recipe, entry.made, entry.submission, number(entry.public), number(entry.local), *scores)
     console.print(table)
-    found = correlation(entries)
-    if found is None:
+    together = correlation(entries)
+    if together is None:
         console.print("How public and local scores go together is said from three submissions on.")
         return
     console.print(
-        f"Public and local scores of {found.submissions} submissions: Pearson {found.pearson:+.3f}, "
-        f"Spearman {found.spearman:+.3f}."
+        f"Public and local scores of {together.submissions} submissions: Pearson {together.pearson:+.3f}, "
+        f"Spearman {together.spearman:+.3f}."
     )

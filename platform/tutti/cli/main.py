@@ -1,4 +1,4 @@
-"""The command ``tutti`` where Python enters it: Ctrl-C ends it without a traceback while it is still being imported."""
+"""The entry point of the command ``tutti``. Ctrl-C ends it without a traceback even while modules are imported."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ def run() -> None:
     """Entry point: see ``tutti.cli.app.run``."""
     try:
         from tutti.cli import app
-    except KeyboardInterrupt:  # pandas alone takes a while, a long one from a slow disk
+    except KeyboardInterrupt:  # importing pandas from a slow disk takes seconds
         sys.exit(130)
     app.run()

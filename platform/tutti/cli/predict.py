@@ -1,4 +1,4 @@
-"""``tutti predict``: what a study's models say about new rows."""
+"""``tutti predict``: predicts new rows with a study's models."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tutti.cli import parts
+from tutti.cli import stores
 from tutti.cli.browse import Study
-from tutti.cli.electorate import Kept, With, electorate_of, voting_studies
-from tutti.cli.parts import console
+from tutti.cli.console import console
+from tutti.cli.electorate import VotingStudy, With, electorate_of, voting_studies
 from tutti.cli.vote import RecipeName, rule_of
 from tutti.cluster.ending import EXIT_CODE
 from tutti.errors import Fault, StudyError, counted, nearest
@@ -36,33 +36,35 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """What predicts: in words, as checkpoints, and how they become one answer.
+class Predictors:
+    """The checkpoints that predict, and how their predictions are combined.
 
     Attributes:
-        told: what decides the answer beside the checkpoints and the rows, for the shards' manifest.
+        description: in words, for the console.
+        manifest: what the result depends on besides the checkpoints and the rows, for the shards' manifest.
     """
 
-    words: str
+    description: str
     checkpoints: Sequence[Checkpoint]
     vote: TaskVote
-    told: dict[str, Any]
+    manifest: dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Input:
-    """A file of new rows, how it is read, and how many rows it has."""
+    """A file of new rows: its layout, its task and its number of rows."""
 
     file: Path
     layout: FileLayout
     spec: TaskSpec
     rows: int
 
-    def shards(self, size: int, *, without: set[int]) -> Iterator[tuple[int, DataFrame]]:
+    def shards(self, size: int, *, skip: set[int]) -> Iterator[tuple[int, DataFrame]]:
+        """Yields the number and the cleaned rows of each shard that is not in ``skip``."""
         from tutti.data.prepare import clean_rows
 
         for number, rows in enumerate(self.layout.blocks(str(self.file), rows=size)):
-            if number not in without:
+            if number not in skip:
                 yield number, clean_rows(rows, self.spec.cleaning)
 
 
@@ -89,28 +91,29 @@ def predict(
     from tutti.outputs.predictions import Shards, check_out
 
     began = time.monotonic()
-    config, folder, prepared = parts.open_folder(study)
+    config, folder, prepared = stores.open_folder(study)
     own = _task(config, prepared, task)
     check_out(out, file)
-    given = read_input(config, own, file)
+    new_rows = read_input(config, own, file)
     if checkpoint:
-        chosen = _alone(config, folder, own, checkpoint)
+        predictors = _single_checkpoint(config, folder, own, checkpoint)
     else:
-        name, wanted = load_recipe(recipe or config.ensemble.recipe)
-        studies = voting_studies(config, folder, prepared, members=wanted.members, others=others or ())
-        chosen = chosen_members(studies, own, name, wanted)
-    console.print(f"Study {config.study}, task {own.name}: {counted(given.rows, 'row')} of {file} by {chosen.words}")
-    manifest: dict[str, Any] = {"input": sha256_of(file), "layout": repr(given.layout), "task": own.to_dict()}
-    manifest |= {"cleaning": asdict(given.spec.cleaning), "checkpoints": _fingerprints(chosen.checkpoints)}
-    manifest |= chosen.told
-    shards = Shards(out, rows=given.rows, size=SHARD, manifest=manifest)
-    with shards.held():
-        there = shards.done() if shards.precision else set()
-        if there:
-            console.print(f"Going on: {len(there)} of {counted(shards.count, 'shard')} are there")
+        name, chosen = load_recipe(recipe or config.ensemble.recipe)
+        studies = voting_studies(config, folder, prepared, members=chosen.members, others=others or ())
+        predictors = chosen_members(studies, own, name, chosen)
+    rows = f"{counted(new_rows.rows, 'row')} of {file}"
+    console.print(f"Study {config.study}, task {own.name}: {rows} by {predictors.description}")
+    manifest: dict[str, Any] = {"input": sha256_of(file), "layout": repr(new_rows.layout), "task": own.to_dict()}
+    manifest |= {"cleaning": asdict(new_rows.spec.cleaning), "checkpoints": _fingerprints(predictors.checkpoints)}
+    manifest |= predictors.manifest
+    shards = Shards(out, rows=new_rows.rows, size=SHARD, manifest=manifest)
+    with shards.locked():
+        done = shards.done() if shards.precision else set()
+        if done:
+            console.print(f"Going on: {len(done)} of {counted(shards.count, 'shard')} are there")
         try:
-            if len(there) < shards.count:
-                _run(config, given, chosen, shards, there)
+            if len(done) < shards.count:
+                _run(config, new_rows, predictors, shards, done)
             shards.finish()
         except KeyboardInterrupt:
             console.print("Interrupted; the same command goes on with the rows that are left.", soft_wrap=True)
@@ -118,81 +121,82 @@ def predict(
     console.print(f"wrote {out} in {time.monotonic() - began:.0f} s", soft_wrap=True)
 
 
-def _run(config: StudyConfig, given: Input, chosen: Chosen, shards: Shards, there: set[int]) -> None:
-    """Predicts the shards that are not there yet."""
+def _run(config: StudyConfig, new_rows: Input, predictors: Predictors, shards: Shards, done: set[int]) -> None:
+    """Predicts all shards but those that are done."""
     from rich.progress import Progress
 
     from tutti.cluster.connect import connected
     from tutti.orchestration.inference import SHARD, Slots, predict_shards, slot_size
 
     cpus, gpus = slot_size(config.resources)
-    jobs = (shards.count - len(there)) * len(chosen.checkpoints)
+    jobs = (shards.count - len(done)) * len(predictors.checkpoints)
     console.print("Starting Ray")
     with (
-        connected(workers=1, cpus_per_worker=cpus, gpus_per_worker=gpus, concurrent_trials=None) as fits,
+        connected(workers=1, cpus_per_worker=cpus, gpus_per_worker=gpus, concurrent_trials=None) as concurrent,
         Progress(console=console, transient=True, disable=not console.is_terminal) as progress,
     ):
-        bar = progress.add_task("rows", total=given.rows, completed=len(there) * SHARD)
-        slots = Slots(min(fits, jobs), cpus, gpus)
+        bar = progress.add_task("rows", total=new_rows.rows, completed=len(done) * SHARD)
+        slots = Slots(min(concurrent, jobs), cpus, gpus)
 
-        def started(precision: str) -> None:
+        def on_start(precision: str) -> None:
             shards.begin(precision)
-            loaded = counted(len(chosen.checkpoints), "checkpoint")
+            loaded = counted(len(predictors.checkpoints), "checkpoint")
             progress.console.print(f"{counted(slots.workers, 'worker')} with {loaded}, in {precision}")
 
-        def done(number: int, rows: DataFrame, said: list[Any]) -> None:
-            shards.write(number, chosen.vote.table(rows["id"].tolist(), said))
+        def on_shard(number: int, rows: DataFrame, predictions: list[Any]) -> None:
+            shards.write(number, predictors.vote.table(rows["id"].tolist(), predictions))
             progress.advance(bar, len(rows))
 
         predict_shards(
-            given.shards(SHARD, without=there),
-            checkpoints=chosen.checkpoints,
-            task=chosen.vote.task,
+            new_rows.shards(SHARD, skip=done),
+            checkpoints=predictors.checkpoints,
+            task=predictors.vote.task,
             slots=slots,
             precision=shards.precision or ("float32" if config.training.get("bf16") is False else None),
-            started=started,
-            done=done,
+            started=on_start,
+            done=on_shard,
         )
 
 
 def _task(config: StudyConfig, prepared: Prepared, name: str | None) -> Task:
-    known = {task.name: task for task in prepared.tasks}
-    if name is None and len(known) == 1:
-        return next(iter(known.values()))
-    if name not in known:
-        listed = ", ".join(known)
+    tasks = {task.name: task for task in prepared.tasks}
+    if name is None and len(tasks) == 1:
+        return next(iter(tasks.values()))
+    if name not in tasks:
+        listed = ", ".join(tasks)
         got = "none" if name is None else repr(name)
-        otherwise = f"add --task {next(iter(known))}" if name is None else "name one of them"
-        remedy = nearest(name or "", known, otherwise=otherwise)
+        otherwise = f"add --task {next(iter(tasks))}" if name is None else "name one of them"
+        remedy = nearest(name or "", tasks, otherwise=otherwise)
         raise StudyError(Fault("--task", f"be one of the tasks of {config.study}: {listed}", got, remedy))
-    return known[name]
+    return tasks[name]
 
 
 def read_input(config: StudyConfig, task: Task, file: Path) -> Input:
-    """The input, once every row of it was looked at: a fault in the last one is found before the first is predicted.
+    """Reads the whole input once, so that a fault in its last row is found before the first row is predicted.
 
     Raises:
-        TaskFileError: where it cannot be read as its layout says.
+        TaskFileError: if the file cannot be read in its layout.
     """
     from tutti.orchestration.inference import SHARD
     from tutti.tasks.build import new_rows_layout, task_spec
 
     spec = task_spec(task.name, config.tasks[task.name])
     layout = new_rows_layout(spec, file)
-    rows = sum(len(block) for block in layout.blocks(str(file), rows=SHARD))  # as they are predicted
+    blocks = layout.blocks(str(file), rows=SHARD)  # the same blocks as for predicting
+    rows = sum(len(block) for block in blocks)
     return Input(file, layout, spec, rows)
 
 
-def chosen_members(studies: Mapping[str, Kept], task: Task, name: str, recipe: Recipe) -> Chosen:
-    """The checkpoints of the ensemble's members that are heard.
+def chosen_members(studies: Mapping[str, VotingStudy], task: Task, name: str, recipe: Recipe) -> Predictors:
+    """The checkpoints of the ensemble's members, except members whose vote has no weight.
 
     Raises:
-        StudyError: where the banks have not what electing them needs, or the weights of one are not there.
+        StudyError: if the banks lack what the election needs, or a member's weights are missing.
     """
     from tutti.modeling.checkpoint import read_metadata
     from tutti.orchestration.inference import Checkpoint, weights_of
     from tutti.outputs.members import elect
-    from tutti.outputs.predictions import TaskVote, heard
+    from tutti.outputs.predictions import TaskVote, needed_voters
 
     bank, rule, first = electorate_of(studies, members=recipe.members), rule_of(recipe), next(iter(studies.values()))
     ids = {task.name: first.prepared.ids(task.name, "validation")}
@@ -200,39 +204,40 @@ def chosen_members(studies: Mapping[str, Kept], task: Task, name: str, recipe: R
     elected = election.tasks[task.name]
     groups: dict[int, list[int]] = {}
     checkpoints: list[Checkpoint] = []
-    voting = heard(elected.ensemble)
-    for study, kept in studies.items():
-        if kept.config.tasks[task.name].cleaning != first.config.tasks[task.name].cleaning:
+    voting = needed_voters(elected.ensemble)
+    for study_name, study in studies.items():
+        if study.config.tasks[task.name].cleaning != first.config.tasks[task.name].cleaning:
             needed = f"clean the texts of {task.name} as {first.config.study} does, to predict new rows with it"
-            raise StudyError(Fault(f"the study {study}", needed, "other steps", "leave one of the two out"))
-        places = {bank.place(elected.members[place].key): place for place in voting}
-        own = {key: place for (of, key), place in places.items() if of == study}
-        for key, found in weights_of(kept.folder, [*own], folds=kept.config.split.folds, tasks=[task]).items():
-            groups[own[key]] = list(range(len(checkpoints), len(checkpoints) + len(found)))
-            checkpoints += [Checkpoint(each, read_metadata(each).max_length) for each in found]
+            raise StudyError(Fault(f"the study {study_name}", needed, "other steps", "leave one of the two out"))
+        places = {bank.locate(elected.members[place].key): place for place in voting}
+        own = {key: place for (owner, key), place in places.items() if owner == study_name}
+        for key, weights in weights_of(study.folder, [*own], folds=study.config.split.folds, tasks=[task]).items():
+            groups[own[key]] = list(range(len(checkpoints), len(checkpoints) + len(weights)))
+            checkpoints += [Checkpoint(path, read_metadata(path).max_length) for path in weights]
     vote = TaskVote(task, groups, elected.ensemble, calibrated=rule.calibration == "temperature")
-    # The ensemble is a function of these alone.
+    # The ensemble depends on these alone, so they identify it in the manifest.
     ballot = hashlib.sha256(elected.ballot.votes.tobytes() + elected.ballot.labels.tobytes()).hexdigest()
-    told = {"rule": asdict(rule), "ballot": ballot, "members": [member.key for member in elected.members]}
+    manifest = {"rule": asdict(rule), "ballot": ballot, "members": [member.key for member in elected.members]}
     listed = ", ".join(elected.members[place].key for place in voting)
-    return Chosen(f"recipe {name}: {counted(len(groups), 'trial')} ({listed})", checkpoints, vote, told)
+    description = f"recipe {name}: {counted(len(groups), 'trial')} ({listed})"
+    return Predictors(description, checkpoints, vote, manifest)
 
 
-def _alone(config: StudyConfig, folder: StudyFolder, task: Task, checkpoint: Path) -> Chosen:
+def _single_checkpoint(config: StudyConfig, folder: StudyFolder, task: Task, checkpoint: Path) -> Predictors:
     from tutti.modeling.checkpoint import read_metadata
     from tutti.orchestration.inference import Checkpoint, check_predicts
     from tutti.outputs.predictions import TaskVote
 
     checkpoint = checkpoint.absolute()
-    one = folder.path / "trials" / "t0000" / ("fold-0" if config.split.folds else "") / "best"
-    remedy = f"name the folder of a checkpoint, such as {one}"
+    example = folder.path / "trials" / "t0000" / ("fold-0" if config.split.folds else "") / "best"
+    remedy = f"name the folder of a checkpoint, such as {example}"
     check_predicts(checkpoint, [task], what="--checkpoint", remedy=remedy)
     alone = Checkpoint(checkpoint, read_metadata(checkpoint).max_length)
-    return Chosen(f"the checkpoint {checkpoint}", [alone], TaskVote(task, {0: [0]}), {})
+    return Predictors(f"the checkpoint {checkpoint}", [alone], TaskVote(task, {0: [0]}), {})
 
 
 def _fingerprints(checkpoints: Sequence[Checkpoint]) -> list[dict[str, Any]]:
-    """What changes with any weight of a checkpoint: its metadata has every file's hash."""
+    """Values that change with the checkpoints' weights: each metadata file contains the hashes of all other files."""
     from tutti.modeling.checkpoint import METADATA
 
-    return [{"sha256": sha256_of(one.folder / METADATA), "max_length": one.max_length} for one in checkpoints]
+    return [{"sha256": sha256_of(each.folder / METADATA), "max_length": each.max_length} for each in checkpoints]

@@ -1,4 +1,4 @@
-"""Progress of a study: one live table in a terminal, plain lines elsewhere."""
+"""Progress of a study: one live table in a terminal, plain lines elsewhere (such as in a log)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import dataclasses
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import TracebackType
-from typing import Any
 
 from rich.console import Console
 from rich.live import Live
@@ -14,11 +13,12 @@ from rich.table import Table
 
 from tutti.config.study import Objective
 from tutti.errors import StorageError, counted
+from tutti.outputs.card import number
 from tutti.records import Scalar, TrialRecord, TrialState, best_trial
 from tutti.search.objectives import pareto_front
 
 REFRESH_SECONDS = 0.5
-SHOWN = 18  # rows of the live table: with its frame it must fit a terminal of 24 lines
+SHOWN = 18  # rows of the live table; with its frame it must fit a terminal of 24 lines
 
 
 def trials_table(
@@ -30,18 +30,18 @@ def trials_table(
     objectives: Sequence[Objective] = ("score",),
     front: Collection[str] = (),
 ) -> Table:
-    """Trials with state, score, scores of the ``tasks`` in that order, parameters and duration; ``best`` stands out.
+    """A table of trials: state, score, scores by task, duration and parameters. ``best`` is highlighted.
 
-    Other ``objectives`` stand beside the score, but for the seconds, which are the duration. The trials whose keys are
-    in ``front`` have a mark.
+    Further ``objectives`` get columns after the score, except the seconds, which the duration shows. Trials whose keys
+    are in ``front`` are marked.
     """
-    beside = [name for name in objectives if name not in ("score", "seconds")]
+    further = [name for name in objectives if name not in ("score", "seconds")]
     table = Table(title=title, title_justify="left")
     for name in ("trial", "state"):
         table.add_column(name, no_wrap=True)
     if len(objectives) > 1:
         table.add_column("front", justify="center", no_wrap=True)
-    for name in ("score", *beside, *tasks, "time"):
+    for name in ("score", *further, *tasks, "time"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("parameters", style="dim", overflow="fold")
     for record in records:
@@ -50,7 +50,7 @@ def trials_table(
             str(record.state),
             *(["*" if record.key in front else ""] if len(objectives) > 1 else []),
             number(record.score),
-            *(_MEASURED[name](record.measured[name]) if name in record.measured else "–" for name in beside),
+            *(_MEASURED[name](record.measured[name]) if name in record.measured else "–" for name in further),
             *(number(record.task_scores.get(task)) for task in tasks),
             "" if record.seconds is None else f"{record.seconds:.0f} s",
             _parameters(record),
@@ -60,11 +60,11 @@ def trials_table(
 
 
 def _parameters(record: TrialRecord) -> str:
-    """What the search space chose, and of each exchange of a population what the trial went on with."""
-    shown = [_listed(record.parameters)]
-    for each in record.exchanges:
-        shown.append(f"from {each['donor']} after epoch {each['epoch']}: {_listed(each['parameters'])}")
-    return "; ".join(shown)
+    """The trial's parameters, then those it continued with after each exchange of population-based training."""
+    exchanged = (
+        f"from {each['donor']} after epoch {each['epoch']}: {_listed(each['parameters'])}" for each in record.exchanges
+    )
+    return "; ".join([_listed(record.parameters), *exchanged])
 
 
 def _listed(parameters: Mapping[str, Scalar]) -> str:
@@ -78,23 +78,18 @@ _MEASURED: Mapping[Objective, Callable[[float], str]] = {
 }
 
 
-def number(value: float | None) -> str:
-    """A score to four digits, or a dash."""
-    return "–" if value is None else f"{value:.4f}"
-
-
 def short(value: object) -> str:
-    """A parameter as it reads best in a table."""
+    """A parameter's value for a table: floats with three significant digits."""
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def best_so_far(records: Sequence[TrialRecord]) -> TrialRecord | None:
-    """The trial with the best score that any has reported, whether it has ended or not."""
+    """The trial with the highest score reported so far, finished or not."""
     return max((r for r in records if r.score is not None), key=lambda r: r.score or 0.0, default=None)
 
 
 def cut_off(records: Sequence[TrialRecord]) -> list[TrialRecord]:
-    """The records of a study that nobody runs: what its store keeps as running, to be resumed, was interrupted."""
+    """The records of a study that is not being run: trials that its store has as running were interrupted."""
     return [
         dataclasses.replace(record, state=TrialState.INTERRUPTED) if record.state is TrialState.RUNNING else record
         for record in records
@@ -102,12 +97,12 @@ def cut_off(records: Sequence[TrialRecord]) -> list[TrialRecord]:
 
 
 def summary(records: Sequence[TrialRecord], *, total: int, best: TrialRecord | None) -> str:
-    """Trials done, running and interrupted, and the best, in one line."""
+    """One line: how many trials are done, running and interrupted, and the best one."""
     running = sum(r.state is TrialState.RUNNING for r in records)
     interrupted = sum(r.state is TrialState.INTERRUPTED for r in records)
     stopped = sum(r.state is TrialState.STOPPED for r in records)
     failed = sum(r.state is TrialState.FAILED for r in records)
-    early = ", ".join(f"{number} {what}" for number, what in ((stopped, "stopped early"), (failed, "failed")) if number)
+    early = ", ".join(f"{count} {what}" for count, what in ((stopped, "stopped early"), (failed, "failed")) if count)
     done = f"{len(records) - running - interrupted} of {counted(total, 'trial')} done"
     parts = [f"{done} ({early})" if early else done, f"{running} running"]
     if interrupted:
@@ -120,12 +115,13 @@ class Progress:
     """Shows a study's records while it runs. Call it after every event; it reads and redraws at most twice a second.
 
     Args:
-        read: the study's records.
+        read: returns the study's records.
         total: how many trials the study will have.
-        tasks: the study's tasks, in its order.
-        folds: of each trial; none where it has epochs. What a trial reports after a fold is the mean of those so far.
-        evals_per_epoch: of the study; a trial without folds reports after each.
-        objectives: the study's.
+        tasks: the names of the study's tasks, in its order.
+        folds: cross-validation folds per trial; none if a trial reports epochs. After a fold, a trial reports the mean
+            score of the folds so far.
+        evals_per_epoch: how often per epoch a trial without folds is evaluated and reports.
+        objectives: the study's objectives.
     """
 
     def __init__(
@@ -140,13 +136,13 @@ class Progress:
         objectives: Sequence[Objective] = ("score",),
     ) -> None:
         self._folds, self._evals_per_epoch = folds, evals_per_epoch
-        # Means of unlike many folds cannot be compared: the best would go down as a trial goes on.
+        # Means over different numbers of folds are not comparable, so a running trial cannot be the best.
         self._best = best_so_far if folds is None else best_trial
         self._console, self._read, self._total, self._tasks = console, read, total, tasks
         self._objectives = objectives
         self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
         self._drawn = 0.0
-        self._told: dict[str, tuple[TrialState, int]] = {}
+        self._printed: dict[str, tuple[TrialState, int]] = {}  # by trial key: state and number of reports
 
     def __enter__(self) -> Progress:
         if self._live:
@@ -175,31 +171,37 @@ class Progress:
             best = self._best(records)
             title = summary(records, total=self._total, best=best)
             front = pareto_front(records, self._objectives)
-            given: dict[str, Any] = {"objectives": self._objectives, "front": front}
-            table = trials_table(records[-SHOWN:], tasks=self._tasks, best=best, title=title, **given)
+            table = trials_table(
+                records[-SHOWN:],
+                tasks=self._tasks,
+                best=best,
+                title=title,
+                objectives=self._objectives,
+                front=front,
+            )
             self._live.update(table, refresh=True)
         else:
-            self._tell(records)
+            self._print_changes(records)
         self._drawn = time.monotonic()
 
-    def _tell(self, records: Sequence[TrialRecord]) -> None:
-        """A line for every trial that started, reported or ended since the last look."""
-        standing = summary(records, total=self._total, best=self._best(records))
+    def _print_changes(self, records: Sequence[TrialRecord]) -> None:
+        """Prints a line for every trial that started, reported or ended since the last call."""
+        totals = summary(records, total=self._total, best=self._best(records))
         for record in records:
-            now = (record.state, len(record.scores_by_epoch))
-            if self._told.get(record.key) == now:
+            current = (record.state, len(record.scores_by_epoch))
+            if self._printed.get(record.key) == current:
                 continue
-            self._told[record.key] = now
+            self._printed[record.key] = current
             epoch = max(record.scores_by_epoch, default=0)
             line = f"{record.key} {record.state}"
             if epoch:
-                line += f", {self._reached(record, epoch)}"
+                line += f", {self._last_report(record, epoch)}"
             if record.reason:
                 line += f": {record.reason}"
-            self._console.print(f"{line} | {standing}", soft_wrap=True, highlight=False)
+            self._console.print(f"{line} | {totals}", soft_wrap=True, highlight=False)
 
-    def _reached(self, record: TrialRecord, epoch: int) -> str:
-        """What a trial reported last, and its best where that is another."""
+    def _last_report(self, record: TrialRecord, epoch: int) -> str:
+        """The trial's last report, and its best score if that was another."""
         last, best = number(record.scores_by_epoch[epoch]), number(record.score)
         if self._folds is None:
             epochs = round(epoch / self._evals_per_epoch, 2)

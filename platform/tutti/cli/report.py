@@ -1,16 +1,17 @@
-"""``tutti report``: a study on one page."""
+"""``tutti report``: writes a study's results as one HTML page."""
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tutti.cli import parts
+from tutti.cli import stores
 from tutti.cli.browse import Study
-from tutti.cli.electorate import With, beside, electorate_of, voting_studies
-from tutti.cli.parts import console
+from tutti.cli.console import console
+from tutti.cli.electorate import With, electorate_of, prepared_of_others, voting_studies
 from tutti.cli.vote import RecipeName, rule_of
 from tutti.errors import TrackingError
 
@@ -36,12 +37,9 @@ def report(study: Study, recipe: RecipeName = None, others: With = None, out: Ou
     from tutti.outputs.report import write_report
     from tutti.search.pictures import search_pngs
 
-    config, folder, prepared = parts.open_folder(study)
-    store = parts.load_store(config, folder)
-    try:
+    config, folder, prepared = stores.open_folder(study)
+    with closing(stores.load_store(config, folder)) as store:
         trials = store.records()
-    finally:
-        store.close()
     if not is_running(folder):
         from tutti.cli.progress import cut_off
 
@@ -52,32 +50,32 @@ def report(study: Study, recipe: RecipeName = None, others: With = None, out: Ou
         tasks=prepared.tasks,
         trials=trials,
         objective=config.search.objectives[0],
-        search=search_pngs(parts.database_url(config, folder), name=config.study),
+        search=search_pngs(stores.database_url(config, folder), name=config.study),
         vote=_vote(config, folder, prepared, recipe, others or ()),
         out=target,
     )
     for file in files:
         console.print(f"wrote {file}", soft_wrap=True)
-    if parts.is_tracked(config, folder):
-        parts.quiet_mlflow()
+    if stores.is_tracked(config, folder):
+        stores.quiet_mlflow()
         from tutti.tracking.artifacts import log_files
 
         try:
             log_files(
-                parts.tracking_uri(config, folder),
+                stores.tracking_uri(config, folder),
                 experiment=config.study,
                 files=files,
                 place="report",
                 owner=folder.owner,
             )
-        except TrackingError as error:  # the page is there all the same
+        except TrackingError as error:  # the page is written already
             console.print(f"It is not kept in MLflow: {error}", soft_wrap=True)
 
 
 def _vote(
     config: StudyConfig, folder: StudyFolder, prepared: Prepared, recipe: str | None, others: list[str] | tuple[()]
 ) -> VoteSection | None:
-    """The ensemble's part, or none where nobody can vote yet."""
+    """The ensemble's part of the page; none if no trial can vote yet."""
     from tutti.config.load import load_recipe
     from tutti.ensembling.pseudo import Labelling
     from tutti.outputs.pseudo_pool import pools
@@ -96,6 +94,6 @@ def _vote(
         bank=bank,
         rule=rule_of(chosen),
         labelling=Labelling(**chosen.pseudo_labels.model_dump()),
-        pools=pools(prepared, task_specs(config.tasks), beside=beside(studies, config.study)),
+        pools=pools(prepared, task_specs(config.tasks), others=prepared_of_others(studies, config.study)),
         validation={task.name: prepared.rows(task.name, "validation") for task in prepared.tasks},
     )

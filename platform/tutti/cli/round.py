@@ -1,4 +1,4 @@
-"""``tutti round``: pseudo-labels, the next study, and whether both were worth it."""
+"""``tutti round``: makes pseudo-labels, trains on them, and keeps the result only if it beats a control."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 import json
 import shlex
 import shutil
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -13,10 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tutti.cli import parts, tune, vote
+from tutti.cli import stores, tune, vote
 from tutti.cli.browse import Study
-from tutti.cli.electorate import Kept, electorate_of, voting_studies
-from tutti.cli.parts import console
+from tutti.cli.console import console, program
+from tutti.cli.electorate import VotingStudy, electorate_of, prepared_of_others, voting_studies
 from tutti.cli.vote import RecipeName
 from tutti.config.folder import StudyFolder
 from tutti.config.recipe import Recipe
@@ -39,7 +40,7 @@ _PLAN = "plan.json"
 
 @dataclass(frozen=True)
 class _Base:
-    """The study that rounds begin from, with the recipe of this one."""
+    """The study that the rounds start from, and the recipe of the current round."""
 
     config: StudyConfig
     folder: StudyFolder
@@ -47,7 +48,7 @@ class _Base:
     records: list[TrialRecord]
     recipe: Recipe
     recipe_name: str
-    again: str  # the command that goes on with the round
+    again: str  # the command that resumes the round
 
     @property
     def recipe_sha256(self) -> str:
@@ -57,17 +58,17 @@ class _Base:
     def rounds(self) -> Path:
         return self.folder.path / "rounds"
 
-    def beside(self, study: str) -> StudyFolder:
-        """The folder of a study of these rounds."""
+    def folder_of(self, study: str) -> StudyFolder:
+        """The folder of this study or of a study that a round trains."""
         return self.folder if study == self.config.study else StudyFolder(self.folder.path.parent / study)
 
-    def voting(self, others: Sequence[str]) -> dict[str, Kept]:
-        """The study, others of these rounds, and those that the recipe names, by name."""
-        places = [str(self.beside(study).path) for study in others]
-        return voting_studies(self.config, self.folder, self.prepared, members=self.recipe.members, others=places)
+    def voting(self, others: Sequence[str]) -> dict[str, VotingStudy]:
+        """By name: the study, ``others`` of its rounds, and the studies that the recipe names."""
+        paths = [str(self.folder_of(study).path) for study in others]
+        return voting_studies(self.config, self.folder, self.prepared, members=self.recipe.members, others=paths)
 
     def voters(self, others: Sequence[str], *, only: Mapping[str, Collection[str]] | None = None) -> Electorate:
-        """Their trials that may vote; of a study that ``only`` names, those."""
+        """The checkpoints of these studies that may vote; ``only`` limits a study that it names to some trials."""
         return electorate_of(self.voting(others), members=self.recipe.members, only=only)
 
 
@@ -91,11 +92,11 @@ def round_(
     from tutti.orchestration.study import study_lock
     from tutti.outputs.rounds import ended_rounds
 
-    config, folder, prepared = parts.open_folder(study)
+    config, folder, prepared = stores.open_folder(study)
     name, chosen = load_recipe(recipe or config.ensemble.recipe)
     options = {"--recipe": recipe, "--trials": trials}
-    given = [str(word) for option in options.items() if option[1] is not None for word in option]
-    again = f"{parts.program()} round {shlex.join([study, *given, *['--until-no-gain'] * until_no_gain])}"
+    words = [str(word) for option in options.items() if option[1] is not None for word in option]
+    again = f"{program()} round {shlex.join([study, *words, *['--until-no-gain'] * until_no_gain])}"
     with study_lock(folder):
         base = _Base(config, folder, prepared, _finished_records(config, folder), chosen, name, again)
         _check(base)
@@ -106,9 +107,9 @@ def round_(
             report = _plan(base, done, trials=trials)
             if report is not None and not report.files:
                 shutil.rmtree(_place(base, done), ignore_errors=True)
-                # After a kill between two rounds it ends as it would have ended without it.
-                goes_on = until_no_gain and bool(done) and done[-1].recipe_sha256 == base.recipe_sha256
-                if first and not goes_on:
+                # A command that was killed between two rounds and started again ends as it would have without the kill.
+                continues = until_no_gain and bool(done) and done[-1].recipe_sha256 == base.recipe_sha256
+                if first and not continues:
                     got, remedy = "none, for the reasons above", "do what they say"
                     raise StudyError(Fault(f"round {len(done) + 1}", "have pseudo-labels", got, remedy))
                 console.print(f"Round {len(done) + 1} has no pseudo-labels: rounds end here.")
@@ -121,11 +122,8 @@ def round_(
 def _finished_records(config: StudyConfig, folder: StudyFolder) -> list[TrialRecord]:
     from tutti.search.limits import is_over
 
-    store = parts.load_store(config, folder)
-    try:
+    with closing(stores.load_store(config, folder)) as store:
         records, seconds = store.records(), store.run_seconds()
-    finally:
-        store.close()
     if not is_over(config.search, records, seconds=seconds):
         ended = sum(record.state is not TrialState.RUNNING for record in records)
         got = f"{counted(ended, 'trial')} that ended, of {config.search.trials}"
@@ -135,7 +133,7 @@ def _finished_records(config: StudyConfig, folder: StudyFolder) -> list[TrialRec
 
 
 def _check(base: _Base) -> None:
-    """What would come to light only after hours: rows, names, changed files."""
+    """Checks early what would otherwise fail only after hours: rows, names, changed files."""
     from tutti.data.prepare import prepare
     from tutti.ensembling.nested import LEAST_JUDGED
     from tutti.tasks.build import task_specs
@@ -146,15 +144,15 @@ def _check(base: _Base) -> None:
         rule, remedy = "let every trial vote in a round, whose own have no tags yet", "take members.filter out"
         raise StudyError(Fault(f"the recipe {base.recipe_name}", rule, repr(base.recipe.members.filter), remedy))
     if base.config.split.folds:
-        # An unlabelled row gets the mean of all folds' models, and all but one have trained on the rows that a student
-        # is judged on: the round would look better than its control by that alone.
+        # Pseudo-labels are the mean of all folds' models, of which all but one have trained on any validation row. This
+        # leak alone would make the round look better than its control.
         rule, got = "have rows that no teacher has trained on, to tell whether a round gains", "split.folds"
         raise StudyError(Fault(f"the study {name}", rule, got, "set split.validation in its place in a new study"))
-    if not any("unlabeled" in held for held in parts_of.values()):
+    if not any("unlabeled" in parts for parts in parts_of.values()):
         remedy = "name a file of unlabelled rows as `unlabeled:` of a task and run a new study"
         raise StudyError(Fault(f"the study {name}", "have a task with unlabelled rows", "none", remedy))
-    for task, held in parts_of.items():
-        if (rows := held["validation"].rows) < LEAST_JUDGED:
+    for task, parts in parts_of.items():
+        if (rows := parts["validation"].rows) < LEAST_JUDGED:
             rule = f"have {LEAST_JUDGED} validation rows or more, to tell whether a round gains"
             remedy = "raise split.validation in a new study"
             raise StudyError(Fault(f"task {task} of the study {name}", rule, str(rows), remedy))
@@ -162,7 +160,7 @@ def _check(base: _Base) -> None:
         rule, remedy = "leave room for -round-N-control in 80 characters", "give the study a shorter name"
         raise StudyError(Fault(f"the name of the study {name}", rule, f"{len(name)} characters", remedy))
     split = base.config.split
-    prepare(  # what is there is loaded, once it is sure that the files are those that it was made from
+    prepare(  # loads the prepared data, after checking that the files have not changed since
         task_specs(base.config.tasks),
         validation=split.validation,
         folds=split.folds,
@@ -172,11 +170,12 @@ def _check(base: _Base) -> None:
 
 
 def _check_new(base: _Base, done: list[Round]) -> None:
-    teachers = tuple(_teachers(base, done))  # with others, as after a round that was kept, there are other labels
-    for each in done:
-        if not each.kept and each.recipe_sha256 == base.recipe_sha256 and each.teachers == teachers:
+    """Refuses a recipe that gained nothing in an earlier round with the same teachers; other teachers label anew."""
+    teachers = tuple(_teachers(base, done))
+    for earlier in done:
+        if not earlier.kept and earlier.recipe_sha256 == base.recipe_sha256 and earlier.teachers == teachers:
             what = f"the recipe {base.recipe_name}"
-            rule = f"differ from that of round {each.number}, which gained nothing"
+            rule = f"differ from that of round {earlier.number}, which gained nothing"
             raise StudyError(Fault(what, rule, "the same", "change pseudo_labels or members, or name another recipe"))
 
 
@@ -189,37 +188,24 @@ def _place(base: _Base, done: list[Round]) -> Path:
 
 
 def _teachers(base: _Base, done: list[Round]) -> list[str]:
-    """Names of the studies whose trials vote: the first one, and that of each round that was kept."""
-    return [base.config.study, *(each.study for each in done if each.kept)]
+    """Names of the studies whose trials make the labels: the first one, and that of each round that was kept."""
+    return [base.config.study, *(earlier.study for earlier in done if earlier.kept)]
 
 
 def _plan(base: _Base, done: list[Round], *, trials: int | None) -> PseudoLabelReport | None:
-    """Writes the round's pseudo-labels, its two study files, and last its plan; none where that is done already.
+    """Writes the round's pseudo-labels, its two study files and, last, its plan; returns none if the plan exists.
 
     Raises:
-        StudyError: where the round was begun with another recipe or number of trials, or the study has no finished
-            trial.
+        StudyError: if the round was begun with another recipe or number of trials, or ``trials`` exceeds the number of
+            points.
     """
     from tutti.config.load import dump_study, parse_study
     from tutti.data.prepare import load_prepared
-    from tutti.ensembling.pseudo import Labelling
     from tutti.orchestration.rounds import best_points, round_studies, steps_of
-    from tutti.outputs.pseudo_labels import write_pseudo_labels
-    from tutti.outputs.pseudo_pool import pools
-    from tutti.tasks.build import task_specs
 
     place, number, teachers = _place(base, done), len(done) + 1, _teachers(base, done)
     if (place / _PLAN).is_file():
-        plan = _planned(place / _PLAN)
-        rule = f"be that which round {number} was begun with"
-        begun = " and ".join(str(base.beside(_name(base, number, control=each)).path) for each in (False, True))
-        anew = f"or remove {place}, {begun} to begin the round anew"
-        if plan["recipe_sha256"] != base.recipe_sha256:
-            what, got = f"the recipe {base.recipe_name}", f"another one than {plan['recipe']}"
-            raise StudyError(Fault(what, rule, got, f"name that recipe, {anew}"))
-        planned = plan["trials"] or parse_study(place / f"{_name(base, number)}.json").search.trials
-        if trials not in (None, planned):
-            raise StudyError(Fault(f"--trials {trials}", rule, f"another one than {planned}", f"leave it out, {anew}"))
+        _check_plan(base, place, number, trials=trials)
         console.print(f"Round {number} goes on")
         return None
     points = best_points(base.records, count=trials or _MOST_POINTS)
@@ -227,37 +213,22 @@ def _plan(base: _Base, done: list[Round], *, trials: int | None) -> PseudoLabelR
         rule = f"be at most the {counted(len(points), 'point')} of finished trials, to train each once"
         raise StudyError(Fault("--trials", rule, str(trials), "give a smaller number"))
     console.rule(f"Round {number}: pseudo-labels of {' and '.join(teachers)}")
-    latest = base.beside(teachers[-1])
+    latest = base.folder_of(teachers[-1])
     prepared = load_prepared(latest.data)
-    report = write_pseudo_labels(
-        study=base.config.study,
-        recipe_name=base.recipe_name,
-        tasks=prepared.tasks,
-        validation=prepared.validation_ids(),
-        pools=pools(
-            prepared,
-            task_specs(base.config.tasks),
-            beside=[kept.prepared for name, kept in base.voting(teachers[1:]).items() if name != teachers[-1]],
-        ),
-        bank=base.voters(teachers[1:]),
-        rule=vote.rule_of(base.recipe),
-        labelling=Labelling(**base.recipe.pseudo_labels.model_dump()),
-        out=place / "labels",
-    )
-    vote.show_pseudo_labels(report, place / "labels")
-    files = {each.task: each.file for each in report.tasks if each.file is not None}
+    report = _write_labels(base, prepared, teachers, out=place / "labels")
+    files = {task.task: task.file for task in report.tasks if task.file is not None}
     if not files:
         return report
-    written = {each.task: each.written for each in report.tasks}
+    written = {task.task: task.written for task in report.tasks}
     rows = [prepared.parts[task.name]["train"].rows + written.get(task.name, 0) for task in prepared.tasks]
     tokens = cache(partial(_tokens, latest, prepared, base.config))
-    known = parse_study(latest.study_file).tasks
+    latest_tasks = parse_study(latest.study_file).tasks
     both = round_studies(
         base.config.model_copy(
             update={"storage": base.config.storage.model_copy(update={"path": base.folder.path.parent})}
         ),
         name=_name(base, number),
-        known={task: config.extra_train for task, config in known.items()},
+        known={task: config.extra_train for task, config in latest_tasks.items()},
         labels={
             task: ExtraTrain(path=place / "labels" / file, labels="soft" if file.endswith(".soft.parquet") else "hard")
             for task, file in files.items()
@@ -268,29 +239,65 @@ def _plan(base: _Base, done: list[Round], *, trials: int | None) -> PseudoLabelR
     )
     for config in both:
         write_whole(place / f"{config.study}.json", dump_study(config))
-    plan = {"recipe": base.recipe_name, "recipe_sha256": base.recipe_sha256, "teachers": teachers}
+    plan: dict[str, object] = {"recipe": base.recipe_name, "recipe_sha256": base.recipe_sha256, "teachers": teachers}
     plan["trials"] = both[0].search.trials
     write_whole(place / _PLAN, json.dumps(plan, ensure_ascii=False, indent=2) + "\n")
     return report
 
 
-def _planned(file: Path) -> dict[str, Any]:
+def _check_plan(base: _Base, place: Path, number: int, *, trials: int | None) -> None:
+    """Checks that the round was begun with this recipe and number of trials."""
+    plan = _read_plan(place / _PLAN)
+    rule = f"be that which round {number} was begun with"
+    begun = " and ".join(str(base.folder_of(_name(base, number, control=control)).path) for control in (False, True))
+    restart = f"or remove {place}, {begun} to begin the round anew"
+    if plan["recipe_sha256"] != base.recipe_sha256:
+        what, got = f"the recipe {base.recipe_name}", f"another one than {plan['recipe']}"
+        raise StudyError(Fault(what, rule, got, f"name that recipe, {restart}"))
+    if trials not in (None, plan["trials"]):
+        got = f"another one than {plan['trials']}"
+        raise StudyError(Fault(f"--trials {trials}", rule, got, f"leave it out, {restart}"))
+
+
+def _write_labels(base: _Base, prepared: Prepared, teachers: Sequence[str], *, out: Path) -> PseudoLabelReport:
+    """Writes and shows the round's pseudo-labels of the unlabelled rows of the latest teacher, ``prepared``."""
+    from tutti.ensembling.pseudo import Labelling
+    from tutti.outputs.pseudo_labels import write_pseudo_labels
+    from tutti.outputs.pseudo_pool import pools
+    from tutti.tasks.build import task_specs
+
+    others = prepared_of_others(base.voting(teachers[1:]), teachers[-1])
+    report = write_pseudo_labels(
+        study=base.config.study,
+        recipe_name=base.recipe_name,
+        tasks=prepared.tasks,
+        validation=prepared.validation_ids(),
+        pools=pools(prepared, task_specs(base.config.tasks), others=others),
+        bank=base.voters(teachers[1:]),
+        rule=vote.rule_of(base.recipe),
+        labelling=Labelling(**base.recipe.pseudo_labels.model_dump()),
+        out=out,
+    )
+    vote.show_pseudo_labels(report, out)
+    return report
+
+
+def _read_plan(file: Path) -> dict[str, Any]:
     """The plan that a round was begun with.
 
     Raises:
-        StorageError: where it cannot be read.
+        StorageError: if it cannot be read.
     """
     try:
         plan = json.loads(file.read_text(encoding="utf-8"))
-        # The first versions kept no number of trials, but in the round's studies.
-        return {key: plan[key] for key in ("recipe", "recipe_sha256")} | {"trials": plan.get("trials")}
+        return {key: plan[key] for key in ("recipe", "recipe_sha256", "trials")}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         remedy = "restore the file, or remove it to plan the round again"
         raise StorageError(Fault(str(file), "be as `tutti round` wrote it", repr(error), remedy)) from error
 
 
 def _tokens(folder: StudyFolder, prepared: Prepared, config: StudyConfig) -> float:
-    """Tokens of a training row, in the mean."""
+    """The mean number of tokens of a training row."""
     import numpy as np
 
     from tutti.data.encode import load_part
@@ -311,7 +318,7 @@ def _tokens(folder: StudyFolder, prepared: Prepared, config: StudyConfig) -> flo
 
 
 def _run(base: _Base, done: list[Round]) -> bool:
-    """Tunes the round's studies, compares the ensembles, writes what was found, and says whether it is kept."""
+    """Runs the round's two studies, compares the ensembles and writes the result; returns whether the round is kept."""
     from tutti.config.load import parse_study
     from tutti.outputs.rounds import Round, compare, write_round
 
@@ -322,10 +329,10 @@ def _run(base: _Base, done: list[Round]) -> bool:
         what = "the control: as many steps without pseudo-labels" if control else "training on pseudo-labels too"
         console.rule(f"Round {number}: {what}")
         config = parse_study(place / f"{name}.json")
-        beside = base.beside(name)
-        records = tune.run(parts.with_stores(config, beside), beside, resume=True, again=lambda **_: base.again)
+        folder = base.folder_of(name)
+        records = tune.run(stores.with_stores(config, folder), folder, resume=True, again=lambda **_: base.again)
         finished[name] = {record.key for record in records if record.state is TrialState.FINISHED}
-        if not (both := set.intersection(*finished.values())):  # before the control is trained in vain
+        if not (both := set.intersection(*finished.values())):  # checked before the control is trained in vain
             remedy = "look at its trials with `tutti trials`, then start the round again"
             rule = "have a finished trial" + " of a point that the round finished too" * control
             raise TrialError(Fault(f"the study {name}", rule, "none", remedy))
@@ -348,9 +355,11 @@ def _run(base: _Base, done: list[Round]) -> bool:
     _show(comparison)
     gain = comparison.objective["gain"]
     if comparison.kept:
-        console.print(f"Round {number} is kept: it gains {gain.score:+.4f} over its control.{_doubt(gain.low)}")
-        together = [str(base.beside(name).path) for name in (*others, study)]
-        vote.ensemble(str(base.folder.path), recipe=_recipe_file(base, place), others=together, out=place / "ensemble")
+        doubt = " The interval holds 0: the rows cannot tell that from chance." if gain.low <= 0 else ""
+        console.print(f"Round {number} is kept: it gains {gain.score:+.4f} over its control.{doubt}")
+        together = [str(base.folder_of(name).path) for name in (*others, study)]
+        recipe_file = _write_recipe(base, place)
+        vote.make_ensemble(str(base.folder.path), recipe=recipe_file, others=together, out=place / "ensemble")
     else:
         console.print(
             f"Round {number} is not kept: with {gain.score:+.4f} it gains nothing over its control. The ensemble stays "
@@ -363,29 +372,25 @@ def _run(base: _Base, done: list[Round]) -> bool:
     return comparison.kept
 
 
-def _recipe_file(base: _Base, place: Path) -> str:
-    """The recipe as a file of the round: the one it was named by may change."""
+def _write_recipe(base: _Base, place: Path) -> str:
+    """Writes a copy of the recipe into the round's folder, since the original may change; returns its path."""
     file = place / f"{base.recipe_name}.yaml"
     write_whole(file, base.recipe.model_dump_json(indent=2, exclude_unset=True) + "\n")  # JSON is YAML too
     return str(file)
 
 
-def _doubt(low: float) -> str:
-    return " The interval holds 0: the rows cannot tell that from chance." if low <= 0 else ""
-
-
 def _show(comparison: Comparison) -> None:
     from rich.table import Table
 
-    from tutti.outputs.card import said, signed
+    from tutti.outputs.card import estimate_text, signed
 
     table = Table()
     table.add_column("")
     for column in (*comparison.gain, "score"):
         table.add_column(column, justify="right")
     for name, label in (("before", "before"), ("control", "with the control"), ("round", "with the round")):
-        own = getattr(comparison, name).values()
-        table.add_row(label, *map(said, own), said(comparison.objective[name]))
+        estimates = (*getattr(comparison, name).values(), comparison.objective[name])
+        table.add_row(label, *map(estimate_text, estimates))
     gains = (*comparison.gain.values(), comparison.objective["gain"])
     table.add_row("gain over the control", *map(signed, gains), style="bold")
     console.print(table)

@@ -1,22 +1,20 @@
-"""``tutti soup``: one model from many."""
+"""``tutti soup``: averages the weights of an ensemble's members into one model."""
 
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tutti.cli import parts
+from tutti.cli import stores
 from tutti.cli.browse import Study
+from tutti.cli.console import console
 from tutti.cli.electorate import electorate
-from tutti.cli.parts import console
 from tutti.cli.vote import rule_of
 from tutti.errors import Fault, StudyError
-from tutti.files import write_whole
 
 if TYPE_CHECKING:
     from tutti.config.folder import StudyFolder
@@ -41,12 +39,12 @@ def soup(
     """
     from rich.table import Table
 
-    from tutti.cli.progress import number
     from tutti.config.load import load_recipe
-    from tutti.outputs.folder import CARD, PAGE, hashes, output_folder
+    from tutti.outputs.card import number
+    from tutti.outputs.folder import PAGE, output_folder, write_card
     from tutti.outputs.members import elect
 
-    config, folder, prepared = parts.open_folder(study)
+    config, folder, prepared = stores.open_folder(study)
     name, chosen = load_recipe(recipe)
     if config.split.folds:
         rule, got = "have models that left the same rows out", f"split.folds: {config.split.folds}"
@@ -65,18 +63,16 @@ def soup(
     )
     target = folder.soups / name
     with output_folder(target) as place:
-        card = _stirred(config, folder, prepared, election, name, chosen, into=place / "checkpoint")
+        card = _make_soup(config, folder, prepared, election, name, chosen, into=place / "checkpoint")
         if not card.kept:
             shutil.rmtree(place / "checkpoint")
-        card = replace(card, files=hashes(place))
-        write_whole(place / PAGE, card.to_markdown())
-        write_whole(place / CARD, card.to_json())
+        card = write_card(place, card)
     table = Table()
     table.add_column("trial")
     for column in ("alone", "the soup with it", "in the soup"):
         table.add_column(column, justify="right")
-    for tried in card.tried:
-        table.add_row(tried.key, number(tried.alone), number(tried.score), "yes" if tried.kept else "no")
+    for trial in card.tried:
+        table.add_row(trial.key, number(trial.alone), number(trial.score), "yes" if trial.kept else "no")
     console.print(table)
     if card.passed_over:
         console.print(f"Passed over, of another shape than the best: {', '.join(card.passed_over)}")
@@ -87,7 +83,7 @@ def soup(
     console.print(f"wrote {target / 'checkpoint'}", soft_wrap=True)
 
 
-def _stirred(
+def _make_soup(
     config: StudyConfig,
     folder: StudyFolder,
     prepared: Prepared,
@@ -97,30 +93,33 @@ def _stirred(
     *,
     into: Path,
 ) -> SoupCard:
-    """Makes the soup of all that vote in any task, the best objective first."""
+    """Makes the soup from all trials that vote in any task, best objective first, and compares it with the vote."""
     from tutti.cluster.connect import connected
     from tutti.orchestration.inference import Slots, slot_size, weights_of
-    from tutti.orchestration.soup import alike, stir
+    from tutti.orchestration.soup import averageable, compute_soup
     from tutti.outputs.soup import SoupCard, Tried, refolded, versus
 
     voting = {member.key for elected in election.tasks.values() for member in elected.members}
     ranked = [record for record in election.checkpoints if record.key in voting]
     folders = weights_of(folder, [record.key for record in ranked], folds=None, tasks=prepared.tasks)
     weights = {key: places[0] for key, places in folders.items()}
-    mixed = alike(weights)
+    mixed = averageable(weights)
     folds = refolded(election, by=recipe.members.by)
     others = sorted({key for fold in folds or () for key in fold.voters} - voting)
     try:
         more = weights_of(folder, others, folds=None, tasks=prepared.tasks)
         weights |= {key: places[0] for key, places in more.items()}
-    except StudyError as error:  # whose weights are left was chosen on all rows
-        gone = " and ".join(fault.what for fault in error.faults)
-        console.print(f"Without weights of {gone}, soup and vote are compared on the rows that chose.", soft_wrap=True)
+    except StudyError as error:
+        # The weights that are left belong to trials chosen on all rows, so there is no nested estimate.
+        missing = " and ".join(fault.what for fault in error.faults)
+        console.print(
+            f"Without weights of {missing}, soup and vote are compared on the rows that chose.", soft_wrap=True
+        )
         folds = None
     cpus, gpus = slot_size(config.resources)
     console.print("Starting Ray")
     with connected(workers=1, cpus_per_worker=cpus, gpus_per_worker=gpus, concurrent_trials=None):
-        stirred = stir(
+        stirred = compute_soup(
             folder,
             list(mixed),
             weights=weights,

@@ -1,4 +1,4 @@
-"""``tutti tune``: run a study."""
+"""``tutti tune``: runs a study."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tutti.cli import parts
-from tutti.cli.parts import console
+from tutti.cli import stores, tracking_metadata
+from tutti.cli.console import console, program
 from tutti.cluster.ending import EXIT_CODE, terminated_as_interrupted
 from tutti.config.address import without_password
 from tutti.config.folder import StudyFolder, check_inside
@@ -45,46 +46,46 @@ def tune(
 
     Example: `tutti tune examples/glue_trio.yaml --trials 12 --set training.num_train_epochs=2`
     """
-    given = overrides or []
-    count = None if trials is None else _budget(trials, study_file, overrides=given)
-    wanted = [] if count is None else [f"search.trials={count}"]
-    study, folder = parts.read_study_file(study_file, overrides=[*given, *wanted])
-    again = partial(command_to_go_on, study_file, trials=count, overrides=given)
-    run(parts.with_stores(study, folder), folder, resume=resume, again=again)
+    settings = overrides or []
+    count = None if trials is None else _budget(trials, study_file, overrides=settings)
+    budget = [] if count is None else [f"search.trials={count}"]
+    study, folder = stores.read_study_file(study_file, overrides=[*settings, *budget])
+    again = partial(command_to_go_on, study_file, trials=count, overrides=settings)
+    run(stores.with_stores(study, folder), folder, resume=resume, again=again)
 
 
 def _budget(trials: str, study_file: Path, *, overrides: list[str]) -> int:
-    """What ``--trials`` asks for: ``12``, or with ``+12`` as many more than the study has."""
+    """The total number of trials that ``--trials`` asks for: ``12``, or ``+12`` for 12 more than the study has."""
     if not re.fullmatch(r"\+?0*[1-9]\d*", trials):
         hint = "Must be a whole number of at least 1, as in 12, or +12 for so many more than the study has"
         raise typer.BadParameter(f"{hint}; got {trials!r}.", param_hint="'--trials'")
     if not trials.startswith("+"):
         return int(trials)
-    # Until it is known how many trials there are, no number must be held against the search space or a population.
-    unknown = ["search.trials=1", "search.scheduler=none"]
-    study, folder = parts.read_study_file(study_file, overrides=[*overrides, *unknown])
-    return int(trials) + parts.count_trials(parts.with_stores(study, folder), folder)
+    # The total is not known yet, so validation must not compare it with the search space or the population size.
+    unknown_total = ["search.trials=1", "search.scheduler=none"]
+    study, folder = stores.read_study_file(study_file, overrides=[*overrides, *unknown_total])
+    return int(trials) + stores.count_trials(stores.with_stores(study, folder), folder)
 
 
 def command_to_go_on(
     study_file: Path, *, trials: int | None = None, overrides: Sequence[str] = (), but: str = ""
 ) -> str:
-    """The command that goes on with a study as it was started, but for what was set of the key ``but``."""
-    given = [text.partition("=") for text in overrides]
-    kept = [
-        key + mark + (without_password(value) if "://" in value else value)
-        for key, mark, value in given
+    """The command that resumes a study as it was started, without any override of the key ``but``."""
+    settings = [
+        key + equals + (without_password(value) if "://" in value else value)
+        for key, equals, value in (text.partition("=") for text in overrides)
         if key.strip() != but
     ]
-    options = [*(["--trials", str(trials)] if trials else []), *(part for text in kept for part in ("--set", text))]
-    return f"{parts.program()} tune {shlex.join([str(study_file), '--resume', *options])}"
+    options = [*(["--trials", str(trials)] if trials else [])]
+    options += [word for setting in settings for word in ("--set", setting)]
+    return f"{program()} tune {shlex.join([str(study_file), '--resume', *options])}"
 
 
 def run(study: StudyConfig, folder: StudyFolder, *, resume: bool, again: Callable[..., str]) -> list[TrialRecord]:
     """Prepares a study's data, runs its trials, and prints what to do next; exits with 130 when interrupted.
 
     Args:
-        again: what goes on with the study, see ``command_to_go_on``; called with ``but`` alone.
+        again: returns the command that resumes the study; takes ``but`` as ``command_to_go_on`` does.
     """
     try:
         with terminated_as_interrupted():
@@ -95,117 +96,130 @@ def run(study: StudyConfig, folder: StudyFolder, *, resume: bool, again: Callabl
 
 
 def _run(study: StudyConfig, folder: StudyFolder, *, resume: bool, again: Callable[..., str]) -> list[TrialRecord]:
-    from tutti.cli.progress import cut_off, number, summary, trials_table
+    from tutti.cli.progress import cut_off
     from tutti.cluster.connect import connected
     from tutti.orchestration.study import clear_ended, study_lock
-    from tutti.search.objectives import pareto_front
 
     began = time.monotonic()
     _check_place(folder)
-    parts.check_stores(study, folder)
+    stores.check_stores(study, folder)
     with study_lock(folder):
         if not folder.begun:
             if resume:
                 console.print(f"There is no {study.study} in {folder.path.parent} yet: it begins now", soft_wrap=True)
-            for older, count in parts.fitting_trials(study, folder).items():
+            for older, count in stores.fitting_trials(study, folder).items():
                 console.print(f"The sampler is told of {counted(count, 'trial')} of the study {older}")
         prepared = prepare_study(study, folder, resume=resume)
-        parts.write_split(prepared, folder)
+        tracking_metadata.write_split(prepared, folder)
         resources = study.resources
-        if _is_over(study, folder):  # there is nothing to run: what the tracker is still to be told needs no Ray
+        if _is_over(study, folder):  # nothing to run; delivering queued reports to the tracker needs no Ray
             outcome = _run_trials(study, folder, prepared, concurrent=1)
         else:
             console.print("Starting Ray")
-            with connected(  # before the study's stores are opened: one that does not fit the cluster has not begun
+            # Connect before the stores are opened, so that a study that does not fit the cluster does not begin.
+            with connected(
                 workers=resources.workers,
                 cpus_per_worker=resources.cpus_per_worker,
                 gpus_per_worker=resources.gpus_per_worker,
                 concurrent_trials=resources.concurrent_trials,
             ) as concurrent:
                 outcome = _run_trials(study, folder, prepared, concurrent=concurrent)
-            clear_ended(folder, outcome.trials)  # with the Ray that was connected the last workers have gone
-    best, records = best_trial(outcome.trials), cut_off(outcome.trials)
-    total, command = max(study.search.trials, len(records)), parts.program()
-    columns: dict[str, Any] = {"tasks": [*study.tasks], "objectives": study.search.objectives}
-    front = pareto_front(records, study.search.objectives)
-    console.print(trials_table(records, **columns, best=best, front=front, title=f"Study {study.study}"))
-    console.print(f"{summary(records, total=total, best=best)}, in {time.monotonic() - began:.0f} s")
+            clear_ended(folder, outcome.trials)  # Ray is disconnected, so no worker is left that writes
+    records = cut_off(outcome.trials)
+    _show_outcome(study, folder, outcome, records, seconds=time.monotonic() - began, again=again)
+    return records
+
+
+def _show_outcome(
+    study: StudyConfig,
+    folder: StudyFolder,
+    outcome: StudyOutcome,
+    records: Sequence[TrialRecord],
+    *,
+    seconds: float,
+    again: Callable[..., str],
+) -> None:
+    """Prints the trials, why the study ended and what to do next; exits with 130 if trials were interrupted."""
+    from tutti.cli.progress import summary, trials_table
+    from tutti.outputs.card import number
+    from tutti.search.objectives import pareto_front
+
+    best, objectives = best_trial(outcome.trials), study.search.objectives
+    table = trials_table(
+        records,
+        tasks=[*study.tasks],
+        best=best,
+        title=f"Study {study.study}",
+        objectives=objectives,
+        front=pareto_front(records, objectives),
+    )
+    console.print(table)
+    console.print(f"{summary(records, total=max(study.search.trials, len(records)), best=best)}, in {seconds:.0f} s")
     if outcome.ending:
         limit = f"search.{outcome.ending.limit}"
         go_on = f"raise or remove {limit} and run `{again(but=limit)}`"
         console.print(f"Ended early: {outcome.ending.reason}. To go on, {go_on}.", soft_wrap=True)
     elif not outcome.complete:
-        cut = counted(len(outcome.interrupted), "trial")
-        console.print(f"Interrupted with {cut} cut off; go on with `{again()}`.", soft_wrap=True)
+        interrupted = counted(len(outcome.interrupted), "trial")
+        console.print(f"Interrupted with {interrupted} cut off; go on with `{again()}`.", soft_wrap=True)
         sys.exit(EXIT_CODE)
     if best:
         console.print(f"Best: {best.key}, score {number(best.score)}. Next:")
         recipe = shlex.quote(study.ensemble.recipe)
-        console.print(f"  {command} ensemble {shown(folder)} --recipe {recipe}", soft_wrap=True)
-        console.print(f"  {command} ui {shown(folder)}", soft_wrap=True)
-    return records
+        console.print(f"  {program()} ensemble {_study_argument(folder)} --recipe {recipe}", soft_wrap=True)
+        console.print(f"  {program()} ui {_study_argument(folder)}", soft_wrap=True)
 
 
 def _is_over(study: StudyConfig, folder: StudyFolder) -> bool:
-    """Whether the study has all its trials, and each has ended, or has reached a limit."""
+    """Whether nothing is left to run: all trials have ended, or the study has reached a limit."""
     from tutti.search.limits import is_over
 
-    store = parts.load_begun_store(study, folder)
+    store = stores.load_begun_store(study, folder)
     if store is None:
         return False
-    try:
+    with closing(store):
         return is_over(study.search, store.records(), seconds=store.run_seconds())
-    finally:
-        store.close()
 
 
 def _run_trials(study: StudyConfig, folder: StudyFolder, prepared: Prepared, *, concurrent: int) -> StudyOutcome:
-    """Runs the study's trials on the Ray that is connected, with its store, its tracker and a live table."""
+    """Runs the study's trials on the connected Ray, with its store, its tracker and a live table."""
     from tutti.cli.progress import Progress
     from tutti.orchestration.study import run_study
-    from tutti.outputs.pictures import confusion_matrix_png, scatter_png
     from tutti.tracking.protocol import BEST_SCORE
 
-    class_names = {task.name: task.class_names for task in prepared.tasks}
-    store = parts.open_store(study, folder)
+    store = stores.open_store(study, folder)
     try:
-        tracker = parts.open_tracker(study, folder)
-    except BaseException:  # as where the disk is full: on a server the study would stay claimed
+        tracker = stores.open_tracker(study, folder)
+    except BaseException:  # on a database server, the study would otherwise stay claimed
         store.close()
         raise
-
-    def picture(task: str, predictions: Predictions) -> bytes:
-        assert predictions.labels is not None
-        if predictions.values is not None:
-            return scatter_png(predictions.labels, predictions.values, title=task)
-        assert predictions.probabilities is not None
-        return confusion_matrix_png(predictions.labels, predictions.probabilities, class_names[task], title=task)
-
-    patience = 60.0
+    flush_seconds = 60.0
     try:
         tracker.start_study(
-            parameters=parts.study_parameters(study, prepared),
-            tags=parts.study_tags(prepared),
+            parameters=tracking_metadata.study_parameters(study, prepared),
+            tags=tracking_metadata.study_tags(prepared),
             files=[folder.study_file, *sorted(folder.data.glob("*.json"))],
-            columns=parts.study_columns(study),
+            columns=tracking_metadata.study_columns(study),
         )
-        shown: dict[str, Any] = {
-            "tasks": [*study.tasks],
-            "folds": study.split.folds,
-            "evals_per_epoch": study.evals_per_epoch,
-            "objectives": study.search.objectives,
-        }
-        with Progress(console, store.records, total=study.search.trials, **shown) as progress:
+        with Progress(
+            console,
+            store.records,
+            total=study.search.trials,
+            tasks=[*study.tasks],
+            folds=study.split.folds,
+            evals_per_epoch=study.evals_per_epoch,
+            objectives=study.search.objectives,
+        ) as progress:
             outcome = run_study(
-                parts.without_passwords(study),  # its workers have no need of them, and Ray shows what it runs
+                stores.without_passwords(study),  # Ray's dashboard shows arguments, and workers need no password
                 folder,
                 store=store,
                 tracker=tracker,
                 concurrent_trials=concurrent,
-                tags=parts.run_tags(),
+                tags=tracking_metadata.run_tags(),
                 watch=progress,
                 notify=lambda text: console.print(text, soft_wrap=True),
-                picture=picture,
+                picture=partial(_picture, {task.name: task.class_names for task in prepared.tasks}),
             )
         best = best_trial(outcome.trials)
         tracker.end_study(
@@ -213,26 +227,37 @@ def _run_trials(study: StudyConfig, folder: StudyFolder, prepared: Prepared, *, 
             metrics={BEST_SCORE: best.score} if best and best.score is not None else {},
         )
     except BaseException as error:
-        if isinstance(error, StorageError):  # most likely of the tracker's storage too
-            patience = 5.0
-        if not isinstance(error, ClaimLostError):  # its run is another driver's by now
+        if isinstance(error, StorageError):  # the tracker's storage most likely fails too
+            flush_seconds = 5.0
+        if not isinstance(error, ClaimLostError):  # otherwise the run belongs to another driver
             tracker.end_study(state=TrialState.INTERRUPTED, metrics={})
         raise
     finally:
-        store.close()  # SQLite then puts all into the one file, which may be copied
-        left = tracker.close(timeout=patience)
-        if left:
-            kept, them = counted(left, "event"), "it is" if left == 1 else "they are"
+        store.close()  # makes SQLite merge its write-ahead log, so that copying the one file is enough
+        undelivered = tracker.close(timeout=flush_seconds)
+        if undelivered:
+            events, they_are = counted(undelivered, "event"), "it is" if undelivered == 1 else "they are"
             console.print(
-                f"{kept} did not reach the tracking store; {them} kept in {folder.path} and delivered by the next "
-                "`tutti tune --resume`.",
+                f"{events} did not reach the tracking store; {they_are} kept in {folder.path} and delivered by the "
+                "next `tutti tune --resume`.",
                 soft_wrap=True,
             )
     return outcome
 
 
-def shown(folder: StudyFolder) -> str:
-    """The study's name where that finds it from here, otherwise its folder, as a shell takes it."""
+def _picture(class_names: Mapping[str, Sequence[str]], task: str, predictions: Predictions) -> bytes:
+    """A PNG of a trial's validation predictions: a confusion matrix, or a scatter plot for a regression."""
+    from tutti.outputs.pictures import confusion_matrix_png, scatter_png
+
+    assert predictions.labels is not None
+    if predictions.values is not None:
+        return scatter_png(predictions.labels, predictions.values, title=task)
+    assert predictions.probabilities is not None
+    return confusion_matrix_png(predictions.labels, predictions.probabilities, class_names[task], title=task)
+
+
+def _study_argument(folder: StudyFolder) -> str:
+    """The study as a command-line argument: its name if the default folder holds it, otherwise its quoted path."""
     from tutti.config.folder import studies_folder
 
     return folder.name if folder.path.parent == studies_folder() else shlex.quote(str(folder.path))
@@ -242,10 +267,10 @@ def prepare_study(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> P
     """Reads, cleans, splits and encodes the study's data into its folder, and writes the study file there.
 
     Raises:
-        StudyError: where the study is there and ``resume`` is not asked for, or is not what it was.
-        BackboneError: where the backbone or its tokenizer does not serve.
-        ConfigError, TaskFileError: with the faults of all tasks, or where ``max_length`` is beyond the backbone.
-        StorageError: where the folder cannot be written.
+        StudyError: if the study has begun and ``resume`` is false, or its settings have changed.
+        BackboneError: if the backbone or its tokenizer cannot be used.
+        ConfigError, TaskFileError: with the faults of all tasks, or if ``max_length`` exceeds the backbone's.
+        StorageError: if the folder cannot be written.
     """
     from tutti.config.load import dump_study
     from tutti.data.encode import load_tokenizer, marks_second_text, starts_special
@@ -268,7 +293,7 @@ def prepare_study(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> P
         )
     if begun:
         _check_unchanged(study, folder)
-    # A backbone that does not serve is found now, and one from the hub is fetched once.
+    # Loading the backbone here reports an unusable one early, and downloads one from the hub only once.
     encoder = load_encoder(study.backbone)
     tokenizer = load_tokenizer(study.backbone)
     able = Abilities(
@@ -279,7 +304,7 @@ def prepare_study(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> P
         starts_special=starts_special(tokenizer),
     )
     check_backbone(study, able)
-    if not begun:  # what a start that failed left there would bind this one to its files and settings
+    if not begun:  # data that a failed start left behind may come from other files and settings
         shutil.rmtree(folder.data, ignore_errors=True)
     console.print("Reading the tasks")
     split = study.split
@@ -293,13 +318,13 @@ def prepare_study(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> P
         console.print(f"  {task.name}: {labels}; rows: {rows}{folds}")
     console.print("Encoding the texts")
     encode_study(study, folder, prepared)
-    write_whole(folder.study_file, dump_study(parts.without_passwords(study)))
+    write_whole(folder.study_file, dump_study(stores.without_passwords(study)))
     return prepared
 
 
 def _check_place(folder: StudyFolder) -> None:
-    """A file in the place of a folder, and a link in that of the study's, are found before anything is read."""
-    nearest = next(place for place in (folder.path, *folder.path.parents) if place.exists())
+    """Checks before anything is read that the study's folder is not below a file and does not link elsewhere."""
+    nearest = next(path for path in (folder.path, *folder.path.parents) if path.exists())
     if not nearest.is_dir():
         remedy = "set `storage.path:` of the study file to a folder, or move the file away"
         raise StudyError(Fault(str(nearest), "be a folder, to hold studies", "a file", remedy))
@@ -324,6 +349,7 @@ def _check_unchanged(study: StudyConfig, folder: StudyFolder) -> None:
         )
 
 
+# Keys that may change when a study is resumed.
 FREE = {
     "search": {"trials", "max_hours", "target_score", "patience", "max_trial_hours", "retries"},
     "resources": {"cpus_per_worker", "gpus_per_worker", "concurrent_trials", "isolation"},
@@ -334,7 +360,10 @@ FREE = {
 
 
 def changed_keys(old: StudyConfig, new: StudyConfig) -> dict[str, tuple[object, object]]:
-    """Keys that define a study's results and differ. Files may move: their contents are compared by hash elsewhere."""
+    """Keys that define a study's results and differ, with both values.
+
+    Only names of files are compared, so that files may move; ``prepare`` compares their contents by hash.
+    """
 
     def defining(study: StudyConfig) -> dict[str, object]:
         document = study.model_dump(mode="json", exclude=FREE)  # type: ignore[arg-type]
@@ -345,7 +374,7 @@ def changed_keys(old: StudyConfig, new: StudyConfig) -> dict[str, tuple[object, 
         document["search"]["warm_start"] = [Path(older).name for older in document["search"]["warm_start"]]
         if Path(document["backbone"]).is_absolute():
             document["backbone"] = Path(document["backbone"]).name
-        return parts.flat(document)
+        return tracking_metadata.flat(document)
 
     before, after = defining(old), defining(new)
     return {

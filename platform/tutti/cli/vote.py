@@ -1,19 +1,19 @@
-"""``tutti ensemble`` and ``tutti pseudo-label``: let the best checkpoints vote."""
+"""``tutti ensemble`` and ``tutti pseudo-label``: ensembles of the best checkpoints, and labels made by them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tutti.cli import parts
+from tutti.cli import stores
 from tutti.cli.browse import Study
-from tutti.cli.electorate import With, beside, electorate, electorate_of, voting_studies
+from tutti.cli.console import console
+from tutti.cli.electorate import With, electorate, electorate_of, prepared_of_others, voting_studies
 from tutti.cli.grading import Score, answers
-from tutti.cli.parts import console
 from tutti.config.study import StudyConfig
 from tutti.errors import Fault, SubmissionError, counted
 from tutti.files import sha256_of
@@ -21,6 +21,7 @@ from tutti.files import sha256_of
 if TYPE_CHECKING:
     from tutti.config.recipe import Recipe
     from tutti.data.prepare import Prepared
+    from tutti.outputs.card import Card
     from tutti.outputs.members import Rule
     from tutti.outputs.pseudo_report import PseudoLabelReport
     from tutti.outputs.submission import Layouts, TestIds
@@ -40,14 +41,22 @@ def ensemble(
 
     Example: `tutti ensemble glue_trio --recipe auto --out submission`
     """
-    from rich.table import Table
+    make_ensemble(study, recipe=recipe, others=others or (), out=out, score=score or ())
 
-    from tutti.cli.progress import number
+
+def make_ensemble(
+    study: str,
+    *,
+    recipe: str | None = None,
+    others: Sequence[str] = (),
+    out: Path | None = None,
+    score: Sequence[str] = (),
+) -> None:
+    """Writes and shows an ensemble; the arguments are those of ``tutti ensemble``."""
     from tutti.config.load import load_recipe
-    from tutti.outputs.card import said, signed
     from tutti.outputs.ensemble import write_ensemble
 
-    config, folder, prepared = parts.open_folder(study)
+    config, folder, prepared = stores.open_folder(study)
     name, chosen = load_recipe(recipe or config.ensemble.recipe)
     if changed := tuple(_changed_test_files(config, prepared)):
         raise SubmissionError(*changed)
@@ -58,43 +67,52 @@ def ensemble(
         tasks=prepared.tasks,
         validation=prepared.validation_ids(),
         test_ids=test_ids(config, prepared),
-        bank=electorate(config, folder, prepared, members=chosen.members, others=others or ()),
+        bank=electorate(config, folder, prepared, members=chosen.members, others=others),
         rule=rule_of(chosen),
         submission=layouts(config, chosen),
         out=target,
-        answers=answers(config, prepared, score or ()),
+        answers=answers(config, prepared, score),
     )
-    console.print(f"Study {config.study}, recipe {name}: scores on the validation rows; below, nested estimates")
+    _show_card(card)
+    for file in (*card.files, "card.json", "card.md"):
+        console.print(f"wrote {target / file}", soft_wrap=True)
+
+
+def _show_card(card: Card) -> None:
+    """Prints the scores of every trial and of the ensemble, and the card's remarks."""
+    from rich.table import Table
+
+    from tutti.outputs.card import estimate_text, number, signed
+
+    console.print(f"Study {card.study}, recipe {card.recipe}: scores on the validation rows; below, nested estimates")
     table = Table()
     table.add_column("")
-    for column in (*(task.name for task in prepared.tasks), "score"):
+    for column in (*(task.task for task in card.tasks), "score"):
         table.add_column(column, justify="right")
     for single in card.singles:
-        scores = (number(single.task_scores.get(task.name)) for task in prepared.tasks)
+        scores = (number(single.task_scores.get(task.task)) for task in card.tasks)
         table.add_row(single.key, *scores, number(single.objective))
     if any(task.score for task in card.tasks):
         table.add_section()
         for label, style, name, show in (
-            ("best trial", "", "single", said),
-            ("ensemble", "bold green", "score", said),
+            ("best trial", "", "single", estimate_text),
+            ("ensemble", "bold green", "score", estimate_text),
             ("gain", "", "gain", signed),
         ):
             mean = card.objective if name == "score" else getattr(card, name)
             table.add_row(label, *(show(getattr(task, name)) for task in card.tasks), show(mean), style=style)
     console.print(table)
-    for one in card.graded:
+    for graded in card.graded:
         console.print(
-            f"On {counted(one.rows, 'labelled row')} of {one.task}, {one.part}: {one.metric} {number(one.score)}, "
-            f"the best trial alone {number(one.single)}"
+            f"On {counted(graded.rows, 'labelled row')} of {graded.task}, {graded.part}: {graded.metric} "
+            f"{number(graded.score)}, the best trial alone {number(graded.single)}"
         )
     for remark in card.remarks:
         console.print(remark, soft_wrap=True)
-    for file in (*card.files, "card.json", "card.md"):
-        console.print(f"wrote {target / file}", soft_wrap=True)
 
 
 def rule_of(recipe: Recipe) -> Rule:
-    """How a recipe's ensemble is made."""
+    """The rule by which a recipe's ensemble is chosen and combined."""
     from tutti.outputs.members import Rule
 
     return Rule(
@@ -106,7 +124,7 @@ def rule_of(recipe: Recipe) -> Rule:
 
 
 def test_ids(config: StudyConfig, prepared: Prepared) -> TestIds:
-    """Per task and test part, the ids of the test file in its order."""
+    """By task and test part: the ids of the test file, in its order."""
     return {
         task.name: {part: prepared.ids(task.name, part) for part in config.tasks[task.name].test_sets()}
         for task in prepared.tasks
@@ -114,7 +132,7 @@ def test_ids(config: StudyConfig, prepared: Prepared) -> TestIds:
 
 
 def layouts(config: StudyConfig, recipe: Recipe) -> Layouts:
-    """How a recipe's submission is laid out."""
+    """The layouts of a recipe's submission files."""
     from tutti.outputs.submission import Layouts
 
     names = {name: task.glue for name, task in config.tasks.items() if task.glue is not None}
@@ -122,7 +140,7 @@ def layouts(config: StudyConfig, recipe: Recipe) -> Layouts:
 
 
 def _changed_test_files(config: StudyConfig, prepared: Prepared) -> Iterator[Fault]:
-    """A fault for each test file with another content than the study read. One that is gone may lie elsewhere."""
+    """A fault for each test file whose content differs from what the study read. A missing file may have been moved."""
     for name, task in config.tasks.items():
         for part, file in task.test_sets().items() if task.layout != "hub" else ():
             with suppress(OSError):
@@ -145,7 +163,7 @@ def pseudo_label(study: Study, recipe: RecipeName = None, others: With = None, o
     from tutti.outputs.pseudo_pool import pools
     from tutti.tasks.build import task_specs
 
-    config, folder, prepared = parts.open_folder(study)
+    config, folder, prepared = stores.open_folder(study)
     name, chosen = load_recipe(recipe or config.ensemble.recipe)
     target = out or folder.pseudo_labels / name
     studies = voting_studies(config, folder, prepared, members=chosen.members, others=others or ())
@@ -154,7 +172,7 @@ def pseudo_label(study: Study, recipe: RecipeName = None, others: With = None, o
         recipe_name=name,
         tasks=prepared.tasks,
         validation=prepared.validation_ids(),
-        pools=pools(prepared, task_specs(config.tasks), beside=beside(studies, config.study)),
+        pools=pools(prepared, task_specs(config.tasks), others=prepared_of_others(studies, config.study)),
         bank=electorate_of(studies, members=chosen.members),
         rule=rule_of(chosen),
         labelling=Labelling(**chosen.pseudo_labels.model_dump()),
@@ -166,10 +184,10 @@ def pseudo_label(study: Study, recipe: RecipeName = None, others: With = None, o
 
 
 def show_pseudo_labels(report: PseudoLabelReport, target: Path) -> None:
-    """Coverage and expected precision by class, what is to be said of them, and the files."""
+    """Prints coverage and expected precision by class, the remarks, and the files."""
     from rich.table import Table
 
-    from tutti.cli.progress import number
+    from tutti.outputs.card import number
     from tutti.outputs.pseudo_report import which_rows
 
     console.print(f"Study {report.study}, recipe {report.recipe}. {which_rows(report.labelling)}", soft_wrap=True)
@@ -179,10 +197,12 @@ def show_pseudo_labels(report: PseudoLabelReport, target: Path) -> None:
     for column in ("rows", "share", "mean confidence", "expected precision"):
         table.add_column(column, justify="right")
     for task in report.tasks:
-        for one in task.coverage:
-            table.add_row(task.task, *one.cells)
+        for class_coverage in task.coverage:
+            table.add_row(task.task, *class_coverage.cells)
         share = task.labelled / max(task.unlabelled, 1)
-        expected = number(task.expected_precision) + f" of {task.told:,} labels" * (0 < task.told < task.labelled)
+        expected = number(task.expected_precision)
+        if 0 < task.judged_labels < task.labelled:
+            expected += f" of {task.judged_labels:,} labels"
         means = (number(task.mean_confidence), expected)
         table.add_row(task.task, "all", f"{task.labelled:,}", f"{share:.1%}", *means, style="bold")
     console.print(table)

@@ -1,4 +1,4 @@
-"""Connects to Ray: the cluster that ``$RAY_ADDRESS`` names, or a private one on this machine."""
+"""Connects to Ray: to the cluster at ``$RAY_ADDRESS``, or to a private one on this machine."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from functools import partial
 
 import psutil
 
-from tutti.cluster.ending import interrupts_kept, terminated_as_interrupted, undisturbed
-from tutti.errors import ClusterError, Fault, ResourcesError
+from tutti.cluster.ending import interrupts_deferred, interrupts_ignored, terminated_as_interrupted
+from tutti.errors import ClusterError, Fault, ResourcesError, first_line
 
 _WORKER_ENVIRONMENT = {
     "TOKENIZERS_PARALLELISM": "false",
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-    # Linux gives PyTorch's large tensors large pages: a step allocates most of its memory anew, page by page.
+    # PyTorch requests huge pages for large tensors, since each step allocates most of its memory anew.
     "THP_MEM_ALLOC_ENABLE": "1",
 }
-_ALONE = {"include_dashboard": True, "dashboard_host": "127.0.0.1"}
+_PRIVATE_RAY = {"include_dashboard": True, "dashboard_host": "127.0.0.1"}
 
 
 def worker_environment() -> dict[str, str]:
-    """Environment variables of workers, each as this process has it where it does."""
+    """Environment variables of workers. Values that this process has set take precedence."""
     return {name: os.environ.get(name, value) for name, value in _WORKER_ENVIRONMENT.items()}
 
 
@@ -32,34 +32,34 @@ def worker_environment() -> dict[str, str]:
 def connected(
     *, workers: int, cpus_per_worker: int, gpus_per_worker: float, concurrent_trials: int | None
 ) -> Iterator[int]:
-    """Connects to Ray and yields how many trials may run at a time; disconnects at the end.
+    """Connects to Ray and yields how many trials may run concurrently; disconnects at the end.
 
-    SIGTERM is Ctrl-C meanwhile.
+    While connected, SIGTERM acts as Ctrl-C.
 
-    A trial that asks for more than there is would wait in silence for ever. So it is refused, save on a cluster where
-    ``concurrent_trials`` is given: there an autoscaler may bring what is missing.
+    A trial that needs more than the cluster has would silently wait for ever, so it is rejected. The exception is a
+    cluster with ``concurrent_trials`` set, where an autoscaler may add what is missing.
 
     Raises:
-        ClusterError: where Ray cannot be reached or lacks its dashboard.
-        ResourcesError: where it is too small for one trial.
+        ClusterError: if Ray cannot be reached or lacks its dashboard.
+        ResourcesError: if the cluster is too small for one trial.
     """
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    # Each trial is several small actors; on a machine of few CPUs Ray warns of them as too many processes.
+    # Each trial has several small actors. With few CPUs Ray would warn of too many processes.
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", "PYTHON worker processes have been started")
     import ray
 
     address = os.environ.get("RAY_ADDRESS")
-    _begin_in_order(address)
+    _start_interruptibly(address)
     try:
         _require_state_api()
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         fits = _fits(nodes, workers=workers, cpus=cpus_per_worker, gpus=gpus_per_worker)
         if fits == 0 and not (address and concurrent_trials):
-            have = ray.cluster_resources()
+            total = ray.cluster_resources()
             raise ResourcesError(
                 Fault(
                     "resources",
-                    f"fit the Ray cluster, which has {have.get('CPU', 0):g} CPUs and {have.get('GPU', 0):g} GPUs",
+                    f"fit the Ray cluster, which has {total.get('CPU', 0):g} CPUs and {total.get('GPU', 0):g} GPUs",
                     f"workers: {workers}, each with {cpus_per_worker} CPUs and {gpus_per_worker:g} GPUs",
                     "lower them, or set resources.concurrent_trials where an autoscaler adds nodes",
                 )
@@ -67,58 +67,58 @@ def connected(
         with terminated_as_interrupted(None if address else partial(_is_gone, psutil.Process().children())):
             yield concurrent_trials if address and concurrent_trials else min(fits, concurrent_trials or fits)
     finally:
-        with undisturbed():
+        with interrupts_ignored():
             ray.shutdown()
 
 
-def _begin_in_order(address: str | None) -> None:
-    """Starts Ray or connects to it; told to end meanwhile, it raises KeyboardInterrupt."""
+def _start_interruptibly(address: str | None) -> None:
+    """Starts Ray or connects to it. SIGTERM and Ctrl-C raise KeyboardInterrupt meanwhile."""
     import ray
 
     try:
         with terminated_as_interrupted():
-            _begin(address)
-    except (KeyboardInterrupt, SystemExit) as error:  # the latter is Ray's own answer to SIGTERM
-        with undisturbed():
+            _start(address)
+    except (KeyboardInterrupt, SystemExit) as error:  # Ray turns SIGTERM into SystemExit
+        with interrupts_ignored():
             ray.shutdown()
         raise KeyboardInterrupt from error
-    except Exception as error:  # as plain as this is what Ray raises where a part of it dies while it starts
+    except Exception as error:  # Ray raises a plain Exception if one of its processes dies during the start
         remedy = "see that the cluster is up (`ray status`), or unset RAY_ADDRESS to run on this machine alone"
         raise ClusterError(
             Fault(
                 f"Ray at {address}" if address else "a Ray on this machine",
                 "answer",
-                (str(error).strip() or type(error).__name__).splitlines()[0],
+                first_line(error),
                 remedy if address else "see what else keeps this machine busy, and run the command again",
             )
         ) from error
 
 
-def _begin(address: str | None) -> None:
-    """A Ray of our own gets a second chance: it gives itself 30 s to start, which may be too few on a busy machine."""
+def _start(address: str | None) -> None:
+    """Starts Ray or connects to it. A private Ray is tried twice, as its limit of 30 s may be too short."""
     import ray
 
-    for last in (True,) if address else (False, True):
+    for is_last_try in (True,) if address else (False, True):
         try:
-            with interrupts_kept(), nullcontext() if address else _handed_down(worker_environment()):
+            with interrupts_deferred(), nullcontext() if address else _inherited(worker_environment()):
                 ray.init(
                     address=address or "local",
                     log_to_driver=False,
                     logging_level=logging.ERROR,
-                    **({"runtime_env": {"env_vars": worker_environment()}} if address else _ALONE),
+                    **({"runtime_env": {"env_vars": worker_environment()}} if address else _PRIVATE_RAY),
                 )
             return
-        except Exception:  # as plain as this is what Ray raises where it did not start in time
-            if last or ray.is_initialized():  # a Ray that the program had before is not ours to end
+        except Exception:  # Ray raises a plain Exception after its time limit
+            if is_last_try or ray.is_initialized():  # do not shut down a Ray that the program started before
                 raise
             ray.shutdown()
 
 
 @contextmanager
-def _handed_down(environment: Mapping[str, str]) -> Iterator[None]:
-    """Lets what is started within inherit an environment.
+def _inherited(environment: Mapping[str, str]) -> Iterator[None]:
+    """Sets environment variables for processes that are started in the block.
 
-    A Ray of our own needs no runtime environment then, and takes the worker processes that it starts with.
+    A private Ray thus needs no runtime environment, with which it could not use the workers that it starts in advance.
     """
     before = dict(os.environ)
     os.environ.update(environment)
@@ -133,7 +133,7 @@ def _handed_down(environment: Mapping[str, str]) -> Iterator[None]:
 
 
 def _is_gone(daemons: Sequence[psutil.Process]) -> bool:
-    """Whether several of Ray's processes have ended. One alone may have been killed for its memory, long ago."""
+    """Whether several of Ray's processes have ended. A single one may have been killed earlier, for its memory."""
     return sum(map(_has_ended, daemons)) > 1
 
 
@@ -145,33 +145,42 @@ def _has_ended(process: psutil.Process) -> bool:
 
 
 def _fits(nodes: Sequence[Mapping[str, float]], *, workers: int, cpus: int, gpus: float) -> int:
-    """How many trials fit at a time. A worker lies on one node, a trial's workers may lie on several."""
-    places = 0
-    for have in nodes:
-        here = have.get("CPU", 0.0) // cpus
-        places += int(min(here, have.get("GPU", 0.0) // gpus) if gpus else here)
-    return places // workers
+    """Number of trials that fit concurrently. A worker needs one node; a trial's workers may be on several.
+
+    Args:
+        cpus, gpus: per worker.
+    """
+    slots = 0
+    for resources in nodes:
+        node_slots = resources.get("CPU", 0.0) // cpus
+        slots += int(min(node_slots, resources.get("GPU", 0.0) // gpus) if gpus else node_slots)
+    return slots // workers
 
 
 def _require_state_api(seconds: float = 30.0) -> None:
-    """Without the dashboard's State API the first trial stopped early would leak its workers and hang the next."""
+    """Waits for the dashboard's State API. Without it, the first stopped trial would not free its workers, and the next
+    one would hang.
+
+    Raises:
+        ClusterError: if the State API does not answer within ``seconds``.
+    """
     import ray
     from ray.util.state import list_nodes
     from ray.util.state.exception import RayStateApiException
 
-    until = time.monotonic() + seconds
+    deadline = time.monotonic() + seconds
     while True:
         try:
-            # The address is named, for the machine may run several clusters.
+            # With an explicit address, since the machine may run several clusters.
             list_nodes(address=ray.get_runtime_context().gcs_address, limit=1, timeout=5)
             return
         except (RayStateApiException, ConnectionError, OSError) as error:
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 raise ClusterError(
                     Fault(
                         "the Ray cluster",
                         "run with its dashboard, whose State API frees the workers of stopped trials",
-                        f"no answer from it ({str(error).splitlines()[0]})",
+                        f"no answer from it ({first_line(error)})",
                         "install ray[default] on every node and start the head without --include-dashboard=false",
                     )
                 ) from error

@@ -27,31 +27,31 @@ from tutti.files import storage_faults
 if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient
 
-SHIPPED_MIB = 100  # Ray keeps shipped files in the head's memory; what is larger belongs on shared storage
+SHIPPED_MIB = 100  # Ray keeps shipped files in the head node's memory
 
 
 def submit_study(study: StudyConfig, *, address: str, options: list[str]) -> str:
     """Ships the study, the files it names and this package to the cluster, and starts ``tutti tune`` there.
 
-    Files below ``storage.path`` are on shared storage and stay where they are.
+    Files below ``storage.path`` are on shared storage and are not shipped.
 
     Args:
-        study: with every path absolute, ``storage.path`` too.
+        study: with absolute paths only, including ``storage.path``.
         options: further options of ``tutti tune``.
 
     Returns:
         The job's id.
 
     Raises:
-        StudyError: where the files to ship are too large.
-        StorageError: where a file cannot be copied, or the database of an older study is damaged.
-        UserError: where the address is none.
-        ClusterError: where the cluster does not answer or refuses the job.
+        StudyError: if the files to ship are too large.
+        StorageError: if a file cannot be copied, or the database of an older study is damaged.
+        UserError: if the address is invalid.
+        ClusterError: if the cluster does not answer or refuses the job.
     """
     temporary = Path("the temporary folder ($TMPDIR)")
     with storage_faults(temporary), tempfile.TemporaryDirectory(prefix="tutti-job-") as staging:
         _stage(study, Path(staging))
-        with _answering(address):
+        with _cluster_faults(address):
             return _client(address).submit_job(
                 entrypoint=shlex.join(["python", "-m", "tutti", "tune", "study.json", *options]),
                 runtime_env={"working_dir": staging, "py_modules": [str(Path(tutti.__file__).parent)]},
@@ -60,9 +60,14 @@ def submit_study(study: StudyConfig, *, address: str, options: list[str]) -> str
 
 
 def _stage(study: StudyConfig, staging: Path) -> None:
-    """Copies what the study names into ``staging``, with a study file beside it that names the copies."""
+    """Copies the files that the study names into ``staging``, with a study file that names the copies.
+
+    Raises:
+        StudyError: if the files are too large, or the recipe names templates.
+        StorageError: if a file cannot be copied.
+    """
     shared = study.storage.path
-    names: dict[Path, str] = {}
+    names: dict[Path, str] = {}  # of the copies, relative to staging
 
     def shipped(text: str) -> str:
         path = Path(text)
@@ -102,18 +107,18 @@ def _stage(study: StudyConfig, staging: Path) -> None:
 
 
 def _stage_older(older: StudyFolder, staging: Path, index: int) -> str:
-    """Copies of an older study what another one starts warm from: its settings and its trials."""
+    """Copies the parts of an older study that a warm start reads, its settings and its trials; the copy's path."""
     target = StudyFolder(staging / "older" / str(index) / older.name)
     target.path.mkdir(parents=True)
     if older.study_file.is_file():
         _copy(older.study_file, target.study_file)
-    if older.optuna_file.is_file():  # not as a file: what was written last may still be in the log beside it
+    if older.optuna_file.is_file():  # not a plain copy: the latest changes may still be in the write-ahead log
         try:
             with (
-                closing(sqlite3.connect(f"file:{quote(str(older.optuna_file))}?mode=ro", uri=True)) as here,
-                closing(sqlite3.connect(target.optuna_file)) as there,
+                closing(sqlite3.connect(f"file:{quote(str(older.optuna_file))}?mode=ro", uri=True)) as source,
+                closing(sqlite3.connect(target.optuna_file)) as destination,
             ):
-                here.backup(there)
+                source.backup(destination)
         except sqlite3.Error as error:
             remedy = "restore it from a copy, or take the study out of search.warm_start"
             raise StorageError(Fault(str(older.optuna_file), "be a database", str(error), remedy)) from error
@@ -121,10 +126,10 @@ def _stage_older(older: StudyFolder, staging: Path, index: int) -> str:
 
 
 def _copy(path: Path, target: Path) -> None:
-    """Copies a file, or a folder whole.
+    """Copies a file or a folder.
 
     Raises:
-        StorageError: with the file that cannot be read, or whose copy cannot be written.
+        StorageError: naming the file that cannot be read, or whose copy cannot be written.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -134,7 +139,7 @@ def _copy(path: Path, target: Path) -> None:
             shutil.copy2(path, target)
     except OSError as error:
         place, got = str(path), error.strerror or str(error)
-        if isinstance(error, shutil.Error):  # it has each file of the folder, its copy, and the error as a text
+        if isinstance(error, shutil.Error):  # of a folder: source, destination and error text of each file
             place, _, text = error.args[0][0]
             got = re.sub(r"^\[Errno \d+\] |: '.*", "", text)
         remedy = f"see that it can be read and that {tempfile.gettempdir()} has room, or move it below storage.path"
@@ -147,55 +152,55 @@ def _mib(path: Path) -> float:
 
 
 def follow_job(job: str, *, address: str, show: Callable[[str], None]) -> str:
-    """Shows a job's log as it grows, until the job ends; how it ended: ``SUCCEEDED``, ``FAILED`` or ``STOPPED``.
+    """Shows a job's log as it grows until the job ends; its final status: ``SUCCEEDED``, ``FAILED`` or ``STOPPED``.
 
     Raises:
-        ClusterError: where the cluster does not answer or knows no such job.
+        ClusterError: if the cluster does not answer or knows no such job.
     """
-    with _answering(address):
+    with _cluster_faults(address):
         client = _client(address)
         shown = 0  # characters
 
         async def follow() -> None:
             nonlocal shown
-            passed = 0
-            async for lines in client.tail_job_logs(job):  # from the log's beginning, each time
-                passed += len(lines)
-                if passed > shown:
-                    show(lines[shown - passed :])
-                    shown = passed
+            received = 0
+            async for lines in client.tail_job_logs(job):  # always from the beginning of the log
+                received += len(lines)
+                if received > shown:
+                    show(lines[shown - received :])
+                    shown = received
 
         asyncio.run(follow())
-        while not (status := client.get_job_status(job)).is_terminal():  # a proxy has closed what was idle for long
+        while not (status := client.get_job_status(job)).is_terminal():  # a proxy closed the idle connection
             time.sleep(1)
             asyncio.run(follow())
         return str(status.value)
 
 
 def job_status(job: str, *, address: str) -> str:
-    """``PENDING``, ``RUNNING``, ``SUCCEEDED``, ``FAILED`` or ``STOPPED``, and Ray's message.
+    """``PENDING``, ``RUNNING``, ``SUCCEEDED``, ``FAILED`` or ``STOPPED``, with Ray's message if there is one.
 
     Raises:
-        ClusterError: where the cluster does not answer or knows no such job.
+        ClusterError: if the cluster does not answer or knows no such job.
     """
-    with _answering(address):
+    with _cluster_faults(address):
         info = _client(address).get_job_info(job)
         return f"{info.status.value}: {info.message}" if info.message else str(info.status.value)
 
 
 def stop_job(job: str, *, address: str, seconds: float = 60.0) -> bool:
-    """Stops a job and waits until it has ended; false where it had ended already.
+    """Stops a job and waits until it has ended; false if it had ended before.
 
     Raises:
-        ClusterError: where the cluster does not answer, knows no such job, or has not ended it after ``seconds``.
+        ClusterError: if the cluster does not answer, knows no such job, or has not ended it after ``seconds``.
     """
-    with _answering(address):
+    with _cluster_faults(address):
         client = _client(address)
         if not client.stop_job(job):
             return False
-        until = time.monotonic() + seconds
+        deadline = time.monotonic() + seconds
         while not client.get_job_status(job).is_terminal():
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 raise TimeoutError(f"the job {job} is still running {seconds:g} s after it was told to stop")
             time.sleep(0.2)
         return True
@@ -204,33 +209,34 @@ def stop_job(job: str, *, address: str, seconds: float = 60.0) -> bool:
 def _client(address: str) -> JobSubmissionClient:
     from ray.job_submission import JobSubmissionClient
 
-    with _without("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS"):  # to Ray they count more than an address that is given
+    with _unset("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS"):  # they would take precedence over the argument
         return JobSubmissionClient(address)
 
 
 def _use_own_token() -> None:
-    """Has Ray's client send this user's token, if there is one, as `ray start` has the cluster ask for it.
+    """Makes Ray's client send the user's token, if there is one, which a cluster of `ray start` may require.
 
-    Unlike `ray.init`, the client does so only where RAY_AUTH_MODE says it, which is read once, at the first import.
+    Unlike `ray.init`, the client sends it only if RAY_AUTH_MODE says so, which Ray reads once, when it is imported.
     """
-    given = {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys()
-    if given or (Path.home() / ".ray" / "auth_token").is_file():
+    has_variable = {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys()
+    if has_variable or (Path.home() / ".ray" / "auth_token").is_file():
         os.environ.setdefault("RAY_AUTH_MODE", "token")
 
 
 @contextmanager
-def _without(*names: str) -> Iterator[None]:
-    """Takes variables out of the environment for a while."""
-    taken = {name: os.environ.pop(name) for name in names if name in os.environ}
+def _unset(*names: str) -> Iterator[None]:
+    """Removes environment variables within the block."""
+    removed = {name: os.environ.pop(name) for name in names if name in os.environ}
     try:
         yield
     finally:
-        os.environ.update(taken)
+        os.environ.update(removed)
 
 
 @contextmanager
-def _answering(address: str) -> Iterator[None]:
-    if not address.startswith(("http://", "https://")):  # Ray would take it for that of its own protocol, and wait
+def _cluster_faults(address: str) -> Iterator[None]:
+    """Raises the errors of Ray's job client as a ClusterError, and an address that is not HTTP as a UserError."""
+    if not address.startswith(("http://", "https://")):  # Ray would use its own protocol, and wait
         raise UserError(Fault("--address", "be http://HOST:PORT, by default port 8265", repr(address), "correct it"))
     _use_own_token()
     from aiohttp import ClientError
@@ -243,9 +249,9 @@ def _answering(address: str) -> Iterator[None]:
         got = "a request without a token, or with another"
         what = f"the Ray cluster at {address}"
         raise ClusterError(Fault(what, "be given the token that it was started with", got, remedy)) from error
-    except BrokenPipeError:  # of whoever read our output, as `| head` does
+    except BrokenPipeError:  # of our own output, such as into `| head`
         raise
-    except (RuntimeError, OSError, ClientError, ValueError) as error:  # requests raises OSErrors
+    except (RuntimeError, OSError, ClientError, ValueError) as error:  # errors of requests are OSErrors
         text = next((line for line in reversed(str(error).splitlines()) if line.strip()), type(error).__name__)
         raise ClusterError(
             Fault(

@@ -1,4 +1,4 @@
-"""Cleaning of texts as Chinese competitions do it, and removal of duplicate training rows."""
+"""Text cleaning as usual in Chinese competitions, and removal of duplicate training rows."""
 
 from __future__ import annotations
 
@@ -10,59 +10,59 @@ from functools import lru_cache
 import emoji as emoji_library
 from pandas import DataFrame
 
-# A name in brackets as microblogs write emoticons: no spaces, and at least one letter, so that [12] stays.
+# A bracketed emoticon name, as in microblogs: no spaces, and at least one letter, so that [12] is not matched.
 _EMOTICON = re.compile(r"\[(?=[^\]]*[^\W\d_])(\w{1,10})\]")
 _SPACES = re.compile(r" {2,}")
 
 
 def clean_text(text: str, *, emoji: str | None, emoticons: bool, repeated_punctuation: bool) -> str:
-    """Cleans one text. Idempotent; a text that is not empty never becomes empty.
+    """Cleans one text. Idempotent; a non-empty text never becomes empty.
 
     Args:
-        emoji: ``zh`` or ``en`` to put words of that language in place of emoji; none to leave them.
-        emoticons: ``[生病]`` becomes ``生病``. Latin names get spaces around them, so that they stay words.
-        repeated_punctuation: a run of the same punctuation mark (Unicode category P) becomes one.
+        emoji: ``zh`` or ``en`` to replace emoji by words of that language; None to leave them.
+        emoticons: whether ``[生病]`` becomes ``生病``. Latin names get surrounding spaces, so that they remain words.
+        repeated_punctuation: whether a run of the same punctuation mark (Unicode category P) becomes a single one.
     """
     while True:
         cleaned = text
         if emoji is not None and not cleaned.isascii():
             cleaned = _emoji_to_words(cleaned, emoji)
         if emoticons and "[" in cleaned:
-            cleaned = _joined(cleaned, _EMOTICON.sub(lambda found: _word(found[1]), cleaned))
+            cleaned = _trim_spaces(cleaned, _EMOTICON.sub(lambda match: _spaced(match[1]), cleaned))
         if repeated_punctuation:
             cleaned = _punctuation_runs().sub(r"\1", cleaned)
-        if cleaned == text:  # one step can make work for another: [😂] becomes an emoticon
+        if cleaned == text:  # repeat, since one step can enable another: [😂] becomes an emoticon
             return cleaned
         text = cleaned
 
 
 def drop_duplicates(rows: DataFrame) -> DataFrame:
-    """Training rows without those whose texts and label stood before. Order is kept."""
+    """Drops training rows whose texts and label occur in an earlier row. Preserves the order."""
     columns = [name for name in ("text", "text_b", "label") if name in rows]
     return rows.drop_duplicates(subset=columns, keep="first").reset_index(drop=True)
 
 
 def row_texts(rows: DataFrame) -> list[tuple[str, ...]]:
-    """The text of each row, or its two texts."""
+    """Each row's text, or its two texts, as a tuple."""
     return list(rows[[name for name in ("text", "text_b") if name in rows]].itertuples(index=False, name=None))
 
 
 def _emoji_to_words(text: str, language: str) -> str:
-    def words(found: str, _data: dict[str, str]) -> str:
-        name = emoji_library.demojize(found, delimiters=("", ""), language=language)
-        return found if name == found else _word(name.replace("_", " "))
+    def words(emoji: str, _data: dict[str, str]) -> str:
+        name = emoji_library.demojize(emoji, delimiters=("", ""), language=language)
+        return emoji if name == emoji else _spaced(name.replace("_", " "))
 
-    replaced = _joined(text, emoji_library.replace_emoji(text, replace=words))
-    return replaced if replaced.strip() else text  # a selector without its emoji goes, and may be all there is
+    replaced = _trim_spaces(text, emoji_library.replace_emoji(text, replace=words))
+    return replaced if replaced.strip() else text  # a lone variation selector is removed, and may be the whole text
 
 
-def _word(word: str) -> str:
-    """Chinese words need no spaces around them; Latin ones do."""
+def _spaced(word: str) -> str:
+    """Surrounds Latin words with spaces; Chinese words need none."""
     return f" {word} " if word.isascii() else word
 
 
-def _joined(before: str, after: str) -> str:
-    """``after`` without the surplus spaces that ``_word`` left, if anything was replaced at all."""
+def _trim_spaces(before: str, after: str) -> str:
+    """``after`` without the surplus spaces that ``_spaced`` added; unchanged if nothing was replaced."""
     return after if after == before else _SPACES.sub(" ", after).strip(" ")
 
 

@@ -1,4 +1,4 @@
-"""Texts to token ids: encoded once, kept as a memory-mapped Arrow table that all trials read."""
+"""Tokenization: each text is encoded once, into a memory-mapped Arrow table that all trials read."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ import numpy as np
 import pyarrow as pa
 
 from tutti.data.prepared import Prepared, read_columns
-from tutti.errors import BackboneError, Fault, StorageError
+from tutti.errors import BackboneError, Fault, StorageError, first_line
 from tutti.files import sha256_of, whole_folder, write_whole
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
-_BATCH = 1000  # rows tokenized, and written, at a time
+_BATCH = 1000  # rows that are tokenized and written at a time
 _ATTEMPTS = 5
 _TABLE, _INFO = "encoded.arrow", "info.json"
 
 
-class _OtherWasFaster(Exception):
-    """Ends the writing of a table that is there by now."""
+class _AlreadyWritten(Exception):
+    """Aborts writing a table that another process has completed meanwhile."""
 
 
 @dataclass(frozen=True, eq=False)
 class EncodedPart:
-    """One part of one task, ready for batches. Row i is the same row everywhere.
+    """One part of one task, encoded. Index i is the same row in all attributes.
 
     Attributes:
         ids: ``(rows,)`` of str.
-        encoded: columns input_ids (list of int32), token_type_ids (only where the tokenizer has them), length (int32).
-        lengths: ``(rows,)`` int32, tokens of each row.
-        labels: ``(rows,)`` int64 class indices, float32 values for a regression, or none.
-        weights: ``(rows,)`` float32, of each row in the loss; 1 outside of train.
-        pad_token_id: what fills up shorter rows of a batch.
-        targets: ``(rows, classes)`` float32 probabilities to learn, or none where every row has a label; ``labels``
-            are then the likeliest classes.
+        encoded: columns input_ids (list of int32), token_type_ids (only if the tokenizer has them), length (int32).
+        lengths: ``(rows,)`` int32, number of tokens of each row.
+        labels: ``(rows,)`` int64 class indices, float32 values for a regression, or None.
+        weights: ``(rows,)`` float32, weight of each row in the loss; 1 in all parts but train.
+        pad_token_id: pads the shorter rows of a batch.
+        targets: ``(rows, classes)`` float32 probabilities to learn (``labels`` are then the most likely classes); None
+            without soft labels.
     """
 
     ids: np.ndarray
@@ -56,10 +56,10 @@ class EncodedPart:
 
     @cached_property
     def flat(self) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        """All tokens ``(tokens,)``, where each row starts ``(rows + 1,)``, and all token types or none.
+        """All tokens ``(tokens,)``, the start of each row ``(rows + 1,)``, and all token types ``(tokens,)`` or None.
 
-        Read from the Arrow table once, whatever number of times the part is evaluated. Where all types are 0, as of
-        single texts, there are none: encoders take 0 where nothing is said.
+        Read from the Arrow table only once, however often the part is evaluated. Token types are None if all are 0, as
+        with single texts, since encoders default to 0.
         """
         table = self.encoded.with_format("arrow")[:]
         ids, starts = _flatten(table.column("input_ids"))
@@ -68,7 +68,7 @@ class EncodedPart:
 
 
 def _flatten(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
-    """All values of a list column, ``(values,)``, and where each row starts, ``(rows + 1,)`` int64."""
+    """All values of a list column, ``(values,)``, and the start of each row, ``(rows + 1,)`` int64."""
     values = [chunk.flatten().to_numpy(zero_copy_only=False) for chunk in column.chunks]
     lengths = [chunk.value_lengths().to_numpy(zero_copy_only=False) for chunk in column.chunks]
     starts = np.concatenate([[0], *lengths]).cumsum(dtype=np.int64)
@@ -76,11 +76,11 @@ def _flatten(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def take(part: EncodedPart, rows: np.ndarray) -> EncodedPart:
-    """The rows of a part at the indices ``rows``, in their order, read into memory."""
+    """The rows of a part at the indices ``rows``, in this order, read into memory."""
     from datasets import Dataset  # slow to import
     from datasets.table import InMemoryTable
 
-    # Not Dataset.select: that leaves one Arrow chunk for each row, and batches are made chunk by chunk.
+    # Dataset.select would leave one Arrow chunk per row, and reading is chunk by chunk.
     encoded = part.encoded.with_format("arrow")[:].take(pa.array(rows))
     return EncodedPart(
         ids=part.ids[rows],
@@ -94,7 +94,7 @@ def take(part: EncodedPart, rows: np.ndarray) -> EncodedPart:
 
 
 def distinct_rows(parts: Sequence[EncodedPart]) -> Dataset:
-    """The rows of all parts, columns as in ``EncodedPart.encoded``; of rows with the same tokens the first."""
+    """The distinct rows of all parts, columns as in ``EncodedPart.encoded``; of equal token sequences the first."""
     from datasets import concatenate_datasets  # slow to import
 
     rows = concatenate_datasets([part.encoded for part in parts])
@@ -105,7 +105,7 @@ def distinct_rows(parts: Sequence[EncodedPart]) -> Dataset:
 
 
 def tokens_sha256(rows: Dataset) -> str:
-    """Of the tokens of all rows, in their order."""
+    """The SHA-256 of the tokens of all rows, in order."""
     digest = hashlib.sha256()
     for tokens in rows.with_format("arrow")[:]["input_ids"]:
         ids = np.asarray(tokens.values, dtype=np.int32)
@@ -116,13 +116,13 @@ def tokens_sha256(rows: Dataset) -> str:
 def load_parts(
     prepared: Prepared, *, tokenizer: str, max_length: int, cache: Path
 ) -> dict[str, dict[str, EncodedPart]]:
-    """Every task's parts with their encoded texts; encodes those that no one did before.
+    """Every task's parts with their encoded texts; encodes those that the cache lacks.
 
-    The tokenizer is read and hashed once for all of them: where they are encoded already, that is what takes the time.
+    The tokenizer is loaded and hashed once for all parts, since that dominates the time if all parts are cached.
 
     Raises:
-        BackboneError: where the tokenizer cannot be loaded, is empty, or has no padding token.
-        StorageError: where a part is damaged or the cache cannot be written.
+        BackboneError: if the tokenizer cannot be loaded, is empty, or has no padding token.
+        StorageError: if a part is damaged or the cache cannot be written.
     """
     loaded = load_tokenizer(tokenizer)
     state = _state_of(loaded)
@@ -136,7 +136,7 @@ def load_parts(
 
 
 def load_part(prepared: Prepared, *, task: str, part: str, tokenizer: str, max_length: int, cache: Path) -> EncodedPart:
-    """One of ``load_parts``."""
+    """A single part; see ``load_parts``."""
     loaded = load_tokenizer(tokenizer)
     state = _state_of(loaded)
     return _load(prepared, task, part, tokenizer=loaded, state=state, max_length=max_length, cache=cache)
@@ -148,8 +148,8 @@ def _load(
     info = prepared.parts[task][part]
     folder = cache / _key(info.texts_sha256, tokenizer, max_length, state)
     encoded = _encode(info.path, folder, tokenizer, max_length)
-    wanted = {"label": info.labelled, "weight": part == "train", "probabilities": info.soft}
-    names = ["id", *(name for name, there in wanted.items() if there)]
+    optional = {"label": info.labelled, "weight": part == "train", "probabilities": info.soft}
+    names = ["id", *(name for name, present in optional.items() if present)]
     table = read_columns(info.path, names)
     if len(encoded) != table.num_rows:
         got, remedy = f"{table.num_rows} rows", f"remove the folder {prepared.folder} and run `tutti tune` again"
@@ -166,76 +166,76 @@ def _load(
 
 
 def _targets(table: pa.Table) -> np.ndarray:
-    """``(rows, classes)`` float32: a row's probabilities, or 1 for the label that it has."""
+    """``(rows, classes)`` float32: a row's probabilities, or the one-hot encoding of its label."""
     column = table["probabilities"].combine_chunks()
-    given = np.flatnonzero(np.array(column.is_valid()))
-    values = column.drop_null().flatten().to_numpy().reshape(len(given), -1)
-    targets = np.zeros((table.num_rows, values.shape[1]), dtype=np.float32)
+    soft_rows = np.flatnonzero(np.array(column.is_valid()))
+    probabilities = column.drop_null().flatten().to_numpy().reshape(len(soft_rows), -1)
+    targets = np.zeros((table.num_rows, probabilities.shape[1]), dtype=np.float32)
     targets[np.arange(table.num_rows), table["label"].to_numpy()] = 1
-    targets[given] = values
+    targets[soft_rows] = probabilities
     return targets
 
 
 def _labels(column: pa.ChunkedArray) -> np.ndarray:
-    # Not np.array(column), which may give a view of Arrow's memory that nobody may write to; torch warns of such.
+    # np.array(column) may return a read-only view of Arrow's memory, about which torch warns.
     return np.array(column.to_numpy(), dtype=np.float32 if pa.types.is_floating(column.type) else np.int64)
 
 
 def _encode(path: Path, folder: Path, tokenizer: Any, max_length: int) -> Dataset:
     """The encoded texts of a part, memory-mapped; see ``EncodedPart.encoded``.
 
-    They are made once for each (texts, tokenizer, max_length), whatever study asks. Processes that ask at the same time
-    may each encode; one result stays. Pairs that are too long lose tokens of the longer text.
+    Each (texts, tokenizer, max_length) is encoded once for all studies. Concurrent processes may encode the same part;
+    one result is kept. Too long pairs are truncated at the longer text.
 
     Args:
         path: the part's Parquet file.
-        folder: the table's own, in a cache shared by all studies.
-        tokenizer: as ``load_tokenizer`` gives it.
-        max_length: most tokens of a row, special tokens included.
+        folder: the table's folder, in a cache shared by all studies.
+        tokenizer: from ``load_tokenizer``.
+        max_length: maximum number of tokens of a row, special tokens included.
 
     Raises:
-        StorageError: where the part is damaged or the cache cannot be written.
+        StorageError: if the part is damaged or the cache cannot be written.
     """
     from datasets import Dataset  # slow to import
 
     for _ in range(_ATTEMPTS):
-        if not _is_whole(folder):
-            _make(folder, path, tokenizer, max_length)
-        with suppress(FileNotFoundError):  # another process is just putting its own, equal table in this place
+        if not _is_complete(folder):
+            _write_table(folder, path, tokenizer, max_length)
+        with suppress(FileNotFoundError):  # another process is replacing the folder by its own, equal table
             return Dataset.from_file(str(folder / _TABLE))
     remedy = "see whether something else removes files there"
     raise StorageError(Fault(str(folder), "stay there once it is written", "a folder that is gone", remedy))
 
 
-def _make(folder: Path, path: Path, tokenizer: Any, max_length: int) -> None:
-    """Writes the table, unless another process that does the same is done first."""
+def _write_table(folder: Path, path: Path, tokenizer: Any, max_length: int) -> None:
+    """Writes the table atomically, unless another process completes it first."""
     try:
         with whole_folder(folder) as temporary:
-            _write(temporary, path, tokenizer, max_length)
-            if _is_whole(folder):
-                raise _OtherWasFaster
-    except _OtherWasFaster:
+            _write_files(temporary, path, tokenizer, max_length)
+            if _is_complete(folder):
+                raise _AlreadyWritten
+    except _AlreadyWritten:
         pass
     except StorageError:
-        if not _is_whole(folder):
+        if not _is_complete(folder):
             raise
 
 
 def load_tokenizer(tokenizer: str) -> Any:
-    """The tokenizer of a backbone, folder or hub id.
+    """The tokenizer of a backbone, given by folder or hub id.
 
     Raises:
-        BackboneError: where it does not load, has no vocabulary, or no padding token.
+        BackboneError: if it does not load, or has no vocabulary or no padding token.
     """
     from transformers import AutoTokenizer  # slow to import
 
     try:
         loaded = AutoTokenizer.from_pretrained(tokenizer, trust_remote_code=False)
     except (OSError, ValueError, KeyError, ImportError) as error:
-        got = (str(error).strip().splitlines() or [type(error).__name__])[0]
         remedy = "name a folder or hub id that has a tokenizer"
-        raise BackboneError(Fault(f"the tokenizer of {tokenizer}", "be loadable", got, remedy)) from error
-    if len(loaded) <= len(loaded.all_special_tokens):  # what transformers makes up where no file of one is there
+        what = f"the tokenizer of {tokenizer}"
+        raise BackboneError(Fault(what, "be loadable", first_line(error), remedy)) from error
+    if len(loaded) <= len(loaded.all_special_tokens):  # transformers returns an empty one if its files are missing
         remedy = "put the tokenizer's files (tokenizer.json, tokenizer_config.json) beside config.json"
         raise BackboneError(Fault(f"the tokenizer of {tokenizer}", "have a vocabulary", "an empty one", remedy))
     if loaded.pad_token_id is None:
@@ -245,18 +245,20 @@ def load_tokenizer(tokenizer: str) -> Any:
 
 
 def marks_second_text(tokenizer: Any) -> bool:
-    """Whether the rows of a pair that it encodes have token types which tell the second text from the first."""
+    """Whether the tokenizer gives the second text of a pair different token types."""
     return 1 in tokenizer("a", "b").get("token_type_ids", ())
 
 
 def starts_special(tokenizer: Any) -> bool:
-    """Whether the rows that it encodes begin with a token of its own, as BERT's do; XLNet's end with theirs."""
+    """Whether encoded rows start with a special token, as BERT's do; XLNet's end with it."""
     first = next(iter(tokenizer("a")["input_ids"]), None)
     return first is not None and first in (tokenizer.cls_token_id, tokenizer.bos_token_id)
 
 
 def encoding_key(texts_sha256: str, tokenizer: Any, max_length: int) -> str:
-    """Changes with anything that changes the token ids: taken before the tokenizer is used, which alters its state."""
+    """A cache key of everything that determines the token ids. Compute it before using the tokenizer, since using it
+    changes its state.
+    """
     return _key(texts_sha256, tokenizer, max_length, _state_of(tokenizer))
 
 
@@ -266,7 +268,7 @@ def _key(texts_sha256: str, tokenizer: Any, max_length: int, state: bytes) -> st
 
 
 def _state_of(tokenizer: Any) -> bytes:
-    """All that a tokenizer encodes by, but for what ``_key`` asks it itself."""
+    """Everything that determines a tokenizer's output, apart from the settings that ``_key`` adds."""
     if tokenizer.is_fast:
         return str(tokenizer.backend_tokenizer.to_str()).encode()
     with tempfile.TemporaryDirectory() as folder:
@@ -274,7 +276,7 @@ def _state_of(tokenizer: Any) -> bytes:
         return "".join(f"{file.name}:{sha256_of(file)}\n" for file in files).encode()
 
 
-def _is_whole(folder: Path) -> bool:
+def _is_complete(folder: Path) -> bool:
     try:
         info = json.loads((folder / _INFO).read_text())
         return (folder / _TABLE).stat().st_size == info["bytes"]
@@ -283,18 +285,18 @@ def _is_whole(folder: Path) -> bool:
 
 
 def encode_rows(texts: pa.Table, *, tokenizer: Any, max_length: int) -> pa.Table:
-    """The columns of ``EncodedPart.encoded`` for some rows, in their order.
+    """The columns of ``EncodedPart.encoded`` for these texts, in order.
 
     Args:
-        texts: columns text and, of pairs, text_b.
-        tokenizer: as ``load_tokenizer`` gives it.
-        max_length: most tokens of a row, special tokens included.
+        texts: columns text and, for pairs, text_b.
+        tokenizer: from ``load_tokenizer``.
+        max_length: maximum number of tokens of a row, special tokens included.
     """
     return pa.Table.from_batches(_encoded(texts, tokenizer, max_length), schema=_schema(tokenizer))
 
 
 def part_of(ids: np.ndarray, encoded: pa.Table, *, pad_token_id: int) -> EncodedPart:
-    """Rows without labels as a part, of what ``encode_rows`` made of them."""
+    """A part without labels, from the result of ``encode_rows``."""
     from datasets import Dataset  # slow to import
     from datasets.table import InMemoryTable
 
@@ -313,7 +315,7 @@ def _schema(tokenizer: Any) -> pa.Schema:
     return pa.schema([*((name, pa.list_(pa.int32())) for name in names), ("length", pa.int32())])
 
 
-def _write(folder: Path, path: Path, tokenizer: Any, max_length: int) -> None:
+def _write_files(folder: Path, path: Path, tokenizer: Any, max_length: int) -> None:
     texts, schema = read_columns(path, None), _schema(tokenizer)
     with pa.OSFile(str(folder / _TABLE), "wb") as file, pa.ipc.new_stream(file, schema) as writer:
         for batch in _encoded(texts, tokenizer, max_length):
@@ -324,7 +326,7 @@ def _write(folder: Path, path: Path, tokenizer: Any, max_length: int) -> None:
 def _encoded(texts: pa.Table, tokenizer: Any, max_length: int) -> Iterator[pa.RecordBatch]:
     schema = _schema(tokenizer)
     for first, second in _batches(texts, pair="text_b" in texts.column_names):
-        found = tokenizer(
+        encoding = tokenizer(
             first,
             second,
             truncation="longest_first",
@@ -332,8 +334,8 @@ def _encoded(texts: pa.Table, tokenizer: Any, max_length: int) -> Iterator[pa.Re
             padding=False,
             return_attention_mask=False,
         )
-        columns = [pa.array(found[name], pa.list_(pa.int32())) for name in schema.names[:-1]]
-        lengths = pa.array([len(row) for row in found["input_ids"]], pa.int32())
+        columns = [pa.array(encoding[name], pa.list_(pa.int32())) for name in schema.names[:-1]]
+        lengths = pa.array([len(row) for row in encoding["input_ids"]], pa.int32())
         yield pa.record_batch([*columns, lengths], schema=schema)
 
 

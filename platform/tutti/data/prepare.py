@@ -1,4 +1,4 @@
-"""From task files to cleaned, split parts on disk: once for each study, the same for every trial after."""
+"""Preparation: from task files to cleaned and split parts on disk, once per study, for all of its trials."""
 
 from __future__ import annotations
 
@@ -25,46 +25,47 @@ __all__ = ["PartInfo", "Prepared", "load_prepared", "prepare"]
 
 T = TypeVar("T")
 
-_OF_TRAIN = ["weight", "probabilities"]  # columns that no other part has
+_TRAIN_COLUMNS = ["weight", "probabilities"]  # columns of the part train only
 
 
 def prepare(
     specs: Sequence[TaskSpec], *, validation: float | None, seed: int, folder: Path, folds: int | None = None
 ) -> Prepared:
-    """Reads, cleans, splits and writes the rows of all tasks; or loads what stands in ``folder`` already.
+    """Reads, cleans, splits and writes the rows of all tasks, or loads them if ``folder`` is prepared already.
 
-    Each part goes to ``folder/TASK/PART.parquet`` with columns id, text, text_b (pairs), label (int32 class index, or
-    float32 value for a regression; absent without labels) and weight (float32, train only). ``folder/prepared.json`` is
-    written last. Rows of ``extra_train`` go to train alone, with ``extraN/`` (N counted from 0) before their ids; those
-    whose texts stand among the rows to validate on are left out, for no score on these would hold elsewhere. Where they
-    have soft labels, train has the column probabilities (a list of float32 in the order of the classes; null for
-    other rows), and their label is the likeliest class. Class names are the labels of all other training rows before
-    the split.
+    Each part is written to ``folder/TASK/PART.parquet`` with columns id, text, text_b (pairs), label (int32 class
+    index, or float32 value for a regression; absent without labels) and weight (float32, train only).
+    ``folder/prepared.json`` is written last.
 
-    With folds the part ``train`` keeps all rows and has the column fold (int32): the one of ``folds`` that the row
-    validates, from 0, or -1 for a row of ``extra_train``, which trains in each. The part ``validation`` is then all
-    other rows of ``train``, in its order: those of which a trial has out-of-fold predictions.
+    Rows of ``extra_train`` go to train only, with ids prefixed by ``extraN/`` (N counted from 0). Extra rows whose
+    texts also occur among validation rows are dropped, since they would bias the validation score. If extra rows have
+    soft labels, train has a column probabilities (list of float32 in class order; null for other rows), and their
+    label is the most likely class. The class names are the labels of all other training rows before the split.
+
+    With folds, train keeps all rows and has a column fold (int32): the fold, from 0, in which the row is validated, or
+    -1 for a row of ``extra_train``, which trains in every fold. The part ``validation`` then contains all rows with a
+    fold, in the order of train: the rows that get out-of-fold predictions.
 
     Args:
-        validation: the share of training rows held out, for tasks that have no validation source; none with folds.
-        folds: how many, at least 2; no task has a validation source then.
+        validation: the share of training rows held out in tasks without a validation source; None with folds.
+        folds: the number of folds, at least 2; no task may then have a validation source.
         seed: of the split.
 
     Raises:
         TaskFileError, ConfigError: with the faults of all tasks.
-        StudyError: where the folder was prepared from other files or with other settings.
-        StorageError: where the folder cannot be written, or is damaged.
+        StudyError: if the folder was prepared from other files or with other settings.
+        StorageError: if the folder cannot be written, or is damaged.
     """
     sources, settings = _each(specs, _fingerprints), {f"tasks.{spec.name}": _settings(spec) for spec in specs}
     settings["split"] = {"validation": validation, "folds": folds, "seed": seed}
     if (folder / PREPARED_FILE).is_file():
-        there = load_prepared(folder)
-        _check_unchanged(there, sources=sources, settings=settings)
-        return there
-    ready = _each(specs, lambda spec: _prepared_task(spec, validation=validation, folds=folds, seed=seed))
+        existing = load_prepared(folder)
+        _check_unchanged(existing, sources=sources, settings=settings)
+        return existing
+    results = _each(specs, lambda spec: _prepare_task(spec, validation=validation, folds=folds, seed=seed))
     parts: dict[str, dict[str, PartInfo]] = {}
     for spec in specs:
-        _, frames = ready[spec.name]
+        _, frames = results[spec.name]
         parts[spec.name] = {
             part: PartInfo(
                 path=write_part(frame, folder / spec.name / f"{part}.parquet"),
@@ -77,7 +78,7 @@ def prepare(
         }
     prepared = Prepared(
         folder=folder,
-        tasks=tuple(ready[spec.name][0] for spec in specs),
+        tasks=tuple(results[spec.name][0] for spec in specs),
         parts=parts,
         origins=sources,
         settings=settings,
@@ -87,48 +88,49 @@ def prepare(
 
 
 def _each(specs: Sequence[TaskSpec], step: Callable[[TaskSpec], T]) -> dict[str, T]:
-    """The step's result for each task; where steps fail, the faults of all of them in one error."""
-    done: dict[str, T] = {}
+    """The step's result for each task. Collects the faults of all failing steps in one error."""
+    results: dict[str, T] = {}
     errors: list[UserError] = []
     for spec in specs:
         try:
-            done[spec.name] = step(spec)
+            results[spec.name] = step(spec)
         except (TaskFileError, ConfigError) as error:
             errors.append(error)
     if errors:
-        kind = ConfigError if all(isinstance(error, ConfigError) for error in errors) else TaskFileError
-        raise kind(*(fault for error in errors for fault in error.faults))
-    return done
+        error_class = ConfigError if all(isinstance(error, ConfigError) for error in errors) else TaskFileError
+        raise error_class(*(fault for error in errors for fault in error.faults))
+    return results
 
 
 def _all_sources(spec: TaskSpec) -> dict[str, tuple[Layout, str]]:
     """Part, or ``extraN``, to the layout that reads it and its source."""
-    found = {part: (spec.layout, source) for part, source in spec.sources.items()}
-    return found | {f"extra{n}": (extra.layout, str(extra.path)) for n, extra in enumerate(spec.extra_train)}
+    sources = {part: (spec.layout, source) for part, source in spec.sources.items()}
+    return sources | {f"extra{n}": (extra.layout, str(extra.path)) for n, extra in enumerate(spec.extra_train)}
 
 
-def _over_sources(spec: TaskSpec, step: Callable[[str, Layout, str], T]) -> dict[str, T]:
-    done: dict[str, T] = {}
+def _each_source(spec: TaskSpec, step: Callable[[str, Layout, str], T]) -> dict[str, T]:
+    """The step's result for each source of a task. Collects the faults of all failing steps in one error."""
+    results: dict[str, T] = {}
     faults: list[Fault] = []
     for part, (layout, source) in _all_sources(spec).items():
         try:
-            done[part] = step(part, layout, source)
+            results[part] = step(part, layout, source)
         except TaskFileError as error:
             faults += error.faults
     if faults:
         raise TaskFileError(*faults)
-    return done
+    return results
 
 
 def _fingerprints(spec: TaskSpec) -> dict[str, dict[str, str]]:
-    return _over_sources(
+    return _each_source(
         spec,
         lambda _part, layout, source: {"source": layout.origin(source), "sha256": layout.fingerprint(source)},
     )
 
 
 def _settings(spec: TaskSpec) -> dict[str, Any]:
-    """All that decides what the parts hold, apart from the sources, of which places may change but not contents."""
+    """All settings that determine the parts. Not the sources, whose paths may change as long as contents do not."""
     assert is_dataclass(spec.layout)
     assert not isinstance(spec.layout, type)
     layout = {key: value for key, value in asdict(spec.layout).items() if key != "dataset"}
@@ -141,87 +143,89 @@ def _settings(spec: TaskSpec) -> dict[str, Any]:
     }
 
 
-def _check_unchanged(there: Prepared, *, sources: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+def _check_unchanged(existing: Prepared, *, sources: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
     faults = []
     remedy = "give the study a new name, or put back what it was"
-    for task in {**there.origins, **sources}:
-        old, new = there.origins.get(task, {}), sources.get(task, {})
+    for task in {**existing.origins, **sources}:
+        old, new = existing.origins.get(task, {}), sources.get(task, {})
         for part in {**old, **new}:
             before, now = old.get(part), new.get(part)
             if before and now and before["sha256"] != now["sha256"]:
                 rule = "be the file that the study was prepared from"
                 faults.append(Fault(now["source"], rule, "another content", f"{remedy}: restore the file"))
             elif not (before and now):
-                known = (before or now)["source"]
-                got = f"{known} for {part}, which is {'gone' if before else 'new'}"
+                source = (before or now)["source"]
+                got = f"{source} for {part}, which is {'gone' if before else 'new'}"
                 faults.append(Fault(f"task {task}", "have the sources it was prepared from", got, remedy))
-    for name in {**there.settings, **settings}:
-        olds, news = there.settings.get(name, {}), settings.get(name, {})
-        for key in sorted(olds.keys() & news.keys()):
-            if olds[key] != news[key]:
-                rule, got = f"be {olds[key]!r} as when the study was prepared", repr(news[key])
+    for name in {**existing.settings, **settings}:
+        old, new = existing.settings.get(name, {}), settings.get(name, {})
+        for key in sorted(old.keys() & new.keys()):
+            if old[key] != new[key]:
+                rule, got = f"be {old[key]!r} as when the study was prepared", repr(new[key])
                 faults.append(Fault(f"{name}: {key}", rule, got, remedy))
     if faults:
         raise StudyError(*faults)
 
 
-def _prepared_task(
+def _prepare_task(
     spec: TaskSpec, *, validation: float | None, folds: int | None, seed: int
 ) -> tuple[Task, dict[str, pd.DataFrame]]:
-    """The task and its cleaned parts, labels as class indices, or as values for a regression."""
-    read = _over_sources(spec, lambda part, layout, source: _read(spec, part, layout, source))
-    soft = {str(one.path): _soft_classes(read[f"extra{n}"]) for n, one in enumerate(spec.extra_train)}
-    train = pd.concat(
-        [read.pop("train").assign(weight=np.float32(1), extra=False)]
-        + [
-            (rows := read.pop(f"extra{n}")).assign(
-                id=f"extra{n}/" + rows["id"], weight=np.float32(one.weight), extra=True
-            )
-            for n, one in enumerate(spec.extra_train)
-        ],
-        ignore_index=True,
-    )
+    """The task, and its cleaned parts with labels as class indices, or as values for a regression."""
+    parts = _each_source(spec, lambda part, layout, source: _read(spec, part, layout, source))
+    soft = {str(extra.path): _soft_classes(parts[f"extra{n}"]) for n, extra in enumerate(spec.extra_train)}
+    train = _join_train(spec, parts)
     if spec.cleaning.duplicates:
         train = drop_duplicates(train)
     classes = () if spec.regression else ordered_classes(train["label"][~_is_soft(train)])
     if spec.regression:
         _check_values(spec, train["label"])
     else:
-        _check_labels(spec, classes, read.get("validation"), soft)
-    train, held_out = _indexed(_with_targets(train, classes), classes), read.pop("validation", None)
+        _check_labels(spec, classes, parts.get("validation"), soft)
+    train, held_out = _with_class_indices(_with_targets(train, classes), classes), parts.pop("validation", None)
     extra = train.pop("extra").to_numpy(dtype=bool)
     if folds is not None:
         assert held_out is None
-        train, extra = _without(train, extra, texts_of=train[~extra])
+        train, extra = _drop_extra_duplicates(train, extra, texts_of=train[~extra])
         labels, numbers = train["label"].to_numpy(), np.full(len(train), -1, dtype=np.int32)
         numbers[~extra] = fold_numbers(
             labels[~extra], extra=labels[extra], names=classes, folds=folds, seed=seed, task=spec.name
         )
-        held_out = train[~extra].drop(columns=_OF_TRAIN, errors="ignore").reset_index(drop=True)
+        held_out = train[~extra].drop(columns=_TRAIN_COLUMNS, errors="ignore").reset_index(drop=True)
         train = train.assign(fold=numbers)
     elif held_out is None:
         assert validation is not None
-        own = np.flatnonzero(~extra)
+        regular = np.flatnonzero(~extra)
         choose = validation_values if spec.regression else validation_rows
-        chosen = own[choose(train["label"].to_numpy()[own], share=validation, seed=seed, task=spec.name)]
-        held_out = train.iloc[chosen].drop(columns=_OF_TRAIN, errors="ignore").reset_index(drop=True)
-        train, _ = _without(train.drop(index=chosen), np.delete(extra, chosen), texts_of=held_out)
+        chosen = regular[choose(train["label"].to_numpy()[regular], share=validation, seed=seed, task=spec.name)]
+        held_out = train.iloc[chosen].drop(columns=_TRAIN_COLUMNS, errors="ignore").reset_index(drop=True)
+        train, _ = _drop_extra_duplicates(train.drop(index=chosen), np.delete(extra, chosen), texts_of=held_out)
     else:
-        held_out = _indexed(held_out, classes)
-        train, _ = _without(train, extra, texts_of=held_out)
+        held_out = _with_class_indices(held_out, classes)
+        train, _ = _drop_extra_duplicates(train, extra, texts_of=held_out)
     task = Task(spec.name, class_names=classes, pair=spec.pair, metric=spec.metric, submission=spec.submission)
-    return task, {"train": train, "validation": held_out, **read}
+    return task, {"train": train, "validation": held_out, **parts}
 
 
-def _without(train: pd.DataFrame, extra: np.ndarray, *, texts_of: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray]:
-    """Rows without the extra ones that have the texts of others, and which of those that stay are extra."""
-    there = set(row_texts(texts_of))
-    stays = ~extra | np.array([texts not in there for texts in row_texts(train)], dtype=bool)
-    return train[stays].reset_index(drop=True), extra[stays]
+def _join_train(spec: TaskSpec, parts: dict[str, pd.DataFrame]) -> pd.DataFrame:
+    """The rows of train and of all ``extraN``, removed from ``parts``, with columns weight and extra (bool)."""
+    frames = [parts.pop("train").assign(weight=np.float32(1), extra=False)]
+    for n, extra in enumerate(spec.extra_train):
+        rows = parts.pop(f"extra{n}")
+        frames.append(rows.assign(id=f"extra{n}/" + rows["id"], weight=np.float32(extra.weight), extra=True))
+    return pd.concat(frames, ignore_index=True)
+
+
+def _drop_extra_duplicates(
+    train: pd.DataFrame, extra: np.ndarray, *, texts_of: pd.DataFrame
+) -> tuple[pd.DataFrame, np.ndarray]:
+    """Drops the extra rows whose texts occur in ``texts_of``; also returns which of the remaining rows are extra."""
+    known = set(row_texts(texts_of))
+    remaining = ~extra | np.array([texts not in known for texts in row_texts(train)], dtype=bool)
+    return train[remaining].reset_index(drop=True), extra[remaining]
 
 
 def _read(spec: TaskSpec, part: str, layout: Layout, source: str) -> pd.DataFrame:
-    """The cleaned rows of one source; labels as they stand there, or as float32 for a regression."""
+    """The cleaned rows of one source, with the source's labels, or with float32 labels for a regression."""
     labelled = part in ("train", "validation") or part.startswith("extra")
     rows = clean_rows(layout.read(source, labelled=labelled, numbers=spec.regression), spec.cleaning)
     if labelled and spec.regression:
@@ -230,7 +234,7 @@ def _read(spec: TaskSpec, part: str, layout: Layout, source: str) -> pd.DataFram
 
 
 def clean_rows(rows: pd.DataFrame, steps: CleaningSteps) -> pd.DataFrame:
-    """The rows with cleaned texts. None is dropped."""
+    """The rows with cleaned texts. Drops no row."""
     if not (steps.emoji or steps.emoticons or steps.repeated_punctuation):
         return rows
     cleaned = {
@@ -250,29 +254,29 @@ def clean_rows(rows: pd.DataFrame, steps: CleaningSteps) -> pd.DataFrame:
 
 
 def _soft_classes(rows: pd.DataFrame) -> list[str]:
-    """The classes that rows have probabilities for; none of rows that have a label each."""
+    """The classes for which the rows have probabilities; empty without soft labels."""
     return [name.removeprefix(PROBABILITY) for name in map(str, rows) if name.startswith(PROBABILITY)]
 
 
 def _is_soft(train: pd.DataFrame) -> np.ndarray:
-    """``(rows,)`` bool: whether a row has probabilities. Other files' rows lack them."""
+    """``(rows,)`` bool: whether each row has probabilities, which rows of other files lack."""
     names = [PROBABILITY + name for name in _soft_classes(train)]
     return train[names].notna().any(axis=1).to_numpy(dtype=bool)
 
 
 def _with_targets(train: pd.DataFrame, classes: Sequence[str]) -> pd.DataFrame:
-    """Rows with the one column ``probabilities``, in the order of the classes, where a file of soft labels is there."""
-    given = _soft_classes(train)
-    if not given:
+    """Merges the probability columns of soft labels, if any, into the column ``probabilities``, in class order."""
+    soft_classes = _soft_classes(train)
+    if not soft_classes:
         return train
     values = np.zeros((len(train), len(classes)), dtype=np.float32)
     for index, name in enumerate(classes):
-        if name in given:
+        if name in soft_classes:
             values[:, index] = train[PROBABILITY + name].fillna(0)
     soft = _is_soft(train)
     values[soft] /= values[soft].sum(axis=1, keepdims=True)
-    targets = [row if has else None for row, has in zip(values, soft, strict=True)]
-    rest = train.drop(columns=[PROBABILITY + name for name in given])
+    targets = [row if is_soft else None for row, is_soft in zip(values, soft, strict=True)]
+    rest = train.drop(columns=[PROBABILITY + name for name in soft_classes])
     return rest.assign(probabilities=pd.Series(targets, train.index, dtype=object))
 
 
@@ -292,8 +296,11 @@ def _check_labels(
                 remedy = "mend the labels, or add training rows of that class"
                 faults.append(Fault(where, f"have labels that stand in {source}", got, remedy))
     for file, names in soft.items():
-        if others := [name for name in names if name not in classes]:
-            rule, got = f"have probabilities of the task's classes {', '.join(classes)}", f"also of {', '.join(others)}"
+        if unknown := [name for name in names if name not in classes]:
+            rule, got = (
+                f"have probabilities of the task's classes {', '.join(classes)}",
+                f"also of {', '.join(unknown)}",
+            )
             faults.append(Fault(file, rule, got, "add training rows of that class, or leave it out of the file"))
     if faults:
         raise TaskFileError(*faults)
@@ -307,8 +314,8 @@ def _check_values(spec: TaskSpec, values: pd.Series) -> None:
         raise TaskFileError(Fault(source, "have labels that differ, to learn from", got, remedy))
 
 
-def _indexed(rows: pd.DataFrame, classes: Sequence[str]) -> pd.DataFrame:
-    if not classes:  # a regression: values stay
+def _with_class_indices(rows: pd.DataFrame, classes: Sequence[str]) -> pd.DataFrame:
+    if not classes:  # values of a regression stay as they are
         return rows
     index = {name: number for number, name in enumerate(classes)}
     return rows.assign(label=np.array([index[label] for label in rows["label"]], dtype=np.int32))

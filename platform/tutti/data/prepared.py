@@ -1,4 +1,4 @@
-"""What preparation leaves on disk, and how it is read back."""
+"""The files that preparation writes, and how they are read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pandas import DataFrame
 
-from tutti.errors import Fault, StorageError, StudyError
+from tutti.errors import Fault, StorageError, StudyError, first_line
 from tutti.files import is_plain, whole_file, write_whole
 from tutti.tasks.task import Task
 
@@ -35,18 +35,18 @@ class PartInfo:
     """One part of one task.
 
     Attributes:
-        path: its Parquet file.
-        rows: how many.
-        texts_sha256: over the cleaned texts in order.
-        labelled: whether it has the column ``label``.
-        soft: whether it has the column ``probabilities``.
+        path: the part's Parquet file.
+        rows: number of rows.
+        texts_sha256: SHA-256 of the cleaned texts in order.
+        labelled: whether there is a column ``label``.
+        soft: whether there is a column ``probabilities``.
     """
 
     path: Path
     rows: int
     texts_sha256: str
     labelled: bool
-    soft: bool = False
+    soft: bool
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,12 @@ class Prepared:
     """All tasks of a study, cleaned and split.
 
     Attributes:
-        folder: where the parts are.
+        folder: contains the parts.
         tasks: in the order of the study file.
         parts: task to part (``train``, ``validation``, ``test`` or ``test-NAME``, ``unlabeled``) to its file.
         origins: task to part (or ``extraN``) to ``{"source": ..., "sha256": ...}``.
-        settings: what decided the parts, under ``tasks.NAME``, and ``split``: ``{"validation": share, "folds": folds,
-            "seed": seed}``.
+        settings: the settings that the parts depend on, under ``tasks.NAME``, and ``split``: ``{"validation": share,
+            "folds": folds, "seed": seed}``.
     """
 
     folder: Path
@@ -69,14 +69,13 @@ class Prepared:
     settings: Mapping[str, Mapping[str, Any]]
 
     def rows(self, task: str, part: str) -> DataFrame:
-        """Columns id, text, text_b (pairs), label (where labelled), weight (float32, train only).
+        """A part's rows, with columns id, text, text_b (pairs), label (if labelled), weight (float32, train only).
 
-        A label is an int32 class index, or a float32 value for a regression.
-
-        With folds, fold (int32, train only) too; with soft labels probabilities (list of float32 or null, train only).
+        A label is an int32 class index, or a float32 value for a regression. Further columns of train are fold (int32)
+        with folds, and probabilities (list of float32, or null) with soft labels.
 
         Raises:
-            StorageError: where the file is gone or damaged.
+            StorageError: if the file is missing or damaged.
         """
         return read_columns(self.parts[task][part].path).to_pandas()
 
@@ -84,27 +83,27 @@ class Prepared:
         """``(rows,)`` of str, in the order of the part.
 
         Raises:
-            StorageError: where the file is gone or damaged.
+            StorageError: if the file is missing or damaged.
         """
         return np.array(read_columns(self.parts[task][part].path, ["id"])["id"].to_pylist(), dtype=np.str_)
 
     def validation_ids(self) -> dict[str, np.ndarray]:
-        """Per task, the ids of its validation rows in their order; raises as ``ids`` does."""
+        """Per task, the ids of its validation rows in order; raises as ``ids`` does."""
         return {task.name: self.ids(task.name, "validation") for task in self.tasks}
 
     def folds(self, task: str) -> np.ndarray:
-        """``(rows of train,)`` int32: the fold that each row validates, from 0, or -1 where it trains in every fold.
+        """``(rows of train,)`` int32: the fold, from 0, in which each row is validated, or -1 if it always trains.
 
-        The rows of part ``validation`` are those at 0 or above, in this order.
+        The rows of part ``validation`` are those with a fold of 0 or above, in this order.
 
         Raises:
-            StorageError: where the file is gone or damaged, or the study has no folds.
+            StorageError: if the file is missing or damaged, or the study has no folds.
         """
         return np.array(read_columns(self.parts[task]["train"].path, ["fold"])["fold"], dtype=np.int32)
 
 
 def texts_hash(rows: DataFrame) -> str:
-    """The SHA-256 of all texts in order; single texts and pairs never agree."""
+    """The SHA-256 of all texts in order; it distinguishes single texts from pairs."""
     digest = hashlib.sha256()
     for name in ("text", "text_b"):
         if name in rows:
@@ -116,15 +115,15 @@ def texts_hash(rows: DataFrame) -> str:
 
 
 def write_part(rows: DataFrame, path: Path) -> Path:
-    """Writes a part as Parquet, whole, and returns its path.
+    """Writes a part as Parquet, atomically, and returns its path.
 
     Raises:
-        StorageError: where the file system refuses.
+        StorageError: if the file system refuses.
     """
     types = dict(_TYPES)
     if "label" in rows and rows["label"].dtype.kind == "f":
         types["label"] = pa.float32()  # values of a regression
-    schema = pa.schema([(name, kind) for name, kind in types.items() if name in rows])
+    schema = pa.schema([(name, dtype) for name, dtype in types.items() if name in rows])
     with whole_file(path) as temporary:
         pq.write_table(pa.Table.from_pandas(rows[schema.names], schema=schema, preserve_index=False), temporary)
     return path
@@ -134,19 +133,19 @@ def read_columns(path: Path, names: list[str] | None = None) -> pa.Table:
     """Columns of a part's file; all of them by default.
 
     Raises:
-        StorageError: where the file is gone or damaged.
+        StorageError: if the file is missing or damaged.
     """
     try:
         return pq.read_table(path, columns=names, partitioning=None)
     except (pa.ArrowInvalid, OSError) as error:
-        raise _damaged(path, path.parents[1], str(error).splitlines()[0]) from error
+        raise _damaged(path, path.parents[1], first_line(error)) from error
 
 
 def write_prepared(prepared: Prepared) -> None:
-    """Writes the list of all parts, which makes the folder complete.
+    """Writes prepared.json, which lists all parts and marks the folder as complete.
 
     Raises:
-        StorageError: where the file system refuses.
+        StorageError: if the file system refuses.
     """
     content = {
         "tasks": [task.to_dict() for task in prepared.tasks],
@@ -170,11 +169,11 @@ def write_prepared(prepared: Prepared) -> None:
 
 
 def load_prepared(folder: Path) -> Prepared:
-    """What ``prepare`` left in the folder.
+    """Loads the result of an earlier ``prepare`` from its folder.
 
     Raises:
-        StudyError: where nothing was prepared there.
-        StorageError: where it is damaged.
+        StudyError: if nothing was prepared there.
+        StorageError: if it is damaged.
     """
     file = folder / PREPARED_FILE
     try:
@@ -182,7 +181,7 @@ def load_prepared(folder: Path) -> Prepared:
         parts = {
             task: {
                 part: PartInfo(
-                    folder / info["file"], info["rows"], info["texts_sha256"], info["labelled"], info.get("soft", False)
+                    folder / info["file"], info["rows"], info["texts_sha256"], info["labelled"], info["soft"]
                 )
                 for part, info in infos.items()
             }
@@ -190,14 +189,14 @@ def load_prepared(folder: Path) -> Prepared:
         }
         tasks = tuple(Task.from_dict(task) for task in content["tasks"])
         for name in (*parts, *(part for infos in parts.values() for part in infos), *(task.name for task in tasks)):
-            if not is_plain(name):  # files are called so
+            if not is_plain(name):  # it is part of file names
                 raise ValueError(f"the name {name!r}, which is a path")
         return Prepared(folder, tasks, parts, content["origins"], content["settings"])
     except FileNotFoundError as error:
         fault = Fault(str(folder), "hold a study's prepared data", f"no {PREPARED_FILE}", "run `tutti tune` first")
         raise StudyError(fault) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise _damaged(file, folder, str(error).splitlines()[0]) from error
+        raise _damaged(file, folder, first_line(error)) from error
 
 
 def _damaged(path: Path, folder: Path, got: str) -> StorageError:

@@ -1,4 +1,4 @@
-"""Class names, and the stratified split of training rows, into two parts or into folds."""
+"""Class names, and the stratified split of training rows into training and validation parts or into folds."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ import numpy as np
 from tutti.errors import Fault, TaskFileError
 
 _INTEGER = re.compile(r"-?[0-9]+")
-_QUANTILES = 10  # groups of neighbouring values that the split of a regression gives equal shares of
+_QUANTILES = 10  # strata of a regression's values
 
 
 def ordered_classes(labels: Iterable[str]) -> tuple[str, ...]:
-    """The labels that occur, each once: in numeric order if all are integers, otherwise alphabetically."""
+    """The distinct labels, in numeric order if all are integers, otherwise in alphabetical order."""
     names = sorted(set(labels))
     return tuple(sorted(names, key=int) if all(map(_INTEGER.fullmatch, names)) else names)
 
 
 def validation_rows(labels: np.ndarray, *, share: float, seed: int, task: str) -> np.ndarray:
-    """Chooses the rows that are held out: stratified and shuffled, the same for the same arguments on any machine.
+    """Chooses the validation rows: stratified, shuffled, and reproducible on any machine.
 
     A class with a single row stays in training. At least as many rows are held out as there are other classes.
 
     Args:
         labels: ``(rows,)`` class indices of any integer type.
-        share: of the rows, strictly between 0 and 1.
-        seed: of the study; each task draws from a stream of its own, whatever tasks stand beside it.
+        share: the share of rows to hold out, strictly between 0 and 1.
+        seed: of the study; each task has its own random stream, independent of the other tasks.
 
     Returns:
         ``(held out,)`` int64 row indices in ascending order.
 
     Raises:
-        TaskFileError: where no class has two rows, or a class would keep no training row.
+        TaskFileError: if no class has two rows, or a class would have no training row left.
     """
     from sklearn.model_selection import train_test_split  # slow to import
 
@@ -46,26 +46,25 @@ def validation_rows(labels: np.ndarray, *, share: float, seed: int, task: str) -
         remedy = "add rows, or name a validation file"
         raise TaskFileError(Fault(f"task {task}", "have a class with two rows or more to split", "none", remedy))
     held_out = min(max(math.ceil(share * len(candidates) - 1e-9), classes), len(candidates) - classes)
-    stream = _stream(seed, task)
-    _, chosen = train_test_split(candidates, test_size=held_out, stratify=labels[candidates], random_state=stream)
-    left = counts - np.bincount(labels[chosen], minlength=len(counts))
-    if (left[counts > 0] == 0).any():
+    task_seed = _task_seed(seed, task)
+    _, chosen = train_test_split(candidates, test_size=held_out, stratify=labels[candidates], random_state=task_seed)
+    remaining = counts - np.bincount(labels[chosen], minlength=len(counts))
+    if (remaining[counts > 0] == 0).any():
         rule, got = "keep a training row of each class after the split", f"a validation share of {share}"
         raise TaskFileError(Fault(f"task {task}", rule, got, "lower split.validation, or name a validation file"))
     return np.sort(chosen).astype(np.int64)
 
 
 def validation_values(values: np.ndarray, *, share: float, seed: int, task: str) -> np.ndarray:
-    """Chooses the rows that are held out of a regression: like ``validation_rows``, with quantiles as classes.
+    """Chooses the validation rows of a regression: like ``validation_rows``, stratified by quantiles of the values.
 
-    Rows are put in as many groups of neighbours in value as rows are held out, and no more than ``_QUANTILES``; each
-    group gives its share.
+    There are as many quantiles as held-out rows, but at most ``_QUANTILES``.
 
     Args:
         values: ``(rows,)`` of any float type.
 
     Raises:
-        TaskFileError: where there are fewer than three rows.
+        TaskFileError: if there are fewer than three rows.
     """
     from sklearn.model_selection import train_test_split  # slow to import
 
@@ -73,33 +72,33 @@ def validation_values(values: np.ndarray, *, share: float, seed: int, task: str)
     if rows < 3:
         rule, remedy = "have three rows or more to split", "add rows, or name a validation file"
         raise TaskFileError(Fault(f"task {task}", rule, str(rows), remedy))
-    held_out = min(max(math.ceil(share * rows - 1e-9), 2), rows - 1)  # two at least: one value correlates with nothing
+    held_out = min(max(math.ceil(share * rows - 1e-9), 2), rows - 1)  # at least two, to compute a correlation
     groups = ranks(values) * min(_QUANTILES, held_out, rows - held_out) // rows
-    _, chosen = train_test_split(np.arange(rows), test_size=held_out, stratify=groups, random_state=_stream(seed, task))
+    task_seed = _task_seed(seed, task)
+    _, chosen = train_test_split(np.arange(rows), test_size=held_out, stratify=groups, random_state=task_seed)
     return np.sort(chosen).astype(np.int64)
 
 
 def fold_numbers(
     labels: np.ndarray, *, extra: np.ndarray, names: Sequence[str], folds: int, seed: int, task: str
 ) -> np.ndarray:
-    """Gives every row the fold that it validates: stratified and shuffled, the same for the same arguments.
+    """Assigns each row to the fold in which it is validated: stratified, shuffled, and reproducible.
 
-    Folds differ by at most one row, in all and of each class; a class with fewer rows than folds is not in all of them.
-    The values of a regression are dealt out evenly too: of each run of as many neighbours in value as there are folds,
-    one goes to each fold.
+    Folds differ by at most one row, in total and per class; a class with fewer rows than folds is missing in some.
+    For a regression, each run of ``folds`` rows with neighbouring values contributes one row to each fold.
 
     Args:
         labels: ``(rows,)`` class indices of any integer type, or values of any float type.
-        extra: labels of the rows that train in every fold and validate in none.
-        names: the classes; empty for a regression.
+        extra: labels of the rows that train in every fold and are never validated.
+        names: the class names; empty for a regression.
         folds: at least 2.
-        seed: of the study; each task draws from a stream of its own, whatever tasks stand beside it.
+        seed: of the study; each task has its own random stream, independent of the other tasks.
 
     Returns:
         ``(rows,)`` int32, from 0 to ``folds`` - 1.
 
     Raises:
-        TaskFileError: where a fold would get no row, or would leave no row of a class to train on.
+        TaskFileError: if a fold would have no row, or its training rows would lack a class.
     """
     what, count = f"task {task}", len(labels)
     if count < folds:
@@ -111,19 +110,19 @@ def fold_numbers(
         got = f"one row of {', '.join(map(repr, alone[:5]))}{' and others' * (len(alone) > 5)}"
         raise TaskFileError(Fault(what, rule, got, "add rows, or set split.validation in the place of split.folds"))
     groups = labels if len(names) else ranks(labels) // folds
-    # Rows in the order of their groups, at random within each, are dealt out to the folds in turn: the rows of a group
-    # then lie in as many folds as they can.
-    order = np.lexsort((np.random.default_rng(_stream(seed, task)).random(count), groups))
+    # Rows are sorted by group, in random order within each group, and dealt to the folds in turn. So each group is
+    # spread over as many folds as possible.
+    order = np.lexsort((np.random.default_rng(_task_seed(seed, task)).random(count), groups))
     numbers = np.empty(count, dtype=np.int32)
     numbers[order] = np.arange(count, dtype=np.int32) % folds
     return numbers
 
 
 def ranks(values: np.ndarray) -> np.ndarray:
-    """``(rows,)`` int64: the place of each value in ascending order, from 0; equal ones in the order of their rows."""
+    """``(rows,)`` int64: the rank of each value in ascending order, from 0; ties in row order."""
     return np.argsort(np.argsort(values, kind="stable"), kind="stable")
 
 
-def _stream(seed: int, task: str) -> int:
-    """The seed of a task's own stream."""
+def _task_seed(seed: int, task: str) -> int:
+    """The seed of a task's own random stream."""
     return int.from_bytes(hashlib.sha256(f"{seed}/{task}".encode()).digest()[:4], "big")

@@ -1,4 +1,4 @@
-"""Writes the demo's data: three generated tasks in the competition's layout, their true test labels, a study file."""
+"""Writes the demo's data: three generated tasks in the competition layout, true test labels, study file and recipe."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from tutti.demo.texts import Row, emotion_row, inference_row, topic_row
 from tutti.files import whole_folder
 
-SEED_FILE = "seed.txt"  # beside the data: the seed they were made with
+SEED_FILE = "seed.txt"  # stores the seed beside the data
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ search_space: minute
 search:
   trials: 8
   scheduler: asha
-  grace_epochs: 3  # a tiny encoder shows nothing of what it can do before
+  grace_epochs: 3  # a tiny encoder's earlier scores say little
 
 resources:
   workers: 1
@@ -71,9 +71,9 @@ ensemble:
 """
 
 _RECIPE = """\
-# The demo's recipe: the best five vote with the same weight. Averaging softens probabilities, and a tiny encoder is
-# rarely surer than 0.99, the usual threshold; so pseudo-labels are the surest rows of each class, with the class shares
-# of the training rows as far as that goes.
+# The demo's recipe: the best five trials vote with equal weights. The mean of a tiny encoder's probabilities rarely
+# reaches 0.99, the usual threshold, so pseudo-labels go to the most confident rows of each class, with the class shares
+# of the training rows where possible.
 members: {top: 5, by: objective}
 method: uniform
 pseudo_labels: {select: prior, share: 0.3, max_drift: null}
@@ -81,35 +81,35 @@ pseudo_labels: {select: prior, share: 0.3, max_drift: null}
 
 
 def write_demo_data(folder: Path, *, seed: int = 0) -> Path:
-    """Makes ``folder`` with the demo's task files and returns the path of the study file in it.
+    """Writes the demo's task files to ``folder``, replacing its content, and returns the path of the study file.
 
     For each task: ``<task>_train.csv``, ``<task>_test.csv`` without labels, ``<task>_unlabeled.csv``, and
-    ``truth/<task>.csv``, the test rows with their labels. ``seed.txt`` keeps the seed. No text stands in two rows of a
-    task. The study's backbone, ``backbone/``, is not made here. What stood in ``folder`` before is replaced.
+    ``truth/<task>.csv``, the test rows with their labels. ``seed.txt`` stores the seed. The texts of a task's rows are
+    all different. The study's backbone, ``backbone/``, is not made here.
 
     Args:
         seed: the same seed gives the same bytes.
 
     Raises:
-        StorageError: where the folder cannot be written.
+        StorageError: if the folder cannot be written.
     """
-    with whole_folder(folder) as made:
+    with whole_folder(folder) as new_folder:
         for task, (draw, sizes) in _TASKS.items():
             rng = random.Random(f"{task}-{seed}")
             rows = _distinct_rows(draw, rng, count=sizes.train + sizes.test + sizes.unlabeled)
             train, test = rows[: sizes.train], rows[sizes.train : sizes.train + sizes.test]
-            _write(made / f"{task}_train.csv", train)
-            _write(made / f"{task}_test.csv", [row[:-1] for row in test])
-            _write(made / f"{task}_unlabeled.csv", [row[:-1] for row in rows[sizes.train + sizes.test :]])
-            _write(made / "truth" / f"{task}.csv", test)
-        (made / SEED_FILE).write_text(f"{seed}\n", encoding="utf-8")
-        (made / "study.yaml").write_text(_STUDY, encoding="utf-8")
-        (made / "recipe.yaml").write_text(_RECIPE, encoding="utf-8")
+            _write(new_folder / f"{task}_train.csv", train)
+            _write(new_folder / f"{task}_test.csv", [row[:-1] for row in test])
+            _write(new_folder / f"{task}_unlabeled.csv", [row[:-1] for row in rows[sizes.train + sizes.test :]])
+            _write(new_folder / "truth" / f"{task}.csv", test)
+        (new_folder / SEED_FILE).write_text(f"{seed}\n", encoding="utf-8")
+        (new_folder / "study.yaml").write_text(_STUDY, encoding="utf-8")
+        (new_folder / "recipe.yaml").write_text(_RECIPE, encoding="utf-8")
     return folder / "study.yaml"
 
 
 def _distinct_rows(draw: Callable[[random.Random], Row], rng: random.Random, *, count: int) -> list[Row]:
-    """Rows whose texts all differ, so that no test row is known from training."""
+    """Rows with different texts, so that no test row occurs in the training rows."""
     rows: dict[Row, Row] = {}
     while len(rows) < count:
         row = draw(rng)

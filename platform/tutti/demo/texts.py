@@ -1,4 +1,4 @@
-"""Seeded sentences with labels for the demo's three tasks: some clear, some hard, some truly ambiguous."""
+"""Random labelled sentences for the demo's three tasks: some easy, some hard, some ambiguous by design."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Row = tuple[str, ...]  # the texts, then the label
 
 
 def emotion_row(rng: random.Random) -> Row:
-    """One microblog text and its feeling, one of seven."""
+    """A microblog text and its emotion, one of seven."""
     label, other = rng.sample(list(words.FEELINGS), 2)
     feeling, second = _common_first(rng, words.FEELINGS[label]), _common_first(rng, words.FEELINGS[other])
     cause = rng.choice(words.CAUSES)
@@ -27,7 +27,7 @@ def emotion_row(rng: random.Random) -> Row:
                 f"{cause} left me {feeling} though i was {second} before",
             )
         )
-    else:  # nobody can tell which of the two it is
+    else:  # ambiguous by design
         core = f"{feeling} and {second} about {cause}"
         label = label if rng.random() < 0.5 else other
     opener = f"{rng.choice(words.OPENERS)} " if rng.random() < 0.5 else ""
@@ -36,7 +36,7 @@ def emotion_row(rng: random.Random) -> Row:
 
 
 def topic_row(rng: random.Random) -> Row:
-    """One headline and the code of its topic, one of fifteen."""
+    """A headline and the code of its topic, one of fifteen."""
     label, other = rng.sample(list(words.TOPICS), 2)
     mine = [_common_first(rng, words.TOPICS[label]) for _ in range(2)]
     foreign = _common_first(rng, words.TOPICS[other])
@@ -47,7 +47,7 @@ def topic_row(rng: random.Random) -> Row:
         text = f"{filler[0]} {mine[0]} {verb} {filler[1]} {mine[1]}"
     elif kind < 0.35:
         text = f"{filler[0]} {mine[0]} {verb} {filler[1]} {filler[2]}"
-    elif kind < 0.90:  # the topic is what the headline is about, not what that meets or is likened to
+    elif kind < 0.90:  # the topic is that of the subject, not that of the object or the comparison
         text = rng.choice(
             (
                 f"{filler[0]} {mine[0]} {verb} {filler[1]} {foreign}",
@@ -55,14 +55,14 @@ def topic_row(rng: random.Random) -> Row:
                 f"like a {foreign}, {filler[0]} {mine[0]} {verb} {filler[1]}",
             )
         )
-    else:  # nobody can tell which of the two it is
+    else:  # ambiguous by design
         text = f"{mine[0]} and {foreign}: {filler[0]} {verb} {filler[1]}"
         label = label if rng.random() < 0.5 else other
     return text, label
 
 
 def inference_row(rng: random.Random) -> Row:
-    """A premise, a hypothesis, and whether the first entails or contradicts the second, or is neutral to it."""
+    """A premise, a hypothesis, and their relation: entailment, contradiction or neutral."""
     label = rng.choice(("entailment", "neutral", "contradiction"))
     person, thing, deed, place = (
         rng.choice(list(choices)) for choices in (words.PEOPLE, words.THINGS, words.DEEDS, words.PLACES)
@@ -90,20 +90,20 @@ def inference_row(rng: random.Random) -> Row:
             )
         )
     else:
-        added = rng.choice([other for other in words.REASONS if other != reason])
-        stranger = rng.choice([other for other in words.DEEDS if other != deed])
+        other_reason = rng.choice([choice for choice in words.REASONS if choice != reason])
+        other_deed = rng.choice([choice for choice in words.DEEDS if choice != deed])
         hypothesis = rng.choice(
             (
-                f"{who} {does} {what}{where} {added}",
-                f"{who} {does} {what} {added}",
-                f"{who} {rng.choice((stranger, words.DEEDS[stranger][0]))} {what}{where}",
+                f"{who} {does} {what}{where} {other_reason}",
+                f"{who} {does} {what} {other_reason}",
+                f"{who} {rng.choice((other_deed, words.DEEDS[other_deed][0]))} {what}{where}",
             )
         )
-    if rng.random() < 0.04:  # people disagree about some pairs
+    if rng.random() < 0.04:  # label noise
         label = rng.choice(("entailment", "neutral", "contradiction"))
     return premise, hypothesis, label
 
 
 def _common_first(rng: random.Random, choices: Sequence[str]) -> str:
-    """A word with Zipf's frequencies: rare ones are met a few times, so no trial knows them all."""
+    """A word drawn by a Zipf distribution: rare words occur a few times, so no trial learns them all."""
     return rng.choices(choices, weights=[1 / (rank + 4) for rank in range(len(choices))])[0]

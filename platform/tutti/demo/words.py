@@ -1,4 +1,4 @@
-"""The words of the demo's generated tasks, commonest first."""
+"""The vocabulary of the demo's generated tasks, most frequent words first."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ HEADLINE_FILLERS = _words(
     "question week city people year market"
 )
 
-PEOPLE: dict[str, str] = {  # a word, and the wider one that it entails
+PEOPLE: dict[str, str] = {  # a word and its hypernym, which it entails
     "man": "person", "woman": "person", "farmer": "worker", "cook": "worker", "boy": "child", "girl": "child",
     "nurse": "worker", "pupil": "child", "uncle": "person", "queen": "person", "baker": "worker", "toddler": "child",
 }  # fmt: skip
@@ -82,13 +82,13 @@ THINGS: dict[str, str] = {
     "drill": "tool", "chair": "furniture", "table": "furniture", "bench": "furniture", "coat": "garment",
     "shirt": "garment", "scarf": "garment",
 }  # fmt: skip
-DEEDS: dict[str, tuple[str, str]] = {  # a word, one that says the same, one that says the opposite
+DEEDS: dict[str, tuple[str, str]] = {  # a word, a synonym, an antonym
     "buys": ("purchases", "sells"), "lifts": ("raises", "drops"), "finds": ("discovers", "loses"),
     "loves": ("adores", "hates"), "cleans": ("washes", "dirties"), "mends": ("repairs", "breaks"),
     "takes": ("grabs", "returns"), "hides": ("conceals", "shows"), "pulls": ("drags", "pushes"),
     "keeps": ("retains", "discards"),
 }  # fmt: skip
-PLACES: dict[str, str] = {  # a place, and one that rules it out
+PLACES: dict[str, str] = {  # a place, and one that contradicts it
     "in the kitchen": "on the beach", "at home": "at the office", "in the city": "in the forest",
     "indoors": "outdoors", "on the roof": "in the cellar", "at school": "at the market",
 }  # fmt: skip

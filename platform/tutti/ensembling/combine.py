@@ -8,18 +8,18 @@ from tutti.errors import Fault
 
 
 def average(votes: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """The weighted mean over members, added up in float64, one member at a time.
+    """The weighted mean over members, accumulated in float64 one member at a time to limit memory.
 
     Args:
         votes: ``(members, rows, classes)`` float32 probabilities, or ``(members, rows)`` float32 values.
-        weights: ``(members,)``, finite, none below 0, not all 0; they are divided by their sum. A member of weight 0 is
-            not read at all.
+        weights: ``(members,)``, finite, at least 0, not all 0; normalized by their sum. Votes of members with weight 0
+            are not read.
 
     Returns:
         ``(rows, classes)`` or ``(rows,)`` float32.
 
     Raises:
-        ValueError: where shapes or weights are not as said.
+        ValueError: if shapes or weights are not as above.
     """
     weights = np.asarray(weights, dtype=np.float64)
     if votes.ndim not in (2, 3) or weights.shape != votes.shape[:1]:
@@ -29,7 +29,7 @@ def average(votes: np.ndarray, weights: np.ndarray) -> np.ndarray:
     if not np.isfinite(weights).all() or (weights < 0).any() or not weights.any():
         rule = "be finite and at least 0, and not all be 0"
         raise ValueError(str(Fault("the weights of an ensemble", rule, f"{weights.tolist()}", "correct the weights")))
-    weights = weights / weights.max()  # first by the largest, so that no sum overflows
+    weights = weights / weights.max()  # first by the largest: their sum might overflow
     weights /= weights.sum()
     total = np.zeros(votes.shape[1:], dtype=np.float64)
     vote = np.empty_like(total)

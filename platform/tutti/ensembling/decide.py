@@ -1,4 +1,4 @@
-"""From probabilities to classes: the likeliest, or the likeliest after each class was moved by an offset of its own."""
+"""From probabilities to classes: the argmax, optionally after adding an offset per class to the log-probabilities."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import numpy as np
 
 from tutti.ensembling.calibrate import log_probabilities
 
-_GRID = np.linspace(-2, 2, 41)  # offsets that are tried, of log-probabilities: a class may become 7 times as likely
+_GRID = np.linspace(-2, 2, 41)  # candidate offsets of log-probabilities; 2 makes a class about 7 times as likely
 _PASSES = 2
 
 
 def decide(probabilities: np.ndarray, offsets: np.ndarray | None = None) -> np.ndarray:
-    """The class of each row, ``(rows,)`` int64; of equals the first.
+    """The class of each row, ``(rows,)`` int64; ties go to the first class.
 
     Args:
         probabilities: ``(rows, classes)``.
@@ -21,11 +21,10 @@ def decide(probabilities: np.ndarray, offsets: np.ndarray | None = None) -> np.n
 
 
 def tune_offsets(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Offsets ``(classes,)`` float64 that raise macro-F1 on these rows, one class after the other, twice.
+    """Offsets ``(classes,)`` float64 that raise macro-F1 on these rows, by two passes of coordinate ascent.
 
-    Where rare classes are never the likeliest, macro-F1 counts them as nothing, and a lower hurdle for them helps. An
-    offset stays 0 unless another one is better, so that equal scores change nothing. It flatters itself on the rows
-    that it was tuned on.
+    A rare class that is never the most likely one contributes 0 to macro-F1; a positive offset helps it. An offset
+    changes only for a better score, so ties leave it at 0. Scores on the rows it was tuned on are optimistic.
 
     Args:
         probabilities: ``(rows, classes)``.
@@ -33,38 +32,39 @@ def tune_offsets(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """
     logs, classes = log_probabilities(probabilities), probabilities.shape[1]
     offsets = np.zeros(classes)
-    there = np.bincount(labels, minlength=classes)
-    first = np.argsort(np.abs(_GRID), kind="stable")  # of equals the smallest offset
+    label_counts = np.bincount(labels, minlength=classes)
+    smallest_first = np.argsort(np.abs(_GRID), kind="stable")  # ties go to the smallest offset
     for _ in range(_PASSES):
         for index in range(classes):
-            scores = _by_offset(logs + np.where(np.arange(classes) == index, 0, offsets), index, labels, there)
-            now = scores[np.argmin(np.abs(_GRID - offsets[index]))]
-            best = first[scores[first].argmax()]
-            if scores[best] > now + 1e-12:
+            shifted = logs + np.where(np.arange(classes) == index, 0, offsets)
+            scores = _macro_f1_by_offset(shifted, index, labels, label_counts)
+            current = scores[np.argmin(np.abs(_GRID - offsets[index]))]
+            best = smallest_first[scores[smallest_first].argmax()]
+            if scores[best] > current + 1e-12:
                 offsets[index] = _GRID[best]
     return offsets
 
 
-def _by_offset(logs: np.ndarray, index: int, labels: np.ndarray, there: np.ndarray) -> np.ndarray:
-    """Macro-F1 for each offset of the grid for one class, ``(offsets,)``.
+def _macro_f1_by_offset(logs: np.ndarray, index: int, labels: np.ndarray, label_counts: np.ndarray) -> np.ndarray:
+    """Macro-F1 for each offset of the grid for the class ``index``, ``(offsets,)``.
 
-    A row says the class from some offset on and its likeliest other class before, so the rows are counted once, by
-    that offset, and added up.
+    Each row switches from its most likely other class to class ``index`` at one offset. Counting rows by that offset
+    and summing cumulatively gives all scores in one pass.
     """
-    classes = len(there)
+    classes = len(label_counts)
     others = logs.copy()
     others[:, index] = -np.inf
-    other = others.argmax(axis=1)
-    step = np.searchsorted(_GRID, others.max(axis=1) - logs[:, index], side="right")  # the first offset that wins
+    runner_up = others.argmax(axis=1)
+    switch = np.searchsorted(_GRID, others.max(axis=1) - logs[:, index], side="right")  # first offset that wins
 
-    def moved(rows: np.ndarray) -> np.ndarray:
-        """How many of the rows say the class instead of each other one, ``(offsets, classes)``."""
-        flat = np.bincount(step[rows] * classes + other[rows], minlength=(len(_GRID) + 1) * classes)
+    def switched(rows: np.ndarray) -> np.ndarray:
+        """How many of the rows switch from each other class, ``(offsets, classes)``."""
+        flat = np.bincount(switch[rows] * classes + runner_up[rows], minlength=(len(_GRID) + 1) * classes)
         return flat.reshape(-1, classes)[: len(_GRID)].cumsum(axis=0)
 
-    hit = np.flatnonzero(other == labels)
-    said = np.bincount(other, minlength=classes) - moved(np.arange(len(labels)))
-    right = np.bincount(other[hit], minlength=classes) - moved(hit)
-    said[:, index] = moved(np.arange(len(labels))).sum(axis=1)
-    right[:, index] = moved(np.flatnonzero(labels == index)).sum(axis=1)
-    return (2 * right / np.maximum(said + there, 1)).mean(axis=1)
+    all_rows, right_before = np.arange(len(labels)), np.flatnonzero(runner_up == labels)
+    predicted = np.bincount(runner_up, minlength=classes) - switched(all_rows)
+    right = np.bincount(runner_up[right_before], minlength=classes) - switched(right_before)
+    predicted[:, index] = switched(all_rows).sum(axis=1)
+    right[:, index] = switched(np.flatnonzero(labels == index)).sum(axis=1)
+    return (2 * right / np.maximum(predicted + label_counts, 1)).mean(axis=1)

@@ -1,4 +1,4 @@
-"""Where members do not agree: the rows worth a look, for a wrong label or a hard text."""
+"""Disagreement of members by row, which points to wrong labels and hard texts."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ _LEAST = 1e-12
 
 
 def disagreement(votes: np.ndarray) -> np.ndarray:
-    """How much the members disagree on each row, ``(rows,)`` float64; 0 where they say the same.
+    """How much the members disagree on each row, ``(rows,)`` float64; 0 for identical votes.
 
-    Of probabilities the Jensen-Shannon divergence (Lin 1991) in nats: the entropy of the mean less the mean entropy. Of
-    values the standard deviation.
+    For probabilities it is the Jensen-Shannon divergence (Lin 1991) in nats: the entropy of the mean minus the mean
+    entropy. For values it is the standard deviation.
 
     Args:
         votes: ``(members, rows, classes)`` probabilities, or ``(members, rows)`` values.

@@ -9,43 +9,43 @@ import numpy as np
 from tutti.ensembling.select import top
 
 MOST = 50
-"""Others that are looked at, the best first: with those behind them it would take long and change little."""
+"""Maximum number of other members considered, best first; more take long and change little."""
 VOTES = 5
-"""Of an ensemble, as in the recipe ``baseline``; a member may have several. With more, a bad newcomer is not heard."""
+"""Votes per ensemble, as in the recipe ``baseline``; a member may have several. More would hide a bad newcomer."""
 
 
 def gain(others: Sequence[np.ndarray], newcomer: np.ndarray, *, score: Callable[[np.ndarray], float]) -> float:
-    """How much better the best ensemble with the newcomer scores than the best one without it.
+    """The best ensemble score with the newcomer minus the best one without it.
 
-    Both are grown by forward selection with replacement (Caruana et al. 2004, Ensemble selection from libraries of
-    models) on the score itself: the one without from the best member, the one with from the newcomer. To these, one by
-    one, those are added with whom the plain mean scores best, and the best of these means counts. A newcomer that is
-    weak but wrong about other rows is thus worth what it mends, a near-copy of a member nothing, and one that harms
-    however little it is heard less than nothing. Without any others it is worth its own score.
+    Both ensembles are grown by forward selection with replacement on the score itself (Caruana et al. 2004, Ensemble
+    selection from libraries of models), one from the best other member, one from the newcomer. Each step adds the
+    member with the best score of the plain mean; the best of these means counts. A weak newcomer gains if it corrects
+    errors of the others, a near-copy gains 0, and a harmful one less than 0. Without others the gain is the newcomer's
+    own score.
 
     Args:
-        others: of each ``(rows, classes)`` float32 probabilities, or ``(rows,)`` float32 values.
-        newcomer: the same.
-        score: of such a mean; higher is better.
+        others: ``(rows, classes)`` float32 probabilities, or ``(rows,)`` float32 values, of each other member.
+        newcomer: the same of the newcomer.
+        score: score of such a mean; higher is better.
     """
-    alone = score(newcomer)
+    own_score = score(newcomer)
     if not others:
-        return alone
+        return own_score
     scores = np.array([score(other) for other in others])
     best = top(scores, MOST)
-    voters = [others[index] for index in best]
-    without = _grown(voters, voters[0], scores[best[0]], score)
-    return _grown([*voters, newcomer], newcomer, alone, score) - without
+    candidates = [others[index] for index in best]
+    without = _best_score(candidates, candidates[0], scores[best[0]], score)
+    return _best_score([*candidates, newcomer], newcomer, own_score, score) - without
 
 
-def _grown(
-    voters: Sequence[np.ndarray], start: np.ndarray, reached: float, score: Callable[[np.ndarray], float]
+def _best_score(
+    candidates: Sequence[np.ndarray], start: np.ndarray, start_score: float, score: Callable[[np.ndarray], float]
 ) -> float:
-    """The best score that forward selection comes to from its first member, whose own is ``reached``."""
-    total = start.copy()
+    """The best score that forward selection reaches from the member ``start``."""
+    total, best = start.copy(), start_score
     for count in range(2, VOTES + 1):
-        found = [score((total + voter) / np.float32(count)) for voter in voters]
-        pick = int(np.argmax(found))
-        reached = max(reached, found[pick])
-        total += voters[pick]
-    return float(reached)
+        scores = [score((total + candidate) / np.float32(count)) for candidate in candidates]
+        pick = int(np.argmax(scores))
+        best = max(best, scores[pick])
+        total += candidates[pick]
+    return float(best)

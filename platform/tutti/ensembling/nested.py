@@ -1,4 +1,4 @@
-"""Nested estimates: nothing is judged on rows that had a part in choosing it."""
+"""Nested cross-validation: every choice is scored on rows that had no part in it."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ import numpy as np
 from tutti.ensembling.methods.protocol import Score
 
 LEAST = 20
-"""Rows below which nothing is estimated: what so few say about a choice is chance."""
+"""Below this many rows no choice is made by their scores, which would be chance."""
 
 _FOLDS = 5
 LEAST_JUDGED = LEAST * _FOLDS // (_FOLDS - 1)
-"""Rows below which nothing is judged: with so many, each choice is made on ``LEAST`` rows."""
+"""Below this many rows there is no nested estimate: four fifths of them are ``LEAST`` rows."""
 
-_REPEATED = 2000  # repeats are added until about so many rows were held out in all
-_MOST = 5
+_REPEATED_ROWS = 2000  # foldings are repeated until about this many rows were held out in total
+_MAX_REPEATS = 5
 _RESAMPLES = 500
-_WRONG = 2  # of the decisions in a resample
-_WIDTH = 1.96  # standard errors to each side of a 95 % interval
+_EXTRA_WRONG = 2  # expected decisions per resample that are replaced by wrong ones
+_WIDTH = 1.96  # half-width of a 95 % interval in standard errors
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A score on rows that had no part in any choice, or a mean or difference of such scores.
+    """A nested estimate of a score, or a mean or difference of such estimates.
 
     Attributes:
-        error: its standard error: over samples of as many rows, and over the ways to make folds of them.
-        low: the lower end of the 95 % interval, ``score - 1.96 * error``.
-        high: the upper end; no score is above 1.
+        error: standard error over samples of the rows and over foldings.
+        low: lower end of the 95 % interval, ``score - 1.96 * error``.
+        high: upper end, at most 1.
     """
 
     score: float
@@ -46,10 +46,10 @@ class Estimate:
     def mean(cls, estimates: Sequence[Estimate]) -> Estimate:
         """The mean of estimates on different rows, such as those of several tasks.
 
-        Of tasks with the same texts, which are hard or easy together, the interval is too narrow.
+        The interval assumes independent rows; for tasks with the same texts it is too narrow.
         """
-        error = np.sqrt(sum(each.error**2 for each in estimates)) / len(estimates)
-        return cls(float(np.mean([each.score for each in estimates])), float(error))
+        error = np.sqrt(sum(estimate.error**2 for estimate in estimates)) / len(estimates)
+        return cls(float(np.mean([estimate.score for estimate in estimates])), float(error))
 
     def __str__(self) -> str:
         """``0.8123 ± 0.0140``, the 95 % interval."""
@@ -57,10 +57,10 @@ class Estimate:
 
 
 def splits(labels: np.ndarray, *, repeats: int, seed: int) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """The number of the repeat, rows to choose on, and rows to judge on, five times for each repeat.
+    """Repeated stratified 5-fold splits: yields the repeat's number, the training rows and the held-out rows.
 
-    Every row is judged on once in a repeat. Folds are alike in their labels, classes and numbers. (scikit-learn's
-    stratified folds know no numbers, and complain of a class with fewer rows than folds.)
+    Folds are stratified by class or by number. scikit-learn's StratifiedKFold takes no numbers, and warns of classes
+    with fewer rows than folds.
     """
     rng = np.random.default_rng(seed)
     for repeat in range(repeats):
@@ -68,37 +68,37 @@ def splits(labels: np.ndarray, *, repeats: int, seed: int) -> Iterator[tuple[int
         blocks = -(-len(labels) // _FOLDS)
         fold = np.empty(len(labels), dtype=np.int64)
         fold[order] = rng.permuted(np.tile(np.arange(_FOLDS), (blocks, 1)), axis=1).ravel()[: len(labels)]
-        for held in range(_FOLDS):
-            yield repeat, np.flatnonzero(fold != held), np.flatnonzero(fold == held)
+        for number in range(_FOLDS):
+            yield repeat, np.flatnonzero(fold != number), np.flatnonzero(fold == number)
 
 
 @dataclass(frozen=True, eq=False)
 class Fold:
-    """A fifth of the rows of each task, and who is chosen without them.
+    """One fold of the rows of each task, and the voters that the other folds choose.
 
     Attributes:
-        voters: keys.
-        chosen_on: per task, indices of the rows that chose them.
-        held: per task, those of the rows to judge on.
+        voters: keys of checkpoints.
+        chosen_on: per task, indices of the rows that chose the voters.
+        held_out: per task, indices of the rows to score on.
     """
 
     voters: tuple[str, ...]
     chosen_on: Mapping[str, np.ndarray]
-    held: Mapping[str, np.ndarray]
+    held_out: Mapping[str, np.ndarray]
 
 
 def repeats_for(rows: int) -> int:
-    """How often folds are made anew: the fewer rows, the more it matters which are together."""
-    return int(np.clip(_REPEATED // max(rows, 1), 1, _MOST))
+    """How many foldings to use: with fewer rows, scores vary more between foldings."""
+    return int(np.clip(_REPEATED_ROWS // max(rows, 1), 1, _MAX_REPEATS))
 
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """The score of decisions on rows that had no part in them, and of resamples of these rows.
+    """The score of decisions on held-out rows, and on bootstrap resamples of these rows.
 
     Attributes:
-        resampled: ``(resamples,)`` float64. Of two that were judged on the same rows with the same seed, the same
-            number belongs to the same rows, so that they can be compared in pairs.
+        resampled: ``(resamples,)`` float64. With the same rows and seed, an index means the same resample in every
+            instance, so that two instances can be compared in pairs.
     """
 
     score: float
@@ -109,17 +109,16 @@ class Judged:
         return Estimate(self.score, float(self.resampled.std(ddof=1)))
 
     def over(self, other: Judged) -> Estimate:
-        """By how much it is better, with the interval of the difference."""
+        """The difference of the scores, with the error of paired resamples."""
         return Estimate(self.score - other.score, float((self.resampled - other.resampled).std(ddof=1)))
 
 
 def judge(decisions: np.ndarray, labels: np.ndarray, *, score: Score, seed: int) -> Judged:
-    """Scores each repeat's decisions on all rows together, and resamples of the rows.
+    """Scores each repeat's decisions on all rows together, and on resamples of the rows.
 
-    Rows are drawn with replacement, and of each class at least one, so that no rare class is lost: a metric such as
-    macro-F1 would be of fewer classes then. In each resample some two of the decided classes are taken as wrong, as
-    Agresti and Coull (1998) add two wrong rows to those of an interval: rows of which all are right do not say that
-    none ever is wrong.
+    Rows are drawn with replacement, at least one per class: a metric such as macro-F1 would otherwise average over
+    fewer classes. Each resample replaces about two classes by wrong ones, as Agresti and Coull (1998) add two wrong
+    rows to an interval's: otherwise rows that are all right would give an interval of width 0.
 
     Args:
         decisions: ``(repeats, rows)`` class indices, or values.
@@ -136,10 +135,10 @@ def judge(decisions: np.ndarray, labels: np.ndarray, *, score: Score, seed: int)
     for number in range(_RESAMPLES):
         sizes = np.maximum(rng.multinomial(rows, counts / rows), 1)
         drawn = np.concatenate([rng.choice(group, size) for group, size in zip(groups, sizes, strict=True)])
-        decided = decisions[number % len(decisions), drawn]
+        resample = decisions[number % len(decisions), drawn]
         if classes:
-            wrong = rng.random(len(drawn)) < _WRONG / (rows + 2 * _WRONG)
-            another = (labels[drawn] + rng.integers(1, classes, len(drawn))) % classes
-            decided = np.where(wrong, another, decided)
-        resampled[number] = score(labels[drawn], decided)
-    return Judged(float(np.mean([score(labels, one) for one in decisions])), resampled)
+            replaced = rng.random(len(drawn)) < _EXTRA_WRONG / (rows + 2 * _EXTRA_WRONG)
+            wrong = (labels[drawn] + rng.integers(1, classes, len(drawn))) % classes
+            resample = np.where(replaced, wrong, resample)
+        resampled[number] = score(labels[drawn], resample)
+    return Judged(float(np.mean([score(labels, of_repeat) for of_repeat in decisions])), resampled)

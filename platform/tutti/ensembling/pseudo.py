@@ -1,4 +1,4 @@
-"""Which unlabelled rows get a pseudo-label, and how often such labels are right."""
+"""Selects unlabelled rows for pseudo-labels, and estimates the precision of these labels."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import numpy as np
 
 from tutti.errors import Fault
 
-_ROUNDING = 1e-6  # a few float32 steps near 1: a mean of members that all say 0.99 counts as 0.99
+_ROUNDING = 1e-6  # a few float32 steps near 1: the mean of members at 0.99 counts as 0.99
 
 
 @dataclass(frozen=True, eq=False)
 class Opinion:
-    """What an ensemble thinks of rows.
+    """An ensemble's predicted classes, with confidence and agreement.
 
     Attributes:
-        classes: ``(rows,)`` int64, the class of highest probability (of equals the first).
-        confidence: ``(rows,)`` float32, that probability.
-        agreement: ``(rows,)`` float32, the share of the members that give that class the highest probability.
+        classes: ``(rows,)`` int64, the most likely class (ties go to the first).
+        confidence: ``(rows,)`` float32, its probability.
+        agreement: ``(rows,)`` float32, the share of the members for which this class is the most likely.
     """
 
     classes: np.ndarray
@@ -33,17 +33,17 @@ class Opinion:
 
 @dataclass(frozen=True)
 class Labelling:
-    """How rows are chosen and labelled.
+    """The rule that selects and labels rows.
 
     Attributes:
-        select: ``threshold`` takes the rows whose confidence is at least ``threshold``; ``quantile`` of each class the
-            ``share`` of its rows that is the surest (Zou et al. 2018, class-balanced self-training); ``prior`` so many
-            of each class that ``share`` of those that may be have the class shares of training, or all there are;
-            ``all`` takes every row.
-        agreement: the least share of members that must say the label by themselves, whatever ``select`` says.
-        labels: ``hard`` for the likeliest class, ``soft`` for the probabilities.
-        max_drift: by how much a class's share among the labels may differ from its share among the training rows, in
-            either direction; none for any.
+        select: ``threshold`` takes rows with at least the confidence ``threshold``; ``quantile`` takes the most
+            confident ``share`` of each class (class-balanced self-training, Zou et al. 2018); ``prior`` takes the most
+            confident rows of each class, in total ``share`` of the candidates with the class shares of the training
+            rows, or fewer if a class has fewer rows; ``all`` takes every row.
+        agreement: minimum agreement of the members, for every ``select``.
+        labels: ``hard`` for the most likely class, ``soft`` for the probabilities.
+        max_drift: maximum absolute difference of a class's share among the labels from its share among the training
+            rows; none for no limit.
     """
 
     select: Literal["threshold", "quantile", "prior", "all"] = "threshold"
@@ -55,14 +55,14 @@ class Labelling:
 
 
 def opinion(probabilities: np.ndarray, member_probabilities: np.ndarray) -> Opinion:
-    """What is said of each row, and how many of those who vote would say it alone.
+    """The ensemble's class of each row, its confidence, and the members' agreement.
 
     Args:
         probabilities: ``(rows, classes)`` float32, the ensemble's.
-        member_probabilities: ``(members, rows, classes)`` float32, those of the members that have a vote.
+        member_probabilities: ``(members, rows, classes)`` float32, those of the members with a vote.
 
     Raises:
-        ValueError: where shapes disagree.
+        ValueError: if the shapes disagree.
     """
     if member_probabilities.shape[1:] != probabilities.shape:
         got = f"{member_probabilities.shape} and {probabilities.shape}"
@@ -73,82 +73,83 @@ def opinion(probabilities: np.ndarray, member_probabilities: np.ndarray) -> Opin
     return Opinion(best, probabilities[np.arange(len(best)), best], agreeing)
 
 
-def choose(said: Opinion, labelling: Labelling, *, prior: np.ndarray, able: np.ndarray) -> np.ndarray:
+def choose(predicted: Opinion, labelling: Labelling, *, prior: np.ndarray, able: np.ndarray) -> np.ndarray:
     """The rows that get a pseudo-label, ``(chosen,)`` int64 in ascending order.
 
     Args:
         prior: ``(classes,)``, the classes' shares among the training rows.
-        able: ``(rows,)`` bool, whether a row may be chosen; the others count for no share.
+        able: ``(rows,)`` bool, whether a row may be chosen; other rows do not count for shares.
     """
-    candidates = np.flatnonzero(able & (said.agreement >= labelling.agreement - _ROUNDING))
-    chosen = _SELECT[labelling.select](said[candidates], labelling, prior)
+    candidates = np.flatnonzero(able & (predicted.agreement >= labelling.agreement - _ROUNDING))
+    chosen = _SELECT[labelling.select](predicted[candidates], labelling, prior)
     return np.sort(candidates[chosen])
 
 
-def _at_threshold(said: Opinion, labelling: Labelling, prior: np.ndarray) -> np.ndarray:
-    return np.flatnonzero(said.confidence.astype(np.float64) >= labelling.threshold - _ROUNDING)
+def _by_threshold(predicted: Opinion, labelling: Labelling, prior: np.ndarray) -> np.ndarray:
+    return np.flatnonzero(predicted.confidence.astype(np.float64) >= labelling.threshold - _ROUNDING)
 
 
-def _quantiles(said: Opinion, labelling: Labelling, prior: np.ndarray) -> np.ndarray:
-    there = np.bincount(said.classes, minlength=len(prior))
-    return _surest(said, np.ceil(there * labelling.share - _ROUNDING))
+def _by_quantile(predicted: Opinion, labelling: Labelling, prior: np.ndarray) -> np.ndarray:
+    counts = np.bincount(predicted.classes, minlength=len(prior))
+    return _most_confident(predicted, np.ceil(counts * labelling.share - _ROUNDING))
 
 
-def _like_training(said: Opinion, labelling: Labelling, prior: np.ndarray) -> np.ndarray:
-    return _surest(said, np.rint(prior * labelling.share * len(said.classes)))
+def _by_prior(predicted: Opinion, labelling: Labelling, prior: np.ndarray) -> np.ndarray:
+    return _most_confident(predicted, np.rint(prior * labelling.share * len(predicted.classes)))
 
 
-def _every(said: Opinion, labelling: Labelling, prior: np.ndarray) -> np.ndarray:
-    return np.arange(len(said.classes))
+def _all(predicted: Opinion, labelling: Labelling, prior: np.ndarray) -> np.ndarray:
+    return np.arange(len(predicted.classes))
 
 
 _SELECT: Mapping[str, Callable[[Opinion, Labelling, np.ndarray], np.ndarray]] = {
-    "threshold": _at_threshold,
-    "quantile": _quantiles,
-    "prior": _like_training,
-    "all": _every,
+    "threshold": _by_threshold,
+    "quantile": _by_quantile,
+    "prior": _by_prior,
+    "all": _all,
 }
 
 
-def _surest(said: Opinion, counts: np.ndarray) -> np.ndarray:
-    """Of each class its surest rows, as many as ``counts`` says or as there are; of equals the first."""
-    order = np.lexsort((-said.confidence, said.classes))
-    classes = said.classes[order]
-    place = np.arange(len(order)) - np.searchsorted(classes, classes)  # in its class, from 0
-    return order[place < counts[classes]]
+def _most_confident(predicted: Opinion, counts: np.ndarray) -> np.ndarray:
+    """Up to ``counts`` ``(classes,)`` most confident rows of each class; ties go to the first row."""
+    order = np.lexsort((-predicted.confidence, predicted.classes))
+    classes = predicted.classes[order]
+    rank = np.arange(len(order)) - np.searchsorted(classes, classes)  # within the class, from 0
+    return order[rank < counts[classes]]
 
 
 def drift(shares: np.ndarray, prior: np.ndarray) -> tuple[float, int]:
-    """The largest difference of a class's share from its share among the training rows, and whose it is.
+    """The largest difference of a class's share from its share among the training rows, and the index of the class.
 
     Args:
         shares: ``(classes,)``, the classes' shares among the pseudo-labels.
         prior: ``(classes,)``.
     """
-    apart = shares - prior
-    worst = int(np.abs(apart).argmax())
-    return float(apart[worst]), worst
+    differences = shares - prior
+    worst = int(np.abs(differences).argmax())
+    return float(differences[worst]), worst
 
 
 def precision(
-    said: Opinion, labels: np.ndarray, *, like: Opinion, least_agreement: float, classes: int
+    predicted: Opinion, labels: np.ndarray, *, like: Opinion, least_agreement: float, classes: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """How often labels like those that were given are right, counted on labelled rows.
+    """Counts how many labelled rows comparable to the pseudo-labelled ones are right, by predicted class.
 
-    A labelled row counts for the class that is said of it, where it has the agreement that is asked for and is at least
-    as sure as the least sure row that was chosen for the class.
+    A labelled row is comparable if it has the required agreement and at least the confidence of the least confident
+    pseudo-labelled row of its predicted class.
 
     Args:
-        said: what is said of labelled rows by an ensemble that was not fitted to them.
+        predicted: predictions for labelled rows by an ensemble that was not fitted on them.
         labels: ``(rows,)`` their class indices.
-        like: what is said of the rows that were chosen.
+        like: predictions for the pseudo-labelled rows.
 
     Returns:
-        ``(classes,)`` int64: rows that count, and those of them that are right.
+        ``(classes,)`` int64: the comparable rows, and the right ones among them.
     """
     lowest = np.full(classes, np.inf)
     np.minimum.at(lowest, like.classes, like.confidence)
-    counted = (said.confidence >= lowest[said.classes] - _ROUNDING) & (said.agreement >= least_agreement - _ROUNDING)
-    right = counted & (said.classes == labels)
-    judged, hits = (np.bincount(said.classes[which], minlength=classes) for which in (counted, right))
+    confident = predicted.confidence >= lowest[predicted.classes] - _ROUNDING
+    comparable = confident & (predicted.agreement >= least_agreement - _ROUNDING)
+    right = comparable & (predicted.classes == labels)
+    judged, hits = (np.bincount(predicted.classes[rows], minlength=classes) for rows in (comparable, right))
     return judged, hits

@@ -1,4 +1,4 @@
-"""Who may vote."""
+"""Selects the members of an ensemble."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import numpy as np
 
 from tutti.errors import Fault
 
-_ROUNDING = 1e-9  # scores that are equal but for their last digits are equal
+_ROUNDING = 1e-9  # scores that differ by less are equal
 
 
 def top(scores: np.ndarray, k: int) -> np.ndarray:
     """Indices of the ``k`` highest scores, best first.
 
     Args:
-        scores: ``(members,)``. Of equal scores the one with the lower index comes first; NaN is never chosen.
+        scores: ``(members,)``. Ties go to the lower index; NaN is never chosen.
         k: at least 1.
 
     Returns:
-        ``(at most k,)`` int64: fewer where there are fewer scores.
+        ``(at most k,)`` int64: fewer if there are fewer scores.
 
     Raises:
-        ValueError: where ``k`` is below 1.
+        ValueError: if ``k`` is below 1.
     """
     if k < 1:
         raise ValueError(str(Fault("the number of members", "be at least 1", str(k), "ask for one or more")))
@@ -33,13 +33,13 @@ def top(scores: np.ndarray, k: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Selection:
-    """Who votes, out of all who could.
+    """The rule that selects voters from the candidates.
 
     Attributes:
-        top: at most so many, the best; none for no limit.
-        within: only who scores at most so much less than the best; none for no such rule.
-        diversity: who differs by less than this from a better one that votes is passed over as its near-copy; 0 passes
-            over nobody. Classes differ by the share of rows in which they are not the same, values by 1 less their
+        top: maximum number of voters, best first; none for no limit.
+        within: maximum distance to the best score; none for no limit.
+        diversity: a candidate that differs by less than this from a better voter is skipped as a near-copy; 0 skips
+            nobody. The difference of classes is the share of rows with different ones, that of values 1 minus their
             correlation.
     """
 
@@ -47,29 +47,29 @@ class Selection:
     within: float | None = None
     diversity: float = 0.0
 
-    def choose(self, scores: np.ndarray, decided: np.ndarray) -> np.ndarray:
-        """Indices of those who vote, best first, ``(voters,)`` int64.
+    def choose(self, scores: np.ndarray, decisions: np.ndarray) -> np.ndarray:
+        """Indices of the voters, best first, ``(voters,)`` int64.
 
         Args:
             scores: ``(members,)``; NaN is never chosen.
-            decided: ``(members, rows)``, the classes (integers) or the values (floats) that each would say.
+            decisions: ``(members, rows)``, each member's own classes (integers) or values (floats).
         """
         order = top(scores, max(len(scores), 1))
         if self.within is not None and len(order):
             order = order[scores[order] >= scores[order[0]] - self.within - _ROUNDING]
-        kept: list[int] = []
+        voters: list[int] = []
         for index in order:
-            if self.top is not None and len(kept) == self.top:
+            if self.top is not None and len(voters) == self.top:
                 break
-            if all(difference(decided[index], decided[other]) >= self.diversity for other in kept):
-                kept.append(int(index))
-        return np.array(kept, dtype=np.int64)
+            if all(difference(decisions[index], decisions[voter]) >= self.diversity for voter in voters):
+                voters.append(int(index))
+        return np.array(voters, dtype=np.int64)
 
 
-def difference(one: np.ndarray, other: np.ndarray) -> float:
-    """How much two members differ: 0 where they say the same. See ``Selection.diversity``."""
-    if np.issubdtype(one.dtype, np.integer):
-        return float((one != other).mean()) if len(one) else 0.0
-    if len(one) < 2 or not (np.ptp(one) and np.ptp(other)):
+def difference(first: np.ndarray, second: np.ndarray) -> float:
+    """How much the decisions of two members differ, 0 for equal ones; see ``Selection.diversity``."""
+    if np.issubdtype(first.dtype, np.integer):
+        return float((first != second).mean()) if len(first) else 0.0
+    if len(first) < 2 or not (np.ptp(first) and np.ptp(second)):
         return 0.0
-    return 1 - float(np.corrcoef(one.astype(np.float64), other.astype(np.float64))[0, 1])
+    return 1 - float(np.corrcoef(first.astype(np.float64), second.astype(np.float64))[0, 1])

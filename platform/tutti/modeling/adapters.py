@@ -1,4 +1,4 @@
-"""Low-rank adapters: LoRA (arXiv 2106.09685), and QLoRA (arXiv 2305.14314) over weights held in 4 or 8 bits."""
+"""Low-rank adapters: LoRA (arXiv 2106.09685), and QLoRA (arXiv 2305.14314) over weights quantised to 4 or 8 bits."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from tutti.errors import Fault, TrialError
 from tutti.files import sha256_of
 
 INSTALL = "install it with: pip install 'tutti[qlora]'"
-_PARTS = (".lora_A.", ".lora_B.")
+_MATRICES = (".lora_A.", ".lora_B.")
 
 
 @dataclass(frozen=True)
 class Adapter:
-    """How an encoder is held and what is trained in the place of its weights.
+    """The settings of an adapter, and of the quantisation of the encoder under it.
 
     Attributes:
         kind: ``lora``.
         rank: r of the low-rank product B A that is added to each linear layer's weight.
         alpha: the product is multiplied by ``alpha / rank``.
-        dropout: probability in front of A.
-        bits: 4 or 8 for weights held in so many bits; none for weights as they are.
-        double_quant: in 4 bits, the blocks' constants are quantised too.
-        quant_type: of 4-bit weights, ``nf4`` or ``fp4``.
-        compute_dtype: what 4-bit weights become for each product: ``bfloat16``, ``float16`` or ``float32``.
+        dropout: dropout probability of the input of A.
+        bits: 4 or 8 for the encoder's weights quantised to that many bits; None for no quantisation.
+        double_quant: with 4 bits, whether the blocks' constants are quantised too.
+        quant_type: data type of 4-bit weights, ``nf4`` or ``fp4``.
+        compute_dtype: dtype of 4-bit weights in matrix products: ``bfloat16``, ``float16`` or ``float32``.
     """
 
     kind: str = "lora"
@@ -49,12 +49,12 @@ class Adapter:
 
 @dataclass(frozen=True)
 class Base:
-    """The backbone whose weights a checkpoint with an adapter needs and does not hold.
+    """The backbone that a checkpoint with an adapter needs, since it does not contain the backbone's weights.
 
     Attributes:
-        backbone: a folder, or an id of the hub.
-        revision: the hub's commit; none of a folder.
-        files: the folder's config and weights to their SHA-256; empty of an id.
+        backbone: a folder or a hub id.
+        revision: the hub's commit; None for a folder.
+        files: the folder's config and weight files to their SHA-256; empty for a hub id.
     """
 
     backbone: str
@@ -63,10 +63,10 @@ class Base:
 
 
 def adapter_of(options: TrainingOptions, *, precision: str) -> Adapter | None:
-    """The adapter that a trial's options ask for, or none.
+    """The adapter configured in a trial's options, or None.
 
     Args:
-        precision: what the trial computes in: ``bf16``, ``fp16``, ``tf32`` or ``float32``.
+        precision: of the trial: ``bf16``, ``fp16``, ``tf32`` or ``float32``.
     """
     if options.adapter is None:
         return None
@@ -83,25 +83,25 @@ def adapter_of(options: TrainingOptions, *, precision: str) -> Adapter | None:
 
 
 def has_bitsandbytes() -> bool:
-    """Whether the package that quantises is installed. It is imported where weights are quantised, and only there."""
+    """Whether bitsandbytes, which quantises, is installed. Does not import it."""
     return find_spec("bitsandbytes") is not None
 
 
 def quantisation(adapter: Adapter | None, device: torch.device) -> dict[str, Any]:
-    """What ``from_pretrained`` takes so that all linear layers of an encoder are held in ``adapter.bits`` bits.
+    """Arguments of ``from_pretrained`` that quantise all linear layers of an encoder to ``adapter.bits`` bits.
 
-    Nothing where there is nothing to quantise.
+    Empty if there is nothing to quantise.
 
     Raises:
-        TrialError: where bitsandbytes is not installed.
+        TrialError: if bitsandbytes is not installed.
     """
     if adapter is None or adapter.bits is None:
         return {}
     if not has_bitsandbytes():
         rule = "have the package bitsandbytes that quantises"
         raise TrialError(Fault("the training key bits", rule, "none that is installed", INSTALL))
-    # An empty list: by default a last layer without bias, and tied ones, are taken for a head and left out. Tutti's
-    # heads lie outside of the encoder.
+    # Explicitly empty: by default a last layer without bias and tied layers are taken for a head and skipped, but
+    # Tutti's heads are outside the encoder.
     skipped: list[str] = []
     if adapter.bits == 8:
         config = BitsAndBytesConfig(load_in_8bit=True, llm_int8_skip_modules=skipped)
@@ -117,12 +117,13 @@ def quantisation(adapter: Adapter | None, device: torch.device) -> dict[str, Any
 
 
 def add_adapter(encoder: PreTrainedModel, adapter: Adapter) -> None:
-    """Freezes the encoder and adds an adapter, which is trained, to every linear layer of it.
+    """Freezes the encoder and adds a trainable adapter to each of its linear layers.
 
-    A is drawn from torch's default generator (seed it first), B is zero: the encoder says what it said before.
+    A is drawn from torch's default generator (seed it first) and B is zero, so that the encoder's outputs are unchanged
+    at first.
 
     Raises:
-        TrialError: where the encoder has no linear layer.
+        TrialError: if the encoder has no linear layer.
     """
     from peft import LoraConfig
 
@@ -131,8 +132,8 @@ def add_adapter(encoder: PreTrainedModel, adapter: Adapter) -> None:
         rule, remedy = "be null for an encoder without linear layers", "set it to null, or name another backbone"
         raise TrialError(Fault("the training key adapter", rule, f"{adapter.kind!r}", remedy))
     for module in encoder.modules():
-        # On a CPU with AVX-512 BF16 a 4-bit layer rounds its constants to bfloat16 for good when it is first evaluated,
-        # and cannot be trained from then on.
+        # On a CPU with AVX-512 BF16, a 4-bit layer permanently rounds its constants to bfloat16 when it is first
+        # evaluated, and cannot be trained afterwards.
         if hasattr(module, "support_avx512bf16_for_cpu"):
             module.support_avx512bf16_for_cpu = False
     encoder.add_adapter(
@@ -145,12 +146,12 @@ def add_adapter(encoder: PreTrainedModel, adapter: Adapter) -> None:
         )
     )
     folder = Path(encoder.name_or_path).expanduser()
-    if folder.is_dir():  # a checkpoint names it, and is loaded from wherever one happens to be
+    if folder.is_dir():  # an absolute path, because checkpoints record it and are loaded from any working directory
         encoder.peft_config["default"].base_model_name_or_path = str(folder.absolute())
 
 
 def base_of(encoder: PreTrainedModel) -> Base:
-    """What the adapter of an encoder lies on: the files as they are now, so call it when the encoder was loaded."""
+    """The backbone under an encoder's adapter. Hashes the files as they are now: call it when the encoder is loaded."""
     config = encoder.peft_config["default"]
     folder = Path(config.base_model_name_or_path).expanduser()
     weights = list(folder.glob("model*.safetensors")) or list(folder.glob("pytorch_model*.bin"))
@@ -163,32 +164,32 @@ def base_of(encoder: PreTrainedModel) -> Base:
 
 
 def adapter_state(encoder: nn.Module) -> dict[str, Tensor]:
-    """The adapter's own weights by their names in the encoder; nothing where it has no adapter."""
-    return {name: weight for name, weight in encoder.named_parameters() if any(part in name for part in _PARTS)}
+    """The adapter's weights, by their names in the encoder; empty without an adapter."""
+    return {name: weight for name, weight in encoder.named_parameters() if any(part in name for part in _MATRICES)}
 
 
 def load_adapter_state(encoder: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Takes the weights of an ``adapter_state``.
+    """Loads the weights of an ``adapter_state``.
 
     Raises:
-        KeyError: where one is missing or too many.
+        KeyError: if a weight is missing or superfluous.
     """
-    own = adapter_state(encoder)
-    if differing := sorted(own.keys() ^ state.keys()):
+    weights = adapter_state(encoder)
+    if differing := sorted(weights.keys() ^ state.keys()):
         raise KeyError(f"the adapter's weights differ in {len(differing)} names, such as {differing[0]}")
     with torch.no_grad():
-        for name, weight in own.items():
+        for name, weight in weights.items():
             weight.copy_(state[name])
 
 
-def own_name(key: str) -> str:
-    """The name in the encoder of a weight of adapter_model.safetensors."""
+def encoder_name(key: str) -> str:
+    """The name within the encoder of a weight in adapter_model.safetensors."""
     return re.sub(r"\.(lora_[AB])\.weight$", r".\1.default.weight", key.removeprefix("base_model.model."))
 
 
 def forget_optimizers() -> None:
-    """Lets go of what bitsandbytes keeps of every 8-bit optimizer: whole embeddings, and settings by object id, which
-    would meet the next trial's weights.
+    """Clears bitsandbytes' global state of 8-bit optimizers: it keeps embeddings alive, and its settings by object id
+    could be applied to the next trial's weights.
     """
     if "bitsandbytes" in sys.modules:
         from bitsandbytes.optim.optimizer import GlobalOptimManager
@@ -197,9 +198,9 @@ def forget_optimizers() -> None:
 
 
 def _pattern(names: list[str]) -> str:
-    """A regular expression for exactly these modules, with any number for a layer's.
+    """A regular expression that matches exactly these modules, in any layer.
 
-    Names by their ends, as peft's "all-linear" writes them down, would take in a pooler where plain AutoModel adds one.
+    peft's "all-linear" matches by the ends of names, and so would include the pooler that a plain AutoModel adds.
     """
     parts = {r"\.".join(r"\d+" if part.isdecimal() else re.escape(part) for part in name.split(".")) for name in names}
     return "|".join(sorted(parts))

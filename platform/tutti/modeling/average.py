@@ -1,4 +1,4 @@
-"""The mean of several checkpoints' weights, as a checkpoint of its own."""
+"""The mean of several checkpoints' weights, saved as a checkpoint."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ _WEIGHTS = "*.safetensors"
 
 
 def shape_of(folder: Path) -> dict[str, Any]:
-    """What two checkpoints must have in common for the mean of their weights to be a model of their kind.
+    """The properties that checkpoints must share for the mean of their weights to be a valid model.
 
-    Every file is compared with its SHA-256 first: a mean of damaged weights would load like any other.
+    Every file is verified against its SHA-256 first, because a mean of damaged weights would load without error.
 
     Raises:
-        StorageError: where a file of the checkpoint is missing or not what it was, naming it.
+        StorageError: if a file of the checkpoint is missing or modified, naming the file.
     """
     metadata = check_checkpoint(folder)
     heads, adapter = metadata.heads, metadata.adapter
     with tensor_faults(folder):
         return {
             "tasks": metadata.tasks,
-            "heads": (heads.pooling, heads.layers),  # dropout is off when a model predicts
+            "heads": (heads.pooling, heads.layers),  # dropout does not affect predictions
             "adapter": None if adapter is None else replace(adapter, dropout=0.0),
             "base": metadata.base,
             "max_length": metadata.max_length,
@@ -44,44 +44,45 @@ def shape_of(folder: Path) -> dict[str, Any]:
 def _slices(file: Path) -> Iterator[tuple[str, tuple[str, tuple[int, ...]]]]:
     with safe_open(file, framework="pt") as tensors:
         for name in sorted(tensors.keys()):
-            held = tensors.get_slice(name)
-            yield name, (held.get_dtype(), tuple(held.get_shape()))
+            tensor = tensors.get_slice(name)
+            yield name, (tensor.get_dtype(), tuple(tensor.get_shape()))
 
 
-def write_mean(folder: Path, of: Sequence[Path], *, key: str) -> None:
-    """Writes the mean of some checkpoints' weights to ``folder``, whole: a checkpoint without scores as yet.
+def write_mean(folder: Path, checkpoints: Sequence[Path], *, key: str) -> None:
+    """Writes the mean of checkpoints' weights to ``folder``, atomically, as a checkpoint without scores yet.
 
-    Means are taken in float64, one tensor at a time, so that memory does not grow with the number of checkpoints. All
-    else is the first one's.
+    Means are computed in float64, one tensor at a time, so that memory does not grow with the number of checkpoints.
+    Everything else is copied from the first checkpoint.
 
     Args:
-        of: at least one, of one shape; see ``shape_of``.
+        checkpoints: at least one, all with the same ``shape_of``.
 
     Raises:
-        StorageError: where a file cannot be read or written.
+        StorageError: if a file cannot be read or written.
     """
+    first = checkpoints[0]
     with tensor_faults(folder), whole_folder(folder) as temporary:
-        for file in sorted(of[0].iterdir()):
+        for file in sorted(first.iterdir()):
             if file.match(_WEIGHTS):
-                _write_mean(temporary / file.name, [each / file.name for each in of])
+                _write_mean(temporary / file.name, [checkpoint / file.name for checkpoint in checkpoints])
             elif file.name != METADATA:
                 shutil.copy2(file, temporary / file.name)
-        own = {"key": key, "files": {file.name: sha256_of(file) for file in sorted(temporary.iterdir())}}
-        (temporary / METADATA).write_text(_changed(of[0], own), encoding="utf-8")
+        changes = {"key": key, "files": {file.name: sha256_of(file) for file in sorted(temporary.iterdir())}}
+        (temporary / METADATA).write_text(_updated_metadata(first, changes), encoding="utf-8")
 
 
 def write_scores(folder: Path, *, score: float, task_scores: Mapping[str, float]) -> None:
-    """Puts its scores into a checkpoint's metadata.
+    """Writes the scores into a checkpoint's metadata.
 
     Raises:
-        StorageError: where the file system refuses.
+        StorageError: if the file system refuses.
     """
-    write_whole(folder / METADATA, _changed(folder, {"score": score, "task_scores": dict(task_scores)}))
+    write_whole(folder / METADATA, _updated_metadata(folder, {"score": score, "task_scores": dict(task_scores)}))
 
 
-def _write_mean(file: Path, of: Sequence[Path]) -> None:
+def _write_mean(file: Path, sources: Sequence[Path]) -> None:
     with ExitStack() as stack:
-        opened = [stack.enter_context(safe_open(each, framework="pt")) for each in of]
+        opened = [stack.enter_context(safe_open(source, framework="pt")) for source in sources]
         means = {name: _mean(tensors.get_tensor(name) for tensors in opened) for name in sorted(opened[0].keys())}
         save_file(means, file, metadata=opened[0].metadata())
 
@@ -97,6 +98,6 @@ def _mean(tensors: Iterator[torch.Tensor]) -> torch.Tensor:
     return (total / count).to(first.dtype)
 
 
-def _changed(folder: Path, own: Mapping[str, Any]) -> str:
+def _updated_metadata(folder: Path, changes: Mapping[str, Any]) -> str:
     content = json.loads((folder / METADATA).read_text(encoding="utf-8"))
-    return json.dumps({**content, **own}, ensure_ascii=False, indent=1)
+    return json.dumps({**content, **changes}, ensure_ascii=False, indent=1)

@@ -1,4 +1,4 @@
-"""A checkpoint: a folder that from_pretrained loads; complete only when tutti.json, written last, is there."""
+"""A checkpoint: a folder that from_pretrained loads; complete only once tutti.json, written last, exists."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from tutti.errors import Fault, StorageError
+from tutti.errors import Fault, StorageError, first_line
 from tutti.files import sha256_of, storage_faults, whole_folder
-from tutti.modeling.adapters import Adapter, Base, load_adapter_state, own_name
+from tutti.modeling.adapters import Adapter, Base, encoder_name, load_adapter_state
 from tutti.modeling.heads import HeadOptions
 from tutti.modeling.model import MultiTaskModel, below, check_backbone_folder, load_encoder, no_progress_bars
 from tutti.tasks.task import Task
@@ -29,16 +29,16 @@ ADAPTER = "adapter_model.safetensors"
 
 @dataclass(frozen=True)
 class CheckpointMetadata:
-    """What tutti.json says.
+    """The content of tutti.json.
 
     Attributes:
-        epoch: the epoch or evaluation, counted from 1, after which the weights were saved.
+        epoch: the evaluation, counted from 1, at which the weights were saved.
         score: the mean of ``task_scores``.
         task_scores: per task, its metric on the validation rows.
-        files: every other file of the folder to its SHA-256.
-        adapter: what was trained in the place of the encoder's weights; none where those were.
-        base: what the adapter lies on; none without one.
-        max_length: most tokens of a row that it was trained on.
+        files: every other file of the folder, to its SHA-256.
+        adapter: the adapter trained instead of the encoder's weights; None if the weights were trained.
+        base: the backbone under the adapter; None without an adapter.
+        max_length: maximum number of tokens of a training row.
     """
 
     tasks: tuple[Task, ...]
@@ -50,8 +50,8 @@ class CheckpointMetadata:
     task_scores: Mapping[str, float]
     files: Mapping[str, str]
     max_length: int
-    adapter: Adapter | None = None
-    base: Base | None = None
+    adapter: Adapter | None
+    base: Base | None
 
 
 def save_checkpoint(
@@ -68,17 +68,17 @@ def save_checkpoint(
     max_length: int,
     weights: Mapping[str, Tensor] | None = None,
 ) -> None:
-    """Writes ``folder`` whole, in the place of what was there.
+    """Writes ``folder`` atomically, replacing its previous content.
 
-    The encoder and the tokenizer lie there as ``AutoModel`` and ``AutoTokenizer`` expect them, the heads in
-    heads.safetensors, and the rest in tutti.json. With an adapter the encoder is adapter_config.json and
-    adapter_model.safetensors, which ``AutoModel`` lays over the backbone that the first names: no other weight is kept.
+    Encoder and tokenizer are saved for ``AutoModel`` and ``AutoTokenizer``, the heads in heads.safetensors, and the
+    rest in tutti.json. With an adapter, only adapter_config.json and adapter_model.safetensors are saved of the
+    encoder: ``AutoModel`` applies them to the backbone named in adapter_config.json.
 
     Args:
-        weights: of a model that holds shards of its own, its ``trained_state`` put together.
+        weights: of a sharded model, its gathered ``trained_state``.
 
     Raises:
-        StorageError: where the file system refuses; ``folder`` is then as it was before.
+        StorageError: if the file system refuses; ``folder`` is then unchanged.
     """
     with tensor_faults(folder), no_progress_bars(), whole_folder(folder) as temporary:
         model.encoder.save_pretrained(temporary, state_dict=None if weights is None else below("encoder.", weights))
@@ -105,15 +105,15 @@ def save_checkpoint(
 def load_checkpoint(
     folder: Path, *, device: torch.device | None = None, attn_implementation: str | None = None
 ) -> tuple[MultiTaskModel, CheckpointMetadata]:
-    """The model, in evaluation mode, and its metadata, after every file was compared with its SHA-256.
+    """The model, in evaluation mode, and its metadata, after every file was verified against its SHA-256.
 
     Args:
-        device: where quantised weights are made, and stay; the CPU by default. All others are on the CPU.
-        attn_implementation: as load_encoder takes it.
+        device: the device of quantised weights, the CPU by default. All other weights are on the CPU.
+        attn_implementation: see ``load_encoder``.
 
     Raises:
-        StorageError: where a file, of the backbone too if it is needed, is missing or not what it was, naming it.
-        BackboneError: where a backbone that is needed is not there.
+        StorageError: if a file of the checkpoint or of a required backbone is missing or modified, naming the file.
+        BackboneError: if a required backbone does not exist.
     """
     metadata = check_checkpoint(folder)
     base = metadata.base
@@ -133,16 +133,16 @@ def load_checkpoint(
         encoder=encoder, tasks=metadata.tasks, heads=metadata.heads, adapter=metadata.adapter, base=base
     )
     if metadata.adapter is not None:
-        load_adapter_state(encoder, {own_name(key): value for key, value in load_file(folder / ADAPTER).items()})
+        load_adapter_state(encoder, {encoder_name(key): value for key, value in load_file(folder / ADAPTER).items()})
     model.heads.load_state_dict(load_file(folder / HEADS))
     return model.eval(), metadata
 
 
 def check_checkpoint(folder: Path) -> CheckpointMetadata:
-    """Its metadata, after every file was compared with its SHA-256.
+    """The checkpoint's metadata, after every file was verified against its SHA-256.
 
     Raises:
-        StorageError: where a file is missing or not what it was, naming it.
+        StorageError: if a file is missing or modified, naming the file.
     """
     metadata = read_metadata(folder)
     for name, expected in metadata.files.items():
@@ -151,10 +151,10 @@ def check_checkpoint(folder: Path) -> CheckpointMetadata:
 
 
 def read_metadata(folder: Path) -> CheckpointMetadata:
-    """What tutti.json says, without a look at the other files.
+    """The content of tutti.json, without checking the other files.
 
     Raises:
-        StorageError: where it is missing or unreadable: the checkpoint is then not complete; or where it was pruned.
+        StorageError: if tutti.json is missing or unreadable, so that the checkpoint is incomplete; or if it was pruned.
     """
     file = folder / METADATA
     if not file.is_file() and is_pruned(folder):
@@ -166,7 +166,7 @@ def read_metadata(folder: Path) -> CheckpointMetadata:
         content.pop("format")
         tasks = tuple(Task.from_dict(task) for task in content.pop("tasks"))
         heads = HeadOptions(**content.pop("heads"))
-        adapter, base = content.pop("adapter", None), content.pop("base", None)
+        adapter, base = content.pop("adapter"), content.pop("base")
         return CheckpointMetadata(
             tasks=tasks,
             heads=heads,
@@ -186,51 +186,51 @@ def read_metadata(folder: Path) -> CheckpointMetadata:
 
 
 def prune_checkpoint(folder: Path) -> None:
-    """Removes a checkpoint. Its metadata goes first, to the file ``best.pruned.json`` beside it: it takes no space.
+    """Removes a checkpoint, after moving its metadata, which takes no space, to ``best.pruned.json`` beside it.
 
     Raises:
-        StorageError: where the file system refuses.
+        StorageError: if the file system refuses.
     """
     with storage_faults(folder):
         if (folder / METADATA).is_file():
-            (folder / METADATA).replace(_note(folder))
+            (folder / METADATA).replace(_pruned_metadata(folder))
         shutil.rmtree(folder)
 
 
 def is_pruned(folder: Path) -> bool:
-    """Whether a checkpoint was here that ``prune_checkpoint`` has removed, or begun to."""
-    return _note(folder).is_file() and not (folder / METADATA).is_file()
+    """Whether ``prune_checkpoint`` has removed, or started to remove, the checkpoint in this folder."""
+    return _pruned_metadata(folder).is_file() and not (folder / METADATA).is_file()
 
 
-def _note(folder: Path) -> Path:
+def _pruned_metadata(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}.pruned.json")
 
 
 def check_file(file: Path, expected: str, *, remedy: str = "train the trial again") -> None:
-    """Compares a file with its SHA-256.
+    """Verifies a file against its SHA-256.
 
     Raises:
-        StorageError: where the file is missing, cannot be read, or is another.
+        StorageError: if the file is missing, unreadable or modified.
     """
     try:
-        same = sha256_of(file) == expected
+        unchanged = sha256_of(file) == expected
     except OSError as error:
         got = error.strerror or str(error)
         raise StorageError(Fault(str(file), "be there in a complete checkpoint", got, remedy)) from error
-    if not same:
+    if not unchanged:
         raise StorageError(Fault(str(file), "be what it was", "changed content", remedy))
 
 
 @contextmanager
 def tensor_faults(path: Path) -> Iterator[None]:
-    """Turns what safetensors and torch raise when a disk is full, no OSError, into a StorageError."""
+    """Converts the errors of safetensors and torch for a full disk, which are no OSError, into a StorageError."""
     try:
         yield
     except (SafetensorError, RuntimeError) as error:
-        # torch's zip writer names itself, or the C++ stream it writes to, and never the system's reason.
+        # torch's messages contain the name of its zip writer or of the C++ stream, but not the system's reason.
         marks = ("inline_container", "PytorchStreamWriter", "basic_ios")
         if not isinstance(error, SafetensorError) and not any(mark in str(error) for mark in marks):
             raise
-        got = f"a write that failed ({str(error).splitlines()[0]})"
+        got = f"a write that failed ({first_line(error)})"
         remedy = "free some space or name another folder"
         raise StorageError(Fault(str(path), "be written whole", got, remedy)) from error

@@ -1,4 +1,4 @@
-"""Heads: a mix of layers, pooling over tokens, dropout, and one linear layer to the outputs of a task."""
+"""Task heads: layer mixing, pooling over tokens, dropout, and a linear layer to the outputs of a task."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 class AttentionPooling(nn.Module):
     """Structured self-attention (Lin et al. 2017, arXiv 1703.03130) in the static task-attentive form of
-    arXiv 1804.08139: the weight of a token is the softmax over tokens of its dot product with one learned query.
+    arXiv 1804.08139: token weights are the softmax over tokens of the dot product with one learned query.
 
     ``(rows, tokens, hidden)`` states and ``(rows, tokens)`` mask to ``(rows, hidden)``; padding gets no weight.
     """
@@ -41,8 +41,8 @@ class MeanPooling(nn.Module):
 
 
 class PairPooling(nn.Module):
-    """The means u and v over the tokens of a pair's two texts, as ``(u, v, |u - v|, u * v)`` (InferSent, Conneau et
-    al. 2017, arXiv 1705.02364): how alike two texts are need not go through one mean of both.
+    """The token means u and v of a pair's two texts, as ``(u, v, |u - v|, u * v)`` (InferSent, Conneau et al. 2017,
+    arXiv 1705.02364). Unlike one mean over both texts, this exposes their similarity to the linear layer.
 
     ``(rows, tokens, hidden)`` states, ``(rows, tokens)`` mask and token types, 1 for the second text, to
     ``(rows, 4 * hidden)`` float32.
@@ -55,14 +55,14 @@ class PairPooling(nn.Module):
     def forward(self, states: Tensor, mask: Tensor, types: Tensor | None = None) -> Tensor:
         if types is None:
             raise ValueError("the pooling pair takes token types, which tell a pair's two texts apart")
-        states = states.float()  # of means that are nearly equal, bfloat16 would leave no difference
+        states = states.float()  # bfloat16 would lose the difference of nearly equal means
         second = mask * (types == 1)
         u, v = self.mean(states, mask - second), self.mean(states, second)
         return torch.cat([u, v, (u - v).abs(), u * v], dim=1)
 
 
 def _pooling(name: str, hidden: int, *, pair: bool) -> tuple[nn.Module, int]:
-    """A pooling and how wide its vectors are."""
+    """A pooling module and the width of its output."""
     match name:
         case "attention":
             return AttentionPooling(hidden), hidden
@@ -77,9 +77,10 @@ def _pooling(name: str, hidden: int, *, pair: bool) -> tuple[nn.Module, int]:
 
 
 class LayerMix(nn.Module):
-    """The sum of the states of several layers with learned weights (ELMo, arXiv 1802.05365): a softmax, even at first.
+    """The weighted sum of several layers' states, with learned softmax weights, uniform at first (ELMo, arXiv
+    1802.05365).
 
-    A sequence of ``(rows, tokens, hidden)`` states to one of that shape.
+    A sequence of ``(rows, tokens, hidden)`` states to a single one of that shape.
     """
 
     def __init__(self, layers: int) -> None:
@@ -93,14 +94,14 @@ class LayerMix(nn.Module):
 
 @dataclass(frozen=True)
 class HeadOptions:
-    """How every head of a model is made.
+    """The options of all heads of a model.
 
     Attributes:
-        pooling: ``attention``, ``cls``, ``mean`` or, of rows with two texts, ``pair``; single texts then have ``mean``.
-        layers: the last so many layers of the encoder are mixed before pooling; 1 takes the last alone.
-        dropout: probability in front of the linear layer.
-        dropout_samples: multi-sample dropout (arXiv 1905.09788): while training, the output is the mean over so many
-            masks. (The paper takes the mean of their losses.)
+        pooling: ``attention``, ``cls``, ``mean`` or ``pair``; with ``pair``, tasks with single texts use ``mean``.
+        layers: number of last encoder layers that are mixed before pooling; 1 uses the last layer only.
+        dropout: dropout probability before the linear layer.
+        dropout_samples: multi-sample dropout (arXiv 1905.09788): the training output is the mean over this many
+            dropout masks. (The paper averages their losses instead.)
     """
 
     pooling: str = "attention"
@@ -115,9 +116,9 @@ class Head(nn.Module):
 
     Args:
         pair: whether a row has two texts.
-        std: standard deviation of the initial weights, drawn from torch's default generator: seed it first.
-        regression: the output is ``value * scale + shift``, where these two buffers are the spread and the mean of the
-            training labels: set them with ``fit_labels``.
+        std: standard deviation of the initial weights, drawn from torch's default generator (seed it first).
+        regression: whether the output is ``value * scale + shift``. These buffers are the standard deviation and the
+            mean of the training labels; set them with ``fit_labels``.
     """
 
     shift: Tensor
@@ -149,16 +150,16 @@ class Head(nn.Module):
             nn.init.normal_(query, std=std)
 
     def fit_labels(self, labels: Tensor, weights: Tensor) -> None:
-        """Takes mean and spread of the training labels, ``(rows,)`` each, so that any scale is learnt alike."""
+        """Sets shift and scale from ``(rows,)`` training labels and weights: labels of any scale train alike."""
         mean = (labels * weights).sum() / weights.sum()
         self.shift.copy_(mean)
         self.scale.copy_((((labels - mean).square() * weights).sum() / weights.sum()).sqrt().clamp(min=1e-6))
 
     def forward(self, states: Sequence[Tensor], mask: Tensor, types: Tensor | None = None) -> Tensor:
         pooled = self.pooling(states[-1] if self.mix is None else self.mix(states), mask, types).float()
-        with torch.autocast(pooled.device.type, enabled=False):  # values and confidences in more than 8 bits
+        with torch.autocast(pooled.device.type, enabled=False):  # bfloat16 has only 8 bits of precision for outputs
             if self.training and self._samples > 1:
-                made = torch.stack([self.linear(self.dropout(pooled)) for _ in range(self._samples)]).mean(dim=0)
+                outputs = torch.stack([self.linear(self.dropout(pooled)) for _ in range(self._samples)]).mean(dim=0)
             else:
-                made = self.linear(self.dropout(pooled))
-        return made * self.scale + self.shift if self._regression else made
+                outputs = self.linear(self.dropout(pooled))
+        return outputs * self.scale + self.shift if self._regression else outputs

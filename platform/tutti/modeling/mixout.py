@@ -1,4 +1,4 @@
-"""Mixout (Lee, Cho, Kang 2020, arXiv 1909.11299): dropout towards the weights before training in the place of zero."""
+"""Mixout (Lee, Cho, Kang 2020, arXiv 1909.11299): dropout that resets weights to their initial values, not to zero."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tutti.modeling.layers import encoder_layers
 
 
 class MixoutLinear(nn.Linear):
-    """A linear layer that, while training, has each weight at its value before with probability ``share``.
+    """A linear layer that, in training, resets each weight to its initial value ``before`` with probability ``share``.
 
-    The rest is scaled so that the expected weight is the trained one, as dropout does with zero for that value.
+    As in dropout, the remaining differences are scaled so that the expected weight equals the trained weight.
     Parameters and their names are those of ``nn.Linear``.
     """
 
@@ -22,21 +22,21 @@ class MixoutLinear(nn.Linear):
     def forward(self, input: Tensor) -> Tensor:
         if not self.training:
             return linear(input, self.weight, self.bias)
-        kept = torch.rand_like(self.weight) >= self.share
-        moved = (self.weight - self.before) * kept / (1 - self.share)
-        return linear(input, self.before + moved, self.bias)
+        mask = torch.rand_like(self.weight) >= self.share
+        difference = (self.weight - self.before) * mask / (1 - self.share)
+        return linear(input, self.before + difference, self.bias)
 
 
 def add_mixout(encoder: nn.Module, *, share: float, new_layers: int = 0) -> None:
-    """Turns the encoder's linear layers into ones with mixout towards the weights that they have now.
+    """Applies mixout to the encoder's linear layers, with their current weights as initial values.
 
     Args:
-        new_layers: so many of its top layers are left out: they start from a random draw that holds nothing to keep.
+        new_layers: number of top layers without mixout: they were reinitialised, so there is nothing to preserve.
     """
     layers = encoder_layers(encoder)[1] if new_layers else ()
-    new = {module for layer in layers[len(layers) - new_layers :] for module in layer.modules()}
+    new_modules = {module for layer in layers[len(layers) - new_layers :] for module in layer.modules()}
     for module in encoder.modules():
-        if type(module) is nn.Linear and module not in new:
+        if type(module) is nn.Linear and module not in new_modules:
             module.__class__ = MixoutLinear
             module.share = share  # type: ignore[assignment]
             module.register_buffer("before", module.weight.detach().clone(), persistent=False)

@@ -1,4 +1,4 @@
-"""One shared encoder with one head per task, and how an encoder is loaded."""
+"""A shared encoder with one head per task, and loading of encoders."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from transformers import MODEL_MAPPING, AutoConfig, AutoModel, PretrainedConfig,
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_MASKED_LM_MAPPING_NAMES
 from transformers.utils import logging
 
-from tutti.errors import BackboneError, Fault, TrialError
+from tutti.errors import BackboneError, Fault, TrialError, first_line
 from tutti.modeling.adapters import (
     Adapter,
     Base,
@@ -34,23 +34,23 @@ REMEDY = "name a Hugging Face hub id, or a folder with config.json and model.saf
 
 
 class MultiTaskModel(nn.Module):
-    """A shared encoder and, for each task, a head of its own.
+    """A shared encoder with one head per task.
 
-    Heads are drawn from torch's default generator with the encoder's own ``initializer_range``: seed it first.
+    Heads are drawn from torch's default generator (seed it first) with the encoder's ``initializer_range``.
 
     Args:
-        encoder: any model of ``AutoModel`` that gives ``last_hidden_state``.
-        tasks: each gets a head. A task's name may hold any character.
-        heads: how they are made.
-        adapter: what ``load_encoder`` gave the encoder.
-        base: what the adapter lies on; by default the encoder's backbone as it is now. Hashed here once, and not by
-            each checkpoint, before which the backbone may have been replaced.
+        encoder: any model of ``AutoModel`` that returns ``last_hidden_state``.
+        tasks: each gets a head. A task's name may contain any character.
+        heads: the options of all heads.
+        adapter: the adapter that ``load_encoder`` added to the encoder.
+        base: the backbone under the adapter; by default the encoder's backbone as it is now. It is hashed here, once,
+            because the backbone may be replaced before a checkpoint is saved.
 
     Attributes:
-        positions: the longest input, in tokens, that the encoder takes; none for any.
+        positions: the longest input, in tokens, that the encoder accepts; None for any length.
 
     Raises:
-        TrialError: where the heads mix more layers than the encoder has.
+        TrialError: if the heads mix more layers than the encoder has.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class MultiTaskModel(nn.Module):
         self.base = base_of(encoder) if adapter is not None and base is None else base
         self.tasks = {task.name: task for task in tasks}
         self.positions = positions(encoder)
-        self._takes_types = "token_type_ids" in inspect.signature(encoder.forward).parameters
+        self._accepts_token_types = "token_type_ids" in inspect.signature(encoder.forward).parameters
         hidden, std = self.config.hidden_size, getattr(self.config, "initializer_range", 0.02)
         layers = getattr(self.config, "num_hidden_layers", heads.layers)
         if heads.layers > layers:
@@ -94,13 +94,13 @@ class MultiTaskModel(nn.Module):
     ) -> Tensor:
         """``(rows, tokens)`` int64 inputs to the task's ``(rows, outputs)`` float32: logits, or values."""
         options: dict[str, Any] = {}
-        if self._takes_types and token_type_ids is not None:
+        if self._accepts_token_types and token_type_ids is not None:
             options["token_type_ids"] = token_type_ids
         layers = self.head_options.layers
         if layers > 1:
             options["output_hidden_states"] = True
-        found = self.encoder(input_ids=input_ids, attention_mask=attention_mask, **options)
-        states = found.hidden_states[-layers:] if layers > 1 else (found.last_hidden_state,)
+        outputs = self.encoder(input_ids=input_ids, attention_mask=attention_mask, **options)
+        states = outputs.hidden_states[-layers:] if layers > 1 else (outputs.last_hidden_state,)
         return self.heads[head_key(task)](states, attention_mask, token_type_ids)
 
     def head(self, task: str) -> Head:
@@ -108,8 +108,8 @@ class MultiTaskModel(nn.Module):
         return self.heads[head_key(task)]  # type: ignore[return-value]
 
     def trained_state(self) -> dict[str, Tensor]:
-        """What a trial changes, by name: every weight and buffer of encoder and heads; of an encoder with an adapter
-        only the adapter's.
+        """The state that training changes, by name: all weights and buffers of the encoder, or only the adapter's
+        weights if there is an adapter, and those of the heads.
         """
         if self.adapter is None:
             state = self.state_dict()
@@ -119,14 +119,14 @@ class MultiTaskModel(nn.Module):
         return {name: tensor.detach().contiguous() for name, tensor in state.items()}
 
     def load_trained_state(self, state: Mapping[str, Tensor]) -> None:
-        """Goes on from what ``trained_state`` gave of a model of the same shape."""
+        """Loads the ``trained_state`` of a model of the same shape."""
         if self.adapter is None:
             self.load_state_dict(dict(state))
             return
         load_adapter_state(self.encoder, below("encoder.", state))
         self.heads.load_state_dict(below("heads.", state))
 
-    # What Trainer asks of a model for its options activation_checkpointing, neftune_noise_alpha and fsdp.
+    # Required by Trainer for activation_checkpointing, neftune_noise_alpha and fsdp.
 
     @property
     def config(self) -> PretrainedConfig:
@@ -140,7 +140,7 @@ class MultiTaskModel(nn.Module):
         """The classes of the layers that FSDP gathers one at a time."""
         try:
             _, layers = encoder_layers(self.encoder)
-        except ValueError:  # one without a list of them is gathered as a whole
+        except ValueError:  # an encoder without a list of layers is gathered as a whole
             return []
         return sorted({type(layer).__name__ for layer in layers})
 
@@ -149,12 +149,12 @@ class MultiTaskModel(nn.Module):
 
 
 def below(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What a state has under a prefix, without it."""
+    """The entries of a state under a prefix, with the prefix removed."""
     return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
 
 
 def head_key(task: str) -> str:
-    """A key for ModuleDict, which takes no "." and no name of its own attributes, such as "keys"."""
+    """A task's key in a ModuleDict, which allows neither "." nor names of its own attributes, such as "keys"."""
     return "task:" + task.replace("%", "%25").replace(".", "%2e")
 
 
@@ -166,23 +166,23 @@ def load_encoder(
     revision: str | None = None,
     attn_implementation: str | None = None,
 ) -> PreTrainedModel:
-    """The encoder of a hub id or folder, in float32, without the pooler that no head uses.
+    """Loads the encoder of a hub id or folder, in float32, without the pooler, which no head uses.
 
     Args:
-        adapter: added to it; the encoder's own weights are then frozen, and held in ``adapter.bits`` bits if it says.
-        device: where weights are quantised, and stay; the CPU by default. All others are loaded to the CPU.
+        adapter: to be added; the encoder's own weights are then frozen, and quantised if ``adapter.bits`` is set.
+        device: the device of quantised weights, the CPU by default. All other weights are loaded to the CPU.
         revision: of a hub id.
-        attn_implementation: as ``from_pretrained`` takes it; none for its choice.
+        attn_implementation: see ``from_pretrained``; None for the default.
 
     Raises:
-        BackboneError: where it is not there, has no config.json, is damaged, lacks weights, or is no encoder.
-        TrialError: where it cannot be quantised, have an adapter, or compute its attention so.
+        BackboneError: if the backbone does not exist, has no config.json, is damaged, lacks weights, or is no encoder.
+        TrialError: if the encoder does not support the quantisation, the adapter or the attention implementation.
     """
     check_backbone_folder(backbone)
-    at = {"revision": revision} if revision else {}
+    hub_options = {"revision": revision} if revision else {}
     quantised = quantisation(adapter, device or torch.device("cpu"))
     try:
-        config = AutoConfig.from_pretrained(backbone, trust_remote_code=False, **at)
+        config = AutoConfig.from_pretrained(backbone, trust_remote_code=False, **hub_options)
         _check_is_encoder(backbone, config)
         options = {"add_pooling_layer": False} if _takes_pooling_layer(config) else {}
         with no_progress_bars(), _key_faults(adapter, attn_implementation):
@@ -193,17 +193,19 @@ def load_encoder(
                 output_loading_info=True,
                 trust_remote_code=False,
                 attn_implementation=attn_implementation,
-                **at,
+                **hub_options,
                 **options,
                 **quantised,
             )
     except SafetensorError as error:
         rule, remedy = "hold weights that can be read", "copy or download the folder again"
-        raise BackboneError(Fault(f"the backbone {backbone!r}", rule, _first_line(error), remedy)) from error
+        raise BackboneError(Fault(f"the backbone {backbone!r}", rule, first_line(error).rstrip("."), remedy)) from error
     except (OSError, ValueError, RuntimeError, ImportError) as error:
-        away = "see that the id is right and the hub can be reached, or name a folder"
-        remedy = REMEDY if Path(backbone).expanduser().is_dir() else away
-        raise BackboneError(Fault(f"the backbone {backbone!r}", "load", _first_line(error), remedy)) from error
+        hub_remedy = "see that the id is right and the hub can be reached, or name a folder"
+        remedy = REMEDY if Path(backbone).expanduser().is_dir() else hub_remedy
+        raise BackboneError(
+            Fault(f"the backbone {backbone!r}", "load", first_line(error).rstrip("."), remedy)
+        ) from error
     missing = sorted(name for name in loading["missing_keys"] if "pooler" not in name)
     if missing:
         got = f"weights that lack {len(missing)} tensors, such as {missing[0]}"
@@ -214,38 +216,38 @@ def load_encoder(
 
 
 def positions(encoder: PreTrainedModel) -> int | None:
-    """The longest input, in tokens, that the encoder's table of positions holds; none where it has no such table."""
+    """The longest input, in tokens, that the encoder's position table allows; None if it has no such table."""
     tables = [
         module
         for name, module in encoder.named_modules()
         if name.rpartition(".")[2] in _POSITION_TABLES and isinstance(module, nn.Embedding)
     ]
-    if not tables:  # relative or rotary positions: any length goes
+    if not tables:  # relative or rotary positions allow any length
         return None
-    # RoBERTa and its kin count positions from the one after the padding token's.
-    held = min(table.num_embeddings - (0 if table.padding_idx is None else table.padding_idx + 1) for table in tables)
-    return min(held, getattr(encoder.config, "max_position_embeddings", held))
+    # RoBERTa and similar models number positions from padding_idx + 1.
+    rows = min(table.num_embeddings - (0 if table.padding_idx is None else table.padding_idx + 1) for table in tables)
+    return min(rows, getattr(encoder.config, "max_position_embeddings", rows))
 
 
 @contextmanager
 def no_progress_bars() -> Iterator[None]:
-    """Loading and saving a model prints nothing while the block runs, no list of the pooler's unused weights either."""
-    shown, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    """Silences transformers' progress bars, and its warnings about unused weights such as the pooler's."""
+    enabled, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()
     logging.set_verbosity_error()
     try:
         yield
     finally:
         logging.set_verbosity(verbosity)
-        if shown:
+        if enabled:
             logging.enable_progress_bar()
 
 
 def check_backbone_folder(backbone: str) -> None:
-    """Says plainly what a folder lacks; does nothing for what can only be a hub id.
+    """Checks a backbone that is a folder; does nothing for one that can only be a hub id.
 
     Raises:
-        BackboneError: where the folder is not there or has no config.json.
+        BackboneError: if the folder does not exist or has no config.json.
     """
     folder = Path(backbone).expanduser()
     what = f"the backbone {backbone!r}"
@@ -271,16 +273,16 @@ def _check_is_encoder(backbone: str, config: PretrainedConfig) -> None:
 
 @contextmanager
 def _key_faults(adapter: Adapter | None, attn_implementation: str | None) -> Iterator[None]:
-    """Tells what a training key asks for in vain from what is wrong with the backbone."""
+    """Converts errors caused by a training key into a TrialError; errors of the backbone itself pass through."""
     try:
         yield
     except (ValueError, RuntimeError, ImportError) as error:
-        said, got = str(error).lower(), _first_line(error)
+        message, got = str(error).lower(), first_line(error).rstrip(".")
         rule = "be one that the backbone and this machine can compute"
-        if attn_implementation is not None and "attention" in said:
+        if attn_implementation is not None and "attention" in message:
             what, remedy = "the training key attn_implementation", "set it to sdpa or eager, or leave it out"
             raise TrialError(Fault(what, rule, f"{attn_implementation!r} ({got})", remedy)) from error
-        if adapter is not None and adapter.bits and ("bitsandbytes" in said or "cuda" in said):
+        if adapter is not None and adapter.bits and ("bitsandbytes" in message or "cuda" in message):
             what, remedy = "the training key bits", "set it to null, or give each worker a GPU of its own"
             raise TrialError(Fault(what, rule, f"{adapter.bits} ({got})", remedy)) from error
         raise
@@ -289,11 +291,6 @@ def _key_faults(adapter: Adapter | None, attn_implementation: str | None) -> Ite
 def _takes_pooling_layer(config: PretrainedConfig) -> bool:
     if type(config) not in MODEL_MAPPING:
         return False
-    kinds = MODEL_MAPPING[type(config)]
-    kind = kinds[0] if isinstance(kinds, (list, tuple)) else kinds
-    return "add_pooling_layer" in inspect.signature(kind.__init__).parameters
-
-
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0].rstrip(".") if lines else type(error).__name__
+    classes = MODEL_MAPPING[type(config)]
+    model_class = classes[0] if isinstance(classes, (list, tuple)) else classes
+    return "add_pooling_layer" in inspect.signature(model_class.__init__).parameters

@@ -1,4 +1,4 @@
-"""Makes a small encoder from plain text files: a tokenizer trained on them, and random weights."""
+"""Makes a small encoder from plain text files: a tokenizer trained on them, and randomly initialised weights."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from tutti.errors import BackboneError, Fault, nearest
-from tutti.files import whole_folder
+from tutti.files import nearest_file, whole_folder
 from tutti.modeling.new_tokenizer import TokenizerKind, train_tokenizer
 
 Size = Literal["tiny", "mini", "small"]
@@ -18,15 +18,15 @@ LONGEST_INPUT = 512  # tokens
 
 @dataclass(frozen=True)
 class Shape:
-    """What a size means: layers, width of a token vector, attention heads. The inner layer is 4 times as wide."""
+    """The layers, hidden width and attention heads of a size. The feed-forward layer is 4 times as wide."""
 
     layers: int
     hidden: int
     heads: int
 
 
-# Tiny and mini are those of Turc et al. 2019 (arXiv 1908.08962), small that of MiniLM-L6 (arXiv 2002.10957), each with
-# heads of 64 dimensions. With the usual vocabulary of 6,000 entries they have 1.2, 4.8 and 13 million weights.
+# Tiny and mini follow Turc et al. 2019 (arXiv 1908.08962), small follows MiniLM-L6 (arXiv 2002.10957), each with
+# attention heads of 64 dimensions. With the default vocabulary of 6,000 they have 1.2, 4.8 and 13 million weights.
 SIZES: dict[str, Shape] = {
     "tiny": Shape(layers=2, hidden=128, heads=2),
     "mini": Shape(layers=4, hidden=256, heads=4),
@@ -36,7 +36,7 @@ SIZES: dict[str, Shape] = {
 
 @dataclass(frozen=True)
 class NewBackbone:
-    """What was made: where it is, its size, its number of weights, and the entries of its vocabulary."""
+    """The new backbone: its folder, its size, its number of weights, and its vocabulary size."""
 
     path: Path
     size: str
@@ -55,19 +55,19 @@ def new_backbone(
 ) -> NewBackbone:
     """Trains a tokenizer on ``texts`` and saves it to ``out`` with a randomly initialised BERT encoder.
 
-    Every line of a file is text, and tabs are white space, so task files serve as they are. The same files, options
-    and seed give the same folder.
+    Every line of a file is text, and tabs count as white space, so task files can be used unchanged. The same files,
+    options and seed give the same folder.
 
     Args:
         texts: UTF-8 text files.
-        out: the folder to make; ``AutoModel`` and ``AutoTokenizer`` load it.
+        out: the folder to create; ``AutoModel`` and ``AutoTokenizer`` load it.
         tokenizer: see ``train_tokenizer``.
-        vocabulary: most entries of the tokenizer; few texts give fewer.
+        vocabulary: maximum vocabulary size; small texts give a smaller one.
 
     Raises:
-        BackboneError: where a text file is missing, empty or not UTF-8, a size or kind of tokenizer is unknown, or
-            ``out`` holds something.
-        StorageError: where the folder cannot be written.
+        BackboneError: if a text file is missing or not UTF-8, all files are empty, a size or kind of tokenizer is
+            unknown, or ``out`` is not empty.
+        StorageError: if the folder cannot be written.
     """
     _check(texts=texts, size=size, out=out, tokenizer=tokenizer, vocabulary=vocabulary)
 
@@ -112,7 +112,7 @@ def _check(*, texts: Sequence[Path], size: str, out: Path, tokenizer: str, vocab
         faults.append(Fault(str(out), "be a new or an empty folder", "a folder that holds files", remedy))
     if not texts:
         faults.append(Fault("the texts", "be at least one file", "none", "name the files to learn the vocabulary from"))
-    faults += [fault for path in texts if (fault := _unreadable(path))]
+    faults += [fault for path in texts if (fault := _text_fault(path))]
     if not faults and not any(line.strip() for line in _lines(texts)):
         remedy = "name files with text in them"
         faults.append(Fault("the texts", "hold some text", "empty files", remedy))
@@ -120,11 +120,10 @@ def _check(*, texts: Sequence[Path], size: str, out: Path, tokenizer: str, vocab
         raise BackboneError(*faults)
 
 
-def _unreadable(path: Path) -> Fault | None:
+def _text_fault(path: Path) -> Fault | None:
     if not path.is_file():
         got = "a folder" if path.is_dir() else "no such file"
-        beside = [file.name for file in path.parent.iterdir() if file.is_file()] if path.parent.is_dir() else []
-        return Fault(str(path), "be a text file", got, nearest(path.name, beside, otherwise="correct the path"))
+        return Fault(str(path), "be a text file", got, nearest_file(path, otherwise="correct the path"))
     try:
         for _ in _lines([path]):
             pass

@@ -1,4 +1,4 @@
-"""Trains a tokenizer on plain text, the same each time for the same text."""
+"""Trains a tokenizer on plain text, deterministically."""
 
 from __future__ import annotations
 
@@ -19,20 +19,19 @@ SPECIAL = {
     "mask_token": "[MASK]",
 }
 _INPUTS = ["input_ids", "token_type_ids", "attention_mask"]
-_DIGITS = 6  # of a log-probability
+_DIGITS = 6  # decimal digits that log-probabilities are rounded to
 
 
 def train_tokenizer(
     lines: Iterable[str], *, kind: TokenizerKind, vocabulary: int, longest_input: int
 ) -> PreTrainedTokenizerFast:
-    """A lower-casing tokenizer that puts ``[CLS]`` and ``[SEP]`` around its tokens.
+    """A lower-casing tokenizer that encloses its tokens in ``[CLS]`` and ``[SEP]``.
 
     Args:
-        kind: ``wordpiece`` is BERT's way (arXiv 1810.04805), where each Chinese character is a token of its own;
-            ``unigram`` that of a unigram language model (arXiv 1804.10959), which finds words of several characters
-            in text without spaces.
-        vocabulary: most entries; little text gives fewer.
-        longest_input: in tokens, as the tokenizer's ``model_max_length``.
+        kind: ``wordpiece`` as in BERT (arXiv 1810.04805), with each Chinese character as its own token; or ``unigram``,
+            a unigram language model (arXiv 1804.10959), which finds words of several characters in text without spaces.
+        vocabulary: maximum vocabulary size; little text gives a smaller one.
+        longest_input: maximum input length in tokens, the tokenizer's ``model_max_length``.
     """
     train = {"wordpiece": _wordpiece, "unigram": _unigram}[kind]
     return train(lines, vocabulary=vocabulary, longest_input=longest_input)
@@ -50,8 +49,8 @@ def _wordpiece(lines: Iterable[str], *, vocabulary: int, longest_input: int) -> 
     )
     alphabet, inner = _alphabet(words, most=vocabulary * 3 // 4)
     trained.train_from_iterator(
-        # the trainer meets characters in the random order of a hash table and breaks ties by that order; characters
-        # that it is given beforehand have fixed places
+        # The trainer visits characters in the random order of a hash table, and breaks ties by that order. Characters
+        # that are passed in beforehand have fixed positions.
         words.elements(),
         vocab_size=vocabulary,
         min_frequency=2,
@@ -78,11 +77,13 @@ def _unigram(lines: Iterable[str], *, vocabulary: int, longest_input: int) -> Pr
             vocab_size=vocabulary, special_tokens=special, unk_token=SPECIAL["unk_token"], show_progress=False
         ),
     )
-    # Sums in the random order of a hash table give scores, and so an order of pieces, that differ from run to run in
-    # their last digits; and so do those of rare characters, which the trainer adds below all pieces one by one.
-    found = {piece: score for piece, score in json.loads(trained.to_str())["model"]["vocab"] if piece not in special}
-    lowest = min((score for piece, score in found.items() if len(piece) > 1), default=0.0)
-    scores = {piece: round(max(score, lowest), _DIGITS) for piece, score in found.items()}
+    # The trainer sums in the random order of a hash table, so the last digits of scores, and thus the order of pieces,
+    # differ from run to run. So do the scores of rare characters, which the trainer appends below all pieces.
+    raw_scores = {
+        piece: score for piece, score in json.loads(trained.to_str())["model"]["vocab"] if piece not in special
+    }
+    lowest = min((score for piece, score in raw_scores.items() if len(piece) > 1), default=0.0)
+    scores = {piece: round(max(score, lowest), _DIGITS) for piece, score in raw_scores.items()}
     pieces = [(piece, 0.0) for piece in special]
     pieces += sorted(scores.items(), key=lambda entry: (-entry[1], entry[0]))
     trained.model = models.Unigram(pieces, unk_id=special.index(SPECIAL["unk_token"]))
@@ -94,12 +95,12 @@ def _unigram(lines: Iterable[str], *, vocabulary: int, longest_input: int) -> Pr
 
 
 def _alphabet(words: Mapping[str, int], *, most: int) -> tuple[list[str], list[str]]:
-    """The commonest characters, and the marked forms of those that are met inside words; ``most`` in all."""
+    """The most frequent characters, and the ``##`` forms of those that occur inside words; ``most`` in total."""
     characters, inside = Counter[str](), Counter[str]()
     for word, count in words.items():
-        for place, character in enumerate(word):
+        for position, character in enumerate(word):
             characters[character] += count
-            inside[character] += count if place else 0
+            inside[character] += count if position else 0
     by_count = sorted(characters, key=lambda character: (-characters[character], character))
-    kept = [character for character in by_count if character.strip()][: most - min(most // 3, len(+inside))]
-    return kept, [f"##{character}" for character in kept if inside[character]][: most - len(kept)]
+    alphabet = [character for character in by_count if character.strip()][: most - min(most // 3, len(+inside))]
+    return alphabet, [f"##{character}" for character in alphabet if inside[character]][: most - len(alphabet)]

@@ -1,4 +1,4 @@
-"""A table of word embeddings of which only the rows of seen words are trained."""
+"""A word embedding table of which only the rows of words seen in training data are trained."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-_LEAST_UNSEEN = 0.25  # of the table; below that two smaller tables gain nothing on one
+_LEAST_UNSEEN = 0.25  # share of the table; with fewer unseen rows, splitting the table does not pay off
 
 
 class SeenEmbedding(nn.Embedding):
-    """A table whose parameter has the rows of seen ids alone; all others are in a buffer, which no step changes.
+    """An embedding whose parameter holds only the rows of seen ids; a buffer holds the whole table.
 
-    Training rows hold some thousands of a vocabulary's tens of thousands of words. What an optimizer, the norm of a
-    gradient or an average of weights do to the rows of all others is half of what they do to a small encoder, and
-    comes to nothing: without a gradient they stay. In training it takes seen ids alone, otherwise any.
+    Training data contains only some thousands of a vocabulary's tens of thousands of words. For a small encoder, half
+    of the work of the optimizer, of gradient norms and of weight averages goes into the other rows, without effect,
+    since they have no gradient. In training mode the module accepts only seen ids, otherwise any id.
 
-    Its state is the one table that it stands for. As with any module's state, this is no copy: it changes with the
-    next one that is asked for.
+    Its state is the single table that it replaces. Like any module's state it is not a copy: the next call of
+    ``state_dict`` updates it in place.
 
     Args:
-        whole: the table.
-        seen: ``(ids,)`` bool, for each row whether it is trained.
+        whole: the table to replace.
+        seen: ``(ids,)`` bool, whether each row is trained.
     """
 
     whole: Tensor
@@ -48,27 +48,26 @@ class SeenEmbedding(nn.Embedding):
         return torch.where(self.seen[input].unsqueeze(-1), trained, nn.functional.embedding(input, self.whole))
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
-        self.whole[self.seen] = self.weight.detach()  # no copy of the table: it may be half of all weights
+        self.whole[self.seen] = self.weight.detach()  # avoids a copy: the table may be half of all weights
         destination[f"{prefix}weight"] = self.whole
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
-        own = {name: tensor for name, tensor in state_dict.items() if name == f"{prefix}weight"}
-        for name, whole in own.items():
+        weights = {name: tensor for name, tensor in state_dict.items() if name == f"{prefix}weight"}
+        for name, whole in weights.items():
             self.whole.copy_(whole)
-            own[name] = self.whole[self.seen]
-        super()._load_from_state_dict(own, prefix, *args)
+            weights[name] = self.whole[self.seen]
+        super()._load_from_state_dict(weights, prefix, *args)
 
 
 def train_seen_words(encoder: PreTrainedModel, seen: Tensor) -> None:
-    """Puts a ``SeenEmbedding`` in the place of the encoder's table of words, where it has one and a good part of its
-    rows is not seen.
+    """Replaces the encoder's word embedding table by a ``SeenEmbedding``, if at least a quarter of its rows is unseen.
 
     Args:
-        seen: ``(vocabulary,)`` bool, whether training rows hold an id; what lies beyond it they do not hold.
+        seen: ``(vocabulary,)`` bool, whether training rows contain each id; ids beyond its end are unseen.
     """
     try:
         table = encoder.get_input_embeddings()
-    except NotImplementedError:  # of characters, which are hashed
+    except NotImplementedError:  # an encoder of hashed characters has no such table
         return
     plain = type(table) is nn.Embedding and not table.sparse and table.max_norm is None
     if not plain or table.num_embeddings < len(seen):
@@ -79,8 +78,8 @@ def train_seen_words(encoder: PreTrainedModel, seen: Tensor) -> None:
         rows[table.padding_idx] = True
     if rows.sum() > (1 - _LEAST_UNSEEN) * len(rows):
         return
-    made = SeenEmbedding(table, seen=rows)
+    replacement = SeenEmbedding(table, seen=rows)
     for module in encoder.modules():
         for name, child in list(module.named_children()):
             if child is table:
-                setattr(module, name, made)
+                setattr(module, name, replacement)

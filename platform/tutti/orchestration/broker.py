@@ -1,368 +1,359 @@
-"""Stands between Ray Tune's trials and the pools of workers that train them: who trains what, and who goes on."""
+"""The broker between Ray Tune's trials and the pools of workers that train them."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tutti.errors import Fault
+from tutti.orchestration.messages import Report, TrialConfig, completes_epoch, is_last
 
 if TYPE_CHECKING:
     from tutti.orchestration.population import Population
-    from tutti.search.trial_attributes import Proposal
 
-Report = dict[str, Any]
-FINAL, FAILED, INFEASIBLE = "final", "failed", "infeasible"  # keys of a trial's last report
-NOTICE = "notice"  # the key of a report that is a sentence for the user
-OVERTIME = "overtime"  # of a report's alone: the trial has trained for as long as it may, and nothing has come since
-HALVED = "halved"  # of a trial's config, and a report's alone: why its batches are halved
-EXCHANGED = "exchanged"  # a report's alone: the exchange that the trial is to go on with
-TRAINED = "trained"  # of a config: for how many seconds earlier runs trained it, as far as they reported
-ANEW, FITTED = "anew", "fitted"  # of a config: begins anew, whatever states there are; trained for a whole epoch before
-FOLD = "fold"  # of a config: the fold that an earlier run was training when it was cut off
 PATIENCE = 60.0
-"""Seconds after which a worker hears that there is nothing to hear: ranks that wait for rank 0 give up at last."""
-
-
-def config_of(proposal: Proposal) -> dict[str, Any]:
-    """What Tune, the broker and the log know the trial by."""
-    config = {
-        "key": proposal.key,
-        "number": proposal.number,
-        "parameters": dict(proposal.parameters),
-        "optuna_number": proposal.optuna_number,
-        FOLD: proposal.fold,
-        HALVED: proposal.halved,
-        FITTED: proposal.fitted or None,
-        TRAINED: proposal.seconds or None,
-        ANEW: (proposal.halved and not proposal.fitted) or None,  # its states may be of the whole batch
-    }
-    return {name: value for name, value in config.items() if value is not None}
-
-
-def shows_fit(report: Report) -> bool:
-    """Whether it is of a whole epoch: a part of one may have had the short rows, a notice comes before any."""
-    told = report.get("fold_epoch", report)
-    return "epoch" in told and bool(told.get("whole", True))
+"""Seconds after which a call of a worker returns empty-handed. Rank 0 must not block for longer, since the other ranks
+wait for it in a collective operation that times out."""
 
 
 @dataclass
 class _Trial:
-    """One trial on its way.
+    """The state of one trial.
 
     Attributes:
-        config: what a pool trains: key, number and parameters.
-            Its batches are halved where they did not fit into memory: ``HALVED`` then says why.
-        ticket: counts the times that Tune asked for it; who holds an older one is not heard.
-        reports: all that were told, in order; empty once Tune has decided on them.
-        taken: how many of them Tune has decided on.
-        attempt: counts up when a pool takes it and when one is lost; what is told of an older attempt is not heard.
-        lost: how many pools it has lost.
-        pool: who trains it now.
-        met: the epoch after which it waits for the others of its population; none while it does not.
-        score: its last one, where it waits.
-        fitted: whether it has told of a whole epoch, and so has once fitted into memory.
+        config: sent to the pool that trains the trial; changed when its batch is halved and by exchanges.
+        ticket: number of times that Tune submitted the trial. Calls with an older ticket are ignored.
+        reports: all reports in order. A report becomes empty, to free memory, once Tune has decided on it.
+        decided_count: how many of the reports Tune has decided on.
+        attempt: increases whenever a pool takes the trial and whenever one is lost. Reports of an older attempt are
+            ignored.
+        loss_count: how many pools were lost while they trained it.
+        pool: the pool that trains it now.
+        waiting_since_epoch: the epoch after which it waits for the rest of its population; none while it is not
+            waiting.
+        score: its last score, while it is waiting.
+        fitted: it has completed an epoch, so its batch fits into memory.
     """
 
-    config: Mapping[str, Any]
+    config: TrialConfig
     ticket: int = 0
     reports: list[Report] = field(default_factory=list)
-    taken: int = 0
+    decided_count: int = 0
     attempt: int = 0
-    lost: int = 0
+    loss_count: int = 0
     pool: str | None = None
     stopped: bool = False
-    met: int | None = None
+    waiting_since_epoch: int | None = None
     score: float = 0.0
     fitted: bool = False
 
     def __post_init__(self) -> None:
-        self.fitted = bool(self.config.get(FITTED))
+        self.fitted = self.config.get("fitted", False)
 
     @property
-    def ended(self) -> bool:
-        return bool(self.reports) and bool(self.reports[-1].keys() & {FINAL, FAILED})
+    def has_ended(self) -> bool:
+        """Whether its last report is final or a failure."""
+        return bool(self.reports) and is_last(self.reports[-1])
 
     @property
-    def over(self) -> bool:
-        return self.ended or self.stopped
+    def is_over(self) -> bool:
+        """Whether nobody trains it any further."""
+        return self.has_ended or self.stopped
+
+    def use_saved_states(self) -> None:
+        """Lets the next attempt continue from the trial's saved states."""
+        self.config = self.config.copy()
+        self.config.pop("anew", None)
 
 
 class Broker:
-    """The desk at which trials wait for a pool and pools for a trial; Ray runs it as an actor.
+    """Assigns submitted trials to pools and passes the pools' reports on to Ray Tune; Ray runs it as an actor.
 
-    A report is answered only once Tune has decided on it, so a trial that Tune stops does not train one step further.
+    Ray Tune calls ``submit``, ``next_report`` and ``stop``. The workers of a pool call ``take``, ``report`` and
+    ``await_decision``. A pool's host calls the remaining methods.
+
+    A worker waits for Tune's decision on each report, so a trial that Tune stops does not train one step further.
 
     Args:
-        retries: how often a trial whose pool was lost is given to another one.
-        population: where the trials meet; none where each goes its own way.
+        retries: how often a trial whose pool was lost is assigned to another pool.
+        population: plans the exchanges of population based training; none if trials are independent.
     """
 
     def __init__(self, retries: int, population: Population | None = None) -> None:
         self._retries = retries
         self._population = population
-        self._exchanging: dict[str, int] = {}  # by key, how many of its reports Tune must have decided on
-        self._meeting: list[str] = []  # who goes on then
-        self._missing: set[str] = set()  # who ended before it was ever asked for
+        self._pending_exchanges: dict[str, int] = {}  # key -> number of reports that Tune must have decided on
+        self._population_to_release: list[str] = []  # keys that continue once no exchange is pending
+        self._stopped_before_submission: set[str] = set()
         self._trials: dict[str, _Trial] = {}
-        self._waiting: deque[str] = deque()
-        self._generations: Counter[str] = Counter()  # of each pool's workers
+        self._queue: deque[str] = deque()  # keys of trials that need a pool
+        self._worker_generations: Counter[str] = Counter()  # by pool, incremented when its workers are replaced
         self._closed = False
-        self._noticed: set[str] = set()
-        self._halted: Fault | None = None
-        self._news = asyncio.Condition()
+        self._posted_notices: set[str] = set()
+        self._halt_fault: Fault | None = None
+        self._changed = asyncio.Condition()
 
     @property
-    def _over(self) -> bool:
+    def _is_over(self) -> bool:
         """Whether no trial is trained any more."""
-        return self._closed or self._halted is not None
+        return self._closed or self._halt_fault is not None
 
-    async def submit(self, config: Mapping[str, Any]) -> tuple[int, int]:
-        """Asks for a trial to be trained. One that is under way stays so: whoever asked for it before has died.
+    async def submit(self, config: TrialConfig) -> tuple[int, int]:
+        """Queues a trial. A trial in progress is left alone: its earlier submitter has died.
 
         Returns:
-            The ticket, and how many of its reports were decided on: the place of the one to ask for first.
+            The ticket, and the index of the first report to request: that of the first that is not decided on.
         """
-        async with self._news:
+        async with self._changed:
             key = config["key"]
-            old = self._trials.get(key)
-            if old is None or old.stopped:
-                self._trials[key] = _Trial(config, attempt=old.attempt + 1 if old else 0)
-                self._waiting.append(key)
-                self._news.notify_all()
+            previous = self._trials.get(key)
+            if previous is None or previous.stopped:
+                self._trials[key] = _Trial(config, attempt=previous.attempt + 1 if previous else 0)
+                self._queue.append(key)
+                self._changed.notify_all()
             trial = self._trials[key]
-            trial.ticket = (old.ticket if old else 0) + 1
-            return trial.ticket, trial.taken
+            trial.ticket = (previous.ticket if previous else 0) + 1
+            return trial.ticket, trial.decided_count
 
-    async def next(self, key: str, place: int) -> Report:
-        """The trial's report at ``place``, once it was told; says that Tune lets the trial go on after those before.
+    async def next_report(self, key: str, report_index: int) -> Report:
+        """Waits for the trial's report at an index. The request means that Tune continues the trial after all earlier
+        reports.
 
         Returns:
-            An empty report of a trial that was stopped, or once the study is over.
+            An empty report if the trial was stopped, or the study is over.
         """
-        async with self._news:
+        async with self._changed:
             trial = self._trials[key]
-            for decided in range(trial.taken, place):
-                trial.reports[decided] = {}
-            trial.taken = max(trial.taken, place)
-            self._go_on()
-            self._news.notify_all()
-            await self._news.wait_for(lambda: len(trial.reports) > place or trial.stopped or self._closed)
-            return trial.reports[place] if len(trial.reports) > place else {}
+            for decided_index in range(trial.decided_count, report_index):
+                trial.reports[decided_index] = {}
+            trial.decided_count = max(trial.decided_count, report_index)
+            self._release_population()
+            self._changed.notify_all()
+            await self._changed.wait_for(lambda: len(trial.reports) > report_index or trial.stopped or self._closed)
+            return trial.reports[report_index] if len(trial.reports) > report_index else {}
 
     async def stop(self, key: str, ticket: int | None = None) -> None:
-        """Ends a trial that Tune no longer waits for; one that is unknown or has ended stays so.
+        """Stops a trial that Tune no longer waits for.
 
         Args:
-            ticket: of who says so; none for Tune itself.
+            ticket: of the submission to stop; by default of the latest.
         """
-        async with self._news:
+        async with self._changed:
             trial = self._trials.get(key)
             if trial is None:
-                self._missing.add(key)
-                self._meet()
+                self._stopped_before_submission.add(key)
+                self._exchange_if_all_waiting()
             if trial and ticket in (None, trial.ticket):
                 trial.stopped = True
-                if key in self._waiting:
-                    self._waiting.remove(key)
-                self._go_on()
-                self._meet()
-                self._news.notify_all()
+                if key in self._queue:
+                    self._queue.remove(key)
+                self._release_population()
+                self._exchange_if_all_waiting()
+                self._changed.notify_all()
 
-    async def take(self, pool: str, patience: float = PATIENCE) -> tuple[Mapping[str, Any], int] | tuple[()] | None:
-        """The next trial for a pool, with what ``tell`` knows the attempt by.
+    async def take(self, pool: str, patience: float = PATIENCE) -> tuple[TrialConfig, int] | tuple[()] | None:
+        """Assigns the next queued trial to a pool.
 
-        A pool that asks does not train the trial that it had before: if that has not ended, its workers were replaced.
+        A pool that still has an unfinished trial lost its workers: idle workers alone call this.
 
         Returns:
-            Nothing, ``()``, where there is none yet, or the pool has other workers by now; none to go home.
+            The config and the attempt, which identifies the pool's later calls. ``()`` if no trial was queued in time,
+            or if the pool's workers were replaced meanwhile. None if the study is over.
         """
-        async with self._news:
-            self._lose(pool, "the workers died and were replaced")
-            generation = self._generations[pool]
+        async with self._changed:
+            self._lose_pool(pool, "the workers died and were replaced")
+            generation = self._worker_generations[pool]
 
-            def replaced() -> bool:
-                return self._generations[pool] != generation
+            def is_replaced() -> bool:
+                return self._worker_generations[pool] != generation
 
-            if not await self._within(patience, lambda: self._over or bool(self._waiting) or replaced()):
+            if not await self._wait_until(lambda: self._is_over or bool(self._queue) or is_replaced(), patience):
                 return ()
-            if self._over:
+            if self._is_over:
                 return None
-            if replaced():
+            if is_replaced():
                 return ()
-            trial = self._trials[self._waiting.popleft()]
+            trial = self._trials[self._queue.popleft()]
             trial.pool, trial.attempt = pool, trial.attempt + 1
             return trial.config, trial.attempt
 
-    async def tell(self, key: str, attempt: int, report: Report) -> int | None:
-        """Hands a report in.
+    async def report(self, key: str, attempt: int, report: Report) -> int | None:
+        """Accepts a report of a trial.
 
         Returns:
-            The place to ask ``verdict`` for; none where there is nothing to go on with.
+            The report count to pass to ``await_decision``; none if the workers have to leave the trial.
         """
-        async with self._news:
+        async with self._changed:
             trial = self._trials[key]
-            if self._over or trial.over or trial.attempt != attempt:
+            if self._is_over or trial.is_over or trial.attempt != attempt:
                 return None
             trial.reports.append(report)
-            trial.fitted |= shows_fit(report)
-            leaves = self._leaves_workers(trial, report)
-            place = None if trial.ended or leaves else len(trial.reports)
-            self._meet()
-            self._news.notify_all()
-            return place
+            trial.fitted |= completes_epoch(report)
+            is_paused = self._pause_for_exchange(trial, report)
+            report_count = None if trial.has_ended or is_paused else len(trial.reports)
+            self._exchange_if_all_waiting()
+            self._changed.notify_all()
+            return report_count
 
-    async def verdict(self, key: str, attempt: int, place: int, patience: float = PATIENCE) -> bool | None:
-        """Tune's word on the report before ``place``: whether to go on; none where it has not come yet."""
-        async with self._news:
+    async def await_decision(
+        self, key: str, attempt: int, report_count: int, patience: float = PATIENCE
+    ) -> bool | None:
+        """Whether Tune continues the trial after its first ``report_count`` reports; none if it is undecided yet."""
+        async with self._changed:
             trial = self._trials[key]
 
-            def over() -> bool:
-                return self._over or trial.over or trial.attempt != attempt
+            def is_cancelled() -> bool:
+                return self._is_over or trial.is_over or trial.attempt != attempt
 
-            said = await self._within(patience, lambda: over() or trial.taken >= place)
-            return not over() if said else None
+            is_decided = await self._wait_until(lambda: is_cancelled() or trial.decided_count >= report_count, patience)
+            return not is_cancelled() if is_decided else None
 
-    async def lost(
+    async def report_loss(
         self, pool: str, reason: str, *, out_of_memory: bool = False, for_its_node: bool = False, final: bool = False
     ) -> bool:
-        """A pool's workers died: what they trained goes to the next pool, or has failed if that happened too often.
+        """Reassigns the trial of a pool whose workers died, or fails it after too many losses.
 
-        A trial that ran out of memory before it told of a whole epoch begins anew with half its batch, once; it is not
-        feasible where that is too large too.
+        A trial that ran out of memory before it completed an epoch restarts once with half its batch size. If that does
+        not fit either, it is infeasible.
 
         Args:
-            for_its_node: of one out of memory, whether Ray ended it for its node, on which others need memory too: half
-                its batch is too large only if that happened too often.
-            final: whether a second try would end so too: the trial has failed at once.
+            for_its_node: out of memory means that Ray killed the worker because its node ran low, which other processes
+                may have caused. Half the batch is too large only after too many losses then.
+            final: another attempt would fail in the same way, so the trial fails at once.
 
         Returns:
-            Whether they trained anything.
+            Whether the pool was training a trial.
         """
-        async with self._news:
-            return self._lose(pool, reason, out_of_memory, final, for_its_node)
+        async with self._changed:
+            return self._lose_pool(pool, reason, out_of_memory, final, for_its_node)
 
-    async def wanted(self, patience: float = PATIENCE) -> bool:
-        """Whether a trial waits for a pool; said once one does, or the study is over."""
-        async with self._news:
-            await self._within(patience, lambda: self._over or bool(self._waiting))
-            return bool(self._waiting) and not self._over
+    async def wait_for_trial(self, patience: float = PATIENCE) -> bool:
+        """Whether a trial is queued. Waits until one is, or the study is over."""
+        async with self._changed:
+            await self._wait_until(lambda: self._is_over or bool(self._queue), patience)
+            return bool(self._queue) and not self._is_over
 
-    async def notice(self, text: str) -> None:
-        """Has users told why the next trial waits, each sentence once; nothing where none waits."""
-        async with self._news:
-            if self._waiting and text not in self._noticed:
-                self._noticed.add(text)
-                self._trials[self._waiting[0]].reports.append({NOTICE: text})
-                self._news.notify_all()
+    async def post_notice(self, text: str) -> None:
+        """Shows users why the next trial is still queued, each text once. Does nothing while no trial is queued."""
+        async with self._changed:
+            if self._queue and text not in self._posted_notices:
+                self._posted_notices.add(text)
+                self._trials[self._queue[0]].reports.append({"notice": text})
+                self._changed.notify_all()
 
-    async def closed(self) -> bool:
-        """Whether the study is over, or halted."""
-        return self._over
+    async def is_over(self) -> bool:
+        """Whether the study is closed or halted."""
+        return self._is_over
 
     async def halt(self, fault: Fault) -> None:
-        """Sends every pool home, for the storage fails whatever they train. Trials are left as they are: Tune hears of
-        no end of theirs, so that they go on in a later run."""
-        async with self._news:
-            self._halted = self._halted or fault
-            self._news.notify_all()
+        """Ends all pools because the storage fails. Trials get no last report, so a resumed study continues them."""
+        async with self._changed:
+            self._halt_fault = self._halt_fault or fault
+            self._changed.notify_all()
 
-    async def halted(self) -> Fault | None:
-        """Why the study was halted, first of all; none where it was not."""
-        return self._halted
+    async def halt_fault(self) -> Fault | None:
+        """The first fault that the study was halted for, if any."""
+        return self._halt_fault
 
     async def close(self) -> bool:
-        """Sends every pool home; says whether none was in the middle of a trial."""
-        async with self._news:
+        """Ends all pools; whether all of them were idle."""
+        async with self._changed:
             self._closed = True
-            self._news.notify_all()
-            return all(trial.over or trial.pool is None for trial in self._trials.values())
+            self._changed.notify_all()
+            return all(trial.is_over or trial.pool is None for trial in self._trials.values())
 
-    def _lose(
+    def _lose_pool(
         self, pool: str, reason: str, out_of_memory: bool = False, final: bool = False, for_its_node: bool = False
     ) -> bool:
-        self._generations[pool] += 1
-        if self._halted:  # its trial goes on in a later run, however often it was lost in this one
+        self._worker_generations[pool] += 1
+        if self._halt_fault:  # a resumed study continues the trial, whatever its losses in this run
             return False
-        held = [trial for trial in self._trials.values() if trial.pool == pool and not trial.over]
-        for trial in held:
+        lost_trials = [trial for trial in self._trials.values() if trial.pool == pool and not trial.is_over]
+        for trial in lost_trials:
             trial.pool, trial.attempt = None, trial.attempt + 1
             fits = not out_of_memory or trial.fitted
-            if not fits and HALVED not in trial.config:
-                trial.config = {**trial.config, HALVED: reason, ANEW: True}
-                trial.reports.append({HALVED: reason})
-                self._waiting.appendleft(trial.config["key"])
+            if not fits and "halved" not in trial.config:
+                trial.config = {**trial.config, "halved": reason, "anew": True}
+                trial.reports.append({"halved": reason})
+                self._queue.appendleft(trial.config["key"])
                 continue
-            trial.lost += 1
-            if (fits or for_its_node) and not final and trial.lost <= self._retries:
+            trial.loss_count += 1
+            if (fits or for_its_node) and not final and trial.loss_count <= self._retries:
                 if trial.fitted:
-                    trial.config = {name: value for name, value in trial.config.items() if name != ANEW}
-                self._waiting.appendleft(trial.config["key"])
+                    trial.use_saved_states()
+                self._queue.appendleft(trial.config["key"])
             elif out_of_memory:
-                halved = ", with half the batch too" if HALVED in trial.config else ""
-                trial.reports.append({FAILED: f"out of memory{halved}: {reason}", INFEASIBLE: True})
+                halved = ", with half the batch too" if "halved" in trial.config else ""
+                trial.reports.append({"failed": f"out of memory{halved}: {reason}", "infeasible": True})
             else:
-                trial.reports.append({FAILED: reason})
-        self._meet()
-        self._news.notify_all()
-        return bool(held)
+                trial.reports.append({"failed": reason})
+        self._exchange_if_all_waiting()
+        self._changed.notify_all()
+        return bool(lost_trials)
 
-    def _leaves_workers(self, trial: _Trial, report: Report) -> bool:
-        """Whether a trial has come to a meeting: its workers go, and it will go on from the state that they saved."""
-        if self._population is None or trial.ended or "score" not in report:
+    def _pause_for_exchange(self, trial: _Trial, report: Report) -> bool:
+        """Whether the trial pauses until the next exchange. Its workers are freed, and it resumes from its saved
+        state."""
+        if self._population is None or trial.has_ended or "score" not in report:
             return False
-        if not self._population.meets(report["epoch"]):
+        if not self._population.exchanges_after(report["epoch"]):
             return False
         trial.pool, trial.attempt = None, trial.attempt + 1
-        trial.met, trial.score = report["epoch"], report["score"]
-        trial.config = {name: value for name, value in trial.config.items() if name != ANEW} | {FITTED: True}
+        trial.waiting_since_epoch, trial.score = report["epoch"], report["score"]
+        trial.use_saved_states()
+        trial.config["fitted"] = True
         return True
 
-    def _meet(self) -> None:
-        """Exchanges states once nobody is on the way: of those who wait, among the youngest."""
-        live = {key: trial for key, trial in self._trials.items() if not trial.over}
+    def _exchange_if_all_waiting(self) -> None:
+        """Exchanges states once every live trial waits, among those with the fewest epochs."""
+        live = {key: trial for key, trial in self._trials.items() if not trial.is_over}
         if (
             self._population is None
-            or self._meeting
+            or self._population_to_release
             or not live
-            or len(self._trials.keys() | self._missing) < self._population.size
+            or len(self._trials.keys() | self._stopped_before_submission) < self._population.size
         ):
             return
-        ages = {key: trial.met for key, trial in live.items() if trial.met is not None}
-        if len(ages) < len(live):
+        epochs = {
+            key: trial.waiting_since_epoch for key, trial in live.items() if trial.waiting_since_epoch is not None
+        }
+        if len(epochs) < len(live):
             return
-        epoch = min(ages.values())
-        met = {key: live[key] for key, age in ages.items() if age == epoch}
-        scores = {key: trial.score for key, trial in met.items()}
-        parameters = {key: trial.config["parameters"] for key, trial in met.items()}
-        for key, exchange in self._population.exchanges(epoch, scores, parameters).items():
-            trial = met[key]
-            # What the donor did not fit into memory with does not fit this one either.
-            halved = {name: value for name, value in met[exchange.donor].config.items() if name == HALVED}
-            trial.config = {**trial.config, "parameters": exchange.parameters, **halved}
-            trial.reports.append({EXCHANGED: asdict(exchange), **halved})
-            self._exchanging[key] = len(trial.reports)
-        self._meeting = list(met)
-        self._go_on()
+        epoch = min(epochs.values())
+        members = {key: live[key] for key, waiting_since in epochs.items() if waiting_since == epoch}
+        scores = {key: trial.score for key, trial in members.items()}
+        parameters = {key: trial.config["parameters"] for key, trial in members.items()}
+        for key, exchange in self._population.plan_exchanges(epoch, scores, parameters).items():
+            trial = members[key]
+            trial.config = {**trial.config, "parameters": exchange.parameters}
+            report: Report = {"exchanged": asdict(exchange)}
+            donor = members[exchange.donor].config
+            if "halved" in donor:  # a batch that is too large for the donor is too large for this trial
+                trial.config["halved"] = report["halved"] = donor["halved"]
+            trial.reports.append(report)
+            self._pending_exchanges[key] = len(trial.reports)
+        self._population_to_release = list(members)
+        self._release_population()
 
-    def _go_on(self) -> None:
-        """Sends those who met on their way, once Tune's driver has taken every state over that is exchanged."""
-        open_ = {key for key, place in self._exchanging.items() if self._trials[key].taken < place}
-        if self._meeting and not any(not self._trials[key].over for key in open_):
-            for key in self._meeting:
-                trial = self._trials[key]
-                trial.met = None
-                if not trial.over:
-                    self._waiting.append(key)
-            self._meeting, self._exchanging = [], {}
+    def _release_population(self) -> None:
+        """Queues the trials of an exchange again, once Tune's driver has copied every exchanged state."""
+        pending = [key for key, count in self._pending_exchanges.items() if self._trials[key].decided_count < count]
+        if not self._population_to_release or any(not self._trials[key].is_over for key in pending):
+            return
+        for key in self._population_to_release:
+            trial = self._trials[key]
+            trial.waiting_since_epoch = None
+            if not trial.is_over:
+                self._queue.append(key)
+        self._population_to_release, self._pending_exchanges = [], {}
 
-    async def _within(self, patience: float, condition: Callable[[], bool]) -> bool:
-        """Waits until the condition holds; whether it did so in time."""
+    async def _wait_until(self, condition: Callable[[], bool], patience: float) -> bool:
+        """Waits until the condition holds; false after ``patience`` seconds without it."""
         try:
-            await asyncio.wait_for(self._news.wait_for(condition), patience)
+            await asyncio.wait_for(self._changed.wait_for(condition), patience)
         except TimeoutError:
             return False
         return True

@@ -1,4 +1,4 @@
-"""Keeps a study's checkpoints within ``storage.max_gigabytes``: which weights stay, and the removal of all others."""
+"""Prunes a study's checkpoints to ``storage.max_gigabytes``: selects the weights to keep and removes the others."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _VALIDATION = "validation"
 
 @dataclass(frozen=True)
 class Weights:
-    """The checkpoint of a trial that has ended; with folds, those of all its folds.
+    """The checkpoint of an ended trial; with folds, the checkpoints of all its folds.
 
     Attributes:
         size: bytes on disk.
-        score: the trial's objective, or none where it never reported one.
-        task_scores: per task, its metric.
+        score: the trial's objective; none if it never reported one.
+        task_scores: metric of each task.
     """
 
     key: str
@@ -36,105 +36,111 @@ class Weights:
     task_scores: Mapping[str, float]
 
 
-def to_keep(weights: Sequence[Weights], apart: np.ndarray, *, limit: float) -> list[str]:
-    """Keys of the weights that stay, the first chosen first.
+def select_to_keep(weights: Sequence[Weights], distances: np.ndarray, *, limit: float) -> list[str]:
+    """Keys of the weights to keep, in the order in which they were chosen.
 
-    The best by the objective and the best of each task always stay, even beyond the limit. Then, in turn, the next best
-    by the objective, the next best of each task, and the one whose predictions are the farthest from those of its
-    nearest among all chosen (Gonzalez 1985, farthest-first traversal), as long as there is one that still fits. With
-    one task a third of what stays is thus there for being different, with T tasks one in T + 2.
+    The best by the objective and the best of each task are always kept, even beyond the limit. Then, in turn, the next
+    best by the objective, the next best of each task, and the one with the largest distance to its nearest chosen one
+    (Gonzalez 1985, farthest-first traversal) are added, as long as one fits. So a third of the kept weights are chosen
+    for diversity with one task, and one in T + 2 with T tasks.
 
     Args:
-        apart: ``(weights, weights)`` float64: how far the predictions of two disagree; nan where one has none.
+        distances: ``(weights, weights)`` float64, disagreement between predictions; nan if one has none.
         limit: bytes.
     """
     if not weights:
         return []
-    rankings = [_ranked([one.score for one in weights])]
+    rankings = [_ranked([each.score for each in weights])]
     rankings += [
-        _ranked([one.task_scores.get(task) for one in weights])
-        for task in sorted({task for one in weights for task in one.task_scores})
+        _ranked([each.task_scores.get(task) for each in weights])
+        for task in sorted({task for each in weights for task in each.task_scores})
     ]
     chosen = list(dict.fromkeys(ranking[0] for ranking in rankings))
     room = limit - sum(weights[index].size for index in chosen)
     for ranking in cycle([*rankings, None]):
-        waiting = [index for index in rankings[0] if index not in chosen and weights[index].size <= room]
-        if not waiting:
+        candidates = [index for index in rankings[0] if index not in chosen and weights[index].size <= room]
+        if not candidates:
             return [weights[index].key for index in chosen]
-        found = _farthest(waiting, chosen, apart) if ranking is None else next(i for i in ranking if i in waiting)
-        if found is not None:
-            chosen.append(found)
-            room -= weights[found].size
+        if ranking is None:
+            index = _farthest(candidates, chosen, distances)
+        else:
+            index = next(index for index in ranking if index in candidates)
+        if index is not None:
+            chosen.append(index)
+            room -= weights[index].size
     raise AssertionError("a cycle has no end")
 
 
 def _ranked(scores: Sequence[float | None]) -> list[int]:
-    """Indices by score, the best first, of equal ones the earlier; those without a score last."""
+    """Indices by descending score; ties in order, those without a score last."""
     return sorted(range(len(scores)), key=lambda index: np.inf if (score := scores[index]) is None else -score)
 
 
-def _farthest(waiting: Sequence[int], chosen: Sequence[int], apart: np.ndarray) -> int | None:
-    """Of those waiting, the one that is the farthest from its nearest chosen one; of equal ones the first."""
-    nearest = np.where(np.isnan(apart), np.inf, apart)[np.ix_(waiting, chosen)].min(axis=1)
-    nearest[np.isinf(nearest)] = -1  # of no predictions
-    return waiting[int(nearest.argmax())] if nearest.max() >= 0 else None
+def _farthest(candidates: Sequence[int], chosen: Sequence[int], distances: np.ndarray) -> int | None:
+    """The candidate with the largest distance to its nearest chosen one, the first of ties. None if none has
+    predictions."""
+    nearest = np.where(np.isnan(distances), np.inf, distances)[np.ix_(candidates, chosen)].min(axis=1)
+    nearest[np.isinf(nearest)] = -1  # no predictions
+    return candidates[int(nearest.argmax())] if nearest.max() >= 0 else None
 
 
-def disagreement(said: Sequence[Mapping[str, Predictions] | None]) -> np.ndarray:
-    """``(members, members)`` float64 in [0, 1]: how far two disagree, as the mean over tasks; nan where one is none.
+def disagreement(predictions: Sequence[Mapping[str, Predictions] | None]) -> np.ndarray:
+    """Pairwise disagreement ``(members, members)`` float64 in [0, 1], the mean over tasks; nan without predictions.
 
-    In a task with classes: the share of rows whose most probable class is another. In a regression: half of one minus
-    the correlation (1 where a member says the same value everywhere).
+    For classification: the share of rows with different most probable classes. For regression: half of one minus the
+    correlation (1 if a member's values are constant).
 
     Args:
-        said: of each member, by task, what it predicts for the same rows.
+        predictions: for each member, predictions of the same rows by task; none if it has none.
     """
-    there = [index for index, one in enumerate(said) if one]
-    apart = np.full((len(said), len(said)), np.nan)
-    if not there:
-        return apart
-    members = [one for one in said if one]
-    by_task = []
+    known = [index for index, by_task in enumerate(predictions) if by_task]
+    distances = np.full((len(predictions), len(predictions)), np.nan)
+    if not known:
+        return distances
+    members = [by_task for by_task in predictions if by_task]
+    task_distances = []
     for task in members[0]:
-        values = [one[task].values for one in members]
+        values = [by_task[task].values for by_task in members]
         if values[0] is None:
-            classes = np.stack([np.argmax(one[task].probabilities, axis=1) for one in members])  # type: ignore[arg-type]
-            by_task.append(pdist(classes, "hamming"))
+            classes = np.stack([np.argmax(by_task[task].probabilities, axis=1) for by_task in members])  # type: ignore[arg-type]
+            task_distances.append(pdist(classes, "hamming"))
         else:
             with np.errstate(divide="ignore", invalid="ignore"):
-                by_task.append(np.nan_to_num(pdist(np.stack(values), "correlation") / 2, nan=1.0))  # type: ignore[arg-type]
-    apart[np.ix_(there, there)] = squareform(np.mean(by_task, axis=0))
-    return apart
+                correlation_distance = pdist(np.stack(values), "correlation")  # type: ignore[arg-type]
+            task_distances.append(np.nan_to_num(correlation_distance / 2, nan=1.0))
+    distances[np.ix_(known, known)] = squareform(np.mean(task_distances, axis=0))
+    return distances
 
 
 def prune(folder: StudyFolder, *, trials: Sequence[TrialRecord], max_gigabytes: float) -> list[str]:
-    """Removes the weights of ended trials that ``to_keep`` does not name, where all together are beyond the limit.
+    """Removes the weights of ended trials that ``select_to_keep`` does not choose, if all together exceed the limit.
 
-    The bank keeps their predictions, and says that their weights are gone. Killed at any moment, it leaves each
-    checkpoint whole or none, and the next call goes on.
+    The bank keeps their predictions and records that their weights are gone. A kill at any moment leaves each
+    checkpoint whole or marked as pruned; the next call completes the removal.
 
     Returns:
         Keys of the trials whose weights were removed.
 
     Raises:
-        StorageError: where a file cannot be read or removed.
+        StorageError: if a file cannot be read or removed.
     """
     from tutti.modeling.checkpoint import is_pruned, prune_checkpoint
 
     bank, ended = Bank(folder.bank), [trial for trial in trials if trial.state is not TrialState.RUNNING]
     for best in (best for trial in ended for best in _checkpoints(folder.trial(trial.key))):
-        if is_pruned(best):  # an earlier call was killed in the midst of it
+        if is_pruned(best):  # an earlier call was killed before it removed the files
             prune_checkpoint(best)
-    weights = [one for trial in ended if (one := _weights(folder, trial))]
+    weights = [each for trial in ended if (each := _weights(folder, trial))]
     limit = max_gigabytes * 1e9
     removed: list[str] = []
-    if sum(one.size for one in weights) > limit:
-        kept = to_keep(weights, disagreement(_said(bank, [one.key for one in weights])), limit=limit)
-        removed = [one.key for one in weights if one.key not in kept]
+    if sum(each.size for each in weights) > limit:
+        distances = disagreement(_validation_predictions(bank, [each.key for each in weights]))
+        keep = select_to_keep(weights, distances, limit=limit)
+        removed = [each.key for each in weights if each.key not in keep]
     for key in removed:
         for best in _checkpoints(folder.trial(key)):
             prune_checkpoint(best)
-    for record in bank.records():  # those too that an earlier call did not come to
+    for record in bank.records():  # including weights that an earlier call removed but did not record
         if record.path is not None and _is_pruned(folder.trial(record.key)):
             bank.forget_weights(record.key)
     if removed:
@@ -143,7 +149,7 @@ def prune(folder: StudyFolder, *, trials: Sequence[TrialRecord], max_gigabytes: 
 
 
 def bytes_of(trial: Path) -> int:
-    """What a trial's checkpoints take on disk, those of all its folds."""
+    """Bytes that a trial's checkpoints take on disk, including those of all its folds."""
     files = [file for best in _checkpoints(trial) for file in best.rglob("*") if file.is_file()]
     return sum(file.stat().st_size for file in files)
 
@@ -154,24 +160,26 @@ def _weights(folder: StudyFolder, trial: TrialRecord) -> Weights | None:
 
 
 def _checkpoints(trial: Path) -> list[Path]:
-    """A trial's checkpoints, not through a link: what it leads to may be somebody else's."""
+    """A trial's checkpoints. Does not follow links: their targets may belong to something else."""
+    if trial.is_symlink():
+        return []
     folds = [fold for fold in trial.glob("fold-*") if not fold.is_symlink()]
-    found = [place / "best" for place in (trial, *folds) if not trial.is_symlink()]
-    return [best for best in found if best.is_dir() and not best.is_symlink()]
+    checkpoints = [parent / "best" for parent in (trial, *folds)]
+    return [best for best in checkpoints if best.is_dir() and not best.is_symlink()]
 
 
 def _is_pruned(trial: Path) -> bool:
     from tutti.modeling.checkpoint import is_pruned
 
-    return any(is_pruned(place / "best") for place in (trial, *trial.glob("fold-*")))
+    return any(is_pruned(parent / "best") for parent in (trial, *trial.glob("fold-*")))
 
 
-def _said(bank: Bank, keys: Sequence[str]) -> list[dict[str, Predictions] | None]:
-    """What each checkpoint says about the validation rows, by task; none of one that the bank does not hold."""
-    held = {record.key for record in bank.records()}
-    return [_validation(bank, key) if key in held else None for key in keys]
+def _validation_predictions(bank: Bank, keys: Sequence[str]) -> list[dict[str, Predictions] | None]:
+    """Each checkpoint's predictions of the validation rows by task; none if the bank has no entry for it."""
+    known_keys = {record.key for record in bank.records()}
+    return [_predictions(bank, key) if key in known_keys else None for key in keys]
 
 
-def _validation(bank: Bank, key: str) -> dict[str, Predictions]:
+def _predictions(bank: Bank, key: str) -> dict[str, Predictions]:
     parts = bank.parts(key)
     return {task: bank.predictions(key, task, _VALIDATION) for task in parts if _VALIDATION in parts[task]}

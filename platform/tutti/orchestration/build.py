@@ -1,10 +1,10 @@
-"""The one builder: a single training run and a trial of a study are made by the same function from the same config."""
+"""Builds trainings from a study's config: single runs and trials of a study go through the same function."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tutti.bank.bank import Bank
 from tutti.config.folder import StudyFolder
@@ -14,26 +14,24 @@ from tutti.config.study import StudyConfig
 from tutti.config.training import TrainingOptions
 from tutti.data.prepare import Prepared, load_prepared
 from tutti.errors import ConfigError, Fault
-from tutti.orchestration.folds import FoldReport, fine_tune_folds
+from tutti.orchestration.folds import fine_tune_folds
 from tutti.orchestration.memory import with_smaller_batches
+from tutti.orchestration.trial_listener import TrialListener
 from tutti.records import CheckpointRecord, Scalar
-
-if TYPE_CHECKING:
-    from tutti.training import EpochReport
 
 
 def encode_study(study: StudyConfig, folder: StudyFolder, prepared: Prepared) -> None:
-    """Encodes every part of every task once, before any trial starts, for each ``max_length`` that is known.
+    """Encodes every part of every task once, before any trial starts, for every ``max_length`` known in advance.
 
     Raises:
-        BackboneError: where the backbone has no tokenizer that loads.
+        BackboneError: if the backbone has no tokenizer that loads.
     """
     from tutti.data.encode import load_parts
 
     match study.search_space.root.get("max_length"):
         case Categorical(choices=choices):
             lengths = sorted({int(choice) for choice in choices if choice is not None})
-        case _:  # of a range, what no trial may draw is not encoded beforehand
+        case _:  # of a range, trials encode the lengths that they draw
             lengths = [max_length_of(study.training)]
     for length in lengths:
         load_parts(prepared, tokenizer=study.backbone, max_length=length, cache=folder.encoded)
@@ -41,14 +39,14 @@ def encode_study(study: StudyConfig, folder: StudyFolder, prepared: Prepared) ->
 
 @dataclass(frozen=True)
 class Abilities:
-    """What a backbone can do.
+    """The capabilities of a backbone.
 
     Attributes:
-        positions: the longest input that it takes; none for any.
-        layers: how many it has; none where that is not known.
-        own_layers: how many have weights of their own and lie in one list: 1 where all share them, as ALBERT's do.
-        marks_pairs: whether its tokenizer tells the second text's tokens from the first's.
-        starts_special: whether its tokenizer puts a token of its own in front, as ``[CLS]`` is.
+        positions: maximum input length in tokens; none if unlimited.
+        layers: number of layers; none if unknown.
+        own_layers: number of layers with weights of their own, in one module list: 1 if all share them, as in ALBERT.
+        marks_pairs: whether its tokenizer marks the second text's tokens with token type ids.
+        starts_special: whether its tokenizer puts a special token such as ``[CLS]`` first.
     """
 
     positions: int | None
@@ -58,53 +56,55 @@ class Abilities:
     starts_special: bool
 
 
-def check_backbone(study: StudyConfig, able: Abilities) -> None:
-    """Refuses what is beyond the backbone: a trial would die at its first long row, or as it is built.
+def check_backbone(study: StudyConfig, abilities: Abilities) -> None:
+    """Rejects settings that the backbone cannot handle, before a trial fails when it is built or at a long row.
 
     Raises:
-        ConfigError: for the training key, or for the search space where that varies it.
+        ConfigError: with a fault for each training key, or key of the search space if that varies it.
     """
     limits = {
-        "max_length": (able.positions, "positions"),
-        "pooling_layers": (able.layers, "layers"),
-        "reinit_layers": (able.own_layers, "layers with weights of their own"),
+        "max_length": (abilities.positions, "positions"),
+        "pooling_layers": (abilities.layers, "layers"),
+        "reinit_layers": (abilities.own_layers, "layers with weights of their own"),
     }
     faults = []
-    for name, (most, what) in limits.items():
+    for name, (limit, what) in limits.items():
         key, highest = _highest(study, name)
-        if most is not None and highest > most:
-            given = "" if name in study.training or key.startswith("search") else ", the default"
-            rule = f"be at most {most}, the {what} that the backbone {study.backbone} has"
-            faults.append(Fault(key, rule, f"{highest}{given}", f"set it to {most} or less"))
-    place, poolings = _choices(study, "pooling")
-    lacks = {
-        "pair": (able.marks_pairs, "has no token types to tell two texts apart"),
-        "cls": (able.starts_special, "puts no token in front that could stand for the row"),
+        if limit is not None and highest > limit:
+            origin = "" if name in study.training or key.startswith("search") else ", the default"
+            rule = f"be at most {limit}, the {what} that the backbone {study.backbone} has"
+            faults.append(Fault(key, rule, f"{highest}{origin}", f"set it to {limit} or less"))
+    pooling_key, poolings = _choices(study, "pooling")
+    requirements = {
+        "pair": (abilities.marks_pairs, "has no token types to tell two texts apart"),
+        "cls": (abilities.starts_special, "puts no token in front that could stand for the row"),
     }
-    for pooling, (is_able, why) in lacks.items():
-        if pooling in poolings and not is_able:
+    for pooling, (is_met, why) in requirements.items():
+        if pooling in poolings and not is_met:
             rule = f"not be {pooling}, since the tokenizer of {study.backbone} {why}"
-            faults.append(Fault(place, rule, pooling, "use mean"))
+            faults.append(Fault(pooling_key, rule, pooling, "use mean"))
     if faults:
         raise ConfigError(*faults)
 
 
 def _highest(study: StudyConfig, name: str) -> tuple[str, int]:
-    """The key that gives the highest value which any trial may have, and that value."""
-    given = int(study.training.get(name, TrainingOptions.model_fields[name].default))
+    """The key that sets the highest value of any trial, and that value."""
+    default = int(study.training.get(name, TrainingOptions.model_fields[name].default))
     match distribution := study.search_space.root.get(name):
         case None:
-            return f"training.{name}", given
+            return f"training.{name}", default
         case Categorical(choices=choices):
             drawn = max(int(choice) for choice in choices if choice is not None)
         case _:
             drawn = int(distribution.high)
-    # Where the condition of a key does not hold, a trial has what `training:` gives it.
-    return (f"training.{name}", given) if distribution.when and given > drawn else (f"search_space.{name}", drawn)
+    # A trial for which the condition of a key does not hold has the value of `training:`.
+    if distribution.when and default > drawn:
+        return f"training.{name}", default
+    return f"search_space.{name}", drawn
 
 
 def _choices(study: StudyConfig, name: str) -> tuple[str, Sequence[object]]:
-    """The key that gives a trial's value of a training key with names for values, and all that it may give."""
+    """The key that sets a categorical training option of trials, and all its possible values."""
     match study.search_space.root.get(name):
         case Categorical(choices=choices, when=when):
             return f"search_space.{name}", [*choices, *([study.training.get(name)] if when else [])]
@@ -113,7 +113,7 @@ def _choices(study: StudyConfig, name: str) -> tuple[str, Sequence[object]]:
 
 
 def max_length_of(training: Mapping[str, object]) -> int:
-    """The longest input, in tokens, that training keys ask for."""
+    """Maximum input length in tokens according to training keys."""
     return int(training.get("max_length", TrainingOptions.model_fields["max_length"].default))  # type: ignore[call-overload]
 
 
@@ -124,31 +124,24 @@ def fine_tune_once(
     key: str,
     number: int,
     parameters: Mapping[str, Scalar],
-    on_epoch: Callable[[EpochReport], None],
-    on_fold_epoch: Callable[[int, EpochReport], None] = lambda fold, report: None,
-    on_fold: Callable[[FoldReport], None] = lambda report: None,
-    on_notice: Callable[[str], None] = lambda text: None,
-    on_step: Callable[[], None] = lambda: None,
-    main: bool = True,
-    smaller_batches: bool = False,
+    listener: TrialListener,
+    main: bool,
+    smaller_batches: bool,
 ) -> CheckpointRecord:
     """Fine-tunes on the study's prepared data and puts the best checkpoint's predictions into the bank.
 
-    Needs no Ray. In an initialised ``torch.distributed`` group every rank calls it; ``main`` is true on rank 0 alone.
-    With folds it fine-tunes once for each, and puts out-of-fold predictions of all training rows into the bank.
+    Needs no Ray. In an initialized ``torch.distributed`` group every rank calls it. With folds it fine-tunes once per
+    fold, and puts out-of-fold predictions of all training rows into the bank.
 
     Args:
-        on_epoch: called after each evaluation in a study without folds.
-        on_fold_epoch: called after each evaluation in a study with folds, with the fold's number from 0.
-        on_fold: called once a fold is whole; see ``fine_tune_folds``.
-        on_notice, on_step: see ``fine_tune``.
-        smaller_batches: whether steps are to take less memory, see ``with_smaller_batches``.
+        main: whether this process is rank 0.
+        smaller_batches: train with less memory per step, see ``with_smaller_batches``.
 
     Raises:
-        TrialError: where a loss or a prediction is not finite, on every rank.
-        TrialMemoryError: where its batches cannot be made smaller.
-        StorageError: where a file cannot be written or read.
-        BackboneError: where the backbone does not load.
+        TrialError: if a loss or a prediction is not finite, on every rank.
+        TrialMemoryError: if the batches cannot be made smaller.
+        StorageError: if a file cannot be written or read.
+        BackboneError: if the backbone does not load.
     """
     from tutti.data.encode import load_parts
     from tutti.training import fine_tune
@@ -159,7 +152,7 @@ def fine_tune_once(
     max_length = max_length_of(training)
     prepared = load_prepared(folder.data)
     parts = load_parts(prepared, tokenizer=study.backbone, max_length=max_length, cache=folder.encoded)
-    given: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "backbone": study.backbone,
         "tasks": prepared.tasks,
         "parts": parts,
@@ -167,14 +160,14 @@ def fine_tune_once(
         "folder": folder.trial(key),
         "key": key,
         "number": number,
-        "on_notice": on_notice,
-        "on_step": on_step,
+        "on_notice": listener.on_notice,
+        "on_step": listener.on_step,
     }
     if study.split.folds:
         folds = {task: prepared.folds(task) for task in parts}
-        done = fine_tune_folds(**given, folds=folds, on_epoch=on_fold_epoch, on_fold=on_fold)
+        result = fine_tune_folds(**settings, folds=folds, on_epoch=listener.on_fold_epoch, on_fold=listener.on_fold)
     else:
-        done = fine_tune(**given, on_epoch=on_epoch)
+        result = fine_tune(**settings, on_epoch=listener.on_epoch)
     if main:
-        Bank(folder.bank).put(done.checkpoint, done.predictions)
-    return done.checkpoint
+        Bank(folder.bank).put(result.checkpoint, result.predictions)
+    return result.checkpoint

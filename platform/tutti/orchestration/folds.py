@@ -1,4 +1,4 @@
-"""One trial with folds: every training row is predicted by the one of its fine-tunings that did not train on it."""
+"""Trials with folds: every training row is predicted by the fold's model that did not train on it."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ Parts = Mapping[str, Mapping[str, "EncodedPart"]]
 
 @dataclass(frozen=True)
 class FoldReport:
-    """A fold that is whole, with what the trial has reached by then. The same on every rank.
+    """A complete fold and the trial's scores so far. The same on every rank.
 
     Attributes:
-        fold: counted from 0.
-        best: the fold's own best epoch, with its scores on the fold's validation rows.
-        score: the mean of the ``best`` scores of all folds that are whole.
-        task_scores: per task, the same mean of its metric.
-        done: whether it is the last.
+        fold: zero-based.
+        best: the fold's best epoch, with its scores on the fold's validation rows.
+        score: mean of the ``best`` scores of all complete folds.
+        task_scores: the same mean of each task's metric.
+        done: whether this is the last fold.
     """
 
     fold: int
@@ -43,14 +43,14 @@ class FoldReport:
 
 
 def fold_name(fold: int) -> str:
-    """The fold's folder in the trial's, and the end of its key: ``fold-0``."""
+    """Name of a fold's folder within the trial's, and suffix of its key: ``fold-0``."""
     return f"fold-{fold}"
 
 
-def forget_states(trial: Path) -> None:
-    """Removes what a trial that has ended would have gone on from: several times the size of its weights.
+def delete_states(trial: Path) -> None:
+    """Deletes the saved states of an ended trial, which are several times the size of its weights.
 
-    Not through a link: what it leads to may be somebody else's.
+    Does not follow links: their targets may belong to something else.
     """
     for folder in (trial, *trial.glob("fold-*")):
         if not folder.is_symlink():
@@ -69,129 +69,136 @@ def fine_tune_folds(
     on_fold: Callable[[FoldReport], None],
     **settings: Any,
 ) -> FineTuned:
-    """Fine-tunes once for each fold, on the rows of the others, and puts the folds' predictions together.
+    """Fine-tunes once per fold on the rows of the other folds, and combines the folds' predictions.
 
-    A fold's checkpoint lies in ``folder/fold-N/best``. The predictions of a fold that is whole are kept in
-    ``folder/resume``, so that a run on the same folder does not train it again: it goes on with the first that is not
-    whole. In a process group every rank goes through the same folds in step.
+    A fold's checkpoint is in ``folder/fold-N/best``. Predictions of complete folds are saved in ``folder/resume``, so a
+    later run on the same folder continues with the first incomplete fold. In a process group all ranks train the same
+    fold at the same time.
 
     Args:
-        parts: of each task, part ``validation`` being the rows of ``train`` that validate, in their order.
-        folds: per task, the fold that each row of ``train`` validates, or -1 for none.
-        on_epoch: called with the fold's number, from 0, as ``fine_tune`` calls its own.
-        on_fold: called for each fold once it is whole, and first for those that an earlier run left whole.
-        settings: what else ``fine_tune`` takes.
+        parts: encoded rows by task and part. Part ``validation`` has the rows of ``train`` that some fold validates, in
+            the same order.
+        folds: per task ``(train rows,)``, the fold that each row validates, or -1 for none.
+        on_epoch: called with the zero-based fold and what ``fine_tune`` passes to its own ``on_epoch``.
+        on_fold: called for each complete fold; first for those that an earlier run completed.
+        settings: further arguments of ``fine_tune``.
 
     Returns:
-        ``predictions`` of part ``validation`` are out-of-fold, those of all others the mean over the folds. Of the
-        ``checkpoint`` the scores are those of the out-of-fold rows, ``epoch`` counts folds, and ``path`` is ``folder``.
-        On every rank but 0 ``predictions`` is empty.
+        ``predictions`` of part ``validation`` are out-of-fold, those of all other parts are means over the folds. The
+        scores of ``checkpoint`` are those of the out-of-fold rows, its ``epoch`` is the number of folds, and its
+        ``path`` is ``folder``. ``predictions`` is empty on all ranks but 0.
 
     Raises:
-        What ``fine_tune`` raises.
+        Errors of ``fine_tune``.
     """
     from tutti.training import FineTuned, fine_tune
     from tutti.training.ranks import from_rank_zero, rank
 
-    count = 1 + max(int(of_row.max()) for of_row in folds.values())
-    kept = Bank(folder / "resume")
-    whole: list[CheckpointRecord] = from_rank_zero(lambda: _whole(kept, count))
-    for fold in range(len(whole)):
-        on_fold(_report(whole[: fold + 1], count))
-    for fold in range(len(whole), count):
-        place = folder / fold_name(fold)
-        done = fine_tune(
+    count = 1 + max(int(task_folds.max()) for task_folds in folds.values())
+    fold_bank = Bank(folder / "resume")
+    complete: list[CheckpointRecord] = from_rank_zero(lambda: _complete_folds(fold_bank, count))
+    for fold in range(len(complete)):
+        on_fold(_report(complete[: fold + 1], count))
+    for fold in range(len(complete), count):
+        fold_folder = folder / fold_name(fold)
+        result = fine_tune(
             tasks=tasks,
-            parts={task: _of_fold(by_part, folds[task], fold) for task, by_part in parts.items()},
-            folder=place,
+            parts={task: _fold_parts(by_part, folds[task], fold) for task, by_part in parts.items()},
+            folder=fold_folder,
             on_epoch=lambda report, fold=fold: on_epoch(fold, report),  # type: ignore[misc]
             key=key,
             number=number,
             **settings,
         )
-        record = replace(done.checkpoint, key=fold_name(fold), number=fold)
-        from_rank_zero(lambda record=record, done=done: kept.put(record, done.predictions))  # type: ignore[misc]
+        record = replace(result.checkpoint, key=fold_name(fold), number=fold)
+        from_rank_zero(lambda record=record, result=result: fold_bank.put(record, result.predictions))  # type: ignore[misc]
         if rank() == 0:
-            shutil.rmtree(place / "resume", ignore_errors=True)
-        whole.append(record)
-        on_fold(_report(whole, count))
+            shutil.rmtree(fold_folder / "resume", ignore_errors=True)
+        complete.append(record)
+        on_fold(_report(complete, count))
     predictions: dict[str, dict[str, Predictions]] = {}
 
-    def put_together() -> dict[str, float]:
-        predictions.update(_together(kept, tasks, parts, folds, count))
+    def combine() -> dict[str, float]:
+        predictions.update(_combined(fold_bank, tasks, parts, folds, count))
         return {task.name: _score(task, predictions[task.name]["validation"]) for task in tasks}
 
-    task_scores = from_rank_zero(put_together)
+    task_scores = from_rank_zero(combine)
     score = float(np.mean(list(task_scores.values())))
-    record = CheckpointRecord(key, number, count, score, task_scores, str(folder), whole[0].parameters)
+    record = CheckpointRecord(key, number, count, score, task_scores, str(folder), complete[0].parameters)
     return FineTuned(record, predictions)
 
 
-def _of_fold(by_part: Mapping[str, EncodedPart], of_row: np.ndarray, fold: int) -> dict[str, EncodedPart]:
-    """A task's parts for one fold: its rows validate, all others train."""
+def _fold_parts(by_part: Mapping[str, EncodedPart], folds: np.ndarray, fold: int) -> dict[str, EncodedPart]:
+    """A task's parts for one fold: the fold's rows validate, all others train.
+
+    Args:
+        folds: ``(train rows,)``, the fold of each row, or -1 for none.
+    """
     from tutti.data.encode import take
 
-    own = of_row[of_row >= 0]
+    validation_folds = folds[folds >= 0]
     return {
         **by_part,
-        "train": take(by_part["train"], np.flatnonzero(of_row != fold)),
-        "validation": take(by_part["validation"], np.flatnonzero(own == fold)),
+        "train": take(by_part["train"], np.flatnonzero(folds != fold)),
+        "validation": take(by_part["validation"], np.flatnonzero(validation_folds == fold)),
     }
 
 
-def _whole(kept: Bank, count: int) -> list[CheckpointRecord]:
-    """The first folds that are whole, up to the one to go on with."""
-    records = {record.number: record for record in kept.records()}
-    found: list[CheckpointRecord] = []
+def _complete_folds(fold_bank: Bank, count: int) -> list[CheckpointRecord]:
+    """The complete folds before the first incomplete one."""
+    records = {record.number: record for record in fold_bank.records()}
+    complete: list[CheckpointRecord] = []
     for fold in range(count):
-        if fold not in records or not _readable(kept, records[fold].key):
+        if fold not in records or not _is_readable(fold_bank, records[fold].key):
             break
-        found.append(records[fold])
-    return found
+        complete.append(records[fold])
+    return complete
 
 
-def _readable(kept: Bank, key: str) -> bool:
+def _is_readable(fold_bank: Bank, key: str) -> bool:
     try:
-        kept.check(key)
-    except StorageError:  # a damaged file: the fold is trained again
+        fold_bank.check(key)
+    except StorageError:  # a damaged file: train the fold again
         return False
     return True
 
 
-def _report(whole: Sequence[CheckpointRecord], count: int) -> FoldReport:
-    tasks = whole[0].task_scores
+def _report(complete: Sequence[CheckpointRecord], count: int) -> FoldReport:
+    tasks = complete[0].task_scores
     return FoldReport(
-        fold=len(whole) - 1,
-        best=whole[-1],
-        score=float(np.mean([record.score for record in whole])),
-        task_scores={task: float(np.mean([record.task_scores[task] for record in whole])) for task in tasks},
-        done=len(whole) == count,
+        fold=len(complete) - 1,
+        best=complete[-1],
+        score=float(np.mean([record.score for record in complete])),
+        task_scores={task: float(np.mean([record.task_scores[task] for record in complete])) for task in tasks},
+        done=len(complete) == count,
     )
 
 
-def _together(
-    kept: Bank, tasks: Sequence[Task], parts: Parts, folds: Mapping[str, np.ndarray], count: int
+def _combined(
+    fold_bank: Bank, tasks: Sequence[Task], parts: Parts, folds: Mapping[str, np.ndarray], count: int
 ) -> dict[str, dict[str, Predictions]]:
-    """Out-of-fold predictions of the validation rows, and the folds' mean of all other rows."""
-    found: dict[str, dict[str, Predictions]] = {}
+    """Out-of-fold predictions of the validation rows, and the mean over the folds for all other rows."""
+    combined: dict[str, dict[str, Predictions]] = {}
     for task in tasks:
-        found[task.name] = {}
-        own = folds[task.name][folds[task.name] >= 0]
+        combined[task.name] = {}
+        validation_folds = folds[task.name][folds[task.name] >= 0]
         for name, part in parts[task.name].items():
             if name == "train":
                 continue
-            said = [kept.predictions(fold_name(fold), task.name, name).numbers for fold in range(count)]
+            by_fold = [fold_bank.predictions(fold_name(fold), task.name, name).numbers for fold in range(count)]
             if name == "validation":
-                numbers = np.empty((len(part.ids), *said[0].shape[1:]), dtype=np.float32)
-                for fold, of_fold in enumerate(said):
-                    numbers[own == fold] = of_fold
+                numbers = np.empty((len(part.ids), *by_fold[0].shape[1:]), dtype=np.float32)
+                for fold, fold_numbers in enumerate(by_fold):
+                    numbers[validation_folds == fold] = fold_numbers
             else:
-                numbers = np.stack(said).mean(axis=0, dtype=np.float64).astype(np.float32)
+                numbers = np.stack(by_fold).mean(axis=0, dtype=np.float64).astype(np.float32)
             kind = {"values": numbers} if task.regression else {"probabilities": numbers}
-            found[task.name][name] = Predictions(ids=part.ids, labels=part.labels, class_names=task.class_names, **kind)
-    return found
+            combined[task.name][name] = Predictions(
+                ids=part.ids, labels=part.labels, class_names=task.class_names, **kind
+            )
+    return combined
 
 
-def _score(task: Task, said: Predictions) -> float:
-    assert said.labels is not None
-    return score_of(task.metric, labels=said.labels, predicted=said.numbers)
+def _score(task: Task, predictions: Predictions) -> float:
+    assert predictions.labels is not None
+    return score_of(task.metric, labels=predictions.labels, predicted=predictions.numbers)

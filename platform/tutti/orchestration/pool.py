@@ -1,4 +1,4 @@
-"""A pool: the workers of one Ray Train run, which train one trial after the other, or just one."""
+"""A pool: the workers of a Ray Train run. They train one trial after another, or only one if trials are isolated."""
 
 from __future__ import annotations
 
@@ -7,34 +7,40 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tutti.config.folder import StudyFolder
 from tutti.config.study import Resources, StudyConfig
-from tutti.errors import Fault, TrialError, TrialMemoryError
-from tutti.orchestration.broker import FAILED, INFEASIBLE, Broker
-from tutti.orchestration.halt import storage_fault
-from tutti.orchestration.memory import cause_of, for_its_node, is_out_of_memory
-from tutti.orchestration.mistakes import mistake_in, place_of
+from tutti.errors import Fault, TrialError, TrialMemoryError, first_line
+from tutti.orchestration.broker import Broker
+from tutti.orchestration.failure_kind import find_program_error, traceback_location
+from tutti.orchestration.memory import cause_of, is_node_out_of_memory, is_out_of_memory
+from tutti.orchestration.messages import Report, TrialConfig
+from tutti.orchestration.storage_failure import storage_fault
 from tutti.orchestration.trial import Stopped
 
 if TYPE_CHECKING:
+    from ray import ObjectRef
     from ray.actor import ActorHandle
 
-# Between two looks of Ray Train at the workers. Reports do not wait for it, but the start and the end of a run do.
-POLL_SECONDS = {True: "1", False: "0.1"}  # warm, isolated
+    from tutti.orchestration.population import Population
+
+# Seconds between Ray Train's polls of its workers, by whether they are warm. Polling delays no report, but delays the
+# start and the end of a run.
+POLL_SECONDS = {True: "1", False: "0.1"}
+CLOSING_SECONDS = 5.0  # for idle pools to end by themselves
 
 
 @dataclass(frozen=True)
 class PoolJob:
-    """What every trial of a study has in common.
+    """What all trials of a study have in common.
 
     Attributes:
-        folder: the study's, which every node sees.
-        train: what every worker does with a trial: ``train_trial``, or what takes its arguments.
-        grows: whether nodes may be added to the cluster, for which workers wait then.
+        folder: the study's, visible to every node.
+        train: trains a trial on every worker: ``train_trial``, or a function with the same arguments.
+        grows: whether nodes may be added to the cluster. Workers wait for them then.
     """
 
     study: StudyConfig
@@ -50,70 +56,106 @@ class PoolJob:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a run of workers failed, in one line.
+    """Why a Ray Train run failed.
 
     Attributes:
-        for_its_node: of one out of memory, whether Ray ended it for its node, which its neighbours may have filled.
-        final: whether its trial would fail so again.
-        halting: said where the storage is why, which no other worker could do better with.
-        no_room: whether its workers never started, for the cluster had no room for them.
+        reason: one line.
+        for_its_node: out of memory means that Ray killed the worker because its node ran low, which other processes may
+            have caused.
+        final: another attempt at the trial would fail in the same way.
+        halt_fault: the storage failed, which it would for any other worker.
+        no_room: the workers never started, because the cluster had no room for them.
     """
 
     reason: str
     out_of_memory: bool = False
     for_its_node: bool = False
     final: bool = False
-    halting: Fault | None = None
+    halt_fault: Fault | None = None
     no_room: bool = False
 
 
+@contextmanager
+def running_pools(
+    study: StudyConfig,
+    folder: StudyFolder,
+    *,
+    count: int,
+    train: Callable[..., None],
+    population: Population | None,
+) -> Iterator[tuple[ActorHandle[Broker], list[ObjectRef[str | None]]]]:
+    """Starts a broker and ``count`` pools of workers, and ends them with the block."""
+    import ray
+    from ray.exceptions import RayError
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    # A cluster that somebody else started may get further nodes; a private Ray does not.
+    job = PoolJob(study, folder, train, grows=bool(os.environ.get("RAY_ADDRESS")))
+    # On the driver's node: these actors hold no data, and the loss of another node must not end them.
+    this_node = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+    options: dict[str, Any] = {"num_cpus": 0, "scheduling_strategy": this_node}
+    broker = ray.remote(Broker).options(**options).remote(study.search.retries, population)
+    host_class = ray.remote(PoolHost).options(**options, max_restarts=-1, max_task_retries=-1)
+    hosts = [host_class.remote() for _ in range(count)]
+    runs = [host.run.remote(f"pool-{index}", job, broker) for index, host in enumerate(hosts)]
+    try:
+        yield broker, runs
+    finally:
+        with suppress(RayError):  # the broker may have died
+            all_idle = ray.get(broker.close.remote())
+            ray.wait(runs, num_returns=len(runs), timeout=CLOSING_SECONDS if all_idle else 0)
+        for run in runs:
+            ray.cancel(run)  # otherwise Ray prints that it will retry the run
+        for actor in (*hosts, broker):
+            ray.kill(actor)
+
+
 class PoolHost:
-    """Runs Ray Train runs one after the other, until the study is over; Ray runs it as an actor."""
+    """Runs one Ray Train run after another until the study is over; Ray runs it as an actor."""
 
     def run(self, name: str, job: PoolJob, broker: ActorHandle[Broker]) -> str | None:
-        """Ends with the study, or with the reason why the workers cannot start.
+        """Returns none once the study is over, or the reason why the workers cannot start.
 
-        Every run has a name of its own, so that a snapshot cut off by a kill never fails a later one.
+        Every Ray Train run gets a unique name, so a snapshot that a kill left incomplete cannot fail a later run.
         """
         os.environ["RAY_TRAIN_HEALTH_CHECK_INTERVAL_S"] = POLL_SECONDS[job.warm]
         os.environ["RAY_CHDIR_TO_TRIAL_DIR"] = "0"
-        # A node that is to go is used until it goes: then its trial is begun again elsewhere, from its last state.
+        # Use a node that is about to be removed until it is: its trial then resumes elsewhere from its last state.
         os.environ["RAY_TRAIN_ENABLE_PREEMPTION_WATCHER"] = "0"
         import ray
         from ray.train.v2._internal.constants import ENV_VARS_TO_PROPAGATE
 
-        # Ray Train frees a run's workers once the State API says that its controller is dead. Not told which cluster to
-        # ask, it asks any that it finds on the machine: with two there, it may kill a living run, or free nothing.
+        # Ray Train frees a run's workers once the State API reports its controller as dead. Without an address it asks
+        # any cluster on the machine: with two of them, it may kill a living run, or free nothing.
         os.environ["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address
         ENV_VARS_TO_PROPAGATE.add("RAY_ADDRESS")
-        ray.get(broker.lost.remote(name, "the host of its workers died"))  # where this is not the first to run
-        in_vain = 0
-        while not ray.get(broker.closed.remote()):
-            if not job.warm and not ray.get(broker.wanted.remote()):
+        ray.get(broker.report_loss.remote(name, "the host of its workers died"))  # if Ray has restarted this actor
+        idle_failures = 0  # in succession, of workers that trained nothing
+        while not ray.get(broker.is_over.remote()):
+            if not job.warm and not ray.get(broker.wait_for_trial.remote()):
                 continue
             failure = _run_once(name, job, broker)
             if failure is None:
-                in_vain = 0
+                idle_failures = 0
                 continue
-            if failure.halting:
-                ray.get(broker.halt.remote(failure.halting))
+            if failure.halt_fault:
+                ray.get(broker.halt.remote(failure.halt_fault))
                 return failure.reason
-            if failure.no_room and job.grows:  # until Ray is ended, by Ctrl-C or a limit of the study
-                ray.get(broker.notice.remote(_waits(job.study.resources)))
+            if failure.no_room and job.grows:  # retry until Ray shuts down, by Ctrl-C or a limit of the study
+                ray.get(broker.post_notice.remote(_no_room_notice(job.study.resources)))
                 continue
             memory = {"out_of_memory": failure.out_of_memory, "for_its_node": failure.for_its_node}
-            trained = ray.get(broker.lost.remote(name, failure.reason, **memory, final=failure.final))
-            in_vain = 0 if trained else in_vain + 1
-            if in_vain > job.study.search.retries:
+            was_training = ray.get(broker.report_loss.remote(name, failure.reason, **memory, final=failure.final))
+            idle_failures = 0 if was_training else idle_failures + 1
+            if idle_failures > job.study.search.retries:
                 return failure.reason
-            time.sleep(in_vain)
+            time.sleep(idle_failures)
         return None
 
 
 def _run_once(name: str, job: PoolJob, broker: ActorHandle[Broker]) -> Failure | None:
-    """One Ray Train run; why it failed, or nothing."""
+    """Runs one Ray Train run to its end; its failure, if any."""
     from ray import train
-    from ray.train.v2._internal.exceptions import WorkerGroupStartupTimeoutError
 
     from tutti.orchestration.worker_group import WorkerGroup
 
@@ -125,78 +167,94 @@ def _run_once(name: str, job: PoolJob, broker: ActorHandle[Broker]) -> Failure |
             run_config=train.RunConfig(
                 name=f"{name}-{time.time_ns()}",
                 storage_path=str(job.folder.ray / "pools"),
-                # None within a run: its workers would take a new trial, and leave theirs to nobody.
+                # No retries within a run: restarted workers would take a new trial and abandon theirs.
                 failure_config=train.FailureConfig(
                     max_failures=0, controller_failure_limit=0, max_preemption_failures=0
                 ),
             ),
         ).fit()
     except Exception as error:  # of a worker, of Ray Train's controller, or of Ray itself
-        if isinstance(error, train.WorkerGroupError) and error.worker_failures:
-            failures = error.worker_failures
-            starved = {rank: each for rank, each in failures.items() if is_out_of_memory(each)}
-            halting = _halting(job, *failures.values())
-            if not (starved or halting) and (rank := mistake_in(failures)) is not None:
-                return Failure(reason_of({rank: failures[rank]}) + place_of(rank, str(error)), final=True)
-            by_itself = {rank: each for rank, each in starved.items() if not for_its_node(each)}
-            memory = {"out_of_memory": bool(starved), "for_its_node": bool(starved) and not by_itself}
-            return Failure(reason_of(by_itself or starved or failures), **memory, halting=halting)
-        said = getattr(error, "controller_failure", None) or error
-        no_room = isinstance(said, WorkerGroupStartupTimeoutError)
-        return Failure(_line(said), halting=_halting(job, said), no_room=no_room)
+        return _classify(error, job)
     return None
 
 
-def _waits(resources: Resources) -> str:
+def _classify(error: Exception, job: PoolJob) -> Failure:
+    from ray import train
+    from ray.train.v2._internal.exceptions import WorkerGroupStartupTimeoutError
+
+    if isinstance(error, train.WorkerGroupError) and error.worker_failures:
+        failures = error.worker_failures
+        out_of_memory = {rank: each for rank, each in failures.items() if is_out_of_memory(each)}
+        halt_fault = _halt_fault(job, *failures.values())
+        if not (out_of_memory or halt_fault) and (rank := find_program_error(failures)) is not None:
+            location = traceback_location(rank, str(error))
+            return Failure(reason_of({rank: failures[rank]}) + location, final=True)
+        by_itself = {rank: each for rank, each in out_of_memory.items() if not is_node_out_of_memory(each)}
+        return Failure(
+            reason_of(by_itself or out_of_memory or failures),
+            out_of_memory=bool(out_of_memory),
+            for_its_node=bool(out_of_memory) and not by_itself,
+            halt_fault=halt_fault,
+        )
+    cause = getattr(error, "controller_failure", None) or error
+    no_room = isinstance(cause, WorkerGroupStartupTimeoutError)
+    return Failure(_error_line(cause), halt_fault=_halt_fault(job, cause), no_room=no_room)
+
+
+def _no_room_notice(resources: Resources) -> str:
     each = f"{resources.cpus_per_worker} CPUs and {resources.gpus_per_worker:g} GPUs"
     missing = f"workers: {resources.workers}, each with {each}"
     return f"waits for nodes: the cluster has no room yet for {missing} (see `ray status`)"
 
 
-def _halting(job: PoolJob, *errors: BaseException) -> Fault | None:
+def _halt_fault(job: PoolJob, *errors: BaseException) -> Fault | None:
     place = str(job.folder.path)
     return next((fault for error in errors if (fault := storage_fault(error, place=place))), None)
 
 
-def train_trials(config: Mapping[str, Any]) -> None:
-    """What every worker of a pool runs: rank 0 takes a trial from the broker, and all ranks train it together."""
+def train_trials(loop_config: Mapping[str, Any]) -> None:
+    """Runs on every worker of a pool: rank 0 takes a trial from the broker, and all ranks train it together."""
     import ray
     import torch
 
     from tutti.training.ranks import from_rank_zero
 
-    pool, job, broker = config["pool"], config["job"], config["broker"]
+    pool, job, broker = loop_config["pool"], loop_config["job"], loop_config["broker"]
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     torch.set_num_threads(job.study.resources.cpus_per_worker)
-    while (taken := from_rank_zero(lambda: ray.get(broker.take.remote(pool)))) is not None:
-        if not taken:
+    while (assignment := from_rank_zero(lambda: ray.get(broker.take.remote(pool)))) is not None:
+        if not assignment:
             continue
-        trial, attempt = taken
+        config: TrialConfig = assignment[0]
+        attempt: int = assignment[1]
 
-        def tell(report: dict[str, Any], key: str = trial["key"], attempt: int = attempt) -> bool:
-            place = from_rank_zero(lambda: ray.get(broker.tell.remote(key, attempt, report)))
-            while place is not None:
-                said = from_rank_zero(lambda: ray.get(broker.verdict.remote(key, attempt, place)))
-                if said is not None:
-                    return said
+        def tell(report: Report, key: str = config["key"], attempt: int = attempt) -> bool:
+            count = from_rank_zero(lambda: ray.get(broker.report.remote(key, attempt, report)))
+            while count is not None:
+                decision = from_rank_zero(lambda: ray.get(broker.await_decision.remote(key, attempt, count)))
+                if decision is not None:
+                    return decision
             return False
 
-        with _nothing_left():
+        with _clean_process():
             try:
-                job.train(job.study, job.folder, trial, tell=tell)
+                job.train(job.study, job.folder, config, tell=tell)
             except Stopped:
                 pass
-            except TrialError as error:  # raised on every rank alike, and no second try would end otherwise
-                tell({FAILED: str(error)} | ({INFEASIBLE: True} if isinstance(error, TrialMemoryError) else {}))
+            except TrialError as error:  # raised on every rank alike; another attempt would end in the same way
+                failed: Report = {"failed": str(error)}
+                if isinstance(error, TrialMemoryError):
+                    failed["infeasible"] = True
+                tell(failed)
         if not job.warm:
             return
 
 
 @contextmanager
-def _nothing_left() -> Iterator[None]:
-    """Leaves nothing of a trial in its process for the next one: memory, compiled code, switches, environment.
+def _clean_process() -> Iterator[None]:
+    """Frees or resets whatever a trial leaves in its process: memory, compiled code, torch's switches, environment.
 
-    What the trial raised must be caught inside: its traceback holds the trainer.
+    Exceptions of the trial must be caught inside: their tracebacks keep the trainer alive.
     """
     import torch
 
@@ -206,12 +264,13 @@ def _nothing_left() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
-        torch.use_deterministic_algorithms(False)  # TrainingArguments' full_determinism, as are the next three lines
+        # The next four lines undo what TrainingArguments' full_determinism sets.
+        torch.use_deterministic_algorithms(False)
         torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = cudnn
         for name in os.environ.keys() - environment.keys():
             del os.environ[name]
         os.environ.update(environment)
-        if "torch._dynamo" in sys.modules:  # it gives up compiling after so many models
+        if "torch._dynamo" in sys.modules:  # it stops compiling after a number of models
             torch._dynamo.reset()
         gc.collect()
         if torch.cuda.is_available():
@@ -219,12 +278,13 @@ def _nothing_left() -> Iterator[None]:
 
 
 def reason_of(failures: Mapping[int, BaseException]) -> str:
-    """The first worker's failure in one line."""
+    """The failure of the lowest rank in one line."""
     rank, error = min(failures.items())
-    return f"worker {rank}: {_line(cause_of(error))}"[:500]
+    return f"worker {rank}: {_error_line(cause_of(error))}"[:500]
 
 
-def _line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-    # Others end with what happened; one of memory begins with it, and ends with what Ray or torch advises.
-    return f"{type(error).__name__}: {lines[0 if is_out_of_memory(error) else -1]}"[:500]
+def _error_line(error: BaseException) -> str:
+    # Most messages end with what happened. One on memory begins with it, and ends with advice from Ray or torch.
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = first_line(error) if is_out_of_memory(error) or not lines else lines[-1]
+    return f"{type(error).__name__}: {text}"[:500]

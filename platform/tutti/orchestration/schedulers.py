@@ -1,4 +1,4 @@
-"""Which of Ray Tune's schedulers says what trials end early, and how it is set."""
+"""The Ray Tune scheduler of a study, which stops unpromising trials early."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from tutti.config.stages import STAGES, staged
 from tutti.config.study import StudyConfig
 from tutti.records import TrialRecord, TrialState
 
-TIME, SCORE = "epoch", "score"  # of a report: how many evaluations, or folds, it is by then, and what it scored
+TIME, SCORE = "epoch", "score"  # keys of a report: the number of evaluations, or folds, so far, and the score
 BRACKETS = 5
-"""Of Hyperband, at most, as its authors have them; each further one makes its first stop so much later."""
+"""Maximum number of Hyperband's brackets, as in the paper. Each bracket first stops trials one rung later."""
 
 
 def make_scheduler(study: StudyConfig, past: Sequence[TrialRecord] = ()) -> TrialScheduler | None:
-    """The scheduler of a study; none where all trials run to their end.
+    """The scheduler of a study; none if all trials run to their end.
 
-    None of them pauses a trial: its workers would have to keep it, or begin it again.
+    No scheduler pauses trials: workers would have to keep a paused trial, or restart it.
 
     Args:
-        past: trials of the study; with those that have ended, the ones to come are compared too, and those that are
-            added again go on from what they had scored.
+        past: trials of earlier runs of the study. New trials are also compared with those that have ended. Unfinished
+            ones that are added again keep their earlier scores.
     """
     scores = {record.key: record.scores_by_epoch for record in past}
     search, per_epoch = study.search, 1 if study.split.folds else study.evals_per_epoch
@@ -39,12 +39,12 @@ def make_scheduler(study: StudyConfig, past: Sequence[TrialRecord] = ()) -> Tria
         "mode": "max",
         "grace_period": grace,
         "reduction_factor": search.reduction_factor,
-        # One more than any trial reaches: at max_t a trial would be ended before its predictions lie in the bank.
+        # Larger than any trial's: a scheduler stops a trial at max_t, before its predictions are in the bank.
         "max_t": longest + 1,
     }
     scheduler: TrialScheduler
     match search.scheduler:
-        case "none" | "pbt":  # a population meets at the broker, which alone knows who waits
+        case "none" | "pbt":  # the broker carries out a population's exchanges, since it knows which trials wait
             return None
         case "asha":
             scheduler = Asha(past=scores, **halving)
@@ -58,21 +58,21 @@ def make_scheduler(study: StudyConfig, past: Sequence[TrialRecord] = ()) -> Tria
                 metric=SCORE,
                 mode="max",
                 grace_period=grace,
-                min_time_slice=math.inf,  # it never pauses
+                min_time_slice=math.inf,  # never pauses a trial
             )
     for record in past:
         if record.state in (TrialState.FINISHED, TrialState.STOPPED):
-            scheduler.on_trial_add(None, _Past(record.key, {"key": record.key}))
+            scheduler.on_trial_add(None, _EndedTrial(record.key, {"key": record.key}))
     return scheduler
 
 
 class Asha(ASHAScheduler):
-    """Asynchronous successive halving in which a trial that is added again has passed the rungs that it had passed.
+    """Asynchronous successive halving in which a trial that is added again keeps the rungs it has passed.
 
-    Ray would judge it anew at each of them, and file its late scores there, for others to be compared with.
+    Ray would judge it again at each of them, and record its later scores there, for others to be compared with.
 
     Args:
-        past: what trials of the study scored, by key and epoch.
+        past: scores of the study's trials, by key and epoch.
     """
 
     def __init__(self, *, past: Mapping[str, Mapping[int, float]], **settings: Any) -> None:
@@ -83,22 +83,22 @@ class Asha(ASHAScheduler):
         super().on_trial_add(tune_controller, trial)
         key = trial.config["key"]
         self._trial_info[trial.trial_id] = self._bracket(key)
-        for told in _told(self._past.get(key, {})):
-            self.on_trial_result(tune_controller, trial, told)  # what it says was decided then
+        for result in _results(self._past.get(key, {})):
+            self.on_trial_result(tune_controller, trial, result)  # its decision was carried out in the earlier run
 
     def _bracket(self, key: str) -> Any:
         return self._brackets[0]
 
 
 class Hyperband(Asha):
-    """Several brackets of asynchronous successive halving, each of which makes its first stop at a later rung.
+    """Several brackets of asynchronous successive halving, each of which first stops trials at a later rung.
 
-    Hyperband (Li et al. 2018, JMLR 18) as its authors run it asynchronously (Li et al. 2020, arXiv 1810.05934): it
-    hedges against scores that say little at the beginning. The last bracket stops none where trials may be so long as
-    the others allow. Of Ray's own scheduler of that name trials would have to be paused.
+    Hyperband (Li et al. 2018, JMLR 18) in the asynchronous form of its authors (Li et al. 2020, arXiv 1810.05934). It
+    hedges against early scores that predict little. If training is long enough for all brackets, the last one stops no
+    trial. Ray's own Hyperband pauses trials.
 
-    A trial's bracket follows from its key and the seed, so that it is the same when the trial is run again; Ray draws
-    it from NumPy's global random state. Brackets get about the same number of epochs, as in the paper.
+    A trial's bracket is drawn from its key and the seed, so it stays the same in a resumed study; Ray draws it from
+    NumPy's global random state. As in the paper, brackets get about the same number of epochs each.
     """
 
     def __init__(self, *, brackets: int, seed: int, reduction_factor: int, **settings: Any) -> None:
@@ -114,11 +114,11 @@ class Hyperband(Asha):
 class Median(MedianStoppingRule):
     """Stops a trial whose best score is below the median of the others' mean scores up to its epoch.
 
-    The rule of Golovin et al. 2017 (Google Vizier). Of each report it keeps two numbers, and an epoch once. A last
-    report without a score, as of a trial that failed, would be its end.
+    The rule of Golovin et al. 2017 (Google Vizier). Only epoch and score of a report are kept, and each epoch once. A
+    last report without a score, such as that of a failed trial, is ignored: Ray's class would raise a KeyError later.
 
     Args:
-        past: what trials of the study scored, by key and epoch: one that is added again has scored it.
+        past: scores of the study's trials, by key and epoch. A trial that is added again starts with its own.
     """
 
     def __init__(self, *, past: Mapping[str, Mapping[int, float]], **settings: Any) -> None:
@@ -127,61 +127,64 @@ class Median(MedianStoppingRule):
 
     def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
         super().on_trial_add(tune_controller, trial)
-        if told := _told(self._past.get(trial.config["key"], {})):
-            self._results[trial] = told
+        if results := _results(self._past.get(trial.config["key"], {})):
+            self._results[trial] = results
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: Mapping[str, Any]) -> Any:
-        told = _numbers(result)
-        if any(each[TIME] == told.get(TIME) for each in self._results.get(trial, ())):  # told again by other workers
+        numbers = _numbers(result)
+        is_repeated = any(earlier[TIME] == numbers.get(TIME) for earlier in self._results.get(trial, ()))
+        if is_repeated:  # by other workers, after the first ones were lost
             return TrialScheduler.CONTINUE
-        return super().on_trial_result(tune_controller, trial, told)
+        return super().on_trial_result(tune_controller, trial, numbers)
 
     def on_trial_complete(self, tune_controller: Any, trial: Any, result: Mapping[str, Any]) -> None:
-        told = _numbers(result)
-        known = self._results.get(trial, ())
-        if len(told) == 2 and all(each[TIME] < told[TIME] for each in known):
-            super().on_trial_complete(tune_controller, trial, told)
+        numbers = _numbers(result)
+        earlier_results = self._results.get(trial, ())
+        if len(numbers) == 2 and all(earlier[TIME] < numbers[TIME] for earlier in earlier_results):
+            super().on_trial_complete(tune_controller, trial, numbers)
 
 
 def _numbers(result: Mapping[str, Any]) -> dict[str, float]:
     return {name: result[name] for name in (TIME, SCORE) if name in result}
 
 
-def _told(scores: Mapping[int, float]) -> list[dict[str, float]]:
+def _results(scores: Mapping[int, float]) -> list[dict[str, float]]:
     return [{TIME: epoch, SCORE: score} for epoch, score in scores.items()]
 
 
 @dataclass(frozen=True, eq=False)
-class _Past:
-    """What a scheduler asks of a trial that has ended."""
+class _EndedTrial:
+    """An ended trial of an earlier run, with the attributes that schedulers read."""
 
     trial_id: str
     config: Mapping[str, str]
 
 
 def longest_training(study: StudyConfig) -> int:
-    """The most reports that any trial of the study may make: of the epochs it may train, rounded up, or the folds.
+    """The largest number of reports that any trial of the study may make: folds, or evaluations of its epochs.
 
-    ``max_steps`` may stand for any number.
+    The number of epochs is rounded up in each stage. With ``max_steps``, which may mean any number of epochs, it is
+    10**6.
     """
     if study.split.folds:
         return study.split.folds
-    varied, epochs = study.search_space.root, 0
+    space, epochs = study.search_space.root, 0
     for index, keys in enumerate(staged(study.training)):
-        own = [f"{STAGES}.{index}.", ""]  # a key of the search space is laid over the study's, one of a stage over both
-        if any(f"{prefix}max_steps" in varied for prefix in own) or int(keys.get("max_steps", -1)) > 0:
+        # Drawn values override the study's, and those of a stage override those of all stages.
+        prefixes = [f"{STAGES}.{index}.", ""]
+        if any(f"{prefix}max_steps" in space for prefix in prefixes) or int(keys.get("max_steps", -1)) > 0:
             return 10**6
         stage: Mapping[str, object] = (study.training.get(STAGES) or ({},))[index]
-        found = [varied.get(f"{prefix}num_train_epochs") for prefix in own]
-        most = []  # of what may hold: the stage's own, drawn or set, then what all stages have
-        for space in found[:1] if "num_train_epochs" in stage else found:
-            if space:
-                most.append(_highest(space))
-            if space and not space.when:
+        drawn = [space.get(f"{prefix}num_train_epochs") for prefix in prefixes]
+        candidates = []  # the highest values that may take effect
+        for distribution in drawn[:1] if "num_train_epochs" in stage else drawn:
+            if distribution:
+                candidates.append(_highest(distribution))
+            if distribution and not distribution.when:
                 break
         else:
-            most.append(float(keys.get("num_train_epochs", 3)))
-        epochs += math.ceil(max(most))
+            candidates.append(float(keys.get("num_train_epochs", 3)))
+        epochs += math.ceil(max(candidates))
     return epochs * study.evals_per_epoch
 
 

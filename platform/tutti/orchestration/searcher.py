@@ -1,4 +1,4 @@
-"""Ray Tune's view of the study's store: first the trials a dead driver left behind, then new ones up to the budget."""
+"""Ray Tune's search algorithm: first the unfinished trials of earlier runs, then new ones from the study's store."""
 
 from __future__ import annotations
 
@@ -7,22 +7,23 @@ from typing import Any
 
 from ray.tune.search import Searcher
 
-from tutti.orchestration.broker import config_of
+from tutti.orchestration.messages import TrialConfig, trial_config
+from tutti.orchestration.snapshot import NotSnapshotted
 from tutti.search.limits import Ending
 from tutti.search.study_store import StudyStore
 from tutti.search.trial_attributes import Proposal
 
 
-class StoreSearcher(Searcher):
-    """Suggests what ``store`` proposes. Results reach the store through the study's log, not through here.
+class StoreSearcher(NotSnapshotted, Searcher):
+    """Suggests the trials that ``store`` proposes. Results reach the store through the study's log, not through here.
 
-    Ray's own OptunaSearch tells trials that a scheduler stopped as complete, and cannot go on from a database that is
-    ahead of Tune's snapshot; here the store is the only truth and Tune's snapshot is never read.
+    Ray's own OptunaSearch reports trials that a scheduler stopped as complete, and cannot resume from a database that
+    is ahead of Tune's snapshot. Here the store is the only source of truth, and Tune's snapshot is never read.
 
     Args:
         unfinished: trials to run again under the same key, number and parameters.
-        new: how many trials to ask for after them.
-        reached: the limit that the study has reached, if any: it gets no new trial while it has.
+        new: number of trials to ask for after them.
+        reached: the limit that the study has reached, if any. No new trial starts while there is one.
     """
 
     def __init__(
@@ -40,15 +41,11 @@ class StoreSearcher(Searcher):
         self._reached = reached
         self._running: set[str] = set()
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Nothing: Tune writes a snapshot of all it was given, and no run ever reads it back."""
-        return {}
-
-    def suggest(self, trial_id: str) -> dict[str, Any] | None:
+    def suggest(self, trial_id: str) -> TrialConfig | None:
         if self._unfinished:
             proposal = self._unfinished.pop(0)
         elif self._new > 0 and self._reached():
-            return None if self._running else Searcher.FINISHED  # one that runs may yet be better, and give patience
+            return None if self._running else Searcher.FINISHED  # a running trial may still improve on the best
         elif self._new > 0:
             self._new -= 1
             proposal = self._store.ask()
@@ -56,14 +53,14 @@ class StoreSearcher(Searcher):
             return Searcher.FINISHED
         self._store.bind(proposal.key, key=proposal.key, ray_trial=trial_id)
         self._running.add(trial_id)
-        return config_of(proposal)
+        return trial_config(proposal)
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        """Tells the store nothing: the study's log does, for it knows why a trial ended."""
+        """Leaves the store alone: the study's log updates it, and knows why a trial ended."""
         self._running.discard(trial_id)
 
     def save(self, checkpoint_path: str) -> None:
-        """Nothing: the store is durable itself."""
+        """Does nothing: the store is durable itself."""
 
     def restore(self, checkpoint_path: str) -> None:
-        """Nothing: the store is durable itself."""
+        """Does nothing: the store is durable itself."""

@@ -1,4 +1,4 @@
-"""A soup of a study's trials, stirred by one worker on the cluster: each step needs the one before."""
+"""Computes a greedy soup of a study's trials on one worker of the cluster: each step depends on the previous one."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from tutti.training.soup import Soup
 
 
-def alike(candidates: Mapping[str, Path]) -> dict[str, Path]:
-    """The candidates that can be mixed with the first one.
+def averageable(candidates: Mapping[str, Path]) -> dict[str, Path]:
+    """The candidates whose weights can be averaged with the first one's.
 
     Raises:
-        StorageError: where one cannot be read.
+        StorageError: if one cannot be read.
     """
     from tutti.modeling.average import shape_of
 
@@ -30,7 +30,7 @@ def alike(candidates: Mapping[str, Path]) -> dict[str, Path]:
     return {key: folder for key, folder in candidates.items() if shapes[key] == first}
 
 
-def stir(
+def compute_soup(
     folder: StudyFolder,
     candidates: Sequence[str],
     *,
@@ -40,23 +40,23 @@ def stir(
     into: Path,
     slot: Slots,
 ) -> Soup:
-    """A greedy soup, as ``greedy_soup`` makes it, on the Ray that is connected.
+    """Runs ``greedy_soup`` on the Ray that this process is connected to.
 
     Args:
-        into: where the checkpoint is written, in a folder that every node sees.
+        into: folder for the checkpoint, visible to every node.
 
     Raises:
-        StorageError, BackboneError: where a checkpoint does not load or the file system refuses.
-        ClusterError: where the worker dies again and again.
+        StorageError, BackboneError: if a checkpoint does not load, or a file cannot be written.
+        ClusterError: if the worker dies repeatedly.
     """
     import ray
 
     with worker_faults():
-        task = ray.remote(_stir).options(num_cpus=slot.cpus, num_gpus=slot.gpus, max_retries=2)
+        task = ray.remote(_compute_soup).options(num_cpus=slot.cpus, num_gpus=slot.gpus, max_retries=2)
         return ray.get(task.remote(folder, candidates, weights, folds, backbone, into, slot.cpus))
 
 
-def _stir(
+def _compute_soup(
     folder: StudyFolder,
     candidates: Sequence[str],
     weights: Mapping[str, Path],

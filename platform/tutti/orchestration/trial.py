@@ -1,138 +1,152 @@
-"""One trial, as the workers of a pool train it and tell of it."""
+"""Trains one trial on the workers of a pool and reports its progress."""
 
 from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
-from tutti.orchestration.broker import ANEW, FINAL, HALVED, NOTICE, OVERTIME
+from tutti.orchestration.messages import Evaluation, Report, TrialConfig
+from tutti.orchestration.trial_listener import TrialListener
+from tutti.records import CheckpointRecord
 from tutti.search.limits import SECONDS
 from tutti.tracking.protocol import FOLD_SCORE
 
 if TYPE_CHECKING:
+    from tutti.orchestration.folds import FoldReport
     from tutti.training import EpochReport
 
-
-LOOK_SECONDS = 10.0
-"""Between two looks of a trial at its clock while it trains. Ranks look together, so that they end at the same step."""
+CHECK_SECONDS = 10.0
+"""Time between two checks of ``max_trial_hours`` during training. All ranks check after the same step, so that they
+stop together."""
 
 
 class Stopped(Exception):
-    """The study needs no more of a trial."""
+    """The study has stopped the trial."""
 
 
 def train_trial(
-    study: StudyConfig, folder: StudyFolder, trial: Mapping[str, Any], *, tell: Callable[[dict[str, Any]], bool]
+    study: StudyConfig, folder: StudyFolder, config: TrialConfig, *, tell: Callable[[Report], bool]
 ) -> None:
-    """Trains one trial on every rank, from its last state if it has one.
+    """Trains one trial on every rank, from its last saved state if there is one.
 
     Args:
-        trial: key, number and parameters; ``HALVED`` where its batches are halved, ``ANEW`` where it begins
-            anew, whatever states it has.
-        tell: called on every rank with each report, of which rank 0's counts; says on every rank whether to go on.
+        tell: sends a report and returns, on every rank alike, whether to continue. Every rank calls it; the report of
+            rank 0 is used.
 
     Raises:
-        Stopped: on every rank, where ``tell`` says not to.
-        TrialError: on every rank, as ``fine_tune_once`` raises it.
+        Stopped: on every rank, if ``tell`` returns false.
+        TrialError: on every rank, from ``fine_tune_once``.
     """
     from tutti.orchestration.build import fine_tune_once
-    from tutti.orchestration.folds import FoldReport, forget_states
+    from tutti.orchestration.folds import delete_states
     from tutti.training.ranks import from_rank_zero, rank
 
-    if trial.get(ANEW):  # those in the middle of an epoch count steps of the whole batch
-        from_rank_zero(lambda: forget_states(folder.trial(trial["key"])))
-    began = time.time()
-    last: dict[str, Any] = {}  # stays empty where a trial went on from a state saved after its last epoch
-
-    def say(result: dict[str, Any]) -> None:
-        if not tell(signed(result)):
-            raise Stopped
-
-    def signed(result: dict[str, Any]) -> dict[str, Any]:
-        return {**result, "began": began, "at": time.time(), "host": socket.gethostname()}
-
-    def on_epoch(report: EpochReport) -> None:
-        last.update(_epoch(report))
-        if not report.done:  # the last epoch is reported once its predictions lie in the bank: the trial is whole then
-            say(last)
-
-    def on_fold_epoch(fold: int, report: EpochReport) -> None:
-        # Below a key of its own: a scheduler looks for `epoch` and `score`, and must see those of whole folds alone.
-        say({"fold": fold, "fold_epoch": _epoch(report)})
-
-    def on_fold(report: FoldReport) -> None:
-        last.update(
-            epoch=report.fold + 1,
-            score=report.score,
-            task_scores=dict(report.task_scores),
-            metrics={FOLD_SCORE: report.best.score},
-            fold=report.fold,
-            fold_best={
-                "score": report.best.score,
-                "epoch": report.best.epoch,
-                "task_scores": dict(report.best.task_scores),
-            },
-        )
-        if not report.done:
-            say(last)
-
+    if config.get("anew"):  # a state within an epoch counts steps of the whole batch
+        from_rank_zero(lambda: delete_states(folder.trial(config["key"])))
+    reporter = _Reporter(tell, max_hours=study.search.max_trial_hours)
     checkpoint = fine_tune_once(
         study,
         folder,
-        key=trial["key"],
-        number=trial["number"],
-        parameters=trial["parameters"],
-        on_epoch=on_epoch,
-        on_fold_epoch=on_fold_epoch,
-        on_fold=on_fold,
-        on_notice=lambda text: say({NOTICE: text}),
-        on_step=_clock(study.search.max_trial_hours, lambda: say({OVERTIME: True})),
+        key=config["key"],
+        number=config["number"],
+        parameters=config["parameters"],
+        listener=reporter,
         main=rank() == 0,
-        smaller_batches=HALVED in trial,
+        smaller_batches="halved" in config,
     )
-    final = {
-        **last,
-        FINAL: True,
-        "best_score": checkpoint.score,
-        "best_epoch": checkpoint.epoch,
-        "best_task_scores": dict(checkpoint.task_scores),
-        "checkpoint": checkpoint.path,
-        "parameters": checkpoint.parameters,
-    }
-    tell(signed(final))
+    reporter.finish(checkpoint)
 
 
-def _clock(hours: float | None, over: Callable[[], None]) -> Callable[[], None]:
-    """What a trial does after a step: every now and then it looks whether its ``hours``, which begin now, are over."""
-    from tutti.training.ranks import from_rank_zero
+class _Reporter(TrialListener):
+    """Reports a trial's progress, and stops it once ``max_hours`` are over or ``tell`` returns false."""
 
-    if hours is None:
-        return lambda: None
-    ends, looked, steps, left = time.monotonic() + hours * SECONDS, time.monotonic(), 1, 1
+    def __init__(self, tell: Callable[[Report], bool], *, max_hours: float | None) -> None:
+        self._tell = tell
+        self._began = time.time()
+        self._clock = None if max_hours is None else _Clock(max_hours)
+        self._last: Report = {}  # stays empty if training resumes from a state saved after the last epoch
 
-    def look() -> tuple[bool, int]:
-        """Whether they are over, and after how many steps to look again, by the pace since the last look."""
+    def on_epoch(self, report: EpochReport) -> None:
+        self._last.update(_evaluation(report))
+        if not report.done:  # finish() reports the last epoch, once its predictions are in the bank
+            self._send(self._last)
+
+    def on_fold_epoch(self, fold: int, report: EpochReport) -> None:
+        self._send({"fold": fold, "fold_epoch": _evaluation(report)})
+
+    def on_fold(self, report: FoldReport) -> None:
+        best = report.best
+        fold_report: Report = {
+            "epoch": report.fold + 1,
+            "score": report.score,
+            "task_scores": dict(report.task_scores),
+            "metrics": {FOLD_SCORE: best.score},
+            "fold": report.fold,
+            "fold_best": {"score": best.score, "epoch": best.epoch, "task_scores": dict(best.task_scores)},
+        }
+        self._last.update(fold_report)
+        if not report.done:
+            self._send(self._last)
+
+    def on_notice(self, text: str) -> None:
+        self._send({"notice": text})
+
+    def on_step(self) -> None:
+        if self._clock is not None and self._clock.has_run_out():
+            self._send({"overtime": True})
+
+    def finish(self, checkpoint: CheckpointRecord) -> None:
+        """Sends the final report."""
+        final: Report = {
+            **self._last,
+            "final": True,
+            "best_score": checkpoint.score,
+            "best_epoch": checkpoint.epoch,
+            "best_task_scores": dict(checkpoint.task_scores),
+            "checkpoint": checkpoint.path,
+            "parameters": checkpoint.parameters,
+        }
+        self._tell(self._stamped(final))
+
+    def _send(self, report: Report) -> None:
+        if not self._tell(self._stamped(report)):
+            raise Stopped
+
+    def _stamped(self, report: Report) -> Report:
+        return {**report, "began": self._began, "at": time.time(), "host": socket.gethostname()}
+
+
+class _Clock:
+    """Measures a trial's time from now on. Reads the time after some steps only, since ranks synchronize for it."""
+
+    def __init__(self, hours: float) -> None:
+        self._end = time.monotonic() + hours * SECONDS
+        self._last_check = time.monotonic()
+        self._interval = 1  # steps between the last two checks
+        self._steps_left = 1
+
+    def has_run_out(self) -> bool:
+        """Whether the time was over at a check after this step; called after every step."""
+        from tutti.training.ranks import from_rank_zero
+
+        self._steps_left -= 1
+        if self._steps_left:
+            return False
+        is_over, self._steps_left = from_rank_zero(self._check)
+        self._last_check, self._interval = time.monotonic(), self._steps_left
+        return is_over
+
+    def _check(self) -> tuple[bool, int]:
+        """Whether the time is over, and after how many steps to check again at the pace since the last check."""
         now = time.monotonic()
-        return now >= ends, max(int(steps * LOOK_SECONDS / max(now - looked, 1e-3)), 1)
-
-    def on_step() -> None:
-        nonlocal looked, steps, left
-        left -= 1
-        if left == 0:
-            past, left = from_rank_zero(look)
-            looked, steps = time.monotonic(), left
-            if past:
-                over()
-
-    return on_step
+        return now >= self._end, max(int(self._interval * CHECK_SECONDS / max(now - self._last_check, 1e-3)), 1)
 
 
-def _epoch(report: EpochReport) -> dict[str, Any]:
-    """What is told of one epoch or part of one."""
+def _evaluation(report: EpochReport) -> Evaluation:
     return {
         "epoch": report.epoch,
         "score": report.score,

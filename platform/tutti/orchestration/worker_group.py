@@ -1,4 +1,4 @@
-"""A Ray Train run that starts no process which its trials have no use for: each costs a second or two of start."""
+"""A Ray Train run without the processes that trials do not need, each of which takes a second or two to start."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tutti.config.study import Resources
 
 
 class WorkerGroup(DataParallelTrainer):
-    """Ray Train's run of so many workers, in a process group of torch's where they are several.
+    """A Ray Train run of workers, which form a torch process group if there are several.
 
-    One worker needs none, and DDP would copy every gradient into its buckets; Ray Train's host and its controller then
-    need not import torch either.
+    A single worker needs none, and DDP would copy every gradient into its buckets. Without a group, Ray Train's host
+    and controller need not import torch either.
 
     Args:
         resources: of a study.
-        options: what else ``DataParallelTrainer`` takes.
+        options: further arguments of ``DataParallelTrainer``.
     """
 
     def __init__(self, *args: Any, resources: Resources, **options: Any) -> None:
@@ -36,7 +36,7 @@ class WorkerGroup(DataParallelTrainer):
         )
 
     def _create_default_callbacks(self) -> list[Any]:
-        """All but the one that starts an actor for Ray's own datasets, though there are none."""
+        """All except the one for Ray datasets, which starts an actor even if there are none."""
         callbacks = super()._create_default_callbacks()
         return [callback for callback in callbacks if not isinstance(callback, DatasetsCallback)]
 
@@ -44,5 +44,5 @@ class WorkerGroup(DataParallelTrainer):
 def _process_group(resources: Resources) -> Any:
     from ray.train.torch import TorchConfig
 
-    # What ranks say to each other is no matter of the GPU: over NCCL, one that waits for a trial would keep it busy.
+    # Messages between ranks are on the CPU, hence gloo: a rank that waits for a trial in NCCL keeps its GPU busy.
     return TorchConfig(backend="cpu:gloo,cuda:nccl" if resources.gpus_per_worker else "gloo")

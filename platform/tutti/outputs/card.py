@@ -1,16 +1,19 @@
-"""An ensemble's card: what voted, with what weight, how good it was, and which files came of it."""
+"""An ensemble's card: its members with their weights, its scores, and the files made from it. Also Markdown helpers."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
-from tutti.ensembling.calibrate import Bin
 from tutti.ensembling.nested import LEAST_JUDGED, Estimate
 from tutti.errors import counted
-from tutti.outputs.members import Member
 from tutti.tasks.metrics import is_regression
+
+if TYPE_CHECKING:
+    from tutti.ensembling.calibrate import Bin
+    from tutti.outputs.members import Member
 
 CAVEAT = (
     "The ensemble and the best trial alone are scored on rows that had no part in choosing members, weights or offsets "
@@ -23,14 +26,14 @@ RELIABILITY = "reliability.png"
 
 @dataclass(frozen=True)
 class Calibration:
-    """How far an ensemble's confidence is from its accuracy, on rows that it was not fitted to.
+    """How far an ensemble's confidence is from its accuracy, measured out of fold.
 
     Attributes:
-        temperature: fitted to what the ensemble says about all validation rows.
-        error_before: expected calibration error as the votes were combined, from 0 to 1.
-        error_after: the same at the temperature.
-        before: how right rows of each confidence are, as the votes were combined.
-        after: the same at the temperature.
+        temperature: fitted to the ensemble's probabilities on all validation rows.
+        error_before: expected calibration error of the combined votes, from 0 to 1.
+        error_after: the same after temperature scaling.
+        before: accuracy by bin of confidence, for the combined votes.
+        after: the same after temperature scaling.
     """
 
     temperature: float
@@ -46,14 +49,15 @@ class TaskCard:
 
     Attributes:
         metric: the metric of every score here.
-        method: how votes were combined; of ``auto`` what it chose.
+        method: how votes were combined; for ``auto``, the method it chose.
         members: best first.
-        score: the ensemble's, on rows that had no part in it; none where rows are too few to say.
-        single: the same of the trial that is best in the task, chosen in the same way.
-        gain: of the first over the second, with the interval of the difference.
-        offsets: by class, of log-probabilities before the likeliest class is taken; none where it is taken as it is.
-        calibration: none for a regression, and where rows are too few to say.
-        rows: rows in each part, the validation rows among them.
+        score: nested estimate of the ensemble's score, on rows that had no part in choosing it; none if there are too
+            few rows.
+        single: the same for the best trial of the task, chosen in the same way.
+        gain: ``score`` minus ``single``, with the interval of the paired difference.
+        offsets: by class, what is added to log-probabilities before the argmax; none for a plain argmax.
+        calibration: none for a regression and if there are too few rows.
+        rows: number of rows by part, including the validation rows.
     """
 
     task: str
@@ -80,12 +84,12 @@ class Single:
 
 @dataclass(frozen=True)
 class Graded:
-    """What was predicted for a test part, scored by the labels of its rows.
+    """Scores on a test part whose labels the user has.
 
     Attributes:
-        score: the ensemble's.
-        single: that of the trial with the best validation score in the task; none where it has no predictions for these
-            rows, which only those that vote must have.
+        score: the ensemble's score.
+        single: the score of the trial with the best validation score in the task; none if it has no predictions for
+            these rows, which only members must have.
     """
 
     task: str
@@ -102,10 +106,10 @@ class Card:
 
     Attributes:
         created: UTC, ISO 8601.
-        rule: how the members were chosen and weighed.
-        singles: every trial of the bank, best objective first, whether it votes or not.
+        rule: in words, how the members were chosen and weighted.
+        singles: every trial of the bank, best objective first, member or not.
         files: SHA-256 of every file beside the card, by path.
-        graded: where the labels of test rows were given.
+        graded: the scores on test parts whose labels were given.
     """
 
     study: str
@@ -120,38 +124,39 @@ class Card:
 
     @property
     def objective(self) -> Estimate | None:
-        """The mean over tasks of the ensemble's scores; none where a task has none."""
+        """The mean over tasks of the ensemble's scores; none if a task has no score."""
         return _mean([task.score for task in self.tasks])
 
     @property
     def single(self) -> Estimate | None:
-        """The mean over tasks of the best trials' scores, of each task its own."""
+        """The mean over tasks of the best trial's score, the best trial of each task."""
         return _mean([task.single for task in self.tasks])
 
     @property
     def gain(self) -> Estimate | None:
-        """The mean over tasks of what the ensemble gains."""
+        """The mean over tasks of the ensemble's gain over the best trial."""
         return _mean([task.gain for task in self.tasks])
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What must be said beside the numbers, one sentence each."""
+        """Caveats that belong beside the numbers, one sentence each."""
         few = [f"{task.task} ({task.rows['validation']})" for task in self.tasks if task.score is None]
-        unsaid = f"Too few validation rows to score an ensemble on, fewer than {LEAST_JUDGED}: {', '.join(few)}."
+        unscored = f"Too few validation rows to score an ensemble on, fewer than {LEAST_JUDGED}: {', '.join(few)}."
         alone = (
-            f"The best trial in {one.task} does not vote and has no predictions for {one.part}: it has no score there."
-            for one in self.graded
-            if one.single is None
+            f"The best trial in {graded.task} does not vote and has no predictions for {graded.part}: "
+            "it has no score there."
+            for graded in self.graded
+            if graded.single is None
         )
-        return (*((CAVEAT,) if len(few) < len(self.tasks) else ()), *((unsaid,) if few else ()), *self.notes, *alone)
+        return (*((CAVEAT,) if len(few) < len(self.tasks) else ()), *((unscored,) if few else ()), *self.notes, *alone)
 
     def to_json(self) -> str:
         means = {"objective": self.objective, "single": self.single, "gain": self.gain}
-        said = {name: None if mean is None else asdict(mean) for name, mean in means.items()}
-        return json.dumps({**asdict(self), **said, "remarks": self.remarks}, ensure_ascii=False, indent=2) + "\n"
+        documents = {name: None if mean is None else asdict(mean) for name, mean in means.items()}
+        return json.dumps({**asdict(self), **documents, "remarks": self.remarks}, ensure_ascii=False, indent=2) + "\n"
 
     def to_markdown(self) -> str:
-        """The card as a page for people."""
+        """The card as a Markdown page."""
         return "\n".join(
             [
                 f"# Ensemble `{self.recipe}` of study `{self.study}`",
@@ -184,10 +189,13 @@ class Card:
     def _comparison(self) -> list[str]:
         head = ("trial", "objective", *(f"{task.task} ({task.metric})" for task in self.tasks))
         rows = [
-            (one.key, f"{one.objective:.4f}", *(self._cell(one, task) for task in self.tasks)) for one in self.singles
+            (trial.key, f"{trial.objective:.4f}", *(self._cell(trial, task) for task in self.tasks))
+            for trial in self.singles
         ]
-        rows.append(("best trial, chosen on other rows", *map(said, (self.single, *(t.single for t in self.tasks)))))
-        estimates = [f"**{said(each)}**" for each in (self.objective, *(task.score for task in self.tasks))]
+        singles = (self.single, *(task.single for task in self.tasks))
+        rows.append(("best trial, chosen on other rows", *map(estimate_text, singles)))
+        scores = (self.objective, *(task.score for task in self.tasks))
+        estimates = [f"**{estimate_text(score)}**" for score in scores]
         rows.append(("**ensemble**, chosen on other rows", *estimates))
         rows.append(("ensemble over the best trial", *map(signed, (self.gain, *(task.gain for task in self.tasks)))))
         return table(head, rows)
@@ -195,8 +203,8 @@ class Card:
     def _graded(self) -> list[str]:
         head = ("task", "rows", "metric", "labelled rows", "ensemble", "best trial")
         rows = [
-            (one.task, one.part, one.metric, f"{one.rows:,}", f"{one.score:.4f}", _number(one.single))
-            for one in self.graded
+            (graded.task, graded.part, graded.metric, f"{graded.rows:,}", f"{graded.score:.4f}", number(graded.single))
+            for graded in self.graded
         ]
         return ["## On labelled test rows", "", *table(head, rows), ""] if rows else []
 
@@ -205,11 +213,13 @@ class Card:
         rows = []
         for task in self.tasks:
             offsets = ", ".join(f"{name} {offset:+g}" for name, offset in (task.offsets or {}).items() if offset)
-            known = task.calibration
-            numbers = (known.temperature, known.error_before, known.error_after) if known else (None, None, None)
-            shown = ("–" if number is None else f"{number:.3f}" for number in numbers)
+            calibration: tuple[str, ...] = ("–", "–", "–")
+            if known := task.calibration:
+                calibration = tuple(
+                    f"{value:.3f}" for value in (known.temperature, known.error_before, known.error_after)
+                )
             plain = "the value" if is_regression(task.metric) else "the likeliest"
-            rows.append((task.task, task.method, f"offsets: {offsets}" if offsets else plain, *shown))
+            rows.append((task.task, task.method, f"offsets: {offsets}" if offsets else plain, *calibration))
         return table(head, rows)
 
     def _reliability(self) -> list[str]:
@@ -226,48 +236,49 @@ class Card:
         return members_table([(task.task, task.members) for task in self.tasks])
 
 
-def _number(score: float | None) -> str:
+def number(score: float | None) -> str:
+    """A score with four decimals, or a dash."""
     return "–" if score is None else f"{score:.4f}"
 
 
-def said(estimate: Estimate | None) -> str:
+def estimate_text(estimate: Estimate | None) -> str:
     """An estimate with its interval, or a dash."""
     return "–" if estimate is None else str(estimate)
 
 
 def signed(estimate: Estimate | None) -> str:
-    """The same of a difference."""
+    """A difference with its sign and interval, or a dash."""
     return "–" if estimate is None else f"{'+' if estimate.score >= 0 else ''}{estimate}"
 
 
 def _mean(estimates: Sequence[Estimate | None]) -> Estimate | None:
-    known = [each for each in estimates if each is not None]
-    return Estimate.mean(known) if known and len(known) == len(estimates) else None
+    present = [estimate for estimate in estimates if estimate is not None]
+    return Estimate.mean(present) if present and len(present) == len(estimates) else None
 
 
 def members_table(members: Sequence[tuple[str, Sequence[Member]]]) -> list[str]:
-    """Markdown: one row for each task and member."""
+    """A Markdown table with one row for each task and member."""
     rows = [
-        (task, each.key, f"{each.weight:.4f}", f"{each.score:.4f}", f"{each.objective:.4f}")
+        (task, member.key, f"{member.weight:.4f}", f"{member.score:.4f}", f"{member.objective:.4f}")
         for task, group in members
-        for each in group
+        for member in group
     ]
     return table(("task", "trial", "weight", "validation score", "objective"), rows)
 
 
 def harmless(text: str) -> str:
-    """Text for a line of a Markdown page, such as a class's name: on one line, and no HTML."""
+    """Makes text, such as a class's name, safe in a Markdown line: removes line breaks and escapes HTML."""
     return " ".join(text.replace("&", "&amp;").replace("<", "&lt;").split())
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """A Markdown table. Cells may hold anything; a bar, a line feed or HTML in one is made harmless."""
+    """A Markdown table. Bars, line breaks and HTML in cells are escaped."""
     lines = (" | ".join(harmless(cell).replace("|", "\\|") for cell in row) for row in (head, *rows))
     first, *rest = (f"| {line} |" for line in lines)
     return [first, "|" + " --- |" * len(head), *rest]
 
 
 def files_section(files: Mapping[str, str]) -> list[str]:
-    """The files that stand beside a card, with their SHA-256; nothing where there are none."""
+    """The section that lists the files beside a card with their SHA-256; empty if there are none."""
     rows = [(name, f"`{digest}`") for name, digest in files.items()]
     return ["## Files", "", *table(("file", "SHA-256"), rows), ""] if rows else []

@@ -1,9 +1,8 @@
-"""From the bank to submissions: what the members say together, the files, and the card. Needs no model and no GPU."""
+"""From the bank to submissions: combines the members' predictions and writes files and card. Needs no model or GPU."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +13,7 @@ from tutti.bank.electorate import Checkpoints
 from tutti.errors import Fault, SubmissionError
 from tutti.files import write_whole
 from tutti.outputs.card import PICTURE, RELIABILITY, Card, Graded, Single
-from tutti.outputs.folder import CARD, PAGE, hashes, output_folder
+from tutti.outputs.folder import output_folder, write_card
 from tutti.outputs.formats.glue import lacking
 from tutti.outputs.grade import grade
 from tutti.outputs.members import Election, Rule, elect, votes
@@ -43,23 +42,23 @@ def write_ensemble(
     out: Path,
     answers: Mapping[str, Mapping[str, np.ndarray]] | None = None,
 ) -> Card:
-    """Writes submission files, a zip of them, ``card.json``, ``card.md`` and a picture into ``out``.
+    """Writes submission files, a zip of them, ``card.json``, ``card.md`` and pictures into ``out``.
 
-    The files of part ``test`` stand in ``out`` itself, those of ``test-NAME`` in its folder ``NAME``, each with a
-    ``submission.zip`` of its own. ``out`` is replaced whole, and only once everything was checked.
+    The files of part ``test`` go to ``out`` itself, those of ``test-NAME`` to its subfolder ``NAME``, each with its own
+    ``submission.zip``. ``out`` is replaced as a whole, after everything has been checked.
 
     Args:
-        validation: per task, the ids of its validation rows in their order.
-        test_ids: per task and test part, the ids of the test file in its order. A task may have none.
-        submission: how the files are laid out.
-        out: a new or empty folder, or an earlier ensemble's.
-        answers: per task and test part, the labels of its rows in their order, where one has them: ``(rows,)`` class
-            indices, or values. The card then says what the ensemble is worth there.
+        validation: by task, the ids of its validation rows, in order.
+        test_ids: by task and test part, the ids of the test file, in its order. A task may have none.
+        submission: the layouts of the files.
+        out: a new or empty folder, or the folder of an earlier ensemble.
+        answers: by task and test part, labels of the test rows if the user has them, in order: ``(rows,)`` class
+            indices or values. The card then includes the scores on them.
 
     Raises:
-        StudyError: where the bank does not have what is needed, or ``out`` holds other files.
-        SubmissionError: where the predicted rows are not those of a test file, or a format cannot hold them.
-        StorageError: where the bank cannot be read or ``out`` cannot be written.
+        StudyError: if the bank lacks what is needed, or ``out`` holds other files.
+        SubmissionError: if the predicted rows are not those of a test file, or a format cannot hold them.
+        StorageError: if the bank cannot be read or ``out`` cannot be written.
     """
     needed = {task.name: list(test_ids.get(task.name, {})) for task in tasks}
     submission.check(test_ids)
@@ -89,10 +88,7 @@ def write_ensemble(
         write_whole(folder / PICTURE, ensemble_png(card))
         if calibrations := {task.task: task.calibration for task in card.tasks if task.calibration}:
             write_whole(folder / RELIABILITY, reliability_png(calibrations))
-        card = replace(card, files=hashes(folder))
-        write_whole(folder / PAGE, card.to_markdown())
-        write_whole(folder / CARD, card.to_json())
-    return card
+        return write_card(folder, card)
 
 
 def card_of(
@@ -105,11 +101,11 @@ def card_of(
     notes: Sequence[str] = (),
     graded: tuple[Graded, ...] = (),
 ) -> Card:
-    """The card of an election, of no file yet.
+    """The card of an election, without any files.
 
     Args:
-        rows: per task, the rows of each test part.
-        notes: said beside those of the election.
+        rows: by task and test part, the number of rows.
+        notes: remarks added to those of the election.
     """
     return Card(
         study=study,
@@ -117,7 +113,9 @@ def card_of(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         rule=election.rule,
         tasks=tuple(task_card(task, election.tasks[task.name], rows=rows.get(task.name, {})) for task in tasks),
-        singles=tuple(Single(one.key, one.number, one.score, dict(one.task_scores)) for one in election.checkpoints),
+        singles=tuple(
+            Single(record.key, record.number, record.score, dict(record.task_scores)) for record in election.checkpoints
+        ),
         notes=(*election.notes, *notes),
         files={},
         graded=graded,
@@ -125,7 +123,7 @@ def card_of(
 
 
 def _labels(task: Task, decided: np.ndarray) -> list[str] | list[float]:
-    """The class of each row, or its value with as many digits as float32 has."""
+    """Each row's class, or its value with as many digits as float32 needs to be read back exactly."""
     if task.regression:
         return [float(str(value)) for value in decided]
     return [task.class_names[index] for index in decided]
@@ -138,14 +136,14 @@ def _lacking(files: Mapping[str, bytes]) -> str:
 def _submissions(
     bank: Checkpoints, tasks: Sequence[Task], election: Election, test_ids: TestIds, submission: Layouts
 ) -> Files:
-    """Part to file name to content. The faults of all tasks and parts are raised together."""
+    """File contents by part and file name. Faults of all tasks and parts are raised together."""
     files: Files = {}
     faults: list[Fault] = []
     for task in tasks:
         for part, expected in test_ids.get(task.name, {}).items():
             elected = election.tasks[task.name]
-            said = votes(bank, task=task, part=part, elected=elected)
-            ids, labels = said.ids.tolist(), _labels(task, elected.ensemble.decide(said.said))
+            predicted = votes(bank, task=task, part=part, elected=elected)
+            ids, labels = predicted.ids.tolist(), _labels(task, elected.ensemble.decide(predicted.combined))
             try:
                 check(task, part=part, expected=[str(each) for each in expected], ids=ids, labels=labels)
                 place, name = submission.place(task, part)

@@ -1,55 +1,75 @@
-"""The folder that an ensemble or a set of pseudo-labels is written to, whole."""
+"""The folder that an ensemble, a soup, a report or a set of pseudo-labels is written to, as a whole."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 from tutti.errors import Fault, StudyError
-from tutti.files import sha256_of, storage_faults, whole_folder
+from tutti.files import sha256_of, storage_faults, whole_folder, write_whole
+
+if TYPE_CHECKING:
+    from tutti.outputs.card import Card
+    from tutti.outputs.pseudo_report import PseudoLabelReport
+    from tutti.outputs.soup import SoupCard
 
 CARD = "card.json"
 PAGE = "card.md"
+CardT = TypeVar("CardT", "Card", "PseudoLabelReport", "SoupCard")
 
 
 @contextmanager
 def output_folder(out: Path, *, listing: str = CARD) -> Iterator[Path]:
-    """Yields a temporary folder that takes the place of ``out`` when the block ends without error.
+    """Yields a temporary folder that replaces ``out`` if the block ends without an error.
 
     Args:
-        listing: the JSON file in it that has under ``files`` what else is there.
+        listing: the JSON file in it whose ``files`` lists all other files.
 
     Raises:
-        StudyError: where ``out`` holds anything but what an earlier card lists; nothing is ever deleted but that.
-        StorageError: where the file system refuses.
+        StudyError: if ``out`` holds a file that its listing lacks. Only listed files are ever deleted.
+        StorageError: if ``out`` cannot be read or written.
     """
     out = out.resolve()
-    with storage_faults(out):  # a name too long for the file system is met here first
-        others = _others(out, listing)
-    if others:
+    with storage_faults(out):  # the first access: reports, for example, a name that is too long
+        unlisted = _unlisted(out, listing)
+    if unlisted:
         rule = "be a new or empty folder, or hold nothing but what Tutti wrote there before"
-        raise StudyError(Fault(str(out), rule, others[0], "name another folder with --out"))
+        raise StudyError(Fault(str(out), rule, unlisted[0], "name another folder with --out"))
     with whole_folder(out) as folder:
         yield folder
 
 
 def hashes(folder: Path) -> dict[str, str]:
-    """The SHA-256 of every file in the folder, by its path in it."""
+    """The SHA-256 of every file in the folder, by relative path."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {path.relative_to(folder).as_posix(): sha256_of(path) for path in files}
 
 
-def _others(out: Path, listing: str) -> list[str]:
-    """What stands in ``out`` that no card lists."""
+def write_card(folder: Path, card: CardT) -> CardT:
+    """Writes a card as Markdown and JSON beside its files; returns the card with the files' hashes.
+
+    Raises:
+        StorageError: if a file cannot be read or written.
+    """
+    card = replace(card, files=hashes(folder))
+    write_whole(folder / PAGE, card.to_markdown())
+    write_whole(folder / CARD, card.to_json())
+    return card
+
+
+def _unlisted(out: Path, listing: str) -> list[str]:
+    """The files in ``out`` that its listing lacks."""
     if not out.exists():
         return []
     if not out.is_dir():
         return ["a file"]
-    found = {path.relative_to(out).as_posix() for path in out.rglob("*") if not path.is_dir()}
+    present = {path.relative_to(out).as_posix() for path in out.rglob("*") if not path.is_dir()}
     try:
         listed = {*json.loads((out / listing).read_text(encoding="utf-8"))["files"], listing, PAGE}
     except (OSError, ValueError, KeyError, TypeError):
         listed = set()
-    return sorted(found - listed)
+    return sorted(present - listed)

@@ -1,4 +1,4 @@
-"""What predictions are worth on test rows whose labels one has after all."""
+"""Scores predictions on test rows whose labels the user has."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SHOWN = 5
 
 
 def read_labels(source: str, *, task: Task, layout: Layout, expected: Sequence[str]) -> np.ndarray:
-    """Labels of a test file's rows, in its order: ``(rows,)`` int64 class indices, or float32 values.
+    """Reads labels of a test file's rows, in its order: ``(rows,)`` int64 class indices, or float32 values.
 
     Args:
         source: a file in the task's training layout, or a table (.csv, .tsv, .jsonl, .json, .parquet) of two columns:
@@ -32,43 +32,44 @@ def read_labels(source: str, *, task: Task, layout: Layout, expected: Sequence[s
         expected: the ids of the test file, in its order.
 
     Raises:
-        TaskFileError: where the file cannot be read, or a label is no number where the task's are.
-        SubmissionError: where a row has no label, or one that is none of the task's, or it has more
-            rows than the test file, and no ids.
+        TaskFileError: if the file cannot be read, or a label of a regression is not a number.
+        SubmissionError: if a test row has no label or an unknown one, or if the file has no ids and more rows than the
+            test file.
     """
     rows = _layout_of(source, layout).read(source, labelled=True, numbers=task.regression)
-    found = dict(zip(rows["id"], rows["label"], strict=True))
-    remedy, numbered = "name the labels of this very test file", [*found] == [*map(str, range(len(found)))]
-    if missing := [each for each in expected if each not in found]:
+    by_id = dict(zip(rows["id"], rows["label"], strict=True))
+    numbered = [*by_id] == [*map(str, range(len(by_id)))]  # rows without ids are numbered when read
+    remedy = "name the labels of this very test file"
+    if missing := [row for row in expected if row not in by_id]:
         named = ", ".join(map(repr, missing[:_SHOWN]))
         got = f"none for {len(missing)} of {len(expected)} rows, such as {named}"
         if numbered:
             remedy += ", with their ids: a table of the columns id and label"
         raise SubmissionError(Fault(source, f"have a label for every test row of {task.name}", got, remedy))
-    if len(found) > len(expected) and numbered:  # such ids are those of any file
+    if len(by_id) > len(expected) and numbered:  # row numbers fit any file, so a longer one is not this test file's
         rule = f"have the {len(expected)} rows of the test file of {task.name} and no others, since they have no ids"
-        raise SubmissionError(Fault(source, rule, f"{len(found)} rows", remedy))
-    labels = [found[each] for each in expected]
+        raise SubmissionError(Fault(source, rule, f"{len(by_id)} rows", remedy))
+    labels = [by_id[row] for row in expected]
     if task.regression:
-        return np.array([number(each) for each in labels], dtype=np.float32)
-    if strange := set(labels) - set(task.class_names):
+        return np.array([number(label) for label in labels], dtype=np.float32)
+    if unknown := set(labels) - set(task.class_names):
         rule = f"hold only labels of the task ({', '.join(task.class_names)})"
-        got = ", ".join(map(repr, sorted(strange)[:_SHOWN]))
+        got = ", ".join(map(repr, sorted(unknown)[:_SHOWN]))
         raise SubmissionError(Fault(source, rule, got, remedy))
-    return np.array([task.class_names.index(each) for each in labels], dtype=np.int64)
+    return np.array([task.class_names.index(label) for label in labels], dtype=np.int64)
 
 
 def grade(bank: Checkpoints, task: Task, part: str, elected: Elected, labels: np.ndarray) -> Graded:
-    """Scores the ensemble, and the trial with the best validation score in the task, by the labels of a test part.
+    """Scores the ensemble and the trial with the best validation score in the task on labels of a test part.
 
-    That trial need not vote, and only those that do must have predictions for these rows: without them it has no score.
+    The best trial gets no score if it has no predictions for these rows, which only members must have.
 
     Args:
-        labels: ``(rows,)`` class indices or values, of the rows in the test file's order.
+        labels: ``(rows,)`` class indices or values, in the test file's order.
 
     Raises:
         StudyError: as ``votes`` does.
-        StorageError: where the bank cannot be read.
+        StorageError: if the bank cannot be read.
     """
 
     def score_of(decided: np.ndarray) -> float:
@@ -80,14 +81,14 @@ def grade(bank: Checkpoints, task: Task, part: str, elected: Elected, labels: np
         alone = bank.predictions(elected.best, task.name, part)
         if np.array_equal(alone.ids, together.ids) and alone.class_names == task.class_names:
             single = score_of(alone.numbers if task.regression else alone.numbers.argmax(axis=1))
-    score = score_of(elected.ensemble.decide(together.said))
+    score = score_of(elected.ensemble.decide(together.combined))
     return Graded(task.name, part, task.metric, len(labels), score, single)
 
 
 def _layout_of(source: str, layout: Layout) -> Layout:
-    """That of a table of ids and labels alone, where the file is one; otherwise the task's own."""
+    """The layout of a table of ids and labels if the file is such a table; otherwise the task's own layout."""
     try:
         names = set(column_names(source))
-    except TaskFileError:  # such as a competition's .csv, which is no CSV
+    except TaskFileError:  # for example, the competition layout's .csv, which is tab-separated
         return layout
     return next((Table(id=id_, text=id_, label=label) for id_, label in _HEADERS if names == {id_, label}), layout)

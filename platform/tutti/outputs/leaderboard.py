@@ -1,4 +1,4 @@
-"""Public scores of submissions beside what each was worth locally: how far the local score can be trusted."""
+"""Public leaderboard scores of submissions beside their local ones, and how well the two correlate."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from filelock import FileLock
 
-from tutti.errors import Fault, StorageError, StudyError
+from tutti.errors import Fault, StorageError, StudyError, first_line
 from tutti.files import sha256_of, storage_faults, write_whole
 from tutti.outputs.folder import CARD
 from tutti.tasks.metrics import score
 
-_LEAST = 3  # submissions, below which two scores always go together
+_LEAST = 3  # submissions; the correlation of two points is always 1 or -1
 
 
 @dataclass(frozen=True)
@@ -27,12 +27,12 @@ class Entry:
     """One submission.
 
     Attributes:
-        key: of its recipe and the content of its files.
-        submission: its folder, as it was named.
-        made: when, UTC, ISO 8601.
-        added: when its public score was, the last one where it was added again.
-        public: what the competition said.
-        local: the ensemble's score on rows that had no part in choosing it; none where rows were too few to say.
+        key: a hash of its recipe and the content of its files.
+        submission: its folder.
+        made: when the ensemble was written, UTC, ISO 8601.
+        added: when the latest public score was added, UTC, ISO 8601.
+        public: the competition's score.
+        local: nested estimate of the ensemble's score; none if there were too few validation rows.
         tasks: the same by task.
     """
 
@@ -48,7 +48,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Correlation:
-    """How public and local scores go together, over submissions that have both."""
+    """The correlation of public and local scores over the submissions that have both."""
 
     submissions: int
     pearson: float
@@ -56,57 +56,57 @@ class Correlation:
 
 
 class Leaderboard:
-    """A study's submissions with their public scores, in one JSON file that is written whole.
+    """A study's submissions with their public scores, in one JSON file that is written atomically.
 
     Args:
-        file: nothing is made by naming it.
+        file: created by the first ``add``.
     """
 
     def __init__(self, file: Path) -> None:
         self._file = file
 
     def entries(self) -> list[Entry]:
-        """In the order in which they were added first.
+        """The submissions, in the order in which they were first added.
 
         Raises:
-            StorageError: where the file cannot be read.
+            StorageError: if the file cannot be read.
         """
         try:
-            return [Entry(**each) for each in json.loads(self._file.read_text(encoding="utf-8"))["submissions"]]
+            return [Entry(**document) for document in json.loads(self._file.read_text(encoding="utf-8"))["submissions"]]
         except FileNotFoundError:
             return []
         except (OSError, ValueError, KeyError, TypeError) as error:
             remedy = "restore the file from a copy, or move it away and add the submissions again"
             rule = "be as `tutti leaderboard add` wrote it"
-            raise StorageError(Fault(str(self._file), rule, str(error).splitlines()[0], remedy)) from error
+            raise StorageError(Fault(str(self._file), rule, first_line(error), remedy)) from error
 
     def add(self, submission: Path, *, study: str, public: float) -> tuple[int, Entry]:
-        """Keeps the public score of what ``tutti ensemble`` wrote. One that stands there gets the new score.
+        """Adds a submission that ``tutti ensemble`` wrote, with its public score, or updates the score of a known one.
 
         Returns:
-            Its place, from 1, and the entry.
+            Its position, from 1, and the entry.
 
         Raises:
-            StudyError: where the folder is no ensemble of this study, its files are no longer what its card lists, or
-                the score is not a finite number.
-            StorageError: where the file cannot be read or written.
+            StudyError: if the folder is not an ensemble of this study, its files differ from what its card lists, or
+                the score is not finite.
+            StorageError: if the file cannot be read or written.
         """
         if not math.isfinite(public):
             raise StudyError(Fault("--score", "be a finite number", str(public), "give what the competition said"))
         entry = _entry(submission, study=study, public=public)
         with storage_faults(self._file.parent), FileLock(self._file.with_suffix(".lock")):
             entries = self.entries()
-            keys = [each.key for each in entries]
-            place = keys.index(entry.key) if entry.key in keys else len(entries)
-            entries[place : place + 1] = [entry]
-            content = {"submissions": [asdict(each) for each in entries]}
+            keys = [known.key for known in entries]
+            index = keys.index(entry.key) if entry.key in keys else len(entries)
+            entries[index : index + 1] = [entry]
+            content = {"submissions": [asdict(known) for known in entries]}
             write_whole(self._file, json.dumps(content, ensure_ascii=False, indent=2) + "\n")
-        return place + 1, entry
+        return index + 1, entry
 
 
 def correlation(entries: Sequence[Entry]) -> Correlation | None:
     """Pearson's and Spearman's coefficients of public and local scores; none for fewer than three submissions."""
-    both = np.array([(each.local, each.public) for each in entries if each.local is not None], dtype=np.float64)
+    both = np.array([(entry.local, entry.public) for entry in entries if entry.local is not None], dtype=np.float64)
     if len(both) < _LEAST:
         return None
     local, public = both.T
@@ -128,24 +128,24 @@ def _entry(submission: Path, *, study: str, public: float) -> Entry:
 
 
 def _read(submission: Path, *, public: float) -> tuple[str, dict[str, str], Entry]:
-    """What the card says: the study, the files with their SHA-256, and the entry that they make."""
+    """Reads the card: the study, the files with their SHA-256, and the submission's entry."""
     try:
         card: dict[str, Any] = json.loads((submission / CARD).read_text(encoding="utf-8"))
         if not {"study", "recipe", "created", "tasks", "files", "objective"} <= card.keys():
             raise ValueError("the card of something else")
         files = {_text(name): _text(digest) for name, digest in card["files"].items()}
-        # Pictures show trials that do not vote too: they change with a study where the submission does not.
-        sent = sorted(each for each in files.items() if not each[0].endswith(".png"))
-        known = json.dumps([card["recipe"], sent])
+        # Pictures also show trials that do not vote, so they change when the submission itself does not.
+        submitted = sorted(item for item in files.items() if not item[0].endswith(".png"))
+        identity = json.dumps([card["recipe"], submitted])
         entry = Entry(
-            key=hashlib.sha256(known.encode()).hexdigest()[:16],
+            key=hashlib.sha256(identity.encode()).hexdigest()[:16],
             submission=str(submission.resolve()),
             recipe=_text(card["recipe"]),
             made=_text(card["created"]),
             added=datetime.now(UTC).isoformat(timespec="seconds"),
             public=public,
             local=_score(card["objective"]),
-            tasks={_text(each["task"]): _score(each["score"]) for each in card["tasks"]},
+            tasks={_text(task["task"]): _score(task["score"]) for task in card["tasks"]},
         )
         return _text(card["study"]), files, entry
     except (OSError, ValueError, AttributeError, KeyError, TypeError) as error:

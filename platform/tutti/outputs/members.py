@@ -1,16 +1,17 @@
-"""Who votes for which task and how, and the votes themselves. Ensembles and pseudo-labels both choose here."""
+"""Elects the members of each task's ensemble and reads their votes, for ensembles and pseudo-labels alike."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import islice
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from tutti.bank.electorate import Checkpoints
-from tutti.ensembling.methods.known import METHODS, combines_values
+from tutti.ensembling.methods.registry import METHODS, combines_values
 from tutti.ensembling.procedure import Ballot, Ensemble, OutOfFold, Procedure, auto_methods, out_of_fold
 from tutti.ensembling.select import Selection, top
 from tutti.errors import Fault, StudyError, counted
@@ -20,11 +21,11 @@ from tutti.tasks.metrics import score_decided
 if TYPE_CHECKING:
     from tutti.tasks.task import Task
 
-_SHOWN = 10  # faults of one kind in one message
+_SHOWN = 10  # faults of one kind that one message lists
 _LABELLED = "validation"
 _SPLIT = "give both studies the same files and the same `split`, or let one of them vote alone"
 _AGAIN = "move the trial's folder out of the bank, so that it has no vote, or start a new study"
-_HOW = {
+_METHOD_PHRASES = {
     "auto": "combined in each task by the method that does best there",
     "uniform": "all with the same weight",
     "score": "weighed by their validation scores in the task",
@@ -38,17 +39,17 @@ _HOW = {
 
 @dataclass(frozen=True)
 class Rule:
-    """How an ensemble is made.
+    """How an ensemble is chosen and combined.
 
     Attributes:
-        top: how many members at most; none for no limit.
-        by: whether the study's objective ranks them, or each task's own metric.
-        within: how much less than the best member they may score; none for no such rule.
-        diversity: by what share of the validation rows each must differ from every better one.
-        filter: how MLflow was asked for those who may vote at all, to be said on the card; none for all.
-        method: a name of ``METHODS``, or ``auto`` for the one that does best on rows that it was not fitted to.
-        decision: the likeliest class, or ``offsets`` by class where they win.
-        calibration: whether the confidence of pseudo-labels is that of the fitted temperature.
+        top: the maximum number of members; none for no limit.
+        by: what ranks the candidates: the study's objective or each task's own metric.
+        within: how far below the best member's score a member may be; none for no limit.
+        diversity: the share of validation rows on which a member's decision must differ from that of every better one.
+        filter: the MLflow filter that selected the candidates, shown on the card; none if all may vote.
+        method: a name of ``METHODS``, or ``auto`` for the method with the best out-of-fold score.
+        decision: ``argmax``, or ``offsets`` per class where these score better.
+        calibration: whether pseudo-labels use confidences at the fitted temperature.
     """
 
     top: int | None = 5
@@ -66,7 +67,8 @@ class Member:
     """A checkpoint that votes for one task.
 
     Attributes:
-        key: the trial's key, with its ``number``; of several studies that vote together, ``STUDY/KEY``.
+        key: the trial's key; ``STUDY/KEY`` if several studies vote together.
+        number: the trial's number.
         weight: its share of the vote; the members' weights sum to 1.
         score: its validation score in this task.
         objective: its mean validation score over all tasks of the study.
@@ -81,15 +83,15 @@ class Member:
 
 @dataclass(frozen=True, eq=False)
 class Elected:
-    """One task's ensemble, fitted to all validation rows, and what it takes to judge it.
+    """One task's ensemble, fitted to all validation rows, and what is needed to score it.
 
     Attributes:
         members: best first, in the order of ``ensemble.voters``.
-        ballot: what every checkpoint says about the validation rows.
-        keys: of these checkpoints, in the order of the ballot.
+        ballot: every checkpoint's predictions for the validation rows.
+        keys: the keys of these checkpoints, in the order of the ballot.
         procedure: how the ensemble was chosen.
         single: how the best checkpoint alone would be chosen.
-        best: the key of that one.
+        best: the key of the best checkpoint.
     """
 
     members: tuple[Member, ...]
@@ -101,26 +103,26 @@ class Elected:
     best: str
 
     @cached_property
-    def held(self) -> OutOfFold:
-        """What the ensemble says about the validation rows where each was in no part of the choice."""
+    def held_out(self) -> OutOfFold:
+        """The ensemble's out-of-fold predictions: each validation row is predicted without a part in the choice."""
         return out_of_fold(self.procedure, self.ballot)
 
     @property
     def score(self) -> float:
-        """The ensemble's on the very rows that it was chosen on, which flatter it."""
-        said = self.ensemble.combine(self.ballot.votes[self.ensemble.voters])
-        return self.ballot.score(self.ballot.labels, self.ensemble.decide(said))
+        """The ensemble's score on the rows that chose it: optimistically biased."""
+        combined = self.ensemble.combine(self.ballot.votes[self.ensemble.voters])
+        return self.ballot.score(self.ballot.labels, self.ensemble.decide(combined))
 
 
 @dataclass(frozen=True)
 class Election:
-    """What was chosen.
+    """The ensembles of all tasks.
 
     Attributes:
-        checkpoints: every checkpoint of the bank, the best objective first.
-        tasks: per task, its ensemble.
-        rule: how the members were chosen and combined, as half a sentence.
-        notes: what a reader must know about the choice.
+        checkpoints: every checkpoint of the bank, best objective first.
+        tasks: the ensemble by task.
+        rule: in words, how the members were chosen and combined; a phrase for the card.
+        notes: remarks about the choice, one sentence each.
     """
 
     checkpoints: tuple[CheckpointRecord, ...]
@@ -131,17 +133,17 @@ class Election:
 
 @dataclass(frozen=True, eq=False)
 class Votes:
-    """What the members of one task say about one part.
+    """The predictions of one task's members for one part.
 
     Attributes:
         ids: ``(rows,)`` of str.
         members: ``(members, rows, classes)`` float32 probabilities, or ``(members, rows)`` values of a regression.
-        said: ``(rows, classes)`` or ``(rows,)`` float32, what the ensemble makes of them.
+        combined: ``(rows, classes)`` or ``(rows,)`` float32, the ensemble's combination of them.
     """
 
     ids: np.ndarray
     members: np.ndarray
-    said: np.ndarray
+    combined: np.ndarray
 
 
 def elect(
@@ -153,39 +155,40 @@ def elect(
     needed: Mapping[str, Sequence[str]],
     rule: Rule,
 ) -> Election:
-    """Chooses the members of each task and fits to the validation rows what combines them.
+    """Chooses the members of each task and fits the combiner to the validation rows.
 
     Args:
-        validation: per task, the ids of its validation rows in their order: ``(rows,)`` of str. No member may speak of
-            others, such as rows that it was trained on.
-        needed: per task, the parts that its members must have predictions for, beside the validation rows.
+        validation: by task, the ids of its validation rows in order, ``(rows,)`` of str. A checkpoint with other
+            validation rows is refused: it may have trained on the study's.
+        needed: by task, the parts besides the validation rows that its members must have predictions for.
 
     Raises:
-        StudyError: where the bank is empty, a checkpoint lacks a score or predictions that are needed or has those of
-            other rows or classes, or the method has no use for the values of a regression.
-        StorageError: where the bank cannot be read.
+        StudyError: if the bank is empty; if a checkpoint lacks a score or needed predictions, or has predictions for
+            other rows or classes; or if the method cannot combine the values of a regression.
+        StorageError: if the bank cannot be read.
     """
     records = bank.records()
     if not records:
         remedy = f"wait until one has, or run `tutti tune --resume --trials +4` on the study file of {study}"
         raise StudyError(Fault(f"the study {study}", "have a finished trial", "none", remedy))
-    _raise_some(_useless(tasks, rule.method))
-    _raise_some(_without_scores(records, tasks))
-    every = {task.name: {record.key for record in records} for task in tasks}
-    _raise_some(_without_parts(bank, {task.name: [_LABELLED] for task in tasks}, every))
-    if not all(any(np.isfinite(_standing(records, task.name, rule.by))) for task in tasks):
+    _raise_first(_unsuitable_tasks(tasks, rule.method))
+    _raise_first(_without_scores(records, tasks))
+    candidates = {task.name: {record.key for record in records} for task in tasks}
+    _raise_first(_without_parts(bank, {task.name: [_LABELLED] for task in tasks}, candidates))
+    if not all(any(np.isfinite(_ranking_scores(records, task.name, rule.by))) for task in tasks):
         remedy = "look at the trials' scores with `tutti trials`"
         raise StudyError(Fault(f"the study {study}", "have a trial with a score in every task", "none", remedy))
     remedy = _AGAIN if records[0].key.rpartition("/")[0] in ("", study) else _SPLIT
-    _raise_some(_of_another_split(bank, tasks, records[0].key, validation, remedy))
+    _raise_first(_of_another_split(bank, tasks, records[0].key, validation, remedy))
     elected = {task.name: _elected(bank, task, records, rule) for task in tasks}
     voting = {name: {member.key for member in each.members} for name, each in elected.items()}
-    _raise_some(_without_parts(bank, needed, voting))
+    _raise_first(_without_parts(bank, needed, voting))
     ranking = top(np.array([record.score for record in records]), len(records))
-    could = min(int(np.isfinite(each.procedure.standing).sum()) for each in elected.values())
-    short = rule.top is not None and could < rule.top
-    asked = f"The recipe asks for {counted(rule.top or 0, 'member')}"
-    notes = (f"{asked}; there {'is' if could == 1 else 'are'} only {could}.",) if short else ()
+    available = min(int(np.isfinite(each.procedure.standing).sum()) for each in elected.values())
+    notes: tuple[str, ...] = ()
+    if rule.top is not None and available < rule.top:
+        request = f"The recipe asks for {counted(rule.top, 'member')}"
+        notes = (f"{request}; there {'is' if available == 1 else 'are'} only {available}.",)
     studies = list(dict.fromkeys(record.key.rpartition("/")[0] for record in records))
     if len(studies) > 1:
         notes = (f"The trials of the studies {' and '.join(studies)} may vote together.", *notes)
@@ -194,69 +197,69 @@ def elect(
 
 
 def votes(bank: Checkpoints, *, task: Task, part: str, elected: Elected) -> Votes:
-    """The members' probabilities, or values, for one part, and what the ensemble says.
+    """Reads the members' predictions for one part and combines them.
 
     Raises:
-        StudyError: where a member's classes or rows are not those of the task and of the other members.
-        StorageError: where the bank cannot be read.
+        StudyError: if a member's classes or rows are not those of the task and of the other members.
+        StorageError: if the bank cannot be read.
     """
-    ids, _, stacked = _stacked(bank, task, part, [member.key for member in elected.members])
+    ids, _, stacked = _stacked_votes(bank, task, part, [member.key for member in elected.members])
     return Votes(ids, stacked, elected.ensemble.combine(stacked))
 
 
 def _elected(bank: Checkpoints, task: Task, records: Sequence[CheckpointRecord], rule: Rule) -> Elected:
-    _, labels, stacked = _stacked(bank, task, _LABELLED, [record.key for record in records])
+    _, labels, stacked = _stacked_votes(bank, task, _LABELLED, [record.key for record in records])
     if labels is None:
         raise StudyError(Fault(f"trial {records[0].key}, {task.name}/{_LABELLED}", "have labels", "none", _AGAIN))
     ballot = Ballot(stacked, labels, partial(_score, task.metric, task.outputs))
-    every = auto_methods(rows=len(labels), values=task.regression)
+    auto = auto_methods(rows=len(labels), values=task.regression)
     procedure = Procedure(
         selection=Selection(rule.top, rule.within, rule.diversity),
-        standing=_standing(records, task.name, rule.by),
+        standing=_ranking_scores(records, task.name, rule.by),
         share=1 if rule.by == "task" else 1 / len(records[0].task_scores),
-        methods=every if rule.method == "auto" else (rule.method,),
+        methods=auto if rule.method == "auto" else (rule.method,),
         offsets=rule.decision == "offsets",
     )
-    single = Procedure(Selection(top=1), _standing(records, task.name, "task"), share=1, methods=("uniform",))
+    single = Procedure(Selection(top=1), _ranking_scores(records, task.name, "task"), share=1, methods=("uniform",))
     ensemble = procedure.fit(ballot)
     members = tuple(
-        Member(each.key, each.number, float(weight), each.task_scores[task.name], each.score)
-        for each, weight in zip((records[index] for index in ensemble.voters), ensemble.combiner.weights, strict=True)
+        Member(record.key, record.number, float(weight), record.task_scores[task.name], record.score)
+        for record, weight in zip((records[index] for index in ensemble.voters), ensemble.combiner.weights, strict=True)
     )
     best = records[int(top(single.standing, 1)[0])].key
-    return Elected(members, ensemble, ballot, tuple(each.key for each in records), procedure, single, best)
+    return Elected(members, ensemble, ballot, tuple(record.key for record in records), procedure, single, best)
 
 
 def _score(metric: str, classes: int, labels: np.ndarray, decided: np.ndarray) -> float:
     return score_decided(metric, labels=labels, decided=decided, classes=classes)
 
 
-def _standing(records: Sequence[CheckpointRecord], task: str, by: str) -> np.ndarray:
-    """``(checkpoints,)`` float64, what ranks them."""
+def _ranking_scores(records: Sequence[CheckpointRecord], task: str, by: str) -> np.ndarray:
+    """``(checkpoints,)`` float64, the scores that rank them."""
     return np.array([record.score if by == "objective" else record.task_scores[task] for record in records])
 
 
-def _stacked(
+def _stacked_votes(
     bank: Checkpoints, task: Task, part: str, keys: Sequence[str]
 ) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
-    """Ids, labels and votes of some checkpoints, once it is sure that they speak of the same rows and classes."""
+    """Ids, labels and stacked votes of some checkpoints, checked to be for the same rows and classes."""
     first = bank.predictions(keys[0], task.name, part)
     columns = () if task.regression else (task.outputs,)
     stacked = np.empty((len(keys), len(first.ids), *columns), dtype=np.float32)
     for index, key in enumerate(keys):
-        said = first if index == 0 else bank.predictions(key, task.name, part)
+        predictions = first if index == 0 else bank.predictions(key, task.name, part)
         what, remedy = f"trial {key}, {task.name}/{part}", _AGAIN
-        own = said.values if task.regression else said.probabilities
-        if own is None or said.class_names != task.class_names:
+        votes = predictions.values if task.regression else predictions.probabilities
+        if votes is None or predictions.class_names != task.class_names:
             classes = f"hold probabilities of the classes {', '.join(task.class_names)}"
             rule = "hold values of a regression" if task.regression else classes
-            raise StudyError(Fault(what, rule, ", ".join(said.class_names) or "none", remedy))
-        if not (np.array_equal(said.ids, first.ids) and _equal(said.labels, first.labels)):
+            raise StudyError(Fault(what, rule, ", ".join(predictions.class_names) or "none", remedy))
+        if not (np.array_equal(predictions.ids, first.ids) and _equal(predictions.labels, first.labels)):
             rule = f"hold the rows and labels that trial {keys[0]} holds, in the same order"
             if key.rpartition("/")[0] != keys[0].rpartition("/")[0]:
                 remedy = _SPLIT
-            raise StudyError(Fault(what, rule, _other_rows(first.ids, said.ids), remedy))
-        stacked[index] = own
+            raise StudyError(Fault(what, rule, _other_rows(first.ids, predictions.ids), remedy))
+        stacked[index] = votes
     return first.ids, first.labels, stacked
 
 
@@ -272,11 +275,11 @@ def _in_words(rule: Rule, counts: Sequence[int]) -> str:
         words.append(f"each different from all better ones in {rule.diversity:.2%} of the rows or more")
     if rule.filter is not None:
         words.append(f"found with {rule.filter}")
-    return ", ".join([*words, _HOW[rule.method]])
+    return ", ".join([*words, _METHOD_PHRASES[rule.method]])
 
 
-def _useless(tasks: Sequence[Task], method: str) -> Iterator[Fault]:
-    """A task of values, where the method needs classes."""
+def _unsuitable_tasks(tasks: Sequence[Task], method: str) -> Iterator[Fault]:
+    """A fault for each regression if the method needs classes."""
     if method != "auto" and not combines_values(method):
         able = [name for name in METHODS if combines_values(name)]
         for task in tasks:
@@ -299,36 +302,40 @@ def _without_parts(
     bank: Checkpoints, needed: Mapping[str, Sequence[str]], voting: Mapping[str, set[str]]
 ) -> Iterator[Fault]:
     remedy = f"{_AGAIN} where the task's files have changed"
-    held = {key: bank.parts(key) for key in sorted(set().union(*voting.values()))}
-    for key, parts in held.items():
+    parts_by_key = {key: bank.parts(key) for key in sorted(set().union(*voting.values()))}
+    for key, parts in parts_by_key.items():
         for task, names in needed.items():
-            lacking = [name for name in names if name not in parts.get(task, ())]
-            if lacking and key in voting[task]:
-                got = f"none for {', '.join(lacking)}"
+            missing = [name for name in names if name not in parts.get(task, ())]
+            if missing and key in voting[task]:
+                got = f"none for {', '.join(missing)}"
                 yield Fault(f"trial {key}", f"have predictions for every part of task {task}", got, remedy)
 
 
 def _of_another_split(
     bank: Checkpoints, tasks: Sequence[Task], key: str, validation: Mapping[str, np.ndarray], remedy: str
 ) -> Iterator[Fault]:
-    """A task whose validation rows are not those of one checkpoint; all others are compared with it in ``_stacked``."""
+    """A fault for each task whose validation rows are not those of one checkpoint, ``key``.
+
+    ``_stacked_votes`` compares all other checkpoints with that one.
+    """
     for task in tasks:
-        known, got = validation[task.name], bank.predictions(key, task.name, _LABELLED).ids
-        if not np.array_equal(known, got):
+        expected, got = validation[task.name], bank.predictions(key, task.name, _LABELLED).ids
+        if not np.array_equal(expected, got):
             rule = "hold the study's validation rows, in their order"
-            yield Fault(f"trial {key}, {task.name}/{_LABELLED}", rule, _other_rows(known, got), remedy)
+            yield Fault(f"trial {key}, {task.name}/{_LABELLED}", rule, _other_rows(expected, got), remedy)
 
 
-def _raise_some(faults: Iterator[Fault]) -> None:
-    if found := tuple(faults):
-        raise StudyError(*found[:_SHOWN])
+def _raise_first(faults: Iterator[Fault]) -> None:
+    if first := tuple(islice(faults, _SHOWN)):
+        raise StudyError(*first)
 
 
-def _other_rows(known: np.ndarray, got: np.ndarray) -> str:
-    shared = len(set(known.tolist()) & set(got.tolist()))
-    if shared < max(len(known), len(got)):
+def _other_rows(expected: np.ndarray, got: np.ndarray) -> str:
+    """In words, how rows that should be the same differ."""
+    shared = len(set(expected.tolist()) & set(got.tolist()))
+    if shared < max(len(expected), len(got)):
         return f"{counted(len(got), 'row')}, {shared} of them the same"
-    return "other labels" if np.array_equal(known, got) else "another order"
+    return "other labels" if np.array_equal(expected, got) else "another order"
 
 
 def _equal(left: np.ndarray | None, right: np.ndarray | None) -> bool:

@@ -1,4 +1,4 @@
-"""Pictures as PNG bytes, drawn with matplotlib's object interface: no window, no global state."""
+"""Pictures as PNG bytes, drawn with matplotlib's object-oriented interface: no window, no global state."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tutti.ensembling.nested import Estimate
     from tutti.outputs.card import Calibration, Card
 
-_CJK_FONTS = (  # one of which is used for Chinese class names, where it is installed
+_CJK_FONTS = (  # the first installed one draws Chinese class names
     "Noto Sans CJK SC",
     "Noto Sans SC",
     "Source Han Sans SC",
@@ -25,21 +25,21 @@ _CJK_FONTS = (  # one of which is used for Chinese class names, where it is inst
     "SimHei",
     "Arial Unicode MS",
 )
-_COUNTED = 20  # classes up to which each cell shows its count
-_NAMED = 120  # classes up to which each has its name on the axes
+_COUNTED = 20  # up to this many classes, each cell shows its count
+_NAMED = 120  # up to this many classes, the axes name each one
 
-_ENSEMBLE, _MEMBER, _OTHER = "#d55e00", "#0072b2", "#8a8a8a"  # told apart by colour-blind readers too
+_ENSEMBLE, _MEMBER, _OTHER = "#d55e00", "#0072b2", "#8a8a8a"  # distinguishable by colour-blind readers
 
 
 def confusion_matrix_png(
     labels: np.ndarray, probabilities: np.ndarray, class_names: Sequence[str], title: str
 ) -> bytes:
-    """True classes down, predicted classes across; shade is the share of the true class's rows.
+    """True classes in rows, predicted classes in columns; the shade is the share of the true class's rows.
 
     Args:
         labels: ``(rows,)`` int64 class indices.
-        probabilities: ``(rows, classes)``, or ``(rows,)`` the classes that were decided.
-        class_names: ``(classes,)``. One that no installed font can draw is shown by its number.
+        probabilities: ``(rows, classes)``, or ``(rows,)`` predicted class indices.
+        class_names: ``(classes,)``. A name that no installed font can draw is replaced by its number.
     """
     count = len(class_names)
     decided = probabilities if probabilities.ndim == 1 else probabilities.argmax(axis=1)
@@ -51,13 +51,13 @@ def confusion_matrix_png(
     axes = figure.add_subplot()
     image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     figure.colorbar(image, ax=axes, label="share of the true class", fraction=0.046)
-    every = range(0, count, -(-count // _NAMED))
+    named = range(0, count, -(-count // _NAMED))
     families = _families()
-    names = [_drawable(class_names[index], families, index) for index in every]
+    names = [_drawable(class_names[index], families, index) for index in named]
     style: dict[str, Any] = {"fontfamily": families, "fontsize": 9 if count <= _COUNTED else 7, "parse_math": False}
     turn = any(len(name) > 3 for name in names) or count > _COUNTED
-    axes.set_xticks(every, names, rotation=90 if turn else 0, **style)
-    axes.set_yticks(every, names, **style)
+    axes.set_xticks(named, names, rotation=90 if turn else 0, **style)
+    axes.set_yticks(named, names, **style)
     axes.set_xlabel("predicted")
     axes.set_ylabel("true")
     axes.set_title(title, parse_math=False, fontsize=11)
@@ -69,7 +69,7 @@ def confusion_matrix_png(
 
 
 def scatter_png(labels: np.ndarray, values: np.ndarray, title: str) -> bytes:
-    """True values across, predicted values up; a row that is predicted well lies on the diagonal.
+    """True values on the x axis, predicted values on the y axis; correct predictions lie on the diagonal.
 
     Args:
         labels: ``(rows,)`` of any float type.
@@ -94,13 +94,13 @@ def scatter_png(labels: np.ndarray, values: np.ndarray, title: str) -> bytes:
 def ensemble_png(card: Card) -> bytes:
     """One lane for the objective and one for each task: a dot for every single trial, a diamond for the ensemble.
 
-    The diamond, with its 95 % interval, and a bar for the best trial are scores on rows that had no part in choosing
-    them; the dots are the trials' own validation scores.
+    The diamond, with its 95 % interval, and the bar for the best trial are nested estimates, on rows that had no part
+    in choosing them; the dots are the trials' own validation scores.
     """
     means = (card.objective, card.single, card.gain)
-    lanes = [("objective (mean)", [one.objective for one in card.singles], means, _voters(card, None))]
+    lanes = [("objective (mean)", [trial.objective for trial in card.singles], means, _voters(card, None))]
     for task in card.tasks:
-        scores = [one.task_scores[task.task] for one in card.singles]
+        scores = [trial.task_scores[task.task] for trial in card.singles]
         estimates = (task.score, task.single, task.gain)
         lanes.append((f"{task.task}\n{task.metric}", scores, estimates, _voters(card, task.task)))
     figure = _figure(8.5, 1.6 + 0.75 * len(lanes))
@@ -108,7 +108,9 @@ def ensemble_png(card: Card) -> bytes:
     for lane, (_, scores, (score, single, gain), voters) in enumerate(lanes):
         axes.axhline(lane, color="#e6e6e6", zorder=0)
         for votes, fill in ((True, _MEMBER), (False, "none")):
-            values = [score for one, score in zip(card.singles, scores, strict=True) if (one.key in voters) == votes]
+            values = [
+                value for trial, value in zip(card.singles, scores, strict=True) if (trial.key in voters) == votes
+            ]
             edge = _MEMBER if votes else _OTHER
             axes.scatter(values, [lane] * len(values), s=46, facecolors=fill, edgecolors=edge, alpha=0.8, zorder=2)
         if score is not None and single is not None and gain is not None:
@@ -123,23 +125,23 @@ def ensemble_png(card: Card) -> bytes:
 
 
 def reliability_png(calibrations: Mapping[str, Calibration]) -> bytes:
-    """One panel for each task: how right the ensemble is where it is how sure. On the diagonal it is as right as sure.
+    """A reliability diagram for each task: accuracy against confidence, which agree on the diagonal.
 
-    Each dot is a range of confidence, its size the share of rows in it.
+    Each dot is a bin of confidence; its size is the share of rows in it.
     """
     count = len(calibrations)
     columns = min(count, 3)
     figure = _figure(3.6 * columns, 0.5 + 3.5 * -(-count // columns))
     grid = figure.subplots(-(-count // columns), columns, squeeze=False).ravel()
-    for axes, (task, known) in zip(grid, calibrations.items(), strict=False):
+    for axes, (task, calibration) in zip(grid, calibrations.items(), strict=False):
         axes.plot([0, 1], [0, 1], color="#bbbbbb", zorder=1)
         for bins, error, name, colour in (
-            (known.before, known.error_before, "as combined", _OTHER),
-            (known.after, known.error_after, f"temperature {known.temperature:.2f}", _MEMBER),
+            (calibration.before, calibration.error_before, "as combined", _OTHER),
+            (calibration.after, calibration.error_after, f"temperature {calibration.temperature:.2f}", _MEMBER),
         ):
-            rows = sum(each.rows for each in bins)
-            points = [(each.confidence, each.accuracy) for each in bins]
-            sizes = [12 + 200 * each.rows / rows for each in bins]
+            rows = sum(bin_.rows for bin_ in bins)
+            points = [(bin_.confidence, bin_.accuracy) for bin_ in bins]
+            sizes = [12 + 200 * bin_.rows / rows for bin_ in bins]
             axes.plot(*zip(*points, strict=True), color=colour, lw=1, alpha=0.6, zorder=2)
             label = f"{name}: error {error:.3f}"
             axes.scatter(*zip(*points, strict=True), s=sizes, color=colour, alpha=0.7, zorder=3, label=label)
@@ -155,7 +157,7 @@ def reliability_png(calibrations: Mapping[str, Calibration]) -> bytes:
 
 
 def cost_png(trials: Sequence[TrialRecord]) -> bytes:
-    """Score up, minutes of wall time across: a dot for each trial that ended with a score."""
+    """Score against wall time in minutes: a dot for each trial that ended with a score."""
     figure = _figure(5.6, 3.9)
     axes = figure.add_subplot()
     for state, colour, fill in (
@@ -163,11 +165,11 @@ def cost_png(trials: Sequence[TrialRecord]) -> bytes:
         (TrialState.STOPPED, _OTHER, "none"),
         (TrialState.FAILED, _ENSEMBLE, "none"),
     ):
-        points = [(each.seconds / 60, each.score) for each in trials if each.state is state and each.seconds]
+        points = [(trial.seconds / 60, trial.score) for trial in trials if trial.state is state and trial.seconds]
         points = [(minutes, score) for minutes, score in points if score is not None]
         if points:
-            across, up = zip(*points, strict=True)
-            axes.scatter(across, up, s=40, edgecolors=colour, facecolors=fill, alpha=0.8, label=str(state))
+            minutes_of_all, scores = zip(*points, strict=True)
+            axes.scatter(minutes_of_all, scores, s=40, edgecolors=colour, facecolors=fill, alpha=0.8, label=str(state))
     axes.set(xlabel="minutes", ylabel="score")
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(fontsize=8, frameon=False)
@@ -183,8 +185,8 @@ def _estimates(axes: Any, lane: int, score: Estimate, single: Estimate, gain: Es
 
 
 def _voters(card: Card, task: str | None) -> set[str]:
-    """Keys of the trials that vote for the task, or for any task."""
-    return {member.key for each in card.tasks if task in (None, each.task) for member in each.members}
+    """Keys of the trials that vote for the task, or, for none, in any task."""
+    return {member.key for own in card.tasks if task in (None, own.task) for member in own.members}
 
 
 def _legend(figure: Any) -> None:
@@ -215,7 +217,7 @@ def _png(figure: Any) -> bytes:
 
 
 def _families() -> list[str]:
-    """The default font, then an installed font with Chinese characters, where there is one."""
+    """The default font, followed by an installed font with Chinese characters, if any."""
     from matplotlib.font_manager import fontManager
 
     installed = set(fontManager.get_font_names())
@@ -223,8 +225,8 @@ def _families() -> list[str]:
 
 
 def _drawable(text: str, families: Sequence[str], number: int) -> str:
-    """The text, or ``#number`` where the fonts lack one of its characters."""
+    """The text, or ``#number`` if the fonts lack one of its characters."""
     from matplotlib.font_manager import findfont, get_font
 
-    known = {code for family in families for code in get_font(findfont(family)).get_charmap()}
-    return text if all(ord(character) in known for character in text) else f"#{number}"
+    drawable = {code for family in families for code in get_font(findfont(family)).get_charmap()}
+    return text if all(ord(character) in drawable for character in text) else f"#{number}"

@@ -1,4 +1,4 @@
-"""Predictions of new rows: shards that outlive a crash, and the file that is made of them."""
+"""Predictions of new rows: shards that survive a crash, and the file that is assembled from them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from filelock import FileLock, Timeout
 from tutti.ensembling.decide import decide
 from tutti.ensembling.methods.protocol import Weighted
 from tutti.ensembling.procedure import Ensemble
-from tutti.errors import Fault, StorageError, StudyError
+from tutti.errors import Fault, StorageError, StudyError, first_line
 from tutti.files import storage_faults, strays, whole_file, write_whole
 
 if TYPE_CHECKING:
@@ -32,12 +32,13 @@ _MANIFEST, _LOCK = "manifest.json", "lock"
 
 @dataclass(frozen=True, eq=False)
 class TaskVote:
-    """From what each checkpoint says to what is written of each row.
+    """Turns the predictions of checkpoints into the rows that are written.
 
     Attributes:
-        groups: of each member that is heard, the places of its checkpoints; what it says is their mean.
-        ensemble: how members are combined; none for a single one, which is taken as it is.
-        calibrated: whether probabilities are shown at the ensemble's temperature. It changes no label.
+        groups: by member that has to predict, the indices of its checkpoints, one for each fold of its trial; the
+            member's prediction is their mean.
+        ensemble: how members are combined; none if a single checkpoint predicts.
+        calibrated: whether probabilities are written at the ensemble's temperature. Labels do not change.
     """
 
     task: Task
@@ -45,54 +46,53 @@ class TaskVote:
     ensemble: Ensemble | None = None
     calibrated: bool = False
 
-    def table(self, ids: Sequence[str], said: Sequence[np.ndarray]) -> pa.Table:
+    def table(self, ids: Sequence[str], predictions: Sequence[np.ndarray]) -> pa.Table:
         """Columns id, label, confidence (the label's own probability) and ``p_CLASS`` for each class; or id and value.
 
         Args:
-            said: of each checkpoint, ``(rows, classes)`` float32 probabilities, or ``(rows,)`` values.
+            predictions: by checkpoint, ``(rows, classes)`` float32 probabilities, or ``(rows,)`` values.
         """
         members = 1 if self.ensemble is None else len(self.ensemble.voters)
-        votes = np.zeros((members, *said[0].shape), dtype=np.float32)
-        for member, places in self.groups.items():
-            if len(places) == 1:
-                votes[member] = said[places[0]]
-            else:  # as the bank has the mean of a trial's folds
-                votes[member] = np.stack([said[place] for place in places]).mean(axis=0, dtype=np.float64)
+        votes = np.zeros((members, *predictions[0].shape), dtype=np.float32)
+        for member, indices in self.groups.items():
+            if len(indices) == 1:
+                votes[member] = predictions[indices[0]]
+            else:  # the mean over folds, as the bank holds it
+                votes[member] = np.stack([predictions[index] for index in indices]).mean(axis=0, dtype=np.float64)
         combined = votes[0] if self.ensemble is None else self.ensemble.combine(votes)
-        names = pa.array(list(ids), pa.string())
+        id_column = pa.array(list(ids), pa.string())
         if self.task.regression:
-            return pa.table({"id": names, "value": pa.array(combined)})
+            return pa.table({"id": id_column, "value": pa.array(combined)})
         classes = decide(combined) if self.ensemble is None else self.ensemble.decide(combined)
-        shown = self.ensemble.calibrated(combined) if self.ensemble is not None and self.calibrated else combined
+        probabilities = (
+            self.ensemble.calibrated(combined) if self.ensemble is not None and self.calibrated else combined
+        )
         columns = {
-            "id": names,
+            "id": id_column,
             "label": pa.array([self.task.class_names[index] for index in classes], pa.string()),
-            "confidence": pa.array(shown[np.arange(len(shown)), classes]),
+            "confidence": pa.array(probabilities[np.arange(len(probabilities)), classes]),
         }
-        by_class = np.ascontiguousarray(shown.T)
-        probabilities = {f"p_{name}": pa.array(of) for name, of in zip(self.task.class_names, by_class, strict=True)}
-        return pa.table({**columns, **probabilities})
+        by_class = np.ascontiguousarray(probabilities.T)
+        columns |= {f"p_{name}": pa.array(own) for name, own in zip(self.task.class_names, by_class, strict=True)}
+        return pa.table(columns)
 
 
-def heard(ensemble: Ensemble) -> list[int]:
-    """Places of the voters that have to predict: where votes are only weighed, not those without weight."""
+def needed_voters(ensemble: Ensemble) -> list[int]:
+    """Indices of the voters that have to predict: a weighted mean needs no voter of weight 0."""
     combiner = ensemble.combiner
     if isinstance(combiner, Weighted):
         return np.flatnonzero(combiner.weights).tolist()
     return list(range(len(ensemble.voters)))
 
 
-def check_out(out: Path, given: Path) -> None:
-    """Refuses what no file of predictions can be.
-
-    Args:
-        given: the file of the rows.
+def check_out(out: Path, rows_file: Path) -> None:
+    """Checks that predictions can be written to ``out``.
 
     Raises:
-        StudyError: where it is a folder or the file of the rows, or its ending says no format.
-        StorageError: where the file system takes no such name.
+        StudyError: if ``out`` is a folder or the file of the rows, or its suffix names no known format.
+        StorageError: if the file system does not accept the name.
     """
-    if out.resolve() == given.resolve():
+    if out.resolve() == rows_file.resolve():
         raise StudyError(Fault(f"--out {out}", "be another file than --input", "the same", "name another file"))
     if out.suffix.lower() not in SUFFIXES:
         rule = f"end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
@@ -104,13 +104,13 @@ def check_out(out: Path, given: Path) -> None:
 
 
 class Shards:
-    """The shards of one file of predictions, in a folder beside it that goes once the file is whole.
+    """The shards of one file of predictions, in a folder beside it that is removed once the file is complete.
 
     Args:
         out: the file.
-        rows: of the input.
-        size: rows of a shard; the last has fewer.
-        manifest: what decides the predictions; shards of another manifest are none of these.
+        rows: the number of input rows.
+        size: rows per shard; the last one may have fewer.
+        manifest: everything the predictions depend on. Shards with another manifest are discarded.
     """
 
     def __init__(self, out: Path, *, rows: int, size: int, manifest: Mapping[str, Any]) -> None:
@@ -124,24 +124,24 @@ class Shards:
         return -(-self._rows // self._size)
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Holds the folder, made new, or as an earlier run with the same manifest has left it.
+    def locked(self) -> Iterator[None]:
+        """Locks the folder, creating it or keeping the shards of an earlier run with the same manifest.
 
         Raises:
-            StudyError: where another process holds it, or it holds what Tutti has not written.
-            StorageError: where the file system refuses.
+            StudyError: if another process holds the lock, or the folder has files that Tutti did not write.
+            StorageError: if the folder cannot be read or written.
         """
         with storage_faults(self.folder):
-            found = {path.name for path in self.folder.iterdir()} if self.folder.exists() else set()
-            found -= {path.name for path in strays(self.folder)}  # a kill may come before the manifest is whole
-            if found - {_LOCK} and _MANIFEST not in found:
-                rule, got = "be new, or hold the shards of an earlier run", sorted(found)[0]
+            names = {path.name for path in self.folder.iterdir()} if self.folder.exists() else set()
+            names -= {path.name for path in strays(self.folder)}  # a kill while the manifest was written leaves some
+            if names - {_LOCK} and _MANIFEST not in names:
+                rule, got = "be new, or hold the shards of an earlier run", sorted(names)[0]
                 raise StudyError(Fault(str(self.folder), rule, got, "move it away, or name another file with --out"))
             self.folder.mkdir(parents=True, exist_ok=True)
             lock = FileLock(self.folder / _LOCK)
             try:
                 lock.acquire(timeout=0)
-            except Timeout as error:  # an OSError too
+            except Timeout as error:  # an OSError, which storage_faults would report as a StorageError
                 rule, remedy = "be written by one process at a time", "wait for the other to end, or stop it"
                 raise StudyError(Fault(str(self._out), rule, "another that writes it", remedy)) from error
         try:
@@ -152,13 +152,13 @@ class Shards:
             lock.release()
 
     def _sweep(self) -> None:
-        """Removes what an earlier run with another manifest left, and what a kill cut off."""
+        """Removes shards of an earlier run with another manifest, and files that a kill left incomplete."""
         try:
-            known = json.loads((self.folder / _MANIFEST).read_text(encoding="utf-8"))
-            self.precision = known.pop("precision")
+            previous = json.loads((self.folder / _MANIFEST).read_text(encoding="utf-8"))
+            self.precision = previous.pop("precision")
         except (OSError, ValueError, KeyError, AttributeError):
-            known = None
-        if known != self._manifest:
+            previous = None
+        if previous != self._manifest:
             self.precision = None
             for path in self.folder.iterdir():
                 if path.name != _LOCK:
@@ -167,22 +167,22 @@ class Shards:
             path.unlink()
 
     def begin(self, precision: str) -> None:
-        """Writes the manifest, from when on shards may be written."""
+        """Writes the manifest; call it before the first shard is written."""
         write_whole(self.folder / _MANIFEST, json.dumps({**self._manifest, "precision": precision}, indent=1))
 
     def done(self) -> set[int]:
-        """Numbers of the shards that are whole."""
-        return {number for number in range(self.count) if self._is_whole(number)}
+        """Numbers of the shards that are complete."""
+        return {number for number in range(self.count) if self._is_complete(number)}
 
     def write(self, number: int, table: pa.Table) -> None:
         with whole_file(self._file(number)) as temporary:
             pq.write_table(table, temporary, compression="zstd")
 
     def finish(self) -> None:
-        """Streams all shards into the file, whole or not at all, and removes them.
+        """Streams all shards into the file, which is written atomically, and removes them.
 
         Raises:
-            StorageError: where the file system refuses, or a shard was damaged.
+            StorageError: if the file cannot be written, or a shard is damaged.
         """
         write = {".parquet": _write_parquet, ".csv": _write_csv}.get(self._out.suffix.lower(), _write_lines)
         with whole_file(self._out) as temporary:
@@ -192,7 +192,7 @@ class Shards:
     def _file(self, number: int) -> Path:
         return self.folder / f"{number:06d}.parquet"
 
-    def _is_whole(self, number: int) -> bool:
+    def _is_complete(self, number: int) -> bool:
         expected = min(self._size, self._rows - number * self._size)
         try:
             return pq.read_metadata(self._file(number)).num_rows == expected
@@ -203,7 +203,7 @@ class Shards:
         try:
             return pq.read_table(self._file(number), partitioning=None)
         except (OSError, pa.ArrowInvalid) as error:
-            got, remedy = str(error).splitlines()[0], "remove it, and run the command again"
+            got, remedy = first_line(error), "remove it, and run the command again"
             raise StorageError(Fault(str(self._file(number)), "be as it was written", got, remedy)) from error
 
 
@@ -237,5 +237,5 @@ def _write_lines(path: Path, tables: Iterator[pa.Table]) -> None:
 
 
 def _texts(column: pa.ChunkedArray) -> list[str]:
-    """A float32 with as many digits as it takes to read it back."""
+    """The values as text; a float32 gets as many digits as it needs to be read back exactly."""
     return pc.cast(column, pa.string()).to_pylist()

@@ -1,9 +1,9 @@
-"""Pseudo-labels: what an ensemble says about unlabelled rows, as training files of the next study."""
+"""Pseudo-labels: an ensemble's labels of unlabelled rows, written as training files for the next study."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,8 +16,8 @@ from tutti.bank.electorate import Checkpoints
 from tutti.ensembling.nested import LEAST_JUDGED
 from tutti.ensembling.pseudo import Labelling, Opinion, choose, drift, opinion, precision
 from tutti.errors import Fault, StudyError
-from tutti.files import whole_file, write_whole
-from tutti.outputs.folder import CARD, PAGE, hashes, output_folder
+from tutti.files import whole_file
+from tutti.outputs.folder import output_folder, write_card
 from tutti.outputs.members import Elected, Rule, elect, votes
 from tutti.outputs.pseudo_pool import PART, Pool, ledger_of
 from tutti.outputs.pseudo_report import ClassCoverage, PseudoLabelReport, TaskPseudoLabels
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class _Labelled:
-    """What one task's ensemble said, and which rows are labelled.
+    """The rows of one task that are labelled, with their labels.
 
     Attributes:
-        rows: ``(chosen,)`` indices of the pool's rows.
-        labels: of each chosen row, as it stands in a training file.
-        said: ``(chosen, classes)`` probabilities, or ``(chosen,)`` values.
-        opinion: of the chosen rows; none of values.
+        rows: ``(chosen,)`` indices into the pool's rows.
+        labels: ``(chosen,)``, as written to a training file.
+        predictions: ``(chosen, classes)`` probabilities, or ``(chosen,)`` values.
+        opinion: class, confidence and agreement of the chosen rows; none for a regression.
     """
 
     task: Task
@@ -45,7 +45,7 @@ class _Labelled:
     elected: Elected
     rows: np.ndarray
     labels: list[str]
-    said: np.ndarray
+    predictions: np.ndarray
     opinion: Opinion | None
 
 
@@ -61,40 +61,39 @@ def write_pseudo_labels(
     labelling: Labelling,
     out: Path,
 ) -> PseudoLabelReport:
-    """Labels the rows that ``labelling`` chooses: one training file for each task, a ledger, and a report of coverage.
+    """Labels the rows that ``labelling`` selects; writes a training file and a ledger by task, and a report.
 
     ``TASK<suffix>`` is in the task's own training layout, for ``extra_train`` of the next study; with soft labels it is
     ``TASK.soft.parquet``. ``TASK.ledger.parquet`` has for each of its rows: id, label, confidence, agreement, round,
-    members (keys of those with a vote), source_sha256 (of the unlabelled file). The label is the likeliest class,
-    whatever the recipe decides by. Values of a regression have no confidence, and get labels where every row does.
+    members (keys of those with a weight), source_sha256 (of the unlabelled file). The label is the most probable class,
+    whatever the recipe's decision rule. A regression has no confidence: its rows are labelled only if all rows are.
 
-    A row with an empty text gets no label, nor does one that a trial has seen with a label. A task gets no file, and
-    the report says why, where no row is chosen or a class's share drifts too far. ``out`` is replaced whole.
+    Rows with an empty text and rows that a trial has seen with a label are left out. If no row is chosen or a class's
+    share drifts too far, a task gets no file, and the report says why. ``out`` is replaced as a whole.
 
     Args:
-        validation: per task, the ids of its validation rows in their order.
-        pools: of each task with unlabelled rows.
-        out: a new or empty folder, or an earlier set of pseudo-labels.
+        validation: by task, the ids of its validation rows, in order.
+        pools: by task with unlabelled rows.
+        out: a new or empty folder, or the folder of earlier pseudo-labels.
 
     Raises:
-        StudyError: where no task has unlabelled rows, the bank does not have what is needed, or ``out`` holds other
-            files.
-        TaskFileError: where a task's layout cannot hold a row.
-        StorageError: where the bank cannot be read or ``out`` cannot be written.
+        StudyError: if no task has unlabelled rows, the bank lacks what is needed, or ``out`` holds other files.
+        TaskFileError: if a task's layout cannot hold a row.
+        StorageError: if the bank cannot be read or ``out`` cannot be written.
     """
-    able = [task for task in tasks if task.name in pools and (labelling.select == "all" or not task.regression)]
-    values = [task.name for task in tasks if task.name in pools and task not in able]
-    if not able:
+    labellable = [task for task in tasks if task.name in pools and (labelling.select == "all" or not task.regression)]
+    regressions = [task.name for task in tasks if task.name in pools and task not in labellable]
+    if not labellable:
         remedy = "name a file of unlabelled rows as `unlabeled:` of a task and run a new study"
-        if values:
+        if regressions:
             remedy = f"set `select: all` in the recipe, or {remedy}"
-        got = f"none but {', '.join(values)}, whose labels are numbers" if values else "none"
+        got = f"none but {', '.join(regressions)}, whose labels are numbers" if regressions else "none"
         raise StudyError(Fault(f"the study {study}", "have a task with unlabelled rows", got, remedy))
-    needed = {task.name: [PART] for task in able}
-    election = elect(study=study, bank=bank, tasks=able, validation=validation, needed=needed, rule=rule)
+    needed = {task.name: [PART] for task in labellable}
+    election = elect(study=study, bank=bank, tasks=labellable, validation=validation, needed=needed, rule=rule)
     calibrated = rule.calibration == "temperature"
     labelled = [
-        _labelled(bank, task, election.tasks[task.name], pools[task.name], labelling, calibrated) for task in able
+        _labelled(bank, task, election.tasks[task.name], pools[task.name], labelling, calibrated) for task in labellable
     ]
     report = PseudoLabelReport(
         study=study,
@@ -106,139 +105,148 @@ def write_pseudo_labels(
         passed_over=tuple(task.name for task in tasks if task.name not in pools),
         notes=(
             *election.notes,
-            *(_temperature(each) for each in labelled if calibrated and each.opinion is not None),
-            *(f"Task {name} was passed over: a value has no confidence." for name in values),
+            *(_temperature_note(each) for each in labelled if calibrated and each.opinion is not None),
+            *(f"Task {name} was passed over: a value has no confidence." for name in regressions),
         ),
         files={},
     )
     with output_folder(out) as folder:
-        for each, told in zip(labelled, report.tasks, strict=True):
-            if told.file is not None:
-                _write_labels(each, labelling, folder / told.file)
+        for each, task_report in zip(labelled, report.tasks, strict=True):
+            if task_report.file is not None:
+                _write_labels(each, labelling, folder / task_report.file)
                 _write_ledger(each, folder / ledger_of(each.task.name))
-        report = replace(report, files=hashes(folder))
-        write_whole(folder / PAGE, report.to_markdown())
-        write_whole(folder / CARD, report.to_json())
-    return report
+        return write_card(folder, report)
 
 
 def coverage_of(
     bank: Checkpoints, task: Task, elected: Elected, pool: Pool, *, labelling: Labelling, calibrated: bool
 ) -> TaskPseudoLabels:
-    """What ``write_pseudo_labels`` would label of one task, without writing it; raises as that does."""
+    """The report on what ``write_pseudo_labels`` would label in one task, without writing; raises as that does."""
     return _task_report(_labelled(bank, task, elected, pool, labelling, calibrated), labelling, calibrated)
 
 
-def _temperature(each: _Labelled) -> str:
-    found, rows = each.elected.ensemble.temperature, len(each.elected.ballot.labels)
-    return f"Confidence in task {each.task.name} is that at temperature {found:.3g}, fitted to {rows} validation rows."
+def _temperature_note(labelled: _Labelled) -> str:
+    value, rows = labelled.elected.ensemble.temperature, len(labelled.elected.ballot.labels)
+    return (
+        f"Confidence in task {labelled.task.name} is that at temperature {value:.3g}, fitted to {rows} validation rows."
+    )
 
 
 def _labelled(
     bank: Checkpoints, task: Task, elected: Elected, pool: Pool, labelling: Labelling, calibrated: bool
 ) -> _Labelled:
-    said = votes(bank, task=task, part=PART, elected=elected)
-    if said.ids.tolist() != [str(each) for each in pool.rows["id"]]:
-        rule = f"be the {len(said.ids)} rows that the study's trials read, in the same order"
+    voted = votes(bank, task=task, part=PART, elected=elected)
+    if voted.ids.tolist() != [str(each) for each in pool.rows["id"]]:
+        rule = f"be the {len(voted.ids)} rows that the study's trials read, in the same order"
         remedy = "restore the file, or run a new study on it"
         raise StudyError(Fault(f"the unlabelled rows of {task.name}", rule, f"{len(pool.rows)} rows, others", remedy))
-    able = _with_texts(pool.rows) & ~pool.seen
+    eligible = _with_texts(pool.rows) & ~pool.seen
     if task.regression:
-        rows = np.flatnonzero(able)
-        return _Labelled(task, pool, elected, rows, [str(value) for value in said.said[rows]], said.said[rows], None)
-    sure = elected.ensemble.calibrated(said.said) if calibrated else said.said
-    found = opinion(sure, said.members[elected.ensemble.combiner.weights != 0])
-    rows = choose(found, labelling, prior=pool.prior, able=able)
-    labels = [task.class_names[index] for index in found.classes[rows]]
-    return _Labelled(task, pool, elected, rows, labels, sure[rows], found[rows])
+        rows = np.flatnonzero(eligible)
+        values = voted.combined[rows]
+        return _Labelled(task, pool, elected, rows, [str(value) for value in values], values, None)
+    probabilities = elected.ensemble.calibrated(voted.combined) if calibrated else voted.combined
+    opinions = opinion(probabilities, voted.members[elected.ensemble.combiner.weights != 0])
+    rows = choose(opinions, labelling, prior=pool.prior, able=eligible)
+    labels = [task.class_names[index] for index in opinions.classes[rows]]
+    return _Labelled(task, pool, elected, rows, labels, probabilities[rows], opinions[rows])
 
 
 def _with_texts(rows: DataFrame) -> np.ndarray:
-    """``(rows,)`` bool: whether no text is empty. Such a row teaches nothing, and no training file may hold it."""
+    """``(rows,)`` bool: whether all texts are non-empty, which a training file requires."""
     texts = rows[[name for name in ("text", "text_b") if name in rows]]
     return np.array([all(text.strip() for text in row) for row in texts.itertuples(index=False)], dtype=bool)
 
 
-def _task_report(each: _Labelled, labelling: Labelling, calibrated: bool) -> TaskPseudoLabels:
-    task, found = each.task, each.opinion
+def _task_report(labelled: _Labelled, labelling: Labelling, calibrated: bool) -> TaskPseudoLabels:
+    task, chosen = labelled.task, labelled.opinion
     coverage: tuple[ClassCoverage, ...] = ()
-    mean, apart, worst = None, None, None
-    if found is not None:
-        coverage = _coverage(each, found, *_judged(each, found, labelling, calibrated))
-        if len(each.rows):
-            mean = float(found.confidence.mean(dtype=np.float64))
-            given = each.said if labelling.labels == "soft" else np.eye(task.outputs)[found.classes]
-            apart, index = drift(given.mean(axis=0, dtype=np.float64), each.pool.prior)
-            worst = task.class_names[index]
-    drifts = apart is not None and labelling.max_drift is not None and abs(apart) > labelling.max_drift
-    suffix = ".soft.parquet" if labelling.labels == "soft" and not task.regression else each.pool.suffix
+    mean_confidence, largest_drift, drifting_class = None, None, None
+    if chosen is not None:
+        coverage = _coverage(labelled, chosen, *_judged(labelled, chosen, labelling, calibrated))
+        if len(labelled.rows):
+            mean_confidence = float(chosen.confidence.mean(dtype=np.float64))
+            targets = labelled.predictions if labelling.labels == "soft" else np.eye(task.outputs)[chosen.classes]
+            largest_drift, index = drift(targets.mean(axis=0, dtype=np.float64), labelled.pool.prior)
+            drifting_class = task.class_names[index]
+    limit = labelling.max_drift
+    drifts = largest_drift is not None and limit is not None and abs(largest_drift) > limit
+    suffix = ".soft.parquet" if labelling.labels == "soft" and not task.regression else labelled.pool.suffix
     return TaskPseudoLabels(
         task=task.name,
-        unlabelled=len(each.pool.rows),
-        seen=int(each.pool.seen.sum()),
-        labelled=len(each.rows),
-        mean_confidence=mean,
-        drift=apart,
-        drifting_class=worst,
-        file=f"{task.name}{suffix}" if len(each.rows) and not drifts else None,
+        unlabelled=len(labelled.pool.rows),
+        seen=int(labelled.pool.seen.sum()),
+        labelled=len(labelled.rows),
+        mean_confidence=mean_confidence,
+        drift=largest_drift,
+        drifting_class=drifting_class,
+        file=f"{task.name}{suffix}" if len(labelled.rows) and not drifts else None,
         coverage=coverage,
-        members=each.elected.members,
+        members=labelled.elected.members,
     )
 
 
-def _coverage(each: _Labelled, found: Opinion, judged: np.ndarray, right: np.ndarray) -> tuple[ClassCoverage, ...]:
+def _coverage(
+    labelled: _Labelled, chosen: Opinion, judged: np.ndarray, correct: np.ndarray
+) -> tuple[ClassCoverage, ...]:
+    """By class; ``judged`` and ``correct`` are those of ``_judged``."""
     coverage = []
-    for index, name in enumerate(each.task.class_names):
-        own = found.confidence[found.classes == index].astype(np.float64)
+    for index, name in enumerate(labelled.task.class_names):
+        own = chosen.confidence[chosen.classes == index].astype(np.float64)
         coverage.append(
             ClassCoverage(
                 label=name,
                 rows=len(own),
-                share=len(own) / max(len(each.pool.rows), 1),
+                share=len(own) / max(len(labelled.pool.rows), 1),
                 mean_confidence=float(own.mean()) if len(own) else None,
-                expected_precision=float(right[index] / judged[index]) if judged[index] else None,
+                expected_precision=float(correct[index] / judged[index]) if judged[index] else None,
                 judged_rows=int(judged[index]),
             )
         )
     return tuple(coverage)
 
 
-def _judged(each: _Labelled, chosen: Opinion, labelling: Labelling, calibrated: bool) -> tuple[np.ndarray, np.ndarray]:
-    """By class: the validation rows that would get it, from an ensemble chosen without them, and how many are right."""
-    ballot, classes = each.elected.ballot, each.task.outputs
-    if len(ballot.labels) < LEAST_JUDGED or not len(each.rows):
+def _judged(
+    labelled: _Labelled, chosen: Opinion, labelling: Labelling, calibrated: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """``(classes,)`` int64 twice: the validation rows that would get each label, and how many of them have it.
+
+    Their predictions are out of fold: from ensembles that were chosen without them.
+    """
+    ballot, classes = labelled.elected.ballot, labelled.task.outputs
+    if len(ballot.labels) < LEAST_JUDGED or not len(labelled.rows):
         return np.zeros(classes, dtype=np.int64), np.zeros(classes, dtype=np.int64)
-    held = each.elected.held
-    said = held.calibrated if calibrated else held.said
-    assert said is not None
-    assert held.agreement is not None
-    best = said.argmax(axis=1)
-    found = Opinion(best, said[np.arange(len(best)), best], held.agreement)
-    return precision(found, ballot.labels, like=chosen, least_agreement=labelling.agreement, classes=classes)
+    held_out = labelled.elected.held_out
+    probabilities = held_out.calibrated if calibrated else held_out.probabilities
+    assert probabilities is not None
+    assert held_out.agreement is not None
+    best = probabilities.argmax(axis=1)
+    opinions = Opinion(best, probabilities[np.arange(len(best)), best], held_out.agreement)
+    return precision(opinions, ballot.labels, like=chosen, least_agreement=labelling.agreement, classes=classes)
 
 
-def _write_labels(each: _Labelled, labelling: Labelling, path: Path) -> None:
-    frame = each.pool.rows.iloc[each.rows].reset_index(drop=True).assign(label=each.labels)
-    if labelling.labels == "soft" and not each.task.regression:
-        names = [PROBABILITY + name for name in each.task.class_names]
-        frame = frame.assign(**{name: each.said[:, index] for index, name in enumerate(names)})
-        SoftLabels(each.task.pair).write(frame, path)
+def _write_labels(labelled: _Labelled, labelling: Labelling, path: Path) -> None:
+    frame = labelled.pool.rows.iloc[labelled.rows].reset_index(drop=True).assign(label=labelled.labels)
+    if labelling.labels == "soft" and not labelled.task.regression:
+        names = [PROBABILITY + name for name in labelled.task.class_names]
+        frame = frame.assign(**{name: labelled.predictions[:, index] for index, name in enumerate(names)})
+        SoftLabels(labelled.task.pair).write(frame, path)
     else:
-        each.pool.layout.write(frame, path)
+        labelled.pool.layout.write(frame, path)
 
 
-def _write_ledger(each: _Labelled, path: Path) -> None:
-    count, found = len(each.rows), each.opinion
-    members = [member.key for member in each.elected.members if member.weight]
-    nothing = pa.nulls(count, pa.float32())
+def _write_ledger(labelled: _Labelled, path: Path) -> None:
+    count, chosen = len(labelled.rows), labelled.opinion
+    members = [member.key for member in labelled.elected.members if member.weight]
+    nulls = pa.nulls(count, pa.float32())  # a regression has no confidence
     columns = {
-        "id": pa.array([str(row) for row in each.pool.rows["id"].iloc[each.rows]], pa.string()),
-        "label": pa.array(each.labels, pa.string()),
-        "confidence": nothing if found is None else pa.array(found.confidence, pa.float32()),
-        "agreement": nothing if found is None else pa.array(found.agreement, pa.float32()),
-        "round": pa.array(np.full(count, each.pool.round, dtype=np.int32)),
+        "id": pa.array([str(row) for row in labelled.pool.rows["id"].iloc[labelled.rows]], pa.string()),
+        "label": pa.array(labelled.labels, pa.string()),
+        "confidence": nulls if chosen is None else pa.array(chosen.confidence, pa.float32()),
+        "agreement": nulls if chosen is None else pa.array(chosen.agreement, pa.float32()),
+        "round": pa.array(np.full(count, labelled.pool.round, dtype=np.int32)),
         "members": pa.array([members] * count, pa.list_(pa.string())),
-        "source_sha256": pa.array([each.pool.source] * count, pa.string()),
+        "source_sha256": pa.array([labelled.pool.source] * count, pa.string()),
     }
     with whole_file(path) as temporary:
         pq.write_table(pa.table(columns), temporary, compression="zstd")

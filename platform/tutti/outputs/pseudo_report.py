@@ -1,4 +1,4 @@
-"""What a set of pseudo-labels covers, as a value, as JSON and as a page."""
+"""The report on a set of pseudo-labels: coverage and expected precision, as JSON and Markdown."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass
 
 from tutti.ensembling.pseudo import Labelling
 from tutti.errors import counted
-from tutti.outputs.card import files_section, harmless, members_table, table
+from tutti.outputs.card import files_section, harmless, members_table, number, table
 from tutti.outputs.members import Member
 
-_WHICH = {
+_SELECT_SENTENCES = {
     "threshold": "A row is labelled where the ensemble's confidence is at least {threshold:g}",
     "quantile": "Of each class the surest {share:.4g} of its rows are labelled",
     "prior": "The surest of each class are labelled, {share:.4g} of those that may be, with training's class shares",
@@ -20,11 +20,11 @@ _WHICH = {
 
 
 def which_rows(labelling: Labelling) -> str:
-    """Which rows are labelled, as a sentence without its full stop."""
-    text = _WHICH[labelling.select].format(threshold=labelling.threshold, share=labelling.share)
+    """Which rows are labelled, as a sentence without a full stop."""
+    sentence = _SELECT_SENTENCES[labelling.select].format(threshold=labelling.threshold, share=labelling.share)
     if labelling.agreement:
-        text += f", if at least {labelling.agreement:.4g} of the members say the label by themselves"
-    return text
+        sentence += f", if at least {labelling.agreement:.4g} of the members say the label by themselves"
+    return sentence
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,10 @@ class ClassCoverage:
     """The rows that got one label.
 
     Attributes:
-        share: of all unlabelled rows of the task.
-        expected_precision: how many of ``judged_rows`` are right: validation rows that the ensemble, chosen without
-            them, would label so as surely as these; none without such rows.
+        share: the share of all unlabelled rows of the task.
+        expected_precision: the share of ``judged_rows`` that are labelled correctly; none if there are no such rows.
+        judged_rows: the number of validation rows that the ensemble, chosen without them, would give this label with
+            the same confidence.
     """
 
     label: str
@@ -46,22 +47,22 @@ class ClassCoverage:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The 95 % interval of the expected precision (Wilson 1927); none without rows that tell."""
+        """The 95 % interval of the expected precision (Wilson 1927); none without judged rows."""
         from scipy.stats import binomtest  # slow to import
 
         if self.expected_precision is None:
             return None
-        found = binomtest(round(self.expected_precision * self.judged_rows), self.judged_rows)
-        low, high = found.proportion_ci(0.95, method="wilson")
+        test = binomtest(round(self.expected_precision * self.judged_rows), self.judged_rows)
+        low, high = test.proportion_ci(0.95, method="wilson")
         return float(low), float(high)
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """The values as tables show them."""
+        """The cells of the class's row in a table."""
         expected = "–"
         if self.expected_precision is not None:
             expected = f"{self.expected_precision:.4f} of {counted(self.judged_rows, 'row')}"
-        return self.label, f"{self.rows:,}", f"{self.share:.1%}", _number(self.mean_confidence), expected
+        return self.label, f"{self.rows:,}", f"{self.share:.1%}", number(self.mean_confidence), expected
 
 
 @dataclass(frozen=True)
@@ -69,14 +70,14 @@ class TaskPseudoLabels:
     """One task's pseudo-labels.
 
     Attributes:
-        unlabelled: rows in the pool.
-        seen: those of them that a trial knew a label of, and that were left out.
-        labelled: rows that were chosen.
-        mean_confidence: of those, or none.
-        drift: the largest difference of a class's share among the labels from that among the training rows.
-        drifting_class: whose it is.
-        file: the training file, or none where no row was chosen or the drift is too large.
-        coverage: in the order of the task's classes; empty for a regression.
+        unlabelled: the number of rows in the pool.
+        seen: the number of rows left out because the trials have seen them with a label.
+        labelled: the number of rows that were chosen.
+        mean_confidence: the mean over the chosen rows; none if there are none.
+        drift: the difference of largest magnitude between a class's share among the labels and among training rows.
+        drifting_class: the class with that difference.
+        file: the training file; none if no row was chosen or the drift is too large.
+        coverage: by class, in the task's order; empty for a regression.
     """
 
     task: str
@@ -92,19 +93,19 @@ class TaskPseudoLabels:
 
     @property
     def written(self) -> int:
-        """Rows of the training file; 0 without one, whatever was chosen."""
+        """The number of rows in the training file; 0 if no file was written."""
         return self.labelled if self.file is not None else 0
 
     @property
-    def told(self) -> int:
-        """Labels of classes that have an expected precision."""
-        return sum(one.rows for one in self.coverage if one.expected_precision is not None)
+    def judged_labels(self) -> int:
+        """The number of labels whose class has an expected precision."""
+        return sum(own.rows for own in self.coverage if own.expected_precision is not None)
 
     @property
     def expected_precision(self) -> float | None:
-        """That of the ``told`` labels: the mean over their classes, weighed by how many rows each got."""
-        right = (one.expected_precision * one.rows for one in self.coverage if one.expected_precision is not None)
-        return sum(right) / self.told if self.told else None
+        """The expected precision of the ``judged_labels``: the mean over their classes, weighted by rows."""
+        correct = (own.expected_precision * own.rows for own in self.coverage if own.expected_precision is not None)
+        return sum(correct) / self.judged_labels if self.judged_labels else None
 
 
 @dataclass(frozen=True)
@@ -113,9 +114,9 @@ class PseudoLabelReport:
 
     Attributes:
         created: UTC, ISO 8601.
-        rule: how the members were chosen and weighed.
-        labelling: which rows were to be labelled, and how.
-        passed_over: tasks without unlabelled rows.
+        rule: in words, how the members were chosen and weighted.
+        labelling: the settings that select and label rows.
+        passed_over: the tasks without unlabelled rows.
         files: SHA-256 of every file beside the report, by path.
     """
 
@@ -131,35 +132,36 @@ class PseudoLabelReport:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What must be said beside the numbers, one sentence each: no file, tasks passed over, few members."""
+        """Caveats that belong beside the numbers, one sentence each: missing files, skipped tasks, few members."""
         return (
-            *(self._refusal(each) for each in self.tasks if each.file is None),
+            *(self._refusal(task) for task in self.tasks if task.file is None),
             *(
-                f"Left out of task {each.task}: {counted(each.seen, 'row')}, seen with a label by the trials."
-                for each in self.tasks
-                if each.seen
+                f"Left out of task {task.task}: {counted(task.seen, 'row')}, seen with a label by the trials."
+                for task in self.tasks
+                if task.seen
             ),
             *(f"Task {name} has no unlabelled rows and was passed over." for name in self.passed_over),
             *self.notes,
         )
 
-    def _refusal(self, each: TaskPseudoLabels) -> str:
-        """Why a task got no file, and what to do."""
-        labelling, task = self.labelling, each.task
+    def _refusal(self, labels: TaskPseudoLabels) -> str:
+        """Why no file was written for a task, and what to do about it."""
+        labelling, task = self.labelling, labels.task
         no_file = "no file was written for it"
-        if each.labelled:
-            assert each.drift is not None
+        if labels.labelled:
+            assert labels.drift is not None
             assert labelling.max_drift is not None
             fitting = "a smaller `share`" if labelling.select == "prior" else "`select: prior`"
-            if labelling.agreement and labelling.select == "prior":  # some class has too few rows that may be labelled
+            if labelling.agreement and labelling.select == "prior":  # a class may have too few eligible rows
                 fitting += " or `agreement`"
+            side = "above" if labels.drift > 0 else "below"
             return (
-                f"Among the labels of task {task} the class {each.drifting_class} has a share that is "
-                f"{abs(each.drift) * 100:.2f} points {'above' if each.drift > 0 else 'below'} that among the training "
+                f"Among the labels of task {task} the class {labels.drifting_class} has a share that is "
+                f"{abs(labels.drift) * 100:.2f} points {side} that among the training "
                 f"rows, and max_drift allows {labelling.max_drift * 100:g}: {no_file}. Set {fitting} in the "
                 "recipe, or a larger max_drift where the unlabelled rows are known to be of other classes."
             )
-        if each.seen == each.unlabelled:
+        if labels.seen == labels.unlabelled:
             return f"The trials have seen each row of task {task} with a label: {no_file}. Name rows that are new."
         if labelling.select == "threshold" and not labelling.agreement:
             return (
@@ -167,19 +169,19 @@ class PseudoLabelReport:
                 "`calibration: temperature` where it is not set, or `select: quantile` in the recipe, or train better "
                 "members."
             )
-        fewer = {"threshold": "lower the threshold", "all": ""}.get(labelling.select, "raise `share`")
-        ways = [way for way in ("lower `agreement`" if labelling.agreement else "", fewer) if way]
-        if not ways:  # all that may be labelled is
+        relax_selection = {"threshold": "lower the threshold", "all": ""}.get(labelling.select, "raise `share`")
+        remedies = [way for way in ("lower `agreement`" if labelling.agreement else "", relax_selection) if way]
+        if not remedies:  # ``select: all`` without ``agreement``: no row is eligible
             return (
                 f"The rows of task {task} that the trials have not seen have no text: {no_file}. Name rows with text."
             )
-        return f"No row of task {task} was chosen: {no_file}. In the recipe, {' or '.join(ways)}."
+        return f"No row of task {task} was chosen: {no_file}. In the recipe, {' or '.join(remedies)}."
 
     def to_json(self) -> str:
         return json.dumps({**asdict(self), "remarks": self.remarks}, ensure_ascii=False, indent=2) + "\n"
 
     def to_markdown(self) -> str:
-        """The report as a page for people."""
+        """The report as a Markdown page."""
         lines = [
             f"# Pseudo-labels of study `{self.study}`, recipe `{self.recipe}`",
             "",
@@ -189,27 +191,23 @@ class PseudoLabelReport:
         ]
         for remark in self.remarks:
             lines += [f"> {harmless(remark)}", ""]
-        for each in self.tasks:
-            share = f"{each.labelled / max(each.unlabelled, 1):.1%}"
-            of_labels = f"{each.labelled:,} of {each.unlabelled:,} rows ({share})"
-            lines += [f"## {each.task}", ""]
-            if each.coverage:
+        for task in self.tasks:
+            share = f"{task.labelled / max(task.unlabelled, 1):.1%}"
+            of_labels = f"{task.labelled:,} of {task.unlabelled:,} rows ({share})"
+            lines += [f"## {task.task}", ""]
+            if task.coverage:
                 columns = ("label", "rows", "share of unlabelled rows", "mean confidence", "expected precision")
                 lines += [
-                    f"{of_labels}, mean confidence {_number(each.mean_confidence)}. Expected precision is that of "
+                    f"{of_labels}, mean confidence {number(task.mean_confidence)}. Expected precision is that of "
                     "validation rows which had no part in choosing the members.",
                     "",
-                    *table(columns, [one.cells for one in each.coverage]),
+                    *table(columns, [own.cells for own in task.coverage]),
                     "",
                 ]
             else:
                 lines += [f"{of_labels}; the label is the ensemble's value.", ""]
-            if each.file is not None:
-                soft = ", labels: soft" if each.file.endswith(".soft.parquet") else ""
-                lines += [f"As training rows of the next study: `extra_train: [{{path: {each.file}{soft}}}]`", ""]
-        lines += ["## Members", "", *members_table([(each.task, each.members) for each in self.tasks]), ""]
+            if task.file is not None:
+                soft = ", labels: soft" if task.file.endswith(".soft.parquet") else ""
+                lines += [f"As training rows of the next study: `extra_train: [{{path: {task.file}{soft}}}]`", ""]
+        lines += ["## Members", "", *members_table([(task.task, task.members) for task in self.tasks]), ""]
         return "\n".join([*lines, *files_section(self.files)])
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4f}"

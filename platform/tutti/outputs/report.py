@@ -1,4 +1,4 @@
-"""The report of a study: one HTML page that needs no network, its pictures beside it."""
+"""The report of a study: one HTML page that needs no network, with its pictures also as PNG files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tutti.bank.electorate import Checkpoints
 from tutti.ensembling.pseudo import Labelling
 from tutti.errors import counted
 from tutti.files import write_whole
-from tutti.outputs.card import Card, TaskCard, said, signed
+from tutti.outputs.card import Card, TaskCard, estimate_text, number, signed
 from tutti.outputs.ensemble import card_of
 from tutti.outputs.folder import hashes, output_folder
 from tutti.outputs.members import Elected, Rule, elect
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 PAGE = "report.html"
 LISTING = "report.json"
 _TEMPLATE = Path(__file__).with_name("report.html.jinja")
-_ROWS = 10  # disputed rows of each task
+_ROWS = 10  # disputed rows shown by task
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,10 @@ class TaskSection:
     """One task's part of the page.
 
     Attributes:
-        card: none of it is said where validation rows are too few to judge on.
-        picture: name of the confusion matrix or scatter plot.
-        classes: of a regression none.
-        pseudo: what of its unlabelled rows would get a pseudo-label; none where there are none, and of a regression.
+        card: its scores are not shown if there are too few validation rows.
+        picture: the name of the confusion matrix or scatter plot; none if there are too few validation rows.
+        classes: empty for a regression.
+        pseudo: the pseudo-labels that the recipe would give; none without unlabelled rows and for a regression.
     """
 
     card: TaskCard
@@ -58,10 +58,11 @@ class TaskSection:
 
 @dataclass(frozen=True)
 class VoteSection:
-    """The ensemble's part of the page, and its pictures by name.
+    """The ensemble's part of the page.
 
     Attributes:
-        which: the rows that the recipe gives pseudo-labels, as a sentence.
+        which: a sentence that says which rows the recipe gives pseudo-labels.
+        pictures: PNG bytes by name.
     """
 
     card: Card
@@ -81,12 +82,12 @@ def vote(
     pools: Mapping[str, Pool],
     validation: Mapping[str, DataFrame],
 ) -> VoteSection:
-    """Lets the members vote, and looks at what they say.
+    """Elects the ensembles and collects what the page shows of them.
 
     Args:
-        labelling: which rows the recipe gives pseudo-labels.
-        pools: of each task with unlabelled rows.
-        validation: per task its validation rows: ``id``, ``text``, perhaps ``text_b``.
+        labelling: the recipe's settings for pseudo-labels.
+        pools: by task with unlabelled rows.
+        validation: by task, its validation rows: ``id``, ``text``, and ``text_b`` for pairs.
 
     Raises:
         StudyError, StorageError: as ``tutti.outputs.members.elect`` does.
@@ -95,25 +96,25 @@ def vote(
     election = elect(study=study, bank=bank, tasks=tasks, validation=ids, needed={}, rule=rule)
     card = card_of(study=study, recipe_name=recipe_name, tasks=tasks, election=election, rows={})
     pictures = {"ensemble": ensemble_png(card)}
-    calibrations = {each.task: each.calibration for each in card.tasks if each.calibration}
+    calibrations = {task.task: task.calibration for task in card.tasks if task.calibration}
     if calibrations:
         pictures["reliability"] = reliability_png(calibrations)
     sections = []
-    for task, shown in zip(tasks, card.tasks, strict=True):
+    for task, own_card in zip(tasks, card.tasks, strict=True):
         elected = election.tasks[task.name]
         name = f"{'predicted_and_true' if task.regression else 'confusion_matrix'}_{task.name}"
-        if shown.score is not None:
-            pictures[name] = _matrix(task, elected)
+        if own_card.score is not None:
+            pictures[name] = _predictions_png(task, elected)
         ids = bank.predictions(elected.best, task.name, "validation").ids.tolist()
         texts = dict(zip(validation[task.name]["id"], _texts(validation[task.name]), strict=True))
         sections.append(
             TaskSection(
-                card=shown,
+                card=own_card,
                 picture=name if name in pictures else None,
-                classes=class_scores(task, elected) if shown.calibration else (),
+                classes=class_scores(task, elected) if own_card.calibration else (),
                 pseudo=_pseudo(bank, task, elected, pools.get(task.name), labelling, rule),
-                disputed=disputed(task, elected, ids=ids, texts=[texts.get(each, "") for each in ids], most=_ROWS)
-                if shown.score is not None
+                disputed=disputed(task, elected, ids=ids, texts=[texts.get(row, "") for row in ids], most=_ROWS)
+                if own_card.score is not None
                 else (),
             )
         )
@@ -130,26 +131,26 @@ def write_report(
     vote: VoteSection | None,
     out: Path,
 ) -> tuple[Path, ...]:
-    """Writes ``report.html``, the pictures in it as PNG files, and ``report.json`` with their hashes.
+    """Writes ``report.html``, its pictures as PNG files, and ``report.json`` with their hashes.
 
-    The page holds its pictures and its style; it loads nothing. What there is nothing to show of is said.
+    The page embeds its pictures and style and loads nothing. It says so where there is nothing to show.
 
     Args:
-        objective: what the search's pictures show of each trial, the first of its objectives.
+        objective: the objective that the search's pictures show: the study's first.
         search: the search's pictures by name, as ``tutti.search.pictures`` draws them.
-        vote: none where no trial has finished yet.
-        out: a new or empty folder, or an earlier report's. It is replaced whole.
+        vote: none if no trial has finished yet.
+        out: a new or empty folder, or the folder of an earlier report. It is replaced as a whole.
 
     Returns:
         The files, the page first.
 
     Raises:
-        StudyError: where ``out`` holds other files.
-        StorageError: where it cannot be written.
+        StudyError: if ``out`` holds other files.
+        StorageError: if ``out`` cannot be written.
     """
     created = datetime.now(UTC).isoformat(timespec="seconds")
     pictures = {**search, **(vote.pictures if vote else {})}
-    if any(each.score is not None and each.seconds for each in trials):
+    if any(trial.score is not None and trial.seconds for trial in trials):
         pictures["cost"] = cost_png(trials)
     page = _page(
         study=study, created=created, tasks=tasks, trials=trials, objective=objective, vote=vote, pictures=pictures
@@ -178,11 +179,11 @@ def _page(
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {
-        "score": lambda value: "–" if value is None else f"{value:.4f}",
+        "score": number,
         "percent": lambda value: "–" if value is None else f"{100 * value:.1f} %",
         "count": lambda value: "–" if value is None else f"{value:,}",
         "short": lambda value: f"{value:.3g}" if isinstance(value, float) else str(value),
-        "estimate": said,
+        "estimate": estimate_text,
         "signed": signed,
         "uri": lambda png: f"data:image/png;base64,{base64.b64encode(png).decode()}",
     }
@@ -190,25 +191,25 @@ def _page(
         study=study,
         created=created,
         tasks=tasks,
-        trials=sorted(trials, key=lambda each: -np.inf if each.score is None else each.score, reverse=True),
+        trials=sorted(trials, key=lambda trial: -np.inf if trial.score is None else trial.score, reverse=True),
         states=_states(trials),
         objective=objective,
         best=best_trial(trials),
-        minutes=sum(each.seconds or 0.0 for each in trials) / 60,
+        minutes=sum(trial.seconds or 0.0 for trial in trials) / 60,
         vote=vote,
         pictures=pictures,
     )
 
 
 def _states(trials: Sequence[TrialRecord]) -> str:
-    counts = {state: sum(each.state is state for each in trials) for state in TrialState}
+    counts = {state: sum(trial.state is state for trial in trials) for state in TrialState}
     return f"{counted(len(trials), 'trial')}: " + ", ".join(
-        f"{number} {state}" for state, number in counts.items() if number
+        f"{count} {state}" for state, count in counts.items() if count
     )
 
 
-def _matrix(task: Task, elected: Elected) -> bytes:
-    decided, labels = elected.held.decisions[0], elected.ballot.labels
+def _predictions_png(task: Task, elected: Elected) -> bytes:
+    decided, labels = elected.held_out.decisions[0], elected.ballot.labels
     if task.regression:
         return scatter_png(labels, decided, task.name)
     return confusion_matrix_png(labels, decided, task.class_names, task.name)
@@ -217,9 +218,9 @@ def _matrix(task: Task, elected: Elected) -> bytes:
 def _pseudo(
     bank: Checkpoints, task: Task, elected: Elected, pool: Pool | None, labelling: Labelling, rule: Rule
 ) -> TaskPseudoLabels | None:
-    """What would be labelled, where every member has predicted the unlabelled rows."""
-    told = (PART in bank.parts(each.key).get(task.name, ()) for each in elected.members)
-    if pool is None or task.regression or not all(told):
+    """What would be labelled; none unless every member has predicted the unlabelled rows."""
+    predicted = (PART in bank.parts(member.key).get(task.name, ()) for member in elected.members)
+    if pool is None or task.regression or not all(predicted):
         return None
     calibrated = rule.calibration == "temperature"
     return coverage_of(bank, task, elected, pool, labelling=labelling, calibrated=calibrated)

@@ -1,4 +1,4 @@
-"""What an ensemble says class by class, and where its members disagree, on rows that had no part in choosing it."""
+"""Precision and recall by class, and the rows on which members disagree most, both out of fold."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ClassScores:
-    """One class.
+    """The scores of one class.
 
     Attributes:
-        rows: validation rows that have it.
-        precision: the share of the rows it is said of that have it; none where it is said of none.
-        recall: the share of its rows that it is said of; none where it has no rows.
+        rows: the number of validation rows with this label.
+        precision: none if the class is never predicted.
+        recall: none if the class has no rows.
     """
 
     label: str
@@ -37,67 +37,68 @@ class Disputed:
     """A validation row that the members disagree on.
 
     Attributes:
-        label: as the task's file has it.
-        said: by the ensemble, chosen on other rows.
-        votes: what each member says and how many say it, most first; of values the lowest and the highest.
+        label: as in the task's file.
+        predicted: the prediction of an ensemble that was chosen on other rows.
+        votes: the number of members by predicted class, highest first; for a regression, the range of values.
         disagreement: see ``tutti.ensembling.disagreement``.
     """
 
     id: str
     text: str
     label: str
-    said: str
+    predicted: str
     votes: str
     disagreement: float
 
 
 def class_scores(task: Task, elected: Elected) -> tuple[ClassScores, ...]:
-    """The classes of a task, in its order."""
-    decided, labels = elected.held.decisions[0], elected.ballot.labels
-    found = []
+    """The scores of each class, in the task's order."""
+    decided, labels = elected.held_out.decisions[0], elected.ballot.labels
+    scores = []
     for index, name in enumerate(task.class_names):
-        has, told = labels == index, decided == index
-        found.append(ClassScores(name, int(has.sum()), _share(has & told, told), _share(has & told, has)))
-    return tuple(found)
+        actual, predicted = labels == index, decided == index
+        correct = actual & predicted
+        scores.append(ClassScores(name, int(actual.sum()), _share(correct, predicted), _share(correct, actual)))
+    return tuple(scores)
 
 
 def disputed(
     task: Task, elected: Elected, *, ids: Sequence[str], texts: Sequence[str], most: int
 ) -> tuple[Disputed, ...]:
-    """The validation rows that the members disagree on most, such first; none where one votes alone.
+    """The validation rows that the members disagree on most, in descending order; none if a single member votes.
 
     Args:
-        ids: of the validation rows.
-        texts: of the validation rows, pairs as one.
-        most: how many at most.
+        ids: the ids of the validation rows.
+        texts: the texts of the validation rows, pairs joined.
+        most: the maximum number of rows.
     """
-    each = zip(elected.ensemble.voters, elected.ensemble.combiner.weights, strict=True)
-    votes = elected.ballot.votes[[voter for voter, weight in each if weight != 0]]  # of `best` one alone has a vote
+    weighted = zip(elected.ensemble.voters, elected.ensemble.combiner.weights, strict=True)
+    votes = elected.ballot.votes[[voter for voter, weight in weighted if weight != 0]]  # method `best` weights only one
     if len(votes) < 2:
         return ()
-    apart = disagreement(votes)
-    rows = [int(row) for row in np.argsort(-apart, kind="stable")[:most] if apart[row] > 0]
+    disagreements = disagreement(votes)
+    rows = [int(row) for row in np.argsort(-disagreements, kind="stable")[:most] if disagreements[row] > 0]
     return tuple(
         Disputed(
             id=ids[row],
             text=texts[row],
-            label=_named(task, elected.ballot.labels[row]),
-            said=_named(task, elected.held.decisions[0, row]),
-            votes=_votes(task, votes[:, row]),
-            disagreement=float(apart[row]),
+            label=_label_text(task, elected.ballot.labels[row]),
+            predicted=_label_text(task, elected.held_out.decisions[0, row]),
+            votes=_votes_text(task, votes[:, row]),
+            disagreement=float(disagreements[row]),
         )
         for row in rows
     )
 
 
-def _votes(task: Task, votes: np.ndarray) -> str:
+def _votes_text(task: Task, votes: np.ndarray) -> str:
     if task.regression:
         return f"{votes.min():.3g} to {votes.max():.3g}"
     counts = Counter(task.class_names[index] for index in votes.argmax(axis=1))
     return ", ".join(f"{name} {count}" for name, count in counts.most_common())
 
 
-def _named(task: Task, decided: float) -> str:
+def _label_text(task: Task, decided: float) -> str:
     return f"{decided:.3g}" if task.regression else task.class_names[int(decided)]
 
 

@@ -1,4 +1,4 @@
-"""Whether a round of pseudo-labels was worth it, and the file that says so."""
+"""Compares a round of pseudo-labels with its control, and stores the result."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ FILE = "round.json"
 
 @dataclass(frozen=True)
 class Comparison:
-    """Nested estimates, on validation rows that had no part in choosing members, of three ensembles: by task.
+    """Nested estimates of three ensembles by task, on validation rows that had no part in choosing members.
 
     Attributes:
-        before: of the studies that there were.
-        control: with the control's trials.
-        round: with the trials that were trained on pseudo-labels.
-        gain: by how much ``round`` is above ``control``, in pairs on the same rows.
+        before: the ensemble of the teachers alone.
+        control: the ensemble with the control's trials.
+        round: the ensemble with the trials that were trained on pseudo-labels.
+        gain: ``round`` minus ``control``, paired on the same rows.
     """
 
     before: Mapping[str, Estimate]
@@ -45,7 +45,7 @@ class Comparison:
 
     @property
     def kept(self) -> bool:
-        """Whether the round gained over its control."""
+        """Whether the round scores higher than its control."""
         return self.objective["gain"].score > 0
 
 
@@ -59,11 +59,14 @@ def compare(
     needed: Mapping[str, Sequence[str]],
     rule: Rule,
 ) -> Comparison:
-    """Chooses each ensemble anew on four fifths of the validation rows, and judges it on the last one, fold by fold.
+    """Estimates each ensemble by nested 5-fold cross-validation: chosen on four fifths of the rows, scored on the last.
 
     Args:
-        validation: per task, the ids of its validation rows in their order.
-        needed: per task, the parts that members must have predictions for.
+        before: the teachers' checkpoints.
+        control: the same with the control's checkpoints.
+        with_round: the same with those of the round.
+        validation: by task, the ids of its validation rows, in order.
+        needed: by task, the parts that members must have predictions for.
 
     Raises:
         StudyError, StorageError: as ``elect`` does.
@@ -71,33 +74,33 @@ def compare(
 
     def judged(bank: Checkpoints) -> dict[str, Judged]:
         election = elect(study="the round", bank=bank, tasks=tasks, validation=validation, needed=needed, rule=rule)
-        found = {}
+        by_task = {}
         for task in tasks:
             elected = election.tasks[task.name]
             ballot = elected.ballot
-            found[task.name] = judge(elected.held.decisions, ballot.labels, score=ballot.score, seed=0)
-        return found
+            by_task[task.name] = judge(elected.held_out.decisions, ballot.labels, score=ballot.score, seed=0)
+        return by_task
 
-    old, plain, new = judged(before), judged(control), judged(with_round)
+    judged_before, judged_control, judged_round = judged(before), judged(control), judged(with_round)
     return Comparison(
-        before={name: each.estimate for name, each in old.items()},
-        control={name: each.estimate for name, each in plain.items()},
-        round={name: each.estimate for name, each in new.items()},
-        gain={name: each.over(plain[name]) for name, each in new.items()},
+        before={name: each.estimate for name, each in judged_before.items()},
+        control={name: each.estimate for name, each in judged_control.items()},
+        round={name: each.estimate for name, each in judged_round.items()},
+        gain={name: each.over(judged_control[name]) for name, each in judged_round.items()},
     )
 
 
 @dataclass(frozen=True)
 class Round:
-    """A round that has ended, as ``round.json`` keeps it.
+    """A completed round, as stored in ``round.json``.
 
     Attributes:
         number: from 1.
-        recipe: its name.
-        recipe_sha256: of its content.
-        study: the name of the study that was trained on pseudo-labels; the control's is ``NAME-control``.
-        teachers: names of the studies whose trials made the labels.
-        kept: whether it gained.
+        recipe: the recipe's name.
+        recipe_sha256: the hash of the recipe's content.
+        study: the name of the study that was trained on pseudo-labels; the control is ``NAME-control``.
+        teachers: the names of the studies whose trials made the labels.
+        kept: whether the round scored higher than its control.
     """
 
     number: int
@@ -109,10 +112,10 @@ class Round:
 
 
 def write_round(path: Path, ended: Round, comparison: Comparison) -> None:
-    """Writes ``round.json``, which makes the round complete.
+    """Writes ``round.json``, which completes the round.
 
     Raises:
-        StorageError: where the file system refuses.
+        StorageError: if the file cannot be written.
     """
     content: dict[str, Any] = {**asdict(ended), **asdict(comparison)}
     content["objective"] = {name: asdict(estimate) for name, estimate in comparison.objective.items()}
@@ -120,10 +123,10 @@ def write_round(path: Path, ended: Round, comparison: Comparison) -> None:
 
 
 def ended_rounds(folder: Path) -> list[Round]:
-    """The rounds below a folder that have ended, in order.
+    """The completed rounds below a folder, in order.
 
     Raises:
-        StorageError: where one cannot be read.
+        StorageError: if a ``round.json`` cannot be read.
     """
     rounds: list[Round] = []
     while (file := folder / str(len(rounds) + 1) / FILE).is_file():

@@ -1,4 +1,4 @@
-"""The card of a soup: what went into it, and what it is worth beside the vote of the same trials."""
+"""The card of a soup: its ingredients, and its score compared with the vote of the same trials."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Tried:
-    """One trial that was tried, in the order of trying.
+    """One trial that was tried as an ingredient.
 
     Attributes:
-        alone: its validation score when it was trained.
-        score: of the soup with it.
+        alone: the trial's own validation score.
+        score: the score of the soup with it.
         kept: whether it is in the soup.
     """
 
@@ -36,7 +36,7 @@ class Tried:
 
 @dataclass(frozen=True)
 class Versus:
-    """What a soup and a vote score on rows that chose nothing in them, and by how much the soup is better."""
+    """Nested estimates of a soup and a vote, and the paired gain of the soup over the vote."""
 
     soup: Estimate
     vote: Estimate
@@ -44,59 +44,61 @@ class Versus:
 
 
 def refolded(election: Election, *, by: Literal["objective", "task"]) -> list[Fold] | None:
-    """For each fifth of the rows, who votes in any task where the others choose; none where rows are too few to judge.
+    """The folds of a nested estimate: for each fifth of the rows, the voters chosen on the other four fifths.
 
     Args:
-        by: what ranks those who could vote, as in ``Rule``.
+        by: what ranks the candidates, as in ``Rule``.
+
+    Returns:
+        None if a task has too few rows for the estimate.
     """
     elected = election.tasks
     if min(len(each.ballot.labels) for each in elected.values()) < LEAST_JUDGED:
         return None
-    parted = {name: list(splits(each.ballot.labels, repeats=1, seed=0)) for name, each in elected.items()}
+    splits_by_task = {name: list(splits(each.ballot.labels, repeats=1, seed=0)) for name, each in elected.items()}
     folds = []
-    for fifth in zip(*parted.values(), strict=True):
-        rows = {name: train for name, (_, train, _) in zip(parted, fifth, strict=True)}
-        moved = {name: each.ballot.scores_on(rows[name]) - each.ballot.scores for name, each in elected.items()}
+    for fold_splits in zip(*splits_by_task.values(), strict=True):
+        rows = {name: train for name, (_, train, _) in zip(splits_by_task, fold_splits, strict=True)}
+        changes = {name: each.ballot.scores_on(rows[name]) - each.ballot.scores for name, each in elected.items()}
         voters: dict[str, None] = {}
         for name, each in elected.items():
-            # One soup answers in all tasks: what ranks by their mean must know the held rows of none.
-            told = sum(moved.values()) if by == "objective" else moved[name]
-            standing = each.procedure.standing + each.procedure.share * told
-            chosen = each.procedure.selection.choose(standing, each.ballot.decided[:, rows[name]])
+            # One soup serves all tasks, so a ranking by their mean must exclude every task's held-out rows.
+            change = sum(changes.values()) if by == "objective" else changes[name]
+            standing = each.procedure.standing + each.procedure.share * change
+            chosen = each.procedure.selection.choose(standing, each.ballot.decisions[:, rows[name]])
             voters |= dict.fromkeys(each.keys[index] for index in chosen)
-        held = {name: last for name, (_, _, last) in zip(parted, fifth, strict=True)}
-        folds.append(Fold(tuple(voters), rows, held))
+        held_out = {name: test for name, (_, _, test) in zip(splits_by_task, fold_splits, strict=True)}
+        folds.append(Fold(tuple(voters), rows, held_out))
     return folds
 
 
-def versus(election: Election, held: Mapping[str, np.ndarray]) -> dict[str, Versus]:
-    """Per task, the soup beside the vote, on the same resamples of the rows.
+def versus(election: Election, soup_decisions: Mapping[str, np.ndarray]) -> dict[str, Versus]:
+    """By task, the soup compared with the vote, on the same bootstrap resamples of the rows.
 
     Args:
-        held: per task ``(repeats, rows)``, what soups say that were chosen without these rows.
+        soup_decisions: by task, ``(repeats, rows)`` decisions of soups that were chosen without these rows.
     """
-    found = {}
+    comparisons = {}
     for task, elected in election.tasks.items():
         labels, score = elected.ballot.labels, elected.ballot.score
-        soup = judge(held[task], labels, score=score, seed=0)
-        vote = judge(elected.held.decisions, labels, score=score, seed=0)
-        found[task] = Versus(soup.estimate, vote.estimate, soup.over(vote))
-    return found
+        soup = judge(soup_decisions[task], labels, score=score, seed=0)
+        vote = judge(elected.held_out.decisions, labels, score=score, seed=0)
+        comparisons[task] = Versus(soup.estimate, vote.estimate, soup.over(vote))
+    return comparisons
 
 
 @dataclass(frozen=True)
 class SoupCard:
-    """What came out.
+    """The card of a soup.
 
     Attributes:
         created: UTC, ISO 8601.
-        tried: trials, the best first.
-        passed_over: trials of another shape or max_length than the best one.
-        task_scores: per task, the soup's metric on the validation rows, all of which chose it.
-        vote_scores: per task, that of the recipe's vote on the same rows.
-        estimates: per task, what the soup and the vote score on rows that chose nothing in them, and by how much the
-            soup is better; none where a task has too few rows for that.
-        within: how much less than the vote's mean the soup's may be.
+        tried: trials, best first.
+        passed_over: trials whose shape or max_length differs from the best trial's.
+        task_scores: by task, the soup's metric on the validation rows, all of which chose it.
+        vote_scores: by task, that of the recipe's vote on the same rows.
+        estimates: by task, the nested estimates of soup and vote; none if a task has too few rows.
+        within: how far the soup's mean may be below the vote's.
         files: SHA-256 of every file beside the card, by path.
     """
 
@@ -126,12 +128,12 @@ class SoupCard:
 
     @property
     def score(self) -> float:
-        """The mean over tasks: the estimates', or else that of the rows that chose it."""
+        """The soup's mean over tasks: of the estimates, if any, otherwise on the rows that chose it."""
         return self.objective.soup.score if self.objective else fmean(self.task_scores.values())
 
     @property
     def vote(self) -> float:
-        """The vote's, of the same rows."""
+        """The vote's mean over tasks, on the same rows as ``score``."""
         return self.objective.vote.score if self.objective else fmean(self.vote_scores.values())
 
     @property
@@ -140,11 +142,11 @@ class SoupCard:
 
     @property
     def verdict(self) -> str:
-        """What came out, in one sentence, and what the numbers are worth."""
-        said = (
-            (self.objective.soup, self.objective.vote) if self.objective else (f"{self.score:.4f}", f"{self.vote:.4f}")
-        )
-        what = f"The soup of {counted(len(self.members), 'trial')} scores {said[0]}, the vote {said[1]}"
+        """The result in one sentence, and how far its numbers can be trusted."""
+        soup, vote = f"{self.score:.4f}", f"{self.vote:.4f}"
+        if self.objective:
+            soup, vote = str(self.objective.soup), str(self.objective.vote)
+        what = f"The soup of {counted(len(self.members), 'trial')} scores {soup}, the vote {vote}"
         short = "" if self.kept else f" not kept, for it is more than {self.within:g} below"
         where = "the rows that chose them, which flatter both"
         if self.objective:
@@ -152,12 +154,12 @@ class SoupCard:
         return f"{what}: it is{short or ' kept'}. These are scores on {where}."
 
     def to_json(self) -> str:
-        said = {"members": self.members, "score": self.score, "vote": self.vote, "kept": self.kept}
-        said["objective"] = asdict(self.objective) if self.objective else None
-        return json.dumps({**asdict(self), **said}, ensure_ascii=False, indent=2) + "\n"
+        derived = {"members": self.members, "score": self.score, "vote": self.vote, "kept": self.kept}
+        derived["objective"] = asdict(self.objective) if self.objective else None
+        return json.dumps({**asdict(self), **derived}, ensure_ascii=False, indent=2) + "\n"
 
     def to_markdown(self) -> str:
-        """The card as a page for people."""
+        """The card as a Markdown page."""
         rows = [
             (each.key, f"{each.alone:.4f}", f"{each.score:.4f}", "yes" if each.kept else "no") for each in self.tried
         ]
@@ -165,16 +167,14 @@ class SoupCard:
         tasks = [(name, f"{score:.4f}", f"{self.vote_scores[name]:.4f}") for name, score in self.task_scores.items()]
         if self.estimates:
             tasks = [(name, str(each.soup), str(each.vote), str(each.gain)) for name, each in self.estimates.items()]
-        others = (
-            f"Passed over, of another shape than the best: {', '.join(self.passed_over)}." if self.passed_over else ""
-        )
+        passed_over = f"Passed over, of another shape than the best: {', '.join(self.passed_over)}."
         return "\n".join(
             [
                 f"# Soup `{self.recipe}` of study `{self.study}`",
                 "",
                 f"Made {self.created}. {self.verdict} The first table's scores are those of the rows that chose.",
                 "",
-                *([others, ""] if others else []),
+                *([passed_over, ""] if self.passed_over else []),
                 *table(("trial", "alone", "the soup with it", "in the soup"), rows),
                 "",
                 *table(("task", "soup", "vote", "difference")[: len(tasks[0])], tasks),

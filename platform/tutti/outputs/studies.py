@@ -14,14 +14,14 @@ from tutti.tasks.task import Task
 
 
 def check_together(studies: Mapping[str, Prepared]) -> None:
-    """Refuses studies whose trials do not speak of the same tasks and files as those of the first one.
+    """Checks that all studies have the tasks and files of the first one, so that their trials can vote together.
 
-    That they speak of the same validation rows is seen in their predictions.
+    Whether the validation rows are the same is checked on the predictions.
 
     Raises:
-        StudyError: naming every difference in tasks, metrics, classes, and test and unlabelled files, and where one
-            trained on texts that another is judged on.
-        StorageError: where a study's rows are gone or damaged.
+        StudyError: naming every difference in tasks, metrics, classes, and test and unlabelled files, and every study
+            that trained on the first one's validation texts.
+        StorageError: if a study's rows are missing or damaged.
     """
     (first, own), *others = studies.items()
     faults = [fault for name, other in others for fault in _differences(first, own, name, other)]
@@ -38,41 +38,41 @@ def _differences(first: str, own: Prepared, name: str, other: Prepared) -> Itera
         return
     for task in own.tasks:
         what = f"the study {name}, task {task.name}"
-        if learnt := _learnt(own, other, task.name):
+        if leaked := _leaked_rows(own, other, task.name):
             rule = f"not have trained on rows that {first} holds out"
             again = "leave the study out, or run it again with the same split"
-            yield Fault(what, rule, f"the texts of {counted(learnt, 'such row')}", again)
-        for rule, said, got in (
+            yield Fault(what, rule, f"the texts of {counted(leaked, 'such row')}", again)
+        for rule, expected, got in (
             (f"have the metric that it has in {first}", task.metric, theirs[task.name].metric),
             (f"have the classes that it has in {first}", _classes(task), _classes(theirs[task.name])),
         ):
-            if said != got:
-                yield Fault(what, f"{rule}, {said}", got, remedy)
-        known = other.origins[task.name]
+            if expected != got:
+                yield Fault(what, f"{rule}, {expected}", got, remedy)
+        other_origins = other.origins[task.name]
         for part, origin in own.origins[task.name].items():
             predicted = part == "unlabeled" or part.startswith("test")
-            if predicted and part in known and known[part]["sha256"] != origin["sha256"]:
+            if predicted and part in other_origins and other_origins[part]["sha256"] != origin["sha256"]:
                 rule = f"have the {part} rows that {first} has, those of {PurePath(origin['source']).name}"
-                got = f"another content of {PurePath(known[part]['source']).name}"
+                got = f"another content of {PurePath(other_origins[part]['source']).name}"
                 yield Fault(what, rule, got, "leave the study out, or run it again on that file")
 
 
-def _learnt(own: Prepared, other: Prepared, task: str) -> int:
-    """How many validation rows of ``own`` have texts that ``other`` trains on while it predicts them."""
+def _leaked_rows(own: Prepared, other: Prepared, task: str) -> int:
+    """The number of validation rows of ``own`` whose texts ``other`` trained the models on that predict them."""
     steps = every_cleaning([own, other], task)
 
     def texts(prepared: Prepared, part: str) -> list[tuple[str, ...]]:
         rows = prepared.rows(task, part)
-        if "fold" in rows:  # a row of a fold is predicted by those that did not train on it
+        if "fold" in rows:  # a fold's rows are predicted by the model that did not train on them
             rows = rows[rows["fold"] == -1]
         return row_texts(clean_rows(rows, steps))
 
     trained = set(texts(other, "train")) - set(texts(own, "train"))
-    return sum(each in trained for each in texts(own, "validation"))
+    return sum(row in trained for row in texts(own, "validation"))
 
 
 def every_cleaning(studies: Sequence[Prepared], task: str) -> CleaningSteps:
-    """What any of the studies cleans of a task's texts: with all of it done, those of one can be found in another."""
+    """All cleaning steps that any of the studies applies to a task, which make the studies' texts comparable."""
     steps = [prepared.settings[f"tasks.{task}"]["cleaning"] for prepared in studies]
     emoji = next((each["emoji"] for each in steps if each["emoji"]), None)
     emoticons = any(each["emoticons"] for each in steps)

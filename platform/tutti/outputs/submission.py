@@ -31,9 +31,9 @@ class Layouts:
     """How each task's submission is laid out.
 
     Attributes:
-        everywhere: one of ``FORMATS`` for all tasks; none for each task's own.
-        templates: samples of CSV files to follow, by ``TASK``, or by ``TASK/SET`` for one of several test sets.
-        names: what a task's file is called after where not after the task itself: GLUE's own name of it.
+        everywhere: the name of the format, of ``FORMATS``, for all tasks; none for each task's own.
+        templates: sample CSV files to follow, by ``TASK``, or by ``TASK/SET`` for one of several test sets.
+        names: by task, the name that its file has instead of the task's own: GLUE's official name.
     """
 
     everywhere: str | None = None
@@ -41,38 +41,43 @@ class Layouts:
     names: Mapping[str, str] = field(default_factory=dict)
 
     def check(self, test_ids: TestIds) -> None:
-        """Refuses a template of what there is no test file of, or of other rows than its test file has.
+        """Checks that each template belongs to a test file and has its rows.
 
         Args:
-            test_ids: per task and test part, the ids of the test file.
+            test_ids: by task and test part, the ids of the test file.
 
         Raises:
-            SubmissionError: naming each template of no test file, or the first that cannot be followed.
+            SubmissionError: naming each template without a test file, or the first that cannot be followed.
         """
-        known = {named(task, part): ids for task, tests in test_ids.items() for part, ids in tests.items()}
-        rule = f"belong to a test file, of {', '.join(known) or 'which there is none'}"
-        strange = [name for name in self.templates if name not in known]
-        if strange:
+        ids_by_name = {named(task, part): ids for task, tests in test_ids.items() for part, ids in tests.items()}
+        rule = f"belong to a test file, of {', '.join(ids_by_name) or 'which there is none'}"
+        unknown = [name for name in self.templates if name not in ids_by_name]
+        if unknown:
             raise SubmissionError(
                 *(
-                    Fault(f"the template {name!r}", rule, "another name", nearest(name, known, otherwise="correct it"))
-                    for name in strange
+                    Fault(
+                        f"the template {name!r}",
+                        rule,
+                        "another name",
+                        nearest(name, ids_by_name, otherwise="correct it"),
+                    )
+                    for name in unknown
                 )
             )
         for name, template in self.templates.items():
-            Csv.by_template(template).check_ids(list(map(str, known[name])))
+            Csv.by_template(template).check_ids(list(map(str, ids_by_name[name])))
 
     def of(self, task: Task, part: str) -> SubmissionFormat:
         """The format of one part of one task.
 
         Raises:
-            SubmissionError: where its template cannot be followed.
+            SubmissionError: if its template cannot be followed.
         """
         template = self.templates.get(named(task.name, part))
         return Csv.by_template(template) if template else FORMATS[self.everywhere or task.submission]
 
     def place(self, task: Task, part: str) -> tuple[str, str]:
-        """The part in whose folder its file stands, and the file's name."""
+        """The part whose folder the file goes to, and the file's name."""
         return self.of(task, part).place(self.names.get(task.name, task.name), part)
 
 
@@ -81,21 +86,21 @@ def named(task: str, part: str) -> str:
     return "/".join((task, *part.split("-", 1)[1:]))
 
 
-_SHOWN = 5  # ids or labels named in one message
+_SHOWN = 5  # ids or labels that one message lists
 _AGAIN = "run the study again on this test file"
 
 
 def check(
     task: Task, *, part: str, expected: Sequence[str], ids: Sequence[str], labels: Sequence[str] | Sequence[float]
 ) -> None:
-    """Checks that a submission has the test file's rows, each once and in the file's order, and only known labels.
+    """Checks that a submission has the test file's rows, each once and in order, and only labels of the task.
 
-    Labels of a regression are known if they are numbers.
+    A regression may have any finite number.
 
     Args:
-        part: the part's name, for the message.
+        part: the part's name, for messages.
         expected: the ids of the test file, in its order.
-        ids: the ids that were predicted.
+        ids: the predicted ids.
         labels: one label for each of ``ids``, as it would be written, or one value.
 
     Raises:
@@ -107,7 +112,7 @@ def check(
 
 
 def zipped(files: Mapping[str, bytes]) -> bytes:
-    """The files as one zip. The same files always give the same bytes."""
+    """The files as one zip archive. The same files always give the same bytes."""
     sink = io.BytesIO()
     with zipfile.ZipFile(sink, "w") as archive:
         for name, content in files.items():
@@ -119,18 +124,18 @@ def zipped(files: Mapping[str, bytes]) -> bytes:
 
 
 def _id_faults(what: str, expected: list[str], ids: list[str]) -> Iterator[Fault]:
-    if twice := _repeated(expected):
-        yield Fault(f"the test file behind {what}", "hold every id once", f"{twice} again", "correct the file")
+    if repeated := _repeated(expected):
+        yield Fault(f"the test file behind {what}", "hold every id once", f"{repeated} again", "correct the file")
     if len(ids) != len(expected):
         yield Fault(what, f"have the {len(expected)} rows of the test file", f"{len(ids)} rows", _AGAIN)
-    if twice := _repeated(ids):
-        yield Fault(what, "hold every id once", f"{twice} again", _AGAIN)
-    missing, strange = set(expected) - set(ids), set(ids) - set(expected)
+    if repeated := _repeated(ids):
+        yield Fault(what, "hold every id once", f"{repeated} again", _AGAIN)
+    missing, unknown = set(expected) - set(ids), set(ids) - set(expected)
     if missing:
         yield Fault(what, "hold every id of the test file", f"no {_some(missing)}", _AGAIN)
-    if strange:
-        yield Fault(what, "hold only ids of the test file", _some(strange), _AGAIN)
-    if len(ids) == len(expected) and ids != expected and not (missing or strange):
+    if unknown:
+        yield Fault(what, "hold only ids of the test file", _some(unknown), _AGAIN)
+    if len(ids) == len(expected) and ids != expected and not (missing or unknown):
         row = next(row for row, (left, right) in enumerate(zip(ids, expected, strict=True)) if left != right)
         got = f"id {ids[row]!r} in row {row + 1}, where the file has {expected[row]!r}"
         yield Fault(what, "be in the order of the test file", got, _AGAIN)
@@ -140,19 +145,19 @@ def _label_faults(what: str, task: Task, rows: int, labels: Sequence[str | float
     if len(labels) != rows:
         yield Fault(what, f"have one label for each of its {rows} rows", f"{len(labels)} labels", _AGAIN)
     if task.regression:
-        if strange := {str(label) for label in labels if isinstance(label, str) or not math.isfinite(label)}:
-            yield Fault(what, "hold only finite numbers", _some(strange), _AGAIN)
+        if invalid := {str(label) for label in labels if isinstance(label, str) or not math.isfinite(label)}:
+            yield Fault(what, "hold only finite numbers", _some(invalid), _AGAIN)
     elif unknown := set(map(str, labels)) - set(task.class_names):
         rule = f"hold only labels of the task ({_some(task.class_names)})"
         yield Fault(what, rule, _some(unknown), "make a new study where the task's labels have changed")
 
 
 def _repeated(ids: list[str]) -> str:
-    return _some(each for each, count in Counter(ids).items() if count > 1)
+    return _some(row for row, count in Counter(ids).items() if count > 1)
 
 
 def _some(names: Iterable[str]) -> str:
-    """The first few names, in order of the alphabet unless they have one of their own, and how many more there are."""
+    """The first few names, sorted if they are a set, and the number of the others."""
     listed = sorted(names) if isinstance(names, set) else list(names)
     more = f" and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
     return ", ".join(map(repr, listed[:_SHOWN])) + more

@@ -1,4 +1,4 @@
-"""What a task's ensemble is worth, measured on rows that had no part in choosing it."""
+"""Scores a task's ensemble by cross-validation, on rows that had no part in choosing it."""
 
 from __future__ import annotations
 
@@ -16,23 +16,22 @@ if TYPE_CHECKING:
 
 
 def task_card(task: Task, elected: Elected, *, rows: Mapping[str, int]) -> TaskCard:
-    """The task's part of the card, with the scores of the ensemble and of the best trial alone.
+    """The task's part of the card, with nested 5-fold estimates of the ensemble and of the best trial alone.
 
-    Both are chosen anew on four fifths of the validation rows and judged on the last one, for each fifth; the folds and
-    resamples are the same for both, so that their difference has an interval of its own. Fewer than 25 rows are not
-    enough for that.
+    In each fold, both are chosen on four fifths of the validation rows and scored on the last fifth. They share folds
+    and bootstrap resamples, so their difference has a paired interval. Fewer than ``LEAST_JUDGED`` rows get no scores.
 
     Args:
-        rows: rows in each test part.
+        rows: the number of rows by test part.
     """
     ballot, ensemble = elected.ballot, elected.ensemble
     score = single = gain = calibration = None
     if len(ballot.labels) >= LEAST_JUDGED:
-        held = elected.held
-        together = judge(held.decisions, ballot.labels, score=ballot.score, seed=0)
+        held_out = elected.held_out
+        together = judge(held_out.decisions, ballot.labels, score=ballot.score, seed=0)
         alone = judge(out_of_fold(elected.single, ballot).decisions, ballot.labels, score=ballot.score, seed=0)
         score, single, gain = together.estimate, alone.estimate, together.over(alone)
-        calibration = _calibration(elected, held)
+        calibration = _calibration(elected, held_out)
     offsets = None if ensemble.offsets is None else dict(zip(task.class_names, ensemble.offsets.tolist(), strict=True))
     return TaskCard(
         task=task.name,
@@ -48,9 +47,10 @@ def task_card(task: Task, elected: Elected, *, rows: Mapping[str, int]) -> TaskC
     )
 
 
-def _calibration(elected: Elected, held: OutOfFold) -> Calibration | None:
-    if held.said is None or held.calibrated is None:
+def _calibration(elected: Elected, held_out: OutOfFold) -> Calibration | None:
+    if held_out.probabilities is None or held_out.calibrated is None:
         return None
-    both, labels = (held.said, held.calibrated), elected.ballot.labels
-    before, after = (expected_calibration_error(said, labels) for said in both)
-    return Calibration(elected.ensemble.temperature, before, after, *(reliability(said, labels) for said in both))
+    both, labels = (held_out.probabilities, held_out.calibrated), elected.ballot.labels
+    error_before, error_after = (expected_calibration_error(probabilities, labels) for probabilities in both)
+    before, after = (reliability(probabilities, labels) for probabilities in both)
+    return Calibration(elected.ensemble.temperature, error_before, error_after, before, after)

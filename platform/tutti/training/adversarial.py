@@ -1,4 +1,4 @@
-"""Small steps against the model: a second pass over the same rows with weights moved to where the loss is higher."""
+"""Adversarial training: a second pass over the same batch with weights perturbed to increase the loss."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tutti.modeling.model import MultiTaskModel
 
 
 class Attack:
-    """Moves chosen parameters along their gradients while a block runs, and puts them back bit for bit.
+    """Perturbs parameters along their gradients within a block, then restores them bit for bit.
 
     Args:
-        epsilon: how far each is moved, in its own norm.
-        relative: whether ``epsilon`` is a share of the parameter's norm.
+        epsilon: L2 norm of each parameter's perturbation.
+        relative: whether ``epsilon`` is a fraction of the parameter's own norm.
     """
 
     def __init__(self, parameters: list[nn.Parameter], *, epsilon: float, relative: bool) -> None:
@@ -26,38 +26,39 @@ class Attack:
 
     @contextmanager
     def perturbed(self) -> Iterator[None]:
-        """Needs the gradients of the clean pass; those of the block are added to them."""
-        moved = [weight for weight in self._parameters if weight.grad is not None]
-        own = [weight.detach().clone() for weight in moved]
+        """Requires the gradients of the clean pass; the gradients of the block accumulate onto them."""
+        perturbed = [weight for weight in self._parameters if weight.grad is not None]
+        originals = [weight.detach().clone() for weight in perturbed]
         with torch.no_grad():
-            for weight in moved:
+            for weight in perturbed:
                 assert weight.grad is not None
-                size = weight.grad.norm()
-                reach = weight.norm() * self._epsilon if self._relative else self._epsilon
-                step = weight.grad * (reach / size.clamp(min=1e-12))
-                weight.add_(torch.where(size.isfinite(), step, 0.0))
+                grad_norm = weight.grad.norm()
+                radius = weight.norm() * self._epsilon if self._relative else self._epsilon
+                step = weight.grad * (radius / grad_norm.clamp(min=1e-12))
+                weight.add_(torch.where(grad_norm.isfinite(), step, 0.0))
         try:
             yield
         finally:
             with torch.no_grad():
-                for weight, before in zip(moved, own, strict=True):
-                    weight.copy_(before)
+                for weight, original in zip(perturbed, originals, strict=True):
+                    weight.copy_(original)
 
 
 def make_attack(kind: str | None, model: MultiTaskModel, *, epsilon: float | None) -> Attack | None:
-    """The attack of this name, or none.
+    """The attack with this name, or None.
 
-    ``fgm`` (Miyato, Dai, Goodfellow 2017, arXiv 1605.07725) moves the table of word embeddings, as competitions have
-    it. ``awp`` (Wu, Xia, Wang 2020, arXiv 2004.05884) moves each weight matrix of the encoder by a share of its norm;
-    the step is taken with the sum of both passes' gradients, as competitions do, where the paper takes the second's.
+    ``fgm`` (Miyato, Dai, Goodfellow 2017, arXiv 1605.07725) perturbs the word embedding table, as is usual in
+    competitions. ``awp`` (Wu, Xia, Wang 2020, arXiv 2004.05884) perturbs each weight matrix of the encoder relative to
+    its norm. The optimizer step uses the sum of both passes' gradients, as is usual in competitions; the paper uses
+    only the second pass's gradients.
 
     Args:
-        epsilon: none for 1.0 of fgm and 0.01 of awp.
+        epsilon: None for the default: 1.0 for fgm, 0.01 for awp.
     """
     match kind:
         case "fgm":
-            words = list(model.get_input_embeddings().parameters())
-            return Attack(words, epsilon=1.0 if epsilon is None else epsilon, relative=False)
+            embeddings = list(model.get_input_embeddings().parameters())
+            return Attack(embeddings, epsilon=1.0 if epsilon is None else epsilon, relative=False)
         case "awp":
             matrices = [weight for weight in model.encoder.parameters() if weight.ndim > 1]
             return Attack(matrices, epsilon=0.01 if epsilon is None else epsilon, relative=True)

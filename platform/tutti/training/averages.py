@@ -1,4 +1,4 @@
-"""Averages of a model's weights over its training, which can stand in for them."""
+"""Averages of a model's weights over training, which can replace the weights for evaluation."""
 
 from __future__ import annotations
 
@@ -13,56 +13,56 @@ from tutti.training.sharding import copy_whole, lerp
 
 
 class WeightAverage:
-    """A float32 average of all parameters that are trained.
+    """A float32 average of all trainable parameters.
 
-    Subclasses say when the weights as they are go into it; ``taken`` counts how often they did.
+    Subclasses decide when the current weights enter the average; ``updates`` counts how often they did.
     """
 
     def __init__(self, model: nn.Module) -> None:
-        trained = [(name, weight) for name, weight in model.named_parameters() if weight.requires_grad]
-        self._names = [name for name, _ in trained]
-        self._weights = [weight for _, weight in trained]
+        trainable = [(name, weight) for name, weight in model.named_parameters() if weight.requires_grad]
+        self._names = [name for name, _ in trainable]
+        self._weights = [weight for _, weight in trainable]
         self._average = [weight.detach().float().clone() for weight in self._weights]
-        self.taken = 0
+        self.updates = 0
 
     def after_step(self) -> None:
-        """To be called after each optimizer step."""
+        """Must be called after each optimizer step."""
 
-    def after_epoch(self, *, left: int) -> None:
-        """To be called after each epoch, with the number of epochs that follow."""
+    def after_epoch(self, *, remaining: int) -> None:
+        """Must be called after each epoch, with the number of epochs that follow."""
 
     @torch.no_grad()
-    def _take(self, share: float) -> None:
-        """Moves the average towards the weights by ``share`` of the way."""
-        self.taken += 1
-        lerp(self._average, self._weights, share)
+    def _update(self, fraction: float) -> None:
+        """Interpolates the average towards the current weights: 0 keeps the average, 1 replaces it."""
+        self.updates += 1
+        lerp(self._average, self._weights, fraction)
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """The model holds the averaged weights while the block runs, if there are any, and its own again after it."""
-        if not self.taken:
+        """Puts the averaged weights, if any were collected, into the model for the block, then restores its own."""
+        if not self.updates:
             yield
             return
-        own = [weight.detach().clone() for weight in self._weights]
-        self._put(self._average)
+        current = [weight.detach().clone() for weight in self._weights]
+        self._set_weights(self._average)
         try:
             yield
         finally:
-            self._put(own)
+            self._set_weights(current)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The average by parameter name, and ``updates``, their count: what load_state_dict takes."""
-        return {"updates": torch.tensor(self.taken), **dict(zip(self._names, self._average, strict=True))}
+        """The average by parameter name, and its number of updates as ``updates``."""
+        return {"updates": torch.tensor(self.updates), **dict(zip(self._names, self._average, strict=True))}
 
     @torch.no_grad()
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Goes on from a saved state of a model with the same parameters, each of them whole."""
-        self.taken = int(state["updates"])
+        """Restores the state of a model with the same parameters; its tensors are whole, not shards."""
+        self.updates = int(state["updates"])
         for name, average in zip(self._names, self._average, strict=True):
             copy_whole(average, state[name])
 
     @torch.no_grad()
-    def _put(self, values: list[Tensor]) -> None:
+    def _set_weights(self, values: list[Tensor]) -> None:
         for weight, value in zip(self._weights, values, strict=True):
             weight.copy_(value)
 
@@ -70,11 +70,11 @@ class WeightAverage:
 class ExponentialAverage(WeightAverage):
     """An exponential moving average over optimizer steps.
 
-    After n updates the decay is ``min(decay, (1 + n) / (10 + n))``, so that the random or pretrained start is soon
-    forgotten (the warm-up of ``tf.train.ExponentialMovingAverage``).
+    After n updates the decay is ``min(decay, (1 + n) / (10 + n))``, so that the initial weights are soon forgotten
+    (the warm-up of ``tf.train.ExponentialMovingAverage``).
 
     Args:
-        decay: in (0, 1); the share that the average keeps at each update.
+        decay: in (0, 1); the weight of the previous average in each update.
     """
 
     def __init__(self, model: nn.Module, *, decay: float) -> None:
@@ -82,51 +82,51 @@ class ExponentialAverage(WeightAverage):
         self._decay = decay
 
     def after_step(self) -> None:
-        updates = self.taken + 1
-        self._take(1 - min(self._decay, (1 + updates) / (10 + updates)))
+        updates = self.updates + 1
+        self._update(1 - min(self._decay, (1 + updates) / (10 + updates)))
 
 
 class EpochAverage(WeightAverage):
-    """The plain mean of the weights after each of the last epochs (SWA, Izmailov et al. 2018, arXiv 1803.05407).
+    """The unweighted mean of the weights after each of the last epochs (SWA, Izmailov et al. 2018, arXiv 1803.05407).
 
     Args:
-        epochs: how many.
+        epochs: how many of the last epochs.
     """
 
     def __init__(self, model: nn.Module, *, epochs: int) -> None:
         super().__init__(model)
         self._epochs = epochs
 
-    def after_epoch(self, *, left: int) -> None:
-        if left < self._epochs:
-            self._take(1 / (self.taken + 1))
+    def after_epoch(self, *, remaining: int) -> None:
+        if remaining < self._epochs:
+            self._update(1 / (self.updates + 1))
 
 
 def make_average(model: nn.Module, *, ema_decay: float | None, swa_epochs: int) -> WeightAverage | None:
-    """The average that is asked for, or none."""
+    """The configured average, or None."""
     if ema_decay is not None:
         return ExponentialAverage(model, decay=ema_decay)
     return EpochAverage(model, epochs=swa_epochs) if swa_epochs else None
 
 
 @contextmanager
-def found_weights(optimizer: Any, model: nn.Module) -> Iterator[None]:
-    """While the block runs the model holds what a schedule-free optimizer has found (Defazio et al. 2024, arXiv
-    2405.15682), which is not where it takes its gradients; after it the weights are what they were, bit for bit.
+def evaluation_weights(optimizer: Any, model: nn.Module) -> Iterator[None]:
+    """Puts a schedule-free optimizer's averaged weights into the model for the block (Defazio et al. 2024, arXiv
+    2405.15682), since it computes gradients at other weights. Those are restored bit for bit afterwards.
 
-    Other optimizers have no such mode, and nothing is done.
+    Has no effect with other optimizers, which have no evaluation mode.
     """
-    inner = getattr(optimizer, "optimizer", optimizer)  # accelerate's own has the mode whatever it holds
+    inner = getattr(optimizer, "optimizer", optimizer)  # accelerate's wrapper has ``eval`` for every optimizer
     if not hasattr(inner, "eval"):
         yield
         return
     weights = [weight for weight in model.parameters() if weight.requires_grad]
-    own = [weight.detach().clone() for weight in weights]
+    training_weights = [weight.detach().clone() for weight in weights]
     inner.eval()
     try:
         yield
     finally:
         inner.train()
-        with torch.no_grad():  # it computes them back, but for rounding
-            for weight, before in zip(weights, own, strict=True):
-                weight.copy_(before)
+        with torch.no_grad():  # the optimizer recomputes them only up to rounding
+            for weight, original in zip(weights, training_weights, strict=True):
+                weight.copy_(original)

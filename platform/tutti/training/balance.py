@@ -1,4 +1,4 @@
-"""How the tasks' losses are weighed against each other."""
+"""Balancing of the tasks' losses against each other."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from torch import Tensor, nn
 
 from tutti.tasks.task import Task
 
-TEMPERATURE = 2.0  # of the dynamic weight average, as in its paper
+TEMPERATURE = 2.0  # of the dynamic weight average, as in the paper
 
 
 class LossBalance(Protocol):
-    """Turns a task's loss into its part of what is minimised."""
+    """Turns a task's loss into its contribution to the minimised loss."""
 
     def __call__(self, task: str, loss: Tensor, share: float) -> Tensor:
-        """The balanced loss of one batch, which holds ``share`` of the optimizer step's rows."""
+        """The balanced loss of one batch, which holds the fraction ``share`` of the optimizer step's row weight."""
 
     def parameters(self) -> list[nn.Parameter]:
-        """What the optimizer trains beside the model."""
+        """Parameters that the optimizer trains in addition to the model's."""
 
     def end_epoch(self, losses: Mapping[str, float]) -> None:
-        """Takes the mean loss of each task over the epoch, the same on every rank."""
+        """Receives each task's mean loss over the epoch, the same on every rank."""
 
     def state(self) -> dict[str, float]:
-        """Numbers to go on from, which ``load`` takes."""
+        """The state to resume from, which ``load`` restores."""
 
     def load(self, state: Mapping[str, float]) -> None:
-        """Goes on from a ``state``."""
+        """Restores a ``state``."""
 
 
 class FixedBalance:
-    """Each task's loss times a factor of its own."""
+    """Each task's loss times a fixed factor."""
 
     def __init__(self, weights: Mapping[str, float]) -> None:
         self._weights = dict(weights)
@@ -58,61 +58,63 @@ class FixedBalance:
 class UncertaintyBalance(FixedBalance):
     """Learned homoscedastic uncertainty (Kendall, Gal, Cipolla 2018, arXiv 1705.07115).
 
-    With s the log of a task's variance, a class task gives ``exp(-s) * loss + s / 2`` and a regression
-    ``exp(-s) * loss / 2 + s / 2``; s starts at 0 and has a rate of its own. Task weights are factors of the loss.
+    With s the log variance of a task, classification contributes ``exp(-s) * loss + s / 2`` and regression
+    ``exp(-s) * loss / 2 + s / 2``. s starts at 0 and has its own learning rate. Task weights multiply the loss.
     """
 
     def __init__(self, tasks: Sequence[Task], weights: Mapping[str, float], *, device: torch.device) -> None:
         super().__init__(weights)
-        self._halved = {task.name: 0.5 if task.regression else 1.0 for task in tasks}
-        self._logs = {task.name: nn.Parameter(torch.zeros((), device=device)) for task in tasks}
+        self._factors = {task.name: 0.5 if task.regression else 1.0 for task in tasks}
+        self._log_variances = {task.name: nn.Parameter(torch.zeros((), device=device)) for task in tasks}
 
     def __call__(self, task: str, loss: Tensor, share: float) -> Tensor:
-        log = self._logs[task]
-        return super().__call__(task, loss, share) * self._halved[task] * (-log).exp() + share * log / 2
+        log_variance = self._log_variances[task]
+        weighted = super().__call__(task, loss, share) * self._factors[task] * (-log_variance).exp()
+        return weighted + share * log_variance / 2
 
     def parameters(self) -> list[nn.Parameter]:
-        return list(self._logs.values())
+        return list(self._log_variances.values())
 
     def state(self) -> dict[str, float]:
-        return {task: log.item() for task, log in self._logs.items()}
+        return {task: log_variance.item() for task, log_variance in self._log_variances.items()}
 
     @torch.no_grad()
     def load(self, state: Mapping[str, float]) -> None:
-        for task, log in self._logs.items():
-            log.fill_(state[task])
+        for task, log_variance in self._log_variances.items():
+            log_variance.fill_(state[task])
 
 
 class DynamicBalance(FixedBalance):
     """Dynamic weight average (Liu, Johns, Davison 2019, arXiv 1803.10704).
 
-    From the third epoch of a stage on a task weighs the more the less its loss fell between the last two epochs; the
-    weights sum to the number of tasks. Task weights are further factors.
+    From the third epoch of a stage, tasks whose loss fell less between the last two epochs get larger weights. The
+    weights sum to the number of tasks; the configured task weights multiply them.
     """
 
     def __init__(self, tasks: Sequence[Task], weights: Mapping[str, float]) -> None:
         super().__init__(weights)
         self._dynamic = {task.name: 1.0 for task in tasks}
-        self._last: dict[str, float] = {}
+        self._last_losses: dict[str, float] = {}
 
     def __call__(self, task: str, loss: Tensor, share: float) -> Tensor:
         return super().__call__(task, loss, share) * self._dynamic[task]
 
     def end_epoch(self, losses: Mapping[str, float]) -> None:
-        if self._last:
-            fall = {task: losses[task] / max(self._last[task], 1e-12) for task in self._dynamic}
-            powers = {task: math.exp(min(ratio, 50.0) / TEMPERATURE) for task, ratio in fall.items()}
-            total = sum(powers.values())
-            self._dynamic = {task: len(powers) * power / total for task, power in powers.items()}
-        self._last = dict(losses)
+        if self._last_losses:
+            ratios = {task: losses[task] / max(self._last_losses[task], 1e-12) for task in self._dynamic}
+            exponentials = {task: math.exp(min(ratio, 50.0) / TEMPERATURE) for task, ratio in ratios.items()}
+            total = sum(exponentials.values())
+            self._dynamic = {task: len(ratios) * exponential / total for task, exponential in exponentials.items()}
+        self._last_losses = dict(losses)
 
     def state(self) -> dict[str, float]:
         weights = {f"weight/{task}": value for task, value in self._dynamic.items()}
-        return weights | {f"last/{task}": value for task, value in self._last.items()}
+        return weights | {f"last/{task}": value for task, value in self._last_losses.items()}
 
     def load(self, state: Mapping[str, float]) -> None:
         self._dynamic = {task: state[f"weight/{task}"] for task in self._dynamic}
-        self._last = {key.removeprefix("last/"): value for key, value in state.items() if key.startswith("last/")}
+        prefix = "last/"
+        self._last_losses = {key.removeprefix(prefix): loss for key, loss in state.items() if key.startswith(prefix)}
 
 
 def make_balance(

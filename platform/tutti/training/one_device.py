@@ -1,4 +1,4 @@
-"""transformers.Trainer on one device for each process, silent, and on from a state of another precision."""
+"""A silent transformers.Trainer that uses one device per process and resumes from states of any precision."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 from torch import Tensor
 from transformers import PrinterCallback, Trainer, TrainingArguments
 
-from tutti.training.cpu import quick_masks, slow_attention, step_by_step
+from tutti.training.cpu import eager_attention, quick_masks, slow_attention
 
 
 class OneDeviceTrainer(Trainer):
-    """What both of Tutti's trainers have in common.
+    """Common base of Tutti's fine-tuning and pretraining trainers.
 
-    Several GPUs of a machine are for several workers: never DataParallel, which splits a batch behind the trainer.
+    Each GPU of a machine belongs to one worker, so DataParallel, which would split batches over them, is disabled.
 
     Args:
-        attention: the attention that the user has named; by default the fastest on a CPU in bfloat16 too.
+        attention: the attention implementation chosen by the user; None chooses the fastest one on a CPU in bfloat16.
     """
 
     def __init__(self, *, args: TrainingArguments | None = None, attention: str | None = None, **options: Any) -> None:
@@ -26,25 +26,25 @@ class OneDeviceTrainer(Trainer):
         super().__init__(args=args, **options)
         self.remove_callback(PrinterCallback)
         on_cpu = self.args.device.type == "cpu" and not self.args.torch_compile
-        quick = on_cpu and self.args.bf16 and attention is None
-        self._slow_attention = slow_attention(self.model) if quick else []
+        choose_attention = on_cpu and self.args.bf16 and attention is None
+        self._slow_attention = slow_attention(self.model) if choose_attention else []
         self._masks = quick_masks if on_cpu else nullcontext
 
-    def train(self, *given: Any, **named: Any) -> Any:
+    def train(self, *args: Any, **kwargs: Any) -> Any:
         with self._masks():
-            return super().train(*given, **named)
+            return super().train(*args, **kwargs)
 
-    def training_step(self, *given: Any, **named: Any) -> Tensor:
-        with step_by_step(self._slow_attention):
-            return super().training_step(*given, **named)
+    def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
+        with eager_attention(self._slow_attention):
+            return super().training_step(*args, **kwargs)
 
     def _prepare_input(self, data: Any) -> Any:
-        """Trainer's own, but a GPU copies pinned batches while it computes the one before."""
+        """Copies pinned batches to a GPU asynchronously, while it computes the previous batch."""
         if isinstance(data, Tensor):
             return data.to(self.args.device, non_blocking=self.args.device.type == "cuda")
         return super()._prepare_input(data)
 
     def _load_scaler(self, checkpoint: str | None) -> None:
-        """Only fp16 scales its loss: a run that goes on in another precision leaves the state's scaler where it is."""
+        """Ignores the state's loss scaler when the resumed run does not use fp16, which alone scales the loss."""
         if self.accelerator.scaler is not None:
             super()._load_scaler(checkpoint)

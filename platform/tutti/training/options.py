@@ -1,4 +1,4 @@
-"""The keys of ``training:``: which are ours, which are TrainingArguments', which nobody may set, and their values."""
+"""The keys of ``training:``: Tutti's own, those of TrainingArguments, reserved ones, and checks of their values."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tutti.config.space import Categorical, Distribution
 from tutti.config.stages import OF_THE_TRIAL, STAGES, overlay, staged
 from tutti.config.training import TrainingOptions
 from tutti.config.yaml_file import show
-from tutti.errors import Fault, TrialError, nearest
+from tutti.errors import Fault, TrialError, first_line, nearest
 from tutti.modeling.adapters import INSTALL, has_bitsandbytes
-from tutti.training.names import nearest_key
-from tutti.training.sharding_checks import config_faults, unsharded_rules
-from tutti.training.useless import useless_faults
+from tutti.training.idle_options import idle_option_faults
+from tutti.training.key_aliases import nearest_key
+from tutti.training.sharding_checks import config_faults, violated_sharding_rules
 
 DEFAULTS: Mapping[str, Any] = {
     "learning_rate": 5e-5,
@@ -76,7 +76,7 @@ _REASONS = {
 }
 SET_BY_TUTTI: Mapping[str, str] = {key: reason for reason, keys in _REASONS.items() for key in keys.split()}
 
-_WORDS = {  # of pydantic's sentences, and ours
+_PHRASES = {  # of pydantic's messages, to the wording of Tutti's rules
     "Input should ": "",
     "Value error, ": "",
     "a valid boolean": "true or false",
@@ -90,9 +90,10 @@ _WORDS = {  # of pydantic's sentences, and ours
     "less than": "below",
 }
 
-_OF_BITSANDBYTES = re.compile("paged_|lion_|ademamix|rmsprop_bnb|adamw_8bit|adamw_bnb")  # values of `optim`
+_BITSANDBYTES_OPTIMIZERS = re.compile("paged_|lion_|ademamix|rmsprop_bnb|adamw_8bit|adamw_bnb")  # values of `optim`
 
-_USED_WITH: Mapping[str, tuple[str, Any]] = {  # keys that do nothing unless another has this value; none for any
+# Keys that have no effect unless another key has this value (None: any value that switches it on).
+_USED_WITH: Mapping[str, tuple[str, Any]] = {
     "lora_r": ("adapter", None),
     "lora_alpha": ("adapter", None),
     "lora_dropout": ("adapter", None),
@@ -105,7 +106,7 @@ _USED_WITH: Mapping[str, tuple[str, Any]] = {  # keys that do nothing unless ano
     "sampling_weights": ("task_sampling", "weights"),
 }
 
-MOST_DRAWS = 256  # of a search space's trials that are looked at for one that can run
+MAX_DRAWS = 256  # possible trials of a search space that are checked to find one that can run
 
 _POSITIVE = frozenset({"num_train_epochs", "learning_rate", "logging_steps"})
 _AT_LEAST_1 = frozenset({"per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps"})
@@ -122,12 +123,12 @@ _BELOW_1 = frozenset({"adam_beta1", "adam_beta2", "label_smoothing_factor"})
 
 
 def split_training(training: Mapping[str, Any]) -> tuple[TrainingOptions, dict[str, Any]]:
-    """Our own options, and TrainingArguments' fields with Tutti's defaults beneath the user's.
+    """Tutti's own options, and TrainingArguments' fields: the user's over Tutti's defaults.
 
-    ``training`` has passed check_training; still a search space may have chosen what does not go together.
+    ``training`` has passed check_training, but a search space may have drawn an invalid combination.
 
     Raises:
-        TrialError: where it did.
+        TrialError: if the keys are an invalid combination.
     """
     own = {key: value for key, value in training.items() if key in TrainingOptions.model_fields}
     try:
@@ -143,17 +144,17 @@ def split_training(training: Mapping[str, Any]) -> tuple[TrainingOptions, dict[s
     if (options.ema_decay or options.swa_epochs) and str(arguments.get("optim")).startswith("schedule_free"):
         rule = "have neither ema_decay nor swa_epochs with a schedule-free optimizer, which averages the weights itself"
         raise TrialError(Fault("the training keys", rule, f"optim={arguments['optim']}", "change one of them"))
-    if rules := unsharded_rules(options, arguments):
+    if rules := violated_sharding_rules(options, arguments):
         raise TrialError(*(Fault("the training keys", rule, "others", "change one of them") for rule in rules))
-    return options, copy.deepcopy(arguments)  # TrainingArguments fills in fsdp_config
+    return options, copy.deepcopy(arguments)  # TrainingArguments modifies fsdp_config in place
 
 
 def check_training(training: Mapping[str, Any], *, search_space: Mapping[str, Distribution], file: str) -> list[Fault]:
-    """Every fault of the keys of ``training`` and of ``search_space``, each named by file and dotted key.
+    """All faults of the keys of ``training`` and ``search_space``, each named by file and dotted key.
 
-    A key is a field of TrainingOptions or an init field of transformers.TrainingArguments that Tutti does not set
-    itself. A search space's choices, or its low and high, are checked as values of their key; ``stages.N.KEY`` is a
-    key of the stage N, counted from 0.
+    A key is a field of TrainingOptions, or an init field of transformers.TrainingArguments that Tutti does not set
+    itself. The choices of a search space's key, or its low and high, are checked as values of the key.
+    ``stages.N.KEY`` is a key of stage N, counted from 0.
     """
     faults = []
     for key, value in training.items():
@@ -166,45 +167,45 @@ def check_training(training: Mapping[str, Any], *, search_space: Mapping[str, Di
             faults += _stage_faults(what, key) or _key_faults(what, key) or _value_faults(what, key, value)
     for full, distribution in search_space.items():
         what = f"{file}: search_space.{full}"
-        key, found = _stage_key(what, full, stages=len(stages))
+        key, key_faults = _stage_key(what, full, stages=len(stages))
         if full == "evals_per_epoch":
             remedy = "set it below training:"
-            found = [Fault(what, "not vary: trials are compared by their evaluations", "a range of it", remedy)]
-        faults += (found or _key_faults(what, key) or _kind_faults(what, key, distribution)) or [
+            key_faults = [Fault(what, "not vary: trials are compared by their evaluations", "a range of it", remedy)]
+        faults += (key_faults or _key_faults(what, key) or _kind_faults(what, key, distribution)) or [
             fault for place, value in _values(distribution) for fault in _value_faults(f"{what}.{place}", key, value)
         ]
-    faults = faults or _idle_faults(training, search_space, file=file)
+    faults = faults or _unused_faults(training, search_space, file=file)
     if not faults:
         where = f"{file}: training.{STAGES}.{{}}" if stages else f"{file}: training"
-        drawn = itertools.islice(_draws(search_space, fixed_values(training)), MOST_DRAWS)
-        told = (_drawn_faults(where, overlay(training, parameters)) for parameters in drawn)
-        first = next(told)
-        # A study goes ahead if any trial can: those that draw what does not go together fail by themselves.
-        faults += first if first and all(told) else []
+        draws = itertools.islice(_draws(search_space, fixed_values(training)), MAX_DRAWS)
+        faults_by_draw = (_draw_faults(where, overlay(training, parameters)) for parameters in draws)
+        first = next(faults_by_draw)
+        # A study is valid if any of its trials can run; trials with an invalid combination fail by themselves.
+        faults += first if first and all(faults_by_draw) else []
     return faults
 
 
-def _idle_faults(training: Mapping[str, Any], search_space: Mapping[str, Distribution], *, file: str) -> list[Fault]:
-    """Of keys that no trial uses: the switch that they belong to is off in all of them."""
-    everywhere = {full: [value] for full, value in fixed_values(training).items()}
-    everywhere |= {full: [value for _, value in _values(drawn)] for full, drawn in search_space.items()}
-    given: dict[str, list[Any]] = {}  # by key, whichever stage it stands in
-    for full, values in everywhere.items():
-        given.setdefault(full.split(".")[-1], []).extend(values)
+def _unused_faults(training: Mapping[str, Any], search_space: Mapping[str, Distribution], *, file: str) -> list[Fault]:
+    """Faults of keys that no trial uses, because the option they belong to is off in all trials."""
+    possible = {full: [value] for full, value in fixed_values(training).items()}
+    possible |= {full: [value for _, value in _values(drawn)] for full, drawn in search_space.items()}
+    values_by_key: dict[str, list[Any]] = {}  # over all stages
+    for full, values in possible.items():
+        values_by_key.setdefault(full.split(".")[-1], []).extend(values)
     faults = []
-    for full in everywhere:
-        switch, wanted = _USED_WITH.get(full.split(".")[-1], (None, None))
-        on = given.get(switch, []) if switch else []
-        if switch is None or (wanted in on if wanted is not None else any(on)):
+    for full in possible:
+        switch, required = _USED_WITH.get(full.split(".")[-1], (None, None))
+        switch_values = values_by_key.get(switch, []) if switch else []
+        if switch is None or (required in switch_values if required is not None else any(switch_values)):
             continue
         what = f"{file}: {'search_space' if full in search_space else 'training'}.{full}"
-        rule = f"stand beside `{switch}`" + ("" if wanted is None else f": {wanted}")
+        rule = f"stand beside `{switch}`" + ("" if required is None else f": {required}")
         faults.append(Fault(what, rule, "a value that no trial uses", f"set {switch}, or remove it"))
     return faults
 
 
 def _draws(search_space: Mapping[str, Distribution], fixed: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Trials that a search space can give: every choice of a category with every other, and both ends of a range."""
+    """Possible trials of a search space: the product of all categorical choices and both ends of each range."""
     values = [[value for _, value in _values(distribution)] for distribution in search_space.values()]
     return (
         without_undrawn(dict(zip(search_space, drawn, strict=True)), search_space, fixed)
@@ -212,10 +213,10 @@ def _draws(search_space: Mapping[str, Distribution], fixed: Mapping[str, Any]) -
     )
 
 
-def _drawn_faults(where: str, training: Mapping[str, Any]) -> list[Fault]:
+def _draw_faults(where: str, training: Mapping[str, Any]) -> list[Fault]:
     stages = staged(training)
-    told = [fault for index, keys in enumerate(stages) for fault in _combination_faults(where.format(index), keys)]
-    return told or useless_faults(where, [{**DEFAULTS, **keys} for keys in stages])
+    faults = [fault for index, keys in enumerate(stages) for fault in _combination_faults(where.format(index), keys)]
+    return faults or idle_option_faults(where, [{**DEFAULTS, **keys} for keys in stages])
 
 
 def _stage_faults(what: str, key: str) -> list[Fault]:
@@ -225,7 +226,7 @@ def _stage_faults(what: str, key: str) -> list[Fault]:
 
 
 def _stage_key(what: str, key: str, *, stages: int) -> tuple[str, list[Fault]]:
-    """The key that a search space's key stands for, and what is wrong with the stage that it names."""
+    """The training key that a search space's key refers to, and the faults of the stage in it."""
     if not key.startswith(f"{STAGES}."):
         return key, []
     _, index, name = (*key.split(".", 2), "", "")[:3]
@@ -236,7 +237,7 @@ def _stage_key(what: str, key: str, *, stages: int) -> tuple[str, list[Fault]]:
 
 
 def _values(distribution: Distribution) -> Iterator[tuple[str, Any]]:
-    """What a distribution can give, each with its place under the key."""
+    """The values of a distribution that are checked, each with its path below the key."""
     if isinstance(distribution, Categorical):
         yield from ((f"choices.{index}", choice) for index, choice in enumerate(distribution.choices))
     else:
@@ -254,11 +255,13 @@ def _key_faults(what: str, key: str) -> list[Fault]:
 
 
 def _kind_faults(what: str, key: str, distribution: Distribution) -> list[Fault]:
-    """Of a distribution of floats for a key of whole numbers, even where its low and high are whole."""
-    own = TrainingOptions.model_fields.get(key)
-    kind = own.annotation if own else _argument_types()[key]
-    kinds = {inner for outer in typing.get_args(kind) or (kind,) for inner in typing.get_args(outer) or (outer,)}
-    if distribution.type not in ("uniform", "log_uniform") or int not in kinds or float in kinds:
+    """The fault of a distribution of floats for an integer key, even if its low and high are whole numbers."""
+    field = TrainingOptions.model_fields.get(key)
+    annotation = field.annotation if field else _argument_types()[key]
+    types = {
+        inner for outer in typing.get_args(annotation) or (annotation,) for inner in typing.get_args(outer) or (outer,)
+    }
+    if distribution.type not in ("uniform", "log_uniform") or int not in types or float in types:
         return []
     remedy = "write `type: int`, with `log: true` for orders of magnitude"
     return [Fault(f"{what}.type", "be int or categorical for a key of whole numbers", repr(distribution.type), remedy)]
@@ -266,10 +269,10 @@ def _kind_faults(what: str, key: str, distribution: Distribution) -> list[Fault]
 
 def _value_faults(what: str, key: str, value: Any) -> list[Fault]:
     if key == STAGES and isinstance(value, list | tuple):
-        return _no_stage_faults(what, value)
-    if key == "fsdp":  # transformers still takes what it meant in former versions too
-        known = value is None or isinstance(value, bool)
-        return [] if known else [Fault(what, "be true or false", repr(value), "write true; see fsdp_config for more")]
+        return _stage_type_faults(what, value)
+    if key == "fsdp":  # transformers still accepts the values of its former versions too
+        valid = value is None or isinstance(value, bool)
+        return [] if valid else [Fault(what, "be true or false", repr(value), "write true; see fsdp_config for more")]
     if key == "fsdp_config":
         return config_faults(what, value)
     try:
@@ -286,7 +289,7 @@ def _value_faults(what: str, key: str, value: Any) -> list[Fault]:
     return faults or _package_faults(what, key, value)
 
 
-def _no_stage_faults(what: str, stages: Sequence[Any]) -> list[Fault]:
+def _stage_type_faults(what: str, stages: Sequence[Any]) -> list[Fault]:
     rule, remedy = "hold training keys", "write the stage's keys, or {} for those of all stages alone"
     return [
         Fault(f"{what}.{index}", rule, show(stage), remedy)
@@ -296,21 +299,21 @@ def _no_stage_faults(what: str, stages: Sequence[Any]) -> list[Fault]:
 
 
 def _own_faults(what: str, key: str, value: Any) -> list[Fault]:
-    from tutti.training.built import attention_faults
+    from tutti.training.trial_build_checks import attention_faults
 
     return attention_faults(what, value) if key == "attn_implementation" else _package_faults(what, key, value)
 
 
 def _check_own(key: str, value: Any) -> None:
-    """One of Tutti's own keys by itself; whether it goes with the others is seen later.
+    """Validates one of Tutti's own keys by itself; combinations are checked later.
 
     Raises:
-        ValidationError: where it has not its type, or is out of bounds.
+        ValidationError: if the value has the wrong type or is out of bounds.
     """
-    known = TrainingOptions.model_fields[key]
-    kind: Any = known.annotation
+    field = TrainingOptions.model_fields[key]
+    annotation: Any = field.annotation
     TypeAdapter(
-        Annotated[kind, *known.metadata] if known.metadata else kind, config=ConfigDict(strict=True)
+        Annotated[annotation, *field.metadata] if field.metadata else annotation, config=ConfigDict(strict=True)
     ).validate_python(value)
 
 
@@ -319,9 +322,9 @@ def _rules(error: ValidationError) -> list[str]:
 
 
 def _as_rule(message: str) -> str:
-    """Pydantic's "Input should be a valid number" as what follows "must"."""
-    for theirs, ours in _WORDS.items():
-        message = message.replace(theirs, ours)
+    """Pydantic's message, such as "Input should be a valid number", as a rule that follows "must"."""
+    for phrase, replacement in _PHRASES.items():
+        message = message.replace(phrase, replacement)
     return message
 
 
@@ -350,34 +353,34 @@ def _enum_faults(what: str, key: str, value: Any) -> list[Fault]:
 
 
 def _package_faults(what: str, key: str, value: Any) -> list[Fault]:
-    """Of a value that needs the package bitsandbytes where it is not installed: every trial would fail."""
-    needed = (key == "bits" and value) or (key == "optim" and _OF_BITSANDBYTES.match(str(value)))
+    """The fault of a value that needs the package bitsandbytes if it is not installed: every trial would fail."""
+    needed = (key == "bits" and value) or (key == "optim" and _BITSANDBYTES_OPTIMIZERS.match(str(value)))
     if not needed or has_bitsandbytes():
         return []
     return [Fault(what, "have the package bitsandbytes installed", f"{value!r} without it", INSTALL)]
 
 
 def _combination_faults(what: str, training: Mapping[str, Any]) -> list[Fault]:
-    """What does not go together: Tutti's own switches, and what TrainingArguments refuses, such as fp16 with bf16."""
+    """Faults of combinations: of Tutti's own options, or refused by TrainingArguments, such as fp16 with bf16."""
     from transformers import TrainingArguments
 
-    from tutti.training.built import built_faults
+    from tutti.training.trial_build_checks import build_faults
 
     try:
         arguments = split_training(training)[1]
     except TrialError as error:
         return [Fault(what, fault.rule, "keys that do not go together", "change one of them") for fault in error.faults]
     try:
-        # The machine that checks need not be the one that trains: ask for no GPU here.
-        made = TrainingArguments(**{**arguments, **FIXED, "use_cpu": True, "tf32": None})
+        # Checked without a GPU, since the machine that trains may be another one.
+        args = TrainingArguments(**{**arguments, **FIXED, "use_cpu": True, "tf32": None})
     except (ValueError, TypeError, ImportError) as error:
         rule = "be a combination that transformers.TrainingArguments takes"
-        return [Fault(what, rule, f'"{str(error).splitlines()[0]}"', "change the keys that it names")]
-    return built_faults(what, made)
+        return [Fault(what, rule, f'"{first_line(error)}"', "change the keys that it names")]
+    return build_faults(what, args)
 
 
 def _argument_types() -> dict[str, Any]:
-    """Init fields of TrainingArguments to their types."""
+    """The init fields of TrainingArguments, to their types."""
     from transformers import TrainingArguments
 
     types = typing.get_type_hints(TrainingArguments)

@@ -1,4 +1,4 @@
-"""The precision that a trial trains and predicts in: the fastest that its processor has, unless the user says."""
+"""The precision that a trial trains and predicts in: by default the fastest that its processor supports."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ import torch
 from transformers import TrainingArguments
 
 PRECISIONS = ("bf16", "fp16", "tf32")
-GAIN = 1.2
-"""How many times as fast as in float32 a matrix product in bfloat16 must be: what is not a product gains nothing."""
+MIN_SPEEDUP = 1.2
+"""Least speedup of a matrix product in bfloat16 over float32 to choose bf16; other operations gain nothing from it."""
 
 
 def with_precision(arguments: Mapping[str, Any], *, cpu: bool, began_in: str | None = None) -> dict[str, Any]:
-    """TrainingArguments' fields with bf16, fp16 and tf32 chosen where the user names neither bf16 nor fp16.
+    """TrainingArguments' fields with bf16, fp16 and tf32 chosen if the user set neither bf16 nor fp16.
 
-    bf16 on a GPU from Ampere on and on a CPU where that is faster, otherwise fp16 on a GPU, otherwise float32. TF32 for
-    what stays in float32 on a GPU that has it. ``bf16: false`` asks for float32. Sharded weights are never in fp16.
+    The choice is bf16 on a GPU from Ampere on and on a CPU where bf16 is faster, otherwise fp16 on a GPU, otherwise
+    float32. TF32 is used for the remaining float32 operations on a GPU that has it. ``bf16: false`` selects float32.
+    Sharded weights are never trained in fp16.
 
     Args:
-        began_in: the precision of a run that goes on. It keeps it on another processor of the same kind that has it,
-            whatever is the fastest there.
+        began_in: the precision of a resumed run, which is kept on a processor of the same kind that supports it, even
+            if another precision is faster there.
     """
     chosen: dict[str, Any] = {}
     if not {"bf16", "fp16"} & arguments.keys():
@@ -41,10 +42,10 @@ def with_precision(arguments: Mapping[str, Any], *, cpu: bool, began_in: str | N
 
 @cache
 def cpu_gains_from_bf16() -> bool:
-    """Whether a matrix product in bfloat16 is faster here than in float32: measured, in a tenth of a second.
+    """Whether matrix products on this CPU are faster in bfloat16 than in float32. Measured in a tenth of a second.
 
-    The processor's flags do not tell. With AMX, or on AMD's processors with AVX-512 BF16, it is twice to eight times as
-    fast; on Intel's with AVX-512 BF16 whose AMX a virtual machine hides, it takes longer than in float32.
+    The processor's flags do not decide this. With AMX, or on AMD processors with AVX-512 BF16, bfloat16 is two to
+    eight times as fast. On Intel processors with AVX-512 BF16 whose AMX is hidden by a virtual machine, it is slower.
     """
     if not (torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()):
         return False
@@ -53,14 +54,14 @@ def cpu_gains_from_bf16() -> bool:
     torch.set_num_threads(1)
     with torch.no_grad():
         factors = {dtype: (torch.ones(64, 384, dtype=dtype), torch.ones(384, 384, dtype=dtype)) for dtype in fastest}
-        # Short, in turns, and the fastest of each: so what else runs on the machine does not count.
+        # Short alternating runs, of which the fastest counts, exclude the influence of other processes.
         for _ in range(100):
             for dtype, (rows, weight) in factors.items():
-                began = time.perf_counter()
+                started = time.perf_counter()
                 torch.nn.functional.linear(rows, weight)
-                fastest[dtype] = min(fastest[dtype], time.perf_counter() - began)
+                fastest[dtype] = min(fastest[dtype], time.perf_counter() - started)
     torch.set_num_threads(threads)
-    return fastest[torch.float32] >= GAIN * fastest[torch.bfloat16]
+    return fastest[torch.float32] >= MIN_SPEEDUP * fastest[torch.bfloat16]
 
 
 def name_of(args: TrainingArguments) -> str:
@@ -69,7 +70,7 @@ def name_of(args: TrainingArguments) -> str:
 
 
 def autocast(args: TrainingArguments) -> AbstractContextManager[object]:
-    """The context that a forward pass outside of the Trainer needs for the precision of training."""
+    """The autocast context that gives a forward pass outside the Trainer the precision of training."""
     if not (args.bf16 or args.fp16):
         return nullcontext()
     return torch.autocast(args.device.type, dtype=torch.bfloat16 if args.bf16 else torch.float16)

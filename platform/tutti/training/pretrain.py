@@ -1,7 +1,7 @@
-"""Goes on pretraining a backbone on a study's own texts, without their labels, before it is fine-tuned.
+"""Continues pretraining a backbone on a study's own texts, without labels, before fine-tuning.
 
 Task-adaptive pretraining (Gururangan et al. 2020, arXiv 2004.10964) by masked language modelling (BERT, arXiv
-1810.04805): 15 % of the tokens are to be guessed from the others.
+1810.04805): 15% of the tokens are masked and predicted from the others.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
 from transformers import (
     AutoConfig,
     AutoModelForMaskedLM,
@@ -27,26 +29,29 @@ from transformers import (
 )
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
 
+from tutti.data.batches import BatchPlan, BatchRows, TaskBatch, TaskBatchSampler, TaskLoader
 from tutti.data.encode import EncodedPart, distinct_rows, load_tokenizer, tokens_sha256
-from tutti.errors import BackboneError, Fault, StudyError, TrialError
+from tutti.errors import BackboneError, Fault, StudyError, TrialError, first_line
 from tutti.files import storage_faults, whole_folder, write_whole
 from tutti.modeling.model import check_backbone_folder, no_progress_bars
-from tutti.training.arguments import fits_the_machine
+from tutti.training.arguments import machine_faults
 from tutti.training.one_device import OneDeviceTrainer
 from tutti.training.precision import with_precision
 
-MASKED = 0.15  # of the tokens, as in BERT
-SAME_SHAPE = 64  # masked tokens
-HELD_OUT, MOST_HELD_OUT = 0.05, 2_000  # of the rows, to see what is learnt
+MASKED_SHARE = 0.15  # of the tokens, as in BERT
+MASKED_MULTIPLE = 64  # the number of masked tokens of a batch is rounded up to a multiple of this
+HELD_OUT_SHARE, MAX_HELD_OUT = 0.05, 2_000  # share and maximum number of rows held out to measure the loss
 _SETTINGS, _WHOLE = "settings.json", "whole"
-_HEADS = ("cls", "lm_head")  # what turns token vectors into logits, one token at a time: of BERT's and RoBERTa's kin
+_HEADS = ("cls", "lm_head")  # modules that map each token vector to logits, in BERT- and RoBERTa-like models
 
 
 @dataclass(frozen=True)
 class Pretrained:
-    """What was made: where it is, from how many rows, and how well held-out tokens are guessed.
+    """The result of pretraining.
 
     Attributes:
+        path: the folder of the new backbone.
+        rows: the number of distinct rows, including held-out ones.
         loss: mean cross-entropy of the masked tokens of held-out rows, in nats.
     """
 
@@ -66,26 +71,26 @@ def pretrain(
     seed: int,
     on_epoch: Callable[[int, float], None],
 ) -> Pretrained:
-    """Trains the backbone to guess masked tokens of the rows of ``parts``; writes it, with its tokenizer, to ``out``.
+    """Trains the backbone to predict masked tokens of the rows of ``parts``; saves it with its tokenizer to ``out``.
 
-    Equal rows count once. A run that was cut off goes on from its last whole epoch, which lies in ``OUT.unfinished``.
+    Duplicate rows count once. An interrupted run resumes from its last complete epoch, saved in ``OUT.unfinished``.
 
     Args:
-        backbone: a hub id or folder; the head that guesses is new where it has none.
-        out: a new or empty folder, which ``backbone:`` of a study file then takes.
-        learning_rate: the highest, after 6 % of the steps; it falls to zero linearly.
+        backbone: a hub id or folder; a missing language modelling head is initialised randomly.
+        out: a new or empty folder, to be named as ``backbone:`` in a study file.
+        learning_rate: the peak rate, reached after 6% of the steps; it then decays linearly to zero.
         on_epoch: called with the epoch and the held-out loss in nats.
 
     Raises:
-        BackboneError: where the backbone does not load, cannot guess tokens, or ``out`` holds something.
-        StudyError: where ``OUT.unfinished`` was begun with other texts or settings.
-        TrialError: where the loss is not finite.
-        StorageError: where a file cannot be written.
+        BackboneError: if the backbone does not load or has no masked language model, or ``out`` is not empty.
+        StudyError: if ``OUT.unfinished`` belongs to a run with other texts or settings.
+        TrialError: if the loss is not finite.
+        StorageError: if a file cannot be written.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         remedy = "name another folder, or remove this one"
         raise BackboneError(Fault(str(out), "be a new or an empty folder", "one that holds files", remedy))
-    work = out.with_name(f"{out.name}.unfinished")
+    unfinished = out.with_name(f"{out.name}.unfinished")
     tokenizer = load_tokenizer(backbone)
     if tokenizer.mask_token is None:
         rule, remedy = "have a mask token", "name an encoder such as BERT or RoBERTa"
@@ -97,26 +102,51 @@ def pretrain(
     settings = {
         "backbone": backbone,
         "rows": len(rows),
-        "tokens": tokens_sha256(rows),  # with others, rows held out now may have been learnt
+        "tokens": tokens_sha256(rows),  # with other rows, rows held out now may have been trained on
         "epochs": epochs,
         "learning_rate": learning_rate,
         "batch_size": batch_size,
         "seed": seed,
     }
-    last = _last_whole(work, settings)
+    state = _newest_state(unfinished, settings)
     set_seed(seed)
     model = _load(backbone)
-    held = rows.train_test_split(min(MOST_HELD_OUT, max(1, round(HELD_OUT * len(rows)))), seed=seed)
-    given = {"use_cpu": not torch.cuda.is_available()}
-    with fits_the_machine(ValueError, ImportError):
-        args = TrainingArguments(
-            **with_precision(given, cpu=given["use_cpu"]),
-            output_dir=str(work),
+    split = rows.train_test_split(min(MAX_HELD_OUT, max(1, round(HELD_OUT_SHARE * len(rows)))), seed=seed)
+    progress = _ProgressCallback(on_epoch)
+    trainer = _MaskedTrainer(
+        model=model,
+        args=_training_arguments(
+            unfinished, epochs=epochs, learning_rate=learning_rate, batch_size=batch_size, seed=seed
+        ),
+        train_dataset=split["train"],
+        eval_dataset=split["test"],
+        data_collator=DataCollatorForLanguageModeling(tokenizer, mlm_probability=MASKED_SHARE),
+        callbacks=[progress],
+    )
+    with storage_faults(unfinished), no_progress_bars():
+        trainer.train(resume_from_checkpoint=state)
+        if not progress.losses:  # the interrupted run had ended its last epoch
+            trainer.evaluate()
+    with whole_folder(out) as folder, no_progress_bars():
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    shutil.rmtree(unfinished, ignore_errors=True)
+    return Pretrained(path=out, rows=len(rows), loss=progress.losses[-1])
+
+
+def _training_arguments(
+    folder: Path, *, epochs: int, learning_rate: float, batch_size: int, seed: int
+) -> TrainingArguments:
+    use_cpu = not torch.cuda.is_available()
+    with machine_faults(ValueError, ImportError):
+        return TrainingArguments(
+            **with_precision({"use_cpu": use_cpu}, cpu=use_cpu),
+            output_dir=str(folder),
             num_train_epochs=epochs,
             learning_rate=learning_rate,
             per_device_train_batch_size=batch_size,
             per_device_eval_batch_size=batch_size,
-            train_sampling_strategy="group_by_length",
+            train_sampling_strategy="group_by_length",  # for evaluation; training has its own batches
             warmup_steps=0.06,
             weight_decay=0.01,
             eval_strategy="epoch",
@@ -128,66 +158,77 @@ def pretrain(
             disable_tqdm=True,
             seed=seed,
         )
-    watch = _Watch(on_epoch)
-    trainer = _MaskedTrainer(
-        model=model,
-        args=args,
-        train_dataset=held["train"],
-        eval_dataset=held["test"],
-        data_collator=DataCollatorForLanguageModeling(tokenizer, mlm_probability=MASKED),
-        callbacks=[watch],
-    )
-    with storage_faults(work), no_progress_bars():
-        trainer.train(resume_from_checkpoint=last)
-        if not watch.losses:  # it was cut off after its last epoch
-            trainer.evaluate()
-    with whole_folder(out) as folder, no_progress_bars():
-        model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-    shutil.rmtree(work, ignore_errors=True)
-    return Pretrained(path=out, rows=len(rows), loss=watch.losses[-1])
 
 
 class _MaskedTrainer(OneDeviceTrainer):
-    """Computes logits of the masked tokens alone: of a small encoder the head takes longer than all of its layers."""
+    """Computes logits only for masked tokens: with a small encoder the head takes longer than all layers together."""
 
     def __init__(self, model: PreTrainedModel, **options: Any) -> None:
         super().__init__(model=model, **options)
-        self._wanted: Tensor | None = None
+        self._selected: Tensor | None = None
         head = next(
             (getattr(model, name) for name in _HEADS if isinstance(getattr(model, name, None), nn.Module)), None
         )
-        self._picks = head is not None
-        if head is not None:  # all of it works on one token at a time
-            head.register_forward_pre_hook(lambda _, inputs: (inputs[0].flatten(0, 1)[self._wanted], *inputs[1:]))
+        self._head_selects = head is not None
+        if head is not None:  # these heads compute each token independently
+            head.register_forward_pre_hook(lambda _, inputs: (inputs[0].flatten(0, 1)[self._selected], *inputs[1:]))
+
+    def get_train_dataloader(self) -> DataLoader:
+        """Batches of rows of similar length, in random order.
+
+        Trainer's ``group_by_length`` yields fifty batches at a time in order of length. Gradients of such neighbors are
+        alike, and with them a small new encoder stays on the plateau where it guesses the most frequent tokens.
+        """
+        rows: Any = self.train_dataset
+        lengths = np.asarray(rows["length"])
+        sampler = TaskBatchSampler(
+            {"texts": BatchRows(lengths, weights=np.ones(len(lengths), dtype=np.float32))},
+            plan=BatchPlan(per_device_batch=self.args.per_device_train_batch_size),
+            seed=self.args.seed,
+            stage=0,
+            rank=0,
+            world=1,
+        )
+        return TaskLoader(_Rows(rows), batch_sampler=sampler, collate_fn=self.data_collator)  # type: ignore[arg-type]
 
     def compute_loss(
         self, model: nn.Module, inputs: dict[str, Tensor], return_outputs: bool = False, **unused: Any
     ) -> Any:
         labels = inputs.pop("labels").flatten()
         masked = labels != -100
-        self._wanted = _filled_up(masked)
+        self._selected = _select_tokens(masked)
         outputs = model(**inputs)
-        logits = outputs.logits if self._picks else outputs.logits.flatten(0, 1)[self._wanted]
-        # The sum over no token at all, as a short batch may have it, is zero and not a mean over nothing.
-        loss = nn.functional.cross_entropy(logits.float(), labels[self._wanted], reduction="sum")
+        logits = outputs.logits if self._head_selects else outputs.logits.flatten(0, 1)[self._selected]
+        # A sum, because a short batch may have no masked token, and the mean over none is not a number.
+        loss = nn.functional.cross_entropy(logits.float(), labels[self._selected], reduction="sum")
         loss = loss / masked.sum().clamp(min=1)
         return (loss, outputs) if return_outputs else loss
 
 
-def _filled_up(masked: Tensor) -> Tensor:
-    """``(tokens,)`` int64: where ``masked`` is true, and as many other places, whose label is to be ignored, as make
-    their number a multiple of 64.
+class _Rows(Dataset):
+    """Makes a dataset answer to the batches of a ``TaskBatchSampler``."""
 
-    No two batches have as many masked tokens, and for each new number a CPU compiles the products of the head anew: a
-    quarter of a small encoder's step.
+    def __init__(self, rows: Any) -> None:
+        self._rows = rows
+
+    def __getitems__(self, batch: TaskBatch) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = self._rows.__getitems__(batch.rows.tolist())
+        return rows
+
+
+def _select_tokens(masked: Tensor) -> Tensor:
+    """``(tokens,)`` int64 indices of the masked tokens, padded with unmasked ones, whose labels are ignored, to a
+    multiple of ``MASKED_MULTIPLE``.
+
+    The number of masked tokens differs from batch to batch, and a CPU would compile the head's matrix products for
+    each new number, which takes a quarter of a small encoder's step.
     """
-    wanted = masked.nonzero().squeeze(1)
-    return torch.cat([wanted, (~masked).nonzero().squeeze(1)[: -len(wanted) % SAME_SHAPE]])
+    indices = masked.nonzero().squeeze(1)
+    return torch.cat([indices, (~masked).nonzero().squeeze(1)[: -len(indices) % MASKED_MULTIPLE]])
 
 
-class _Watch(TrainerCallback):
-    """Tells each epoch's loss, and marks a state as whole when all its files are there."""
+class _ProgressCallback(TrainerCallback):
+    """Reports each epoch's held-out loss, and marks a state as complete once all its files are written."""
 
     def __init__(self, on_epoch: Callable[[int, float], None]) -> None:
         self.losses: list[float] = []
@@ -216,24 +257,28 @@ def _load(backbone: str) -> PreTrainedModel:
             model = AutoModelForMaskedLM.from_pretrained(backbone, config=config, dtype=torch.float32)
     except (OSError, ValueError, RuntimeError, ImportError) as error:
         remedy = "see that the id is right and the hub can be reached, or name a folder"
-        raise BackboneError(Fault(what, "load", str(error).splitlines()[0].rstrip("."), remedy)) from error
+        raise BackboneError(Fault(what, "load", first_line(error).rstrip("."), remedy)) from error
     assert isinstance(model, PreTrainedModel)
     return model
 
 
-def _last_whole(work: Path, settings: Mapping[str, Any]) -> str | None:
-    """The newest whole state in a folder begun with the same settings; the folder is made where there is none."""
-    file = work / _SETTINGS
+def _newest_state(folder: Path, settings: Mapping[str, Any]) -> str | None:
+    """The newest complete state of a run with the same settings. Creates the folder if it does not exist.
+
+    Raises:
+        StudyError: if the folder belongs to a run with other settings.
+    """
+    file = folder / _SETTINGS
     if not file.is_file():
         write_whole(file, json.dumps(settings, indent=1))
         return None
     try:
-        begun = json.loads(file.read_text(encoding="utf8"))
+        saved_settings = json.loads(file.read_text(encoding="utf8"))
     except ValueError:
-        begun = None
-    if begun != settings:
-        remedy = f"call the command as it was, or remove {work}"
-        raise StudyError(Fault(str(work), "be begun with the same texts and settings", "others", remedy))
-    whole = [folder for folder in work.glob("checkpoint-*") if (folder / _WHOLE).is_file()]
-    newest = max(whole, key=lambda folder: int(folder.name.rpartition("-")[2]), default=None)
+        saved_settings = None
+    if saved_settings != settings:
+        remedy = f"call the command as it was, or remove {folder}"
+        raise StudyError(Fault(str(folder), "be begun with the same texts and settings", "others", remedy))
+    complete = [state for state in folder.glob("checkpoint-*") if (state / _WHOLE).is_file()]
+    newest = max(complete, key=lambda state: int(state.name.rpartition("-")[2]), default=None)
     return None if newest is None else str(newest)

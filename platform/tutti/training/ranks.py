@@ -1,4 +1,4 @@
-"""The few things ranks say to each other. In a plain process each is the obvious thing for one rank."""
+"""Communication between ranks. Without a process group each function behaves as for a single rank."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def rank() -> int:
 
 
 def summed(tensor: torch.Tensor) -> torch.Tensor:
-    """``tensor``, summed in place over all ranks."""
+    """Sums ``tensor`` over all ranks, in place, and returns it."""
     if world_size() > 1:
         dist.all_reduce(tensor)
     return tensor
 
 
 def lowest(tensor: torch.Tensor) -> torch.Tensor:
-    """The least ``tensor`` of all ranks, in place, element by element."""
+    """Takes the elementwise minimum of ``tensor`` over all ranks, in place, and returns it."""
     if world_size() > 1:
         dist.all_reduce(tensor, dist.ReduceOp.MIN)
     return tensor
@@ -41,7 +41,7 @@ def from_rank_zero(action: Callable[[], Value]) -> Value:
     """Runs ``action`` on rank 0 while the others wait; every rank gets its result.
 
     Raises:
-        TuttiError: on every rank, the one that ``action`` raised, so that none waits for ever.
+        TuttiError: on every rank, the error that ``action`` raised, so that no rank waits forever.
     """
     outcome: list[Value | TuttiError | None] = [None]
     if rank() == 0:
@@ -60,10 +60,10 @@ def from_rank_zero(action: Callable[[], Value]) -> Value:
 
 
 def together(action: Callable[[], Value]) -> Value:
-    """Runs ``action`` on every rank; where it fails on one, every rank gets the first one's error, so that none waits.
+    """Runs ``action`` on every rank; if it fails on any rank, all ranks raise, so that none waits for the others.
 
     Raises:
-        TuttiError: what ``action`` raised on the lowest rank on which it did.
+        TuttiError: the error of ``action`` on this rank, or else on the lowest rank where it failed.
     """
     result: Value | None = None
     failure: TuttiError | None = None
@@ -71,14 +71,14 @@ def together(action: Callable[[], Value]) -> Value:
         result = action()
     except TuttiError as error:
         failure = error
-    first = next((found for found in gathered(failure) if found is not None), None)
+    first = next((error for error in gathered(failure) if error is not None), None)
     if first is not None:
         raise failure or first
     return result  # type: ignore[return-value]
 
 
 def gathered(value: Value) -> list[Value]:
-    """Every rank's ``value``, in the order of ranks."""
+    """Every rank's ``value``, in rank order."""
     if world_size() == 1:
         return [value]
     values: list[Value] = [value] * world_size()

@@ -1,4 +1,4 @@
-"""What a fine-tuning run tells its caller, epoch by epoch and at its end."""
+"""What a fine-tuning run reports to its caller, after each evaluation and at the end."""
 
 from __future__ import annotations
 
@@ -10,22 +10,21 @@ from tutti.records import CheckpointRecord, Predictions
 
 @dataclass(frozen=True)
 class EpochReport:
-    """One epoch or part of one, given after its state is safely on disk. The same on every rank.
+    """One evaluation, after an epoch or part of one. Sent once the training state is on disk; equal on every rank.
 
     Attributes:
-        epoch: counted from 1, over all stages; with ``evals_per_epoch`` n, its parts are counted, n to an epoch.
+        epoch: number of the evaluation, from 1, over all stages; an epoch has ``evals_per_epoch`` evaluations.
         score: the mean of ``task_scores``.
         task_scores: per task, its own metric on the validation rows.
-        metrics: ``train_loss`` (mean over the epoch's steps so far of what they minimise), and per task
-            ``TASK/train_loss`` (mean over its rows before tasks are balanced), and on its validation rows
-            ``TASK/loss``, ``TASK/macro_f1``, ``TASK/accuracy`` and ``TASK/METRIC`` for the task's own metric; of a
-            regression the loss is the mean squared error.
-        steps: what was logged since the report before, as (step, values): ``loss``, ``grad_norm``,
+        metrics: ``train_loss`` (mean minimised loss of the epoch's steps so far) and per task ``TASK/train_loss``
+            (mean over its training rows, before loss balancing), ``TASK/loss``, ``TASK/macro_f1``, ``TASK/accuracy``
+            and ``TASK/METRIC`` for the task's own metric, on its validation rows. For a regression the loss is the
+            mean squared error.
+        steps: values logged since the previous report, as (step, values): ``loss``, ``grad_norm``,
             ``learning_rate``; steps are counted over all stages.
-        seconds: wall time of training, evaluating and saving since then.
-        whole: whether the run has trained a whole epoch by then, and so seen its longest rows.
-        done: whether it is the last.
-        precision: what the stage trains in: ``bf16``, ``fp16``, ``tf32`` or ``float32``.
+        whole: whether the run has trained at least one whole epoch, and so has seen its longest rows.
+        done: whether this is the run's last evaluation.
+        precision: the precision of the stage: ``bf16``, ``fp16``, ``tf32`` or ``float32``.
     """
 
     epoch: int
@@ -33,7 +32,6 @@ class EpochReport:
     task_scores: Mapping[str, float]
     metrics: Mapping[str, float]
     steps: tuple[tuple[int, Mapping[str, float]], ...]
-    seconds: float
     whole: bool
     done: bool
     precision: str
@@ -41,7 +39,7 @@ class EpochReport:
 
 @dataclass(frozen=True)
 class FineTuned:
-    """The best checkpoint of a run and what it predicts, by task and part. The same on every rank."""
+    """The best checkpoint of a run and its predictions, by task and part. Equal on every rank."""
 
     checkpoint: CheckpointRecord
     predictions: Mapping[str, Mapping[str, Predictions]]

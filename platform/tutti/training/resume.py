@@ -1,4 +1,4 @@
-"""States that a run can go on from: one folder each, complete only when its manifest, written last, is there."""
+"""Training states to resume from: one folder each, complete only once its manifest, written last, exists."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from tutti.training.sharding import whole_optimizer_state, whole_state
 from tutti.training.trainer import MultiTaskTrainer
 
 MANIFEST = "manifest.json"
-FORMAT = 4  # what an optimizer holds has the shape of the weights that are trained, of which there were others before
+FORMAT = 4  # of states; since 4 the optimizer state covers only the trained parameters
 MODEL, AVERAGE, PROGRESS = "model.safetensors", "average.safetensors", "progress.json"
-KEPT = 2
+KEPT_STATES = 2
 _NAME = re.compile(r"stage-(\d+)-step-(\d+)")
 
 logger = logging.getLogger(__name__)
@@ -37,16 +37,16 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Position:
-    """How far a run has come.
+    """The progress of a run.
 
     Attributes:
         stage: counted from 0.
         step: optimizer steps of this stage.
-        epoch: epochs that ended, over all stages.
-        epochs_before: epochs of the stages before this one.
-        steps_before: their optimizer steps.
-        best_score: the best score up to then.
-        done: whether the stage is at its end.
+        epoch: completed epochs, over all stages.
+        epochs_before: epochs of the earlier stages.
+        steps_before: optimizer steps of the earlier stages.
+        best_score: the best score so far.
+        done: whether the stage has ended.
     """
 
     stage: int
@@ -60,7 +60,7 @@ class Position:
 
 @dataclass(frozen=True)
 class ResumeState:
-    """A whole state on disk; ``folder`` is what ``Trainer.train(resume_from_checkpoint=...)`` takes."""
+    """A complete state on disk; ``folder`` is what ``Trainer.train(resume_from_checkpoint=...)`` takes."""
 
     folder: Path
     position: Position
@@ -68,17 +68,17 @@ class ResumeState:
 
 
 def save_state(folder: Path, trainer: MultiTaskTrainer, position: Position) -> None:
-    """Writes ``folder/stage-S-step-N`` whole from rank 0, and removes all but the newest two. Every rank must call it.
+    """Writes ``folder/stage-S-step-N`` atomically from rank 0; removes all but the newest two. All ranks must call it.
 
-    Model, weight average, optimizer, scheduler, loss scaler, loss balance, trainer state (and with it the sampler's
-    place), and of every rank its random states and the sums of an epoch that has not ended.
+    A state holds the model, weight average, optimizer, scheduler, loss scaler, loss balance, trainer state (which
+    determines the sampler's position), and each rank's random states and loss sums of the current epoch.
 
     Raises:
-        StorageError: on every rank, where the file system refuses.
+        StorageError: on every rank, if the file system refuses.
     """
     random_states: dict[str, bytes] = {}
-    for states in gathered(_own_randomstates(trainer)):
-        random_states |= states
+    for rank_states in gathered(_random_states(trainer)):
+        random_states |= rank_states
     progress = {
         "balance": trainer.balance.state(),
         "sums": gathered(trainer.loss_sums()),
@@ -92,12 +92,12 @@ def save_state(folder: Path, trainer: MultiTaskTrainer, position: Position) -> N
 
 
 def newest_state(folder: Path) -> tuple[ResumeState | None, list[str]]:
-    """The newest whole state, or none, and why each newer one is passed over: it is half-written, or has changed."""
+    """The newest usable state, or None, and a message for each newer state that is skipped, with the reason."""
     return from_rank_zero(lambda: _newest(folder))
 
 
 def load_state(state: ResumeState, trainer: MultiTaskTrainer) -> None:
-    """Puts weights, their average and the loss balance into the trainer; all else the Trainer loads by itself."""
+    """Restores weights, weight average, loss balance and loss sums; the Trainer itself loads the rest of the state."""
     trainer.model.load_trained_state(load_file(state.folder / MODEL))
     if trainer.average is not None:
         trainer.average.load_state_dict(load_file(state.folder / AVERAGE))
@@ -107,7 +107,8 @@ def load_state(state: ResumeState, trainer: MultiTaskTrainer) -> None:
     trainer.logged = [(step, values) for step, values in progress["logged"]]
 
 
-def _own_randomstates(trainer: MultiTaskTrainer) -> dict[str, bytes]:
+def _random_states(trainer: MultiTaskTrainer) -> dict[str, bytes]:
+    """This rank's random states: file name to content."""
     with tempfile.TemporaryDirectory() as folder:
         trainer._save_rng_state(folder)
         return {file.name: file.read_bytes() for file in Path(folder).iterdir()}
@@ -140,22 +141,22 @@ def _write(
         manifest = {"format": FORMAT, "position": asdict(position), "workers": world_size(), "files": files}
         manifest["precision"] = name_of(trainer.args)
         (temporary / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
-    for old in states(folder)[KEPT:]:
-        shutil.rmtree(old, ignore_errors=True)
+    for outdated in states(folder)[KEPT_STATES:]:
+        shutil.rmtree(outdated, ignore_errors=True)
 
 
 def states(folder: Path) -> list[Path]:
     """Folders of states, newest first."""
-    found = [(match, path) for path in folder.glob("stage-*") if (match := _NAME.fullmatch(path.name))]
-    found.sort(key=lambda item: (int(item[0][1]), int(item[0][2])), reverse=True)
-    return [path for _, path in found]
+    matches = [(match, path) for path in folder.glob("stage-*") if (match := _NAME.fullmatch(path.name))]
+    matches.sort(key=lambda item: (int(item[0][1]), int(item[0][2])), reverse=True)
+    return [path for _, path in matches]
 
 
 def whole_manifest(path: Path) -> dict[str, Any]:
-    """What a state's manifest says.
+    """A state's manifest, after all files were compared with it.
 
     Raises:
-        StorageError, OSError, ValueError, KeyError, TypeError: where it is half-written, half-removed or changed.
+        StorageError, OSError, ValueError, KeyError, TypeError: if the state is incomplete or modified.
     """
     manifest: dict[str, Any] = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
     for name, expected in manifest["files"].items():
@@ -164,19 +165,19 @@ def whole_manifest(path: Path) -> dict[str, Any]:
 
 
 def _newest(folder: Path) -> tuple[ResumeState | None, list[str]]:
-    told: list[str] = []
+    notices: list[str] = []
     for path in states(folder):
         try:
-            return _checked(path), told
+            return _read_state(path), notices
         except StorageError as error:
-            told.append(f"the state {path} is passed over: {error}")
+            notices.append(f"the state {path} is passed over: {error}")
         except (OSError, ValueError, KeyError, TypeError) as error:
-            told.append(f"the state {path} is passed over: its manifest does not serve: {error}")
-        logger.warning(told[-1])
-    return None, told
+            notices.append(f"the state {path} is passed over: its manifest does not serve: {error}")
+        logger.warning(notices[-1])
+    return None, notices
 
 
-def _checked(path: Path) -> ResumeState:
+def _read_state(path: Path) -> ResumeState:
     manifest = whole_manifest(path)
     if manifest["format"] != FORMAT:
         raise ValueError("it was made by another version of Tutti")

@@ -1,4 +1,4 @@
-"""Which trials train the embeddings of seen words alone, and which words are seen."""
+"""Decides which trials train only the embeddings of words that occur in their training rows."""
 
 from __future__ import annotations
 
@@ -13,18 +13,20 @@ from tutti.data.encode import EncodedPart
 from tutti.modeling.model import MultiTaskModel
 from tutti.modeling.seen_words import train_seen_words
 
-_BY_NUMBER = ("adamw_torch", "adamw_torch_fused")  # each weight by its own gradients, not by those of its matrix
+_ELEMENTWISE = ("adamw_torch", "adamw_torch_fused")  # optimizers that update each weight from its own gradients only
 
 
-def leave_unseen_words(
+def exclude_unseen_words(
     model: MultiTaskModel, parts: Iterable[EncodedPart], options: TrainingOptions, args: TrainingArguments
 ) -> None:
-    """Makes weights that no batch can change no parameters, where that changes no step: not under an optimizer or an
-    attack that goes by a matrix's norm, and not in shards. Weight decay leaves them as they are, too.
+    """Removes the embedding rows of unseen tokens from the trainable parameters, where that changes no step.
+
+    Does nothing with an optimizer or an attack that uses a whole matrix's norm, or with sharded weights. Excluded rows
+    get no weight decay either.
     """
     if options.freeze_encoder or options.adapter or options.adversarial == "awp" or args.fsdp:
         return
-    if args.optim not in _BY_NUMBER:
+    if args.optim not in _ELEMENTWISE:
         return
     ids = np.unique(np.concatenate([[part.pad_token_id, *np.unique(part.flat[0])] for part in parts]))
     seen = torch.zeros(int(ids[-1]) + 1, dtype=torch.bool)

@@ -1,7 +1,7 @@
-"""FSDP2: every rank keeps a shard of each weight, and gathers a layer whole for as long as it computes it.
+"""FSDP2: each rank holds a shard of every weight and gathers a layer's full weights only while computing it.
 
 Accelerate does the sharding (``torch.distributed.fsdp.fully_shard``, the design of Zhao et al. 2023, arXiv 2304.11277).
-Here is what Tutti needs around it: tensors of which each rank has a shard, and back.
+This module converts between full tensors and shards, for saving, loading and averaging.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from tutti.training.ranks import rank
 
 
 def keep_full_precision(args: TrainingArguments) -> None:
-    """Weights are gathered and gradients summed in float32, and layers compute in autocast, as with whole weights.
+    """Gathers weights and sums gradients in float32, with layers in autocast, as without sharding.
 
-    What accelerate would choose for bf16 casts the heads too, and rounds gradients before they are summed.
+    Accelerate's default policy for bf16 would cast the heads too, and round gradients before they are summed.
     """
     if args.fsdp_plugin_args is not None:
         args.fsdp_plugin_args["mixed_precision_policy"] = MixedPrecisionPolicy()
 
 
 def shard_on_cpu(trainer: Trainer) -> None:
-    """Switches FSDP on where accelerate leaves it out without a word: between processes on CPUs."""
+    """Enables FSDP between processes on CPUs, where accelerate silently ignores it."""
     state = trainer.accelerator.state
     if trainer.args.fsdp_plugin_args is not None and state.distributed_type is DistributedType.MULTI_CPU:
         state.distributed_type = DistributedType.FSDP
@@ -41,20 +41,20 @@ def shard_on_cpu(trainer: Trainer) -> None:
 
 
 def forget_sharding() -> None:
-    """Takes back the switch that accelerate leaves in the environment, where the next trainer would find it."""
+    """Removes the environment variable that accelerate leaves set, which would enable FSDP for the next trainer."""
     os.environ.pop("ACCELERATE_USE_FSDP", None)
 
 
 def is_sharded(model: nn.Module) -> bool:
-    """Whether every rank must compute whenever one does, since it lends its shards."""
+    """Whether weights are sharded, so that all ranks must run each forward pass together."""
     return isinstance(model, FSDPModule)
 
 
 def reshard(model: nn.Module) -> None:
-    """Lets go of what a forward pass gathered and no backward pass gave back; does nothing without shards.
+    """Frees the full weights that remain gathered after a forward pass without backward; no effect without shards.
 
-    Until then a module's parameters are whole ones that the optimizer does not know, and what is written into their
-    shards meanwhile is not what the next pass computes with.
+    Until then a module's parameters are the full tensors, unknown to the optimizer, and the next pass would ignore
+    values written into the shards.
     """
     for module in model.modules():
         if isinstance(module, FSDPModule):
@@ -62,38 +62,38 @@ def reshard(model: nn.Module) -> None:
 
 
 def own_shard(tensor: Tensor) -> Tensor:
-    """What this rank has of a tensor: the same memory; of one that is not sharded the tensor itself."""
+    """This rank's shard of a tensor, sharing its memory; an unsharded tensor itself."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def copy_whole(tensor: Tensor, whole: Tensor) -> None:
-    """Fills a tensor, or this rank's shard of it, from the whole one. Ranks need not call it together."""
+    """Copies the full tensor ``whole`` into a tensor or this rank's shard of it. Ranks need not call it together."""
     if isinstance(tensor, DTensor):
-        moved = whole.to(device=tensor.device, dtype=tensor.dtype)
-        whole = distribute_tensor(moved, tensor.device_mesh, tensor.placements, src_data_rank=None).to_local()
+        converted = whole.to(device=tensor.device, dtype=tensor.dtype)
+        whole = distribute_tensor(converted, tensor.device_mesh, tensor.placements, src_data_rank=None).to_local()
     own_shard(tensor).copy_(whole)
 
 
 def whole_state(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """``state`` with its sharded tensors put together, one after the other: on rank 0, on the CPU.
+    """``state`` with each sharded tensor gathered in turn, on rank 0 and on the CPU.
 
-    Every rank must call it. On the others the sharded ones are left out.
+    Every rank must call it. On other ranks the result lacks the sharded tensors.
     """
-    found = {}
+    gathered = {}
     for name, tensor in state.items():
         if isinstance(tensor, DTensor):
             tensor = tensor.full_tensor()
             if rank() > 0:
                 continue
             tensor = tensor.cpu()
-        found[name] = tensor.contiguous()
-    return found
+        gathered[name] = tensor.contiguous()
+    return gathered
 
 
 def whole_optimizer_state(trainer: Trainer) -> dict[str, Any] | None:
-    """The optimizer's state by the weights' names, on rank 0; none where it is not sharded. Every rank must call it.
+    """The optimizer state by parameter name, on rank 0; None without sharding. Every rank must call it.
 
-    It is what accelerate reads back where a trainer goes on from a folder with it.
+    Accelerate reads it back when a trainer resumes from a folder that contains it.
     """
     if not trainer.is_fsdp_enabled:
         return None
@@ -102,7 +102,7 @@ def whole_optimizer_state(trainer: Trainer) -> dict[str, Any] | None:
 
 
 @torch.no_grad()
-def lerp(averages: Sequence[Tensor], weights: Sequence[Tensor], share: float) -> None:
-    """Moves each average towards its weight by ``share`` of the way, shard by shard."""
-    own = [own_shard(weight.detach()).float() for weight in weights]
-    torch._foreach_lerp_([own_shard(average) for average in averages], own, share)
+def lerp(averages: Sequence[Tensor], weights: Sequence[Tensor], fraction: float) -> None:
+    """Interpolates each average towards its weight by ``fraction``, shard by shard, in place."""
+    weight_shards = [own_shard(weight.detach()).float() for weight in weights]
+    torch._foreach_lerp_([own_shard(average) for average in averages], weight_shards, fraction)

@@ -1,4 +1,4 @@
-"""Greedy model soups (Wortsman et al. 2022, arXiv 2203.05482): the weights of several fine-tunings, averaged."""
+"""Greedy model soups (Wortsman et al. 2022, arXiv 2203.05482): averages of several checkpoints' weights."""
 
 from __future__ import annotations
 
@@ -19,16 +19,18 @@ from tutti.training.precision import with_precision
 from tutti.training.predict import predict
 
 Parts = Callable[[int], Mapping[str, EncodedPart]]
-"""Per task its validation rows, of at most so many tokens."""
+"""Maps a maximum length in tokens to each task's validation rows."""
 
 
 @dataclass(frozen=True)
 class Taste:
-    """What became of one candidate.
+    """The result of trying one candidate.
 
     Attributes:
-        score: of the soup with it: the mean of ``task_scores``, each task's metric on the validation rows.
-        kept: whether it is in the soup: the score did not fall.
+        key: the candidate.
+        score: score of the soup including the candidate: the mean of ``task_scores``.
+        task_scores: each task's metric on the validation rows.
+        kept: whether the candidate stays in the soup, since the score did not fall.
     """
 
     key: str
@@ -39,12 +41,12 @@ class Taste:
 
 @dataclass(frozen=True)
 class Soup:
-    """What came of all candidates.
+    """The results of all candidates.
 
     Attributes:
-        tastes: in the order of tasting.
-        held: per task ``(1, rows)`` class indices or values, what soups say about rows that chose nothing in them; none
-            without folds.
+        tastes: in the order in which the candidates were tried.
+        held: per task ``(1, rows)`` class indices or values, predicted by soups that were selected without these rows;
+            None without folds.
     """
 
     tastes: list[Taste]
@@ -60,97 +62,97 @@ def greedy_soup(
     threads: int,
     folds: Sequence[Fold] | None,
 ) -> Soup:
-    """Adds one candidate after the other to the mean of weights, and keeps each with which the score does not fall.
+    """Adds candidates in turn to the mean of weights, and keeps each one that does not lower the score.
 
-    The soup is a checkpoint in ``folder``; one that was tried in vain leaves nothing. Takes memory for one model.
+    The soup is saved as a checkpoint in ``folder``; rejected soups leave nothing. Needs memory for one model.
 
     Args:
-        candidates: keys, the best first, which is always kept; all of one shape.
-        weights: key to checkpoint, of all candidates and of all voters of the folds.
-        threads: to compute with on a CPU.
-        folds: for the soup's honest score, which takes a soup for each: of the fold's voters, chosen on the same rows.
+        candidates: keys, best first; the first is always kept. All checkpoints have the same shape.
+        weights: key to checkpoint folder, for all candidates and all voters of the folds.
+        threads: number of CPU threads.
+        folds: for the soup's unbiased score. Each fold gets a soup of its voters, selected on the fold's other rows.
 
     Raises:
-        StorageError, BackboneError: where a checkpoint does not load or the file system refuses.
+        StorageError, BackboneError: if a checkpoint does not load or the file system refuses.
     """
     torch.set_num_threads(threads)
-    kitchen = _Kitchen(weights, parts, folder.with_name(f"{folder.name}-tried"))
-    tastes = kitchen.greedy(candidates)
+    evaluator = _SoupEvaluator(weights, parts, folder.with_name(f"{folder.name}-tried"))
+    tastes = evaluator.select(candidates)
     kept = [taste for taste in tastes if taste.kept]
-    held = None if folds is None else _held(kitchen, folds)
+    held_out = None if folds is None else _held_out_decisions(evaluator, folds)
     write_mean(folder, [weights[taste.key] for taste in kept], key="+".join(taste.key for taste in kept))
     write_scores(folder, score=kept[-1].score, task_scores=kept[-1].task_scores)
-    return Soup(tastes, held)
+    return Soup(tastes, held_out)
 
 
-def _held(kitchen: _Kitchen, folds: Sequence[Fold]) -> dict[str, np.ndarray]:
-    """What is said of each fold's held rows by a soup of its voters that was chosen on the others."""
-    said: dict[str, np.ndarray] = {}
+def _held_out_decisions(evaluator: _SoupEvaluator, folds: Sequence[Fold]) -> dict[str, np.ndarray]:
+    """Decisions for each fold's held-out rows, by a soup of its voters selected on the other rows."""
+    decisions: dict[str, np.ndarray] = {}
     for fold in folds:
-        alone = {key: kitchen.taste([key], fold.chosen_on).score for key in fold.voters}
-        order = sorted(alone, key=lambda key: alone[key], reverse=True)
-        alike = [key for key in order if kitchen.shapes[key] == kitchen.shapes[order[0]]]
-        kept = [taste.key for taste in kitchen.greedy(alike, fold.chosen_on) if taste.kept]
-        for name, answers in kitchen.decided(kept).items():
-            held = fold.held[name]
-            said.setdefault(name, np.empty((1, len(answers)), dtype=answers.dtype))[0, held] = answers[held]
-    return said
+        single_scores = {key: evaluator.score([key], fold.chosen_on).score for key in fold.voters}
+        order = sorted(single_scores, key=lambda key: single_scores[key], reverse=True)
+        compatible = [key for key in order if evaluator.shapes[key] == evaluator.shapes[order[0]]]
+        kept = [taste.key for taste in evaluator.select(compatible, fold.chosen_on) if taste.kept]
+        for name, decided in evaluator.decide(kept).items():
+            rows = fold.held_out[name]
+            decisions.setdefault(name, np.empty((1, len(decided)), dtype=decided.dtype))[0, rows] = decided[rows]
+    return decisions
 
 
-class _Kitchen:
-    """Says what each mean of weights answers, each computed once."""
+class _SoupEvaluator:
+    """Predicts and scores means of checkpoints' weights; computes each mean once."""
 
-    def __init__(self, weights: Mapping[str, Path], parts: Parts, tried: Path) -> None:
-        self._weights, self._parts, self._tried = weights, parts, tried
+    def __init__(self, weights: Mapping[str, Path], parts: Parts, trial_folder: Path) -> None:
+        self._weights, self._parts, self._trial_folder = weights, parts, trial_folder
         self.shapes = {key: shape_of(folder) for key, folder in weights.items()}
-        known = read_metadata(next(iter(weights.values())))
-        self._tasks = known.tasks
-        self._known: dict[frozenset[str], dict[str, np.ndarray]] = {}
+        metadata = read_metadata(next(iter(weights.values())))
+        self._tasks = metadata.tasks
+        self._decisions: dict[frozenset[str], dict[str, np.ndarray]] = {}
         self._labels: dict[str, np.ndarray] = {}
         for task in self._tasks:
-            labels = parts(known.max_length)[task.name].labels
+            labels = parts(metadata.max_length)[task.name].labels
             assert labels is not None
             self._labels[task.name] = labels
 
-    def greedy(self, order: Sequence[str], rows: Mapping[str, np.ndarray] | None = None) -> list[Taste]:
-        """The soup that is chosen on some rows of each task, or on all."""
+    def select(self, order: Sequence[str], rows: Mapping[str, np.ndarray] | None = None) -> list[Taste]:
+        """Greedy selection by the score on the given rows of each task, or on all rows."""
         tastes: list[Taste] = []
         kept: list[str] = []
         best = -np.inf
         for key in order:
-            taste = self.taste([*kept, key], rows)
-            if good := not kept or taste.score >= best:
+            taste = self.score([*kept, key], rows)
+            if improves := not kept or taste.score >= best:
                 kept, best = [*kept, key], taste.score
-            tastes.append(replace(taste, kept=good))
+            tastes.append(replace(taste, kept=improves))
         return tastes
 
-    def taste(self, mixed: Sequence[str], rows: Mapping[str, np.ndarray] | None = None) -> Taste:
-        """The scores of the mean of some candidates on some rows of each task, or on all."""
-        said, scores = self.decided(mixed), {}
+    def score(self, members: Sequence[str], rows: Mapping[str, np.ndarray] | None = None) -> Taste:
+        """Scores of the members' mean on the given rows of each task, or on all rows. The last member is tried."""
+        decisions, scores = self.decide(members), {}
         for task in self._tasks:
-            which = slice(None) if rows is None else rows[task.name]
-            labels, decided = self._labels[task.name][which], said[task.name][which]
+            selection = slice(None) if rows is None else rows[task.name]
+            labels, decided = self._labels[task.name][selection], decisions[task.name][selection]
             scores[task.name] = score_decided(task.metric, labels=labels, decided=decided, classes=task.outputs)
-        return Taste(mixed[-1], float(np.mean(list(scores.values()))), scores, kept=True)
+        return Taste(members[-1], float(np.mean(list(scores.values()))), scores, kept=True)
 
-    def decided(self, mixed: Sequence[str]) -> dict[str, np.ndarray]:
-        """Per task ``(rows,)`` class indices or values, what the mean of some candidates says."""
-        if (known := self._known.get(frozenset(mixed))) is None:
-            write_mean(self._tried, [self._weights[key] for key in mixed], key="+".join(mixed))
-            known = self._known[frozenset(mixed)] = self._predicted()
-            shutil.rmtree(self._tried)
-        return known
+    def decide(self, members: Sequence[str]) -> dict[str, np.ndarray]:
+        """Per task ``(rows,)`` class indices or values, predicted by the members' mean."""
+        if (decisions := self._decisions.get(frozenset(members))) is None:
+            write_mean(self._trial_folder, [self._weights[key] for key in members], key="+".join(members))
+            decisions = self._decisions[frozenset(members)] = self._predict()
+            shutil.rmtree(self._trial_folder)
+        return decisions
 
-    def _predicted(self) -> dict[str, np.ndarray]:
+    def _predict(self) -> dict[str, np.ndarray]:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        model, metadata = load_checkpoint(self._tried, device=device)
+        model, metadata = load_checkpoint(self._trial_folder, device=device)
         model.to(device)
-        chosen = with_precision({}, cpu=device.type == "cpu")
-        kind = torch.float16 if chosen.get("fp16") else torch.bfloat16
-        found = {}
-        with torch.autocast(device.type, dtype=kind, enabled=bool(chosen.get("fp16") or chosen.get("bf16"))):
+        precision = with_precision({}, cpu=device.type == "cpu")
+        dtype = torch.float16 if precision.get("fp16") else torch.bfloat16
+        decisions = {}
+        with torch.autocast(device.type, dtype=dtype, enabled=bool(precision.get("fp16") or precision.get("bf16"))):
             parts = self._parts(metadata.max_length)
             for task in metadata.tasks:
-                said = predict(model, parts[task.name], task=task.name, batch_size=64, device=device)
-                found[task.name] = said if said.ndim == 1 else said.argmax(axis=1)
-        return found
+                outputs = predict(model, parts[task.name], task=task.name, batch_size=64, device=device)
+                decisions[task.name] = outputs if outputs.ndim == 1 else outputs.argmax(axis=1)
+        return decisions

@@ -1,4 +1,4 @@
-"""transformers.Trainer with batches of one task each and a loss normalised over the global batch."""
+"""A transformers.Trainer for multi-task batches, with the loss normalised over the global batch."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ from torch.utils.data import DataLoader
 from transformers import ProgressCallback, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from tutti.config.training import TrainingOptions
-from tutti.data.batches import BatchPlan, BatchRows, TaskBatchSampler, TaskRows
+from tutti.data.batches import BatchPlan, BatchRows, TaskBatchSampler, TaskLoader, TaskRows
 from tutti.data.encode import EncodedPart
 from tutti.errors import Fault, TrialError
 from tutti.modeling.model import MultiTaskModel
 from tutti.tasks.task import Task
 from tutti.training.adversarial import make_attack
-from tutti.training.arguments import fits_the_machine
+from tutti.training.arguments import machine_faults
 from tutti.training.averages import make_average
 from tutti.training.balance import make_balance
-from tutti.training.losses import class_weights, divergences, row_errors, row_losses, twice
+from tutti.training.losses import class_weights, divergences, duplicate_rows, row_errors, row_losses
 from tutti.training.one_device import OneDeviceTrainer
 from tutti.training.precision import autocast
 from tutti.training.ranks import lowest, summed, world_size
 from tutti.training.rates import decayed_names, parameter_groups
 from tutti.training.sharding import shard_on_cpu
 
-_NEVER = torch.iinfo(torch.int64).max  # the step of a loss that was finite throughout
+_NEVER = torch.iinfo(torch.int64).max  # the first step with a non-finite loss, while all losses were finite
 
 
 class MultiTaskTrainer(OneDeviceTrainer):
-    """Trains one encoder and its heads; after each evaluation and at the steps that ask for it, it calls ``save``.
+    """Trains one encoder and its heads; calls ``save`` at each evaluation and every ``state_steps`` steps.
 
-    The loss of an optimizer step is that of all its rows, over all ranks and all accumulated batches, weighted and
-    divided by their total weight. So 2 workers with batch b give the loss, gradients and weights of one worker with
-    batch 2b, and so do 2 accumulation steps of one task; of several, each step's batch is one task's.
+    The loss of an optimizer step is the weighted mean over all its rows, over all ranks and accumulated batches. So 2
+    workers with batch b give the loss, gradients and weights of one worker with batch 2b; so do 2 accumulation steps
+    with a single task. With several tasks, each accumulated batch holds one task.
 
     Args:
         parts: task to its training rows, which have labels.
-        options: the tricks that are switched on.
-        stage: counted from 0; each draws its batches in an order of its own.
-        parameters: what a TrialError names when the loss is no longer finite.
+        options: Tutti's own training options.
+        stage: counted from 0; each stage draws its batches in a different order.
+        parameters: the trial's parameters, named in the TrialError of a non-finite loss.
         save: called on every rank, after the step was logged.
     """
 
@@ -63,10 +63,10 @@ class MultiTaskTrainer(OneDeviceTrainer):
         parameters: Mapping[str, Any],
         save: Callable[[MultiTaskTrainer], None],
     ) -> None:
-        self._options, self._stage, self.evals_per_epoch = options, stage, options.evals_per_epoch
+        self.options, self._stage, self.evals_per_epoch = options, stage, options.evals_per_epoch
         self._tasks = {task.name: task for task in tasks}
         weights = {task.name: _row_weights(task, parts[task.name], options) for task in tasks}
-        self._batch_rows = {name: BatchRows(lengths=parts[name].lengths, weights=own) for name, own in weights.items()}
+        self._batch_rows = {name: BatchRows(parts[name].lengths, row_weights) for name, row_weights in weights.items()}
         self._multiple = 8 if args.device.type == "cuda" else 1
         rows = TaskRows(parts, weights=weights, multiple=self._multiple, positions=model.positions)
         attention = options.attn_implementation
@@ -81,29 +81,29 @@ class MultiTaskTrainer(OneDeviceTrainer):
         self._save_state = save
         self._finite = torch.ones((), dtype=torch.bool, device=args.device)
         self._first_bad = torch.full((), _NEVER, device=args.device)
-        # Of each task's rows the loss and the weight; last the sum of all that was minimised, and the steps.
+        # One row per task: (loss sum, weight sum). The last row: (sum of the minimised losses, steps).
         self._sums = torch.zeros(len(tasks) + 1, 2, dtype=torch.float64, device=args.device)
         self._index = {name: index for index, name in enumerate(self._tasks)}
 
     def create_accelerator_and_postprocess(self) -> None:
-        """Accelerate's, with FSDP on CPUs too."""
+        """Also enables FSDP on CPUs, which accelerate does not."""
         super().create_accelerator_and_postprocess()
         shard_on_cpu(self)
 
-    def _prepare_for_training(self, *given: Any, **named: Any) -> Any:
-        """What Trainer does before its first step; where that has sharded the model, its parameters are others now."""
-        prepared = super()._prepare_for_training(*given, **named)
+    def _prepare_for_training(self, *args: Any, **kwargs: Any) -> Any:
+        """Rebinds the attack and the average after FSDP has replaced the model's parameters by shards."""
+        prepared = super()._prepare_for_training(*args, **kwargs)
         if self.is_fsdp_enabled:
-            options, before = self._options, self.average
+            options, unsharded = self.options, self.average
             self._attack = make_attack(options.adversarial, self.model, epsilon=options.adversarial_epsilon)
             self.average = make_average(self.model, ema_decay=options.ema_decay, swa_epochs=options.swa_epochs)
-            if self.average is not None and before is not None:
-                self.average.load_state_dict(before.state_dict())
+            if self.average is not None and unsharded is not None:
+                self.average.load_state_dict(unsharded.state_dict())
         return prepared
 
     def get_train_dataloader(self) -> DataLoader:
-        """Not prepared by accelerate, which would share the batches out a second time."""
-        args, options = self.args, self._options
+        """The data loader, not prepared by accelerate, which would split the batches over the ranks again."""
+        args, options = self.args, self.options
         plan = BatchPlan(
             per_device_batch=args.per_device_train_batch_size,
             group_by_length=options.group_by_length,
@@ -122,40 +122,43 @@ class MultiTaskTrainer(OneDeviceTrainer):
             world=args.world_size,
         )
         self._batches = len(sampler)
-        return _TaskLoader(
+        return TaskLoader(
             self.train_dataset,
-            batch_sampler=sampler,  # type: ignore[arg-type]  # yields TaskBatch, which the rows' __getitems__ takes
-            collate_fn=_as_it_is,
+            batch_sampler=sampler,  # type: ignore[arg-type]  # yields TaskBatch, which TaskRows.__getitems__ takes
+            collate_fn=_identity,
             num_workers=args.dataloader_num_workers,
             persistent_workers=args.dataloader_persistent_workers,
-            # Workers that start draw from the trial's random numbers, and those that stay start once more on resuming.
+            # Starting workers consumes the trial's random numbers. Persistent workers start an additional time when a
+            # run resumes, so they get a generator of their own.
             generator=torch.Generator() if args.dataloader_persistent_workers else None,
             prefetch_factor=args.dataloader_prefetch_factor,
             pin_memory=args.dataloader_pin_memory and args.device.type == "cuda",
         )
 
     def get_decay_parameter_names(self, model: torch.nn.Module) -> list[str]:
-        """Trainer's own, whatever the tasks are called."""
+        """Trainer's choice of decayed parameters, made independent of the tasks' names."""
         return decayed_names(self.model, super().get_decay_parameter_names)
 
     def create_optimizer(self, model: torch.nn.Module | None = None) -> torch.optim.Optimizer:
-        """The optimizer that ``optim`` names, over groups with rates of their own.
+        """The optimizer named by ``optim``, with parameter groups for the options' learning rates.
 
         Raises:
-            TrialError: where the optimizer makes groups of its own, as GaLore's does.
+            TrialError: if the optimizer makes its own parameter groups, as GaLore's does.
         """
-        with fits_the_machine(ValueError, TypeError, ImportError):
-            made: torch.optim.Optimizer = super().create_optimizer(model)
-        options, beside = self._options, self.balance.parameters()
-        if not (beside or options.layer_lr_decay < 1 or options.head_learning_rate):
-            return made
-        plain = {"params", "lr", "initial_lr", "weight_decay"}
-        settings = [{key: value for key, value in group.items() if key not in plain} for group in made.param_groups]
-        if any(setting != settings[0] for setting in settings) or made.state:
+        with machine_faults(ValueError, TypeError, ImportError):
+            optimizer: torch.optim.Optimizer = super().create_optimizer(model)
+        options, extra_parameters = self.options, self.balance.parameters()
+        if not (extra_parameters or options.layer_lr_decay < 1 or options.head_learning_rate):
+            return optimizer
+        per_group = {"params", "lr", "initial_lr", "weight_decay"}
+        settings = [
+            {key: value for key, value in group.items() if key not in per_group} for group in optimizer.param_groups
+        ]
+        if any(setting != settings[0] for setting in settings) or optimizer.state:
             what, remedy = f"optim {self.args.optim}", "choose another, or leave those keys out"
             rule = "be an optimizer with one setting for all weights beside layer_lr_decay, head_learning_rate and "
             raise TrialError(Fault(what, rule + "loss_balancing: uncertainty", "one that groups them itself", remedy))
-        with fits_the_machine(ValueError):  # of an encoder whose layers cannot be told apart
+        with machine_faults(ValueError):  # an encoder whose layers cannot be distinguished
             groups = parameter_groups(
                 self.model,
                 decayed=set(self.get_decay_parameter_names(self.model)),
@@ -163,28 +166,28 @@ class MultiTaskTrainer(OneDeviceTrainer):
                 weight_decay=self.args.weight_decay,
                 layer_decay=options.layer_lr_decay,
                 head_rate=options.head_learning_rate,
-                beside=beside,
+                extra_parameters=extra_parameters,
             )
-        made.param_groups[:] = [{**settings[0], **group} for group in groups]
-        return made
+        optimizer.param_groups[:] = [{**settings[0], **group} for group in groups]
+        return optimizer
 
     def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> Any:
-        """The schedule that ``lr_scheduler_type`` names.
+        """The schedule named by ``lr_scheduler_type``.
 
         Raises:
-            TrialError: where it lacks a setting.
+            TrialError: if it lacks a setting.
         """
-        with fits_the_machine(ValueError, TypeError):
+        with machine_faults(ValueError, TypeError):
             return super().create_scheduler(num_training_steps, optimizer)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        """Trainer's own; rates and decay stay this trial's where the state is one of a trial that had others."""
+        """Keeps this trial's learning rates and weight decay if the state comes from a trial with different ones."""
         assert self.optimizer is not None
-        own = [(_rate(group), group.get("weight_decay")) for group in self.optimizer.param_groups]
+        own_settings = [(_rate(group), group.get("weight_decay")) for group in self.optimizer.param_groups]
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is None:
             return
-        for group, (rate, decay) in zip(self.optimizer.param_groups, own, strict=True):
+        for group, (rate, decay) in zip(self.optimizer.param_groups, own_settings, strict=True):
             if decay is not None:
                 group["weight_decay"] = decay
             if _rate(group) != rate:
@@ -192,14 +195,14 @@ class MultiTaskTrainer(OneDeviceTrainer):
                 group["initial_lr"] = rate
         schedule: Any = getattr(self.lr_scheduler, "scheduler", self.lr_scheduler)
         if hasattr(schedule, "base_lrs"):
-            schedule.base_lrs = [rate for rate, _ in own]
+            schedule.base_lrs = [rate for rate, _ in own_settings]
 
     def training_step(
         self, model: torch.nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None
     ) -> torch.Tensor:
-        """One pass, and where an attack is on a second against it, whose gradients are added."""
+        """A forward and backward pass; with an active attack also a perturbed pass, whose gradients are added."""
         loss = super().training_step(model, inputs, num_items_in_batch)
-        if self._attack is not None and (self.state.epoch or 0) >= self._options.adversarial_start:
+        if self._attack is not None and (self.state.epoch or 0) >= self.options.adversarial_start:
             self._attacking = True
             with self._attack.perturbed():
                 super().training_step(model, inputs, num_items_in_batch)
@@ -213,53 +216,52 @@ class MultiTaskTrainer(OneDeviceTrainer):
         return_outputs: bool = False,
         num_items_in_batch: float | None = None,
     ) -> Any:
-        """This rank's share of the loss, times the ranks, since DDP and the log both take the mean over ranks."""
+        """This rank's share of the loss times the number of ranks: DDP and the log both average over ranks."""
         inputs = dict(inputs)
         labels, weights, weight_sum = inputs.pop("labels"), inputs.pop("weights"), inputs.pop("weight_sum")
         task = inputs.pop("task")
-        if self._options.rdrop_alpha:
-            inputs = twice(inputs)
-        with autocast(self.args) if self.is_fsdp_enabled else nullcontext():  # accelerate wraps other models in it
+        if self.options.rdrop_alpha:
+            inputs = duplicate_rows(inputs)
+        with autocast(self.args) if self.is_fsdp_enabled else nullcontext():  # accelerate autocasts other models
             outputs = model(task, **inputs).float()
-        per_weight = self.args.world_size / (num_items_in_batch or weight_sum)
-        own = (self._row_losses(task, outputs, labels) * weights).sum()
-        share = weight_sum / (num_items_in_batch or weight_sum)
-        loss = self.balance(task, own * per_weight, share)
+        step_weight = num_items_in_batch or weight_sum  # of all rows of the optimizer step, over all ranks
+        loss_sum = (self._row_losses(task, outputs, labels) * weights).sum()
+        loss = self.balance(task, loss_sum * (self.args.world_size / step_weight), weight_sum / step_weight)
         self._finite &= loss.detach().isfinite()
         if not self._attacking:
-            self._sums[self._index[task], 0] += own.detach()
+            self._sums[self._index[task], 0] += loss_sum.detach()
             self._sums[self._index[task], 1] += weights.sum()
             self._sums[-1, 0] += loss.detach()
         return (loss, outputs) if return_outputs else loss
 
     def _row_losses(self, task: str, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """``(rows,)``; with R-Drop half of the paper's loss, of outputs that have every row twice."""
-        alpha = self._options.rdrop_alpha
+        """``(rows,)``. With R-Drop, half of the paper's loss, computed from outputs for duplicated rows."""
+        alpha = self.options.rdrop_alpha
         if not alpha:
             return self._plain_losses(task, outputs, labels)
-        one, other = outputs.chunk(2)
-        plain = (self._plain_losses(task, one, labels) + self._plain_losses(task, other, labels)) / 2
+        first, second = outputs.chunk(2)
+        plain = (self._plain_losses(task, first, labels) + self._plain_losses(task, second, labels)) / 2
         if self._tasks[task].regression:
-            return plain + alpha / 2 * row_errors(one, other.squeeze(1), scale=self.model.head(task).scale)
-        return plain + alpha / 2 * divergences(one, other)
+            return plain + alpha / 2 * row_errors(first, second.squeeze(1), scale=self.model.head(task).scale)
+        return plain + alpha / 2 * divergences(first, second)
 
     def _plain_losses(self, task: str, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         if self._tasks[task].regression:
             return row_errors(outputs, labels, scale=self.model.head(task).scale)
         smoothing = self.args.label_smoothing_factor
-        return row_losses(outputs, labels, smoothing=smoothing, focal_gamma=self._options.focal_gamma)
+        return row_losses(outputs, labels, smoothing=smoothing, focal_gamma=self.options.focal_gamma)
 
     def _get_num_items_in_batch(self, batch_samples: list[dict[str, Any]], device: torch.device) -> float | None:
         return sum(batch["weight_sum"] for batch in batch_samples) or None
 
     def before_step(self) -> None:
-        """Notes a loss that is not finite, and raises as ``check_finite`` does where that waits for no GPU."""
+        """Records the first non-finite loss; except on a GPU, raises at once as ``check_finite`` does."""
         self._sums[-1, 1] += 1
         step = self._first_bad.clamp(max=self.state.global_step + 1)
         self._first_bad = torch.where(self._finite, self._first_bad, step)
         if self._checks_each_step:
             self.check_finite()
-        for weight in self.balance.parameters():  # DDP knows the model's own parameters only
+        for weight in self.balance.parameters():  # DDP averages only the gradients of the model's own parameters
             if weight.grad is None:
                 weight.grad = torch.zeros_like(weight)
             if world_size() > 1:
@@ -268,36 +270,36 @@ class MultiTaskTrainer(OneDeviceTrainer):
 
     @property
     def _checks_each_step(self) -> bool:
-        """A GPU would be waited for at each: there it is before a step is logged or a state saved."""
+        """False on a GPU, where each check would synchronize: it checks before logging and saving instead."""
         return self.args.device.type != "cuda"
 
     def check_finite(self) -> None:
-        """Raises on every rank where the loss of a step was not finite on any.
+        """Checks that every step's loss was finite on every rank.
 
         Raises:
-            TrialError: naming the first such step and the parameters.
+            TrialError: on every rank, naming the first step with a non-finite loss and the parameters.
         """
         first = lowest(self._first_bad.clone()).item()
         if first < _NEVER:
             raise self.diverged(f"the training loss at step {first}")
 
     def diverged(self, what: str) -> TrialError:
-        """The error that ends the trial where ``what`` is not finite; it names the parameters."""
+        """The error for a non-finite ``what``, which ends the trial; it names the parameters."""
         parameters = ", ".join(f"{name}={value}" for name, value in self._parameters.items()) or "the defaults"
         remedy = "lower the learning_rate or set max_grad_norm"
         return TrialError(Fault(what, "be a finite number", f"nan or infinity with {parameters}", remedy))
 
     def after_step(self) -> None:
-        """Takes the new weights into their average."""
+        """Updates the weight average with the new weights."""
         for weight in self.balance.parameters():
             weight.grad = None
         if self.average is not None:
             self.average.after_step()
 
     def take_train_losses(self) -> tuple[float, dict[str, float]]:
-        """Of the epoch so far: the mean of what the steps minimised, and each task's mean loss over its rows.
+        """The mean minimised loss per step of the epoch so far, and each task's mean loss over its rows.
 
-        At its end they are taken for the last time.
+        Resets the sums at the end of an epoch.
         """
         sums = summed(self._sums.clone())
         world = self.args.world_size
@@ -308,15 +310,15 @@ class MultiTaskTrainer(OneDeviceTrainer):
         return mean, by_task
 
     def loss_sums(self) -> list[list[float]]:
-        """What a state in the middle of an epoch must keep of it: this rank's own sums, which ``load_sums`` takes."""
+        """This rank's loss sums of the current epoch, which a state saved within an epoch must contain."""
         return self._sums.tolist()
 
     def load_sums(self, sums: list[list[float]]) -> None:
-        """Goes on from ``loss_sums``."""
+        """Restores ``loss_sums``."""
         self._sums.copy_(torch.tensor(sums, dtype=torch.float64))
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: torch.nn.Module | None = None) -> None:
-        """The weights are in the model already."""
+        """Does nothing: ``load_state`` has put the weights into the model already."""
 
     def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
         self.check_finite()
@@ -324,28 +326,28 @@ class MultiTaskTrainer(OneDeviceTrainer):
 
     @property
     def epoch_ended(self) -> bool:
-        """Whether the step that was just taken is an epoch's last, or the run's."""
+        """Whether the latest step was the last of an epoch or of the stage."""
         epoch = self.state.epoch or 0.0
         return abs(epoch - round(epoch)) < 1e-9 or self.state.global_step >= self.state.max_steps
 
     @property
     def evaluations(self) -> int:
-        """How many the stage has by the step that was just taken; at its end a part of one counts too."""
+        """Number of evaluations of the stage up to the latest step; at its end an incomplete interval counts too."""
         return self._evaluations_after(self.state.global_step)
 
     @property
     def evaluates(self) -> bool:
-        """Whether the step that was just taken is followed by an evaluation."""
+        """Whether an evaluation follows the latest step."""
         return self.epoch_ended or self.evaluations > self._evaluations_after(self.state.global_step - 1)
 
     def _evaluations_after(self, steps: int) -> int:
-        an_epoch = max(math.ceil(self._batches / self.args.gradient_accumulation_steps), 1)
-        whole, begun = divmod(steps * self.evals_per_epoch, an_epoch)
-        return whole + (begun > 0 and steps >= self.state.max_steps)
+        steps_per_epoch = max(math.ceil(self._batches / self.args.gradient_accumulation_steps), 1)
+        complete, remainder = divmod(steps * self.evals_per_epoch, steps_per_epoch)
+        return complete + (remainder > 0 and steps >= self.state.max_steps)
 
 
 class _Hooks(TrainerCallback):
-    """Ties the trainer's own work to the loop's events."""
+    """Connects the trainer's methods to the events of the training loop."""
 
     def __init__(self, trainer: MultiTaskTrainer) -> None:
         self._trainer = trainer
@@ -357,19 +359,19 @@ class _Hooks(TrainerCallback):
         self._trainer.after_step()
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        every = self._trainer._options.state_steps
+        every = self._trainer.options.state_steps
         due = self._trainer.evaluates or (every and state.global_step % every == 0)
         if due and not self._trainer.epoch_ended:
-            control.should_log = control.should_save = True  # logged too: what is summed for the log is in no state
+            # Logged as well, since a state does not contain the sums of the values to be logged.
+            control.should_log = control.should_save = True
 
     def on_log(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs: dict[str, float], **_: Any
     ) -> None:
         if "loss" in logs:
             self._trainer.check_finite()
-            values: dict[str, float] = {
-                name: float(logs[name]) for name in ("loss", "grad_norm", "learning_rate") if name in logs
-            }
+            names: tuple[str, ...] = ("loss", "grad_norm", "learning_rate")
+            values = {name: float(logs[name]) for name in names if name in logs}
             self._trainer.logged.append((state.global_step, values))
 
     def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
@@ -388,11 +390,5 @@ def _row_weights(task: Task, part: EncodedPart, options: TrainingOptions) -> np.
     return class_weights(labels, part.weights)
 
 
-class _TaskLoader(DataLoader):
-    def set_epoch(self, epoch: int) -> None:
-        """What Trainer calls at the start of each epoch, counted from 0."""
-        self.batch_sampler.set_epoch(epoch)  # type: ignore[union-attr]
-
-
-def _as_it_is(batch: Any) -> Any:
+def _identity(batch: Any) -> Any:
     return batch

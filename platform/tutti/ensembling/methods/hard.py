@@ -1,4 +1,4 @@
-"""A vote by hands: the class that most members would say."""
+"""Majority vote on the members' most likely classes."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ import numpy as np
 
 from tutti.ensembling.methods.protocol import Weighted, check, check_members
 
-_TIE = 1e-3  # share of the mean probability in what is said: too little to outvote one of up to 900 members
+_TIE = 1e-3  # weight of the mean probability as tie-breaker: too small to outvote one of up to 900 members
 
 
 @dataclass(frozen=True)
 class HardVote:
-    """The share of members whose likeliest class it is; where shares are equal, the mean probability decides.
+    """The share of members that vote for each class; the mean probability breaks ties.
 
-    Values of a regression have no likeliest class: ``fit`` refuses them.
+    ``fit`` refuses values of a regression, which have no most likely class.
     """
 
     values: ClassVar[bool] = False
 
-    def fit(self, votes: np.ndarray, labels: np.ndarray) -> _Hands:
+    def fit(self, votes: np.ndarray, labels: np.ndarray) -> _Majority:
         check(votes, labels, values=self.values)
-        return _Hands(np.full(len(votes), 1 / len(votes)))
+        return _Majority(np.full(len(votes), 1 / len(votes)))
 
 
 @dataclass(frozen=True, eq=False)
-class _Hands:
+class _Majority:
     weights: np.ndarray
 
     def combine(self, votes: np.ndarray) -> np.ndarray:
         check_members(votes, len(self.weights))
-        hands = np.zeros(votes.shape[1:], dtype=np.float32)
+        counts = np.zeros(votes.shape[1:], dtype=np.float32)
         rows = np.arange(votes.shape[1])
         for vote in votes:
-            hands[rows, vote.argmax(axis=1)] += 1
-        return (1 - _TIE) * hands / np.float32(len(votes)) + np.float32(_TIE) * Weighted(self.weights).combine(votes)
+            counts[rows, vote.argmax(axis=1)] += 1
+        return (1 - _TIE) * counts / np.float32(len(votes)) + np.float32(_TIE) * Weighted(self.weights).combine(votes)

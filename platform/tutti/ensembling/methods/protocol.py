@@ -1,4 +1,4 @@
-"""What a way of combining votes is: fitted to labelled rows, it turns any rows' votes into one answer."""
+"""The interface of combination methods: fitted on labelled rows, they combine the votes for any rows."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ Score = Callable[[np.ndarray, np.ndarray], float]
 
 
 class Combiner(Protocol):
-    """A method that was fitted.
+    """A fitted method.
 
     Attributes:
-        weights: ``(members,)`` float64, each member's share of what is said; they sum to 1.
+        weights: ``(members,)`` float64, each member's share of the result; they sum to 1.
     """
 
     @property
     def weights(self) -> np.ndarray: ...
 
     def combine(self, votes: np.ndarray) -> np.ndarray:
-        """One answer for each row, of the members that the method was fitted to, in the same order.
+        """Combines the votes of the members that the method was fitted on, in the same order.
 
         Args:
             votes: ``(members, rows, classes)`` float32 probabilities, or ``(members, rows)`` float32 values.
@@ -35,7 +35,7 @@ class Combiner(Protocol):
             ``(rows, classes)`` float32, each row at least 0 and summing to 1, or ``(rows,)`` float32 values.
 
         Raises:
-            ValueError: where ``votes`` are of another number of members.
+            ValueError: if the number of members differs.
         """
         ...
 
@@ -44,28 +44,28 @@ class Method(Protocol):
     """One way to combine votes.
 
     Attributes:
-        values: whether it combines values of a regression too.
+        values: whether it supports values of a regression too.
     """
 
     values: ClassVar[bool]
 
     def fit(self, votes: np.ndarray, labels: np.ndarray) -> Combiner:
-        """Learns from labelled rows what it has to learn.
+        """Fits the method on labelled rows.
 
         Args:
             votes: ``(members, rows, classes)`` float32 probabilities, or ``(members, rows)`` float32 values.
             labels: ``(rows,)`` class indices, or numbers.
 
         Raises:
-            ValueError: where shapes disagree, a number is not finite, a label is no class, or values are given to a
-                method that has no use for them.
+            ValueError: if shapes disagree, a number is not finite, a label is not a class, or the method does not
+                support values.
         """
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class Weighted:
-    """The weighted mean of the votes: what every method comes to that only weighs."""
+    """The weighted mean of the votes, the combiner of every method that only fits weights."""
 
     weights: np.ndarray
 
@@ -73,23 +73,25 @@ class Weighted:
         return average(votes, self.weights)
 
 
-def decided(said: np.ndarray) -> np.ndarray:
-    """The likeliest class along the last axis of probabilities (of equals the first), ``(members, rows)`` int64.
+def decisions_of(votes: np.ndarray) -> np.ndarray:
+    """The members' most likely classes (ties go to the first), ``(members, rows)`` int64.
 
-    Values, which have the shape ``(members, rows)``, are what they are.
+    Values, which have the shape ``(members, rows)``, are returned unchanged.
     """
-    return said.argmax(axis=-1) if said.ndim == 3 else said
+    return votes.argmax(axis=-1) if votes.ndim == 3 else votes
 
 
 def check(votes: np.ndarray, labels: np.ndarray, *, values: bool) -> None:
-    """Refuses what no method can be fitted to, with the errors that ``Method.fit`` names."""
+    """Validates the input of ``Method.fit``, with the errors documented there."""
     if votes.ndim not in (2, 3) or not votes.shape[0] or labels.shape != votes.shape[1:2]:
         got, rule = f"{votes.shape} and {labels.shape}", "have shapes (members, rows[, classes]) and (rows,)"
         raise ValueError(str(Fault("votes and labels", rule, got, "give one label for each row")))
     if votes.ndim == 2 and not values:
         rule, remedy = "have the shape (members, rows, classes) here", "choose a method that combines values"
         raise ValueError(str(Fault("votes", rule, f"values of the shape {votes.shape}", remedy)))
-    if not (all(np.isfinite(vote).all() for vote in votes) and np.isfinite(labels).all()):  # one member at a time
+    if not (
+        all(np.isfinite(vote).all() for vote in votes) and np.isfinite(labels).all()
+    ):  # one member at a time, to limit memory
         raise ValueError(str(Fault("votes and labels", "be finite", "NaN or infinity", "leave such members out")))
     if votes.ndim == 3 and len(labels) and not (labels.min() >= 0 and labels.max() < votes.shape[2]):
         got = f"{labels.min()} to {labels.max()}"
@@ -97,7 +99,7 @@ def check(votes: np.ndarray, labels: np.ndarray, *, values: bool) -> None:
 
 
 def check_members(votes: np.ndarray, members: int) -> None:
-    """Refuses votes of another number of members than the method was fitted to."""
+    """Raises ValueError if the number of members differs from that of the fit."""
     if len(votes) != members:
         rule = f"be of the {members} members that the method was fitted to"
         raise ValueError(str(Fault("votes", rule, f"{len(votes)}", "give the same members in the same order")))

@@ -1,4 +1,4 @@
-"""The mean of ranks: how sure a member is does not count, only what it puts before what."""
+"""The mean of the members' ranks, which ignores how confident each member is."""
 
 from __future__ import annotations
 
@@ -9,21 +9,19 @@ import numpy as np
 
 from tutti.ensembling.methods.protocol import Weighted, check, check_members
 
-_TIE = 1e-5  # share of the mean probability in what is said: too little to move what ranks put apart
+_TIE = 1e-5  # weight of the mean probability as tie-breaker: too small to change an order by ranks
 
 
 @dataclass(frozen=True)
 class RankAverage:
-    """Each member ranks, and the mean rank decides. It helps where members are differently sure, or scaled.
+    """The mean of ranks, for members with different confidence or scale.
 
-    A member ranks the classes of a row by their probability (Borda's count; equal ones share their mean rank), and the
-    mean ranks are divided by their sum; where they are equal, the mean probability decides. They are no probabilities:
-    of many classes even a row that all members agree on is said with no more than ``2 / classes``, and of two classes
-    this is a vote by hands.
+    Classes: each member ranks a row's classes by probability (Borda count; equal ones share their mean rank). The mean
+    ranks are normalized to sum to 1, and the mean probability breaks ties. The result is not a probability: with many
+    classes it is at most ``2 / classes`` even if all members agree, and with two classes it is a majority vote.
 
-    Values of a regression have no ranks within a row: each is ranked among the member's values of the rows that were
-    fitted, and the mean rank is read back as a label of the same rank. What lies beyond all these rows gets the first
-    or the last label.
+    Values of a regression: each value is ranked among the member's values for the fitted rows, and the mean rank is
+    mapped back to the label of that rank. Values outside their range get the lowest or the highest label.
     """
 
     values: ClassVar[bool] = True
@@ -47,24 +45,24 @@ class _Ranks:
         classes = votes.shape[2]
         total = np.zeros(votes.shape[1:])
         for vote in votes:
-            total += rankdata(vote, axis=1) - 1  # the lowest counts 0
-        most = len(votes) * classes * (classes - 1) / 2
-        ranks = total / most if most else total + 1 / len(votes)
+            total += rankdata(vote, axis=1) - 1  # ranks from 0
+        row_sum = len(votes) * classes * (classes - 1) / 2
+        ranks = total / row_sum if row_sum else total + 1 / len(votes)
         return ((1 - _TIE) * ranks + _TIE * Weighted(self.weights).combine(votes)).astype(np.float32)
 
 
 @dataclass(frozen=True, eq=False)
 class _ValueRanks:
-    """``known`` ``(members, fitted rows)`` and ``labels`` ``(fitted rows,)``, each in rising order."""
+    """``fitted`` ``(members, fitted rows)`` values and ``labels`` ``(fitted rows,)``, each sorted ascending."""
 
     weights: np.ndarray
-    known: np.ndarray
+    fitted: np.ndarray
     labels: np.ndarray
 
     def combine(self, votes: np.ndarray) -> np.ndarray:
         check_members(votes, len(self.weights))
         total = np.zeros(votes.shape[1])
-        for vote, known in zip(votes, self.known, strict=True):
-            total += np.searchsorted(known, vote, side="left") + np.searchsorted(known, vote, side="right")
-        places = total / (2 * len(votes)) - 0.5  # the mean of first and last place, counted from 0
-        return np.interp(places, np.arange(len(self.labels)), self.labels).astype(np.float32)
+        for vote, fitted in zip(votes, self.fitted, strict=True):
+            total += np.searchsorted(fitted, vote, side="left") + np.searchsorted(fitted, vote, side="right")
+        ranks = total / (2 * len(votes)) - 0.5  # from 0; ties get the mean of their first and last rank
+        return np.interp(ranks, np.arange(len(self.labels)), self.labels).astype(np.float32)

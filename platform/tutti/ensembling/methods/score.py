@@ -1,4 +1,4 @@
-"""Votes in proportion to how well each member does alone."""
+"""The mean weighted by the members' own scores."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import ClassVar
 
 import numpy as np
 
-from tutti.ensembling.methods.protocol import Score, Weighted, check, decided
+from tutti.ensembling.methods.protocol import Score, Weighted, check, decisions_of
 
 
 @dataclass(frozen=True)
 class ScoreWeighted:
-    """The mean, weighed by the members' scores on the rows that it is fitted to.
+    """The mean weighted by the members' scores on the fitted rows.
 
-    A score that is not above 0, or not finite, gets weight 0. Where that is so of all (a squared error is never above
-    0), all weigh the same.
+    A score that is not finite or not above 0 gets weight 0. If that applies to all members, as with the negative
+    squared error, weights are equal.
     """
 
     score: Score
@@ -23,14 +23,14 @@ class ScoreWeighted:
 
     def fit(self, votes: np.ndarray, labels: np.ndarray) -> Weighted:
         check(votes, labels, values=self.values)
-        return Weighted(by_score(np.array([self.score(labels, one) for one in decided(votes)])))
+        return Weighted(by_score(np.array([self.score(labels, decisions) for decisions in decisions_of(votes)])))
 
 
 def by_score(scores: np.ndarray) -> np.ndarray:
     """Weights ``(members,)`` float64 that sum to 1, in proportion to ``scores`` ``(members,)``."""
     scores = np.asarray(scores, dtype=np.float64)
-    votes = np.where(np.isfinite(scores) & (scores > 0), scores, 0.0)
-    if not votes.any():
+    weights = np.where(np.isfinite(scores) & (scores > 0), scores, 0.0)
+    if not weights.any():
         return np.full(len(scores), 1 / len(scores))
-    votes = votes / votes.max()  # first by the largest, so that no sum overflows
-    return votes / votes.sum()
+    weights = weights / weights.max()  # first by the largest: their sum might overflow
+    return weights / weights.sum()

@@ -1,4 +1,4 @@
-"""Stacking: a regression on what the members say, held close to saying nothing new."""
+"""Stacking: a strongly regularised regression on the members' votes."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from tutti.ensembling.methods.protocol import Weighted, check, check_members
 class Stacking:
     """Stacked generalisation (Wolpert 1992; Breiman 1996) with strong regularisation.
 
-    Classes: a multinomial logistic regression on the members' log-probabilities, centred in each row. It has no
-    intercept, which is not regularised and would outvote what is: so held back, coefficients make the answer soft and
-    leave its order, but with an intercept the most frequent class would win. A class without a fitted row gets
-    probability 0. Where all rows are of one class, or there are more classes than half of the rows, there is nothing to
-    learn and all members weigh the same.
+    Classes: multinomial logistic regression on the members' log-probabilities, centred in each row. It has no
+    intercept: scikit-learn does not regularise the intercept, so it would dominate the small coefficients and predict
+    the most frequent class. Without one, regularisation softens the probabilities but keeps their order. A class
+    without a fitted row gets probability 0. Weights are equal if all rows have one class, or if there are more classes
+    than half of the rows.
 
-    Values: a ridge regression of what the plain mean is wrong by on the members' distances from it, so that
-    regularisation leads to the plain mean, and never away from the labels' scale.
+    Values: ridge regression of the plain mean's error on the members' deviations from the mean, so that regularisation
+    shrinks towards the plain mean and keeps the labels' scale.
 
-    One member is taken at its word. Copies of all members change nothing: more members are held back more.
+    A single member is returned unchanged. Duplicating all members changes nothing, since the regularisation grows with
+    their number.
 
     Args:
-        C: inverse strength of the regularisation, as scikit-learn has it, of one member; of ten it is a tenth of that.
-            Small on purpose: with 1 for ten members a hundred rows are learned by heart.
+        C: inverse regularisation strength as in scikit-learn, divided by the number of members. Small on purpose: with
+            1 for ten members it overfits a hundred rows.
     """
 
     C: float = 0.1
@@ -54,22 +55,22 @@ class Stacking:
 
 @dataclass(frozen=True, eq=False)
 class _Logistic:
-    """``weights`` are shares of the coefficients' sizes: what a member says moves the answer by so much."""
+    """``weights`` are the members' shares of the absolute coefficients, a measure of their influence."""
 
     model: Any
     weights: np.ndarray
 
     def combine(self, votes: np.ndarray) -> np.ndarray:
         check_members(votes, len(self.weights))
-        said = np.zeros(votes.shape[1:], dtype=np.float32)
-        if len(said):
-            said[:, self.model.classes_] = self.model.predict_proba(_log_odds(votes))
-        return said
+        probabilities = np.zeros(votes.shape[1:], dtype=np.float32)
+        if len(probabilities):
+            probabilities[:, self.model.classes_] = self.model.predict_proba(_log_odds(votes))
+        return probabilities
 
 
 @dataclass(frozen=True, eq=False)
 class _Ridge:
-    """``weights`` sum to 1, but one may be below 0."""
+    """``weights`` sum to 1 and may be negative."""
 
     weights: np.ndarray
 
@@ -79,7 +80,7 @@ class _Ridge:
 
 
 def _ridge(votes: np.ndarray, labels: np.ndarray, alpha: float) -> np.ndarray:
-    """Weights ``(members,)`` that sum to 0, of the members' distances from their mean."""
+    """Coefficients ``(members,)`` of the members' deviations from their mean; they sum to 0."""
     from sklearn.linear_model import Ridge  # slow to import
 
     scale = labels.std()

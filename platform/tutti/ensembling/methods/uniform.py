@@ -1,4 +1,4 @@
-"""Every vote counts the same: the plain mean, which nothing is chosen for."""
+"""The plain mean, which fits nothing."""
 
 from __future__ import annotations
 

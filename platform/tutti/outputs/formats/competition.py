@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 
 class Competition:
-    """``{"id": "0", "label": "108"}`` in ``TASK_predict.json``; a value stands there as a number."""
+    """``{"id": "0", "label": "108"}`` in ``TASK_predict.json``; a regression's label is a number."""
 
     def place(self, task: str, part: str) -> tuple[str, str]:
         return part, f"{task}_predict.json"

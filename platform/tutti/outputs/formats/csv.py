@@ -1,4 +1,4 @@
-"""Comma-separated values, quoted after RFC 4180: with a header of our own, or as a competition's sample has it."""
+"""Comma-separated values, quoted as in RFC 4180, with our own header or that of a competition's sample file."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tutti.errors import Fault, SubmissionError
 
 @dataclass(frozen=True)
 class Csv:
-    """One row for each id in ``TASK.csv``; rows end with a carriage return and a line feed.
+    """One row for each id in ``TASK.csv``; lines end with CR LF.
 
     Attributes:
         header: names of the two columns.
-        order: every id, in the order that the rows shall have; none for the order in which they are given.
-        source: where the order comes from, for messages.
+        order: every id, in the order of the rows to write; none to keep the order of the arguments.
+        source: the file that the order comes from, for messages.
     """
 
     header: tuple[str, str] = ("id", "label")
@@ -31,39 +31,40 @@ class Csv:
         """The format of a competition's sample submission: its header, and its ids in its order.
 
         Raises:
-            SubmissionError: where the file is no table of two columns with a header, or an id stands twice.
+            SubmissionError: if the file is not a table of two columns with a header, or repeats an id.
         """
         try:
             with file.open(encoding="utf-8-sig", newline="") as opened:
                 rows = [row for row in csv.reader(opened, strict=True) if row]
         except (OSError, ValueError, csv.Error) as error:
             raise _unfit(file, str(error)) from error
-        if odd := next((number for number, row in enumerate(rows, start=1) if len(row) != 2), None):
-            raise _unfit(file, f"{len(rows[odd - 1])} in row {odd}: {', '.join(rows[odd - 1])[:80]}")
+        if number := next((number for number, row in enumerate(rows, start=1) if len(row) != 2), None):
+            row = rows[number - 1]
+            raise _unfit(file, f"{len(row)} in row {number}: {', '.join(row)[:80]}")
         if len(rows) < 2:
             raise _unfit(file, "no row below a header")
         ids = [row[0] for row in rows[1:]]
-        if twice := next((each for each, count in Counter(ids).items() if count > 1), None):
-            raise _unfit(file, f"the id {twice!r} twice")
+        if repeated := next((row_id for row_id, count in Counter(ids).items() if count > 1), None):
+            raise _unfit(file, f"the id {repeated!r} twice")
         return cls((rows[0][0], rows[0][1]), tuple(ids), str(file))
 
     def place(self, task: str, part: str) -> tuple[str, str]:
         return part, f"{task}.csv"
 
     def check_ids(self, ids: Collection[str]) -> None:
-        """Refuses rows that are not those of the order.
+        """Checks that the rows are those of the order.
 
         Raises:
-            SubmissionError: naming an id that is missing, and one too many.
+            SubmissionError: naming a missing id and a surplus one.
         """
         if self.order is None:
             return
-        missing, strange = sorted(set(ids) - set(self.order)), sorted(set(self.order) - set(ids))
-        if missing or strange:
-            found = [f"{len(missing)} missing, such as {missing[0]!r}"] if missing else []
-            found += [f"{len(strange)} too many, such as {strange[0]!r}"] if strange else []
+        missing, surplus = sorted(set(ids) - set(self.order)), sorted(set(self.order) - set(ids))
+        if missing or surplus:
+            got = [f"{len(missing)} missing, such as {missing[0]!r}"] if missing else []
+            got += [f"{len(surplus)} too many, such as {surplus[0]!r}"] if surplus else []
             remedy = "name the sample submission that belongs to this test file"
-            raise SubmissionError(Fault(self.source, "have the ids of the test file", ", and ".join(found), remedy))
+            raise SubmissionError(Fault(self.source, "have the ids of the test file", ", and ".join(got), remedy))
 
     def render(self, ids: Sequence[str], labels: Sequence[str] | Sequence[float]) -> bytes:
         rows = zip(ids, labels, strict=True)

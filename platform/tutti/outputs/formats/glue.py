@@ -19,16 +19,16 @@ OFFICIAL = (
     "STS-B.tsv",
     "WNLI.tsv",
 )
-"""The files of a whole submission to gluebenchmark.com: it takes no zip that lacks one."""
+"""The files of a complete submission; gluebenchmark.com rejects a zip that lacks one."""
 
-_BREAKING = ("\t", "\n", "\r")
+_SEPARATORS = ("\t", "\n", "\r")
 _BY_NAME = {name.lower().replace("-", ""): name for name in OFFICIAL}
 
 
 class Glue:
-    """``index<TAB>prediction``, values with three decimals, in the task's official file, or else ``TASK.tsv``.
+    """``index<TAB>prediction``, values with three decimals, in the task's official file name, or else ``TASK.tsv``.
 
-    MNLI has two official test sets: both stand with the files of the other tasks.
+    Both of MNLI's official test sets go beside the files of the other tasks.
     """
 
     def place(self, task: str, part: str) -> tuple[str, str]:
@@ -39,7 +39,7 @@ class Glue:
     def render(self, ids: Sequence[str], labels: Sequence[str] | Sequence[float]) -> bytes:
         texts = [label if isinstance(label, str) else f"{label:z.3f}" for label in labels]
         for text in {*ids, *texts}:
-            if any(mark in text for mark in _BREAKING):
+            if any(mark in text for mark in _SEPARATORS):
                 rule = "have no tab and no line feed in the glue format, which has no quoting"
                 remedy = "set `submission: csv` in the recipe or in the task"
                 raise SubmissionError(Fault("an id or label", rule, repr(text), remedy))
@@ -52,6 +52,6 @@ def _official(name: str) -> str | None:
 
 
 def lacking(files: Iterable[str]) -> tuple[str, ...]:
-    """What a zip of these files lacks to be a whole submission; nothing where it is none to GLUE at all."""
-    there = set(files)
-    return tuple(name for name in OFFICIAL if name not in there) if there & set(OFFICIAL) else ()
+    """The official files that a zip of these files lacks; empty if it has none of them, and so is not for GLUE."""
+    present = set(files)
+    return tuple(name for name in OFFICIAL if name not in present) if present & set(OFFICIAL) else ()

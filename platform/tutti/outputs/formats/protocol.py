@@ -1,4 +1,4 @@
-"""What a submission format is."""
+"""The protocol of submission formats."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Protocol
 
 
 class SubmissionFormat(Protocol):
-    """Turns predicted labels, or the values of a regression, into the bytes of one submission file. Writes nothing."""
+    """Renders predicted labels, or a regression's values, as the bytes of a submission file. Writes nothing."""
 
     def place(self, task: str, part: str) -> tuple[str, str]:
-        """The part in whose folder the file of one part of a task stands, and the file's name.
+        """The part whose folder the file goes to, and the file's name.
 
         Args:
-            part: ``test``, or ``test-SET`` of a task with several test sets.
+            part: ``test``, or ``test-SET`` for one of several test sets.
         """
 
     def render(self, ids: Sequence[str], labels: Sequence[str] | Sequence[float]) -> bytes:
-        """The file's content, UTF-8, row by row in the order given; the lengths are equal.
+        """The file's content, UTF-8, with one row for each id and its label, in this order.
 
         Raises:
-            SubmissionError: where an id or a label cannot be written in this format.
+            SubmissionError: if an id or a label cannot be written in this format.
         """

@@ -8,7 +8,7 @@ import os
 import pytest
 
 from tutti.errors import Fault, StorageError, TrialError
-from tutti.orchestration.halt import storage_fault
+from tutti.orchestration.storage_failure import storage_fault
 
 
 class OfRay(Exception):
@@ -26,8 +26,8 @@ def refused(number: int) -> OSError:
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS])
 def test_a_full_or_read_only_disk_is_the_storage_s_fault(number):
     fault = storage_fault(OfRay(refused(number)), place="/studies/s")
-    said = f"/studies/s/optuna.db must be written whole; got {os.strerror(number)}; make room, or make it writable"
-    assert str(fault) == f"{said}, and go on with --resume: no trial is lost."
+    expected = f"/studies/s/optuna.db must be written whole; got {os.strerror(number)}; make room, or make it writable"
+    assert str(fault) == f"{expected}, and go on with --resume: no trial is lost."
 
 
 def test_an_error_that_names_no_file_names_the_study_s_folder():
@@ -40,8 +40,8 @@ def test_what_cannot_be_kept_is_the_storage_s_fault_and_says_how_the_study_goes_
     remedy = "free some space or name another folder"
     error = StorageError(Fault("best", "be written whole", "No space left on device", remedy))
     fault = storage_fault(OfRay(error), place="/studies/s")
-    said = "best must be written whole; got No space left on device; free some space"
-    assert str(fault) == f"{said}, and go on with --resume: no trial is lost."
+    expected = "best must be written whole; got No space left on device; free some space"
+    assert str(fault) == f"{expected}, and go on with --resume: no trial is lost."
 
 
 @pytest.mark.parametrize("error", [KeyError("x"), refused(errno.ENOENT), TrialError(), MemoryError()])

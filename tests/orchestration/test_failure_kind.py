@@ -6,7 +6,7 @@ import pytest
 from ray.exceptions import ActorDiedError
 
 from tutti.errors import BackboneError, Fault, StorageError
-from tutti.orchestration.mistakes import mistake_in, place_of
+from tutti.orchestration.failure_kind import find_program_error, traceback_location
 
 FAULT = Fault("it", "be there", "nothing", "put it there")
 GLOO = RuntimeError("[gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:31190")
@@ -17,8 +17,8 @@ GLOO = RuntimeError("[gloo/transport/tcp/pair.cc:534] Connection closed by peer 
     [KeyError("a"), TypeError("no"), BackboneError(FAULT), RuntimeError("shape '[2]' is invalid"), ZeroDivisionError()],
 )
 def test_a_mistake_is_told_even_where_the_other_ranks_lost_their_peer(error):
-    assert mistake_in({0: error}) == 0
-    assert mistake_in({0: GLOO, 1: error}) == 1
+    assert find_program_error({0: error}) == 0
+    assert find_program_error({0: GLOO, 1: error}) == 1
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_a_mistake_is_told_even_where_the_other_ranks_lost_their_peer(error):
     ],
 )
 def test_a_loss_is_no_mistake(failures):
-    assert mistake_in(failures) is None
+    assert find_program_error(failures) is None
 
 
 def test_the_last_line_of_the_rank_s_own_traceback_is_its_place():
@@ -44,6 +44,6 @@ def test_the_last_line_of_the_rank_s_own_traceback_is_its_place():
         '  File "/lib/tutti/training/trainer.py", line 80, in step\nValueError: x\n'
         '[Rank 1 Error Snippet]:\n  File "/a/other.py", line 9, in wait\nRuntimeError: gloo'
     )
-    assert place_of(2, text) == " in step (training/trainer.py, line 80)"
-    assert place_of(1, text) == " in wait (a/other.py, line 9)"
-    assert place_of(0, "nothing") == ""
+    assert traceback_location(2, text) == " in step (training/trainer.py, line 80)"
+    assert traceback_location(1, text) == " in wait (a/other.py, line 9)"
+    assert traceback_location(0, "nothing") == ""

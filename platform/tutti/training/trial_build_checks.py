@@ -1,4 +1,4 @@
-"""What only shows when a schedule and an optimizer are built: done with one weight, before any trial starts."""
+"""Builds the schedule and the optimizer of a trial for a single weight, to find errors before any trial starts."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from transformers import Trainer, TrainingArguments, get_scheduler
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.trainer_optimizer import is_optimizer_factory
 
-from tutti.errors import Fault, nearest
+from tutti.errors import Fault, first_line, nearest
 
-_STEPS = 10  # of a schedule that is tried out
+_STEPS = 10  # length of the schedule that is built
 
 
 def attention_faults(what: str, value: str | None) -> list[Fault]:
-    """Of a value of attn_implementation that transformers has no function for; kernels of a hub would be code."""
+    """The fault of an attn_implementation that transformers does not know. Hub kernels are refused: they are code."""
     names = ["eager", *sorted(name for name in ALL_ATTENTION_FUNCTIONS.valid_keys() if "|" not in name)]
     if value is None or value in names:
         return []
     return [Fault(what, f"be one of {', '.join(names)}", repr(value), nearest(value, names, otherwise="name one"))]
 
 
-def built_faults(where: str, args: TrainingArguments) -> list[Fault]:
-    """What is wrong with lr_scheduler_kwargs and optim_args, for the schedule and the optimizer that are named."""
+def build_faults(where: str, args: TrainingArguments) -> list[Fault]:
+    """Faults of lr_scheduler_kwargs and optim_args with the configured schedule and optimizer."""
     return _scheduler_faults(where, args) + _optimizer_faults(where, args)
 
 
 def _scheduler_faults(where: str, args: TrainingArguments) -> list[Fault]:
-    given = args.lr_scheduler_kwargs
+    settings = args.lr_scheduler_kwargs
     optimizer = torch.optim.SGD([torch.zeros(1)], lr=args.learning_rate)
     try:
         get_scheduler(
@@ -36,12 +36,12 @@ def _scheduler_faults(where: str, args: TrainingArguments) -> list[Fault]:
             optimizer=optimizer,
             num_warmup_steps=args.get_warmup_steps(_STEPS),
             num_training_steps=_STEPS,
-            scheduler_specific_kwargs=dict(given or {}),
+            scheduler_specific_kwargs=dict(settings or {}),
         )
     except (ValueError, TypeError) as error:
         name = getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type)
         rule, remedy = f"be what the schedule {name} takes", "correct it, or name another lr_scheduler_type"
-        return [Fault(f"{where}.lr_scheduler_kwargs", rule, f"{given or 'none'} ({_line(error)})", remedy)]
+        return [Fault(f"{where}.lr_scheduler_kwargs", rule, f"{settings or 'none'} ({first_line(error)})", remedy)]
     return []
 
 
@@ -53,21 +53,17 @@ def _optimizer_faults(where: str, args: TrainingArguments) -> list[Fault]:
     what, rule = f"{where}.optim_args", f"be settings that the optimizer {name} takes, as KEY=VALUE,KEY=VALUE"
     remedy = "correct it, or name another optim"
     try:
-        made, settings = Trainer.get_optimizer_cls_and_kwargs(args)
-        if is_optimizer_factory(made):  # made of the model's own parts: the trial tells
+        optimizer_class, settings = Trainer.get_optimizer_cls_and_kwargs(args)
+        if is_optimizer_factory(optimizer_class):  # needs the real model: only the trial can tell
             return []
-        made([torch.nn.Parameter(torch.zeros(1))], **settings)
+        optimizer_class([torch.nn.Parameter(torch.zeros(1))], **settings)
         for index, pair in enumerate(pairs):
-            less = copy(args)
-            less.optim_args = ",".join(pairs[:index] + pairs[index + 1 :]) or None
-            if Trainer.get_optimizer_cls_and_kwargs(less)[1] == settings:  # transformers passes over it in silence
+            without_pair = copy(args)
+            without_pair.optim_args = ",".join(pairs[:index] + pairs[index + 1 :]) or None
+            if Trainer.get_optimizer_cls_and_kwargs(without_pair)[1] == settings:  # transformers silently ignores it
                 return [Fault(what, rule, f"{pair!r}, which changes nothing", remedy)]
-    except ImportError:  # of a package that the machine that trains may have
+    except ImportError:  # a package that the training machine may have
         return []
     except (ValueError, TypeError, AttributeError) as error:
-        return [Fault(what, rule, f"{args.optim_args!r} ({_line(error)})", remedy)]
+        return [Fault(what, rule, f"{args.optim_args!r} ({first_line(error)})", remedy)]
     return []
-
-
-def _line(error: Exception) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -1,4 +1,4 @@
-"""Names that other libraries have for training keys: whoever writes one is told the name here."""
+"""Names that other libraries use for training keys, for suggestions in error messages."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from tutti.errors import nearest
 
-# Each to the key here. None of them is a key itself.
-ELSEWHERE: Mapping[str, str] = {
-    other: key
-    for key, others in {
+# Alias to Tutti's key. No alias is a key itself.
+ALIASES: Mapping[str, str] = {
+    alias: key
+    for key, aliases in {
         "learning_rate": "lr rate max_lr peak_lr base_lr",
         "head_learning_rate": "head_lr classifier_lr",
         "layer_lr_decay": "llrd lr_decay layerwise_lr_decay layer_decay layerwise_decay",
@@ -49,13 +49,11 @@ ELSEWHERE: Mapping[str, str] = {
         "evals_per_epoch": "evaluations_per_epoch val_check_interval",
         "state_steps": "checkpoint_steps",
     }.items()
-    for other in others.split()
+    for alias in aliases.split()
 }
 
 
 def nearest_key(name: str, known: Sequence[str]) -> str:
-    """The remedy for an unknown training key: the key that it is elsewhere the name of, or the one most like it."""
-    meant = ELSEWHERE.get(name.lower().replace("-", "_"))
-    return (
-        f"did you mean {meant!r}? Correct the name" if meant in known else nearest(name, known, otherwise="remove it")
-    )
+    """The remedy for an unknown training key: suggests the key that it is an alias of, or else the most similar key."""
+    key = ALIASES.get(name.lower().replace("-", "_"))
+    return f"did you mean {key!r}? Correct the name" if key in known else nearest(name, known, otherwise="remove it")

@@ -1,4 +1,4 @@
-"""Every method by its name in a recipe."""
+"""The combination methods by their names in a recipe."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tutti.ensembling.methods.score import ScoreWeighted
 from tutti.ensembling.methods.stacking import Stacking
 from tutti.ensembling.methods.uniform import Uniform
 
-# the plainest first: of methods that do equally well it is the one to take
+# simplest first, which is how `auto` breaks ties
 METHODS: Mapping[str, Callable[[Score], Method]] = {
     "uniform": lambda score: Uniform(),
     "score": lambda score: ScoreWeighted(score),
@@ -26,5 +26,5 @@ METHODS: Mapping[str, Callable[[Score], Method]] = {
 
 
 def combines_values(name: str) -> bool:
-    """Whether the method of that name combines values of a regression too, whatever the score."""
-    return METHODS[name](lambda labels, decided: 0.0).values
+    """Whether the method supports values of a regression; the score does not matter."""
+    return METHODS[name](lambda labels, decisions: 0.0).values

@@ -1,0 +1,23 @@
+"""The console that every command prints to, and the name it is called by."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+# Paths may contain what rich would take for markup or emoji.
+console = Console(highlight=False, markup=False, emoji=False)
+if not console.is_terminal:
+    console.width = 120  # a log has no width; the default of 80 columns would break words in tables
+
+
+def program() -> str:
+    """The command ``tutti`` as the user can type it: by its name if it is on the PATH, otherwise as it was called."""
+    if shutil.which("tutti"):
+        return "tutti"
+    called = Path(sys.argv[0])
+    return f"{shlex.quote(sys.executable)} -m tutti" if called.name == "__main__.py" else shlex.quote(str(called))

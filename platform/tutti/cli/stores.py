@@ -1,0 +1,280 @@
+"""Opens a study's stores: its file and folder, Optuna's database and MLflow's tracking store."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Sequence
+from contextlib import closing
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tutti.config.address import same_database, with_password, without_password
+from tutti.config.conditions import fixed_values
+from tutti.config.folder import StudyFolder, find_study, studies_folder
+from tutti.config.load import load_study, parse_study
+from tutti.config.study import StudyConfig
+from tutti.data.prepare import Prepared, load_prepared
+from tutti.errors import Fault, StudyError
+from tutti.files import write_whole
+from tutti.records import Finding, TrialRecord
+
+if TYPE_CHECKING:
+    from tutti.search.study_store import StudyStore
+    from tutti.search.warm_start import OlderStudy
+    from tutti.tracking.protocol import Tracker
+
+_DATABASES = ("sqlite", "postgresql", "mysql", "mssql")  # address schemes that MLflow opens as a database
+
+
+def read_study_file(file: Path, *, overrides: Sequence[str], shared: bool = False) -> tuple[StudyConfig, StudyFolder]:
+    """Loads and validates a study file; returns the study, with ``storage.path`` made absolute, and its folder.
+
+    Args:
+        shared: whether other machines must see the folder, which rules out this machine's default folder.
+
+    Raises:
+        ConfigError: with every fault of the file.
+        StudyError: if the folder must be shared and none is named.
+    """
+    from tutti.training import check_training
+
+    study = load_study(
+        file,
+        overrides=overrides,
+        check_training=lambda training, space, name: check_training(training, search_space=space, file=name),
+    )
+    if shared and study.storage.path is None and not os.environ.get("TUTTI_STUDIES"):
+        rule, remedy = "name the folder of studies on a cluster", "set `storage.path` to a folder that every node sees"
+        raise StudyError(Fault(f"{file}: storage.path", rule, "nothing", remedy))
+    path = (study.storage.path or studies_folder()).absolute()
+    study = study.model_copy(update={"storage": study.storage.model_copy(update={"path": path})})
+    return study, StudyFolder(path / study.study)
+
+
+def open_folder(name: str) -> tuple[StudyConfig, StudyFolder, Prepared]:
+    """Opens a study that ``tutti tune`` made, by name or folder."""
+    folder = find_study(name)
+    study = parse_study(folder.study_file)
+    return study, folder, load_prepared(folder.data)
+
+
+def load_store(study: StudyConfig, folder: StudyFolder, *, mend: bool = False) -> StudyStore:
+    """Opens the study's trials for reading, or for ``tutti doctor`` to ``mend``."""
+    from tutti.search.study_store import StudyStore
+
+    return StudyStore.load(database_url(study, folder), name=study.study, mend=mend)
+
+
+def load_begun_store(study: StudyConfig, folder: StudyFolder) -> StudyStore | None:
+    """Opens the study's trials for reading; none if its first start failed before the Optuna study was created.
+
+    Raises:
+        StudyError: if the database server that held the study no longer has it.
+    """
+    if not folder.begun:
+        return None
+    try:
+        return load_store(study, folder)
+    except StudyError:
+        if folder.database_file.is_file():
+            raise
+        return None
+
+
+def open_store(study: StudyConfig, folder: StudyFolder) -> StudyStore:
+    """Opens or creates the study's trials, to run more of them."""
+    from tutti.search.study_store import StudyStore
+
+    search, owner = study.search, None
+    if not folder.begun and folder.owner is None:  # written before anything is created on a server
+        write_whole(folder.owner_file, f"{uuid.uuid4()}\n")
+    if study.storage.database:
+        owner = _owner(folder) or folder.owner
+    store = StudyStore.open(
+        database_url(study, folder),
+        name=study.study,
+        space=study.search_space,
+        sampler=search.sampler,
+        seed=search.seed,
+        objectives=search.objectives,
+        fixed=fixed_values(study.training),
+        enqueued=search.enqueue,
+        older=_older_studies(study, folder),
+        owner=owner,
+    )
+    if owner and not folder.database_file.is_file():
+        write_whole(folder.database_file, json.dumps({"study": owner}) + "\n")
+    return store
+
+
+def _owner(folder: StudyFolder) -> str | None:
+    """The id that tells the study from others of its name on a database server; none before it is created there."""
+    try:
+        return str(json.loads(folder.database_file.read_bytes())["study"])
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        got, remedy = "another content", "restore it from a copy of the study's folder"
+        raise StudyError(Fault(str(folder.database_file), "be as it was written", got, remedy)) from error
+
+
+def database_url(study: StudyConfig, folder: StudyFolder) -> str:
+    """The URL of the study's Optuna database.
+
+    The study's folder stores no password. Unless the study file gives one, the password comes from
+    ``$TUTTI_DATABASE`` if that is the same address, or from what PostgreSQL's own clients read.
+    """
+    if study.storage.database is None:
+        return folder.optuna_url
+    return with_password(study.storage.database, os.environ.get("TUTTI_DATABASE"))
+
+
+def count_trials(study: StudyConfig, folder: StudyFolder) -> int:
+    """The number of the study's trials, including interrupted ones."""
+    store = load_begun_store(study, folder)
+    if store is None:
+        return 0
+    with closing(store):
+        return len(store.records())
+
+
+def fitting_trials(study: StudyConfig, folder: StudyFolder) -> dict[str, int]:
+    """By older study named in ``search.warm_start``: the number of its trials that this search space could draw.
+
+    Raises:
+        StudyError: if one of the studies has none.
+        StorageError: if a database cannot be read.
+    """
+    if not study.search.warm_start:
+        return {}
+    from tutti.search.warm_start import fitting_trials
+
+    fixed = fixed_values(study.training)
+    options: dict[str, Any] = {"fixed": fixed, "objectives": study.search.objectives}
+    return {
+        older.name: len(fitting_trials(older, study.search_space, **options)) for older in _older_studies(study, folder)
+    }
+
+
+def _older_studies(study: StudyConfig, folder: StudyFolder) -> list[OlderStudy]:
+    """The studies named in ``search.warm_start``.
+
+    A study that has begun already holds their trials, so a folder that has been removed since is skipped.
+    """
+    from tutti.search.warm_start import OlderStudy
+
+    older_studies = []
+    for older_folder in map(StudyFolder, map(Path, study.search.warm_start)):
+        if folder.begun and not older_folder.study_file.is_file():
+            continue
+        older = parse_study(older_folder.study_file)
+        older_studies.append(OlderStudy(older.study, database_url(older, older_folder), fixed_values(older.training)))
+    return older_studies
+
+
+def with_stores(study: StudyConfig, folder: StudyFolder) -> StudyConfig:
+    """Fills in the database and tracking URI that the study file does not name.
+
+    A study that has begun keeps the stores it began with, whatever the environment says now; otherwise its trials and
+    runs would be split over two stores. A new study takes ``$TUTTI_DATABASE`` and ``$MLFLOW_TRACKING_URI``.
+
+    Raises:
+        StudyError: if the study began in its folder's own database and the file now names a server.
+    """
+    database, uri = study.storage.database, study.tracking.uri
+    if database and folder.optuna_file.is_file():
+        rule, got = "stay as it was when the study is resumed", f"{database} where its trials are in the study's folder"
+        remedy = "remove it, or give `study:` another name"
+        raise StudyError(Fault(f"storage.database of the study {study.study!r}", rule, got, remedy))
+    if folder.begun:
+        begun = parse_study(folder.study_file)
+        return _with_stores(study, database or begun.storage.database, uri or begun.tracking.uri)
+    database = database or os.environ.get("TUTTI_DATABASE") or None
+    uri = uri or os.environ.get("MLFLOW_TRACKING_URI") or None
+    return _with_stores(study, database, uri)
+
+
+def without_passwords(study: StudyConfig) -> StudyConfig:
+    """The study without its stores' passwords, as it is written to its folder, which others may read."""
+    database, uri = study.storage.database, study.tracking.uri
+    return _with_stores(study, database and without_password(database), uri and without_password(uri))
+
+
+def _with_stores(study: StudyConfig, database: str | None, uri: str | None) -> StudyConfig:
+    storage = study.storage.model_copy(update={"database": database})
+    return study.model_copy(update={"storage": storage, "tracking": study.tracking.model_copy(update={"uri": uri})})
+
+
+def check_stores(study: StudyConfig, folder: StudyFolder) -> None:
+    """Checks the stores before anything is started that needs them.
+
+    MLflow's store may be unreachable: reports to it are queued in a spool.
+
+    Raises:
+        StorageError: if Optuna's database server does not answer or refuses the connection.
+        StudyError: if Optuna and MLflow name the same database, or the driver that MLflow needs is not installed.
+    """
+    uri = study.tracking.uri or ""
+    if study.storage.database and same_database(study.storage.database, uri):
+        rule = "be another database than storage.database: Optuna and MLflow keep their versions in tables of one name"
+        remedy = "make a second database on that server, and name it"
+        raise StudyError(Fault("tracking.uri", rule, without_password(uri), remedy))
+    if study.storage.database:
+        from tutti.search.database import reach
+
+        reach(database_url(study, folder))
+    if uri.startswith("postgresql") and find_spec("psycopg") is None:
+        remedy = "install it with `pip install 'tutti[postgres]'`"
+        raise StudyError(Fault("tracking.uri", "have its driver, psycopg, installed", "none", remedy))
+
+
+def tracking_uri(study: StudyConfig, folder: StudyFolder) -> str:
+    """The URI of the study's MLflow store, with the password of ``$MLFLOW_TRACKING_URI`` if that is the same store."""
+    if not study.tracking.uri:
+        return folder.mlflow_uri
+    return with_password(study.tracking.uri, os.environ.get("MLFLOW_TRACKING_URI"))
+
+
+def is_tracked(study: StudyConfig, folder: StudyFolder) -> bool:
+    """Whether there is an MLflow store to read; the study folder's own is created with the first run."""
+    return bool(study.tracking.uri) or (folder.path / "mlflow.db").is_file()
+
+
+def run_findings(
+    study: StudyConfig, folder: StudyFolder, trials: Sequence[TrialRecord], *, complete: bool
+) -> list[Finding]:
+    """What is wrong with the study's runs in MLflow; empty if there is no store yet."""
+    if not is_tracked(study, folder):
+        return []
+    quiet_mlflow()
+    from tutti.tracking.repair import run_findings
+
+    uri = tracking_uri(study, folder)
+    return run_findings(
+        uri, experiment=study.study, owner=folder.owner, folder=folder.path, trials=trials, complete=complete
+    )
+
+
+def quiet_mlflow() -> None:
+    """Turns MLflow's telemetry off. Call it before mlflow is imported, which is when mlflow reads the setting."""
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+
+
+def open_tracker(study: StudyConfig, folder: StudyFolder) -> Tracker:
+    """Opens MLflow behind a durable queue, so that no trial waits for it or fails because of it."""
+    quiet_mlflow()
+    from tutti.tracking.mlflow_tracker import MlflowTracker
+    from tutti.tracking.queued import QueuedTracker
+
+    uri = tracking_uri(study, folder)
+    # An MLflow server decides where artifacts go. With a database, MLflow would write them to the working directory.
+    artifacts = folder.mlflow_artifacts.as_uri() if uri.startswith(_DATABASES) else None
+    tracker = QueuedTracker(
+        lambda: MlflowTracker(uri, experiment=study.study, owner=folder.owner, artifact_location=artifacts),
+        spool=folder.path / "tracking.jsonl",
+    )
+    tracker.start()
+    return tracker

@@ -1,0 +1,130 @@
+"""The messages between Ray Tune, the broker and the workers: trial configs one way, reports the other.
+
+At run time all of them are plain dicts, as Ray Tune requires. A key that does not apply to a message is absent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NotRequired, TypedDict, cast
+
+from tutti.records import Scalar
+from tutti.search.trial_attributes import Proposal
+
+
+class TrialConfig(TypedDict):
+    """What Ray Tune, the broker and the workers know of a trial.
+
+    Attributes:
+        parameters: as the search space drew them.
+        fold: the fold that an earlier run was training when it was interrupted.
+        halved: the reason why the trial trains with half its batch size.
+        fitted: an earlier attempt completed an epoch, so the batch fits into memory.
+        trained: seconds that earlier runs trained the trial, up to their last reports.
+        anew: the trial restarts from the pretrained weights; saved states are discarded.
+    """
+
+    key: str
+    number: int
+    parameters: Mapping[str, Scalar]
+    optuna_number: NotRequired[int]
+    fold: NotRequired[int]
+    halved: NotRequired[str]
+    fitted: NotRequired[bool]
+    trained: NotRequired[float]
+    anew: NotRequired[bool]
+
+
+class Evaluation(TypedDict, total=False):
+    """One evaluation, after an epoch or a part of one.
+
+    Attributes:
+        epoch: evaluations, or complete folds, so far. Schedulers compare trials by ``epoch`` and ``score``.
+        steps: optimizer step and its training metrics, for every logged step since the last evaluation.
+        precision: the numeric precision of training, such as bf16.
+        whole: the evaluation ends an epoch, so every row has been seen, the longest included.
+    """
+
+    epoch: int
+    score: float
+    task_scores: Mapping[str, float]
+    metrics: Mapping[str, float]
+    steps: Sequence[tuple[int, Mapping[str, float]]]
+    precision: str | None
+    whole: bool
+
+
+class Report(Evaluation, total=False):
+    """A trial's report to Ray Tune.
+
+    Attributes:
+        began: Unix time at which this attempt of the workers began.
+        at: Unix time of the report.
+        host: name of the node of rank 0.
+        fold: zero-based fold that the report is about.
+        fold_epoch: an evaluation within a fold. It is nested so that schedulers see only the scores of complete folds.
+        fold_best: ``score``, ``epoch`` and ``task_scores`` of a complete fold's best evaluation.
+        final: the last report of a trial that finished; its predictions are in the bank.
+        best_score, best_epoch, best_task_scores: of the checkpoint that a finished trial kept.
+        checkpoint: path of that checkpoint.
+        parameters: number of weights that the last stage trained.
+        failed: the reason of a failure; the last report of a trial.
+        infeasible: the failed trial does not fit into memory.
+        notice: a sentence for the user. Sent alone.
+        overtime: the trial has used up ``max_trial_hours``. Sent alone, with no new score.
+        halved: why the trial restarts with half its batch size. Sent alone, or with ``exchanged``.
+        exchanged: the fields of the ``Exchange`` that the trial continues from. Sent alone, or with ``halved``.
+        stopped: why the study's stopper ends the trial with this report.
+    """
+
+    began: float
+    at: float
+    host: str
+    fold: int
+    fold_epoch: Evaluation
+    fold_best: Mapping[str, Any]
+    final: bool
+    best_score: float
+    best_epoch: int
+    best_task_scores: Mapping[str, float]
+    checkpoint: str | None
+    parameters: int | None
+    failed: str
+    infeasible: bool
+    notice: str
+    overtime: bool
+    halved: str
+    exchanged: Mapping[str, Any]
+    stopped: str
+
+
+def trial_config(proposal: Proposal) -> TrialConfig:
+    """The config of a proposed trial."""
+    config = {
+        "key": proposal.key,
+        "number": proposal.number,
+        "parameters": dict(proposal.parameters),
+        "optuna_number": proposal.optuna_number,
+        "fold": proposal.fold,
+        "halved": proposal.halved,
+        "fitted": proposal.fitted or None,
+        "trained": proposal.seconds or None,
+        # Until an epoch is complete, the saved states may be those of the whole batch.
+        "anew": True if proposal.halved and not proposal.fitted else None,
+    }
+    return cast(TrialConfig, {name: value for name, value in config.items() if value is not None})
+
+
+def is_last(report: Report) -> bool:
+    """Whether the trial has ended by itself with this report."""
+    return "final" in report or "failed" in report
+
+
+def completes_epoch(report: Report) -> bool:
+    """Whether the report proves that the batch fits into memory.
+
+    A part of an epoch proves nothing, since it may have had only short rows; nor does a notice, which may come before
+    any training.
+    """
+    evaluation: Evaluation = report.get("fold_epoch", report)
+    return "epoch" in evaluation and evaluation.get("whole", True)

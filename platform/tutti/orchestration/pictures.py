@@ -1,0 +1,47 @@
+"""Pictures of finished trials' predictions, drawn in the background."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from tutti.bank.bank import Bank
+from tutti.config.folder import StudyFolder
+from tutti.records import Predictions
+from tutti.tracking.protocol import Tracker
+
+_logger = logging.getLogger(__name__)
+
+
+class PictureDrawer:
+    """Draws pictures of validation predictions in a thread, and logs them in the tracker.
+
+    Args:
+        picture: makes a PNG from a task's name and its validation predictions.
+    """
+
+    def __init__(self, *, folder: StudyFolder, tracker: Tracker, picture: Callable[[str, Predictions], bytes]) -> None:
+        self._folder, self._tracker, self._picture = folder, tracker, picture
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tutti-pictures")
+
+    def submit(self, key: str) -> None:
+        """Queues the pictures of a trial, one for each task. A failure is logged and does not affect the trial."""
+        self._thread.submit(self._draw, key).add_done_callback(_warn)
+
+    def close(self) -> None:
+        """Waits until all pictures are drawn."""
+        self._thread.shutdown(wait=True)
+
+    def _draw(self, key: str) -> None:
+        bank = Bank(self._folder.bank)
+        for task, parts in bank.parts(key).items():
+            if "validation" in parts:
+                predictions = bank.predictions(key, task, "validation")
+                kind = "confusion_matrix" if predictions.values is None else "predicted_and_true"
+                self._tracker.log_picture(key, f"{kind}/{task}", self._picture(task, predictions))
+
+
+def _warn(drawing: Future[None]) -> None:
+    if error := drawing.exception():
+        _logger.warning("The pictures of a trial were not drawn: %s", error)
