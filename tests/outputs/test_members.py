@@ -94,7 +94,9 @@ def test_a_trial_that_does_not_vote_may_lack_parts_but_not_the_validation_rows(b
     record = CheckpointRecord("t0003", 3, 1, 0.1, {"a": 0.1, "b": 0.1}, None)
     for number in range(2):
         predictions = {"validation": part(), "test": part()}
-        bank.put(next(one for one in bank.records() if one.number == number), {"a": predictions, "b": predictions})
+        bank.put(
+            next(trial for trial in bank.records() if trial.number == number), {"a": predictions, "b": predictions}
+        )
     bank.put(record, {"a": {"validation": part()}, "b": {"validation": part()}})
     assert keys(choice(bank, needed={"b": ["test"]}), "b") == ["t0001", "t0000"]
     bank.put(record, {"a": {"validation": part()}})

@@ -113,7 +113,7 @@ def test_the_ledger_says_of_each_label_where_it_comes_from(make_study, tmp_path)
         place = int(row["id"].removeprefix("unlabeled "))
         assert row["confidence"] == pytest.approx(mean[place].max(), abs=1e-6)
         assert row["agreement"] == pytest.approx(
-            np.mean([one[place].argmax() == mean[place].argmax() for one in single])
+            np.mean([probabilities[place].argmax() == mean[place].argmax() for probabilities in single])
         )
         assert row["members"] == [member.key for member in report.tasks[0].members]
         assert row["label"] == study.tasks[0].class_names[mean[place].argmax()]
@@ -205,9 +205,12 @@ def test_expected_precision_comes_near_the_precision_of_the_labels(make_study, t
         for row in ledger(tmp_path / "out", "emotion")
     ]
     assert report.tasks[0].expected_precision == pytest.approx(np.mean(right), abs=0.1)
-    for one in report.tasks[0].coverage:
-        assert one.judged_rows > 100
-        assert f"{one.expected_precision:.4f} of {one.judged_rows} rows" in (tmp_path / "out" / "card.md").read_text()
+    for class_ in report.tasks[0].coverage:
+        assert class_.judged_rows > 100
+        assert (
+            f"{class_.expected_precision:.4f} of {class_.judged_rows} rows"
+            in (tmp_path / "out" / "card.md").read_text()
+        )
 
 
 def test_labels_that_nobody_can_know_are_expected_to_be_right_by_chance_alone(make_study, tmp_path):
@@ -237,7 +240,7 @@ def test_a_class_that_is_called_like_a_tag_is_text_on_the_page():
 
 def test_too_few_validation_rows_give_no_expected_precision(make_study, tmp_path):
     report = write_pseudo_labels(**arguments(make_study(validation=19), tmp_path / "out"))
-    assert {one.expected_precision for task in report.tasks for one in task.coverage} == {None}
+    assert {class_.expected_precision for task in report.tasks for class_ in task.coverage} == {None}
     assert report.tasks[0].expected_precision is None
 
 
@@ -245,8 +248,10 @@ def test_coverage_adds_up_and_stands_on_the_page(make_study, tmp_path):
     report = write_pseudo_labels(**arguments(make_study(), tmp_path / "out"))
     page = (tmp_path / "out" / "card.md").read_text()
     for each in report.tasks:
-        assert sum(one.rows for one in each.coverage) == each.labelled
-        assert [one.share for one in each.coverage] == pytest.approx([one.rows / 150 for one in each.coverage])
+        assert sum(class_.rows for class_ in each.coverage) == each.labelled
+        assert [class_.share for class_ in each.coverage] == pytest.approx(
+            [class_.rows / 150 for class_ in each.coverage]
+        )
         assert each.mean_confidence >= 0.8
         assert f"{each.labelled} of 150 rows" in page
     assert "> Task topic has no unlabelled rows and was passed over." in page
@@ -273,7 +278,7 @@ def test_no_row_at_the_threshold_writes_no_file_and_says_so_plainly(make_study, 
     assert any(
         remark.startswith(sentence) for remark in json.loads((tmp_path / "out" / "card.json").read_text())["remarks"]
     )
-    assert [one.mean_confidence for one in report.tasks[0].coverage] == [None] * 3
+    assert [class_.mean_confidence for class_ in report.tasks[0].coverage] == [None] * 3
 
 
 def test_no_task_with_unlabelled_rows_is_the_user_s_matter(make_study, tmp_path):

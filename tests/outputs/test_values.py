@@ -86,14 +86,16 @@ def ensemble(bank: Bank, tmp_path: Path) -> Callable:
 
 
 def mean_of(bank: Bank, part: str, members) -> np.ndarray:
-    return sum(one.weight * bank.predictions(one.key, "STS-B", part).values.astype(np.float64) for one in members)
+    return sum(
+        member.weight * bank.predictions(member.key, "STS-B", part).values.astype(np.float64) for member in members
+    )
 
 
 @pytest.mark.parametrize("method", ["uniform", "score"])
 def test_the_submission_holds_the_weighted_mean_with_three_decimals(bank, ensemble, tmp_path, method):
     card = ensemble(rule=Rule(top=3, method=method))
     mean = mean_of(bank, "test", card.tasks[0].members)
-    assert len({round(one.weight, 9) for one in card.tasks[0].members}) == (1 if method == "uniform" else 3)
+    assert len({round(member.weight, 9) for member in card.tasks[0].members}) == (1 if method == "uniform" else 3)
     header, *lines = (tmp_path / "out" / "STS-B.tsv").read_text().splitlines()
     assert header == "index\tprediction"
     assert [line.split("\t")[0] for line in lines] == ids("test").tolist()
@@ -140,8 +142,8 @@ def test_a_squared_error_weighs_all_members_alike(bank, ensemble):
         bank.put(CheckpointRecord(record.key, record.number, 1, record.score, scores, None), parts)
     task = Task("STS-B", (), pair=True, metric="neg_mse", submission="glue")
     card = ensemble(tasks=[task, COLA], rule=Rule(top=3, method="score", by="task"))
-    assert [one.weight for one in card.tasks[0].members] == pytest.approx([1 / 3] * 3)
-    assert [one.key for one in card.tasks[0].members] == ["t0000", "t0001", "t0002"]
+    assert [member.weight for member in card.tasks[0].members] == pytest.approx([1 / 3] * 3)
+    assert [member.key for member in card.tasks[0].members] == ["t0000", "t0001", "t0002"]
 
 
 def test_members_of_another_kind_are_named(bank):
