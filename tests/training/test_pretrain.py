@@ -67,7 +67,7 @@ def test_logits_of_masked_tokens_alone_give_the_loss_of_all_logits(options):
     labels = torch.where(torch.rand(ids.shape) < 0.3, ids, -100)
     expected = model(input_ids=ids, labels=labels).loss
     trainer = module._MaskedTrainer(model)
-    assert trainer._picks
+    assert trainer._head_selects
     loss = trainer.compute_loss(model, {"input_ids": ids, "labels": labels.clone()})
     torch.testing.assert_close(loss, expected)
     nothing = trainer.compute_loss(model, {"input_ids": ids, "labels": torch.full_like(ids, -100)})
