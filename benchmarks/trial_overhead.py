@@ -65,7 +65,7 @@ def _note(folder: Path, key: str, what: str) -> None:
 
 
 def report_alone(study: StudyConfig, folder: StudyFolder, trial: Trial, *, tell: Tell, worsening: bool = False) -> None:
-    """A trial without training. With ``worsening``, each trial scores lower than the previous one."""
+    """A trial that trains nothing. Where they are ``worsening``, each is behind the one before at every epoch."""
     _note(folder.path, trial["key"], "begin")
     _note(folder.path, f"{os.getpid()}", "process")
     score = 1.0 / (1 + trial["number"]) if worsening else 0.5
@@ -75,20 +75,20 @@ def report_alone(study: StudyConfig, folder: StudyFolder, trial: Trial, *, tell:
             raise Stopped
     best = {"best_score": score, "best_epoch": EPOCHS, "best_task_scores": told["task_scores"]}
     labels = np.arange(64) % 2
-    predictions = Predictions(
+    said = Predictions(
         ids=np.arange(64).astype(str),
         probabilities=np.eye(2, dtype=np.float32)[labels],
         labels=labels,
         class_names=("0", "1"),
     )
     record = CheckpointRecord(trial["key"], trial["number"], EPOCHS, score, {"SST-2": score}, None)
-    Bank(folder.bank).put(record, {"SST-2": {"validation": predictions}})
+    Bank(folder.bank).put(record, {"SST-2": {"validation": said}})
     _note(folder.path, trial["key"], "end")
     tell({**told, "epoch": EPOCHS, "final": True, **best})
 
 
 def fine_tune_and_note(study: StudyConfig, folder: StudyFolder, trial: Trial, *, tell: Tell) -> None:
-    """A normal trial that also records the times of its first optimizer step and its end."""
+    """A trial as it is, that notes its first optimizer step and its end."""
     from tutti.training.trainer import MultiTaskTrainer
 
     plain = MultiTaskTrainer.before_step
