@@ -104,10 +104,10 @@ def fold_numbers(
     if count < folds:
         rule, remedy = f"have at least {folds} training rows for {folds} folds", "lower split.folds, or add rows"
         raise TaskFileError(Fault(what, rule, f"{count}", remedy))
-    alone = [name for index, name in enumerate(names) if (labels == index).sum() == 1 and not (extra == index).any()]
-    if alone:
+    single = [name for index, name in enumerate(names) if (labels == index).sum() == 1 and not (extra == index).any()]
+    if single:
         rule = "have two training rows or more of each class, so that it can be trained on in every fold"
-        got = f"one row of {', '.join(map(repr, alone[:5]))}{' and others' * (len(alone) > 5)}"
+        got = f"one row of {', '.join(map(repr, single[:5]))}{' and others' * (len(single) > 5)}"
         raise TaskFileError(Fault(what, rule, got, "add rows, or set split.validation in the place of split.folds"))
     groups = labels if len(names) else ranks(labels) // folds
     # Rows are sorted by group, in random order within each group, and dealt to the folds in turn. So each group is

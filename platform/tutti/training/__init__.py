@@ -1,4 +1,4 @@
-"""Fine-tunes one shared encoder on several tasks. Knows no Ray: reporting is handed in."""
+"""Fine-tunes one shared encoder on several tasks. Independent of Ray: callers pass callbacks for reporting."""
 
 from __future__ import annotations
 

@@ -45,8 +45,8 @@ FIXED: Mapping[str, Any] = {
     "remove_unused_columns": False,
     "average_tokens_across_devices": False,
     "logging_nan_inf_filter": False,
-    "ddp_find_unused_parameters": True,  # a batch uses the head of one task alone
-    "ddp_broadcast_buffers": False,  # none changes in training
+    "ddp_find_unused_parameters": True,  # each batch uses only the head of its task
+    "ddp_broadcast_buffers": False,  # no buffer changes in training
 }
 
 _REASONS = {
@@ -130,14 +130,14 @@ def split_training(training: Mapping[str, Any]) -> tuple[TrainingOptions, dict[s
     Raises:
         TrialError: if the keys are an invalid combination.
     """
-    own = {key: value for key, value in training.items() if key in TrainingOptions.model_fields}
+    own_keys = {key: value for key, value in training.items() if key in TrainingOptions.model_fields}
     try:
-        options = TrainingOptions(**own)
+        options = TrainingOptions(**own_keys)
     except ValidationError as error:
         remedy = "narrow the search space so that they do not meet"
-        got = ", ".join(f"{key}={value}" for key, value in own.items())
+        got = ", ".join(f"{key}={value}" for key, value in own_keys.items())
         raise TrialError(*(Fault("the training keys", rule, got, remedy) for rule in _rules(error))) from error
-    arguments = {**DEFAULTS, **{key: value for key, value in training.items() if key not in own}}
+    arguments = {**DEFAULTS, **{key: value for key, value in training.items() if key not in own_keys}}
     if options.adversarial and arguments.get("gradient_accumulation_steps", 1) > 1:
         rule = "have gradient_accumulation_steps 1 with adversarial: a batch is attacked along its own gradient"
         raise TrialError(Fault("the training keys", rule, f"adversarial={options.adversarial}", "change one of them"))
@@ -188,7 +188,7 @@ def check_training(training: Mapping[str, Any], *, search_space: Mapping[str, Di
 def _unused_faults(training: Mapping[str, Any], search_space: Mapping[str, Distribution], *, file: str) -> list[Fault]:
     """Faults of keys that no trial uses, because the option they belong to is off in all trials."""
     possible = {full: [value] for full, value in fixed_values(training).items()}
-    possible |= {full: [value for _, value in _values(drawn)] for full, drawn in search_space.items()}
+    possible |= {full: [value for _, value in _values(each)] for full, each in search_space.items()}
     values_by_key: dict[str, list[Any]] = {}  # over all stages
     for full, values in possible.items():
         values_by_key.setdefault(full.split(".")[-1], []).extend(values)
@@ -208,8 +208,8 @@ def _draws(search_space: Mapping[str, Distribution], fixed: Mapping[str, Any]) -
     """Possible trials of a search space: the product of all categorical choices and both ends of each range."""
     values = [[value for _, value in _values(distribution)] for distribution in search_space.values()]
     return (
-        without_undrawn(dict(zip(search_space, drawn, strict=True)), search_space, fixed)
-        for drawn in itertools.product(*values)
+        without_undrawn(dict(zip(search_space, combination, strict=True)), search_space, fixed)
+        for combination in itertools.product(*values)
     )
 
 

@@ -117,13 +117,13 @@ class _SoupEvaluator:
     def select(self, order: Sequence[str], rows: Mapping[str, np.ndarray] | None = None) -> list[Taste]:
         """Greedy selection by the score on the given rows of each task, or on all rows."""
         tastes: list[Taste] = []
-        kept: list[str] = []
+        members: list[str] = []
         best = -np.inf
         for key in order:
-            taste = self.score([*kept, key], rows)
-            if improves := not kept or taste.score >= best:
-                kept, best = [*kept, key], taste.score
-            tastes.append(replace(taste, kept=improves))
+            taste = self.score([*members, key], rows)
+            if not_worse := not members or taste.score >= best:
+                members, best = [*members, key], taste.score
+            tastes.append(replace(taste, kept=not_worse))
         return tastes
 
     def score(self, members: Sequence[str], rows: Mapping[str, np.ndarray] | None = None) -> Taste:
