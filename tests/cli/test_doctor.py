@@ -234,7 +234,9 @@ def test_a_study_whose_driver_was_killed_is_healthy_and_what_it_goes_on_from_is_
 
 
 def test_a_trial_that_was_being_asked_for_is_one_that_goes_on(kept):
-    optuna.load_study(study_name="moods", storage=kept.folder.optuna_url).ask()
+    storage = optuna.storages.RDBStorage(kept.folder.optuna_url)
+    optuna.load_study(study_name="moods", storage=storage).ask()
+    storage.engine.dispose()  # the last connection to close writes the file
     before = everything(kept.folder.path)
     assert doctor(kept).out.splitlines() == [CUT_OFF, CUT_OFF.replace("t0002", "t0003"), HEALTHY]
     assert everything(kept.folder.path) == before
