@@ -155,7 +155,7 @@ def speed(data: Path, folder: Path, *, rows: int, turns: int) -> dict[str, float
     texts = [line.split("\t")[0] for line in lines]
     file = folder / "new.tsv"
     file.write_text("\n".join(["index\tsentence", *(f"{row}\t{text}" for row, text in enumerate(texts))]) + "\n")
-    members = [place.trial(f"t{number:04d}") / "best" for number in range(MEMBERS)]
+    members = [place.trial(f"t{number:04d}").best for number in range(MEMBERS)]
     precisions: list[str] = []
     contenders: dict[str, Callable[[], Timed]] = {
         "tutti": lambda: tutti(place, file, folder, precisions),

@@ -18,6 +18,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # every file is at hand
 
 from tutti.cluster.connect import worker_environment
+from tutti.config.folder import TrialFolder
 
 os.environ.update(worker_environment())  # before torch is used for the first time, when it looks
 
@@ -162,7 +163,7 @@ def trial_trainer(
         backbone=backbone,
         tasks=rows.tasks,
         parts=rows.parts,
-        folder=folder,
+        folder=TrialFolder(folder),
         key="",
         number=0,
         tokenizer=load_tokenizer(backbone),

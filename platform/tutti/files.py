@@ -28,7 +28,7 @@ def storage_faults(path: Path) -> Iterator[None]:
             errno.EDQUOT: "free some space or name another folder",
             errno.EACCES: "ask for write permission or name another folder",
             errno.EROFS: "make it writable or name another folder",
-        }.get(error.errno or 0, "see whether the folder is there and can be written to")
+        }.get(error.errno or 0, "check whether the folder exists and can be written to")
         got = error.strerror or str(error)
         raise StorageError(Fault(str(path), "be written whole", got, remedy)) from error
 

@@ -131,7 +131,7 @@ class Predictions:
         if (self.probabilities is None) == (self.values is None):
             raise _broken("hold either probabilities or values", "both or neither")
         if len(set(self.ids.tolist())) != rows:
-            raise _broken("hold every id once", "an id that stands twice")
+            raise _broken("hold every id once", "a duplicate id")
         if self.labels is not None and self.labels.shape != (rows,):
             raise _broken(f"have one label for each of its {rows} rows", f"labels of shape {self.labels.shape}")
         if self.values is not None:

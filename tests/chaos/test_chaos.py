@@ -99,11 +99,11 @@ def how_far(study) -> str:
 
 def ends(study) -> dict[str, Any]:
     """Trial to what it scored at its best and the hash of each file of its checkpoint."""
-    kept = {}
+    ended = {}
     for record in study.records():
-        best = json.loads((study.folder.trial(record.key) / "best" / "tutti.json").read_text(encoding="utf8"))
-        kept[record.key] = (record.state, record.parameters, record.score, record.task_scores, best["files"])
-    return kept
+        best = json.loads((study.folder.trial(record.key).best / "tutti.json").read_text(encoding="utf8"))
+        ended[record.key] = (record.state, record.parameters, record.score, record.task_scores, best["files"])
+    return ended
 
 
 def kill(running, study, moment: Moment, chance: random.Random) -> bool:
@@ -133,7 +133,7 @@ def kill(running, study, moment: Moment, chance: random.Random) -> bool:
 def over(running) -> bool:
     """Waits until a command whose node was killed has given up; whether it ended the study all the same."""
     code = running.wait()
-    assert code == 0 or "Traceback" not in running.said, running.said
+    assert code == 0 or "Traceback" not in running.output, running.output
     return code == 0
 
 
@@ -147,7 +147,7 @@ def check_whole(study, untouched: dict[str, Any]) -> None:
         assert record.state is TrialState.FINISHED
         epochs = study.reported_epochs(record.key)
         assert epochs == sorted(set(epochs)), f"{record.key} trained an epoch again that it had a state of"
-        assert not (study.folder.trial(record.key) / "resume").exists()
+        assert not study.folder.trial(record.key).resume.exists()
 
 
 @pytest.mark.timeout(14400)
@@ -172,7 +172,7 @@ def test_a_study_whose_processes_are_killed_at_random_ends_as_one_that_nobody_to
         while left and not done:
             kind, moment = left[-1], drawn(left[-1], chance)
             if not kill(running, study, moment, chance):
-                assert running.wait() == 0, running.said
+                assert running.wait() == 0, running.output
                 break
             left.pop()
             with capsys.disabled():
@@ -182,7 +182,7 @@ def test_a_study_whose_processes_are_killed_at_random_ends_as_one_that_nobody_to
                 assert running.left_behind(120) == []
                 if not done:
                     running = tutti_command("tune", study.file, "--resume")
-        assert running.wait() == 0, running.said
+        assert running.wait() == 0, running.output
         assert running.left_behind() == []
         check_whole(study, untouched)
     with capsys.disabled():

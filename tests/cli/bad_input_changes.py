@@ -118,9 +118,9 @@ def own_backbone(change: Change = lambda folder: None) -> Change:
     """Gives the study its own copy of the backbone and changes it."""
 
     def made(folder: Path) -> None:
-        kept = (folder / "backbone").resolve()
+        original = (folder / "backbone").resolve()
         (folder / "backbone").unlink()
-        shutil.copytree(kept, folder / "backbone")
+        shutil.copytree(original, folder / "backbone")
         change(folder / "backbone")
 
     return made
@@ -220,11 +220,11 @@ def second_trial(*, rows: bool = False, classes: bool = False) -> Change:
         bank = Bank(folder / "studies/moods/bank")
         first = bank.records()[0]
         predictions = {part: bank.predictions(first.key, "mood", part) for part in bank.parts(first.key)["mood"]}
-        kept = predictions["validation"]
+        validation = predictions["validation"]
         predictions["validation"] = replaced(
-            kept,
-            ids=kept.ids[::-1] if rows else kept.ids,
-            class_names=("calm", "glad", "grim") if classes else kept.class_names,
+            validation,
+            ids=validation.ids[::-1] if rows else validation.ids,
+            class_names=("calm", "glad", "grim") if classes else validation.class_names,
         )
         bank.put(replaced(first, key="t0001", number=1), {"mood": predictions})
 

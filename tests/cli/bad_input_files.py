@@ -15,7 +15,7 @@ FILES: dict[str, Sequence[Case]] = {
     "The study file": (
         Case(
             "the study file is not there",
-            ["study.yml must be a study file", "did you mean 'study.yaml'"],
+            ["study.yml must be a readable study file", "did you mean 'study.yaml'"],
             command="tune study.yml",
         ),
         Case(
@@ -196,7 +196,7 @@ FILES: dict[str, Sequence[Case]] = {
         ),
         Case(
             "a class has one row, and the study has folds",
-            ["two training rows or more of each class", "one row of 'b'", "split.validation in the place of"],
+            ["two training rows or more of each class", "one row of 'b'", "split.validation instead of"],
             both(
                 yaml("search:\n", "split: {folds: 3}\nsearch:\n"),
                 write("mood_train.tsv", "0\tx\ta\n1\ty\tb\n2\tz\ta\n"),
@@ -232,7 +232,7 @@ FILES: dict[str, Sequence[Case]] = {
         ),
         Case(
             "a key of another layout",
-            ["tasks.topic.pair must stand in a task of the layout competition only", "true with the layout table"],
+            ["tasks.topic.pair must be used with the layout competition only", "true with the layout table"],
             both(task(TABLE.replace("columns:", "pair: true, columns:")), rows("topic.csv", "{n},text {n},{c}")),
         ),
         Case(

@@ -37,7 +37,7 @@ SEARCH: dict[str, Sequence[Case]] = {
         ),
         Case(
             "a choice that is there twice",
-            ["search_space.pooling.choices.1 must be no choice that stands before it; got mean"],
+            ["search_space.pooling.choices.1 must differ from the choices before it; got mean"],
             space("pooling: {type: categorical, choices: [mean, mean]}"),
         ),
         Case(

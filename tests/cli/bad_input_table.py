@@ -9,7 +9,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from bad_input_changes import Case
+from bad_input_commands import COMMANDS
 from bad_input_files import FILES
+from bad_input_machines import MACHINES
 from bad_input_predict import PREDICT
 from bad_input_rounds import ROUNDS
 from bad_input_run import Result, Templates, make_templates, run
@@ -19,12 +21,12 @@ from bad_input_training import TRAINING
 from bad_input_votes import VOTES
 
 PAGE = Path(__file__).parents[2] / "docs" / "bad-input.md"
-SECTIONS = FILES | SETTINGS | SEARCH | TRAINING | VOTES | ROUNDS | PREDICT
+SECTIONS = FILES | SETTINGS | COMMANDS | MACHINES | SEARCH | TRAINING | VOTES | ROUNDS | PREDICT
 HEAD = """\
 # What Tutti says to bad input
 
 Every message says what is wrong and where, the rule, what was got, and what to do; all faults of a file come at once.
-A study that could not start leaves nothing behind that binds the next one: mend the input and run the command again.
+A study that could not start leaves nothing behind that binds the next one: correct the input and run the command again.
 The exit code is 2 for a mistake in the input, and 1 for what is wrong with the machine or the cluster.
 
 `DIR` is the folder of the study file, a file of one task with three classes.

@@ -136,7 +136,7 @@ VOTES: dict[str, Sequence[Case]] = {
     "Submissions": (
         Case(
             "a template that is not there",
-            ["own.yaml: submission.templates.mood must be a file", "did you mean 'sample.csv'"],
+            ["own.yaml: submission.templates.mood must be an existing file", "did you mean 'sample.csv'"],
             both(write("sample.csv", "id,label\n"), write("own.yaml", _template("mood", "samples.csv"))),
             VOTE,
             finished=True,
@@ -221,7 +221,7 @@ VOTES: dict[str, Sequence[Case]] = {
         ),
         Case(
             "a submission whose card was changed by hand",
-            ["sent must be a folder that `tutti ensemble` wrote; got a card.json that is none (no 'score' where it"],
+            ["sent must be a folder that `tutti ensemble` wrote; got an invalid card.json (no 'score' where it"],
             _submission(study="moods", objective={}),
             "leaderboard add studies/moods sent --score 0.8",
             finished=True,

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))  # the table is a script too, so it is no plugin
-
 from bad_input_changes import Case
 from bad_input_run import Result, Templates, make_templates, run
 from bad_input_table import PAGE, cases, page_of, row_of, rows_on, run_case

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+from contextlib import closing
 
 import pytest
 import requests
@@ -13,6 +14,7 @@ from tutti.cli import stores
 from tutti.cli.browse import trials
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
+from tutti.records import TrialState
 from tutti.search.study_store import StudyStore
 
 pytestmark = pytest.mark.ray
@@ -38,17 +40,32 @@ def test_trials_as_json_are_found_by_the_study_s_name(finished, tutti):
     assert listed[0]["task_scores"].keys() == {"mood", "same"}
 
 
-def test_the_study_is_given_back_once_its_trials_are_read(tmp_path, monkeypatch):
+@pytest.fixture
+def unrun(tmp_path, monkeypatch):
+    """The study that a command takes for the one it is asked about, and its folder: its trials are made up."""
     task = {"layout": "competition", "train": str(tmp_path / "train.tsv")}
     study = StudyConfig.model_validate({"study": "s", "backbone": "b", "tasks": {"a": task}})
-    folder, closed = StudyFolder(tmp_path / "s"), []
+    folder = StudyFolder(tmp_path / "s")
     folder.path.mkdir()
-    stores.open_store(study, folder).close()
-    close = StudyStore.close
-    monkeypatch.setattr(StudyStore, "close", lambda store: [closed.append(store), close(store)])
     monkeypatch.setattr(stores, "open_folder", lambda name: (study, folder, None))
+    return study, folder
+
+
+def test_the_study_is_given_back_once_its_trials_are_read(unrun, monkeypatch):
+    stores.open_store(*unrun).close()
+    close, closed = StudyStore.close, []
+    monkeypatch.setattr(StudyStore, "close", lambda store: [closed.append(store), close(store)])
     trials("s")
     assert len(closed) == 1
+
+
+def test_below_the_trials_is_why_some_of_them_failed(unrun, capsys):
+    with closing(stores.open_store(*unrun)) as store:
+        for reason in ("a [red] flag", "a [red] flag", "no head"):
+            store.finish(store.ask().key, state=TrialState.FAILED, reason=reason)
+    trials("s")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-3:-1] == ["t0000, t0001 failed: a [red] flag", "t0002 failed: no head"]
 
 
 def test_a_study_that_is_not_there_is_told_with_those_that_are(finished, tutti):
@@ -64,9 +81,9 @@ def test_a_study_that_was_really_run_has_nothing_to_mend(finished, tutti):
 def test_the_ui_prints_an_address_that_answers_and_ends_with_ctrl_c(finished, tutti_command, interrupt):
     running = tutti_command("ui", finished.study.folder.path)
     address = running.wait_for(
-        lambda: re.search(r"MLflow shows the study at (http://127\.0\.0\.1:\d+)(\S+)", running.said)
+        lambda: re.search(r"MLflow shows the study at (http://127\.0\.0\.1:\d+)(\S+)", running.output)
     )
-    running.wait_for(lambda: "Ctrl-C" in running.said)
+    running.wait_for(lambda: "Ctrl-C" in running.output)
     assert "<html" in requests.get(address[1], timeout=30).text
     interrupt(running)
     assert running.wait() == 0
@@ -77,7 +94,7 @@ def test_the_ui_prints_an_address_that_answers_and_ends_with_ctrl_c(finished, tu
 @pytest.mark.slow
 def test_the_ui_leaves_no_server_behind_when_it_is_ended_from_outside(finished, tutti_command):
     running = tutti_command("ui", finished.study.folder.path)
-    running.wait_for(lambda: "Ctrl-C" in running.said)
+    running.wait_for(lambda: "Ctrl-C" in running.output)
     running.process.send_signal(signal.SIGTERM)
     assert running.wait() == 0
     assert running.left_behind() == []

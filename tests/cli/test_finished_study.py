@@ -6,14 +6,12 @@ import json
 import re
 import shutil
 import sys
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))  # the helpers serve a script too, so they are no plugin
-
 from bad_input_changes import own_test_file
 from bad_input_run import Templates, inside, make_templates, run
 
@@ -88,6 +86,19 @@ def test_a_study_that_has_reached_a_limit_says_why_it_ended_and_how_to_go_on_wit
     run(folder, "ensemble studies/moods", code=0)
 
 
+def test_trials_that_the_hours_cut_off_are_not_called_running_while_there_are_no_more_hours(folder):
+    with inside(folder):
+        study, place = stores.read_study_file(Path("study.yaml"), overrides=["search.trials=9"])
+        with closing(stores.open_store(study, place)) as store:
+            store.ask()
+            store.keep_run_seconds(3600)
+    limits = "--set search.trials=9 --set search.max_hours=1"
+    result = run(folder, f"tune study.yaml --resume {limits}", code=0)
+    assert "t0001 interrupted | 1 of 9 trials done, 0 running, 1 interrupted, best " in result.out
+    assert "t0001 running" not in result.out
+    assert "Ended early: its trials have run for 1 h. " in result.out
+
+
 def test_the_command_is_named_as_it_can_be_typed(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "argv", [".venv/bin/tutti", "demo"])
@@ -101,7 +112,7 @@ def test_the_command_is_named_as_it_can_be_typed(tmp_path, monkeypatch):
 
 
 def test_a_resumed_study_with_a_lower_limit_loses_weights_and_votes_as_before(folder):
-    from kept_study import put_checkpoint
+    from stored_study import put_checkpoint
 
     from tutti.bank.bank import Bank
     from tutti.records import TrialState
@@ -113,18 +124,18 @@ def test_a_resumed_study_with_a_lower_limit_loses_weights_and_votes_as_before(fo
     store.report(key, epoch=1, score=0.01, task_scores={"mood": 0.01})
     store.finish(key, state=TrialState.FINISHED)
     store.close()
-    put_checkpoint(place.trial(key) / "best", number=1, score=0.01, size=1000)
+    put_checkpoint(place.trial(key).best, number=1, score=0.01, size=1000)
     held = bank.parts("t0000")
     predictions = {task: {part: bank.predictions("t0000", task, part) for part in held[task]} for task in held}
     worse = replace(bank.records()[0], key=key, number=1, score=0.01, path="there")
     bank.put(replace(worse, task_scores={"mood": 0.01}), predictions)
     run(folder, "tune study.yaml --resume --trials 2 --set storage.max_gigabytes=1e-6", code=0)
-    assert (place.trial("t0000") / "best" / "tutti.json").is_file()  # the best of all
-    assert not (place.trial(key) / "best").exists()
+    assert (place.trial("t0000").best / "tutti.json").is_file()  # the best of all
+    assert not place.trial(key).best.exists()
     assert [record.path for record in bank.records()][1] is None
     assert "t0001" in run(folder, "ensemble studies/moods", code=0).out
-    told = run(folder, "doctor studies/moods", code=0).out  # the trials were made without a tracker
-    assert re.findall(r"trial (t\d+): it has no run; told anew", told) == ["t0000", "t0001"]
+    output = run(folder, "doctor studies/moods", code=0).out  # the trials were made without a tracker
+    assert re.findall(r"trial (t\d+): it has no run; created again", output) == ["t0000", "t0001"]
     assert run(folder, "doctor studies/moods", code=0).out == "The study moods is healthy.\n"
 
 

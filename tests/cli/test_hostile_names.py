@@ -12,12 +12,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from bad_input_run import inside
-from kept_study import CONFIG, Kept, make_study
+from pydantic import ValidationError
+from stored_study import CONFIG, StoredStudy, make_stored_study
 
 from tutti.bank.bank import Bank
 from tutti.config.folder import StudyFolder, find_study
@@ -47,7 +44,7 @@ COMMANDS = ("trials", "ui", "ensemble", "pseudo-label", "doctor")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """``studies`` has the study ``moods``; no name in ``studies`` may lead to the study ``outside``."""
     place = tmp_path_factory.mktemp("hostile")
-    outside = make_study(place / "outside").folder.path
+    outside = make_stored_study(place / "outside").folder.path
     shutil.copytree(outside, place / "studies" / "moods")
     (place / "studies" / "link").symlink_to(outside)
     (place / "here/1/2/3").mkdir(parents=True)
@@ -94,7 +91,7 @@ def test_no_name_leads_out_of_its_folder(command, name, place):
     assert (code, "Traceback" in output) == (0 if name == "--help" else 2, False), output
     study = StudyFolder(place / "studies" / "moods")
     if is_plain(name):
-        assert study.trial(name).parent == study.trial("t0000").parent
+        assert study.trial(name).path.parent == study.trial("t0000").path.parent
     else:
         with pytest.raises(StudyError):
             study.trial(name)
@@ -128,16 +125,16 @@ def test_a_study_is_not_run_through_a_link(place):
 
 def test_what_is_mended_does_not_lie_behind_a_link(place, tmp_path):
     """A bank, a trial's folder and a fold's folder that link elsewhere: nothing there is removed."""
-    kept = Kept(StudyFolder(place / "outside")).copy(tmp_path / "moods")
+    study = StoredStudy(StudyFolder(place / "outside")).copy(tmp_path / "moods")
     elsewhere = tmp_path / "elsewhere"
     for file in ("0001-abc/predictions/x", "resume/stage-0-step-1/x", "best/x", ".best.abcdefgh.tmp/x"):
         (elsewhere / file).parent.mkdir(parents=True)
         (elsewhere / file).write_text("somebody's")
     for link in ("bank/t0001", "trials/t0001/fold-0", "trials/t0001/resume", ".moods.abcdefgh.tmp"):
-        (kept.folder.path / link).symlink_to(elsewhere)
-        os.utime(kept.folder.path / link, (0, 0), follow_symlinks=False)  # nobody is writing it
+        (study.folder.path / link).symlink_to(elsewhere)
+        os.utime(study.folder.path / link, (0, 0), follow_symlinks=False)  # nobody is writing it
     before = everything(elsewhere)
-    assert tutti("doctor", str(kept.folder.path), place=place)[0] in (0, 1)
+    assert tutti("doctor", str(study.folder.path), place=place)[0] in (0, 1)
     assert everything(elsewhere) == before
 
 

@@ -48,9 +48,9 @@ def test_a_run_that_was_killed_and_then_interrupted_goes_on_and_gives_the_bytes_
     running.wait_for(lambda: len(list(shards.glob("*.parquet"))) > there + 2, what="further shards")
     running.process.terminate()
     assert running.wait() == 130
-    assert "Interrupted; the same command goes on" in running.said
+    assert "Interrupted; run the same command again" in running.output
     output = tutti(*command, out)
-    assert f"of {SHARDS} shards are there" in output
+    assert f"of {SHARDS} shards are done" in output
     assert not shards.exists()
     tutti(*command, whole)
     assert out.read_bytes() == whole.read_bytes()

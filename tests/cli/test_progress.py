@@ -9,7 +9,7 @@ import re
 from rich.console import Console
 
 from tutti.cli import progress
-from tutti.cli.progress import Progress, best_so_far, cut_off, summary, trials_table
+from tutti.cli.progress import Progress, best_so_far, cut_off, failures, summary, trials_table
 from tutti.records import TrialRecord, TrialState, best_trial
 
 
@@ -125,6 +125,13 @@ def test_while_trials_run_the_best_is_that_of_any_of_them():
     records = [record(0, TrialState.FINISHED, 0.7), record(1), record(2, TrialState.RUNNING, 0.9, 0.8)]
     assert best_so_far(records) is records[2]
     assert best_so_far(records[1:2]) is None
+
+
+def test_of_many_reasons_to_fail_the_first_are_listed_and_the_others_counted():
+    trials = [record(0), *(record(number, TrialState.FAILED, reason=f"step {number}") for number in range(1, 8))]
+    first = [f"t{number:04d} failed: step {number}" for number in range(1, 6)]
+    assert failures(trials) == [*first, "2 more reasons: tutti trials --json has them"]
+    assert failures(trials[:6]) == first
 
 
 def test_trials_that_stopped_or_failed_are_counted_among_those_done():

@@ -10,9 +10,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))  # the helpers serve a script too, so they are no plugin
-
 from bad_input_run import run
 from voting_study import make_study as make_voting_study
 from voting_study import write_files
@@ -22,6 +19,7 @@ from tutti.cli import demo as cli_demo
 from tutti.cli import round as cli_round
 from tutti.config.folder import StudyFolder
 from tutti.config.load import parse_study
+from tutti.config.recipe import Recipe
 from tutti.errors import Fault, TrialError
 from tutti.outputs import rounds
 from tutti.outputs.rounds import Round
@@ -45,7 +43,7 @@ def test_a_round_that_was_killed_goes_on_and_is_judged_against_its_control(finis
     killed.kill()
     labels = {file.name: file.stat().st_mtime_ns for file in (place / "labels").iterdir()}
     result = tutti(*command)
-    assert "Round 1 goes on" in result
+    assert "Continuing round 1" in result
     assert labels == {file.name: file.stat().st_mtime_ns for file in (place / "labels").iterdir()}
 
     with_labels, without = parse_study(ours.study_file), parse_study(control.study_file)
@@ -62,13 +60,14 @@ def test_a_round_that_was_killed_goes_on_and_is_judged_against_its_control(finis
     assert (ended["number"], ended["recipe"], ended["teachers"]) == (1, "student", ["tiny"])
     gain = ended["objective"]["round"]["score"] - ended["objective"]["control"]["score"]
     assert ended["objective"]["gain"]["score"] == pytest.approx(gain)
-    assert ended["kept"] == (gain > 0) == ("Round 1 is kept" in result)
+    assert ended["kept"] <= (gain > 0)
+    assert ended["kept"] == ("Round 1 is kept" in result)
     assert (place / "ensemble" / "card.json").is_file() == ended["kept"]
     for folder in (ours, control):
         assert len(Bank(folder.bank).records()) == 1
 
     again = tutti(*command, code=2)  # all rows are labelled by now, or the recipe is known to gain nothing
-    assert ("have seen each row of task mood with a label" if ended["kept"] else "which gained nothing") in again
+    assert ("have seen each row of task mood with a label" if ended["kept"] else "which was not kept") in again
 
 
 @pytest.fixture(scope="module")
@@ -92,24 +91,25 @@ def test_a_round_without_a_single_label_is_refused_and_leaves_nothing_behind(pla
 @pytest.mark.parametrize(("recipe", "code"), [("same", 0), ("another", 2)])
 def test_rounds_that_were_cut_off_between_two_end_as_without_that(place, monkeypatch, recipe, code):
     (place / "none.yaml").write_text("pseudo_labels: {threshold: 1.0}\n")
-    monkeypatch.setattr(cli_round._Base, "recipe_sha256", "same")
+    monkeypatch.setattr(Recipe, "sha256", "same")
     ended = [Round(1, "none", recipe, "moods", ("moods",), kept=True)]
     monkeypatch.setattr(rounds, "ended_rounds", lambda _: ended)
-    monkeypatch.setattr(cli_round, "_teachers", lambda *_: ["moods"])
     result = run(place, "round studies/moods --recipe none.yaml --until-no-gain", code=code)
     assert ("Round 2 has no pseudo-labels: rounds end here." in result.out) == (code == 0)
 
 
-@pytest.mark.parametrize(("teachers", "refused"), [(("moods",), True), (("moods", "moods-round-2"), False)])
-def test_a_recipe_that_gained_nothing_is_not_tried_again_after_another_one(place, monkeypatch, teachers, refused):
+@pytest.mark.parametrize("refused", [True, False])
+def test_a_recipe_that_gained_nothing_is_tried_again_only_with_other_teachers(place, monkeypatch, refused):
     (place / "none.yaml").write_text("pseudo_labels: {threshold: 1.0}\n")
-    monkeypatch.setattr(cli_round._Base, "recipe_sha256", "same")
-    ended = [Round(number, "r", of, "s", ("moods",), kept=False) for number, of in ((1, "same"), (2, "another"))]
+    monkeypatch.setattr(Recipe, "sha256", "same")
+    ended = [
+        Round(1, "r", "same", "moods-round-1", ("moods",), kept=False),
+        Round(2, "r", "another", "moods-round-2", ("moods",), kept=not refused),
+    ]
     monkeypatch.setattr(rounds, "ended_rounds", lambda _: ended)
-    monkeypatch.setattr(cli_round, "_teachers", lambda *_: [*teachers])
     monkeypatch.setattr(cli_round, "_plan", lambda *_, **__: pytest.fail("it goes on") if refused else sys.exit(7))
     result = run(place, "round studies/moods --recipe none.yaml", code=2 if refused else 7)
-    assert ("must differ from that of round 1, which gained nothing; got the same" in result.err) == refused
+    assert ("must differ from that of round 1, which was not kept; got the same" in result.err) == refused
 
 
 def test_labels_that_drift_end_a_round_before_anything_is_trained(place):
@@ -149,7 +149,7 @@ def test_a_round_goes_on_only_with_as_many_trials_as_it_was_begun_with(place, mo
         "--trials 3 must be that which round 1 was begun with; got another one than 2; leave it out, or" in result.err
     )
     for given in ("--trials 2", ""):
-        assert "Round 1 goes on" in run(place, f"{command} {given}", code=0).out
+        assert "Continuing round 1" in run(place, f"{command} {given}", code=0).out
     shutil.rmtree(place / "studies/moods/rounds")
 
 

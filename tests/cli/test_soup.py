@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -11,9 +10,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))  # the helpers serve a script too, so they are no plugin
-
 from bad_input_run import run
 from voting_study import make_study, write_files
 
@@ -22,7 +18,7 @@ from tutti.training.soup import Soup, Taste
 
 
 @pytest.fixture
-def stirred(tmp_path, monkeypatch) -> SimpleNamespace:
+def soup_call(tmp_path, monkeypatch) -> SimpleNamespace:
     """A study whose trials have weights, except those in ``gone``, and the last call of the worker."""
     write_files(tmp_path / "data")
     make_study(tmp_path, "moods", trials=12)
@@ -32,9 +28,9 @@ def stirred(tmp_path, monkeypatch) -> SimpleNamespace:
     def weights_of(folder, keys: Sequence[str], **_) -> dict[str, list[Path]]:
         if lacking := [key for key in keys if key in seen.gone]:
             raise StudyError(*(Fault(f"trial {key}", "have weights", "none", "do without") for key in lacking))
-        return {key: [folder.trial(key) / "best"] for key in keys}
+        return {key: [folder.trial(key).best] for key in keys}
 
-    def stir(folder, candidates, *, weights, folds, into, **_) -> Soup:
+    def compute_soup(folder, candidates, *, weights, folds, into, **_) -> Soup:
         into.mkdir()
         seen.candidates, seen.weights, seen.folds = candidates, weights, folds
         tastes = [Taste(candidates[0], 0.5, {"mood": 0.5, "warmth": 0.5}, kept=True)]
@@ -42,34 +38,34 @@ def stirred(tmp_path, monkeypatch) -> SimpleNamespace:
 
     monkeypatch.setattr("tutti.orchestration.inference.weights_of", weights_of)
     monkeypatch.setattr("tutti.orchestration.soup.averageable", dict)
-    monkeypatch.setattr("tutti.orchestration.soup.compute_soup", stir)
+    monkeypatch.setattr("tutti.orchestration.soup.compute_soup", compute_soup)
     monkeypatch.setattr("tutti.cluster.connect.connected", lambda **_: nullcontext())
     return seen
 
 
-def soup(stirred: SimpleNamespace) -> tuple[str, dict]:
-    result = run(stirred.place, "soup studies/moods --recipe two.yaml", code=0)
-    card = stirred.place / "studies/moods/soups/two/card.json"
+def soup(soup_call: SimpleNamespace) -> tuple[str, dict]:
+    result = run(soup_call.place, "soup studies/moods --recipe two.yaml", code=0)
+    card = soup_call.place / "studies/moods/soups/two/card.json"
     return result.out, json.loads(card.read_text(encoding="utf8"))
 
 
-def test_soups_that_judge_may_be_of_trials_that_do_not_vote_by_all_rows(stirred):
-    result, card = soup(stirred)
-    voters = {key for fold in stirred.folds for key in fold.voters}
-    assert len(stirred.folds) == 5
-    assert len(stirred.candidates) == 2
-    assert voters - set(stirred.candidates)
-    assert stirred.weights.keys() == voters | set(stirred.candidates)
+def test_soups_that_judge_may_be_of_trials_that_do_not_vote_by_all_rows(soup_call):
+    result, card = soup(soup_call)
+    voters = {key for fold in soup_call.folds for key in fold.voters}
+    assert len(soup_call.folds) == 5
+    assert len(soup_call.candidates) == 2
+    assert voters - set(soup_call.candidates)
+    assert soup_call.weights.keys() == voters | set(soup_call.candidates)
     assert card["estimates"].keys() == {"mood", "warmth"}
     assert "on rows that had no part in choosing what went into them" in result
 
 
-def test_where_the_weights_of_such_trials_are_gone_the_rows_that_chose_judge_and_that_is_said(stirred):
-    soup(stirred)
-    stirred.gone = tuple({key for fold in stirred.folds for key in fold.voters} - set(stirred.candidates))
-    result, card = soup(stirred)
-    assert stirred.folds is None
-    assert stirred.weights.keys() == set(stirred.candidates)
+def test_where_the_weights_of_such_trials_are_gone_the_rows_that_chose_judge_and_that_is_said(soup_call):
+    soup(soup_call)
+    soup_call.gone = tuple({key for fold in soup_call.folds for key in fold.voters} - set(soup_call.candidates))
+    result, card = soup(soup_call)
+    assert soup_call.folds is None
+    assert soup_call.weights.keys() == set(soup_call.candidates)
     assert card["estimates"] is None
     assert "Without weights of trial t00" in result
     assert "These are scores on the rows that chose them, which flatter both." in result

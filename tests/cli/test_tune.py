@@ -50,13 +50,13 @@ def test_every_trial_is_finished_with_its_scores(finished):
 
 
 def test_the_log_says_what_happened_and_what_to_do_next(finished):
-    assert re.search(r"^t0001 finished, epoch 2, score 0\.\d{4} \| ", finished.said, re.MULTILINE)
+    assert re.search(r"^t0001 finished, epoch 2, score 0\.\d{4} \| ", finished.output, re.MULTILINE)
     assert re.search(
-        r"^2 of 2 trials done, 0 running, best 0\.\d{4} \(t000[01]\), in \d+ s$", finished.said, re.MULTILINE
+        r"^2 of 2 trials done, 0 running, best 0\.\d{4} \(t000[01]\), in \d+ s$", finished.output, re.MULTILINE
     )
-    assert f"tutti ensemble {finished.study.folder.path} --recipe" in finished.said
-    assert f"tutti ui {finished.study.folder.path}" in finished.said
-    assert "Traceback" not in finished.said
+    assert f"tutti ensemble {finished.study.folder.path} --recipe" in finished.output
+    assert f"tutti ui {finished.study.folder.path}" in finished.output
+    assert "Traceback" not in finished.output
 
 
 def test_no_process_of_ray_is_left_behind(finished):
@@ -65,7 +65,7 @@ def test_no_process_of_ray_is_left_behind(finished):
 
 def test_nothing_to_go_on_from_is_left_behind(finished):
     folder = finished.study.folder
-    assert sorted(path.name for path in folder.trial("t0000").iterdir()) == ["best"]
+    assert sorted(path.name for path in folder.trial("t0000").path.iterdir()) == ["best"]
     assert not list(folder.path.rglob("*.tmp"))
 
 
@@ -86,9 +86,9 @@ def test_mlflow_has_one_run_for_the_study_and_one_below_it_for_each_trial(finish
 
 def test_the_study_s_run_keeps_its_file_its_data_and_the_ids_of_its_split(finished):
     folder, parent = finished.study.folder, finished.study.runs()[""]
-    kept = folder.mlflow_artifacts / parent.info.run_id / "artifacts" / "study"
-    assert sorted(file.name for file in kept.iterdir()) == ["prepared.json", "split.json", "study.json"]
-    split = json.loads((kept / "split.json").read_text(encoding="utf8"))
+    files = folder.mlflow_artifacts / parent.info.run_id / "artifacts" / "study"
+    assert sorted(file.name for file in files.iterdir()) == ["prepared.json", "split.json", "study.json"]
+    split = json.loads((files / "split.json").read_text(encoding="utf8"))
     for task in TASKS:
         ids = Bank(folder.bank).predictions("t0000", task, "validation").ids.tolist()
         assert split[task] == {"validation": ids}
@@ -115,7 +115,7 @@ def test_a_trial_s_run_has_parameters_metrics_state_place_and_pictures(finished)
         tags = run.data.tags
         assert tags["tutti.state"] == "finished"
         assert tags["tutti.host"]
-        assert tags["tutti.checkpoint"] == str(folder.trial(record.key) / "best")
+        assert tags["tutti.checkpoint"] == str(folder.trial(record.key).best)
         metrics = run.data.metrics
         assert metrics["score"] == pytest.approx(record.score)
         assert metrics["seconds"] == pytest.approx(record.seconds, abs=1)
@@ -140,7 +140,7 @@ def test_the_best_checkpoint_loads_with_plain_transformers_and_with_tutti(finish
     from tutti.modeling.checkpoint import load_checkpoint
 
     for record in finished.study.records():
-        folder = finished.study.folder.trial(record.key) / "best"
+        folder = finished.study.folder.trial(record.key).best
         model, tokenizer = AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
         ours, metadata = load_checkpoint(folder)
         batch = tokenizer("w1 w20", return_tensors="pt")
@@ -278,12 +278,12 @@ def test_what_a_worker_leaves_behind_that_lives_until_ray_ends_is_cleared_away(t
 
     outcome = StudyOutcome(trials=(stopped,), interrupted=(), complete=True)
     monkeypatch.setattr("tutti.cluster.connect.connected", ray)
-    for module, name, told in (
+    for module, name, answer in (
         (cli_tune, "prepare_study", None),
         (cli_tune, "_run_trials", outcome),
         (tracking_metadata, "write_split", None),
     ):
-        monkeypatch.setattr(module, name, lambda *given, told=told, **named: told)
+        monkeypatch.setattr(module, name, lambda *given, answer=answer, **named: answer)
     cli_tune.run(study, folder, resume=False, again=lambda **_: "")
     assert bank.records() == []
 

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from pathlib import Path
 
 import pytest
-from mlflow import MlflowClient
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from bad_input_run import run
+from mlflow import MlflowClient
 from voting_study import MOODS, make_study, write_files
 
 from tutti.tracking.store import experiment_id
@@ -96,8 +92,8 @@ def test_a_report_is_one_page_in_the_study_and_in_mlflow(place):
     uri = f"sqlite:///{place / 'studies/moods/mlflow.db'}"
     client = MlflowClient(tracking_uri=uri)
     study = client.search_runs([experiment_id(uri, "moods")], "tags.`tutti.study` = 'moods'")[0]
-    kept = {file.path for file in client.list_artifacts(study.info.run_id, "report")}
-    assert kept == {f"report/{file.name}" for file in page.parent.iterdir()}
+    stored = {file.path for file in client.list_artifacts(study.info.run_id, "report")}
+    assert stored == {f"report/{file.name}" for file in page.parent.iterdir()}
 
 
 def test_a_report_labels_no_row_that_a_voter_of_another_study_was_trained_on(place, tmp_path):
@@ -124,7 +120,7 @@ def test_a_study_without_a_finished_trial_is_reported_as_far_as_it_is(place, tmp
 
 def test_the_leaderboard_keeps_public_scores_beside_local_ones_and_in_mlflow(place, tmp_path):
     result = run(place, "leaderboard show studies/moods", code=0)
-    assert "has no submission with a public score" in result.out
+    assert "has no submissions with public scores" in result.out
     for number, (top, score) in enumerate([(1, 0.71), (2, 0.74), (4, 0.78)]):
         (tmp_path / f"top{top}.yaml").write_text(f"members: {{top: {top}}}\n")
         out = tmp_path / str(number)

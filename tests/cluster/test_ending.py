@@ -36,27 +36,27 @@ class _Finalised:
 def test_an_interrupt_is_raised_at_the_end_of_the_block():
     went_on: list[bool] = []
     with pytest.raises(KeyboardInterrupt):
-        _kept(_interrupt, lambda: went_on.append(True))
+        _run_steps(_interrupt, lambda: went_on.append(True))
     assert went_on
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_an_interrupt_is_raised_where_the_block_fails_too():
     with pytest.raises(KeyboardInterrupt):
-        _kept(_interrupt, lambda: 1 / 0)
+        _run_steps(_interrupt, lambda: 1 / 0)
 
 
 def test_a_second_interrupt_ends_the_block_at_once():
     went_on: list[bool] = []
     with pytest.raises(KeyboardInterrupt):
-        _kept(_interrupt, _interrupt, lambda: went_on.append(True))
+        _run_steps(_interrupt, _interrupt, lambda: went_on.append(True))
     assert not went_on
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_interrupt_that_python_drops_is_not_lost():
     with pytest.raises(KeyboardInterrupt):
-        _kept(_interrupt, _Finalised)
+        _run_steps(_interrupt, _Finalised)
 
 
 def test_a_block_that_nobody_interrupts_raises_nothing():
@@ -105,7 +105,7 @@ def _interrupt() -> None:
     signal.raise_signal(signal.SIGINT)
 
 
-def _kept(*steps: Callable[[], object]) -> None:
+def _run_steps(*steps: Callable[[], object]) -> None:
     with interrupts_deferred():
         for step in steps:
             step()

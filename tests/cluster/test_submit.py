@@ -75,7 +75,7 @@ def study(tmp_path) -> StudyConfig:
 
 def test_older_studies_travel_with_what_is_learnt_from_them_and_nothing_else(study, staged, tmp_path):
     older = StudyFolder(tmp_path / "mine/older")
-    (older.trial("t0000") / "best").mkdir(parents=True)
+    older.trial("t0000").best.mkdir(parents=True)
     older.study_file.write_text("{}")
     store = StudyStore.open(older.optuna_url, name="older", space=SearchSpace(), sampler="tpe", seed=0)
     store.finish(store.ask().key, state=TrialState.FINISHED, score=0.5)  # in the database's log, for it is still open
@@ -169,7 +169,7 @@ def test_a_file_that_cannot_be_copied_is_named(study, tmp_path):
     """By a link that leads nowhere: root, as whom tests may run, can read every file."""
     link = tmp_path / "mine/backbone/model.safetensors"
     link.symlink_to(tmp_path / "gone")
-    rule = f"{link} must be copied to travel with the job; got No such file or directory; see that it can be read"
+    rule = f"{link} must be copied to travel with the job; got No such file or directory; check that it can be read"
     with pytest.raises(StorageError, match=f"^{re.escape(rule)}"):
         submit_study(study, address="http://127.0.0.1:9", options=[])
 

@@ -1,11 +1,18 @@
-"""Addresses that contain a password are shown, stored and compared without it."""
+"""Addresses of databases and MLflow stores are checked, and are shown, stored and compared without their password."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from tutti.config.address import same_database, with_password, without_password
+from tutti.config.load import load_study
 from tutti.errors import Fault, masked
+
+Changed = Callable[..., Path]
+Faults = Callable[..., list[str]]
 
 
 @pytest.mark.parametrize(
@@ -51,3 +58,47 @@ def test_an_address_gets_the_password_of_the_same_address_alone():
 )
 def test_two_addresses_of_one_database_are_known_as_such(other, same):
     assert same_database("postgresql://me@db/x", other) is same
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "postgresql+psycopg", "postgresql+psycopg2"])
+def test_optuna_s_database_may_be_a_server_s(changed: Changed, scheme: str) -> None:
+    url = f"{scheme}://me:secret@db:5433/optuna"
+    assert load_study(changed(add=f"storage: {{database: '{url}'}}\n")).storage.database == url
+
+
+@pytest.mark.parametrize(
+    ("url", "got"),
+    [
+        ("postgres://me:secret@db/optuna", "got the scheme 'postgres'"),
+        ("sqlite:///optuna.db", "got the scheme 'sqlite'"),
+        ("me:secret@db/optuna", "got no scheme"),
+    ],
+)
+def test_a_database_that_no_server_keeps_is_told_without_its_password(
+    faults: Faults, changed: Changed, url: str, got: str
+) -> None:
+    (message,) = faults(changed(add=f"storage: {{database: '{url}'}}\n"))
+    assert "storage.database must be the address of a PostgreSQL server's database" in message
+    assert got in message
+    assert "secret" not in message
+
+
+@pytest.mark.parametrize(
+    ("uri", "got"),
+    [
+        ("htpp://me:secret@mlflow:5000", "got the scheme 'htpp'; did you mean 'http'? Correct the name."),
+        ("mlflow.example:5000", "got the scheme 'mlflow.example'; write it like http://HOST:5000 or "),
+        ("http+unix://x", "got the scheme 'http+unix'; "),
+        ("runs", "got no scheme; write it like http://HOST:5000 or sqlite:///mlflow.db."),
+    ],
+)
+def test_an_address_that_is_no_mlflow_store_is_told_without_its_password(
+    faults: Faults, changed: Changed, uri: str, got: str
+) -> None:
+    path = changed(add=f"tracking: {{uri: '{uri}'}}\n")
+    (message,) = faults(path)
+    assert message.startswith(
+        f"{path}: tracking.uri must be the address of an MLflow store, with one of the schemes sqlite"
+    )
+    assert got in message
+    assert "secret" not in message

@@ -171,7 +171,7 @@ def test_a_grid_has_each_point_once_and_only_keys_that_are_drawn() -> None:
         (
             f"{FINITE}{ADAPTER}{RANK}",
             "{enqueue: [{lora_r: 4, adapter: null}]}",
-            "search.enqueue.0.lora_r must stand beside adapter: lora, without which lora_r is not drawn; got a point ",
+            "search.enqueue.0.lora_r must be used with adapter: lora, without which lora_r is not drawn; got a point ",
         ),
         (
             f"{FINITE}{ADAPTER}{RANK}",
@@ -277,8 +277,8 @@ def test_an_older_study_is_found_by_name_beside_this_one_or_by_folder(changed: C
 def test_an_older_study_that_is_not_there_is_told(changed: Changed, older: Path) -> None:
     path = changed(add="storage: {path: runs}\nsearch: {warm_start: [oldr, 3]}\n")
     assert faults(path) == [
-        f"search.warm_start.0 must be the folder of a study, or the name of one in {older.parent}; got a name that is "
-        "not there (studies there: older); did you mean 'older'? Correct the name.",
+        f"search.warm_start.0 must be the folder of a study, or the name of one in {older.parent}; got an unknown "
+        "name (studies there: older); did you mean 'older'? Correct the name.",
         "search.warm_start.1 must be a text; got 3; put it in quotes if it is meant as a text.",
     ]
 

@@ -4,18 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from word_backbone import save_tokenizer
 
+from tutti.data.prepare import Prepared, prepare
 from tutti.tasks.build import ExtraRows, TaskSpec
 from tutti.tasks.layouts.competition import Competition
 from tutti.tasks.layouts.soft import SoftLabels
-
-
-@pytest.fixture
-def shared_data() -> Path:
-    folder = Path(__file__).parents[2].parent / "shared" / "data"
-    if not folder.is_dir():
-        pytest.skip("the real data sets are not beside the repository")
-    return folder
 
 
 @pytest.fixture
@@ -58,25 +52,20 @@ def make_spec(tmp_path: Path) -> Callable[..., TaskSpec]:
     return make
 
 
+@pytest.fixture
+def run_preparation(tmp_path: Path) -> Callable[..., Prepared]:
+    """Prepares tasks, with a fifth of the rows to validate on."""
+
+    def prepared(*specs: TaskSpec, validation: float = 0.2, seed: int = 0, folder: str = "data") -> Prepared:
+        return prepare(specs, validation=validation, seed=seed, folder=tmp_path / folder)
+
+    return prepared
+
+
 @pytest.fixture(scope="session")
 def tokenizer_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A tokenizer of whole words, ``w0`` to ``w99``, with BERT's special tokens and token types."""
-    from tokenizers import Tokenizer, models, pre_tokenizers, processors
-    from transformers import PreTrainedTokenizerFast
-
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
-    vocabulary = {word: number for number, word in enumerate([*special, *(f"w{n}" for n in range(100))])}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
-    fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token="[PAD]",
-        unk_token="[UNK]",
-        cls_token="[CLS]",
-        sep_token="[SEP]",
-        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
-    )
     folder = tmp_path_factory.mktemp("tokenizer")
-    fast.save_pretrained(folder)
+    inputs = ["input_ids", "token_type_ids", "attention_mask"]
+    save_tokenizer(folder, [f"w{n}" for n in range(100)], model_input_names=inputs)
     return str(folder)

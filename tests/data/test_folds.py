@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from task_rows import MakeSpec
 
 from tutti.data.encode import load_part, take
 from tutti.data.prepare import Prepared, load_prepared, prepare
@@ -18,7 +18,6 @@ from tutti.data.split import fold_numbers
 from tutti.errors import StorageError, StudyError, TaskFileError
 from tutti.tasks.build import TaskSpec
 
-MakeSpec = Callable[..., TaskSpec]
 TRAIN = [(f"r{n}", " ".join(f"w{k}" for k in range(n % 7 + 1)), "yes" if n % 3 else "no") for n in range(31)]
 NONE = np.empty(0, dtype=np.int64)
 

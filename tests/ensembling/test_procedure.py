@@ -96,8 +96,19 @@ def test_auto_breaks_ties_by_order():
 
 def test_auto_never_tries_greedy_selection_on_fewer_than_300_rows():
     assert "greedy" not in auto_methods(rows=299, values=False)
-    assert set(auto_methods(rows=300, values=False)) == set(METHODS)
-    assert set(METHODS) - set(auto_methods(rows=300, values=True)) == {"hard"}
+    assert "greedy" in auto_methods(rows=300, values=False)
+
+
+def test_auto_takes_the_mean_of_ranks_for_values_alone():
+    assert "rank" in auto_methods(rows=100, values=True)
+    assert "rank" not in auto_methods(rows=100, values=False)
+
+
+@pytest.mark.parametrize("values", [True, False])
+def test_auto_tries_the_simplest_method_first(values):
+    tried = auto_methods(rows=300, values=values)
+    assert tried[0] == "uniform"
+    assert set(tried) < set(METHODS)
 
 
 def test_on_fewer_rows_the_standing_moves_by_the_score_s_share_in_it():

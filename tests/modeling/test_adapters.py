@@ -74,8 +74,8 @@ def test_every_linear_layer_of_an_encoder_gets_an_adapter(kind: str, bits: int |
 
 
 @pytest.mark.parametrize("bits", BITS)
-def test_only_the_adapter_and_the_heads_are_trained(base: Path, tasks: tuple[Task, ...], bits: int | None) -> None:
-    model = _model(base, tasks, Adapter(rank=4, bits=bits))
+def test_only_the_adapter_and_the_heads_are_trained(base: Path, odd_tasks: tuple[Task, ...], bits: int | None) -> None:
+    model = _model(base, odd_tasks, Adapter(rank=4, bits=bits))
     trained = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
     assert set(trained) == set(model.trained_state())
     # Per layer four matrices of 64 x 64, one of 64 x 128, one of 128 x 64. A head has a query, a weight and a bias.
@@ -91,13 +91,13 @@ def test_only_the_adapter_and_the_heads_are_trained(base: Path, tasks: tuple[Tas
     }
 
 
-def test_a_new_adapter_changes_nothing_and_a_trained_one_does(base: Path, tasks: tuple[Task, ...]) -> None:
+def test_a_new_adapter_changes_nothing_and_a_trained_one_does(base: Path, odd_tasks: tuple[Task, ...]) -> None:
     plain = load_encoder(str(base)).eval()
     new = load_encoder(str(base), adapter=Adapter()).eval()
     inputs = {"input_ids": IDS, "attention_mask": MASK}
     before = plain(**inputs).last_hidden_state
     torch.testing.assert_close(new(**inputs).last_hidden_state, before, rtol=0, atol=0)
-    trained = _model(base, tasks, Adapter()).eval().encoder
+    trained = _model(base, odd_tasks, Adapter()).eval().encoder
     assert not torch.allclose(trained(**inputs).last_hidden_state, before, atol=0.1)
 
 
@@ -157,9 +157,9 @@ def test_four_bit_weights_are_multiplied_in_what_the_trial_computes_in(precision
 @pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize("compute_dtype", ["float32", "bfloat16", "float16"])
 def test_an_evaluation_leaves_the_next_training_step_as_it_was(
-    base: Path, tasks: tuple[Task, ...], bits: int | None, compute_dtype: str
+    base: Path, odd_tasks: tuple[Task, ...], bits: int | None, compute_dtype: str
 ) -> None:
-    model = _model(base, tasks, Adapter(bits=bits, dropout=0.0, compute_dtype=compute_dtype))
+    model = _model(base, odd_tasks, Adapter(bits=bits, dropout=0.0, compute_dtype=compute_dtype))
     model.head("keys").dropout.p = 0.0
 
     def step() -> list[torch.Tensor]:
@@ -178,11 +178,11 @@ def test_an_evaluation_leaves_the_next_training_step_as_it_was(
 
 @pytest.mark.parametrize("bits", BITS)
 def test_activation_checkpointing_gives_the_same_gradients(
-    base: Path, tasks: tuple[Task, ...], bits: int | None
+    base: Path, odd_tasks: tuple[Task, ...], bits: int | None
 ) -> None:
     gradients = []
     for recompute in (False, True):
-        model = _model(base, tasks, Adapter(bits=bits, dropout=0.0)).train()
+        model = _model(base, odd_tasks, Adapter(bits=bits, dropout=0.0)).train()
         model.head("keys").dropout.p = 0.0
         if recompute:
             model.activation_checkpointing_enable()
@@ -256,18 +256,18 @@ def _save(folder: Path, model: MultiTaskModel, base: Path, tasks: tuple[Task, ..
     return folder
 
 
-def _said(model: MultiTaskModel) -> list[torch.Tensor]:
+def _outputs(model: MultiTaskModel) -> list[torch.Tensor]:
     with torch.inference_mode():
         return [model.eval()(name, IDS, MASK) for name in model.tasks]
 
 
 @pytest.mark.parametrize("bits", BITS)
 def test_a_checkpoint_holds_adapter_and_heads_alone_and_says_what_the_model_said(
-    base: Path, tasks: tuple[Task, ...], tmp_path: Path, bits: int | None
+    base: Path, odd_tasks: tuple[Task, ...], tmp_path: Path, bits: int | None
 ) -> None:
     adapter = Adapter(rank=4, bits=bits, compute_dtype="bfloat16")
-    model = _model(base, tasks, adapter)
-    folder = _save(tmp_path / "best", model, base, tasks)
+    model = _model(base, odd_tasks, adapter)
+    folder = _save(tmp_path / "best", model, base, odd_tasks)
     tokenizer = {"tokenizer.json", "tokenizer_config.json"}
     assert {file.name for file in folder.iterdir()} - tokenizer == {
         *("adapter_config.json", "adapter_model.safetensors", "heads.safetensors", "tutti.json")
@@ -275,7 +275,7 @@ def test_a_checkpoint_holds_adapter_and_heads_alone_and_says_what_the_model_said
     weights = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
     assert weights < 4 * sum(weight.numel() for weight in model.trained_state().values()) + 10_000
     loaded, metadata = load_checkpoint(folder)
-    for one, other in zip(_said(loaded), _said(model), strict=True):
+    for one, other in zip(_outputs(loaded), _outputs(model), strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=0)
     assert metadata.adapter == loaded.adapter == adapter
     assert metadata.base is not None
@@ -291,12 +291,12 @@ def test_a_checkpoint_holds_adapter_and_heads_alone_and_says_what_the_model_said
 
 
 def test_plain_transformers_lays_the_adapter_over_the_backbone(
-    base: Path, tasks: tuple[Task, ...], tmp_path: Path
+    base: Path, odd_tasks: tuple[Task, ...], tmp_path: Path
 ) -> None:
     deep = Path(shutil.copytree(base, tmp_path / "deep"))  # with 20 or more layers, peft would save the ends of names
     BertModel(BertConfig(**{**SMALL, "num_hidden_layers": 4})).save_pretrained(deep)
-    model = _model(deep, tasks, Adapter(rank=4)).eval()
-    folder = _save(tmp_path / "best", model, base, tasks)
+    model = _model(deep, odd_tasks, Adapter(rank=4)).eval()
+    folder = _save(tmp_path / "best", model, base, odd_tasks)
     inputs = {"input_ids": IDS, "attention_mask": MASK}
     plain = AutoModel.from_pretrained(folder).eval()
     assert plain.pooler is not None  # the adapter does not change it
@@ -307,20 +307,20 @@ def test_plain_transformers_lays_the_adapter_over_the_backbone(
 
 
 def test_a_checkpoint_finds_a_backbone_that_was_named_from_another_folder(
-    base: Path, tasks: tuple[Task, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    base: Path, odd_tasks: tuple[Task, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(base.parent)
-    model = _model(Path(base.name), tasks, Adapter())
-    folder = _save(tmp_path / "best", model, base, tasks)
+    model = _model(Path(base.name), odd_tasks, Adapter())
+    folder = _save(tmp_path / "best", model, base, odd_tasks)
     monkeypatch.chdir(tmp_path)
     loaded, _ = load_checkpoint(folder)
-    for one, other in zip(_said(loaded), _said(model), strict=True):
+    for one, other in zip(_outputs(loaded), _outputs(model), strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=0)
 
 
-def test_a_backbone_that_changed_or_went_away_is_named(base: Path, tasks: tuple[Task, ...], tmp_path: Path) -> None:
+def test_a_backbone_that_changed_or_went_away_is_named(base: Path, odd_tasks: tuple[Task, ...], tmp_path: Path) -> None:
     copy = Path(shutil.copytree(base, tmp_path / "copy"))
-    folder = _save(tmp_path / "best", _model(copy, tasks, Adapter()), copy, tasks)
+    folder = _save(tmp_path / "best", _model(copy, odd_tasks, Adapter()), copy, odd_tasks)
     torch.manual_seed(9)
     BertModel(BertConfig(**SMALL)).save_pretrained(copy)
     with pytest.raises(StorageError, match=r"copy/model\.safetensors must be what it was.*put back the backbone"):
@@ -331,25 +331,25 @@ def test_a_backbone_that_changed_or_went_away_is_named(base: Path, tasks: tuple[
 
 
 def test_a_checkpoint_names_the_backbone_that_was_loaded_and_not_one_put_in_its_place(
-    base: Path, tasks: tuple[Task, ...], tmp_path: Path
+    base: Path, odd_tasks: tuple[Task, ...], tmp_path: Path
 ) -> None:
     copy = Path(shutil.copytree(base, tmp_path / "copy"))
-    model = _model(copy, tasks, Adapter())
-    first = _save(tmp_path / "best", model, copy, tasks)
+    model = _model(copy, odd_tasks, Adapter())
+    first = _save(tmp_path / "best", model, copy, odd_tasks)
     later, _ = load_checkpoint(first)
     torch.manual_seed(9)
     BertModel(BertConfig(**SMALL)).save_pretrained(copy)
     for each in (model, later):
-        folder = _save(tmp_path / "best", each, copy, tasks)
+        folder = _save(tmp_path / "best", each, copy, odd_tasks)
         with pytest.raises(StorageError, match=r"copy/model\.safetensors must be what it was"):
             load_checkpoint(folder)
 
 
 @pytest.mark.parametrize("bits", BITS)
 def test_a_state_to_go_on_from_holds_no_weight_of_the_backbone(
-    base: Path, tasks: tuple[Task, ...], bits: int | None
+    base: Path, odd_tasks: tuple[Task, ...], bits: int | None
 ) -> None:
-    model, other = _model(base, tasks, Adapter(bits=bits)), _model(base, tasks, Adapter(bits=bits))
+    model, other = _model(base, odd_tasks, Adapter(bits=bits)), _model(base, odd_tasks, Adapter(bits=bits))
     with torch.no_grad():
         for weight in other.parameters():
             if weight.requires_grad:
@@ -357,7 +357,7 @@ def test_a_state_to_go_on_from_holds_no_weight_of_the_backbone(
     state = model.trained_state()
     assert all("lora_" in name or name.startswith("heads.") for name in state)
     other.load_trained_state(state)
-    for one, same in zip(_said(other), _said(model), strict=True):
+    for one, same in zip(_outputs(other), _outputs(model), strict=True):
         torch.testing.assert_close(one, same, rtol=0, atol=0)
     with pytest.raises(KeyError, match="the adapter's weights differ in 1 names"):
         other.load_trained_state({name: value for name, value in state.items() if name != next(iter(state))})

@@ -17,17 +17,17 @@ HEADS = HeadOptions(pooling="attention", layers=2, dropout=0.2, dropout_samples=
 
 
 @pytest.fixture
-def model(backbone: Path, tasks: tuple[Task, ...]) -> MultiTaskModel:
-    return MultiTaskModel(encoder=load_encoder(str(backbone)), tasks=tasks, heads=HEADS)
+def model(backbone: Path, odd_tasks: tuple[Task, ...]) -> MultiTaskModel:
+    return MultiTaskModel(encoder=load_encoder(str(backbone)), tasks=odd_tasks, heads=HEADS)
 
 
 @pytest.fixture
-def saved(tmp_path: Path, model: MultiTaskModel, backbone: Path, tasks: tuple[Task, ...]) -> Path:
+def saved(tmp_path: Path, model: MultiTaskModel, backbone: Path, odd_tasks: tuple[Task, ...]) -> Path:
     save_checkpoint(
         tmp_path / "best",
         model=model,
         tokenizer=AutoTokenizer.from_pretrained(backbone),
-        tasks=tasks,
+        tasks=odd_tasks,
         key="t0007",
         number=7,
         epoch=2,
@@ -38,11 +38,11 @@ def saved(tmp_path: Path, model: MultiTaskModel, backbone: Path, tasks: tuple[Ta
     return tmp_path / "best"
 
 
-def test_a_checkpoint_comes_back_as_it_was(saved: Path, model: MultiTaskModel, tasks: tuple[Task, ...]) -> None:
+def test_a_checkpoint_comes_back_as_it_was(saved: Path, model: MultiTaskModel, odd_tasks: tuple[Task, ...]) -> None:
     loaded, metadata = load_checkpoint(saved)
     torch.testing.assert_close(loaded.state_dict(), model.state_dict(), rtol=0, atol=0)
     assert not loaded.training
-    assert metadata.tasks == tasks
+    assert metadata.tasks == odd_tasks
     assert (metadata.key, metadata.number, metadata.epoch, metadata.score) == ("t0007", 7, 2, 0.5)
     assert metadata.max_length == 16
     assert loaded.head_options == metadata.heads == HEADS

@@ -107,7 +107,7 @@ def test_what_a_trial_changes_is_every_weight_and_the_labels_that_a_regression_w
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BackboneError, match="nothing is"):
+    with pytest.raises(BackboneError, match="be an existing folder"):
         load_encoder(str(tmp_path / "nowhere"))
 
 

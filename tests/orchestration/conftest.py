@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -29,7 +29,7 @@ def store(tmp_path) -> StudyStore:
 
 
 @pytest.fixture
-def run() -> Callable[[Coroutine[Any, Any, None]], None]:
+def run_async() -> Callable[[Coroutine[Any, Any, None]], None]:
     """Runs an async test, for 20 s at most."""
 
     def run(steps: Coroutine[Any, Any, None]) -> None:
@@ -66,6 +66,13 @@ class Logged:
     log: StudyLog
     watched: list[None]
     pruned: list[int]
+    FINAL: ClassVar = {  # what the last report of a trial holds besides
+        "final": True,
+        "best_score": 0.8,
+        "best_epoch": 2,
+        "best_task_scores": {"mood": 0.8},
+        "checkpoint": "x",
+    }
 
     def start(self) -> Any:
         """A new trial of the store, started as Ray Tune would."""

@@ -42,7 +42,7 @@ async def begun(broker: Broker, pool: str = "one") -> int:
     return attempt
 
 
-def test_a_report_is_answered_once_tune_asks_for_the_next_one(run):
+def test_a_report_is_answered_once_tune_asks_for_the_next_one(run_async):
     async def steps() -> None:
         broker = Broker(retries=0)
         attempt = await begun(broker)
@@ -54,10 +54,10 @@ def test_a_report_is_answered_once_tune_asks_for_the_next_one(run):
         assert await report(broker, attempt, {"final": True}) is False  # at once: there is nothing to wait for
         assert await request == {"final": True}
 
-    run(steps())
+    run_async(steps())
 
 
-def test_a_worker_that_waits_long_hears_now_and_then_that_there_is_no_word_yet(run):
+def test_a_worker_that_waits_long_hears_now_and_then_that_there_is_no_word_yet(run_async):
     async def steps() -> None:
         broker = Broker(retries=0)
         attempt = await begun(broker)
@@ -66,10 +66,10 @@ def test_a_worker_that_waits_long_hears_now_and_then_that_there_is_no_word_yet(r
         assert await broker.take("another", 0) == ()
         assert await broker.wait_for_trial(0) is False
 
-    run(steps())
+    run_async(steps())
 
 
-def test_a_stopped_trial_is_told_so_and_its_pool_takes_the_next(run):
+def test_a_stopped_trial_is_told_so_and_its_pool_takes_the_next(run_async):
     async def steps() -> None:
         broker = Broker(retries=0)
         attempt = await begun(broker)
@@ -81,10 +81,10 @@ def test_a_stopped_trial_is_told_so_and_its_pool_takes_the_next(run):
         assert await broker.wait_for_trial()
         assert await broker.take("one") == (trial(1), 1)
 
-    run(steps())
+    run_async(steps())
 
 
-def test_a_trial_that_waits_is_not_trained_once_it_is_stopped(run):
+def test_a_trial_that_waits_is_not_trained_once_it_is_stopped(run_async):
     async def steps() -> None:
         broker = Broker(retries=0)
         await broker.submit(trial(0))
@@ -92,11 +92,11 @@ def test_a_trial_that_waits_is_not_trained_once_it_is_stopped(run):
         assert await broker.take("one", 0) == ()
         assert await broker.next_report("t0000", 0) == {}  # nobody waits for what will never come
 
-    run(steps())
+    run_async(steps())
 
 
 @pytest.mark.parametrize("noticed", [True, False], ids=["by its host", "as its new workers ask for a trial"])
-def test_a_lost_trial_goes_to_the_next_pool_before_all_others_and_the_old_one_is_not_heard(run, noticed):
+def test_a_lost_trial_goes_to_the_next_pool_before_all_others_and_the_old_one_is_not_heard(run_async, noticed):
     async def steps() -> None:
         broker = Broker(retries=1)
         first = await begun(broker, "one")
@@ -114,10 +114,10 @@ def test_a_lost_trial_goes_to_the_next_pool_before_all_others_and_the_old_one_is
         assert await broker.next_report("t0000", 1) == {"failed": "it died too"}
         assert await broker.take("three") == (trial(1), 1)
 
-    run(steps())
+    run_async(steps())
 
 
-def test_a_worker_that_died_as_it_waited_takes_no_trial_from_the_one_in_its_place(run):
+def test_a_worker_that_died_as_it_waited_takes_no_trial_from_the_one_in_its_place(run_async):
     async def steps() -> None:
         broker = Broker(retries=0)
         dead = await soon(broker.take("one"))  # Ray does not end the call of a worker that has died
@@ -127,10 +127,10 @@ def test_a_worker_that_died_as_it_waited_takes_no_trial_from_the_one_in_its_plac
         assert await alive == (trial(0), 1)
         assert await dead == ()
 
-    run(steps())
+    run_async(steps())
 
 
-def test_the_loss_of_a_pool_harms_no_other_pool_s_trial_nor_one_that_has_ended(run):
+def test_the_loss_of_a_pool_harms_no_other_pool_s_trial_nor_one_that_has_ended(run_async):
     async def steps() -> None:
         broker = Broker(retries=0)
         first = await begun(broker, "one")
@@ -142,10 +142,10 @@ def test_the_loss_of_a_pool_harms_no_other_pool_s_trial_nor_one_that_has_ended(r
         assert await broker.take("one", 0) == ()
         assert await broker.report("t0001", second, {"epoch": 1}) == 1
 
-    run(steps())
+    run_async(steps())
 
 
-def test_tune_s_own_actor_may_die_and_another_goes_on_where_it_was(run):
+def test_tune_s_own_actor_may_die_and_another_goes_on_where_it_was(run_async):
     async def steps() -> None:
         broker = Broker(retries=0)
         attempt = await begun(broker)
@@ -161,10 +161,10 @@ def test_tune_s_own_actor_may_die_and_another_goes_on_where_it_was(run):
         assert not second.done()
         assert await broker.take("another", 0) == ()  # it is trained only once
 
-    run(steps())
+    run_async(steps())
 
 
-def test_a_trial_that_was_stopped_may_be_asked_for_again_and_its_old_worker_is_not_heard(run):
+def test_a_trial_that_was_stopped_may_be_asked_for_again_and_its_old_worker_is_not_heard(run_async):
     async def steps() -> None:
         broker = Broker(retries=0)
         old = await begun(broker)
@@ -175,10 +175,10 @@ def test_a_trial_that_was_stopped_may_be_asked_for_again_and_its_old_worker_is_n
         assert config == trial(0)
         assert attempt != old
 
-    run(steps())
+    run_async(steps())
 
 
-def test_a_trial_that_runs_out_of_memory_begins_anew_with_half_its_batch_and_is_infeasible_the_second_time(run):
+def test_a_trial_that_runs_out_of_memory_begins_anew_with_half_its_batch_and_is_infeasible_the_second_time(run_async):
     async def steps() -> None:
         broker = Broker(retries=5)
         await begun(broker)
@@ -191,10 +191,10 @@ def test_a_trial_that_runs_out_of_memory_begins_anew_with_half_its_batch_and_is_
         failed = {"failed": "out of memory, with half the batch too: no memory again", "infeasible": True}
         assert await broker.next_report("t0000", 1) == failed
 
-    run(steps())
+    run_async(steps())
 
 
-def test_a_halved_trial_begins_anew_until_it_has_reported_and_goes_on_from_its_states_afterwards(run):
+def test_a_halved_trial_begins_anew_until_it_has_reported_and_goes_on_from_its_states_afterwards(run_async):
     async def steps() -> None:
         broker = Broker(retries=2)
         await begun(broker)
@@ -209,11 +209,11 @@ def test_a_halved_trial_begins_anew_until_it_has_reported_and_goes_on_from_its_s
         await broker.report_loss("one", "it died")  # that its batch was halved was no retry, these three were
         assert await broker.next_report("t0000", 2) == {"failed": "it died"}
 
-    run(steps())
+    run_async(steps())
 
 
 @pytest.mark.parametrize("earlier", [False, True], ids=["in this run", "in an earlier one"])
-def test_a_trial_that_once_fitted_is_tried_again_as_it_is_and_is_infeasible_in_the_end(run, earlier):
+def test_a_trial_that_once_fitted_is_tried_again_as_it_is_and_is_infeasible_in_the_end(run_async, earlier):
     async def steps() -> None:
         broker = Broker(retries=1)
         config = trial(0) | ({"fitted": True} if earlier else {})
@@ -227,11 +227,13 @@ def test_a_trial_that_once_fitted_is_tried_again_as_it_is_and_is_infeasible_in_t
         place = 0 if earlier else 1
         assert await broker.next_report("t0000", place) == {"failed": "out of memory: no memory", "infeasible": True}
 
-    run(steps())
+    run_async(steps())
 
 
 @pytest.mark.parametrize("fitted", [False, True], ids=["young", "that once fitted"])
-def test_a_trial_that_ray_ends_for_its_node_s_memory_is_tried_as_often_as_others_before_it_is_infeasible(run, fitted):
+def test_a_trial_that_ray_ends_for_its_node_s_memory_is_tried_as_often_as_others_before_it_is_infeasible(
+    run_async, fitted
+):
     async def steps() -> None:
         broker = Broker(retries=1)
         await broker.submit(trial(0) | ({"fitted": True} if fitted else {}))
@@ -245,10 +247,10 @@ def test_a_trial_that_ray_ends_for_its_node_s_memory_is_tried_as_often_as_others
         reason = f"out of memory{'' if fitted else ', with half the batch too'}: no memory again"
         assert await broker.next_report("t0000", 0 if fitted else 1) == {"failed": reason, "infeasible": True}
 
-    run(steps())
+    run_async(steps())
 
 
-def test_a_notice_is_no_sign_that_a_trial_once_fitted(run):
+def test_a_notice_is_no_sign_that_a_trial_once_fitted(run_async):
     async def steps() -> None:
         broker = Broker(retries=1)
         attempt = await begun(broker)
@@ -258,10 +260,10 @@ def test_a_notice_is_no_sign_that_a_trial_once_fitted(run):
             again, attempt = await broker.take("one")
             assert again == {**trial(0), "halved": "no memory", "anew": True}
 
-    run(steps())
+    run_async(steps())
 
 
-def test_what_pools_wait_for_is_said_once_with_the_next_trial(run):
+def test_what_pools_wait_for_is_said_once_with_the_next_trial(run_async):
     async def steps() -> None:
         broker = Broker(retries=1)
         await broker.post_notice("no room")  # for which nobody waits yet
@@ -275,13 +277,13 @@ def test_what_pools_wait_for_is_said_once_with_the_next_trial(run):
         assert await broker.report("t0000", 1, {"epoch": 1}) == 3
         assert not (await soon(broker.next_report("t0001", 0))).done()
 
-    run(steps())
+    run_async(steps())
 
 
 @pytest.mark.parametrize("evaluation", [{"epoch": 1}, {"epoch": 1, "whole": True}, {"epoch": 1, "whole": False}])
 @pytest.mark.parametrize("folds", [False, True])
 def test_a_whole_epoch_is_a_sign_that_a_trial_once_fitted_for_its_longest_rows_may_be_in_any_part(
-    run, evaluation, folds
+    run_async, evaluation, folds
 ):
     async def steps() -> None:
         broker = Broker(retries=1)
@@ -291,10 +293,10 @@ def test_a_whole_epoch_is_a_sign_that_a_trial_once_fitted_for_its_longest_rows_m
         anew = {} if evaluation.get("whole", True) else {"halved": "no memory", "anew": True}
         assert (await broker.take("one"))[0] == trial(0) | anew
 
-    run(steps())
+    run_async(steps())
 
 
-def test_nobody_waits_for_the_report_of_a_trial_once_the_study_is_over(run):
+def test_nobody_waits_for_the_report_of_a_trial_once_the_study_is_over(run_async):
     async def steps() -> None:
         broker = Broker(retries=0)
         await begun(broker)
@@ -302,11 +304,11 @@ def test_nobody_waits_for_the_report_of_a_trial_once_the_study_is_over(run):
         await broker.close()
         assert await request == {}
 
-    run(steps())
+    run_async(steps())
 
 
 @pytest.mark.parametrize("trained", [False, True])
-def test_at_the_end_every_pool_goes_home_and_it_is_known_whether_one_was_busy(run, trained):
+def test_at_the_end_every_pool_goes_home_and_it_is_known_whether_one_was_busy(run_async, trained):
     async def steps() -> None:
         broker = Broker(retries=0)
         attempt = await begun(broker)
@@ -318,10 +320,10 @@ def test_at_the_end_every_pool_goes_home_and_it_is_known_whether_one_was_busy(ru
         assert await broker.is_over()
         assert await broker.wait_for_trial() is False  # an isolated host starts no workers in vain
 
-    run(steps())
+    run_async(steps())
 
 
-def test_a_trial_that_would_fail_so_again_fails_at_once(run):
+def test_a_trial_that_would_fail_so_again_fails_at_once(run_async):
     async def steps() -> None:
         broker = Broker(retries=5)
         await begun(broker)
@@ -329,10 +331,10 @@ def test_a_trial_that_would_fail_so_again_fails_at_once(run):
         assert await broker.next_report("t0000", 0) == {"failed": "KeyError: 'a'"}
         assert await broker.take("one", 0) == ()
 
-    run(steps())
+    run_async(steps())
 
 
-def test_a_halted_study_sends_its_pools_home_and_tells_tune_of_no_trial_s_end(run):
+def test_a_halted_study_sends_its_pools_home_and_tells_tune_of_no_trial_s_end(run_async):
     first, second = (Fault(name, "be written whole", "No space left on device", "make room") for name in ("a", "b"))
 
     async def steps() -> None:
@@ -352,4 +354,4 @@ def test_a_halted_study_sends_its_pools_home_and_tells_tune_of_no_trial_s_end(ru
         await broker.close()
         assert await request == {}
 
-    run(steps())
+    run_async(steps())

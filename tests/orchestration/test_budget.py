@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "cli"))
-
-from kept_study import Kept, put_checkpoint, put_predictions
+from stored_study import StoredStudy, put_checkpoint, put_predictions
 
 from tutti.bank.bank import Bank
 from tutti.config.folder import StudyFolder
@@ -115,11 +111,11 @@ def test_disagreement_is_the_share_of_other_classes_and_of_lacking_correlation()
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> Kept:
+def study(tmp_path: Path) -> StoredStudy:
     """A study of four trials with checkpoints of 1,000 bytes and a little more, the last of which runs."""
-    study = Kept(StudyFolder(tmp_path / "moods"))
+    study = StoredStudy(StudyFolder(tmp_path / "moods"))
     for number, score in enumerate((0.6, 0.9, 0.8, 0.99)):
-        place = study.folder.trial(f"t{number:04d}")
+        place = study.folder.trial(f"t{number:04d}").path
         put_checkpoint(place / "best", number=number, score=score, size=1000)
         if number == 2:
             (place / "best").rename(place / "moved")
@@ -136,21 +132,21 @@ def trials() -> list[TrialRecord]:
     return [TrialRecord(f"t{n:04d}", n, state, score, {"mood": score}) for n, (score, state) in enumerate(scores)]
 
 
-def there(kept: Kept) -> list[str]:
+def checkpoints_left(study: StoredStudy) -> list[str]:
     """Whole checkpoints."""
-    place = kept.folder.path / "trials"
+    place = study.folder.path / "trials"
     return sorted(str(file.parent.relative_to(place)) for file in place.rglob("tutti.json"))
 
 
-def test_within_the_limit_nothing_is_removed(kept):
-    assert prune(kept.folder, trials=trials(), max_gigabytes=1e-4) == []
-    assert len(there(kept)) == 4
+def test_within_the_limit_nothing_is_removed(study):
+    assert prune(study.folder, trials=trials(), max_gigabytes=1e-4) == []
+    assert len(checkpoints_left(study)) == 4
 
 
-def test_beyond_the_limit_weights_of_ended_trials_go_and_their_predictions_stay(kept):
-    assert prune(kept.folder, trials=trials(), max_gigabytes=2e-6) == ["t0000", "t0002"]
-    assert there(kept) == ["t0001/best", "t0003/best"]
-    bank = Bank(kept.folder.bank)
+def test_beyond_the_limit_weights_of_ended_trials_go_and_their_predictions_stay(study):
+    assert prune(study.folder, trials=trials(), max_gigabytes=2e-6) == ["t0000", "t0002"]
+    assert checkpoints_left(study) == ["t0001/best", "t0003/best"]
+    bank = Bank(study.folder.bank)
     assert [(record.key, record.path is None) for record in bank.records()] == [
         ("t0000", True),
         ("t0001", False),
@@ -158,18 +154,18 @@ def test_beyond_the_limit_weights_of_ended_trials_go_and_their_predictions_stay(
     ]
     for key in ("t0000", "t0001", "t0002"):
         bank.check(key)
-    assert prune(kept.folder, trials=trials(), max_gigabytes=2e-6) == []
+    assert prune(study.folder, trials=trials(), max_gigabytes=2e-6) == []
 
 
-def test_what_needs_pruned_weights_says_so(kept):
-    best = kept.folder.trial("t0000") / "best"
+def test_what_needs_pruned_weights_says_so(study):
+    best = study.folder.trial("t0000").best
     prune_checkpoint(best)
     with pytest.raises(StorageError, match=r"best must hold a checkpoint; got one whose weights were pruned"):
         check_checkpoint(best)
 
 
 @pytest.mark.parametrize("moment", ["before the weights", "within the weights", "before the bank"])
-def test_a_kill_while_pruning_leaves_no_half_checkpoint_and_the_next_call_goes_on(kept, monkeypatch, moment):
+def test_a_kill_while_pruning_leaves_no_half_checkpoint_and_the_next_call_goes_on(study, monkeypatch, moment):
     def killed(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
@@ -184,19 +180,19 @@ def test_a_kill_while_pruning_leaves_no_half_checkpoint_and_the_next_call_goes_o
 
         monkeypatch.setattr(shutil, "rmtree", half)
     with pytest.raises(KeyboardInterrupt):
-        prune(kept.folder, trials=trials(), max_gigabytes=2e-6)
+        prune(study.folder, trials=trials(), max_gigabytes=2e-6)
     monkeypatch.undo()
     with pytest.raises(StorageError, match="pruned"):
-        check_checkpoint(kept.folder.trial("t0000") / "best")
-    prune(kept.folder, trials=trials(), max_gigabytes=2e-6)
-    assert there(kept) == ["t0001/best", "t0003/best"]
-    assert not (kept.folder.trial("t0000") / "best").exists()
-    assert [record.path is None for record in Bank(kept.folder.bank).records()] == [True, False, True]
+        check_checkpoint(study.folder.trial("t0000").best)
+    prune(study.folder, trials=trials(), max_gigabytes=2e-6)
+    assert checkpoints_left(study) == ["t0001/best", "t0003/best"]
+    assert not study.folder.trial("t0000").best.exists()
+    assert [record.path is None for record in Bank(study.folder.bank).records()] == [True, False, True]
 
 
-def test_a_checkpoint_that_is_a_link_to_another_place_is_left_alone(kept):
-    elsewhere = kept.folder.path.parent / "elsewhere"
-    kept.folder.trial("t0000").rename(elsewhere)
-    kept.folder.trial("t0000").symlink_to(elsewhere)
-    assert prune(kept.folder, trials=trials(), max_gigabytes=1e-9) == ["t0002"]
+def test_a_checkpoint_that_is_a_link_to_another_place_is_left_alone(study):
+    elsewhere = study.folder.path.parent / "elsewhere"
+    study.folder.trial("t0000").path.rename(elsewhere)
+    study.folder.trial("t0000").path.symlink_to(elsewhere)
+    assert prune(study.folder, trials=trials(), max_gigabytes=1e-9) == ["t0002"]
     assert (elsewhere / "best" / "tutti.json").is_file()

@@ -6,7 +6,7 @@ import pytest
 
 from tutti.records import TrialState
 
-FINAL = {"final": True, "best_score": 0.7, "best_epoch": 2, "best_task_scores": {"mood": 0.7}, "checkpoint": "x"}
+BEST = {"best_score": 0.7, "best_task_scores": {"mood": 0.7}}
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def whole_trial(logged):
     fold_epoch(logged, trial, 0, 2, 0.5)
     fold_end(logged, trial, 0, 0.9, 0.9)
     fold_epoch(logged, trial, 1, 1, 0.6)
-    fold_end(logged, trial, 1, 0.6, 0.75, **FINAL)
+    fold_end(logged, trial, 1, 0.6, 0.75, **logged.FINAL | BEST)
     logged.log.on_trial_complete(0, [], trial)
     return trial
 
@@ -53,7 +53,7 @@ def test_a_fold_s_epochs_go_to_a_run_of_its_own_below_the_trial_s(logged):
         "best_epoch": {0: 1.0},
     }
     assert (first.tags["tutti.fold"], first.number, first.state) == ("0", 0, TrialState.FINISHED)
-    place = logged.folder.trial("t0000")
+    place = logged.folder.trial("t0000").path
     assert first.tags["tutti.checkpoint"] == str(place / "fold-0" / "best")
     assert logged.run(trial).tags["tutti.checkpoint"] == str(place)
     assert logged.run(trial).tags["tutti.precision"] == "bf16"
@@ -107,7 +107,7 @@ def test_folds_told_again_by_a_trial_that_goes_on_stand_once_and_a_lost_end_is_m
     fold_end(logged, trial, 0, 0.9, 0.9)
     assert [each.fold for each in logged.store.unfinished()] == [1]  # whose run a driver that is killed now leaves
     fold_epoch(logged, trial, 1, 1, 0.6)
-    fold_end(logged, trial, 1, 0.6, 0.75, **FINAL)
+    fold_end(logged, trial, 1, 0.6, 0.75, **logged.FINAL | BEST)
     logged.log.on_trial_complete(0, [], trial)
     runs = logged.tracker.runs
     assert list(runs) == ["", "t0000", "t0000/fold-0", "t0000/fold-1"]
@@ -151,7 +151,7 @@ def test_folds_that_are_whole_are_not_taken_for_one_that_was_cut_off(logged):
 
 
 def test_what_the_folds_of_a_trial_would_go_on_from_is_removed_once_it_has_ended(logged):
-    trial, place = logged.start(), logged.folder.trial("t0000")
+    trial, place = logged.start(), logged.folder.trial("t0000").path
     for name in ("resume/fold-0", "fold-0/resume/epoch-1", "fold-0/best", "fold-1/resume"):
         (place / name).mkdir(parents=True)
     fold_end(logged, trial, 0, 0.9, 0.9)

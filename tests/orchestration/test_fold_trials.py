@@ -25,12 +25,12 @@ def test_a_study_with_folds_from_its_file_to_its_ensemble(make_study, tutti, see
         },
         resources={"workers": 1, "cpus_per_worker": 1, "concurrent_trials": 1},
     )  # fmt: skip
-    said = tutti("tune", study.file)
+    output = tutti("tune", study.file)
     good, hopeless = study.records()
     assert (good.state, hopeless.state) == (TrialState.FINISHED, TrialState.STOPPED)
     assert sorted(good.scores_by_epoch) == [1, 2, 3]
     assert hopeless.reason == "fell behind the others after 1 fold"
-    assert hopeless.reason in said
+    assert hopeless.reason in output
 
     bank = Bank(study.folder.bank)
     [record] = bank.records()
@@ -50,10 +50,10 @@ def test_a_study_with_folds_from_its_file_to_its_ensemble(make_study, tutti, see
         assert "score" not in runs[key].data.metrics
     assert runs["t0000"].data.metrics["score"] == pytest.approx(good.score)
     assert runs["t0000"].data.metrics["folds"] == FOLDS
-    assert runs["t0000"].data.tags["tutti.checkpoint"] == record.path == str(study.folder.trial("t0000"))
+    assert runs["t0000"].data.tags["tutti.checkpoint"] == record.path == str(study.folder.trial("t0000").path)
 
-    assert sorted(path.name for path in study.folder.trial("t0000").iterdir()) == ["fold-0", "fold-1", "fold-2"]
-    assert [path.name for path in (study.folder.trial("t0001") / "fold-0").iterdir()] == ["best"]
+    assert sorted(path.name for path in study.folder.trial("t0000").path.iterdir()) == ["fold-0", "fold-1", "fold-2"]
+    assert [path.name for path in study.folder.trial("t0001").fold(0).path.iterdir()] == ["best"]
     listed = json.loads(tutti("trials", study.folder.path, "--json"))
     assert [each["state"] for each in listed] == ["finished", "stopped early"]
     assert listed[0]["score"] == pytest.approx(record.score)

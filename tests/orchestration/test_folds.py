@@ -67,7 +67,7 @@ class Job:
 
     @property
     def trial(self) -> Path:
-        return self.folder.trial("t0000")
+        return self.folder.trial("t0000").path
 
     def predictions(self, task: str, part: str) -> Any:
         return Bank(self.folder.bank).predictions("t0000", task, part)

@@ -67,17 +67,17 @@ def test_a_study_whose_disk_fails_it_halts_with_one_sentence_and_goes_on_once_th
     running = tutti_command("tune", study.file)
     running.wait_for(lambda: max(study.resume_epochs("t0000"), default=0) >= 3, what="a trial under way")
     spoil(study)
-    assert running.wait() == 1, running.said
+    assert running.wait() == 1, running.output
     mend(study)
     assert running.left_behind() == []
-    assert "Traceback" not in running.said
-    [said] = [line for line in running.said.splitlines() if line.startswith("error: ")]
-    assert str(small_disk) in said
-    assert "--resume" in said
+    assert "Traceback" not in running.output
+    [error] = [line for line in running.output.splitlines() if line.startswith("error: ")]
+    assert str(small_disk) in error
+    assert "--resume" in error
     assert {record.state for record in study.records()} == {TrialState.RUNNING}
 
     again = tutti_command("tune", study.file, "--resume")
-    assert again.wait() == 0, again.said
+    assert again.wait() == 0, again.output
     assert [record.state for record in study.records()] == [TrialState.FINISHED] * 2
     epochs = study.reported_epochs("t0000")
     assert epochs == sorted(set(epochs)), "an epoch was trained twice"

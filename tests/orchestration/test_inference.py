@@ -39,7 +39,7 @@ def save(tiny_data: Path, tmp_path: Path) -> Callable[..., Path]:
         model.head("like").fit_labels(torch.tensor([1.0, 5.0]), torch.ones(2))
         if spoilt:
             model.head("mood").linear.bias.data[0] = torch.nan
-        folder = StudyFolder(tmp_path).trial(key) / "best"
+        folder = StudyFolder(tmp_path).trial(key).best
         scores = {"mood": 0.5, "like": 0.5}
         save_checkpoint(
             folder,
@@ -119,11 +119,11 @@ def test_a_trial_without_weights_says_why_and_what_to_do(save: Callable[..., Pat
     folder = StudyFolder(tmp_path)
     saved = save("a")
     assert weights_of(folder, ["a"], folds=None, tasks=[MOOD, LIKE]) == {"a": [saved]}
-    folds = [folder.trial("f") / f"fold-{fold}" / "best" for fold in range(2)]
+    folds = [folder.trial("f").fold(fold).best for fold in range(2)]
     for place in folds:
         shutil.copytree(saved, place)
     assert weights_of(folder, ["f"], folds=2, tasks=[MOOD]) == {"f": folds}
-    prune_checkpoint(folder.trial("a") / "best")
+    prune_checkpoint(folder.trial("a").best)
     with pytest.raises(StudyError) as caught:
         weights_of(folder, ["a", "f", "b"], folds=None, tasks=[MOOD])
     pruned, never, _ = map(str, caught.value.faults)

@@ -16,8 +16,8 @@ EPOCHS = 40
 
 def ends(study) -> dict[int, object]:
     """Trial number to the time that Optuna keeps as its end."""
-    kept = optuna.load_study(study_name=study.folder.name, storage=study.folder.optuna_url)
-    return {trial.number: trial.datetime_complete for trial in kept.trials}
+    stored = optuna.load_study(study_name=study.folder.name, storage=study.folder.optuna_url)
+    return {trial.number: trial.datetime_complete for trial in stored.trials}
 
 
 def check_went_on(study, key: str, *, from_epoch: int) -> None:
@@ -26,7 +26,7 @@ def check_went_on(study, key: str, *, from_epoch: int) -> None:
     assert epochs == sorted(set(epochs)), "the trial started again"
     assert epochs[0] == 1
     assert set(range(from_epoch + 2, EPOCHS + 1)) <= set(epochs)
-    assert not (study.folder.trial(key) / "resume").exists()
+    assert not study.folder.trial(key).resume.exists()
 
 
 def test_a_study_that_ctrl_c_has_ended_goes_on_where_it_was(make_study, tutti_command, interrupt, tmp_path):
@@ -36,11 +36,11 @@ def test_a_study_that_ctrl_c_has_ended_goes_on_where_it_was(make_study, tutti_co
     first = tutti_command("tune", study.file)
     first.wait_for(lambda: max(study.resume_epochs("t0001"), default=0) >= 4, what="a second trial under way")
     interrupt(first)
-    assert first.wait() == 130, first.said
-    assert "Interrupted: the trials that run are being ended" in first.said
-    assert "1 trial cut off" in first.said
-    assert "--resume" in first.said
-    assert "Traceback" not in first.said
+    assert first.wait() == 130, first.output
+    assert "Interrupted: stopping the running trials" in first.output
+    assert "1 trial cut off" in first.output
+    assert "--resume" in first.output
+    assert "Traceback" not in first.output
     assert first.left_behind() == []
     runs, ended, reached = study.runs(), ends(study), max(study.resume_epochs("t0001"))
     assert {key: run.info.status for key, run in runs.items()} == {"": "KILLED", "t0000": "FINISHED", "t0001": "KILLED"}
@@ -48,8 +48,8 @@ def test_a_study_that_ctrl_c_has_ended_goes_on_where_it_was(make_study, tutti_co
     assert [record.state for record in study.records()] == [TrialState.FINISHED, TrialState.RUNNING]
 
     second = tutti_command("tune", study.file, "--resume")
-    assert second.wait() == 0, second.said
-    assert "2 of 2 trials done" in second.said
+    assert second.wait() == 0, second.output
+    assert "2 of 2 trials done" in second.output
     assert second.left_behind() == []
     assert [record.state for record in study.records()] == [TrialState.FINISHED] * 2
     check_went_on(study, "t0001", from_epoch=reached)
@@ -67,15 +67,15 @@ def test_a_study_that_is_terminated_ends_as_after_ctrl_c_and_tells_of_a_state_th
     first = tutti_command("tune", study.file)
     first.wait_for(lambda: max(study.resume_epochs("t0000"), default=0) >= 2, what="a trial under way")
     os.kill(first.process.pid, signal.SIGTERM)
-    assert first.wait() == 130, first.said
-    assert "1 trial cut off" in first.said
-    assert "--resume" in first.said
-    assert "Traceback" not in first.said
+    assert first.wait() == 130, first.output
+    assert "1 trial cut off" in first.output
+    assert "--resume" in first.output
+    assert "Traceback" not in first.output
     assert first.left_behind() == []
 
-    states = (study.folder.trial("t0000") / "resume").glob("stage-*")
+    states = study.folder.trial("t0000").resume.glob("stage-*")
     newest = max(states, key=lambda state: int(state.name.rpartition("-")[2]))
     (newest / "model.safetensors").write_bytes(b"damaged")
-    said = tutti("tune", study.file, "--resume")
-    assert f"t0000: the state {newest} is passed over: " in said
+    output = tutti("tune", study.file, "--resume")
+    assert f"t0000: the state {newest} is passed over: " in output
     assert newest.name in study.runs()["t0000"].data.tags["tutti.notice"]

@@ -109,8 +109,8 @@ def test_what_a_scheduler_stops_is_pruned_to_optuna_with_what_it_reported(run_al
 
     done, folder = run_alone(tmp_path, first_are_better, scheduler="median", trials=6)
     assert states(done) == [FINISHED] * 4 + [STOPPED] * 2
-    kept = optuna.load_study(study_name="s", storage=folder.optuna_url).trials
-    assert [trial.state.name for trial in kept] == ["COMPLETE"] * 4 + ["PRUNED"] * 2
-    for trial in kept[4:]:
+    stored = optuna.load_study(study_name="s", storage=folder.optuna_url).trials
+    assert [trial.state.name for trial in stored] == ["COMPLETE"] * 4 + ["PRUNED"] * 2
+    for trial in stored[4:]:
         assert trial.intermediate_values in ({1: 0.1}, {1: 0.1, 2: 0.1})
         assert trial.value == 0.1

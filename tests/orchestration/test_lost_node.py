@@ -31,12 +31,12 @@ def nodes(tutti_command, free_port):
 
     place = ["--node-ip-address=127.0.0.1", *(f"--{name}={port}" for name, port in ports.items())]
     head = start("--head", "--num-cpus=0", f"--temp-dir={folder}", *place)
-    head.wait_for(lambda: "Ray runtime started" in head.said, what="a head")
+    head.wait_for(lambda: "Ray runtime started" in head.output, what="a head")
     others = []
     for _ in range(2):
         agents = [f"--{name}={free_port()}" for name in ("dashboard-agent-listen-port", "metrics-export-port")]
         others.append(start(f"--address={address}", "--num-cpus=1", *agents))
-        others[-1].wait_for(lambda: "Ray runtime started" in others[-1].said, what="a node")
+        others[-1].wait_for(lambda: "Ray runtime started" in others[-1].output, what="a node")
     yield address, others
     for each in (*others, head):
         each.kill()
@@ -53,7 +53,7 @@ def test_a_study_that_loses_one_of_two_nodes_goes_on_with_the_other_and_loses_no
         running.wait_for(lambda key=key: max(study.resume_epochs(key), default=0) >= 3, what=f"{key} under way")
     [raylet] = lost.descendants(RAYLET)
     raylet.kill()
-    assert running.wait() == 0, running.said
+    assert running.wait() == 0, running.output
     assert [record.state for record in study.records()] == [TrialState.FINISHED] * 2
     for key in ("t0000", "t0001"):
         epochs = study.reported_epochs(key)

@@ -35,8 +35,9 @@ def raised(action: Any) -> BaseException:
         lambda: np.empty(FOUR_EIB, np.uint8),
         lambda: torch.empty(FOUR_EIB, dtype=torch.uint8),
         lambda: (_ for _ in ()).throw(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 4.00 GiB")),
+        lambda: (_ for _ in ()).throw(RuntimeError("could not create a primitive")),
     ],
-    ids=["Python", "NumPy", "torch on a CPU", "torch on a GPU"],
+    ids=["Python", "NumPy", "torch on a CPU", "torch on a GPU", "oneDNN"],
 )
 def test_an_allocation_that_failed_is_known_whoever_tried_it(action):
     assert is_out_of_memory(raised(action))
@@ -50,8 +51,8 @@ def test_what_a_worker_s_error_was_made_of_counts():
 
 
 def test_a_worker_that_ray_ended_for_its_memory_ran_out_of_it_and_one_that_died_otherwise_did_not():
-    said = "1 worker(s) were killed due to the node running low on memory.\nRefer to the documentation.\n"
-    starved = WorkerHealthCheckFailedError("A worker health check failed.", failure=OutOfMemoryError(said))
+    message = "1 worker(s) were killed due to the node running low on memory.\nRefer to the documentation.\n"
+    starved = WorkerHealthCheckFailedError("A worker health check failed.", failure=OutOfMemoryError(message))
     assert is_out_of_memory(starved)
     assert is_node_out_of_memory(starved)
     assert not is_node_out_of_memory(torch.OutOfMemoryError("CUDA out of memory"))
@@ -61,7 +62,14 @@ def test_a_worker_that_ray_ended_for_its_memory_ran_out_of_it_and_one_that_died_
     assert not is_out_of_memory(WorkerHealthCheckFailedError("A worker health check failed.", ActorDiedError()))
 
 
-@pytest.mark.parametrize("action", [lambda: torch.ones(2) @ torch.ones(3), lambda: {}["memory"]])
+@pytest.mark.parametrize(
+    "action",
+    [
+        lambda: torch.ones(2) @ torch.ones(3),
+        lambda: {}["memory"],
+        lambda: (_ for _ in ()).throw(RuntimeError("could not create a primitive descriptor for a matmul primitive")),
+    ],
+)
 def test_other_errors_are_no_matter_of_memory(action):
     assert not is_out_of_memory(raised(action))
 
@@ -98,15 +106,15 @@ def test_every_stage_is_cut_by_what_it_has():
 
 
 @pytest.mark.parametrize(
-    ("training", "said"),
+    ("training", "batch"),
     [
         ({"per_device_train_batch_size": 1}, "a batch of one row"),
         ({"max_tokens_per_batch": 15}, "max_tokens_per_batch=15"),
         ({"stages": [{}, {"adversarial": "fgm"}]}, "adversarial=fgm, which takes a batch as a whole"),
     ],
 )
-def test_a_batch_that_cannot_be_cut_says_so_and_is_out_of_memory(training, said):
-    with pytest.raises(TrialMemoryError, match=f"out of memory: the batch must be .* got {said}; narrow"):
+def test_a_batch_that_cannot_be_cut_says_so_and_is_out_of_memory(training, batch):
+    with pytest.raises(TrialMemoryError, match=f"out of memory: the batch must be .* got {batch}; narrow"):
         with_smaller_batches(training)
 
 
@@ -115,7 +123,7 @@ def test_a_trial_that_begins_anew_forgets_its_states_and_cuts_its_batches(tmp_pa
     training = {"per_device_train_batch_size": 1}
     study = StudyConfig.model_validate({"study": "s", "backbone": "b", "tasks": {"a": task}, "training": training})
     folder = StudyFolder(tmp_path)
-    state = folder.trial("t0000") / "resume" / "stage-0-step-3"
+    state = folder.trial("t0000").resume / "stage-0-step-3"
     state.mkdir(parents=True)
     trial = {"key": "t0000", "number": 0, "parameters": {}, "halved": "no memory"}
     with pytest.raises(TrialMemoryError, match="a batch of one row"):

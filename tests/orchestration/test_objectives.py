@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import shutil
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import optuna
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "cli"))
-
-from kept_study import put_checkpoint
+from stored_study import put_checkpoint
 
 from tutti.bank.bank import Bank
 from tutti.config.space import SearchSpace
@@ -44,15 +39,15 @@ def measured(logged, store):
 
 def put(logged: Any, trial: Any, wrong: slice, *, sure: float = 0.6) -> float:
     """The trial's predictions, wrong and less sure in some rows; their accuracy."""
-    said = LABELS.copy()
-    said[wrong] = (said[wrong] + 1) % 3
+    predicted = LABELS.copy()
+    predicted[wrong] = (predicted[wrong] + 1) % 3
     likely = np.full(ROWS, sure, np.float32)
     likely[wrong] -= 0.15
     probabilities = np.repeat((1 - likely[:, None]) / 2, 3, axis=1)
-    probabilities[np.arange(ROWS), said] = likely
+    probabilities[np.arange(ROWS), predicted] = likely
     ids, names = np.array([f"r{row}" for row in range(ROWS)]), ("a", "b", "c")
     predictions = Predictions(ids=ids, probabilities=probabilities, labels=LABELS, class_names=names)
-    key, score = trial.config["key"], float((said == LABELS).mean())
+    key, score = trial.config["key"], float((predicted == LABELS).mean())
     record = CheckpointRecord(key, trial.config["number"], 1, score, {"mood": score}, None)
     Bank(logged.folder.bank).put(record, {"mood": {"validation": predictions}})
     return score
@@ -66,18 +61,18 @@ def finish(logged: Any, trial: Any, score: float, **more: Any) -> None:
 
 def test_every_objective_is_told_kept_and_tracked(measured, tmp_path):
     trial = measured.start()
-    put_checkpoint(measured.folder.trial("t0000") / "best", number=0, score=0.8, size=5000)
+    put_checkpoint(measured.folder.trial("t0000").best, number=0, score=0.8, size=5000)
     score = put(measured, trial, slice(0, 60))
     finish(measured, trial, score)
-    disk = sum(file.stat().st_size for file in (measured.folder.trial("t0000") / "best").iterdir())
+    disk = sum(file.stat().st_size for file in measured.folder.trial("t0000").best.iterdir())
     expected = {"score": 0.8, "gain": pytest.approx(0.8), "seconds": 60.0, "parameters": 1000.0, "disk": float(disk)}
     assert 5000 < disk < 10_000
     assert measured.record(trial).measured == expected
     assert measured.record(trial).seconds == 60.0
     metrics = measured.run(trial).metrics
     assert {name: metrics[name][0] for name in ALL} == expected
-    (told,) = optuna.load_study(storage=f"sqlite:///{tmp_path / 'optuna.db'}", study_name="s").trials
-    assert told.values == [expected[name] for name in ALL]
+    (stored,) = optuna.load_study(storage=f"sqlite:///{tmp_path / 'optuna.db'}", study_name="s").trials
+    assert stored.values == [expected[name] for name in ALL]
 
 
 def test_a_weaker_but_different_trial_gains_more_than_a_near_copy_of_the_best(measured):
@@ -118,13 +113,13 @@ def test_a_study_halts_where_the_predictions_of_an_ended_trial_cannot_be_read(me
 
 
 def test_an_earlier_trial_whose_predictions_cannot_be_read_is_left_out_of_the_ensemble(measured, caplog):
-    for trial in (kept := measured.start(), damaged := measured.start()):
+    for trial in (sound := measured.start(), damaged := measured.start()):
         put(measured, trial, slice(0, 45))
     finish(measured, damaged, 0.85)
     shutil.rmtree(measured.folder.bank / damaged.config["key"])
     measured.log._measure._predictions.clear()  # as a resumed study has it
-    finish(measured, kept, 0.85)
-    assert measured.record(kept).measured["gain"] == 0.85
+    finish(measured, sound, 0.85)
+    assert measured.record(sound).measured["gain"] == 0.85
     assert "The trial t0001 is left out of the ensemble" in caplog.text
 
 

@@ -8,15 +8,11 @@ import json
 import os
 import pickle
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "cli"))
-
 from bad_input_run import Templates, inside, make_templates, run
 
 from tutti.tracking.queued import QueuedTracker

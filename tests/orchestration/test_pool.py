@@ -36,7 +36,7 @@ class Desk:
         self.runs -= 1
         return self.runs < 0
 
-    def report_loss(self, *told: Any, **how: Any) -> bool:
+    def report_loss(self, *arguments: Any, **how: Any) -> bool:
         self.lost_ += 1  # but for the host's own first word
         self.how += [how] if how else []
         return False
@@ -101,11 +101,10 @@ def test_workers_that_find_no_room_where_none_can_be_added_give_up_with_the_reas
 
 def test_workers_that_are_given_up_while_others_train_are_told_of_and_end_nothing(monkeypatch):
     broker: Any = Desk(0)
-    results = {"first": None, "second": "no GPU", "third": "not yet"}
     broker.halt_fault = lambda: None
-    monkeypatch.setattr(ray, "get", lambda ref: results.get(ref, ref) if isinstance(ref, str) else None)
-    monkeypatch.setattr(ray, "wait", lambda pools, **_: (pools[:2], pools[2:]))
-    PoolWatch(broker, [*results]).check()
+    monkeypatch.setattr(ray, "get", lambda ref: None)
+    pools: Any = SimpleNamespace(hosts=["first", "second", "third"], ended=lambda: [None, "no GPU"])
+    PoolWatch(broker, pools).check()
     [notice] = broker.notices
     assert "could not start and stay (no GPU)" in notice
 

@@ -12,10 +12,12 @@ from typing import Any
 import optuna
 import pytest
 import torch
+from ray.exceptions import OutOfMemoryError
 
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
 from tutti.errors import ClusterError, StorageError
+from tutti.orchestration import study as study_module
 from tutti.orchestration.trial import Stopped
 from tutti.records import TrialState
 from tutti.search import database
@@ -41,7 +43,7 @@ def outcomes(study) -> dict[str, Any]:
 
 def weights(study, key: str) -> dict[str, str]:
     """File of a trial's checkpoint to its SHA-256."""
-    return json.loads((study.folder.trial(key) / "best" / "tutti.json").read_text(encoding="utf8"))["files"]
+    return json.loads((study.folder.trial(key).best / "tutti.json").read_text(encoding="utf8"))["files"]
 
 
 def runs_of(folder: StudyFolder) -> int:
@@ -83,7 +85,7 @@ def test_the_memory_of_a_worker_does_not_grow_over_50_trials(make_study, tutti_c
         for worker in running.descendants(WORKER):
             held[ended] = worker.memory_info().rss
         time.sleep(0.2)
-    assert running.wait() == 0, running.said
+    assert running.wait() == 0, running.output
     states = [record.state for record in study.records()]
     assert len(states) == 50
     assert states.count(TrialState.STOPPED) > 10
@@ -96,8 +98,8 @@ def test_the_memory_of_a_worker_does_not_grow_over_50_trials(make_study, tutti_c
 
 @pytest.mark.parametrize(
     ("process", "workers"),  # tests/chaos kills the one worker of a trial
-    [("ray::TrainController", 1), (WORKER, 2)],
-    ids=["controller", "one of two workers"],
+    [("ray::PoolHost", 1), ("ray::TrainController", 1), (WORKER, 2)],
+    ids=["host", "controller", "one of two workers"],
 )
 def test_a_pool_that_loses_a_process_is_replaced_and_no_trial_is_lost(
     make_study, tutti_command, tmp_path, process, workers
@@ -113,7 +115,7 @@ def test_a_pool_that_loses_a_process_is_replaced_and_no_trial_is_lost(
     victims = running.descendants(process)
     assert len(victims) == (workers if process == WORKER else 1)
     victims[-1].kill()
-    assert running.wait() == 0, running.said
+    assert running.wait() == 0, running.output
     assert [record.state for record in study.records()] == [TrialState.FINISHED] * 3
     for key in ("t0000", "t0001", "t0002"):
         epochs = study.reported_epochs(key)
@@ -122,7 +124,7 @@ def test_a_pool_that_loses_a_process_is_replaced_and_no_trial_is_lost(
     assert running.left_behind() == []
 
 
-def told(epoch: int, score: float, **more: Any) -> dict[str, Any]:
+def epoch_report(epoch: int, score: float, **more: Any) -> dict[str, Any]:
     return {"epoch": epoch, "score": score, "task_scores": {"a": score}, "metrics": {}, "at": 0.0, "host": "", **more}
 
 
@@ -134,9 +136,9 @@ def raises_at_first(study: StudyConfig, folder: StudyFolder, trial: dict[str, An
         raise OSError("the disk is away")
     if trial["number"] == 2:
         raise KeyError("what is not there")
-    if not tell(told(1, 0.5)):
+    if not tell(epoch_report(1, 0.5)):
         raise Stopped
-    tell(told(1, 0.5, final=True, best_epoch=1, best_score=0.5, best_task_scores={"a": 0.5}))
+    tell(epoch_report(1, 0.5, final=True, best_epoch=1, best_score=0.5, best_task_scores={"a": 0.5}))
 
 
 def test_a_trial_that_raises_is_tried_again_unless_it_would_raise_that_again(run_alone, tmp_path):
@@ -167,7 +169,7 @@ def needs_memory(study: StudyConfig, folder: StudyFolder, trial: dict[str, Any],
         torch.empty(1 << 62, dtype=torch.uint8)
     if trial["number"] == 0 and "halved" not in trial:
         bytearray(1 << 62)
-    tell(told(1, 0.5, final=True, best_epoch=1, best_score=0.5, best_task_scores={"a": 0.5}))
+    tell(epoch_report(1, 0.5, final=True, best_epoch=1, best_score=0.5, best_task_scores={"a": 0.5}))
 
 
 def test_a_trial_that_runs_out_of_memory_is_tried_once_with_half_its_batch_and_is_infeasible_then(run_alone, tmp_path):
@@ -177,22 +179,37 @@ def test_a_trial_that_runs_out_of_memory_is_tried_once_with_half_its_batch_and_i
     assert "can't allocate memory" in done.trials[1].reason
     tries = (folder.path / "tries").read_text().splitlines()
     assert tries == ["t0000 whole", "t0000 halved", "t0001 whole", "t0001 halved", "t0002 whole"]
-    kept = optuna.load_study(study_name="s", storage=folder.optuna_url).trials
-    assert [trial.constraints for trial in kept] == [{}, {"memory": 1.0}, {}]
-    assert "MemoryError" in kept[0].user_attrs["halved"]
+    stored = optuna.load_study(study_name="s", storage=folder.optuna_url).trials
+    assert [trial.constraints for trial in stored] == [{}, {"memory": 1.0}, {}]
+    assert "MemoryError" in stored[0].user_attrs["halved"]
 
 
 def holds_the_database(study: StudyConfig, folder: StudyFolder, trial: dict[str, Any], *, tell: Any) -> None:
     """Trials that train nothing: while the file ``hold`` is there, t0001 keeps everybody else from the database."""
-    if not tell(told(1, 0.5)):
+    if not tell(epoch_report(1, 0.5)):
         raise Stopped
     if trial["number"] == 1 and (folder.path / "hold").exists():
         with closing(sqlite3.connect(folder.path / "optuna.db", isolation_level=None)) as holder:
             holder.execute("BEGIN IMMEDIATE")
-            tell(told(2, 0.6))
+            tell(epoch_report(2, 0.6))
             time.sleep(5)
         raise Stopped
-    tell(told(2, 0.6, final=True, best_epoch=2, best_score=0.6, best_task_scores={"a": 0.6}))
+    tell(epoch_report(2, 0.6, final=True, best_epoch=2, best_score=0.6, best_task_scores={"a": 0.6}))
+
+
+class Starved:
+    """A tuner whose own actor Ray has killed, as Tune tells of it."""
+
+    def fit(self) -> None:
+        raise RuntimeError("Caught unexpected exception") from OutOfMemoryError("8 worker(s) were killed")
+
+
+def test_a_study_whose_own_processes_ray_killed_for_their_node_s_memory_ends_with_one_sentence(
+    run_alone, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(study_module, "_tuner", lambda *_, **__: Starved())
+    with pytest.raises(ClusterError, match=r"the memory of a node must be enough .* go on with --resume"):
+        run_alone(tmp_path, None)
 
 
 def test_a_study_whose_database_stays_locked_ends_with_one_error_and_loses_no_trial(run_alone, tmp_path, monkeypatch):

@@ -86,7 +86,7 @@ async def train(broker: Broker, epoch: int, score: float | None = None, pool: st
     return key
 
 
-def test_with_one_pool_all_trials_come_to_the_meeting_and_nobody_goes_on_before(run):
+def test_with_one_pool_all_trials_come_to_the_meeting_and_nobody_goes_on_before(run_async):
     async def steps() -> None:
         broker = Broker(0, population())
         await submit(broker, 3)
@@ -96,7 +96,7 @@ def test_with_one_pool_all_trials_come_to_the_meeting_and_nobody_goes_on_before(
         assert (await broker.take("one", 1))[0]["key"] == "t0003"
         assert first == ["t0000", "t0001", "t0002"]
 
-    run(steps())
+    run_async(steps())
 
 
 def test_what_a_donor_has_switched_off_is_not_switched_on_nor_the_other_way_round():
@@ -111,7 +111,7 @@ def test_what_a_donor_has_switched_off_is_not_switched_on_nor_the_other_way_roun
         assert drawn == allowed
 
 
-def test_a_donor_that_fits_with_half_its_batch_alone_hands_that_on(run):
+def test_a_donor_that_fits_with_half_its_batch_alone_hands_that_on(run_async):
     async def steps() -> None:
         broker = Broker(0, population())
         for key, parameters in points(4).items():
@@ -127,10 +127,10 @@ def test_a_donor_that_fits_with_half_its_batch_alone_hands_that_on(run):
         assert (config["key"], config["halved"]) == ("t0000", "it ran out of memory")
         request.cancel()
 
-    run(steps())
+    run_async(steps())
 
 
-def test_the_worst_goes_on_with_the_donor_s_settings_once_the_driver_has_taken_the_state_over(run):
+def test_the_worst_goes_on_with_the_donor_s_settings_once_the_driver_has_taken_the_state_over(run_async):
     async def steps() -> None:
         broker = Broker(0, population())
         await submit(broker, 4)
@@ -149,10 +149,10 @@ def test_the_worst_goes_on_with_the_donor_s_settings_once_the_driver_has_taken_t
         assert configs[3]["parameters"] == points(4)["t0003"]
         request.cancel()
 
-    run(steps())
+    run_async(steps())
 
 
-def test_a_trial_that_ends_on_the_way_keeps_nobody_waiting(run):
+def test_a_trial_that_ends_on_the_way_keeps_nobody_waiting(run_async):
     async def steps() -> None:
         broker = Broker(0, population())
         await submit(broker, 4)
@@ -163,10 +163,10 @@ def test_a_trial_that_ends_on_the_way_keeps_nobody_waiting(run):
         await broker.report("t0003", attempt, {"failed": "the loss is nan"})
         assert (await broker.take("two", 1))[0]["key"] == "t0000"
 
-    run(steps())
+    run_async(steps())
 
 
-def test_a_trial_that_is_stopped_before_its_exchange_keeps_nobody_waiting(run):
+def test_a_trial_that_is_stopped_before_its_exchange_keeps_nobody_waiting(run_async):
     async def steps() -> None:
         broker = Broker(0, population())
         await submit(broker, 4)
@@ -176,10 +176,10 @@ def test_a_trial_that_is_stopped_before_its_exchange_keeps_nobody_waiting(run):
         await broker.stop("t0000")
         assert (await broker.take("one", 1))[0]["key"] == "t0001"
 
-    run(steps())
+    run_async(steps())
 
 
-def test_between_meetings_a_trial_goes_on_with_its_workers(run):
+def test_between_meetings_a_trial_goes_on_with_its_workers(run_async):
     async def steps() -> None:
         broker = Broker(0, population(every=2))
         await submit(broker, 4)
@@ -187,10 +187,10 @@ def test_between_meetings_a_trial_goes_on_with_its_workers(run):
         assert await broker.report(config["key"], attempt, {"epoch": 1, "score": 0.1}) == 1
         assert await broker.report(config["key"], attempt, {"epoch": 2, "score": 0.1}) is None
 
-    run(steps())
+    run_async(steps())
 
 
-def test_after_an_interruption_those_behind_catch_up_before_all_meet(run):
+def test_after_an_interruption_those_behind_catch_up_before_all_meet(run_async):
     async def steps() -> None:
         broker = Broker(0, population(2))
         await submit(broker, 2)
@@ -201,7 +201,7 @@ def test_after_an_interruption_those_behind_catch_up_before_all_meet(run):
         report = await broker.next_report("t0001", 3)
         assert report["exchanged"]["donor"] == "t0000"
 
-    run(steps())
+    run_async(steps())
 
 
 def test_an_exchange_says_all_that_is_kept_of_it():
@@ -223,7 +223,7 @@ def test_an_exchange_copies_the_donor_s_state_and_is_kept_and_tracked(logged):
     weak, strong = logged.start(), logged.start()
     logged.epoch(weak, 1, 0.2)
     logged.epoch(strong, 1, 0.9)
-    place, donor = logged.folder.trial("t0000"), logged.folder.trial("t0001")
+    place, donor = logged.folder.trial("t0000").path, logged.folder.trial("t0001").path
     put_state(place, b"weak", step=5)
     put_state(donor, b"strong", step=3)
     exchange = {"donor": "t0001", "epoch": 1, "parameters": {"learning_rate": 3e-4, "pooling": "cls"}}
@@ -250,8 +250,8 @@ def test_an_exchange_that_a_driver_could_not_keep_any_more_is_kept_by_the_next_o
 
     weak = logged.start()
     logged.start()
-    put_state(logged.folder.trial("t0001"), b"strong", step=3)
-    donor, own = (logged.folder.trial(key) / "resume" for key in ("t0001", "t0000"))
+    put_state(logged.folder.trial("t0001").path, b"strong", step=3)
+    donor, own = (logged.folder.trial(key).resume for key in ("t0001", "t0000"))
     exchange = {"donor": "t0001", "epoch": 1, "parameters": {"learning_rate": 3e-4}}
     take_over(donor, own, best_score=0.2, exchange=exchange)
     for _ in range(2):
@@ -260,7 +260,7 @@ def test_an_exchange_that_a_driver_could_not_keep_any_more_is_kept_by_the_next_o
     assert logged.store.records()[1].exchanges == ()
 
 
-def test_a_trial_that_was_never_asked_for_keeps_nobody_waiting(run):
+def test_a_trial_that_was_never_asked_for_keeps_nobody_waiting(run_async):
     async def steps() -> None:
         broker = Broker(0, population(2))
         await submit(broker, 1)
@@ -269,4 +269,4 @@ def test_a_trial_that_was_never_asked_for_keeps_nobody_waiting(run):
         await broker.stop("t0001")  # its actor died before that
         assert (await broker.take("one", 1))[0]["key"] == "t0000"
 
-    run(steps())
+    run_async(steps())

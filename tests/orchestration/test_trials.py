@@ -60,7 +60,7 @@ def test_hopeless_trials_are_stopped_and_broken_ones_fail_while_the_study_goes_o
         },
         resources={"workers": 1, "cpus_per_worker": os.cpu_count()},
     )
-    said = tutti("tune", study.file)
+    output = tutti("tune", study.file)
     good, hopeless, broken = study.records()
     runs = study.runs()
     assert good.state is TrialState.FINISHED
@@ -77,15 +77,15 @@ def test_hopeless_trials_are_stopped_and_broken_ones_fail_while_the_study_goes_o
     assert "finite" in broken.reason
     assert runs["t0002"].info.status == "FAILED"
     assert runs["t0002"].data.tags["tutti.reason"] == broken.reason
-    assert f"t0002 failed: {broken.reason}" in said
-    assert "3 of 3 trials done (1 stopped early, 1 failed), 0 running" in said
+    assert f"t0002 failed: {broken.reason}" in output
+    assert "3 of 3 trials done (1 stopped early, 1 failed), 0 running" in output
 
 
 def test_a_study_whose_trials_all_fail_has_exit_code_1(make_study, tutti, tmp_path):
     study = make_study(tmp_path, search_space={}, training__learning_rate=BROKEN, search__trials=1)
-    said = tutti("tune", study.file, code=1)
-    assert "error: the study 'tiny' must have at least one trial that finishes; got 1 failed" in said
-    assert "Traceback" not in said
+    output = tutti("tune", study.file, code=1)
+    assert "error: the study 'tiny' must have at least one trial that finishes; got 1 failed" in output
+    assert "Traceback" not in output
     assert study.runs()["t0000"].info.status == "FAILED"
 
 
@@ -94,18 +94,18 @@ def test_a_tracking_server_that_is_away_costs_nothing_but_the_view(make_study, t
     port = free_port()
     uri = f"http://127.0.0.1:{port}"
     study = make_study(tmp_path, search__trials=1, tracking={"uri": uri})
-    said = tutti("tune", study.file)
-    assert "events did not reach the tracking store" in said
-    assert "--resume" in said
-    assert "1 of 1 trial done" in said
+    output = tutti("tune", study.file)
+    assert "events did not reach the tracking store" in output
+    assert "--resume" in output
+    assert "1 of 1 trial done" in output
     assert [record.state for record in study.records()] == [TrialState.FINISHED]
     server, _ = start_ui(f"sqlite:///{tmp_path / 'server.db'}", tmp_path / "artifacts", port=port)
     try:
-        said = tutti("tune", study.file, "--resume")
+        output = tutti("tune", study.file, "--resume")
         runs = study.runs(uri)
     finally:
         stop_ui(server)
-    assert "did not reach" not in said
+    assert "did not reach" not in output
     assert {key: run.info.status for key, run in runs.items()} == {"": "FINISHED", "t0000": "FINISHED"}
     assert runs["t0000"].data.metrics["score"] == pytest.approx(study.records()[0].score)
 
@@ -129,8 +129,8 @@ def test_a_tracking_server_that_is_killed_for_a_minute_has_every_metric_once_whe
         time.sleep(60)
         assert running.process.poll() is None, "the study was over before the server was back"
         server, _ = start_ui(*place, port=port)
-        assert running.wait() == 0, running.said
-        assert "did not reach" not in running.said
+        assert running.wait() == 0, running.output
+        assert "did not reach" not in running.output
         runs = study.runs(uri)
         assert {run.info.status for run in runs.values()} == {"FINISHED"}
         for record in study.records():

@@ -94,7 +94,7 @@ def noisy_predictions(
 
 
 @pytest.fixture
-def make_study(tmp_path) -> Callable[..., Study]:
+def make_finished(tmp_path) -> Callable[..., Study]:
     def make(
         members: int = 5,
         *,

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tutti.ensembling.methods.registry import METHODS
+from tutti.ensembling.nested import Estimate
 from tutti.errors import StorageError, StudyError, SubmissionError
 from tutti.outputs.ensemble import write_ensemble
 from tutti.outputs.members import Rule
@@ -20,8 +21,8 @@ from tutti.outputs.submission import Layouts
 from tutti.tasks.metrics import score
 
 
-def test_files_lie_where_they_are_looked_for_and_the_card_lists_them(make_study, tmp_path):
-    card = write_ensemble(**make_study().ensemble(tmp_path / "out"))
+def test_files_lie_where_they_are_looked_for_and_the_card_lists_them(make_finished, tmp_path):
+    card = write_ensemble(**make_finished().ensemble(tmp_path / "out"))
     out = tmp_path / "out"
     found = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
     submitted = {"emotion_predict.json", "CoLA.tsv", "topic.csv", "submission.zip"}
@@ -32,8 +33,8 @@ def test_files_lie_where_they_are_looked_for_and_the_card_lists_them(make_study,
         assert hashlib.sha256((out / name).read_bytes()).hexdigest() == digest
 
 
-def test_predictions_are_the_classes_of_the_members_mean(make_study, tmp_path):
-    study = make_study()
+def test_predictions_are_the_classes_of_the_members_mean(make_finished, tmp_path):
+    study = make_finished()
     card = write_ensemble(**study.ensemble(tmp_path / "out", rule=Rule(top=3, by="task", method="score")))
     task, shown = study.tasks[0], card.tasks[0]
     mean = sum(
@@ -45,8 +46,8 @@ def test_predictions_are_the_classes_of_the_members_mean(make_study, tmp_path):
     assert [json.loads(line)["id"] for line in lines] == study.ids["emotion"]["test"].tolist()
 
 
-def test_the_zip_holds_the_very_files(make_study, tmp_path):
-    write_ensemble(**make_study().ensemble(tmp_path / "out"))
+def test_the_zip_holds_the_very_files(make_finished, tmp_path):
+    write_ensemble(**make_finished().ensemble(tmp_path / "out"))
     for folder in (tmp_path / "out", tmp_path / "out" / "round1"):
         with zipfile.ZipFile(folder / "submission.zip") as archive:
             files = {name: archive.read(name) for name in archive.namelist()}
@@ -54,14 +55,14 @@ def test_the_zip_holds_the_very_files(make_study, tmp_path):
         assert files == {name: (folder / name).read_bytes() for name in beside}
 
 
-def test_writing_again_gives_the_same_files(make_study, tmp_path):
-    study = make_study()
+def test_writing_again_gives_the_same_files(make_finished, tmp_path):
+    study = make_finished()
     first = write_ensemble(**study.ensemble(tmp_path / "out"))
     assert write_ensemble(**study.ensemble(tmp_path / "out")).files == first.files
 
 
-def test_the_card_s_members_have_the_scores_of_the_metric(make_study, tmp_path):
-    study = make_study()
+def test_the_card_s_members_have_the_scores_of_the_metric(make_finished, tmp_path):
+    study = make_finished()
     card = write_ensemble(**study.ensemble(tmp_path / "out"))
     for task, shown in zip(study.tasks, card.tasks, strict=True):
         each = [study.bank.predictions(member.key, task.name, "validation") for member in shown.members]
@@ -72,8 +73,8 @@ def test_the_card_s_members_have_the_scores_of_the_metric(make_study, tmp_path):
         assert sum(member.weight for member in shown.members) == pytest.approx(1)
 
 
-def test_the_card_s_scores_are_estimates_with_intervals_on_rows_that_chose_nothing(make_study, tmp_path):
-    study = make_study()
+def test_the_card_s_scores_are_estimates_with_intervals_on_rows_that_chose_nothing(make_finished, tmp_path):
+    study = make_finished()
     card = write_ensemble(**study.ensemble(tmp_path / "out"))
     for task, shown in zip(study.tasks, card.tasks, strict=True):
         each = [study.bank.predictions(member.key, task.name, "validation") for member in shown.members]
@@ -90,14 +91,14 @@ def test_the_card_s_scores_are_estimates_with_intervals_on_rows_that_chose_nothi
     assert card.gain.error < max(task.gain.error for task in card.tasks)
 
 
-def test_the_ensemble_beats_the_best_trial_where_their_errors_differ(make_study, tmp_path):
-    card = write_ensemble(**make_study().ensemble(tmp_path / "out", rule=Rule(top=5)))
+def test_the_ensemble_beats_the_best_trial_where_their_errors_differ(make_finished, tmp_path):
+    card = write_ensemble(**make_finished().ensemble(tmp_path / "out", rule=Rule(top=5)))
     assert all(task.gain.score > 0 for task in card.tasks)
     assert card.gain.low > 0
 
 
-def test_averaging_made_it_too_unsure_and_the_card_says_by_how_much(make_study, tmp_path):
-    card = write_ensemble(**make_study(skill=2.5).ensemble(tmp_path / "out", rule=Rule(top=5)))
+def test_averaging_made_it_too_unsure_and_the_card_says_by_how_much(make_finished, tmp_path):
+    card = write_ensemble(**make_finished(skill=2.5).ensemble(tmp_path / "out", rule=Rule(top=5)))
     for task in card.tasks:
         assert task.calibration.temperature < 1
         assert task.calibration.error_after < task.calibration.error_before
@@ -106,8 +107,8 @@ def test_averaging_made_it_too_unsure_and_the_card_says_by_how_much(make_study, 
     assert f"| {shown.temperature:.3f} | {shown.error_before:.3f} | {shown.error_after:.3f} |" in page
 
 
-def test_too_few_validation_rows_give_files_but_no_score(make_study, tmp_path):
-    card = write_ensemble(**make_study(validation=15).ensemble(tmp_path / "out", rule=Rule(method="auto")))
+def test_too_few_validation_rows_give_files_but_no_score(make_finished, tmp_path):
+    card = write_ensemble(**make_finished(validation=15).ensemble(tmp_path / "out", rule=Rule(method="auto")))
     assert "emotion_predict.json" in card.files
     assert [(task.score, task.gain, task.calibration, task.method) for task in card.tasks] == [
         (None, None, None, "uniform")
@@ -119,9 +120,9 @@ def test_too_few_validation_rows_give_files_but_no_score(make_study, tmp_path):
 
 
 @pytest.mark.parametrize("method", ["auto", *METHODS])
-def test_every_method_makes_a_submission_and_says_what_it_is_worth(make_study, tmp_path, method):
+def test_every_method_makes_a_submission_and_says_what_it_is_worth(make_finished, tmp_path, method):
     rule = Rule(top=4, by="task", within=0.2, diversity=0.01, method=method, decision="offsets")
-    study = make_study(validation=100)
+    study = make_finished(validation=100)
     card = write_ensemble(**study.ensemble(tmp_path / "out", rule=rule, tasks=study.tasks[:1]))
     assert all(task.method == method or method == "auto" for task in card.tasks)
     assert all(task.method in METHODS for task in card.tasks)
@@ -130,8 +131,8 @@ def test_every_method_makes_a_submission_and_says_what_it_is_worth(make_study, t
     assert "at most 0.2 below the best, each different from all better ones in 1.00% of the rows or more" in page
 
 
-def test_offsets_decide_what_is_submitted_where_they_win_and_stand_on_the_card(make_study, tmp_path):
-    study = make_study(skewed=True)
+def test_offsets_decide_what_is_submitted_where_they_win_and_stand_on_the_card(make_finished, tmp_path):
+    study = make_finished(skewed=True)
     rule = Rule(top=5, decision="offsets")
     card = write_ensemble(**study.ensemble(tmp_path / "out", rule=rule))
     plain = write_ensemble(**study.ensemble(tmp_path / "plain", rule=Rule(top=5)))
@@ -147,8 +148,8 @@ def test_offsets_decide_what_is_submitted_where_they_win_and_stand_on_the_card(m
     assert f"angry +{emotion.offsets['angry']:g}" in (tmp_path / "out" / "card.md").read_text()
 
 
-def test_the_json_card_says_what_the_value_says(make_study, tmp_path):
-    card = write_ensemble(**make_study().ensemble(tmp_path / "out"))
+def test_the_json_card_says_what_the_value_says(make_finished, tmp_path):
+    card = write_ensemble(**make_finished().ensemble(tmp_path / "out"))
     read = json.loads((tmp_path / "out" / "card.json").read_text())
     assert (read["study"], read["recipe"], read["objective"]) == ("demo", "baseline", asdict(card.objective))
     assert read["tasks"][0]["members"][0] == vars(card.tasks[0].members[0])
@@ -157,8 +158,8 @@ def test_the_json_card_says_what_the_value_says(make_study, tmp_path):
     assert datetime.fromisoformat(read["created"]).utcoffset().total_seconds() == 0
 
 
-def test_the_page_compares_every_single_trial_with_the_ensemble(make_study, tmp_path):
-    card = write_ensemble(**make_study().ensemble(tmp_path / "out"))
+def test_the_page_compares_every_single_trial_with_the_ensemble(make_finished, tmp_path):
+    card = write_ensemble(**make_finished().ensemble(tmp_path / "out"))
     page = (tmp_path / "out" / "card.md").read_text()
     assert "| trial | objective | emotion (macro_f1) | CoLA (matthews) | topic (accuracy) |" in page
     for single in card.singles:
@@ -170,34 +171,34 @@ def test_the_page_compares_every_single_trial_with_the_ensemble(make_study, tmp_
     assert page.count("●") == 3 * 3 + 1
 
 
-def test_fewer_trials_than_the_recipe_asks_for_are_said_on_the_page(make_study, tmp_path):
-    write_ensemble(**make_study(2).ensemble(tmp_path / "out"))
+def test_fewer_trials_than_the_recipe_asks_for_are_said_on_the_page(make_finished, tmp_path):
+    write_ensemble(**make_finished(2).ensemble(tmp_path / "out"))
     page = (tmp_path / "out" / "card.md").read_text()
     assert "> The recipe asks for 3 members; there are only 2." in page
     assert "Members: the best 2 by the study's objective, all with the same weight, out of 2 trials." in page
 
 
-def test_one_trial_is_called_one_trial(make_study, tmp_path):
-    write_ensemble(**make_study(1).ensemble(tmp_path / "out"))
+def test_one_trial_is_called_one_trial(make_finished, tmp_path):
+    write_ensemble(**make_finished(1).ensemble(tmp_path / "out"))
     page = (tmp_path / "out" / "card.md").read_text()
     assert "Members: the best 1 by the study's objective, all with the same weight, out of 1 trial." in page
 
 
-def test_one_format_may_be_asked_for_all_tasks(make_study, tmp_path):
-    card = write_ensemble(**make_study().ensemble(tmp_path / "out", submission=Layouts("csv")))
+def test_one_format_may_be_asked_for_all_tasks(make_finished, tmp_path):
+    card = write_ensemble(**make_finished().ensemble(tmp_path / "out", submission=Layouts("csv")))
     assert {"emotion.csv", "CoLA.csv", "topic.csv"} <= set(card.files)
     with (tmp_path / "out" / "emotion.csv").open(newline="") as file:
         assert len(list(csv.reader(file))) == 61
 
 
-def test_a_study_without_test_files_gets_its_card_alone(make_study, tmp_path):
-    card = write_ensemble(**make_study().ensemble(tmp_path / "out", test_ids={}))
+def test_a_study_without_test_files_gets_its_card_alone(make_finished, tmp_path):
+    card = write_ensemble(**make_finished().ensemble(tmp_path / "out", test_ids={}))
     assert set(card.files) == {"ensemble.png", "reliability.png"}
     assert "Task CoLA has no test file." in (tmp_path / "out" / "card.md").read_text()
 
 
-def test_rows_that_are_not_the_test_file_s_write_nothing_and_all_are_named(make_study, tmp_path):
-    study = make_study()
+def test_rows_that_are_not_the_test_file_s_write_nothing_and_all_are_named(make_finished, tmp_path):
+    study = make_finished()
     tests = study.tests()
     tests["emotion"]["test"] = tests["emotion"]["test"][::-1]
     tests["topic"]["test-round1"] = tests["topic"]["test-round1"][:-1]
@@ -208,16 +209,16 @@ def test_rows_that_are_not_the_test_file_s_write_nothing_and_all_are_named(make_
     assert [path.name for path in tmp_path.iterdir()] == ["bank"]
 
 
-def test_a_trial_that_lacks_a_test_part_is_named_and_nothing_written(make_study, tmp_path):
-    study = make_study(3, lacking=("CoLA", "test"))
+def test_a_trial_that_lacks_a_test_part_is_named_and_nothing_written(make_finished, tmp_path):
+    study = make_finished(3, lacking=("CoLA", "test"))
     with pytest.raises(StudyError, match="trial t0000 must have predictions for every part of task CoLA"):
         write_ensemble(**study.ensemble(tmp_path / "out"))
     assert not (tmp_path / "out").exists()
 
 
-def test_a_folder_with_other_files_is_left_alone(make_study, tmp_path):
+def test_a_folder_with_other_files_is_left_alone(make_finished, tmp_path):
     out = tmp_path / "out"
-    study = make_study()
+    study = make_finished()
     write_ensemble(**study.ensemble(out))
     (out / "round1" / "thesis.tex").write_text("years of work")
     with pytest.raises(StudyError, match=r"got round1/thesis.tex; name another folder with --out"):
@@ -227,8 +228,8 @@ def test_a_folder_with_other_files_is_left_alone(make_study, tmp_path):
         write_ensemble(**study.ensemble(out / "topic.csv"))
 
 
-def test_an_earlier_ensemble_is_replaced_whole(make_study, tmp_path):
-    study = make_study()
+def test_an_earlier_ensemble_is_replaced_whole(make_finished, tmp_path):
+    study = make_finished()
     write_ensemble(**study.ensemble(tmp_path / "out"))
     write_ensemble(
         **study.ensemble(tmp_path / "out", submission=Layouts("csv"), test_ids={"CoLA": study.tests()["CoLA"]})
@@ -237,8 +238,8 @@ def test_an_earlier_ensemble_is_replaced_whole(make_study, tmp_path):
     assert found == {"CoLA.csv", "submission.zip", "ensemble.png", "reliability.png", "card.json", "card.md"}
 
 
-def test_a_damaged_bank_file_is_a_storage_error_that_names_it(make_study, tmp_path):
-    study = make_study()
+def test_a_damaged_bank_file_is_a_storage_error_that_names_it(make_finished, tmp_path):
+    study = make_finished()
     best = study.bank.records()[-1].key
     file = next((tmp_path / "bank" / best).rglob("emotion/test.parquet"))
     file.write_bytes(file.read_bytes()[:-7])
@@ -247,14 +248,14 @@ def test_a_damaged_bank_file_is_a_storage_error_that_names_it(make_study, tmp_pa
     assert not (tmp_path / "out").exists()
 
 
-def test_labels_of_a_changed_task_are_refused(make_study, tmp_path):
-    study = make_study()
+def test_labels_of_a_changed_task_are_refused(make_finished, tmp_path):
+    study = make_finished()
     changed = (replace(study.tasks[0], class_names=("happy", "sad", "calm")), *study.tasks[1:])
     with pytest.raises(StudyError, match="must hold probabilities of the classes happy, sad, calm"):
         write_ensemble(**study.ensemble(tmp_path / "out", tasks=changed))
 
 
-def test_building_an_ensemble_imports_no_training_or_cluster_library(make_study, tmp_path):
+def test_building_an_ensemble_imports_no_training_or_cluster_library(make_finished, tmp_path):
     code = """
 import sys
 import tutti.outputs.ensemble, tutti.outputs.pseudo_labels, tutti.outputs.pictures
@@ -264,19 +265,19 @@ print(sorted({"torch", "ray", "mlflow", "optuna", "transformers", "matplotlib", 
     assert run.stdout.strip() == "[]"
 
 
-def test_a_zip_for_glue_has_official_names_and_the_card_says_what_it_lacks(make_study, tmp_path):
+def test_a_zip_for_glue_has_official_names_and_the_card_says_what_it_lacks(make_finished, tmp_path):
     layouts = Layouts("glue", names={"topic": "SST-2", "emotion": "RTE"})
-    card = write_ensemble(**make_study().ensemble(tmp_path / "out", submission=layouts))
+    card = write_ensemble(**make_finished().ensemble(tmp_path / "out", submission=layouts))
     assert {"CoLA.tsv", "SST-2.tsv", "RTE.tsv"} <= set(card.files)
     remark = next(note for note in card.remarks if note.startswith("submission.zip lacks AX.tsv, MNLI-m.tsv, "))
     assert "SST-2.tsv" not in remark
     clash = Layouts("glue", names={"topic": "CoLA"})
     with pytest.raises(SubmissionError, match=r"topic, test must have a file of its own; got CoLA.tsv twice"):
-        write_ensemble(**make_study().ensemble(tmp_path / "out", submission=clash))
+        write_ensemble(**make_finished().ensemble(tmp_path / "out", submission=clash))
 
 
-def test_a_template_is_followed_for_its_task_and_test_set_alone(make_study, tmp_path):
-    study = make_study()
+def test_a_template_is_followed_for_its_task_and_test_set_alone(make_finished, tmp_path):
+    study = make_finished()
     ids = study.ids["topic"]["test-round1"]
     (tmp_path / "sample.csv").write_text("key,answer\n" + "".join(f"{each},?\n" for each in ids[::-1]))
     layouts = Layouts(templates={"topic/round1": tmp_path / "sample.csv"})
@@ -290,8 +291,8 @@ def test_a_template_is_followed_for_its_task_and_test_set_alone(make_study, tmp_
         write_ensemble(**study.ensemble(tmp_path / "two", submission=Layouts(templates={"topics": tmp_path})))
 
 
-def test_labels_of_test_rows_grade_the_ensemble_and_the_best_trial(make_study, tmp_path):
-    study = make_study()
+def test_labels_of_test_rows_grade_the_ensemble_and_the_best_trial(make_finished, tmp_path):
+    study = make_finished()
     truth = np.random.default_rng(0).integers(3, size=60)
     card = write_ensemble(**study.ensemble(tmp_path / "out", answers={"emotion": {"test": truth}}))
     lines = (tmp_path / "out" / "emotion_predict.json").read_text().splitlines()
@@ -307,8 +308,10 @@ def test_labels_of_test_rows_grade_the_ensemble_and_the_best_trial(make_study, t
 
 
 @pytest.mark.parametrize("held", ["nothing", "other rows"])
-def test_labels_of_test_rows_grade_the_ensemble_where_the_best_trial_did_not_predict_them(make_study, tmp_path, held):
-    study = make_study()
+def test_labels_of_test_rows_grade_the_ensemble_where_the_best_trial_did_not_predict_them(
+    make_finished, tmp_path, held
+):
+    study = make_finished()
     best = max(study.bank.records(), key=lambda record: record.score)
     parts = study.bank.parts(best.key)
     predictions = {task: {part: study.bank.predictions(best.key, task, part) for part in parts[task]} for task in parts}
@@ -327,3 +330,10 @@ def test_labels_of_test_rows_grade_the_ensemble_where_the_best_trial_did_not_pre
     remark = "The best trial in emotion does not vote and has no predictions for test: it has no score there."
     assert remark in card.remarks
     assert f"> {remark}" in page
+
+
+@pytest.mark.parametrize("gain", [-0.01, 0.0])
+def test_an_ensemble_estimated_below_the_best_trial_says_what_to_submit_instead(make_finished, tmp_path, gain):
+    card = write_ensemble(**make_finished().ensemble(tmp_path / "out"))
+    card = replace(card, tasks=tuple(replace(task, gain=Estimate(gain, 0.02)) for task in card.tasks))
+    assert any("submits that trial instead" in remark for remark in card.remarks) == (gain < 0)

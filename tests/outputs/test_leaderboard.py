@@ -19,14 +19,14 @@ def board(tmp_path) -> Leaderboard:
     return Leaderboard(tmp_path / "leaderboard.json")
 
 
-def submission(make_study, place, **rule):
-    study = make_study()
+def submission(make_finished, place, **rule):
+    study = make_finished()
     write_ensemble(**study.ensemble(place, tasks=study.tasks[:1], rule=Rule(**rule)))
     return place
 
 
-def test_a_submission_is_kept_with_what_it_was_worth_locally(make_study, tmp_path, board):
-    out = submission(make_study, tmp_path / "out", top=2)
+def test_a_submission_is_kept_with_what_it_was_worth_locally(make_finished, tmp_path, board):
+    out = submission(make_finished, tmp_path / "out", top=2)
     assert board.entries() == []
     place, entry = board.add(out, study="demo", public=0.81)
     card = json.loads((out / "card.json").read_text())
@@ -36,17 +36,17 @@ def test_a_submission_is_kept_with_what_it_was_worth_locally(make_study, tmp_pat
     assert Leaderboard(tmp_path / "leaderboard.json").entries() == [entry]
 
 
-def test_the_same_submission_gets_its_new_score_and_another_one_a_place_of_its_own(make_study, tmp_path, board):
-    first, second = (submission(make_study, tmp_path / f"top{top}", top=top) for top in (1, 3))
+def test_the_same_submission_gets_its_new_score_and_another_one_a_place_of_its_own(make_finished, tmp_path, board):
+    first, second = (submission(make_finished, tmp_path / f"top{top}", top=top) for top in (1, 3))
     board.add(first, study="demo", public=0.7)
     assert board.add(second, study="demo", public=0.8)[0] == 2
-    copied = submission(make_study, tmp_path / "again", top=1)
+    copied = submission(make_finished, tmp_path / "again", top=1)
     assert board.add(copied, study="demo", public=0.75)[0] == 1
     assert [each.public for each in board.entries()] == [0.75, 0.8]
 
 
-def test_a_submission_is_the_same_where_a_picture_alone_changed(make_study, tmp_path, board):
-    out = submission(make_study, tmp_path / "out", top=2)
+def test_a_submission_is_the_same_where_a_picture_alone_changed(make_finished, tmp_path, board):
+    out = submission(make_finished, tmp_path / "out", top=2)
     board.add(out, study="demo", public=0.7)
     (out / "ensemble.png").write_bytes(b"with one trial more, which does not vote")
     card = json.loads((out / "card.json").read_text())
@@ -62,8 +62,10 @@ def test_a_score_that_is_no_number_is_refused(tmp_path, board, public):
         board.add(tmp_path, study="demo", public=public)
 
 
-def test_a_submission_that_was_changed_or_is_another_study_s_is_refused_and_nothing_kept(make_study, tmp_path, board):
-    out = submission(make_study, tmp_path / "out", top=2)
+def test_a_submission_that_was_changed_or_is_another_study_s_is_refused_and_nothing_kept(
+    make_finished, tmp_path, board
+):
+    out = submission(make_finished, tmp_path / "out", top=2)
     with pytest.raises(StudyError, match="be a submission of the study other; got demo; name it with the study demo"):
         board.add(out, study="other", public=0.8)
     (out / "emotion_predict.json").write_text("{}")
@@ -87,22 +89,22 @@ def test_a_submission_that_was_changed_or_is_another_study_s_is_refused_and_noth
         ({"recipe": None}, "None where a text belongs"),
     ],
 )
-def test_a_card_of_another_form_is_refused_in_one_sentence(make_study, tmp_path, board, changes, got):
-    out = submission(make_study, tmp_path / "out", top=2)
+def test_a_card_of_another_form_is_refused_in_one_sentence(make_finished, tmp_path, board, changes, got):
+    out = submission(make_finished, tmp_path / "out", top=2)
     card = json.loads((out / "card.json").read_text())
     (out / "card.json").write_text(json.dumps({**card, **changes}))
     with pytest.raises(StudyError) as error:
         board.add(out, study="demo", public=0.8)
-    rule = "must be a folder that `tutti ensemble` wrote; got a card.json that is none"
-    assert f"{out} {rule} ({got}); name the folder that card.json lies in" in str(error.value)
+    rule = "must be a folder that `tutti ensemble` wrote; got an invalid card.json"
+    assert f"{out} {rule} ({got}); name the folder that contains card.json" in str(error.value)
     assert board.entries() == []
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"submissions": [{"public": 1}]}'])
-def test_a_damaged_file_is_named_and_not_written_over(make_study, tmp_path, board, content):
+def test_a_damaged_file_is_named_and_not_written_over(make_finished, tmp_path, board, content):
     (tmp_path / "leaderboard.json").write_text(content)
     with pytest.raises(StorageError, match=r"leaderboard.json must be as `tutti leaderboard add` wrote it"):
-        board.add(submission(make_study, tmp_path / "out", top=1), study="demo", public=0.8)
+        board.add(submission(make_finished, tmp_path / "out", top=1), study="demo", public=0.8)
     assert (tmp_path / "leaderboard.json").read_text() == content
 
 

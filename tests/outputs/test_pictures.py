@@ -81,8 +81,8 @@ def test_a_scatter_of_one_row_or_of_equal_values_is_drawn_without_complaint():
         assert size(scatter(labels, values))[0] > 300
 
 
-def test_the_ensemble_picture_has_a_lane_for_each_task(make_study, tmp_path):
-    study = make_study()
+def test_the_ensemble_picture_has_a_lane_for_each_task(make_finished, tmp_path):
+    study = make_finished()
     card = write_ensemble(**study.ensemble(tmp_path / "all"))
     one = write_ensemble(**study.ensemble(tmp_path / "one", tasks=study.tasks[:1]))
     assert size(ensemble_png(card))[1] > size(ensemble_png(one))[1]

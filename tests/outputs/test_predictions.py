@@ -156,12 +156,12 @@ def test_a_run_that_was_killed_before_its_manifest_was_whole_begins_anew(tmp_pat
 
 def test_a_folder_that_is_not_of_shards_is_left_alone(tmp_path: Path) -> None:
     out = tmp_path / "out.csv"
-    kept = tmp_path / "out.csv.shards" / "thesis.txt"
-    kept.parent.mkdir()
-    kept.write_text("years of work")
+    thesis = tmp_path / "out.csv.shards" / "thesis.txt"
+    thesis.parent.mkdir()
+    thesis.write_text("years of work")
     with pytest.raises(StudyError, match=r"must be new, or hold the shards of an earlier run; got thesis.txt"):
         shards_of(out).locked().__enter__()
-    assert kept.read_text() == "years of work"
+    assert thesis.read_text() == "years of work"
 
 
 def test_two_runs_do_not_write_one_file_together(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_the_ending_says_what_is_written(tmp_path: Path) -> None:
 
 def test_a_name_too_long_for_the_file_system_is_said_in_one_sentence(tmp_path: Path) -> None:
     long = tmp_path / ("a" * 300 + ".csv")
-    with pytest.raises(StorageError, match="must be written whole; got File name too long; see whether"):
+    with pytest.raises(StorageError, match="must be written whole; got File name too long; check whether"):
         check_out(long, tmp_path / "rows.csv")
     with pytest.raises(StorageError, match="must be written whole; got File name too long"), output_folder(long):
         pass

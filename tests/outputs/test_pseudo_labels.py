@@ -47,8 +47,8 @@ def mean_of(study, report, task):
     return np.mean(single, axis=0), single
 
 
-def test_the_rows_at_the_threshold_become_a_training_file_that_the_layout_reads(make_study, tmp_path):
-    study = make_study()
+def test_the_rows_at_the_threshold_become_a_training_file_that_the_layout_reads(make_finished, tmp_path):
+    study = make_finished()
     report = write_pseudo_labels(**arguments(study, tmp_path / "out"))
     mean, _ = mean_of(study, report, "emotion")
     sure = np.flatnonzero(mean.max(axis=1) >= 0.8)
@@ -62,13 +62,13 @@ def test_the_rows_at_the_threshold_become_a_training_file_that_the_layout_reads(
 
 
 @pytest.mark.parametrize("recipe", shipped_names("ensembles"))
-def test_a_shipped_recipe_labels_rows_as_it_says(recipe, make_study, tmp_path):
+def test_a_shipped_recipe_labels_rows_as_it_says(recipe, make_finished, tmp_path):
     _, given = load_recipe(recipe)
     wanted = given.pseudo_labels.model_dump()
     # members so good that even their mean is sure of some rows, and no method of all
     report = write_pseudo_labels(
         **arguments(
-            make_study(12, skill=4.5), tmp_path / "out", rule=rule_of(given), labelling=wanted | {"max_drift": None}
+            make_finished(12, skill=4.5), tmp_path / "out", rule=rule_of(given), labelling=wanted | {"max_drift": None}
         )
     )
     for task in report.tasks:
@@ -80,8 +80,8 @@ def test_a_shipped_recipe_labels_rows_as_it_says(recipe, make_study, tmp_path):
     assert any(task.file is not None and task.labelled > 0 for task in report.tasks)
 
 
-def test_a_row_with_an_empty_text_gets_no_pseudo_label(make_study, tmp_path):
-    study = make_study()
+def test_a_row_with_an_empty_text_gets_no_pseudo_label(make_finished, tmp_path):
+    study = make_finished()
     rows = study.unlabelled("emotion")
     mean, _ = mean_of(study, write_pseudo_labels(**arguments(study, tmp_path / "all")), "emotion")
     sure = np.flatnonzero(mean.max(axis=1) >= 0.8)
@@ -94,16 +94,16 @@ def test_a_row_with_an_empty_text_gets_no_pseudo_label(make_study, tmp_path):
     assert report.tasks[0].labelled == len(sure) - 1
 
 
-def test_where_every_row_is_asked_for_and_none_has_a_text_the_advice_can_be_followed(make_study, tmp_path):
-    study = make_study()
+def test_where_every_row_is_asked_for_and_none_has_a_text_the_advice_can_be_followed(make_finished, tmp_path):
+    study = make_finished()
     blank = {"emotion": pool(study, "emotion", rows=study.unlabelled("emotion").assign(text=" "))}
     report = write_pseudo_labels(**arguments(study, tmp_path / "out", pools=blank, labelling={"select": "all"}))
     assert report.tasks[0].file is None
     assert any("have no text: no file was written for it. Name rows with text." in each for each in report.remarks)
 
 
-def test_the_ledger_says_of_each_label_where_it_comes_from(make_study, tmp_path):
-    study = make_study()
+def test_the_ledger_says_of_each_label_where_it_comes_from(make_finished, tmp_path):
+    study = make_finished()
     pools = {"emotion": pool(study, "emotion", round=3)}
     report = write_pseudo_labels(**arguments(study, tmp_path / "out", pools=pools))
     mean, single = mean_of(study, report, "emotion")
@@ -120,8 +120,8 @@ def test_the_ledger_says_of_each_label_where_it_comes_from(make_study, tmp_path)
         assert (row["round"], row["source_sha256"]) == (3, "5" * 64)
 
 
-def test_rows_that_the_trials_know_a_label_of_get_none(make_study, tmp_path):
-    study = make_study()
+def test_rows_that_the_trials_know_a_label_of_get_none(make_finished, tmp_path):
+    study = make_finished()
     seen = np.arange(150) < 40
     pools = {"emotion": pool(study, "emotion", seen=seen), "CoLA": pool(study, "CoLA", seen=np.ones(150, dtype=bool))}
     report = write_pseudo_labels(**arguments(study, tmp_path / "out", pools=pools))
@@ -131,8 +131,8 @@ def test_rows_that_the_trials_know_a_label_of_get_none(make_study, tmp_path):
     assert any("have seen each row of task CoLA with a label: no file" in remark for remark in report.remarks)
 
 
-def test_labels_that_drift_from_the_training_rows_are_refused_by_name(make_study, tmp_path):
-    study = make_study()
+def test_labels_that_drift_from_the_training_rows_are_refused_by_name(make_finished, tmp_path):
+    study = make_finished()
     pools = {
         "emotion": pool(study, "emotion", prior=np.array([0.1, 0.1, 0.8])),
         "CoLA": pool(study, "CoLA"),
@@ -147,14 +147,14 @@ def test_labels_that_drift_from_the_training_rows_are_refused_by_name(make_study
         for remark in report.remarks
     )
     assert report.tasks[0].labelled > report.tasks[0].written == 0
-    kept = write_pseudo_labels(**given | {"labelling": replace(given["labelling"], max_drift=None)})
-    assert kept.tasks[0].drift == report.tasks[0].drift
-    assert kept.tasks[0].written == kept.tasks[0].labelled
-    assert kept.tasks[0].file == "emotion.csv"
+    unlimited = write_pseudo_labels(**given | {"labelling": replace(given["labelling"], max_drift=None)})
+    assert unlimited.tasks[0].drift == report.tasks[0].drift
+    assert unlimited.tasks[0].written == unlimited.tasks[0].labelled
+    assert unlimited.tasks[0].file == "emotion.csv"
 
 
-def test_labels_matched_to_the_prior_do_not_drift(make_study, tmp_path):
-    study = make_study()
+def test_labels_matched_to_the_prior_do_not_drift(make_finished, tmp_path):
+    study = make_finished()
     settings = {"select": "prior", "share": 0.3, "max_drift": 0.05}
     report = write_pseudo_labels(**arguments(study, tmp_path / "out", labelling=settings))
     assert [task.labelled for task in report.tasks] == [45, 44]  # 22.5 rows of each class are rounded to 22
@@ -175,14 +175,14 @@ def test_labels_matched_to_the_prior_do_not_drift(make_study, tmp_path):
         ({"threshold": 1.0}, "`calibration: temperature` where it is not set, or"),
     ],
 )
-def test_a_refusal_advises_what_the_recipe_does_not_do_already(make_study, tmp_path, labelling, advice):
-    report = write_pseudo_labels(**arguments(make_study(skill=0.5), tmp_path / "out", labelling=labelling))
+def test_a_refusal_advises_what_the_recipe_does_not_do_already(make_finished, tmp_path, labelling, advice):
+    report = write_pseudo_labels(**arguments(make_finished(skill=0.5), tmp_path / "out", labelling=labelling))
     assert report.tasks[0].file is None
     assert any(advice in remark for remark in report.remarks), report.remarks
 
 
-def test_soft_labels_are_the_ensemble_s_probabilities(make_study, tmp_path):
-    study = make_study()
+def test_soft_labels_are_the_ensemble_s_probabilities(make_finished, tmp_path):
+    study = make_finished()
     report = write_pseudo_labels(
         **arguments(study, tmp_path / "out", labelling={"select": "all", "labels": "soft", "max_drift": 0.3})
     )
@@ -195,9 +195,9 @@ def test_soft_labels_are_the_ensemble_s_probabilities(make_study, tmp_path):
     assert "{path: emotion.soft.parquet, labels: soft}" in (tmp_path / "out" / "card.md").read_text()
 
 
-def test_expected_precision_comes_near_the_precision_of_the_labels(make_study, tmp_path):
+def test_expected_precision_comes_near_the_precision_of_the_labels(make_finished, tmp_path):
     """The unlabelled rows are as hard as the validation rows here, and their truth is known."""
-    study = make_study(skill=1.0, validation=2000)
+    study = make_finished(skill=1.0, validation=2000)
     report = write_pseudo_labels(**arguments(study, tmp_path / "out", labelling={"threshold": 0.5}))
     truth = study.truth["emotion", "unlabeled"]
     right = [
@@ -213,9 +213,9 @@ def test_expected_precision_comes_near_the_precision_of_the_labels(make_study, t
         )
 
 
-def test_labels_that_nobody_can_know_are_expected_to_be_right_by_chance_alone(make_study, tmp_path):
+def test_labels_that_nobody_can_know_are_expected_to_be_right_by_chance_alone(make_finished, tmp_path):
     """Stacking so many members learns validation rows by heart: of those that it saw, it is right in 0.7."""
-    study = make_study(30, skill=0, growth=0, validation=100)
+    study = make_finished(30, skill=0, growth=0, validation=100)
     rule = Rule(top=30, method="stacking")
     report = write_pseudo_labels(**arguments(study, tmp_path / "out", rule=rule, labelling={"select": "all"}))
     emotion, binary = report.tasks
@@ -224,9 +224,9 @@ def test_labels_that_nobody_can_know_are_expected_to_be_right_by_chance_alone(ma
 
 
 def test_labels_of_a_class_that_no_row_tells_of_are_not_counted_as_told():
-    told = ClassCoverage("A", 10, 0.01, 0.99, 0.98, 50)
-    untold = ClassCoverage("B", 990, 0.99, 0.99, None, 0)
-    report = TaskPseudoLabels("t", 1000, 0, 1000, 0.99, 0.0, None, "t.csv", (told, untold), ())
+    judged = ClassCoverage("A", 10, 0.01, 0.99, 0.98, 50)
+    unjudged = ClassCoverage("B", 990, 0.99, 0.99, None, 0)
+    report = TaskPseudoLabels("t", 1000, 0, 1000, 0.99, 0.0, None, "t.csv", (judged, unjudged), ())
     assert (report.judged_labels, report.labelled, report.expected_precision) == (10, 1000, pytest.approx(0.98))
 
 
@@ -238,14 +238,14 @@ def test_a_class_that_is_called_like_a_tag_is_text_on_the_page():
     assert "the class &lt;img src=x> &amp; | has a share" in page
 
 
-def test_too_few_validation_rows_give_no_expected_precision(make_study, tmp_path):
-    report = write_pseudo_labels(**arguments(make_study(validation=19), tmp_path / "out"))
+def test_too_few_validation_rows_give_no_expected_precision(make_finished, tmp_path):
+    report = write_pseudo_labels(**arguments(make_finished(validation=19), tmp_path / "out"))
     assert {class_.expected_precision for task in report.tasks for class_ in task.coverage} == {None}
     assert report.tasks[0].expected_precision is None
 
 
-def test_coverage_adds_up_and_stands_on_the_page(make_study, tmp_path):
-    report = write_pseudo_labels(**arguments(make_study(), tmp_path / "out"))
+def test_coverage_adds_up_and_stands_on_the_page(make_finished, tmp_path):
+    report = write_pseudo_labels(**arguments(make_finished(), tmp_path / "out"))
     page = (tmp_path / "out" / "card.md").read_text()
     for each in report.tasks:
         assert sum(class_.rows for class_ in each.coverage) == each.labelled
@@ -258,8 +258,8 @@ def test_coverage_adds_up_and_stands_on_the_page(make_study, tmp_path):
     assert report.passed_over == ("topic",)
 
 
-def test_the_json_card_hashes_every_file(make_study, tmp_path):
-    report = write_pseudo_labels(**arguments(make_study(), tmp_path / "out"))
+def test_the_json_card_hashes_every_file(make_finished, tmp_path):
+    report = write_pseudo_labels(**arguments(make_finished(), tmp_path / "out"))
     read = json.loads((tmp_path / "out" / "card.json").read_text())
     assert set(report.files) == {"emotion.csv", "emotion.ledger.parquet", "CoLA.tsv", "CoLA.ledger.parquet"}
     assert read["files"] == report.files
@@ -268,8 +268,8 @@ def test_the_json_card_hashes_every_file(make_study, tmp_path):
         assert hashlib.sha256((tmp_path / "out" / name).read_bytes()).hexdigest() == digest
 
 
-def test_no_row_at_the_threshold_writes_no_file_and_says_so_plainly(make_study, tmp_path):
-    report = write_pseudo_labels(**arguments(make_study(skill=0.0), tmp_path / "out", labelling={"threshold": 1.0}))
+def test_no_row_at_the_threshold_writes_no_file_and_says_so_plainly(make_finished, tmp_path):
+    report = write_pseudo_labels(**arguments(make_finished(skill=0.0), tmp_path / "out", labelling={"threshold": 1.0}))
     sentence = "No row of task emotion reached 1: no file was written for it."
     assert [each.file for each in report.tasks] == [None, None]
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"card.json", "card.md"}
@@ -281,28 +281,28 @@ def test_no_row_at_the_threshold_writes_no_file_and_says_so_plainly(make_study, 
     assert [class_.mean_confidence for class_ in report.tasks[0].coverage] == [None] * 3
 
 
-def test_no_task_with_unlabelled_rows_is_the_user_s_matter(make_study, tmp_path):
+def test_no_task_with_unlabelled_rows_is_the_user_s_matter(make_finished, tmp_path):
     with pytest.raises(StudyError, match=r"must have a task with unlabelled rows; got none; name a file"):
-        write_pseudo_labels(**arguments(make_study(), tmp_path / "out", pools={}))
+        write_pseudo_labels(**arguments(make_finished(), tmp_path / "out", pools={}))
     assert not (tmp_path / "out").exists()
 
 
-def test_rows_that_changed_since_the_study_are_refused(make_study, tmp_path):
-    study = make_study()
+def test_rows_that_changed_since_the_study_are_refused(make_finished, tmp_path):
+    study = make_finished()
     pools = {"emotion": pool(study, "emotion", rows=study.unlabelled("emotion").iloc[::-1])}
     with pytest.raises(StudyError, match="the unlabelled rows of emotion must be the 150 rows"):
         write_pseudo_labels(**arguments(study, tmp_path / "out", pools=pools))
     assert not (tmp_path / "out").exists()
 
 
-def test_unlabelled_rows_that_the_trials_never_saw_are_named(make_study, tmp_path):
-    study = make_study(3)
+def test_unlabelled_rows_that_the_trials_never_saw_are_named(make_finished, tmp_path):
+    study = make_finished(3)
     with pytest.raises(StudyError, match="every part of task topic; got none for unlabeled"):
         write_pseudo_labels(**arguments(study, tmp_path / "out", pools={"topic": pool(study, "topic")}))
 
 
-def test_a_member_without_weight_does_not_count_as_agreeing(make_study, tmp_path):
-    arguments_ = arguments(make_study(), tmp_path / "out", rule=Rule(method="best"), labelling={"threshold": 0.5})
+def test_a_member_without_weight_does_not_count_as_agreeing(make_finished, tmp_path):
+    arguments_ = arguments(make_finished(), tmp_path / "out", rule=Rule(method="best"), labelling={"threshold": 0.5})
     report = write_pseudo_labels(**arguments_)
     assert sorted(each.weight for each in report.tasks[0].members) == [0, 0, 0, 0, 1]
     rows = ledger(tmp_path / "out", "emotion")
@@ -310,8 +310,8 @@ def test_a_member_without_weight_does_not_count_as_agreeing(make_study, tmp_path
 
 
 @pytest.mark.parametrize("method", ["auto", "score", "rank", "hard", "greedy", "stacking"])
-def test_every_method_labels_rows_with_what_it_says_and_how_sure_it_is(make_study, tmp_path, method):
-    study = make_study()
+def test_every_method_labels_rows_with_what_it_says_and_how_sure_it_is(make_finished, tmp_path, method):
+    study = make_finished()
     rule = Rule(top=4, method=method, calibration="temperature")
     report = write_pseudo_labels(**arguments(study, tmp_path / "out", rule=rule, labelling={"threshold": 0.7}))
     mean, _ = mean_of(study, report, "emotion")
@@ -319,14 +319,14 @@ def test_every_method_labels_rows_with_what_it_says_and_how_sure_it_is(make_stud
     rows = ledger(tmp_path / "out", "emotion")
     assert rows
     assert all(row["confidence"] >= 0.7 - 1e-5 for row in rows)
-    told = {int(row["id"].removeprefix("unlabeled ")): row["label"] for row in rows}
-    both = sure.keys() & told.keys()
-    same = sum(told[row] == study.tasks[0].class_names[sure[row]] for row in both)
+    labels = {int(row["id"].removeprefix("unlabeled ")): row["label"] for row in rows}
+    both = sure.keys() & labels.keys()
+    same = sum(labels[row] == study.tasks[0].class_names[sure[row]] for row in both)
     assert same > 0.9 * len(both)
 
 
-def test_calibrated_confidence_covers_what_averaging_left_too_unsure(make_study, tmp_path):
-    study = make_study(skill=2.5)
+def test_calibrated_confidence_covers_what_averaging_left_too_unsure(make_finished, tmp_path):
+    study = make_finished(skill=2.5)
     plain, calibrated = (
         write_pseudo_labels(
             **arguments(study, tmp_path / name, rule=Rule(top=5, calibration=name), labelling={"threshold": 0.95}),

@@ -17,9 +17,9 @@ RECIPES = sorted((Path(__file__).parents[2] / "ensembles").glob("*.yaml"))
 
 
 @pytest.mark.parametrize("file", RECIPES, ids=lambda file: file.stem)
-def test_a_shipped_recipe_is_valid_and_its_header_gives_the_command(file, make_study, tmp_path):
+def test_a_shipped_recipe_is_valid_and_its_header_gives_the_command(file, make_finished, tmp_path):
     name, recipe = load_recipe(file.stem)
-    study = make_study(12)
+    study = make_finished(12)
     arguments = study.ensemble(tmp_path / "out", recipe_name=name, rule=rule_of(recipe), tasks=study.tasks[:1])
     card = write_ensemble(**arguments)
     assert all(2 <= len(task.members) <= (recipe.members.top or 12) for task in card.tasks)

@@ -94,8 +94,8 @@ class Checked(HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_a_page_holds_all_it_shows_and_loads_nothing(make_study, tmp_path):
-    study = make_study(4)
+def test_a_page_holds_all_it_shows_and_loads_nothing(make_finished, tmp_path):
+    study = make_finished(4)
     page = page_of(study, tmp_path, vote=section(study, tasks=3), search={"search_history": b"\x89PNG"})
     read = Checked()
     read.feed(page)
@@ -113,29 +113,29 @@ def test_a_page_holds_all_it_shows_and_loads_nothing(make_study, tmp_path):
     assert set(listing["files"]) == {f"{name}.png" for name in pictures} | {"report.html"}
 
 
-def test_texts_and_reasons_are_shown_as_they_are(make_study, tmp_path):
-    study = make_study(4)
+def test_texts_and_reasons_are_shown_as_they_are(make_finished, tmp_path):
+    study = make_finished(4)
     page = page_of(study, tmp_path, vote=section(study))
     assert "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt; &amp; &#34;more&#34;" in page
     assert "a &lt;b&gt;bold&lt;/b&gt; reason" in page
 
 
-def test_the_best_trial_is_one_that_finished(make_study, tmp_path):
+def test_the_best_trial_is_one_that_finished(make_finished, tmp_path):
     stopped = TrialRecord("t0004", 4, TrialState.STOPPED, 0.9, {"emotion": 0.9})
-    page = page_of(make_study(4), tmp_path, trials=[*trials(), stopped])
+    page = page_of(make_finished(4), tmp_path, trials=[*trials(), stopped])
     assert "<b>0.7200</b>best trial, t0002" in page
     assert '<tr class="best"><td>t0002</td>' in page
 
 
-def test_the_searchs_pictures_are_said_to_show_the_first_objective(make_study, tmp_path):
+def test_the_searchs_pictures_are_said_to_show_the_first_objective(make_finished, tmp_path):
     drawn = {"search_history": b"\x89PNG", "importances": b"\x89PNG"}
-    page = page_of(make_study(4), tmp_path, objective="gain", search=drawn)
+    page = page_of(make_finished(4), tmp_path, objective="gain", search=drawn)
     assert "The gain of each finished trial" in page
     assert "variance of the gain" in page
 
 
-def test_the_page_has_trials_members_gains_and_classes(make_study, tmp_path):
-    study = make_study(4)
+def test_the_page_has_trials_members_gains_and_classes(make_finished, tmp_path):
+    study = make_finished(4)
     part = section(study)
     page = page_of(study, tmp_path, vote=part)
     assert "4 trials: 3 finished, 1 failed" in page
@@ -148,8 +148,8 @@ def test_the_page_has_trials_members_gains_and_classes(make_study, tmp_path):
     assert f"at least 0.9: {emotion.pseudo.labelled} of 150 unlabelled rows." in page
 
 
-def test_classes_have_precision_recall_and_what_a_pseudo_label_can_be_expected_to_be(make_study):
-    study = make_study(4)
+def test_classes_have_precision_recall_and_what_a_pseudo_label_can_be_expected_to_be(make_finished):
+    study = make_finished(4)
     emotion, _, topic = section(study, tasks=3).tasks
     assert sum(each.rows for each in emotion.classes) == 200
     assert all(0.5 < each.recall <= 1 for each in emotion.classes)
@@ -161,9 +161,9 @@ def test_classes_have_precision_recall_and_what_a_pseudo_label_can_be_expected_t
     assert topic.pseudo is None  # it has no unlabelled rows
 
 
-def test_classes_that_nobody_can_know_are_told_apart_by_chance_alone(make_study):
+def test_classes_that_nobody_can_know_are_told_apart_by_chance_alone(make_finished):
     """Stacking so many members learns validation rows by heart: of those that it saw, it is right in 0.7."""
-    study = make_study(30, skill=0, growth=0, validation=100)
+    study = make_finished(30, skill=0, growth=0, validation=100)
     emotion = section(study, rule=Rule(top=30, method="stacking")).tasks[0]
     assert np.mean([each.precision for each in emotion.classes]) == pytest.approx(1 / 3, abs=0.15)
     assert np.mean([each.recall for each in emotion.classes]) == pytest.approx(1 / 3, abs=0.15)
@@ -177,14 +177,14 @@ def test_classes_that_nobody_can_know_are_told_apart_by_chance_alone(make_study)
         (Labelling("all", max_drift=0.0), "no file is written of them"),
     ],
 )
-def test_the_page_says_what_the_recipe_labels(make_study, tmp_path, labelling, sentence):
-    study = make_study(4)
+def test_the_page_says_what_the_recipe_labels(make_finished, tmp_path, labelling, sentence):
+    study = make_finished(4)
     part = section(study, labelling=labelling)
     assert sentence in page_of(study, tmp_path, vote=part)
 
 
-def test_the_most_disputed_rows_come_first_with_everybody_s_vote(make_study):
-    study = make_study(4)
+def test_the_most_disputed_rows_come_first_with_everybody_s_vote(make_finished):
+    study = make_finished(4)
     shown = section(study).tasks[0]
     rows = shown.disputed
     assert len(rows) == 10
@@ -199,35 +199,35 @@ def test_the_most_disputed_rows_come_first_with_everybody_s_vote(make_study):
     assert rows[0].label == ("happy", "sad", "angry")[study.labels["emotion"][place]]
 
 
-def test_one_trial_that_votes_alone_disputes_nothing(make_study, tmp_path):
-    study = make_study(1)
+def test_one_trial_that_votes_alone_disputes_nothing(make_finished, tmp_path):
+    study = make_finished(1)
     part = section(study)
     assert [task.disputed for task in part.tasks] == [()]
     assert "One trial votes alone" in page_of(study, tmp_path, vote=part)
 
 
-def test_who_has_no_weight_disputes_nothing(make_study, tmp_path):
-    part = section(make_study(4), rule=Rule(method="best"))
+def test_who_has_no_weight_disputes_nothing(make_finished, tmp_path):
+    part = section(make_finished(4), rule=Rule(method="best"))
     assert all(len(task.card.members) == 4 and task.disputed == () for task in part.tasks)
 
 
-def test_what_is_not_there_yet_is_said(make_study, tmp_path):
-    page = page_of(make_study(1), tmp_path, trials=[])
+def test_what_is_not_there_yet_is_said(make_finished, tmp_path):
+    page = page_of(make_finished(1), tmp_path, trials=[])
     assert "No trial has finished yet, so nobody can vote." in page
     assert "Two finished trials at least are needed" in page
     assert "0 trials" in page
     assert "data:image/png" not in page
 
 
-def test_too_few_validation_rows_are_said(make_study, tmp_path):
-    study = make_study(3, validation=15)
+def test_too_few_validation_rows_are_said(make_finished, tmp_path):
+    study = make_finished(3, validation=15)
     page = page_of(study, tmp_path, vote=section(study))
     assert page.count("Too few validation rows (15) to judge on.") == 1
     assert "confusion_matrix" not in " ".join(path.name for path in (tmp_path / "report").iterdir())
 
 
-def test_a_folder_with_other_files_is_left_alone_and_an_earlier_report_replaced(make_study, tmp_path):
-    study = make_study(2)
+def test_a_folder_with_other_files_is_left_alone_and_an_earlier_report_replaced(make_finished, tmp_path):
+    study = make_finished(2)
     page_of(study, tmp_path, vote=section(study))
     page_of(study, tmp_path)
     assert {path.name for path in (tmp_path / "report").iterdir()} == {"report.html", "report.json", "cost.png"}

@@ -19,28 +19,30 @@ RULE = Rule(top=3, by="task")
 
 
 @pytest.fixture
-def studies(make_study, tmp_path):
-    """The bank of a study; of another one whose members are right more often; and of one that says the same."""
-    study = make_study()
+def studies(make_finished, tmp_path):
+    """The bank of a study, and of others whose members are right more often, as often, less often, and never."""
+    study = make_finished()
 
     def improved(known: Predictions, better: float) -> Predictions:
         if known.labels is None or not better:
             return known
-        mixed = (1 - better) * known.probabilities + better * np.eye(len(known.class_names))[known.labels]
+        label = known.labels if better > 0 else (known.labels + 1) % len(known.class_names)
+        mixed = (1 - abs(better)) * known.probabilities + abs(better) * np.eye(len(known.class_names))[label]
         return replace(known, probabilities=mixed.astype(np.float32))
 
     def copy(name: str, better: float) -> Bank:
         bank = Bank(tmp_path / name)
         for record in study.bank.records():
             parts = study.bank.parts(record.key)
-            told = {
+            predictions = {
                 task: {part: improved(study.bank.predictions(record.key, task, part), better) for part in parts[task]}
                 for task in parts
             }
-            bank.put(record, told)
+            bank.put(record, predictions)
         return bank
 
-    return study, {"first": study.bank, "better": copy("better", 0.25), "same": copy("same", 0.0)}
+    banks = {name: copy(name, better) for name, better in (("better", 0.4), ("same", 0), ("bad", -0.2), ("wrong", -1))}
+    return study, {"first": study.bank, **banks}
 
 
 def compared(studies, control: str, ours: str):
@@ -68,6 +70,13 @@ def test_a_round_with_better_members_is_kept_and_one_with_the_same_is_not(studie
     assert not none.kept
     assert (none.objective["gain"].score, none.objective["gain"].error) == (0, 0)
     assert not compared(studies, "better", "same").kept
+
+
+def test_a_round_below_the_ensemble_before_is_not_kept_though_its_control_is_worse(studies):
+    harmful = compared(studies, "wrong", "bad")
+    assert harmful.objective["gain"].score > 0
+    assert harmful.objective["round"].score < harmful.objective["before"].score
+    assert not harmful.kept
 
 
 def test_a_round_that_was_written_is_read_back_and_only_whole_ones_count(studies, tmp_path):

@@ -54,7 +54,7 @@ def test_the_card_lists_what_was_tried_and_what_was_not():
     assert (document["members"], document["kept"], document["score"]) == (["t0002", "t0001"], True, CARD.score)
     page = CARD.to_markdown()
     assert "| t0000 | 0.7900 | 0.7000 | no |" in page
-    assert "Passed over, of another shape than the best: t0003." in page
+    assert "Skipped, since their shape differs from the best's: t0003." in page
     assert "| B | 0.7400 | 0.7330 |" in page
     assert page.endswith("## Files\n\n| file | SHA-256 |\n| --- | --- |\n| checkpoint/tutti.json | `abc` |\n")
 
@@ -71,8 +71,8 @@ def chosen(study, rule: Rule):
 
 
 @pytest.mark.parametrize("by", ["objective", "task"])
-def test_a_fold_s_voters_are_those_that_are_best_by_the_other_rows_of_all_tasks(make_study, by):
-    study = make_study(12, skill=0.5, validation=60)
+def test_a_fold_s_voters_are_those_that_are_best_by_the_other_rows_of_all_tasks(make_finished, by):
+    study = make_finished(12, skill=0.5, validation=60)
     election = chosen(study, Rule(top=3, by=by))
     folds = refolded(election, by=by)
     assert len(folds) == 5
@@ -87,7 +87,7 @@ def test_a_fold_s_voters_are_those_that_are_best_by_the_other_rows_of_all_tasks(
     assert len({fold.voters for fold in folds}) > 1
 
 
-def test_few_rows_judge_no_soup(make_study):
-    study = make_study(validation=24)
+def test_few_rows_judge_no_soup(make_finished):
+    study = make_finished(validation=24)
     election = chosen(study, Rule())
     assert refolded(election, by="objective") is None

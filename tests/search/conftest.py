@@ -28,6 +28,14 @@ def url(tmp_path) -> str:
     return f"sqlite:///{tmp_path / 'optuna.db'}"
 
 
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
+def each_database(request, tmp_path) -> str:
+    """An empty database of each kind, for tests that the two kinds must pass alike."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'optuna.db'}"
+    return request.getfixturevalue("postgres").new_database()
+
+
 @pytest.fixture
 def opened(url, space):
     """Opens the study with changed arguments, after closing its earlier driver; closes all stores at the end."""
@@ -46,14 +54,14 @@ def opened(url, space):
 
 
 @pytest.fixture
-def run() -> Callable[..., list[dict]]:
+def run_trials() -> Callable[..., list[dict]]:
     """Runs some trials, all asked for before the first one is finished, and returns their parameters."""
 
-    def run_(store, trials, *, score=lambda parameters: parameters.get("dropout", 0.0)):
+    def run(store, trials, *, score=lambda parameters: parameters.get("dropout", 0.0)):
         proposals = [store.ask() for _ in range(trials)]
         for proposal in proposals:
             store.report(proposal.key, epoch=1, score=score(proposal.parameters), task_scores={})
             store.finish(proposal.key, state=TrialState.FINISHED)
         return [dict(proposal.parameters) for proposal in proposals]
 
-    return run_
+    return run

@@ -120,7 +120,7 @@ def test_what_is_wrong_with_the_server_is_one_sentence_without_its_password(post
     wrong, none = url.replace(secret, "wr%2Fong"), url.replace(f":{secret}", "")
     missing = url.rsplit("/", 1)[0] + "/missing"
     for address, got in (
-        (gone, "Connection refused; see whether the server is up"),
+        (gone, "Connection refused; check whether the server is up"),
         (wrong, "password authentication failed"),
         (none, "no password supplied; give the password in $PGPASSWORD, in ~/.pgpass"),
         (missing, 'database "missing" does not exist'),

@@ -37,9 +37,9 @@ def space() -> SearchSpace:
 
 
 @pytest.fixture
-def one_by_one(run):
+def one_by_one(run_trials):
     """Runs trials one after the other, so that each can learn from those before it."""
-    return lambda store, trials, **options: [point for _ in range(trials) for point in run(store, 1, **options)]
+    return lambda store, trials, **options: [point for _ in range(trials) for point in run_trials(store, 1, **options)]
 
 
 @pytest.mark.parametrize("sampler", ALL)

@@ -55,9 +55,9 @@ def test_an_older_trial_cannot_be_reached_by_a_key(opened, older, key):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sampler", LEARNING)
-def test_the_first_trials_are_like_the_best_older_ones(opened, older, run, sampler):
+def test_the_first_trials_are_like_the_best_older_ones(opened, older, run_trials, sampler):
     store = opened(sampler=sampler, older=[older])
-    first = [point for _ in range(6) for point in run(store, 1)]
+    first = [point for _ in range(6) for point in run_trials(store, 1)]
     assert sum(point["dropout"] for point in first) / 6 > 0.3  # 0.25 is expected by chance
 
 

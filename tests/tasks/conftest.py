@@ -7,14 +7,6 @@ import pytest
 
 
 @pytest.fixture
-def shared_data() -> Path:
-    folder = Path(__file__).parents[2].parent / "shared" / "data"
-    if not folder.is_dir():
-        pytest.skip("the real data sets are not beside the repository")
-    return folder
-
-
-@pytest.fixture
 def write(tmp_path: Path) -> Callable[[str | bytes, str], str]:
     """Writes a file and returns its path as a source."""
 

@@ -85,7 +85,7 @@ def test_a_line_with_too_few_columns_is_named_with_what_was_expected(write: Writ
         rows_of(source)
     assert str(caught.value).splitlines() == [
         f"{source}, line {line} must have 3 tab-separated columns (id, text, label); got {count}; "
-        "mend the line, or set cleaning.broken_rows where a text holds a line feed."
+        "correct the line, or set cleaning.broken_rows where a text holds a line feed."
         for line, count in ((2, 2), (3, 4))
     ]
 
@@ -136,7 +136,7 @@ def test_many_faults_are_cut_to_ten_and_counted(write: Write) -> None:
 
 def test_a_missing_file_names_the_nearest_one(write: Write) -> None:
     source = write("0\ta\t1\n", "TNEWS_train.csv")
-    with pytest.raises(TaskFileError, match=r"got nothing there; did you mean 'TNEWS_train.csv'"):
+    with pytest.raises(TaskFileError, match=r"got no such file; did you mean 'TNEWS_train.csv'"):
         rows_of(source.replace("train", "trian"))
 
 
@@ -205,5 +205,5 @@ def test_the_competition_files_lose_and_merge_no_row(
 
 
 def test_a_path_that_the_system_refuses_is_a_fault(tmp_path: Path) -> None:
-    with pytest.raises(TaskFileError, match="be a file that can be read; got File name too long"):
+    with pytest.raises(TaskFileError, match="be a readable file; got File name too long"):
         Competition(pair=False).read(str(tmp_path / ("x" * 300)), labelled=True)

@@ -69,7 +69,7 @@ def test_a_file_may_name_every_kind_that_there_is() -> None:
 
 def test_a_score_of_sts_b_that_is_no_number_is_named_by_its_line(write: Write) -> None:
     source = write(TRAIN["STS-B"].replace("\t0\n", "\tn/a\n"))
-    with pytest.raises(TaskFileError, match=r"rows.tsv, line 3 must have a number as its label.*; got 'n/a'; mend"):
+    with pytest.raises(TaskFileError, match=r"rows.tsv, line 3 must have a number as its label.*; got 'n/a'; correct"):
         Glue("STS-B").read(source, labelled=True, numbers=True)
 
 

@@ -56,7 +56,7 @@ def test_a_file_that_others_wrote_with_doubles_is_read(tmp_path: Path) -> None:
         ({"probabilities": [{"a": 1.5, "b": -0.5}] * 2}, "row 1 must have probabilities of at least 0"),
         (
             {"probabilities": [dict.fromkeys("abcdefghijkl", 0.5)] * 2},
-            r"row 1 .*; got (0\.5, ){10}\.\.\.; mend the row",
+            r"row 1 .*; got (0\.5, ){10}\.\.\.; correct the row",
         ),
         ({"id": ["0", "0"]}, "row 2 must have an id of its own"),
         ({"text": ["x", None]}, "row 2 must have a text that is not empty"),

@@ -100,8 +100,8 @@ def test_a_picture_has_its_ending_once(tracker, client, uri, tmp_path):
     tracker.start_trial("t0", number=0, **NONE)
     tracker.log_picture("t0", "confusion_matrix/mood", b"png")
     run_id = _runs(client, uri)["t0"].info.run_id
-    kept = [file.path for file in client.list_artifacts(run_id, "pictures/confusion_matrix")]
-    assert kept == ["pictures/confusion_matrix/mood.png"]
+    files = [file.path for file in client.list_artifacts(run_id, "pictures/confusion_matrix")]
+    assert files == ["pictures/confusion_matrix/mood.png"]
 
 
 def test_long_values_and_many_parameters_are_taken(tracker, client, uri):
@@ -155,7 +155,7 @@ def test_a_server_that_is_away_is_an_error_within_seconds():
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     start = time.monotonic()
-    with pytest.raises(TrackingError, match="be reachable; got nothing that answers; see") as caught:
+    with pytest.raises(TrackingError, match="be reachable; got nothing that answers; check") as caught:
         MlflowTracker(f"http://me:secret@127.0.0.1:{port}", experiment="s")
     assert time.monotonic() - start < 10
     assert not isinstance(caught.value, RefusedError)

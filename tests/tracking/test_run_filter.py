@@ -47,9 +47,9 @@ def test_of_studies_of_one_name_the_owner_s_trials_are_found_and_its_run_keeps_f
     log_files(uri, experiment="s", files=[tmp_path / "page.html"], place="report", owner="them")
     log_metrics(uri, experiment="s", metrics={"leaderboard": 0.5}, step=1, owner="them")
     client = MlflowClient(tracking_uri=uri)
-    kept = [run for run in client.search_runs([experiment_id(uri, "s")]) if run.data.metrics]
-    assert [(run.data.tags["tutti.owner"], run.data.tags.get("tutti.study")) for run in kept] == [("them", "s")]
-    assert [file.path for file in client.list_artifacts(kept[0].info.run_id)] == ["report"]
+    remaining = [run for run in client.search_runs([experiment_id(uri, "s")]) if run.data.metrics]
+    assert [(run.data.tags["tutti.owner"], run.data.tags.get("tutti.study")) for run in remaining] == [("them", "s")]
+    assert [file.path for file in client.list_artifacts(remaining[0].info.run_id)] == ["report"]
     with pytest.raises(TrackingError, match="have the study's run"):
         log_metrics(uri, experiment="s", metrics={"leaderboard": 0.5}, step=1, owner="nobody")
 

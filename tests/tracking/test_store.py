@@ -42,9 +42,9 @@ def test_of_a_database_s_errors_those_of_what_it_was_given_are_refusals(tracker,
 
 @pytest.mark.parametrize("name", [*PASSES, *REFUSES])
 def test_a_server_s_words_tell_its_database_s_errors_apart(name):
-    said = {"error_code": "BAD_REQUEST", "message": str((PASSES | REFUSES)[name])}
+    answer = {"error_code": "BAD_REQUEST", "message": str((PASSES | REFUSES)[name])}
     with pytest.raises(TrackingError) as caught, store_faults("sqlite://"):
-        raise RestException(said)
+        raise RestException(answer)
     assert isinstance(caught.value, RefusedError) == (name in REFUSES)
 
 

@@ -90,7 +90,7 @@ class MlflowBackend:
         return {key: self._one(client, run) for key, run in zip(keys, runs, strict=True)}
 
     def _one(self, client, run) -> Seen:
-        def kept(place):
+        def artifacts(place):
             folder = self.folder / run.info.run_id / "artifacts" / place
             return {file.name: file.read_bytes() for file in folder.glob("*")}
 
@@ -102,8 +102,8 @@ class MlflowBackend:
                 name: sorted((point.step, point.value) for point in client.get_metric_history(run.info.run_id, name))
                 for name in run.data.metrics
             },
-            pictures={name.removesuffix(".png"): png for name, png in kept("pictures").items()},
-            files=kept("study"),
+            pictures={name.removesuffix(".png"): png for name, png in artifacts("pictures").items()},
+            files=artifacts("study"),
             state=run.data.tags["tutti.state"],
             reason=run.data.tags.get("tutti.reason"),
             times=(run.info.start_time / 1000, None if ended is None else ended / 1000),

@@ -9,32 +9,11 @@ from typing import Any
 import datasets
 import numpy as np
 import pytest
-import torch
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+from training_runs import EMA_AND_DROPOUT, TRAINING, Tune
 
 from tutti.data.encode import EncodedPart
 from tutti.tasks.task import Task
 from tutti.training import EpochReport, FineTuned, fine_tune
-
-
-@pytest.fixture(scope="session")
-def backbone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny random BERT with a word-level tokenizer, saved to a folder; half of its embedding rows are unused."""
-    folder = tmp_path_factory.mktemp("backbone")
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *(f"w{i}" for i in range(60))]
-    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
-    PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]"
-    ).save_pretrained(folder)
-    torch.manual_seed(0)
-    config = BertConfig(vocab_size=64, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
-    encoder = BertModel(config, add_pooling_layer=False)
-    encoder.resize_token_embeddings(128, mean_resizing=False)
-    encoder.save_pretrained(folder)
-    return folder
 
 
 @pytest.fixture(scope="session")
@@ -98,9 +77,6 @@ def parts(tasks: tuple[Task, ...], make_part: MakePart) -> dict[str, dict[str, E
     }
 
 
-Tune = Callable[..., tuple[FineTuned, list[EpochReport]]]
-
-
 @pytest.fixture(scope="session")
 def make_tune(tasks: tuple[Task, ...], parts: dict[str, dict[str, EncodedPart]]) -> Callable[..., Tune]:
     """Makes a function that calls fine_tune with these default training keys, and returns its result and reports.
@@ -140,3 +116,15 @@ def make_tune(tasks: tuple[Task, ...], parts: dict[str, dict[str, EncodedPart]])
         return tune
 
     return make
+
+
+@pytest.fixture(scope="session")
+def tune(make_tune: Callable[..., Tune], backbone: Path) -> Tune:
+    return make_tune(backbone, **TRAINING)
+
+
+@pytest.fixture(scope="session")
+def whole(tune: Tune, tmp_path_factory: pytest.TempPathFactory) -> tuple[FineTuned, list[EpochReport], Path]:
+    """An uninterrupted run of three epochs, with weight average and dropout."""
+    folder = tmp_path_factory.mktemp("whole")
+    return *tune(folder, **EMA_AND_DROPOUT), folder

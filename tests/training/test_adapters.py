@@ -12,14 +12,13 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from training_runs import Tune, newest_state
 
 from tutti.data.encode import EncodedPart
 from tutti.modeling.adapters import has_bitsandbytes
 from tutti.modeling.checkpoint import load_checkpoint
 from tutti.modeling.model import MultiTaskModel
-from tutti.training import EpochReport, FineTuned
 
-Tune = Callable[..., tuple[FineTuned, list[EpochReport]]]
 TRAINING = {"num_train_epochs": 2, "per_device_train_batch_size": 8, "learning_rate": 3e-3, "bf16": False}
 TRAINING |= {"adapter": "lora", "lora_r": 4, "lora_dropout": 0.1}
 
@@ -34,8 +33,7 @@ def tune(make_tune: Callable[..., Tune], backbone: Path) -> Tune:
 
 def _state(folder: Path, file: str = "model.safetensors") -> dict[str, torch.Tensor]:
     """The newest state's tensors."""
-    newest = max((folder / "resume").iterdir(), key=lambda path: [int(n) for n in path.name.split("-")[1::2]])
-    return load_file(newest / file)
+    return load_file(newest_state(folder) / file)
 
 
 @contextmanager
@@ -153,8 +151,7 @@ def test_an_8_bit_optimizer_holds_its_moments_in_a_byte_each_and_learns_as_one_o
         losses.append([report.metrics["train_loss"] for report in reports])
     assert losses[0] == pytest.approx(losses[1], rel=0.02)
     assert losses[0] == sorted(losses[0], reverse=True)
-    newest = max((tmp_path / optim / "resume").iterdir(), key=lambda path: int(path.name.rsplit("-", 1)[1]))
-    states = torch.load(newest / "optimizer.pt", weights_only=False)["state"].values()
+    states = torch.load(newest_state(tmp_path / optim) / "optimizer.pt", weights_only=False)["state"].values()
     moments = [state["__bnb_optimizer_quant_state__"]["state1"] for state in states]
     dtypes = {(moment.numel() >= 4096, moment.dtype) for moment in moments}
     assert dtypes == {(True, torch.uint8), (False, torch.float32)}  # small tensors stay in 32 bits

@@ -93,8 +93,8 @@ def test_attention_eager_attention_comes_to_the_same(padded, bf16, monkeypatch):
             stepped = encoder(**rows).last_hidden_state
     assert len(calls) == 2
     assert encoder.config._attn_implementation == "sdpa"
-    kept = rows["attention_mask"].bool()
-    torch.testing.assert_close(stepped[kept], whole[kept], atol=0.05 if bf16 else 1e-5, rtol=1e-4)
+    filled = rows["attention_mask"].bool()
+    torch.testing.assert_close(stepped[filled], whole[filled], atol=0.05 if bf16 else 1e-5, rtol=1e-4)
 
 
 def test_attention_without_dropout_or_of_another_kind_stays_what_it_is():

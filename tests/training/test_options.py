@@ -250,7 +250,7 @@ def test_the_optimizers_of_bitsandbytes_are_those_that_transformers_takes_from_i
 )
 def test_a_key_that_no_trial_uses_is_refused(training: dict[str, object], key: str) -> None:
     (fault,) = _faults(training)
-    assert fault.startswith(f"study.yaml: {key} must stand beside")
+    assert fault.startswith(f"study.yaml: {key} must be used with")
 
 
 def test_a_key_whose_switch_is_on_in_a_stage_or_in_some_trials_stays() -> None:

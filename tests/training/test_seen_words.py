@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from training_runs import newest_state
 
 from tutti.training import FineTuned, seen_words
 
@@ -61,8 +62,7 @@ def test_training_seen_words_alone_comes_to_the_same(tune, unseen, steady_backbo
 
 def _moments(folder: Path) -> set[int]:
     """The numbers of rows of the matrices in the optimizer state."""
-    newest = max(folder.glob("resume/stage-*"), key=lambda state: [*map(int, state.name.split("-")[1::2])])
-    state = torch.load(newest / "optimizer.pt", weights_only=True)["state"]
+    state = torch.load(newest_state(folder) / "optimizer.pt", weights_only=True)["state"]
     return {len(moments["exp_avg"]) for moments in state.values() if moments["exp_avg"].ndim == 2}
 
 

@@ -84,7 +84,7 @@ def part(make_part: Callable[..., EncodedPart], save: Save) -> EncodedPart:
     return replace(rows, labels=outputs.argmax(axis=1))
 
 
-def stir(
+def make_soup(
     candidates: Mapping[str, Path],
     part: EncodedPart,
     folder: Path,
@@ -142,23 +142,21 @@ def test_a_trial_goes_in_only_if_the_score_does_not_fall(save: Save, part: Encod
         "truth": tmp_path / "truth",
     }
     soup = tmp_path / "out" / "soup"
-    stirred = stir(candidates, part, soup, folds=folds_of(part, [tuple(candidates)] * 5))
-    tastes = stirred.tastes
-    assert [taste.key for taste in tastes] == list(candidates)
-    assert [taste.kept for taste in tastes][:3] == [True, False, True]
-    assert tastes[1].score < tastes[0].score == tastes[2].score
-    kept = [taste for taste in tastes if taste.kept]
-    assert all(before.score <= after.score for before, after in pairwise(kept))
+    made = make_soup(candidates, part, soup, folds=folds_of(part, [tuple(candidates)] * 5))
+    tried = made.tastes
+    assert [each.key for each in tried] == list(candidates)
+    assert [each.kept for each in tried][:3] == [True, False, True]
+    assert tried[1].score < tried[0].score == tried[2].score
+    members = [each for each in tried if each.kept]
+    assert all(before.score <= after.score for before, after in pairwise(members))
     model, metadata = load_checkpoint(soup)
-    assert metadata.key == "+".join(taste.key for taste in kept)
-    assert metadata.score == metadata.task_scores["news"] == kept[-1].score
+    assert metadata.key == "+".join(each.key for each in members)
+    assert metadata.score == metadata.task_scores["news"] == members[-1].score
     outputs = predict(model, part, task="news", batch_size=7, device=torch.device("cpu"))
-    assert score("accuracy", labels=part.labels, predicted=outputs) == kept[-1].score
+    assert score("accuracy", labels=part.labels, predicted=outputs) == members[-1].score
     assert list(soup.parent.iterdir()) == [soup]  # rejected soups leave no files
-    assert stirred.held is not None
-    assert (
-        stirred.held["news"] == part.labels
-    ).all()  # each fold's soup starts from the checkpoint that is always right
+    assert made.held is not None
+    assert (made.held["news"] == part.labels).all()  # each fold's soup starts from the checkpoint that is always right
 
 
 def test_rows_that_judge_a_soup_have_no_part_in_choosing_it(save: Save, part: EncodedPart, tmp_path: Path) -> None:
@@ -168,11 +166,11 @@ def test_rows_that_judge_a_soup_have_no_part_in_choosing_it(save: Save, part: En
     lots = [replace(part, labels=np.random.default_rng(seed).permutation(np.arange(60) % 3)) for seed in range(12)]
     chosen, judged = [], []
     for each in lots:
-        stirred = stir(candidates, each, tmp_path / "soup", folds=folds_of(each, [tuple(candidates)] * 5))
+        made = make_soup(candidates, each, tmp_path / "soup", folds=folds_of(each, [tuple(candidates)] * 5))
         shutil.rmtree(tmp_path / "soup")
-        assert stirred.held is not None
-        chosen.append(max(taste.score for taste in stirred.tastes if taste.kept))
-        judged.append((stirred.held["news"][0] == each.labels).mean())
+        assert made.held is not None
+        chosen.append(max(member.score for member in made.tastes if member.kept))
+        judged.append((made.held["news"][0] == each.labels).mean())
     assert np.mean(chosen) > np.mean(judged) + 0.01
     assert abs(np.mean(judged) - 1 / 3) < 0.02
 
@@ -207,10 +205,10 @@ def test_rows_that_judge_a_soup_have_no_part_in_choosing_who_may_go_into_it(
         members = [member.key for member in election.tasks["news"].members]
         fixed, anew = folds_of(part, [tuple(members)] * 5), refolded(election, by="objective")
         for folds, scores in ((fixed, flattered), (anew, judged)):
-            stirred = stir(dict.fromkeys(members, place), part, tmp_path / "soup", folds=folds, weights=weights)
+            made = make_soup(dict.fromkeys(members, place), part, tmp_path / "soup", folds=folds, weights=weights)
             shutil.rmtree(tmp_path / "soup")
-            assert stirred.held is not None
-            scores.append((stirred.held["news"][0] == part.labels).mean())
+            assert made.held is not None
+            scores.append((made.held["news"][0] == part.labels).mean())
     assert np.mean(flattered) > np.mean(judged) + 0.05
     assert abs(np.mean(judged) - 1 / 3) < 0.03
 
@@ -221,18 +219,18 @@ def test_a_fold_s_soup_is_one_of_its_voters_that_are_of_the_shape_of_their_best(
     candidates = {"cls": save("cls", pooling="cls"), "long": save("long", max_length=32, seed=3, flipped=True)}
     weights = {**candidates, "truth": tmp_path / "truth"}
     folds = folds_of(part, [("cls", "truth", "long")] * 4 + [("long",)])
-    stirred = stir({"cls": weights["cls"]}, part, tmp_path / "soup", folds=folds, weights=weights)
-    assert [taste.key for taste in stirred.tastes] == ["cls"]
-    assert stirred.held is not None
-    assert all((stirred.held["news"][0] == part.labels)[fold.held_out["news"]].all() for fold in folds[:4])
+    made = make_soup({"cls": weights["cls"]}, part, tmp_path / "soup", folds=folds, weights=weights)
+    assert [each.key for each in made.tastes] == ["cls"]
+    assert made.held is not None
+    assert all((made.held["news"][0] == part.labels)[fold.held_out["news"]].all() for fold in folds[:4])
     model, _ = load_checkpoint(weights["long"])
     decisions = predict(model, part, task="news", batch_size=32, device=torch.device("cpu")).argmax(axis=1)
     last = folds[4].held_out["news"]
-    assert (stirred.held["news"][0, last] == decisions[last]).all()
+    assert (made.held["news"][0, last] == decisions[last]).all()
 
 
 def test_without_folds_a_soup_is_chosen_and_not_judged(save: Save, part: EncodedPart, tmp_path: Path) -> None:
-    assert stir({"t": save("t")}, part, tmp_path / "soup").held is None
+    assert make_soup({"t": save("t")}, part, tmp_path / "soup").held is None
 
 
 def test_checkpoints_of_another_shape_are_not_mixed(save: Save, tmp_path: Path) -> None:
@@ -268,5 +266,5 @@ def test_weights_that_are_not_what_they_were_go_into_no_soup(
         file.unlink()
     got = {"changed": "be what it was; got changed content", "gone": "be there in a complete checkpoint; got No such"}
     with pytest.raises(StorageError, match=f"^{file} must {got[damage]}"):
-        stir({"good": good, "bad": bad}, part, tmp_path / "soup")
+        make_soup({"good": good, "bad": bad}, part, tmp_path / "soup")
     assert not (tmp_path / "soup").exists()

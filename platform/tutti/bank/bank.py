@@ -289,7 +289,7 @@ class Bank:
         except passing:
             raise
         except (OSError, pa.ArrowException) as error:
-            remedy = "see whether the store is there, can be reached, and has space and permission for it"
+            remedy = "check whether the store exists, can be reached, and has space and permission for it"
             raise StorageError(Fault(self._shown(path), rule, str(error), remedy)) from error
 
 

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from tutti.cli.console import console
+from tutti.config.folder import StudyFolder
 from tutti.modeling.new_backbone import SMALLEST_VOCABULARY, Size, new_backbone
 from tutti.modeling.new_tokenizer import TokenizerKind
 
@@ -69,30 +70,20 @@ def pretrain(
     Example: `tutti backbone pretrain chinese_trio.yaml --out adapted --epochs 20`
     """
     from tutti.cli.stores import read_study_file
-    from tutti.data.encode import load_part
-    from tutti.data.prepare import prepare
-    from tutti.orchestration.build import max_length_of
-    from tutti.tasks.build import task_specs
+    from tutti.data.encode import load_parts
+    from tutti.orchestration.build import max_length_of, prepare_rows
     from tutti.training.pretrain import pretrain
 
     config, _ = read_study_file(study, overrides=overrides or [])
     with TemporaryDirectory() as folder:
-        prepared = prepare(
-            task_specs(config.tasks),
-            validation=config.split.validation,
-            folds=config.split.folds,
-            seed=config.split.seed,
-            folder=Path(folder, "data"),
-        )
+        temporary = StudyFolder(Path(folder, config.study))
+        prepared = prepare_rows(config, temporary)
         console.print("Encoding the texts")
-        length, cache = max_length_of(config.training), Path(folder, "encoded")
+        length = max_length_of(config.training)
+        parts = load_parts(prepared, tokenizer=config.backbone, max_length=length, cache=temporary.encoded)
         made = pretrain(
             backbone=config.backbone,
-            parts=[
-                load_part(prepared, task=task, part=part, tokenizer=config.backbone, max_length=length, cache=cache)
-                for task, named in prepared.parts.items()
-                for part in named
-            ],
+            parts=[part for by_name in parts.values() for part in by_name.values()],
             out=out,
             epochs=epochs,
             learning_rate=learning_rate,

@@ -23,7 +23,7 @@ def trials(
 
     Example: `tutti trials glue_trio`
     """
-    from tutti.cli.progress import best_so_far, cut_off, summary, trials_table
+    from tutti.cli.progress import best_so_far, cut_off, failures, summary, trials_table
     from tutti.orchestration.study import is_running
     from tutti.records import best_trial
     from tutti.search.objectives import pareto_front
@@ -55,6 +55,8 @@ def trials(
     if len(objectives) > 1:
         keys = ", ".join(front) or "none yet"
         console.print(f"Pareto front (*) of {', '.join(objectives)}: {keys}", soft_wrap=True)
+    for line in failures(records):
+        console.print(line, soft_wrap=True)
     console.print(summary(records, total=max(config.search.trials, len(records)), best=best))
 
 

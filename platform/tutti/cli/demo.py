@@ -52,7 +52,7 @@ def demo(
     command = f"{program()} demo {shlex.join(['--out', str(out), '--seed', str(seed)])}"
     tune.run(study, folder, resume=True, again=lambda **_: command)
     console.rule("Ensemble")
-    vote.make_ensemble(str(folder.path), out=out / "submission")
+    vote.ensemble(str(folder.path), out=out / "submission")
     console.rule("Pseudo-labels")
     vote.pseudo_label(str(folder.path), out=out / "pseudo-labels")
     console.rule("Every single trial and the ensemble on the test rows, whose labels no trial saw")

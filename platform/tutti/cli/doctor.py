@@ -11,6 +11,8 @@ import typer
 from tutti.cli import stores
 from tutti.cli.browse import Study
 from tutti.cli.console import console, program
+from tutti.config.folder import find_study
+from tutti.config.load import parse_study
 from tutti.errors import Fault, TrackingError, TuttiError, counted
 from tutti.records import Finding, TrialRecord, TrialState
 
@@ -30,8 +32,6 @@ def doctor(
 
     Example: `tutti doctor glue_trio --dry-run`
     """
-    from tutti.config.folder import find_study
-    from tutti.config.load import parse_study
     from tutti.orchestration.doctor import diagnose
     from tutti.orchestration.study import study_lock
 
@@ -73,7 +73,7 @@ def _mend_all(findings: Iterable[Finding], *, dry_run: bool) -> tuple[int, int]:
                 console.print(f"{finding.what}: {finding.found}; left: {remedy}", style="red", soft_wrap=True)
     except TrackingError as error:  # MLflow is looked at last: everything else is done by now
         left += 1
-        console.print(f"MLflow: not looked at: {error}", style="red", soft_wrap=True)
+        console.print(f"MLflow was not checked: {error}", style="red", soft_wrap=True)
     return mended, left
 
 
@@ -93,7 +93,7 @@ def _deliver(config: StudyConfig, folder: StudyFolder) -> None:
     if _store_is_gone(config, folder):
         raise TrackingError(Fault("mlflow.db", "be there to take them", "none", _RESTORE))
     if undelivered := stores.open_tracker(config, folder).close(timeout=60.0):
-        got, remedy = f"{undelivered} that still wait", "see whether the store is up, and try again"
+        got, remedy = f"{undelivered} that still wait", "check whether the store is up, and try again"
         raise TrackingError(Fault("MLflow", "take the reports that wait for it", got, remedy))
 
 
@@ -104,9 +104,17 @@ def _store_is_gone(config: StudyConfig, folder: StudyFolder) -> bool:
 
 
 def _runs(config: StudyConfig, folder: StudyFolder, trials: Sequence[TrialRecord]) -> list[Finding]:
-    from tutti.cli.progress import cut_off
-
+    """What is wrong with the study's runs in MLflow; nothing if there is no store yet."""
     if _store_is_gone(config, folder):
         return [Finding("mlflow.db", "it is gone, and the study was told to it", _RESTORE)]
-    complete = len(trials) >= config.search.trials and all(t.state is not TrialState.RUNNING for t in trials)
-    return stores.run_findings(config, folder, cut_off(trials), complete=complete)
+    if not stores.is_tracked(config, folder):
+        return []
+    stores.quiet_mlflow()
+    from tutti.cli.progress import cut_off
+    from tutti.tracking.repair import run_findings
+
+    uri, trials = stores.tracking_uri(config, folder), cut_off(trials)
+    complete = len(trials) >= config.search.trials and all(t.state is not TrialState.INTERRUPTED for t in trials)
+    return run_findings(
+        uri, experiment=config.study, owner=folder.owner, folder=folder.path, trials=trials, complete=complete
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,6 +17,9 @@ from tutti.config.recipe import Members
 from tutti.config.study import StudyConfig
 from tutti.data.prepare import Prepared, load_prepared
 from tutti.errors import Fault, StudyError, counted
+
+if TYPE_CHECKING:
+    from tutti.outputs.pseudo_pool import Pool
 
 With = Annotated[
     list[str] | None,
@@ -31,18 +34,6 @@ class VotingStudy:
     config: StudyConfig
     folder: StudyFolder
     prepared: Prepared
-
-
-def electorate(
-    config: StudyConfig, folder: StudyFolder, prepared: Prepared, *, members: Members, others: Sequence[str] = ()
-) -> Electorate:
-    """The checkpoints that may vote: those of the study and of the studies that the recipe and ``others`` name.
-
-    Raises:
-        StudyError: as ``voting_studies`` does, or if the recipe's filter is invalid or matches no trial.
-        TrackingError: if there is a filter and a study's tracking store cannot be read.
-    """
-    return electorate_of(voting_studies(config, folder, prepared, members=members, others=others), members=members)
 
 
 def voting_studies(
@@ -67,19 +58,27 @@ def voting_studies(
     return studies
 
 
-def prepared_of_others(studies: Mapping[str, VotingStudy], name: str) -> list[Prepared]:
-    """The prepared data of all studies but the named one. Their trials vote too, and may have trained on these rows."""
-    return [study.prepared for other, study in studies.items() if other != name]
+def pools_of(studies: Mapping[str, VotingStudy], name: str) -> dict[str, Pool]:
+    """The named study's unlabelled rows by task. Those that the others' trials have seen with a label count as seen."""
+    from tutti.outputs.pseudo_pool import pools
+    from tutti.tasks.build import task_specs
+
+    others = [study.prepared for other, study in studies.items() if other != name]
+    return pools(studies[name].prepared, task_specs(studies[name].config.tasks), others=others)
 
 
 def electorate_of(
     studies: Mapping[str, VotingStudy], *, members: Members, only: Mapping[str, Collection[str]] | None = None
 ) -> Electorate:
-    """The checkpoints of the studies that may vote; raises as ``electorate`` does.
+    """The checkpoints of the studies that may vote.
 
     Args:
         only: keys of the trials that may vote, by study name; all trials of a study that it lacks. Ignored if the
             recipe has a filter.
+
+    Raises:
+        StudyError: if the recipe's filter is invalid or matches no trial.
+        TrackingError: if there is a filter and a study's tracking store cannot be read.
     """
     banks = {name: Bank(study.folder.bank) for name, study in studies.items()}
     if members.filter is None:

@@ -20,8 +20,8 @@ def submit(
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key; may be repeated.")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with a study that is there already.")] = False,
-    status: Annotated[str | None, typer.Option("--status", metavar="ID", help="Say how a job stands.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an existing study.")] = False,
+    status: Annotated[str | None, typer.Option("--status", metavar="ID", help="Show the status of a job.")] = None,
     stop: Annotated[str | None, typer.Option("--stop", metavar="ID", help="Stop a job.")] = None,
 ) -> None:
     """Runs a study as a job on a Ray cluster: `tutti tune`, there.
@@ -49,14 +49,14 @@ def submit(
     job = jobs.submit_study(study, address=address, options=["--resume"] if resume else [])
     console.print(f"Job {job}, study folder {folder.path}", soft_wrap=True)
     if not wait:
-        console.print(f"See how it stands with `tutti submit --status {job} --address {address}`.", soft_wrap=True)
+        console.print(f"Show its status with `tutti submit --status {job} --address {address}`.", soft_wrap=True)
         return
     try:
         outcome = jobs.follow_job(job, address=address, show=lambda text: typer.echo(text, nl=False))
     except KeyboardInterrupt:
-        console.print(f"The job goes on; stop it with `tutti submit --stop {job} --address {address}`.")
+        console.print(f"The job continues; stop it with `tutti submit --stop {job} --address {address}`.")
         raise
     console.print(f"Job {job}: {jobs.job_status(job, address=address)}", soft_wrap=True)
     if outcome != "SUCCEEDED":
-        remedy = "mend what the log names" if outcome == "FAILED" else "go on with --resume"
+        remedy = "correct what the log names" if outcome == "FAILED" else "go on with --resume"
         raise TrialError(Fault(f"the job {job}", "succeed", f"{outcome} (its log is above)", remedy))

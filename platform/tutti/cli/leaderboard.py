@@ -51,7 +51,7 @@ def add(
                 log_metrics(uri, experiment=config.study, metrics=metrics, step=len(entries), owner=folder.owner)
             log_files(uri, experiment=config.study, files=[folder.leaderboard], place="leaderboard", owner=folder.owner)
         except TrackingError as error:  # the study's folder has it already
-            console.print(f"It is not kept in MLflow: {error}", soft_wrap=True)
+            console.print(f"Not stored in MLflow: {error}", soft_wrap=True)
 
 
 @app.command("show")
@@ -73,7 +73,7 @@ def _show(study: str, entries: list[Entry]) -> None:
     from tutti.outputs.leaderboard import correlation
 
     if not entries:
-        console.print(f"The study {study} has no submission with a public score: `tutti leaderboard add` keeps one.")
+        console.print(f"The study {study} has no submissions with public scores; add one with `tutti leaderboard add`.")
         return
     table = Table(title=f"Submissions of the study {study}", title_justify="left")
     for name in ("recipe", "made", "submission"):
@@ -86,7 +86,7 @@ def _show(study: str, entries: list[Entry]) -> None:
     console.print(table)
     together = correlation(entries)
     if together is None:
-        console.print("How public and local scores go together is said from three submissions on.")
+        console.print("The correlation of public and local scores is shown from three submissions on.")
         return
     console.print(
         f"Public and local scores of {together.submissions} submissions: Pearson {together.pearson:+.3f}, "

@@ -18,6 +18,7 @@ from tutti.cli.console import console
 from tutti.cli.electorate import VotingStudy, With, electorate_of, voting_studies
 from tutti.cli.vote import RecipeName, rule_of
 from tutti.cluster.ending import EXIT_CODE
+from tutti.config.load import load_recipe
 from tutti.errors import Fault, StudyError, counted, nearest
 from tutti.files import sha256_of
 
@@ -86,7 +87,6 @@ def predict(
 
     Example: `tutti predict glue_trio --task CoLA --recipe baseline --input new.tsv --out predictions.csv`
     """
-    from tutti.config.load import load_recipe
     from tutti.orchestration.inference import SHARD
     from tutti.outputs.predictions import Shards, check_out
 
@@ -110,13 +110,13 @@ def predict(
     with shards.locked():
         done = shards.done() if shards.precision else set()
         if done:
-            console.print(f"Going on: {len(done)} of {counted(shards.count, 'shard')} are there")
+            console.print(f"Continuing: {len(done)} of {counted(shards.count, 'shard')} are done")
         try:
             if len(done) < shards.count:
                 _run(config, new_rows, predictors, shards, done)
             shards.finish()
         except KeyboardInterrupt:
-            console.print("Interrupted; the same command goes on with the rows that are left.", soft_wrap=True)
+            console.print("Interrupted; run the same command again to continue.", soft_wrap=True)
             sys.exit(EXIT_CODE)
     console.print(f"wrote {out} in {time.monotonic() - began:.0f} s", soft_wrap=True)
 
@@ -229,8 +229,8 @@ def _single_checkpoint(config: StudyConfig, folder: StudyFolder, task: Task, che
     from tutti.outputs.predictions import TaskVote
 
     checkpoint = checkpoint.absolute()
-    example = folder.path / "trials" / "t0000" / ("fold-0" if config.split.folds else "") / "best"
-    remedy = f"name the folder of a checkpoint, such as {example}"
+    example = folder.trial("t0000").fold(0) if config.split.folds else folder.trial("t0000")
+    remedy = f"name the folder of a checkpoint, such as {example.best}"
     check_predicts(checkpoint, [task], what="--checkpoint", remedy=remedy)
     alone = Checkpoint(checkpoint, read_metadata(checkpoint).max_length)
     return Predictors(f"the checkpoint {checkpoint}", [alone], TaskVote(task, {0: [0]}), {})

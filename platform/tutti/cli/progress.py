@@ -13,11 +13,12 @@ from rich.table import Table
 
 from tutti.config.study import Objective
 from tutti.errors import StorageError, counted
-from tutti.outputs.card import number
+from tutti.outputs.card import number, short
 from tutti.records import Scalar, TrialRecord, TrialState, best_trial
 from tutti.search.objectives import pareto_front
 
 REFRESH_SECONDS = 0.5
+REASONS = 5  # of failed trials, listed below the final table
 SHOWN = 18  # rows of the live table; with its frame it must fit a terminal of 24 lines
 
 
@@ -78,11 +79,6 @@ _MEASURED: Mapping[Objective, Callable[[float], str]] = {
 }
 
 
-def short(value: object) -> str:
-    """A parameter's value for a table: floats with three significant digits."""
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
-
-
 def best_so_far(records: Sequence[TrialRecord]) -> TrialRecord | None:
     """The trial with the highest score reported so far, finished or not."""
     return max((r for r in records if r.score is not None), key=lambda r: r.score or 0.0, default=None)
@@ -109,6 +105,17 @@ def summary(records: Sequence[TrialRecord], *, total: int, best: TrialRecord | N
         parts.append(f"{interrupted} interrupted")
     parts.append(f"best {number(best.score)} ({best.key})" if best else "best –")
     return ", ".join(parts)
+
+
+def failures(records: Sequence[TrialRecord]) -> list[str]:
+    """Why trials failed, for below the table: one line for each reason, the first few."""
+    keys: dict[str, list[str]] = {}
+    for record in records:
+        if record.state is TrialState.FAILED:
+            keys.setdefault(record.reason or "for an unknown reason", []).append(record.key)
+    lines = [f"{', '.join(trials)} failed: {reason}" for reason, trials in keys.items()]
+    more = f"{counted(len(lines) - REASONS, 'more reason')}: tutti trials --json has them"
+    return lines if len(lines) <= REASONS else [*lines[:REASONS], more]
 
 
 class Progress:

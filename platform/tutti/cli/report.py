@@ -11,8 +11,9 @@ import typer
 from tutti.cli import stores
 from tutti.cli.browse import Study
 from tutti.cli.console import console
-from tutti.cli.electorate import With, electorate_of, prepared_of_others, voting_studies
+from tutti.cli.electorate import With, electorate_of, pools_of, voting_studies
 from tutti.cli.vote import RecipeName, rule_of
+from tutti.config.load import load_recipe
 from tutti.errors import TrackingError
 
 if TYPE_CHECKING:
@@ -60,27 +61,19 @@ def report(study: Study, recipe: RecipeName = None, others: With = None, out: Ou
         stores.quiet_mlflow()
         from tutti.tracking.artifacts import log_files
 
+        uri = stores.tracking_uri(config, folder)
         try:
-            log_files(
-                stores.tracking_uri(config, folder),
-                experiment=config.study,
-                files=files,
-                place="report",
-                owner=folder.owner,
-            )
+            log_files(uri, experiment=config.study, files=files, place="report", owner=folder.owner)
         except TrackingError as error:  # the page is written already
-            console.print(f"It is not kept in MLflow: {error}", soft_wrap=True)
+            console.print(f"Not stored in MLflow: {error}", soft_wrap=True)
 
 
 def _vote(
     config: StudyConfig, folder: StudyFolder, prepared: Prepared, recipe: str | None, others: list[str] | tuple[()]
 ) -> VoteSection | None:
     """The ensemble's part of the page; none if no trial can vote yet."""
-    from tutti.config.load import load_recipe
     from tutti.ensembling.pseudo import Labelling
-    from tutti.outputs.pseudo_pool import pools
     from tutti.outputs.report import vote
-    from tutti.tasks.build import task_specs
 
     name, chosen = load_recipe(recipe or config.ensemble.recipe)
     studies = voting_studies(config, folder, prepared, members=chosen.members, others=others)
@@ -94,6 +87,6 @@ def _vote(
         bank=bank,
         rule=rule_of(chosen),
         labelling=Labelling(**chosen.pseudo_labels.model_dump()),
-        pools=pools(prepared, task_specs(config.tasks), others=prepared_of_others(studies, config.study)),
+        pools=pools_of(studies, config.study),
         validation={task.name: prepared.rows(task.name, "validation") for task in prepared.tasks},
     )

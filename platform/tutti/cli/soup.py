@@ -12,15 +12,13 @@ import typer
 from tutti.cli import stores
 from tutti.cli.browse import Study
 from tutti.cli.console import console
-from tutti.cli.electorate import electorate
+from tutti.cli.electorate import VotingStudy, electorate_of, voting_studies
 from tutti.cli.vote import rule_of
+from tutti.config.load import load_recipe
 from tutti.errors import Fault, StudyError
 
 if TYPE_CHECKING:
-    from tutti.config.folder import StudyFolder
     from tutti.config.recipe import Recipe
-    from tutti.config.study import StudyConfig
-    from tutti.data.prepare import Prepared
     from tutti.outputs.members import Election
     from tutti.outputs.soup import SoupCard
 
@@ -39,7 +37,6 @@ def soup(
     """
     from rich.table import Table
 
-    from tutti.config.load import load_recipe
     from tutti.outputs.card import number
     from tutti.outputs.folder import PAGE, output_folder, write_card
     from tutti.outputs.members import elect
@@ -52,10 +49,10 @@ def soup(
     if chosen.members.studies:
         got, remedy = f"also {', '.join(chosen.members.studies)}", "take members.studies out of the recipe"
         raise StudyError(Fault(f"the recipe {name}", "let one study's trials into a soup", got, remedy))
-    bank = electorate(config, folder, prepared, members=chosen.members)
+    studies = voting_studies(config, folder, prepared, members=chosen.members)
     election = elect(
         study=config.study,
-        bank=bank,
+        bank=electorate_of(studies, members=chosen.members),
         tasks=prepared.tasks,
         validation=prepared.validation_ids(),
         needed={},
@@ -63,7 +60,7 @@ def soup(
     )
     target = folder.soups / name
     with output_folder(target) as place:
-        card = _make_soup(config, folder, prepared, election, name, chosen, into=place / "checkpoint")
+        card = _make_soup(studies[config.study], election, name, chosen, into=place / "checkpoint")
         if not card.kept:
             shutil.rmtree(place / "checkpoint")
         card = write_card(place, card)
@@ -75,7 +72,7 @@ def soup(
         table.add_row(trial.key, number(trial.alone), number(trial.score), "yes" if trial.kept else "no")
     console.print(table)
     if card.passed_over:
-        console.print(f"Passed over, of another shape than the best: {', '.join(card.passed_over)}")
+        console.print(f"Skipped, since their shape differs from the best's: {', '.join(card.passed_over)}")
     console.print(card.verdict, soft_wrap=True)
     if not card.kept:
         console.print(f"wrote {target / PAGE}", soft_wrap=True)
@@ -83,31 +80,23 @@ def soup(
     console.print(f"wrote {target / 'checkpoint'}", soft_wrap=True)
 
 
-def _make_soup(
-    config: StudyConfig,
-    folder: StudyFolder,
-    prepared: Prepared,
-    election: Election,
-    name: str,
-    recipe: Recipe,
-    *,
-    into: Path,
-) -> SoupCard:
+def _make_soup(study: VotingStudy, election: Election, name: str, recipe: Recipe, *, into: Path) -> SoupCard:
     """Makes the soup from all trials that vote in any task, best objective first, and compares it with the vote."""
     from tutti.cluster.connect import connected
     from tutti.orchestration.inference import Slots, slot_size, weights_of
     from tutti.orchestration.soup import averageable, compute_soup
     from tutti.outputs.soup import SoupCard, Tried, refolded, versus
 
+    config, folder, tasks = study.config, study.folder, study.prepared.tasks
     voting = {member.key for elected in election.tasks.values() for member in elected.members}
     ranked = [record for record in election.checkpoints if record.key in voting]
-    folders = weights_of(folder, [record.key for record in ranked], folds=None, tasks=prepared.tasks)
+    folders = weights_of(folder, [record.key for record in ranked], folds=None, tasks=tasks)
     weights = {key: places[0] for key, places in folders.items()}
     mixed = averageable(weights)
     folds = refolded(election, by=recipe.members.by)
     others = sorted({key for fold in folds or () for key in fold.voters} - voting)
     try:
-        more = weights_of(folder, others, folds=None, tasks=prepared.tasks)
+        more = weights_of(folder, others, folds=None, tasks=tasks)
         weights |= {key: places[0] for key, places in more.items()}
     except StudyError as error:
         # The weights that are left belong to trials chosen on all rows, so there is no nested estimate.

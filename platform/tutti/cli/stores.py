@@ -19,7 +19,6 @@ from tutti.config.study import StudyConfig
 from tutti.data.prepare import Prepared, load_prepared
 from tutti.errors import Fault, StudyError
 from tutti.files import write_whole
-from tutti.records import Finding, TrialRecord
 
 if TYPE_CHECKING:
     from tutti.search.study_store import StudyStore
@@ -241,21 +240,6 @@ def tracking_uri(study: StudyConfig, folder: StudyFolder) -> str:
 def is_tracked(study: StudyConfig, folder: StudyFolder) -> bool:
     """Whether there is an MLflow store to read; the study folder's own is created with the first run."""
     return bool(study.tracking.uri) or (folder.path / "mlflow.db").is_file()
-
-
-def run_findings(
-    study: StudyConfig, folder: StudyFolder, trials: Sequence[TrialRecord], *, complete: bool
-) -> list[Finding]:
-    """What is wrong with the study's runs in MLflow; empty if there is no store yet."""
-    if not is_tracked(study, folder):
-        return []
-    quiet_mlflow()
-    from tutti.tracking.repair import run_findings
-
-    uri = tracking_uri(study, folder)
-    return run_findings(
-        uri, experiment=study.study, owner=folder.owner, folder=folder.path, trials=trials, complete=complete
-    )
 
 
 def quiet_mlflow() -> None:

@@ -19,10 +19,12 @@ from tutti.cli import stores, tracking_metadata
 from tutti.cli.console import console, program
 from tutti.cluster.ending import EXIT_CODE, terminated_as_interrupted
 from tutti.config.address import without_password
-from tutti.config.folder import StudyFolder, check_inside
+from tutti.config.folder import StudyFolder, check_inside, studies_folder
+from tutti.config.load import dump_study, parse_study
 from tutti.config.paths import map_task_paths
 from tutti.config.study import StudyConfig
 from tutti.errors import ClaimLostError, Fault, StorageError, StudyError, counted
+from tutti.files import write_whole
 from tutti.records import Predictions, TrialRecord, TrialState, best_trial
 
 if TYPE_CHECKING:
@@ -38,7 +40,7 @@ def tune(
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key; may be repeated.")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with a study that is there already.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an existing study.")] = False,
 ) -> None:
     """Runs a study: trials on Ray, searched by Optuna, logged to MLflow.
 
@@ -106,14 +108,14 @@ def _run(study: StudyConfig, folder: StudyFolder, *, resume: bool, again: Callab
     with study_lock(folder):
         if not folder.begun:
             if resume:
-                console.print(f"There is no {study.study} in {folder.path.parent} yet: it begins now", soft_wrap=True)
+                console.print(f"There is no {study.study} in {folder.path.parent} yet: starting it", soft_wrap=True)
             for older, count in stores.fitting_trials(study, folder).items():
-                console.print(f"The sampler is told of {counted(count, 'trial')} of the study {older}")
+                console.print(f"Warm start with {counted(count, 'trial')} of the study {older}")
         prepared = prepare_study(study, folder, resume=resume)
         tracking_metadata.write_split(prepared, folder)
         resources = study.resources
         if _is_over(study, folder):  # nothing to run; delivering queued reports to the tracker needs no Ray
-            outcome = _run_trials(study, folder, prepared, concurrent=1)
+            outcome = _run_trials(study, folder, prepared, concurrent=0)
         else:
             console.print("Starting Ray")
             # Connect before the stores are opened, so that a study that does not fit the cluster does not begin.
@@ -140,7 +142,7 @@ def _show_outcome(
     again: Callable[..., str],
 ) -> None:
     """Prints the trials, why the study ended and what to do next; exits with 130 if trials were interrupted."""
-    from tutti.cli.progress import summary, trials_table
+    from tutti.cli.progress import failures, summary, trials_table
     from tutti.outputs.card import number
     from tutti.search.objectives import pareto_front
 
@@ -154,6 +156,8 @@ def _show_outcome(
         front=pareto_front(records, objectives),
     )
     console.print(table)
+    for line in failures(records):
+        console.print(line, soft_wrap=True)
     console.print(f"{summary(records, total=max(study.search.trials, len(records)), best=best)}, in {seconds:.0f} s")
     if outcome.ending:
         limit = f"search.{outcome.ending.limit}"
@@ -161,13 +165,16 @@ def _show_outcome(
         console.print(f"Ended early: {outcome.ending.reason}. To go on, {go_on}.", soft_wrap=True)
     elif not outcome.complete:
         interrupted = counted(len(outcome.interrupted), "trial")
-        console.print(f"Interrupted with {interrupted} cut off; go on with `{again()}`.", soft_wrap=True)
+        console.print(f"Interrupted: {interrupted} cut off; go on with `{again()}`.", soft_wrap=True)
         sys.exit(EXIT_CODE)
     if best:
         console.print(f"Best: {best.key}, score {number(best.score)}. Next:")
         recipe = shlex.quote(study.ensemble.recipe)
         console.print(f"  {program()} ensemble {_study_argument(folder)} --recipe {recipe}", soft_wrap=True)
         console.print(f"  {program()} ui {_study_argument(folder)}", soft_wrap=True)
+    elif outcome.complete:
+        more = "loosen or remove search.scheduler in a new study, or add trials: --resume --trials +4"
+        console.print(f"No trial finished, and only finished trials can vote: {more}.", soft_wrap=True)
 
 
 def _is_over(study: StudyConfig, folder: StudyFolder) -> bool:
@@ -182,8 +189,12 @@ def _is_over(study: StudyConfig, folder: StudyFolder) -> bool:
 
 
 def _run_trials(study: StudyConfig, folder: StudyFolder, prepared: Prepared, *, concurrent: int) -> StudyOutcome:
-    """Runs the study's trials on the connected Ray, with its store, its tracker and a live table."""
-    from tutti.cli.progress import Progress
+    """Runs the study's trials on the connected Ray, with its store, its tracker and a live table.
+
+    Args:
+        concurrent: number of trials at a time; 0 if the study is over and no Ray is connected.
+    """
+    from tutti.cli.progress import Progress, cut_off
     from tutti.orchestration.study import run_study
     from tutti.tracking.protocol import BEST_SCORE
 
@@ -203,7 +214,7 @@ def _run_trials(study: StudyConfig, folder: StudyFolder, prepared: Prepared, *, 
         )
         with Progress(
             console,
-            store.records,
+            store.records if concurrent else lambda: cut_off(store.records()),
             total=study.search.trials,
             tasks=[*study.tasks],
             folds=study.split.folds,
@@ -258,8 +269,6 @@ def _picture(class_names: Mapping[str, Sequence[str]], task: str, predictions: P
 
 def _study_argument(folder: StudyFolder) -> str:
     """The study as a command-line argument: its name if the default folder holds it, otherwise its quoted path."""
-    from tutti.config.folder import studies_folder
-
     return folder.name if folder.path.parent == studies_folder() else shlex.quote(str(folder.path))
 
 
@@ -272,49 +281,23 @@ def prepare_study(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> P
         ConfigError, TaskFileError: with the faults of all tasks, or if ``max_length`` exceeds the backbone's.
         StorageError: if the folder cannot be written.
     """
-    from tutti.config.load import dump_study
-    from tutti.data.encode import load_tokenizer, marks_second_text, starts_special
-    from tutti.data.prepare import prepare
-    from tutti.files import write_whole
-    from tutti.modeling.layers import layer_count, own_layers
-    from tutti.modeling.model import load_encoder, positions
-    from tutti.orchestration.build import Abilities, check_backbone, encode_study
-    from tutti.tasks.build import task_specs
+    from tutti.orchestration.build import abilities_of, check_backbone, encode_study, prepare_rows
 
     begun = folder.begun
     if begun and not resume:
-        raise StudyError(
-            Fault(
-                f"the study {study.study!r}",
-                f"be new in {folder.path.parent}",
-                "one that is there already",
-                "add --resume to go on with it, or give `study:` another name",
-            )
-        )
+        got, remedy = "an existing one", "add --resume to go on with it, or give `study:` another name"
+        raise StudyError(Fault(f"the study {study.study!r}", f"be new in {folder.path.parent}", got, remedy))
     if begun:
         _check_unchanged(study, folder)
-    # Loading the backbone here reports an unusable one early, and downloads one from the hub only once.
-    encoder = load_encoder(study.backbone)
-    tokenizer = load_tokenizer(study.backbone)
-    able = Abilities(
-        positions=positions(encoder),
-        layers=layer_count(encoder),
-        own_layers=own_layers(encoder),
-        marks_pairs=marks_second_text(tokenizer),
-        starts_special=starts_special(tokenizer),
-    )
-    check_backbone(study, able)
+    check_backbone(study, abilities_of(study.backbone))
     if not begun:  # data that a failed start left behind may come from other files and settings
         shutil.rmtree(folder.data, ignore_errors=True)
     console.print("Reading the tasks")
-    split = study.split
-    prepared = prepare(
-        task_specs(study.tasks), validation=split.validation, folds=split.folds, seed=split.seed, folder=folder.data
-    )
+    prepared = prepare_rows(study, folder)
     for task in prepared.tasks:
         rows = ", ".join(f"{part} {info.rows:,}" for part, info in prepared.parts[task.name].items())
         labels = "numbers as labels" if task.regression else f"{len(task.class_names)} classes"
-        folds = f", validated in {split.folds} folds" if split.folds else ""
+        folds = f", validated in {study.split.folds} folds" if study.split.folds else ""
         console.print(f"  {task.name}: {labels}; rows: {rows}{folds}")
     console.print("Encoding the texts")
     encode_study(study, folder, prepared)
@@ -332,21 +315,15 @@ def _check_place(folder: StudyFolder) -> None:
 
 
 def _check_unchanged(study: StudyConfig, folder: StudyFolder) -> None:
-    from tutti.config.load import parse_study
 
-    changed = changed_keys(parse_study(folder.study_file), study)
-    if changed:
-        raise StudyError(
-            *(
-                Fault(
-                    f"{key} of the study {study.study!r}",
-                    "stay as it was when the study is resumed",
-                    f"{new!r} where it was {old!r}",
-                    "put it back, with --set if it was given so, or give `study:` another name",
-                )
-                for key, (old, new) in changed.items()
-            )
-        )
+    rule = "stay as it was when the study is resumed"
+    remedy = "put it back, with --set if it was given so, or give `study:` another name"
+    faults = [
+        Fault(f"{key} of the study {study.study!r}", rule, f"{new!r} where it was {old!r}", remedy)
+        for key, (old, new) in changed_keys(parse_study(folder.study_file), study).items()
+    ]
+    if faults:
+        raise StudyError(*faults)
 
 
 # Keys that may change when a study is resumed.

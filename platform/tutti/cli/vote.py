@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,8 +12,9 @@ import typer
 from tutti.cli import stores
 from tutti.cli.browse import Study
 from tutti.cli.console import console
-from tutti.cli.electorate import With, electorate, electorate_of, prepared_of_others, voting_studies
+from tutti.cli.electorate import VotingStudy, With, electorate_of, pools_of, voting_studies
 from tutti.cli.grading import Score, answers
+from tutti.config.load import load_recipe
 from tutti.config.study import StudyConfig
 from tutti.errors import Fault, SubmissionError, counted
 from tutti.files import sha256_of
@@ -41,25 +42,13 @@ def ensemble(
 
     Example: `tutti ensemble glue_trio --recipe auto --out submission`
     """
-    make_ensemble(study, recipe=recipe, others=others or (), out=out, score=score or ())
-
-
-def make_ensemble(
-    study: str,
-    *,
-    recipe: str | None = None,
-    others: Sequence[str] = (),
-    out: Path | None = None,
-    score: Sequence[str] = (),
-) -> None:
-    """Writes and shows an ensemble; the arguments are those of ``tutti ensemble``."""
-    from tutti.config.load import load_recipe
     from tutti.outputs.ensemble import write_ensemble
 
     config, folder, prepared = stores.open_folder(study)
     name, chosen = load_recipe(recipe or config.ensemble.recipe)
     if changed := tuple(_changed_test_files(config, prepared)):
         raise SubmissionError(*changed)
+    studies = voting_studies(config, folder, prepared, members=chosen.members, others=others or ())
     target = out or folder.ensembles / name
     card = write_ensemble(
         study=config.study,
@@ -67,11 +56,11 @@ def make_ensemble(
         tasks=prepared.tasks,
         validation=prepared.validation_ids(),
         test_ids=test_ids(config, prepared),
-        bank=electorate(config, folder, prepared, members=chosen.members, others=others),
+        bank=electorate_of(studies, members=chosen.members),
         rule=rule_of(chosen),
         submission=layouts(config, chosen),
         out=target,
-        answers=answers(config, prepared, score),
+        answers=answers(config, prepared, score or ()),
     )
     _show_card(card)
     for file in (*card.files, "card.json", "card.md"):
@@ -157,33 +146,44 @@ def pseudo_label(study: Study, recipe: RecipeName = None, others: With = None, o
 
     Example: `tutti pseudo-label chinese_trio --recipe baseline`
     """
-    from tutti.config.load import load_recipe
-    from tutti.ensembling.pseudo import Labelling
-    from tutti.outputs.pseudo_labels import write_pseudo_labels
-    from tutti.outputs.pseudo_pool import pools
-    from tutti.tasks.build import task_specs
-
     config, folder, prepared = stores.open_folder(study)
     name, chosen = load_recipe(recipe or config.ensemble.recipe)
-    target = out or folder.pseudo_labels / name
     studies = voting_studies(config, folder, prepared, members=chosen.members, others=others or ())
-    report = write_pseudo_labels(
-        study=config.study,
-        recipe_name=name,
-        tasks=prepared.tasks,
-        validation=prepared.validation_ids(),
-        pools=pools(prepared, task_specs(config.tasks), others=prepared_of_others(studies, config.study)),
-        bank=electorate_of(studies, members=chosen.members),
-        rule=rule_of(chosen),
-        labelling=Labelling(**chosen.pseudo_labels.model_dump()),
-        out=target,
-    )
-    show_pseudo_labels(report, target)
+    target = out or folder.pseudo_labels / name
+    report = make_pseudo_labels(studies, rows_of=config.study, recipe=chosen, recipe_name=name, out=target)
     if not report.files:
         raise typer.Exit(1)
 
 
-def show_pseudo_labels(report: PseudoLabelReport, target: Path) -> None:
+def make_pseudo_labels(
+    studies: Mapping[str, VotingStudy], *, rows_of: str, recipe: Recipe, recipe_name: str, out: Path
+) -> PseudoLabelReport:
+    """Writes and shows labels that the trials of ``studies`` give to the unlabelled rows of one of them.
+
+    Args:
+        studies: by name; the report bears the name of the first.
+        rows_of: the name of the one whose rows are labelled and whose training rows get no label again.
+    """
+    from tutti.ensembling.pseudo import Labelling
+    from tutti.outputs.pseudo_labels import write_pseudo_labels
+
+    prepared = studies[rows_of].prepared
+    report = write_pseudo_labels(
+        study=next(iter(studies)),
+        recipe_name=recipe_name,
+        tasks=prepared.tasks,
+        validation=prepared.validation_ids(),
+        pools=pools_of(studies, rows_of),
+        bank=electorate_of(studies, members=recipe.members),
+        rule=rule_of(recipe),
+        labelling=Labelling(**recipe.pseudo_labels.model_dump()),
+        out=out,
+    )
+    _show_pseudo_labels(report, out)
+    return report
+
+
+def _show_pseudo_labels(report: PseudoLabelReport, target: Path) -> None:
     """Prints coverage and expected precision by class, the remarks, and the files."""
     from rich.table import Table
 

@@ -83,7 +83,7 @@ def _start_interruptibly(address: str | None) -> None:
             ray.shutdown()
         raise KeyboardInterrupt from error
     except Exception as error:  # Ray raises a plain Exception if one of its processes dies during the start
-        remedy = "see that the cluster is up (`ray status`), or unset RAY_ADDRESS to run on this machine alone"
+        remedy = "check that the cluster is up (`ray status`), or unset RAY_ADDRESS to run on this machine alone"
         raise ClusterError(
             Fault(
                 f"Ray at {address}" if address else "a Ray on this machine",

@@ -83,7 +83,7 @@ def interrupts_deferred() -> Iterator[None]:
         count += 1
         if count > 1:
             previous(number, frame)
-        _print("Interrupted: it ends as soon as Ray has started, or with one more Ctrl-C")
+        _print("Interrupted: ending as soon as Ray has started; press Ctrl-C again to end at once")
 
     signal.signal(signal.SIGINT, interrupted)
     try:

@@ -142,7 +142,7 @@ def _copy(path: Path, target: Path) -> None:
         if isinstance(error, shutil.Error):  # of a folder: source, destination and error text of each file
             place, _, text = error.args[0][0]
             got = re.sub(r"^\[Errno \d+\] |: '.*", "", text)
-        remedy = f"see that it can be read and that {tempfile.gettempdir()} has room, or move it below storage.path"
+        remedy = f"check that it can be read and that {tempfile.gettempdir()} has room, or move it below storage.path"
         raise StorageError(Fault(place, "be copied to travel with the job", got, remedy)) from error
 
 
@@ -258,6 +258,6 @@ def _cluster_faults(address: str) -> Iterator[None]:
                 f"the Ray cluster at {address}",
                 "answer and know the job",
                 text.strip(),
-                "see that it is up, that --address is its dashboard (http://HOST:8265), and that the job's id is right",
+                "check that it is up, that --address is its dashboard (http://HOST:8265), and the job's id",
             )
         ) from error

@@ -1,4 +1,4 @@
-"""The layout of a study's folder, and the lookup of a study by name."""
+"""The layout of a study's folder and of its trials' folders, and the lookup of a study by name."""
 
 from __future__ import annotations
 
@@ -13,6 +13,43 @@ from tutti.files import is_inside, is_plain
 def studies_folder() -> Path:
     """The folder of all studies if the study file names none: ``$TUTTI_STUDIES``, or ``./studies``."""
     return Path(os.environ.get("TUTTI_STUDIES") or "studies").absolute()
+
+
+def fold_name(fold: int) -> str:
+    """The name of a fold, counted from 0: of its folder within the trial's, and at the end of its key."""
+    return f"fold-{fold}"
+
+
+@dataclass(frozen=True)
+class TrialFolder:
+    """The folder of one trial, or of one fold of a trial. Creating this object creates no files."""
+
+    path: Path
+
+    @property
+    def best(self) -> Path:
+        """The best checkpoint so far. A trial with folds has one in each fold's folder instead."""
+        return self.path / "best"
+
+    @property
+    def resume(self) -> Path:
+        """What training resumes from after a crash. A trial with folds has a bank of its complete folds here."""
+        return self.path / "resume"
+
+    def fold(self, fold: int) -> TrialFolder:
+        return TrialFolder(self.path / fold_name(fold))
+
+    @property
+    def folds(self) -> list[TrialFolder]:
+        """The folders of the folds that have begun; empty for a trial without folds."""
+        return [TrialFolder(path) for path in sorted(self.path.glob("fold-*"))]
+
+    @property
+    def parts(self) -> list[TrialFolder]:
+        """This folder and those of its folds. No links: their targets may belong to something else."""
+        if self.path.is_symlink():
+            return []
+        return [self, *(fold for fold in self.folds if not fold.path.is_symlink())]
 
 
 @dataclass(frozen=True)
@@ -98,6 +135,10 @@ class StudyFolder:
         return self.path / "pseudo-labels"
 
     @property
+    def rounds(self) -> Path:
+        return self.path / "rounds"
+
+    @property
     def soups(self) -> Path:
         return self.path / "soups"
 
@@ -109,17 +150,20 @@ class StudyFolder:
     def leaderboard(self) -> Path:
         return self.path / "leaderboard.json"
 
-    def trial(self, key: str) -> Path:
-        """A trial's folder: its best checkpoint (``best/``) and its state to resume from after a crash (``resume/``).
+    @property
+    def trials(self) -> Path:
+        return self.path / "trials"
+
+    def trial(self, key: str) -> TrialFolder:
+        """A trial's folder.
 
         Raises:
             StudyError: where ``key`` would lead out of the folder of trials.
         """
         if not is_plain(key):
-            raise StudyError(
-                Fault(f"the trial {key!r}", "be a plain name", "a path", "use the key that the study gave")
-            )
-        return self.path / "trials" / key
+            remedy = "use the key that the study gave"
+            raise StudyError(Fault(f"the trial {key!r}", "be a plain name", "a path", remedy))
+        return TrialFolder(self.trials / key)
 
 
 def find_study(study: str, *, beside: Path | None = None) -> StudyFolder:
@@ -139,14 +183,10 @@ def find_study(study: str, *, beside: Path | None = None) -> StudyFolder:
         return StudyFolder(parent / study)
     known = sorted(folder.parent.name for folder in parent.glob("*/study.json"))
     listed = ", ".join(known) if known else "none"
-    raise StudyError(
-        Fault(
-            f"the study {study!r}",
-            f"be the folder of a study, or the name of one in {parent}",
-            f"a name that is not there (studies there: {listed})",
-            nearest(study, known, otherwise="run `tutti tune STUDY.yaml` first, or name the study's folder"),
-        )
-    )
+    rule = f"be the folder of a study, or the name of one in {parent}"
+    got = f"an unknown name (studies there: {listed})"
+    remedy = nearest(study, known, otherwise="run `tutti tune STUDY.yaml` first, or name the study's folder")
+    raise StudyError(Fault(f"the study {study!r}", rule, got, remedy))
 
 
 def check_inside(folder: StudyFolder) -> None:
@@ -157,7 +197,7 @@ def check_inside(folder: StudyFolder) -> None:
     """
     if not is_inside(folder.path, folder.path.parent):
         rule, got = f"lie in {folder.path.parent}", f"a link to {folder.path.resolve()}"
-        remedy = "name that folder itself, or set `storage.path` to the folder that it lies in"
+        remedy = "name that folder itself, or set `storage.path` to the folder that contains it"
         raise StudyError(Fault(f"the study {folder.name!r}", rule, got, remedy))
 
 

@@ -60,7 +60,7 @@ def _unused_keys(name: str, task: Mapping[str, Any], what: Callable[[str], str])
     return [
         Fault(
             what(f"tasks.{name}.{key}"),
-            f"stand in a task of the layout {' or '.join(layouts)} only",
+            f"be used with the layout {' or '.join(layouts)} only",
             f"{show(values[key])} with the layout {layout}",
             "take it out, or correct the layout",
         )

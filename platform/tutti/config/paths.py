@@ -110,7 +110,7 @@ def missing_file(path: Path, *, what: str) -> Fault | None:
         return None if path.is_file() else _missing_file_fault(path, what=what)
     except (OSError, ValueError) as error:  # no permission to look, a name too long, a null byte
         got = f"{str(path)!r} ({getattr(error, 'strerror', None) or error})"
-        return Fault(what, "be a file that can be read", got, "correct the path, or see to its permissions")
+        return Fault(what, "be a readable file", got, "correct the path, or check its permissions")
 
 
 def _missing_file_fault(path: Path, *, what: str) -> Fault:
@@ -120,10 +120,10 @@ def _missing_file_fault(path: Path, *, what: str) -> Fault:
     while not existing.is_dir():
         existing = existing.parent
     if existing != path.parent:
-        got = f"{str(path)!r}, of which only the folder {str(existing)!r} is there"
-        return Fault(what, "be a file that is there", got, "correct the path, or put the file there")
+        got = f"{str(path)!r}, of which only the folder {str(existing)!r} exists"
+        return Fault(what, "be an existing file", got, "correct the path, or put the file there")
     remedy = nearest_file(path, otherwise="correct the path, or put the file there")
-    return Fault(what, "be a file that is there", f"{str(path)!r}, which is not", remedy)
+    return Fault(what, "be an existing file", f"{str(path)!r}, which does not exist", remedy)
 
 
 def _folders_in(path: Path) -> list[str] | None:
@@ -210,6 +210,6 @@ class _Paths:
         if not _HUB_ID.match(value) or ("/" in value and siblings is not None):
             otherwise = "correct the path, or name a model or data set of the hub"
             remedy = nearest(path.name, siblings or (), otherwise=otherwise)
-            rule = "be a folder that is there, or an id of the Hugging Face hub"
+            rule = "be an existing folder, or an id of the Hugging Face hub"
             self.faults.append(Fault(self.what(key), rule, repr(value), remedy))
         return value

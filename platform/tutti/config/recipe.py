@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -80,3 +81,8 @@ class Recipe(Strict):
     submission: Submission = Submission()
     pseudo_labels: PseudoLabels = PseudoLabels()
     soup: SoupRule = SoupRule()  # for `tutti soup`
+
+    @property
+    def sha256(self) -> str:
+        """The SHA-256 of the content, defaults included, as 64 hexadecimal digits."""
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()

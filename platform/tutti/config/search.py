@@ -59,7 +59,7 @@ def _distribution_faults(space: Mapping[str, Distribution], what: What) -> list[
 
 def _choice_faults(place: str, choices: tuple[Any, ...]) -> list[Fault]:
     return [
-        Fault(f"{place}.{index}", "be no choice that stands before it", written(choice), "take one of the two out")
+        Fault(f"{place}.{index}", "differ from the choices before it", written(choice), "take one of the two out")
         for index, choice in enumerate(choices)
         if any(same(choice, earlier) for earlier in choices[:index])
     ]
@@ -138,6 +138,6 @@ def _point_faults(place: str, key: str, value: Any, distribution: Distribution, 
         return [Fault(place, rule, got, remedy)]
     if not applies(distribution, values):
         needed = ", ".join(f"{name}: {' or '.join(map(written, wanted))}" for name, wanted in distribution.when.items())
-        rule = f"stand beside {needed}, without which {key} is not drawn"
+        rule = f"be used with {needed}, without which {key} is not drawn"
         return [Fault(place, rule, "a point of other values", "add that, or take the key out of the point")]
     return []

@@ -48,7 +48,7 @@ def parse_yaml(text: str, *, what: str) -> Any:
             rule, problem = "be YAML", f"what the reader calls {problem!r}"
             if error.context and error.context_mark:
                 problem += f" {error.context}, which begins in line {error.context_mark.line + 1}"
-            remedy = "correct the line: see to its indentation (spaces only), colons, brackets and quotes"
+            remedy = "correct the line: check its indentation (spaces only), colons, brackets and quotes"
         raise ConfigError(Fault(where, rule, problem, remedy)) from error
     except (YAMLError, ValueError, RecursionError) as error:
         got = getattr(error, "reason", None) or first_line(error)
@@ -91,10 +91,10 @@ def _read_text(path: Path, *, kind: str) -> str:
         raise ConfigError(Fault(str(path), "be UTF-8 text", got, "save it as UTF-8")) from error
     except OSError as error:
         got = "a folder" if path.is_dir() else (error.strerror or str(error)).lower()
-        remedy = "see to its permissions"
+        remedy = "check its permissions"
         if not isinstance(error, PermissionError):
             remedy = nearest_file(path, otherwise="correct the path")
-        raise ConfigError(Fault(str(path), f"be a {kind} that can be read", got, remedy)) from error
+        raise ConfigError(Fault(str(path), f"be a readable {kind}", got, remedy)) from error
 
 
 def _with_string_keys(value: Any) -> Any:

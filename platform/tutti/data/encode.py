@@ -203,7 +203,7 @@ def _encode(path: Path, folder: Path, tokenizer: Any, max_length: int) -> Datase
             _write_table(folder, path, tokenizer, max_length)
         with suppress(FileNotFoundError):  # another process is replacing the folder by its own, equal table
             return Dataset.from_file(str(folder / _TABLE))
-    remedy = "see whether something else removes files there"
+    remedy = "check whether something else removes files there"
     raise StorageError(Fault(str(folder), "stay there once it is written", "a folder that is gone", remedy))
 
 
@@ -255,11 +255,12 @@ def starts_special(tokenizer: Any) -> bool:
     return first is not None and first in (tokenizer.cls_token_id, tokenizer.bos_token_id)
 
 
-def encoding_key(texts_sha256: str, tokenizer: Any, max_length: int) -> str:
-    """A cache key of everything that determines the token ids. Compute it before using the tokenizer, since using it
-    changes its state.
+def encoding_key(tokenizer: Any, max_length: int) -> str:
+    """A key of everything besides the texts that determines the token ids.
+
+    Compute it before using the tokenizer, since using it changes its state.
     """
-    return _key(texts_sha256, tokenizer, max_length, _state_of(tokenizer))
+    return _key("", tokenizer, max_length, _state_of(tokenizer))
 
 
 def _key(texts_sha256: str, tokenizer: Any, max_length: int, state: bytes) -> str:

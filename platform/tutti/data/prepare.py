@@ -293,8 +293,8 @@ def _check_labels(
         for label, count in held_out["label"].value_counts().items():
             if label not in classes:
                 got = f"{label!r} in {count} row{'s' * (count > 1)}"
-                remedy = "mend the labels, or add training rows of that class"
-                faults.append(Fault(where, f"have labels that stand in {source}", got, remedy))
+                remedy = "correct the labels, or add training rows of that class"
+                faults.append(Fault(where, f"have labels that occur in {source}", got, remedy))
     for file, names in soft.items():
         if unknown := [name for name in names if name not in classes]:
             rule, got = (

@@ -108,7 +108,7 @@ def fold_numbers(
     if single:
         rule = "have two training rows or more of each class, so that it can be trained on in every fold"
         got = f"one row of {', '.join(map(repr, single[:5]))}{' and others' * (len(single) > 5)}"
-        raise TaskFileError(Fault(what, rule, got, "add rows, or set split.validation in the place of split.folds"))
+        raise TaskFileError(Fault(what, rule, got, "add rows, or set split.validation instead of split.folds"))
     groups = labels if len(names) else ranks(labels) // folds
     # Rows are sorted by group, in random order within each group, and dealt to the folds in turn. So each group is
     # spread over as many folds as possible.

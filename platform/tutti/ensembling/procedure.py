@@ -11,13 +11,19 @@ import numpy as np
 from tutti.ensembling.calibrate import fit_temperature, tempered
 from tutti.ensembling.decide import decide, tune_offsets
 from tutti.ensembling.methods.protocol import Combiner, Score, decisions_of
-from tutti.ensembling.methods.registry import METHODS, combines_values
+from tutti.ensembling.methods.registry import METHODS
 from tutti.ensembling.nested import LEAST, repeats_for, splits
 from tutti.ensembling.pseudo import opinion
 from tutti.ensembling.select import Selection
 
 GREEDY_ROWS = 300
 """Below this many rows ``auto`` does not try greedy selection, the method that overfits most."""
+
+# The more methods compete, the more often chance decides. Those that almost equal the mean of probabilities (score) or
+# lose to it (best, rank, hard) stay out: see benchmarks/auto_method.py. A correlation may gain from the mean of ranks.
+_AUTO_CLASSES = ("uniform", "greedy", "stacking")
+_AUTO_VALUES = ("uniform", "rank", "greedy", "stacking")
+_INNER_REPEATS = 3  # foldings at most; in one alone, the option that wins often does so by chance
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,18 +130,20 @@ class Procedure:
         options = [(method, offsets) for offsets in offset_options for method in self.methods]
         if len(options) == 1 or len(labels) < LEAST:
             return options[0]
-        decisions = np.empty((len(options), len(labels)), dtype=np.int64 if votes.ndim == 3 else np.float32)
-        for _, train, held_out in splits(labels, repeats=1, seed=seed):
+        repeats = min(_INNER_REPEATS, repeats_for(len(labels)))
+        shape = (repeats, len(options), len(labels))
+        decisions = np.empty(shape, dtype=np.int64 if votes.ndim == 3 else np.float32)
+        for repeat, train, held_out in splits(labels, repeats=repeats, seed=seed):
             train_votes, held_out_votes = votes[:, train], votes[:, held_out]
             for index, method in enumerate(self.methods):
                 combiner = METHODS[method](score).fit(train_votes, labels[train])
                 combined = combiner.combine(held_out_votes)
-                decisions[index, held_out] = combined if combined.ndim == 1 else decide(combined)
+                decisions[repeat, index, held_out] = combined if combined.ndim == 1 else decide(combined)
                 if True in offset_options:
                     offsets = tune_offsets(combiner.combine(train_votes), labels[train])
-                    decisions[len(self.methods) + index, held_out] = decide(combined, offsets)
-        scores = [score(labels, of_option) for of_option in decisions]
-        return options[int(np.argmax(scores))]
+                    decisions[repeat, len(self.methods) + index, held_out] = decide(combined, offsets)
+        scores = [[score(labels, of_option) for of_option in of_repeat] for of_repeat in decisions]
+        return options[int(np.argmax(np.mean(scores, axis=0)))]
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,5 +186,5 @@ def out_of_fold(procedure: Procedure, ballot: Ballot, *, seed: int = 0) -> OutOf
 def auto_methods(*, rows: int, values: bool) -> tuple[str, ...]:
     """The methods that ``auto`` compares, simplest first, without greedy selection below ``GREEDY_ROWS`` rows."""
     return tuple(
-        name for name in METHODS if (not values or combines_values(name)) and (name != "greedy" or rows >= GREEDY_ROWS)
+        name for name in (_AUTO_VALUES if values else _AUTO_CLASSES) if name != "greedy" or rows >= GREEDY_ROWS
     )

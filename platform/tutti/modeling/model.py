@@ -201,7 +201,7 @@ def load_encoder(
         rule, remedy = "hold weights that can be read", "copy or download the folder again"
         raise BackboneError(Fault(f"the backbone {backbone!r}", rule, first_line(error).rstrip("."), remedy)) from error
     except (OSError, ValueError, RuntimeError, ImportError) as error:
-        hub_remedy = "see that the id is right and the hub can be reached, or name a folder"
+        hub_remedy = "check that the id is right and the hub can be reached, or name a folder"
         remedy = REMEDY if Path(backbone).expanduser().is_dir() else hub_remedy
         raise BackboneError(
             Fault(f"the backbone {backbone!r}", "load", first_line(error).rstrip("."), remedy)
@@ -257,7 +257,7 @@ def check_backbone_folder(backbone: str) -> None:
     elif folder.exists():
         raise BackboneError(Fault(what, "be a folder or a hub id", "a file", REMEDY))
     elif backbone.startswith((".", "/", "~")) or backbone.count("/") > 1:
-        raise BackboneError(Fault(what, "be a folder that is there", "a path where nothing is", REMEDY))
+        raise BackboneError(Fault(what, "be an existing folder", "a path that does not exist", REMEDY))
 
 
 def _check_is_encoder(backbone: str, config: PretrainedConfig) -> None:

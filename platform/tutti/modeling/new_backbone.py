@@ -131,7 +131,7 @@ def _text_fault(path: Path) -> Fault | None:
         got = f"a byte that is not ({error.reason})"
         return Fault(str(path), "be UTF-8 text", got, "save the file as UTF-8 or leave it out")
     except OSError as error:
-        return Fault(str(path), "be readable", error.strerror or str(error), "see to the file's permissions")
+        return Fault(str(path), "be readable", error.strerror or str(error), "check the file's permissions")
     return None
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.spatial.distance import pdist, squareform
 
 from tutti.bank.bank import Bank
-from tutti.config.folder import StudyFolder
+from tutti.config.folder import StudyFolder, TrialFolder
 from tutti.errors import counted
 from tutti.records import Predictions, TrialRecord, TrialState
 
@@ -141,14 +141,14 @@ def prune(folder: StudyFolder, *, trials: Sequence[TrialRecord], max_gigabytes: 
         for best in _checkpoints(folder.trial(key)):
             prune_checkpoint(best)
     for record in bank.records():  # including weights that an earlier call removed but did not record
-        if record.path is not None and _is_pruned(folder.trial(record.key)):
+        if record.path is not None and has_pruned(folder.trial(record.key)):
             bank.forget_weights(record.key)
     if removed:
         _logger.info("The weights of %s were pruned: %s", counted(len(removed), "trial"), ", ".join(removed))
     return removed
 
 
-def bytes_of(trial: Path) -> int:
+def bytes_of(trial: TrialFolder) -> int:
     """Bytes that a trial's checkpoints take on disk, including those of all its folds."""
     files = [file for best in _checkpoints(trial) for file in best.rglob("*") if file.is_file()]
     return sum(file.stat().st_size for file in files)
@@ -159,19 +159,16 @@ def _weights(folder: StudyFolder, trial: TrialRecord) -> Weights | None:
     return Weights(trial.key, size, trial.score, trial.task_scores) if size else None
 
 
-def _checkpoints(trial: Path) -> list[Path]:
+def _checkpoints(trial: TrialFolder) -> list[Path]:
     """A trial's checkpoints. Does not follow links: their targets may belong to something else."""
-    if trial.is_symlink():
-        return []
-    folds = [fold for fold in trial.glob("fold-*") if not fold.is_symlink()]
-    checkpoints = [parent / "best" for parent in (trial, *folds)]
-    return [best for best in checkpoints if best.is_dir() and not best.is_symlink()]
+    return [part.best for part in trial.parts if part.best.is_dir() and not part.best.is_symlink()]
 
 
-def _is_pruned(trial: Path) -> bool:
+def has_pruned(trial: TrialFolder) -> bool:
+    """Whether a checkpoint of the trial was pruned."""
     from tutti.modeling.checkpoint import is_pruned
 
-    return any(is_pruned(parent / "best") for parent in (trial, *trial.glob("fold-*")))
+    return any(is_pruned(part.best) for part in (trial, *trial.folds))
 
 
 def _validation_predictions(bank: Bank, keys: Sequence[str]) -> list[dict[str, Predictions] | None]:

@@ -12,12 +12,25 @@ from tutti.config.space import Categorical
 from tutti.config.stages import overlay
 from tutti.config.study import StudyConfig
 from tutti.config.training import TrainingOptions
-from tutti.data.prepare import Prepared, load_prepared
+from tutti.data.prepare import Prepared, load_prepared, prepare
 from tutti.errors import ConfigError, Fault
 from tutti.orchestration.folds import fine_tune_folds
 from tutti.orchestration.memory import with_smaller_batches
 from tutti.orchestration.trial_listener import TrialListener
 from tutti.records import CheckpointRecord, Scalar
+from tutti.tasks.build import task_specs
+
+
+def prepare_rows(study: StudyConfig, folder: StudyFolder) -> Prepared:
+    """Prepares the study's data in its folder, or loads it after checking that files and settings are the same.
+
+    Raises:
+        As ``tutti.data.prepare.prepare`` does.
+    """
+    split = study.split
+    return prepare(
+        task_specs(study.tasks), validation=split.validation, folds=split.folds, seed=split.seed, folder=folder.data
+    )
 
 
 def encode_study(study: StudyConfig, folder: StudyFolder, prepared: Prepared) -> None:
@@ -56,6 +69,26 @@ class Abilities:
     starts_special: bool
 
 
+def abilities_of(backbone: str) -> Abilities:
+    """Loads the backbone, which reports an unusable one early and downloads one from the hub only once.
+
+    Raises:
+        BackboneError: if the backbone or its tokenizer does not load.
+    """
+    from tutti.data.encode import load_tokenizer, marks_second_text, starts_special
+    from tutti.modeling.layers import layer_count, own_layers
+    from tutti.modeling.model import load_encoder, positions
+
+    encoder, tokenizer = load_encoder(backbone), load_tokenizer(backbone)
+    return Abilities(
+        positions=positions(encoder),
+        layers=layer_count(encoder),
+        own_layers=own_layers(encoder),
+        marks_pairs=marks_second_text(tokenizer),
+        starts_special=starts_special(tokenizer),
+    )
+
+
 def check_backbone(study: StudyConfig, abilities: Abilities) -> None:
     """Rejects settings that the backbone cannot handle, before a trial fails when it is built or at a long row.
 
@@ -77,7 +110,7 @@ def check_backbone(study: StudyConfig, abilities: Abilities) -> None:
     pooling_key, poolings = _choices(study, "pooling")
     requirements = {
         "pair": (abilities.marks_pairs, "has no token types to tell two texts apart"),
-        "cls": (abilities.starts_special, "puts no token in front that could stand for the row"),
+        "cls": (abilities.starts_special, "puts no token in front that could represent the row"),
     }
     for pooling, (is_met, why) in requirements.items():
         if pooling in poolings and not is_met:
@@ -157,7 +190,7 @@ def fine_tune_once(
         "tasks": prepared.tasks,
         "parts": parts,
         "training": training,
-        "folder": folder.trial(key),
+        "folder": folder.trial(key).path,
         "key": key,
         "number": number,
         "on_notice": listener.on_notice,

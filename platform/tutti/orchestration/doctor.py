@@ -9,9 +9,10 @@ from pathlib import Path
 from shutil import rmtree
 
 from tutti.bank.bank import Bank
-from tutti.config.folder import StudyFolder
+from tutti.config.folder import StudyFolder, TrialFolder
 from tutti.errors import StorageError, counted
 from tutti.files import clear_stray, is_inside, storage_faults, strays
+from tutti.orchestration.budget import has_pruned
 from tutti.orchestration.folds import delete_states
 from tutti.records import Finding, TrialRecord, TrialState
 from tutti.search.study_store import StudyStore
@@ -56,7 +57,7 @@ def diagnose(
     yield from _predictions(folder, trials)
     spool = folder.path / "tracking.jsonl"
     if waiting := undelivered(spool):
-        problem = f"{counted(waiting, 'report')} that MLflow was not told"
+        problem = f"{counted(waiting, 'report')} that MLflow has not received"
         yield Finding(spool.name, problem, "sent to MLflow", deliver)
     yield from runs(trials)
 
@@ -64,7 +65,7 @@ def diagnose(
 def _may_be_written(folder: StudyFolder, stray: Path) -> bool:
     """Whether a living process may be writing it. Training holds the study's lock; ensembling and reports do not."""
     subfolder = stray.relative_to(folder.path).parts[0]
-    if subfolder in ("trials", "bank"):
+    if subfolder in (folder.trials.name, folder.bank.name):
         return False
     young_seconds = _YOUNG_SOUP if subfolder == folder.soups.name and stray.suffix == ".tmp" else YOUNG
     try:
@@ -76,46 +77,44 @@ def _may_be_written(folder: StudyFolder, stray: Path) -> bool:
 def _trial_folders(folder: StudyFolder, trials: Sequence[TrialRecord]) -> Iterator[Finding]:
     """Findings in trials' folders: states of ended trials, and checkpoints that are damaged or missing."""
     keys = {trial.key for trial in trials}
-    for path in sorted((folder.path / "trials").glob("*")):
+    for path in sorted(folder.trials.glob("*")):
         if path.name not in keys:
             remedy = "move it away: a later trial of this key would go on from it"
             yield Finding(_inside(folder, path), "the study has no such trial", remedy)
         elif path.is_symlink():  # its target may belong to something else
             yield Finding(_inside(folder, path), "a link", _UNLINK)
     for trial in trials:
-        if not folder.trial(trial.key).is_symlink():
+        if not folder.trial(trial.key).path.is_symlink():
             yield from _trial_folder(folder, trial)
 
 
 def _trial_folder(folder: StudyFolder, trial: TrialRecord) -> Iterator[Finding]:
-    path = folder.trial(trial.key)
+    from tutti.modeling.checkpoint import is_pruned
+
+    own = folder.trial(trial.key)
     has_ended = trial.state is not TrialState.RUNNING
-    states = [parent / "resume" for parent in (path, *_folds(path))]
-    if has_ended and any(state.is_dir() and not state.is_symlink() for state in states):
+    if has_ended and any(part.resume.is_dir() and not part.resume.is_symlink() for part in own.parts):
         problem = "what it would go on from, and the trial has ended"
-        yield Finding(_inside(folder, path), problem, "removed", partial(delete_states, path))
-    for best in (parent / "best" for parent in (path, *_folds(path))):
-        if best.is_dir():
-            yield from _checkpoint(folder, best, state=trial.state)
+        yield Finding(_inside(folder, own.path), problem, "removed", partial(delete_states, own))
+    for part in own.parts:
+        if part.best.is_dir():
+            yield from _checkpoint(folder, part, state=trial.state)
     if trial.state is TrialState.FINISHED:
-        for best in (parent / "best" for parent in sorted(path.glob("fold-*")) or [path]):
-            if not best.is_dir() and not _is_pruned(best):
+        for best in (part.best for part in own.folds or [own]):
+            if not best.is_dir() and not is_pruned(best):
                 note = f"make the empty file {_inside(folder, best)}.pruned.json, which says that it was given up"
                 problem = f"it is gone, and nothing says that it was pruned: {_WITHOUT}"
                 yield Finding(_inside(folder, best), problem, f"restore it from a copy, or {note}")
 
 
-def _folds(trial: Path) -> list[Path]:
-    return sorted(path for path in trial.glob("fold-*") if path.is_dir() and not path.is_symlink())
+def _checkpoint(folder: StudyFolder, part: TrialFolder, *, state: TrialState) -> Iterator[Finding]:
+    from tutti.modeling.checkpoint import METADATA, check_checkpoint, is_pruned
 
-
-def _checkpoint(folder: StudyFolder, best: Path, *, state: TrialState) -> Iterator[Finding]:
-    from tutti.modeling.checkpoint import METADATA, check_checkpoint
-
-    what, has_ended = _inside(folder, best), state is not TrialState.RUNNING
+    best, has_ended = part.best, state is not TrialState.RUNNING
+    what = _inside(folder, best)
     if has_ended and not best.is_symlink() and not (best / METADATA).is_file():
         problem = f"half a checkpoint: it has no {METADATA}"
-        if state in _ENDED or _is_pruned(best):
+        if state in _ENDED or is_pruned(best):
             yield Finding(what, problem, "removed", partial(_remove, best))
         else:  # its weights may be whole, but only the metadata file could prove it
             remedy = f"restore {METADATA} from a copy, or remove the folder and look again"
@@ -126,7 +125,7 @@ def _checkpoint(folder: StudyFolder, best: Path, *, state: TrialState) -> Iterat
     except StorageError as error:
         if has_ended:
             remedy = "restore it from a copy, or remove it and look again: ensembles need the bank alone"
-        elif not any((best.parent / "resume").glob("stage-*")):
+        elif not any(part.resume.glob("stage-*")):
             return  # the trial restarts, and replaces it
         else:
             remedy = "restore it from a copy, or remove the folder of the trial, which then begins anew"
@@ -167,9 +166,7 @@ def _predictions(folder: StudyFolder, trials: Sequence[TrialRecord]) -> Iterator
                 got = error.faults[0].got
                 remedy = "restore them from a copy, or move them away: the trial has no vote then"
                 yield Finding(what, f"no whole predictions: {got}", remedy)
-            path = folder.trial(trial.key)
-            is_pruned = any(_is_pruned(parent / "best") for parent in (path, *_folds(path)))
-            if is_pruned and checkpoints.get(trial.key) and is_own:
+            if is_own and checkpoints.get(trial.key) and has_pruned(folder.trial(trial.key)):
                 forget = partial(bank.forget_weights, trial.key)
                 yield Finding(what, "it names weights that were pruned", "put right", forget)
 
@@ -177,12 +174,6 @@ def _predictions(folder: StudyFolder, trials: Sequence[TrialRecord]) -> Iterator
 def _remove(path: Path) -> None:
     with storage_faults(path):
         rmtree(path)
-
-
-def _is_pruned(best: Path) -> bool:
-    from tutti.modeling.checkpoint import is_pruned
-
-    return is_pruned(best)
 
 
 def _inside(folder: StudyFolder, path: Path) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tutti.bank.bank import Bank
+from tutti.config.folder import TrialFolder, fold_name
 from tutti.errors import StorageError
 from tutti.records import CheckpointRecord, Predictions
 from tutti.tasks.metrics import score as score_of
@@ -42,19 +43,10 @@ class FoldReport:
     done: bool
 
 
-def fold_name(fold: int) -> str:
-    """Name of a fold's folder within the trial's, and suffix of its key: ``fold-0``."""
-    return f"fold-{fold}"
-
-
-def delete_states(trial: Path) -> None:
-    """Deletes the saved states of an ended trial, which are several times the size of its weights.
-
-    Does not follow links: their targets may belong to something else.
-    """
-    for folder in (trial, *trial.glob("fold-*")):
-        if not folder.is_symlink():
-            shutil.rmtree(folder / "resume", ignore_errors=True)
+def delete_states(trial: TrialFolder) -> None:
+    """Deletes the saved states of an ended trial, which are several times the size of its weights."""
+    for part in trial.parts:
+        shutil.rmtree(part.resume, ignore_errors=True)
 
 
 def fine_tune_folds(
@@ -71,8 +63,8 @@ def fine_tune_folds(
 ) -> FineTuned:
     """Fine-tunes once per fold on the rows of the other folds, and combines the folds' predictions.
 
-    A fold's checkpoint is in ``folder/fold-N/best``. Predictions of complete folds are saved in ``folder/resume``, so a
-    later run on the same folder continues with the first incomplete fold. In a process group all ranks train the same
+    The predictions of complete folds are saved, so a later run on the same folder (a ``TrialFolder``) continues with
+    the first incomplete fold. In a process group all ranks train the same
     fold at the same time.
 
     Args:
@@ -95,16 +87,16 @@ def fine_tune_folds(
     from tutti.training.ranks import from_rank_zero, rank
 
     count = 1 + max(int(task_folds.max()) for task_folds in folds.values())
-    fold_bank = Bank(folder / "resume")
+    trial = TrialFolder(folder)
+    fold_bank = Bank(trial.resume)
     complete: list[CheckpointRecord] = from_rank_zero(lambda: _complete_folds(fold_bank, count))
     for fold in range(len(complete)):
         on_fold(_report(complete[: fold + 1], count))
     for fold in range(len(complete), count):
-        fold_folder = folder / fold_name(fold)
         result = fine_tune(
             tasks=tasks,
             parts={task: _fold_parts(by_part, folds[task], fold) for task, by_part in parts.items()},
-            folder=fold_folder,
+            folder=trial.fold(fold).path,
             on_epoch=lambda report, fold=fold: on_epoch(fold, report),  # type: ignore[misc]
             key=key,
             number=number,
@@ -113,7 +105,7 @@ def fine_tune_folds(
         record = replace(result.checkpoint, key=fold_name(fold), number=fold)
         from_rank_zero(lambda record=record, result=result: fold_bank.put(record, result.predictions))  # type: ignore[misc]
         if rank() == 0:
-            shutil.rmtree(fold_folder / "resume", ignore_errors=True)
+            shutil.rmtree(trial.fold(fold).resume, ignore_errors=True)
         complete.append(record)
         on_fold(_report(complete, count))
     predictions: dict[str, dict[str, Predictions]] = {}

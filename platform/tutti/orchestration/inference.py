@@ -14,7 +14,6 @@ import numpy as np
 from tutti.config.folder import StudyFolder
 from tutti.config.study import Resources
 from tutti.errors import ClusterError, Fault, StudyError, TrialError, TuttiError, first_line
-from tutti.orchestration.folds import fold_name
 from tutti.orchestration.memory import is_out_of_memory
 
 if TYPE_CHECKING:
@@ -79,8 +78,7 @@ def weights_of(
     faults: list[Fault] = []
     for key in keys:
         trial = folder.trial(key)
-        parents = [trial / fold_name(fold) for fold in range(folds)] if folds else [trial]
-        checkpoints[key] = [parent / "best" for parent in parents]
+        checkpoints[key] = [trial.fold(fold).best for fold in range(folds)] if folds else [trial.best]
         try:
             for checkpoint in checkpoints[key]:
                 check_predicts(checkpoint, tasks, what=f"trial {key}", remedy=_MISSING_WEIGHTS_REMEDY)
@@ -297,7 +295,7 @@ class _Queue:
         self.tokenizers: dict[str, tuple[Any, int]] = {}
         for checkpoint in checkpoints:
             tokenizer = load_tokenizer(str(checkpoint.folder))
-            self.encodings.append(encoding_key("", tokenizer, checkpoint.max_length))
+            self.encodings.append(encoding_key(tokenizer, checkpoint.max_length))
             self.tokenizers.setdefault(self.encodings[-1], (tokenizer, checkpoint.max_length))
         self._shards = iter(shards)
         self._ranges = ranges
@@ -349,5 +347,5 @@ def worker_faults() -> Iterator[None]:
             raise error.cause from None
         raise
     except RayError as error:
-        remedy = "see that no node runs out of memory, and run the command again: it goes on"
+        remedy = "check that no node runs out of memory, and run the command again: it goes on"
         raise ClusterError(Fault("the workers that predict", "live on", first_line(error), remedy)) from error

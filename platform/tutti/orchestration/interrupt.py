@@ -39,4 +39,4 @@ class Interrupt(NotSnapshotted, tune.Callback):
         handler = signal.getsignal(signal.SIGINT)
         if handler != self._tune_handler:
             self._tune_handler = handler
-            self._notify("Interrupted: the trials that run are being ended, and can go on with --resume")
+            self._notify("Interrupted: stopping the running trials; --resume continues them")

@@ -15,9 +15,9 @@ from ray.tune import Callback
 from ray.tune.experiment import Trial
 
 from tutti.bank.bank import Bank
-from tutti.config.folder import StudyFolder
+from tutti.config.folder import StudyFolder, fold_name
 from tutti.errors import StorageError, TuttiError, counted, first_line
-from tutti.orchestration.folds import delete_states, fold_name
+from tutti.orchestration.folds import delete_states
 from tutti.orchestration.messages import Evaluation, Report, TrialConfig, completes_epoch, trial_config
 from tutti.orchestration.objectives import Measure
 from tutti.orchestration.pictures import PictureDrawer
@@ -96,8 +96,8 @@ class StudyLog(NotSnapshotted, Callback):
         key = trial.config["key"]
         if key in self._running:  # Tune retries the trial
             return
-        path = self._folder.trial(key)
-        checkpoint = path if self._folds else path / "best"
+        folder = self._folder.trial(key)
+        checkpoint = folder.path if self._folds else folder.best
         self._begin(trial.config, {"tutti.ray_trial": trial.trial_id, "tutti.checkpoint": str(checkpoint)})
         self._watch()
 
@@ -131,6 +131,7 @@ class StudyLog(NotSnapshotted, Callback):
         if "halved" in result:
             progress.halved = result["halved"]
             if "exchanged" not in result:  # the trial restarts; delete its reports first, in case the driver dies
+                self._notify(f"{key}: starts again with half the batch, out of memory: {progress.halved}")
                 self._store.forget_reports(key)
                 progress.epoch, progress.last_report = 0, {}
             self._store.bind(key, halved=progress.halved)
@@ -155,7 +156,7 @@ class StudyLog(NotSnapshotted, Callback):
         """Replaces the trial's state by the donor's, then records the exchange. Neither is being trained."""
         from tutti.training.exchange import take_over
 
-        donor, own = (self._folder.trial(each) / "resume" for each in (exchange["donor"], key))
+        donor, own = (self._folder.trial(each).resume for each in (exchange["donor"], key))
         record = self._store.record(key)
         take_over(donor, own, best_score=-math.inf if record.score is None else record.score, exchange=exchange)
         self._store.exchange(key, **exchange)
@@ -176,7 +177,7 @@ class StudyLog(NotSnapshotted, Callback):
         """Starts or resumes the tracker run of a fold, unless it is open already; the run's key."""
         fold_key = f"{config['key']}/{fold_name(fold)}"
         if fold_key not in progress.open_folds:
-            checkpoint = self._folder.trial(config["key"]) / fold_name(fold) / "best"
+            checkpoint = self._folder.trial(config["key"]).fold(fold).best
             tags = {**self._tags, "tutti.fold": str(fold), "tutti.checkpoint": str(checkpoint)}
             self._tracker.start_trial(fold_key, number=config["number"], parameters={}, tags=tags)
             progress.open_folds.add(fold_key)
@@ -277,11 +278,11 @@ class StudyLog(NotSnapshotted, Callback):
         else:  # its predictions, written before its last report, must not vote
             Bank(self._folder.bank).remove(key)
         self._end_open_folds(progress, state, reason)
-        metrics = {
-            "seconds": seconds,
-            **measured,
-            **(self._final_metrics(report) if is_finished else self._best_metrics(key, report)),
-        }
+        if is_finished:  # scores of the checkpoint that it kept; with folds, of the out-of-fold rows
+            summary = self._summary(report["best_score"], report["best_epoch"], report["best_task_scores"])
+        else:
+            summary = self._best_metrics(key, report)
+        metrics = {"seconds": seconds, **measured, **summary}
         self._tracker.end_trial(key, state=state, reason=reason, metrics=metrics, tags=self._end_tags(key, progress))
         uses_report = self._folds or is_finished
         self._store.finish(
@@ -319,12 +320,6 @@ class StudyLog(NotSnapshotted, Callback):
             self._tracker.end_trial(fold_key, state=state, reason=reason, metrics={}, tags={})
         progress.open_folds.clear()
 
-    def _final_metrics(self, report: Report) -> dict[str, float]:
-        """Scores of the checkpoint that a finished trial kept; with folds, scores of the out-of-fold rows."""
-        return self._summary_metrics(
-            score=report["best_score"], epoch=report["best_epoch"], task_scores=report["best_task_scores"]
-        )
-
     def _best_metrics(self, key: str, report: Report) -> dict[str, float]:
         """The best evaluation so far of an unfinished trial, as ``tutti trials`` shows it; with folds, the last one.
 
@@ -332,16 +327,14 @@ class StudyLog(NotSnapshotted, Callback):
             report: the trial's last report.
         """
         if self._folds and "score" in report:
-            return self._summary_metrics(
-                score=report["score"], epoch=report["epoch"], task_scores=report["task_scores"]
-            )
+            return self._summary(report["score"], report["epoch"], report["task_scores"])
         record = self._store.record(key)
         if not record.scores_by_epoch:
             return {}
         epoch, score = max(record.scores_by_epoch.items(), key=lambda item: item[1])
-        return self._summary_metrics(score=score, epoch=epoch, task_scores=record.task_scores)
+        return self._summary(score, epoch, record.task_scores)
 
-    def _summary_metrics(self, *, score: float, epoch: int, task_scores: Mapping[str, float]) -> dict[str, float]:
+    def _summary(self, score: float, epoch: int, task_scores: Mapping[str, float]) -> dict[str, float]:
         """Scores of a trial as a whole, under the tracker's names."""
         progress = {"folds": epoch} if self._folds else {"best_epoch": epoch / self._evals_per_epoch}
         return {SCORE: score, **progress, **{f"{SCORE}/{task}": value for task, value in task_scores.items()}}

@@ -15,6 +15,9 @@ _OUT_OF_MEMORY_MESSAGES = (
     "CUBLAS_STATUS_ALLOC_FAILED",
     "CUDNN_STATUS_ALLOC_FAILED",
 )
+# oneDNN's whole message where it has no memory for its code or a scratchpad on a CPU. It gives no further reason. A
+# layer that it does not support is a "primitive descriptor" that it could not create.
+_NO_PRIMITIVE = "could not create a primitive"
 _MIN_TOKENS = 8  # smallest max_tokens_per_batch
 
 
@@ -31,7 +34,9 @@ def is_out_of_memory(error: BaseException) -> bool:
     cause = cause_of(error)
     if isinstance(cause, MemoryError) or _is_out_of_memory_error(cause, "torch") or is_node_out_of_memory(error):
         return True
-    return isinstance(cause, RuntimeError) and any(message in str(cause) for message in _OUT_OF_MEMORY_MESSAGES)
+    message = str(cause)
+    is_known = message.strip() == _NO_PRIMITIVE or any(known in message for known in _OUT_OF_MEMORY_MESSAGES)
+    return isinstance(cause, RuntimeError) and is_known
 
 
 def is_node_out_of_memory(error: BaseException) -> bool:

@@ -83,7 +83,7 @@ def running_pools(
     count: int,
     train: Callable[..., None],
     population: Population | None,
-) -> Iterator[tuple[ActorHandle[Broker], list[ObjectRef[str | None]]]]:
+) -> Iterator[tuple[ActorHandle[Broker], Pools]]:
     """Starts a broker and ``count`` pools of workers, and ends them with the block."""
     import ray
     from ray.exceptions import RayError
@@ -95,19 +95,60 @@ def running_pools(
     this_node = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
     options: dict[str, Any] = {"num_cpus": 0, "scheduling_strategy": this_node}
     broker = ray.remote(Broker).options(**options).remote(study.search.retries, population)
-    host_class = ray.remote(PoolHost).options(**options, max_restarts=-1, max_task_retries=-1)
-    hosts = [host_class.remote() for _ in range(count)]
-    runs = [host.run.remote(f"pool-{index}", job, broker) for index, host in enumerate(hosts)]
+    pools = Pools(lambda: ray.remote(PoolHost).options(**options).remote(), job=job, broker=broker, count=count)
     try:
-        yield broker, runs
+        yield broker, pools
     finally:
         with suppress(RayError):  # the broker may have died
             all_idle = ray.get(broker.close.remote())
-            ray.wait(runs, num_returns=len(runs), timeout=CLOSING_SECONDS if all_idle else 0)
-        for run in runs:
-            ray.cancel(run)  # otherwise Ray prints that it will retry the run
-        for actor in (*hosts, broker):
+            pools.wait(CLOSING_SECONDS if all_idle else 0)
+        for actor in (*pools.hosts, broker):
             ray.kill(actor)
+
+
+class Pools:
+    """The hosts of a study's pools, which the driver starts again where they die.
+
+    Ray would restart actors by itself. But where a node runs out of memory, it kills such actors before any worker: the
+    hosts, which hold little memory, instead of the worker whose batch is too large.
+    """
+
+    def __init__(
+        self, make_host: Callable[[], ActorHandle[PoolHost]], *, job: PoolJob, broker: ActorHandle[Broker], count: int
+    ) -> None:
+        self._make_host, self._job, self._broker = make_host, job, broker
+        self.hosts = [make_host() for _ in range(count)]
+        self._runs = [self._run(index) for index in range(count)]
+
+    def _run(self, index: int) -> ObjectRef[str | None]:
+        return self.hosts[index].run.remote(f"pool-{index}", self._job, self._broker)
+
+    def wait(self, seconds: float) -> None:
+        """Waits until every pool has ended, at most for some seconds."""
+        import ray
+
+        ray.wait(self._runs, num_returns=len(self._runs), timeout=seconds)
+
+    def ended(self) -> list[str | None]:
+        """What the pools that have ended gave as the reason, after starting hosts that died again.
+
+        Raises:
+            RayError: if a host failed otherwise than by its death.
+        """
+        import ray
+        from ray.exceptions import RayActorError
+
+        reasons: list[str | None] = []
+        for index, run in enumerate(self._runs):
+            if not ray.wait([run], timeout=0)[0]:
+                continue
+            try:
+                reasons.append(ray.get(run))
+            except RayActorError:
+                ray.kill(self.hosts[index])  # if it is only out of reach, it must not go on beside the new one
+                self.hosts[index] = self._make_host()
+                self._runs[index] = self._run(index)
+        return reasons
 
 
 class PoolHost:
@@ -129,7 +170,7 @@ class PoolHost:
         # any cluster on the machine: with two of them, it may kill a living run, or free nothing.
         os.environ["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address
         ENV_VARS_TO_PROPAGATE.add("RAY_ADDRESS")
-        ray.get(broker.report_loss.remote(name, "the host of its workers died"))  # if Ray has restarted this actor
+        ray.get(broker.report_loss.remote(name, "the host of its workers died"))  # if this actor replaces one that did
         idle_failures = 0  # in succession, of workers that trained nothing
         while not ray.get(broker.is_over.remote()):
             if not job.warm and not ray.get(broker.wait_for_trial.remote()):

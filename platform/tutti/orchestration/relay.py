@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -17,8 +16,9 @@ from tutti.orchestration.messages import Report, TrialConfig, is_last
 from tutti.orchestration.snapshot import NotSnapshotted
 
 if TYPE_CHECKING:
-    from ray import ObjectRef
     from ray.actor import ActorHandle
+
+    from tutti.orchestration.pool import Pools
 
 
 class RelayedTrial(tune.Trainable):
@@ -59,13 +59,9 @@ class RelayedTrial(tune.Trainable):
 
 
 class PoolWatch(NotSnapshotted, tune.Callback):
-    """Frees the workers of a trial as soon as Tune ends it, and ends a study that has no pools left.
+    """Frees the workers of a trial as soon as Tune ends it, and ends a study that has no pools left."""
 
-    Args:
-        pools: the pending results of ``PoolHost.run``.
-    """
-
-    def __init__(self, broker: ActorHandle[Broker], pools: list[ObjectRef[str | None]]) -> None:
+    def __init__(self, broker: ActorHandle[Broker], pools: Pools) -> None:
         self._broker, self._pools = broker, pools
         self._last_check = 0.0
 
@@ -91,20 +87,18 @@ class PoolWatch(NotSnapshotted, tune.Callback):
         try:
             if fault := ray.get(self._broker.halt_fault.remote()):
                 raise StorageError(fault)
-            ended, running = ray.wait(self._pools, num_returns=len(self._pools), timeout=0)
-            if running:
+            ended = self._pools.ended()
+            if len(ended) < len(self._pools.hosts):
                 self._post_failures(ended)
                 return
-            reason = next((reason for reason in ray.get(ended) if reason), "they ended")
+            reason = next((reason for reason in ended if reason), "they ended")
         except RayError as error:
             reason = first_line(error)
-        remedy = "see Ray's logs, mend the cause, and go on with --resume"
+        remedy = "look at Ray's logs, fix the cause, and go on with --resume"
         raise ClusterError(Fault("the study's workers", "start and stay", reason, remedy))
 
-    def _post_failures(self, ended: list[ObjectRef[str | None]]) -> None:
+    def _post_failures(self, reasons: list[str | None]) -> None:
         """Tells users that some pools have given up while others still train."""
-        for pool in ended:
-            with suppress(RayError):
-                if reason := ray.get(pool):
-                    text = f"some of the study's workers could not start and stay ({reason}); the others go on"
-                    self._broker.post_notice.remote(text)
+        for reason in filter(None, reasons):
+            text = f"some of the study's workers could not start and stay ({reason}); the others go on"
+            self._broker.post_notice.remote(text)

@@ -4,17 +4,75 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any
 
+import numpy as np
+
+from tutti.config.folder import StudyFolder
+from tutti.config.recipe import Recipe
 from tutti.config.space import Categorical, SearchSpace
 from tutti.config.stages import STAGES, overlay, staged
 from tutti.config.study import ExtraTrain, Search, StudyConfig
+from tutti.data.prepare import Prepared
+from tutti.ensembling.nested import LEAST_JUDGED
+from tutti.errors import Fault, StudyError, counted
+from tutti.orchestration.build import max_length_of, prepare_rows
 from tutti.records import Scalar, TrialRecord, TrialState
+from tutti.search.limits import is_over
 
 Point = dict[str, Scalar]
 
 _STEPS = "max_steps"
 _MAX_EVALUATION_FACTOR = 3  # how many times the study's evaluations per epoch are enough to match both studies
 _TOLERANCE = 0.1  # relative difference in evaluation counts that is not worth the cost of further evaluations
+
+
+def check_rounds(
+    study: StudyConfig,
+    folder: StudyFolder,
+    prepared: Prepared,
+    records: Sequence[TrialRecord],
+    *,
+    seconds: float,
+    recipe: Recipe,
+    recipe_name: str,
+) -> None:
+    """Checks early what would otherwise fail only after hours, or judge a round by rows that its teachers know.
+
+    Args:
+        records: every trial of the study.
+        seconds: total duration of the study's runs.
+
+    Raises:
+        StudyError: if the study or the recipe allows no rounds, or the task files have changed.
+    """
+    name = study.study
+    if not is_over(study.search, records, seconds=seconds):
+        ended = sum(record.state is not TrialState.RUNNING for record in records)
+        got = f"{counted(ended, 'trial')} that ended, of {study.search.trials}"
+        remedy = "run `tutti tune STUDY.yaml --resume` first"
+        raise StudyError(Fault(f"the study {name}", "have all its trials before a round", got, remedy))
+    if recipe.members.filter is not None:
+        rule, remedy = "let every trial vote in a round, whose own have no tags yet", "take members.filter out"
+        raise StudyError(Fault(f"the recipe {recipe_name}", rule, repr(recipe.members.filter), remedy))
+    if study.split.folds:
+        # Pseudo-labels are the mean of all folds' models, of which all but one have trained on any validation row. This
+        # leak alone would make the round look better than its control.
+        rule, got = "have rows that no teacher has trained on, to tell whether a round gains", "split.folds"
+        raise StudyError(Fault(f"the study {name}", rule, got, "set split.validation in its place in a new study"))
+    if not any("unlabeled" in parts for parts in prepared.parts.values()):
+        remedy = "name a file of unlabelled rows as `unlabeled:` of a task and run a new study"
+        raise StudyError(Fault(f"the study {name}", "have a task with unlabelled rows", "none", remedy))
+    for task, parts in prepared.parts.items():
+        if (rows := parts["validation"].rows) < LEAST_JUDGED:
+            rule = f"have {LEAST_JUDGED} validation rows or more, to tell whether a round gains"
+            remedy = "raise split.validation in a new study"
+            raise StudyError(Fault(f"task {task} of the study {name}", rule, str(rows), remedy))
+    if len(f"{name}-round-999-control") > 80:
+        rule, remedy = "leave room for -round-N-control in 80 characters", "give the study a shorter name"
+        raise StudyError(Fault(f"the name of the study {name}", rule, f"{len(name)} characters", remedy))
+    prepare_rows(study, folder)
 
 
 def best_points(records: Sequence[TrialRecord], *, count: int) -> list[Point]:
@@ -52,6 +110,51 @@ def steps_of(
     return tuple(counts)
 
 
+def studies_with_labels(
+    study: StudyConfig,
+    folder: StudyFolder,
+    *,
+    name: str,
+    latest: StudyConfig,
+    prepared: Prepared,
+    labels: Mapping[str, ExtraTrain],
+    counts: Mapping[str, int],
+    points: Sequence[Point],
+) -> tuple[StudyConfig, StudyConfig]:
+    """The study of a round and its control as ``round_studies`` makes them, with the steps that the rows require.
+
+    Args:
+        study, folder: of the study before the first round. The two get their folders beside its own.
+        latest, prepared: the study and the data of the latest teacher, whose training rows both studies have.
+        counts: number of rows in ``labels`` by task.
+    """
+
+    @cache
+    def tokens() -> float:
+        return _tokens_per_row(study, folder, prepared)
+
+    rows = [prepared.parts[task.name]["train"].rows + counts.get(task.name, 0) for task in prepared.tasks]
+    storage = study.storage.model_copy(update={"path": folder.path.parent})
+    return round_studies(
+        study.model_copy(update={"storage": storage}),
+        name=name,
+        known={task: config.extra_train for task, config in latest.tasks.items()},
+        labels=labels,
+        points=points,
+        steps=[steps_of(study, point, rows=rows, tokens=tokens) for point in points],
+        longer=sum(rows) / (sum(rows) - sum(counts.values())),
+    )
+
+
+def _tokens_per_row(study: StudyConfig, folder: StudyFolder, prepared: Prepared) -> float:
+    """The mean number of tokens of a training row."""
+    from tutti.data.encode import load_parts
+
+    length = max_length_of(study.training)
+    parts = load_parts(prepared, tokenizer=study.backbone, max_length=length, cache=folder.encoded)
+    return float(np.concatenate([by_part["train"].lengths for by_part in parts.values()]).mean())
+
+
 def round_studies(
     study: StudyConfig,
     *,
@@ -77,6 +180,34 @@ def round_studies(
         steps: for each point, the steps of its stages; none if the study sets ``max_steps``.
         longer: ratio of the rows per epoch with and without the round's pseudo-labels, at least 1.
     """
+    training, space, trial_points = _with_steps(study, points, steps)
+    search = Search(
+        trials=len(points),
+        seed=study.search.seed,
+        sampler="random",  # never used: all trials are enqueued
+        enqueue=tuple(point for point in trial_points if point),
+        scheduler="none",
+        retries=study.search.retries,
+    )
+    shared = {"search_space": space, "search": search}
+
+    def with_rows(name: str, labels: Mapping[str, ExtraTrain], evals_per_epoch: int) -> StudyConfig:
+        tasks = {
+            task: config.model_copy(update={"extra_train": (*known[task], *([labels[task]] if task in labels else []))})
+            for task, config in study.tasks.items()
+        }
+        keys = training if evals_per_epoch == 1 else overlay(training, {"evals_per_epoch": evals_per_epoch})
+        return study.model_copy(update={**shared, "training": keys, "study": name, "tasks": tasks})
+
+    epochs = [_epochs(study, point) for point in points]
+    evals, control_evals = _evaluations_per_epoch(study.evals_per_epoch, epochs=epochs, longer=longer)
+    return with_rows(name, labels, evals), with_rows(f"{name}-control", {}, control_evals)
+
+
+def _with_steps(
+    study: StudyConfig, points: Sequence[Point], steps: Sequence[Sequence[int | None]]
+) -> tuple[Mapping[str, Any], SearchSpace, list[Point]]:
+    """Training keys, search space and points with the steps of each stage: as a key if all points have the same."""
     training, space = dict(study.training), dict(study.search_space.root)
     trial_points = [dict(point) for point in points]
     for index, counts in enumerate(zip(*steps, strict=True)):
@@ -90,27 +221,7 @@ def round_studies(
             space[key] = Categorical(type="categorical", choices=tuple(sorted(set(known_counts))))
             for point, count in zip(trial_points, known_counts, strict=True):
                 point[key] = count
-    search = Search(
-        trials=len(points),
-        seed=study.search.seed,
-        sampler="random",  # never used: all trials are enqueued
-        enqueue=tuple(point for point in trial_points if point),
-        scheduler="none",
-        retries=study.search.retries,
-    )
-    shared = {"search_space": SearchSpace(space), "search": search}
-
-    def with_rows(name: str, labels: Mapping[str, ExtraTrain], evals_per_epoch: int) -> StudyConfig:
-        tasks = {
-            task: config.model_copy(update={"extra_train": (*known[task], *([labels[task]] if task in labels else []))})
-            for task, config in study.tasks.items()
-        }
-        keys = training if evals_per_epoch == 1 else overlay(training, {"evals_per_epoch": evals_per_epoch})
-        return study.model_copy(update={**shared, "training": keys, "study": name, "tasks": tasks})
-
-    epochs = [_epochs(study, point) for point in points]
-    evals, control_evals = _evaluations_per_epoch(study.evals_per_epoch, epochs=epochs, longer=longer)
-    return with_rows(name, labels, evals), with_rows(f"{name}-control", {}, control_evals)
+    return training, SearchSpace(space), trial_points
 
 
 def _epochs(study: StudyConfig, point: Mapping[str, Scalar]) -> list[float]:

@@ -18,13 +18,14 @@ from filelock import FileLock, SoftFileLock, Timeout
 from tutti.bank.bank import Bank
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
-from tutti.errors import Fault, StorageError, StudyError, TrialError
+from tutti.errors import ClusterError, Fault, StorageError, StudyError, TrialError
 from tutti.files import is_inside, storage_faults
 from tutti.orchestration.broker import Broker
 from tutti.orchestration.budget import prune
 from tutti.orchestration.folds import delete_states
+from tutti.orchestration.memory import is_node_out_of_memory
 from tutti.orchestration.pool import running_pools
-from tutti.orchestration.storage_failure import storage_fault
+from tutti.orchestration.storage_failure import GO_ON, storage_fault
 from tutti.orchestration.trial import train_trial
 from tutti.records import Predictions, TrialRecord, TrialState
 from tutti.search.database import this_process
@@ -80,14 +81,9 @@ def study_lock(folder: StudyFolder, *, patience: float = 2.0) -> Iterator[None]:
         try:
             lock.acquire(timeout=patience)
         except Timeout as error:  # also an OSError, which storage_faults would convert
-            raise StudyError(
-                Fault(
-                    f"the study {folder.name!r}",
-                    "be run by one process at a time",
-                    f"{_holder(folder)} holding {lock.lock_file}",
-                    "wait for the other run to end, or stop it",
-                )
-            ) from error
+            rule, got = "be run by one process at a time", f"{_holder(folder)} holding {lock.lock_file}"
+            remedy = "wait for the other run to end, or stop it"
+            raise StudyError(Fault(f"the study {folder.name!r}", rule, got, remedy)) from error
     if not isinstance(lock, SoftFileLock):  # that one stores its own state in the file
         with suppress(OSError):  # such as a full disk; the name is only shown in other processes' messages
             _lock_file(folder).write_text(this_process())
@@ -218,14 +214,9 @@ def _outcome(study: StudyConfig, store: StudyStore) -> StudyOutcome:
     interrupted = tuple(proposal.key for proposal in store.unfinished())
     complete = not interrupted and len(trials) >= study.search.trials
     if complete and all(trial.state is TrialState.FAILED for trial in trials):
-        raise TrialError(
-            Fault(
-                f"the study {study.study!r}",
-                "have at least one trial that finishes",
-                f"{len(trials)} failed, the first because: {trials[0].reason}",
-                "mend the cause, and start a study under a new name",
-            )
-        )
+        got = f"{len(trials)} failed, the first because: {trials[0].reason}"
+        remedy = "fix the cause, and start a study under a new name"
+        raise TrialError(Fault(f"the study {study.study!r}", "have at least one trial that finishes", got, remedy))
     ending = None if complete else ending_of(study.search, trials, seconds=store.run_seconds())
     if ending and interrupted and not ending.at_once:  # something else interrupted them: this limit lets trials finish
         ending = None
@@ -311,6 +302,11 @@ def _tune(
         except Exception as error:  # Tune writes to the study's folder too
             if not isinstance(error, StorageError) and (fault := storage_fault(error, place=str(folder.path))):
                 raise StorageError(fault) from error
+            if error.__cause__ and is_node_out_of_memory(error.__cause__):  # of an actor of Tune's, which gives up
+                remedy = "lower resources.concurrent_trials or the batches, or end what else runs there"
+                got = "the study's own processes killed by Ray for it"
+                fault = Fault("the memory of a node", "be enough for the study", got, f"{remedy}{GO_ON}")
+                raise ClusterError(fault) from error
             raise
         finally:
             with suppress(StorageError):  # no more is lost than if the driver were killed
@@ -375,7 +371,7 @@ def _record_exchanges(folder: StudyFolder, store: StudyStore) -> None:
     from tutti.training.exchange import exchange_of
 
     for proposal in store.unfinished():
-        if exchange := exchange_of(folder.trial(proposal.key) / "resume"):
+        if exchange := exchange_of(folder.trial(proposal.key).resume):
             store.exchange(proposal.key, **exchange)
 
 

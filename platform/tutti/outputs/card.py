@@ -148,7 +148,14 @@ class Card:
             for graded in self.graded
             if graded.single is None
         )
-        return (*((CAVEAT,) if len(few) < len(self.tasks) else ()), *((unscored,) if few else ()), *self.notes, *alone)
+        caveat = (CAVEAT,) if len(few) < len(self.tasks) else ()
+        return (*caveat, *((unscored,) if few else ()), *self._below_single(), *self.notes, *alone)
+
+    def _below_single(self) -> tuple[str, ...]:
+        if self.gain is None or self.gain.score >= 0:
+            return ()
+        estimate = f"The ensemble is estimated at {signed(self.gain)} against the best single trial"
+        return (f"{estimate}: a recipe with `members: {{top: 1}}` submits that trial instead.",)
 
     def to_json(self) -> str:
         means = {"objective": self.objective, "single": self.single, "gain": self.gain}
@@ -180,7 +187,7 @@ class Card:
                 *self._reliability(),
                 "## Members",
                 "",
-                *self._members(),
+                *members_table([(task.task, task.members) for task in self.tasks]),
                 "",
                 *files_section(self.files),
             ]
@@ -232,13 +239,15 @@ class Card:
         votes = any(member.key == single.key for member in task.members)
         return f"{single.task_scores[task.task]:.4f}{' ●' if votes else ''}"
 
-    def _members(self) -> list[str]:
-        return members_table([(task.task, task.members) for task in self.tasks])
-
 
 def number(score: float | None) -> str:
     """A score with four decimals, or a dash."""
     return "–" if score is None else f"{score:.4f}"
+
+
+def short(value: object) -> str:
+    """A parameter's value for a table: floats with three significant digits."""
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def estimate_text(estimate: Estimate | None) -> str:

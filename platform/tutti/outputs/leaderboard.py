@@ -150,8 +150,8 @@ def _read(submission: Path, *, public: float) -> tuple[str, dict[str, str], Entr
         return _text(card["study"]), files, entry
     except (OSError, ValueError, AttributeError, KeyError, TypeError) as error:
         why = f"no {error} where it belongs" if isinstance(error, KeyError) else str(error)
-        got = "no card.json in it" if isinstance(error, OSError) else f"a card.json that is none ({why})"
-        rule, remedy = "be a folder that `tutti ensemble` wrote", "name the folder that card.json lies in"
+        got = "no card.json in it" if isinstance(error, OSError) else f"an invalid card.json ({why})"
+        rule, remedy = "be a folder that `tutti ensemble` wrote", "name the folder that contains card.json"
         raise StudyError(Fault(str(submission), rule, got, remedy)) from error
 
 

@@ -31,7 +31,7 @@ _METHOD_PHRASES = {
     "score": "weighed by their validation scores in the task",
     "best": "of whom the best alone decides",
     "rank": "combined by their ranks",
-    "hard": "with one hand each",
+    "hard": "with one vote each",
     "greedy": "weighed by greedy selection",
     "stacking": "combined by stacking",
 }

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tutti.bank.electorate import Checkpoints
+from tutti.data.clean import row_texts
 from tutti.ensembling.nested import LEAST_JUDGED
 from tutti.ensembling.pseudo import Labelling, Opinion, choose, drift, opinion, precision
 from tutti.errors import Fault, StudyError
@@ -154,8 +155,7 @@ def _labelled(
 
 def _with_texts(rows: DataFrame) -> np.ndarray:
     """``(rows,)`` bool: whether all texts are non-empty, which a training file requires."""
-    texts = rows[[name for name in ("text", "text_b") if name in rows]]
-    return np.array([all(text.strip() for text in row) for row in texts.itertuples(index=False)], dtype=bool)
+    return np.array([all(text.strip() for text in texts) for texts in row_texts(rows)], dtype=bool)
 
 
 def _task_report(labelled: _Labelled, labelling: Labelling, calibrated: bool) -> TaskPseudoLabels:

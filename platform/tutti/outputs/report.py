@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tutti.bank.electorate import Checkpoints
+from tutti.data.clean import row_texts
 from tutti.ensembling.pseudo import Labelling
 from tutti.errors import counted
 from tutti.files import write_whole
-from tutti.outputs.card import Card, TaskCard, estimate_text, number, signed
+from tutti.outputs.card import Card, TaskCard, estimate_text, number, short, signed
 from tutti.outputs.ensemble import card_of
 from tutti.outputs.folder import hashes, output_folder
 from tutti.outputs.members import Elected, Rule, elect
@@ -106,7 +107,8 @@ def vote(
         if own_card.score is not None:
             pictures[name] = _predictions_png(task, elected)
         ids = bank.predictions(elected.best, task.name, "validation").ids.tolist()
-        texts = dict(zip(validation[task.name]["id"], _texts(validation[task.name]), strict=True))
+        rows = validation[task.name]
+        texts = dict(zip(rows["id"], map(" ‖ ".join, row_texts(rows)), strict=True))
         sections.append(
             TaskSection(
                 card=own_card,
@@ -182,7 +184,7 @@ def _page(
         "score": number,
         "percent": lambda value: "–" if value is None else f"{100 * value:.1f} %",
         "count": lambda value: "–" if value is None else f"{value:,}",
-        "short": lambda value: f"{value:.3g}" if isinstance(value, float) else str(value),
+        "short": short,
         "estimate": estimate_text,
         "signed": signed,
         "uri": lambda png: f"data:image/png;base64,{base64.b64encode(png).decode()}",
@@ -224,8 +226,3 @@ def _pseudo(
         return None
     calibrated = rule.calibration == "temperature"
     return coverage_of(bank, task, elected, pool, labelling=labelling, calibrated=calibrated)
-
-
-def _texts(rows: DataFrame) -> list[str]:
-    names = [name for name in ("text", "text_b") if name in rows]
-    return [" ‖ ".join(row) for row in rows[names].itertuples(index=False)]

@@ -1,4 +1,4 @@
-"""Compares a round of pseudo-labels with its control, and stores the result."""
+"""A round of pseudo-labels: its folder and plan, the comparison with its control, and the stored result."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tutti.bank.electorate import Checkpoints
 from tutti.ensembling.nested import Estimate, Judged, judge
-from tutti.errors import Fault, StorageError
+from tutti.errors import Fault, StorageError, StudyError
 from tutti.files import write_whole
 from tutti.outputs.members import Rule, elect
 
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from tutti.tasks.task import Task
 
-FILE = "round.json"
+_FILE = "round.json"
+_PLAN = "plan.json"
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,9 @@ class Comparison:
 
     @property
     def kept(self) -> bool:
-        """Whether the round scores higher than its control."""
-        return self.objective["gain"].score > 0
+        """Whether the round scores higher than its control, and not lower than the teachers alone."""
+        objective = self.objective
+        return objective["gain"].score > 0 and objective["round"].score >= objective["before"].score
 
 
 def compare(
@@ -92,15 +94,15 @@ def compare(
 
 @dataclass(frozen=True)
 class Round:
-    """A completed round, as stored in ``round.json``.
+    """A round, as stored in ``round.json`` once it has ended.
 
     Attributes:
         number: from 1.
         recipe: the recipe's name.
         recipe_sha256: the hash of the recipe's content.
-        study: the name of the study that was trained on pseudo-labels; the control is ``NAME-control``.
-        teachers: the names of the studies whose trials made the labels.
-        kept: whether the round scored higher than its control.
+        study: the name of the study that is trained on pseudo-labels.
+        teachers: the names of the studies whose trials make the labels.
+        kept: see ``Comparison.kept``; false as long as that is unknown.
     """
 
     number: int
@@ -108,18 +110,105 @@ class Round:
     recipe_sha256: str
     study: str
     teachers: tuple[str, ...]
-    kept: bool
+    kept: bool = False
+
+    @property
+    def control(self) -> str:
+        """The name of the study that is trained without pseudo-labels."""
+        return f"{self.study}-control"
 
 
-def write_round(path: Path, ended: Round, comparison: Comparison) -> None:
-    """Writes ``round.json``, which completes the round.
+@dataclass(frozen=True)
+class RoundFolder:
+    """The folder of one round. Creating this object creates no files."""
+
+    path: Path
+
+    @property
+    def labels(self) -> Path:
+        return self.path / "labels"
+
+    @property
+    def ensemble(self) -> Path:
+        """The ensemble with the round's trials; there only if the round was kept."""
+        return self.path / "ensemble"
+
+    def study_file(self, study: str) -> Path:
+        """The file of one of the round's two studies."""
+        return self.path / f"{study}.json"
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether the round was begun: the plan is written last, after its pseudo-labels and its studies' files."""
+        return (self.path / _PLAN).is_file()
+
+    def write_plan(self, planned: Round, *, trials: int) -> None:
+        """Writes what must stay the same when the round goes on.
+
+        Raises:
+            StorageError: if the file cannot be written.
+        """
+        plan = {"recipe": planned.recipe, "recipe_sha256": planned.recipe_sha256, "teachers": planned.teachers}
+        write_whole(self.path / _PLAN, json.dumps({**plan, "trials": trials}, ensure_ascii=False, indent=2) + "\n")
+
+    def check_plan(self, resumed: Round, *, trials: int | None, studies: Path) -> None:
+        """Checks that the round was begun with this recipe and number of trials.
+
+        Args:
+            trials: none if any number will do.
+            studies: the folder that holds the folders of the round's two studies, for the remedy.
+
+        Raises:
+            StudyError: if it was begun with others.
+            StorageError: if the plan cannot be read.
+        """
+        file = self.path / _PLAN
+        try:
+            plan = json.loads(file.read_text(encoding="utf-8"))
+            recipe, recipe_sha256, begun_trials = (plan[key] for key in ("recipe", "recipe_sha256", "trials"))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            remedy = "restore the file, or remove it to plan the round again"
+            raise StorageError(Fault(str(file), "be as `tutti round` wrote it", repr(error), remedy)) from error
+        rule = f"be that which round {resumed.number} was begun with"
+        both = f"{studies / resumed.study} and {studies / resumed.control}"
+        restart = f"or remove {self.path}, {both} to begin the round anew"
+        if recipe_sha256 != resumed.recipe_sha256:
+            what, got = f"the recipe {resumed.recipe}", f"another one than {recipe}"
+            raise StudyError(Fault(what, rule, got, f"name that recipe, {restart}"))
+        if trials not in (None, begun_trials):
+            got = f"another one than {begun_trials}"
+            raise StudyError(Fault(f"--trials {trials}", rule, got, f"leave it out, {restart}"))
+
+
+def next_round(ended: Sequence[Round], *, study: str, recipe: str, recipe_sha256: str) -> Round:
+    """The round after those that ended.
+
+    Args:
+        study: the name of the study that the rounds start from; it and the study of each kept round are the teachers.
+
+    Raises:
+        StudyError: if an earlier round with the recipe and the teachers was not kept; other teachers label anew.
+    """
+    number = len(ended) + 1
+    teachers = (study, *(earlier.study for earlier in ended if earlier.kept))
+    for earlier in ended:
+        if not earlier.kept and earlier.recipe_sha256 == recipe_sha256 and earlier.teachers == teachers:
+            rule = f"differ from that of round {earlier.number}, which was not kept"
+            remedy = "change pseudo_labels or members, or name another recipe"
+            raise StudyError(Fault(f"the recipe {recipe}", rule, "the same", remedy))
+    return Round(number, recipe, recipe_sha256, f"{study}-round-{number}", teachers)
+
+
+def write_round(path: Path, ended: Round, comparison: Comparison) -> Path:
+    """Writes ``round.json``, which completes the round, and returns its path. Whether it is kept, ``comparison`` says.
 
     Raises:
         StorageError: if the file cannot be written.
     """
-    content: dict[str, Any] = {**asdict(ended), **asdict(comparison)}
+    content: dict[str, Any] = {**asdict(ended), "kept": comparison.kept, **asdict(comparison)}
     content["objective"] = {name: asdict(estimate) for name, estimate in comparison.objective.items()}
-    write_whole(path / FILE, json.dumps(content, ensure_ascii=False, indent=2) + "\n")
+    write_whole(path / _FILE, json.dumps(content, ensure_ascii=False, indent=2) + "\n")
+    return path / _FILE
 
 
 def ended_rounds(folder: Path) -> list[Round]:
@@ -129,7 +218,7 @@ def ended_rounds(folder: Path) -> list[Round]:
         StorageError: if a ``round.json`` cannot be read.
     """
     rounds: list[Round] = []
-    while (file := folder / str(len(rounds) + 1) / FILE).is_file():
+    while (file := folder / str(len(rounds) + 1) / _FILE).is_file():
         try:
             content = json.loads(file.read_text(encoding="utf-8"))
             fields = {name: content[name] for name in Round.__dataclass_fields__}

@@ -167,7 +167,7 @@ class SoupCard:
         tasks = [(name, f"{score:.4f}", f"{self.vote_scores[name]:.4f}") for name, score in self.task_scores.items()]
         if self.estimates:
             tasks = [(name, str(each.soup), str(each.vote), str(each.gain)) for name, each in self.estimates.items()]
-        passed_over = f"Passed over, of another shape than the best: {', '.join(self.passed_over)}."
+        passed_over = f"Skipped, since their shape differs from the best's: {', '.join(self.passed_over)}."
         return "\n".join(
             [
                 f"# Soup `{self.recipe}` of study `{self.study}`",

@@ -50,20 +50,14 @@ class Layouts:
             SubmissionError: naming each template without a test file, or the first that cannot be followed.
         """
         ids_by_name = {named(task, part): ids for task, tests in test_ids.items() for part, ids in tests.items()}
-        rule = f"belong to a test file, of {', '.join(ids_by_name) or 'which there is none'}"
-        unknown = [name for name in self.templates if name not in ids_by_name]
-        if unknown:
-            raise SubmissionError(
-                *(
-                    Fault(
-                        f"the template {name!r}",
-                        rule,
-                        "another name",
-                        nearest(name, ids_by_name, otherwise="correct it"),
-                    )
-                    for name in unknown
-                )
-            )
+        rule = f"belong to a test file, of {', '.join(ids_by_name) or 'which there are none'}"
+        faults = [
+            Fault(f"the template {name!r}", rule, "another name", nearest(name, ids_by_name, otherwise="correct it"))
+            for name in self.templates
+            if name not in ids_by_name
+        ]
+        if faults:
+            raise SubmissionError(*faults)
         for name, template in self.templates.items():
             Csv.by_template(template).check_ids(list(map(str, ids_by_name[name])))
 

@@ -202,15 +202,15 @@ def faults(url: str) -> Iterator[None]:
         except ArgumentError:
             address = url
         got = first_line(error.__cause__ or error)
-        remedy = "see whether the address is right, the database is up and not damaged, and there is space"
+        remedy = "check whether the address is right, the database is up and not damaged, and there is space"
         if isinstance(error, ImportError):
             remedy = "install the driver with `pip install 'tutti[postgres]'`"
         elif not url.startswith("sqlite"):
-            remedy = "see whether the server is up and the address right, and go on with --resume: nothing is lost"
+            remedy = "check whether the server is up and the address right, and go on with --resume: nothing is lost"
         if "no password supplied" in got:
             remedy = "give the password in $PGPASSWORD, in ~/.pgpass, or in the address that $TUTTI_DATABASE holds"
         if "readonly" in got:
-            remedy = "see to the permissions of the file and of its folder"
+            remedy = "check the permissions of the file and of its folder"
         if "is full" in got:
             remedy = "free some space, and go on with --resume: nothing is lost"
         if "locked" in got:

@@ -258,7 +258,7 @@ class MlflowTracker:
             except (MlflowException, OSError):
                 raise
             except Exception as error:  # every object store has its own errors, such as for missing credentials
-                remedy = "see whether the store of MLflow's artifacts can be written from here"
+                remedy = "check whether the store of MLflow's artifacts can be written from here"
                 raise RefusedError(Fault(f"{folder}/{file.name}", "be kept by MLflow", str(error), remedy)) from error
 
     def _faults(self) -> AbstractContextManager[None]:

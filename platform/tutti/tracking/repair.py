@@ -11,6 +11,7 @@ from pathlib import Path
 from mlflow import MlflowClient
 from mlflow.entities import Run, ViewType
 
+from tutti.config.folder import StudyFolder
 from tutti.records import Finding, TrialRecord, TrialState, best_trial
 from tutti.tracking.mlflow_tracker import PARENT, STATE, STATUS, STUDY, TRIAL, MlflowTracker, is_owned_by
 from tutti.tracking.protocol import BEST_SCORE, SCORE, MetricRow, parent_of
@@ -18,7 +19,7 @@ from tutti.tracking.spool import undelivered, was_delivered
 from tutti.tracking.store import store_faults
 
 _DELETED = "deleted in MLflow, which can restore it"
-_NOTICE = "told anew by tutti doctor, from the study's database: its times are of then, and it has no other curves"
+_NOTICE = "created again by tutti doctor from the study's database, with its original times but no other curves"
 
 
 def run_findings(
@@ -140,16 +141,16 @@ class _Comparison:
             return [Finding(_name(run), found, "restored", restore), *self._run_of_trial(trial.key, run, parent)]
         if trial.state is TrialState.INTERRUPTED and not trial.scores_by_epoch:
             return []  # it may never have started; if so, it creates its run when it is resumed
-        mended = "told anew, from what the study's database has of it"
+        mended = "created again, from what the study's database has of it"
         folds = [run for runs in below.values() for run in runs]
         return [Finding(f"MLflow, trial {trial.key}", "it has no run", mended, partial(self._recreate, trial, folds))]
 
     def _recreate(self, trial: TrialRecord, folds: Sequence[Run]) -> None:
         """Creates the trial's run from its record, and moves the runs of its folds below it."""
         tracker, now = self._tracker(), time.time()
-        folder = self._folder / "trials" / trial.key
-        best = folder if any(folder.glob("fold-*")) else folder / "best"
-        tags = {"tutti.checkpoint": str(best), "tutti.notice": _NOTICE}
+        folder = StudyFolder(self._folder).trial(trial.key)
+        checkpoint = folder.path if folder.folds else folder.best
+        tags = {"tutti.checkpoint": str(checkpoint), "tutti.notice": _NOTICE}
         tags |= {"tutti.exploited_from": trial.exploited_from} if trial.exchanges else {}
         tracker.start_trial(trial.key, number=trial.number, parameters=trial.parameters, tags=tags)
         with store_faults(self._uri):
@@ -172,7 +173,7 @@ class _Comparison:
             with store_faults(self._uri):
                 self._client.set_tag(run.info.run_id, PARENT, parent)
 
-        return Finding(_name(run), "it stands below no run of this study", "put below the study's", attach)
+        return Finding(_name(run), "it is below no run of this study", "put below the study's", attach)
 
     def _run_of_study(self, run: Run, state: TrialState) -> list[Finding]:
         """The finding of a parent run that is still running."""
@@ -180,7 +181,7 @@ class _Comparison:
             return []
         best = best_trial(list(self._trials.values()))
         metrics = {BEST_SCORE: best.score} if best and best.score is not None else {}
-        return [self._not_ended(run, "", state, None, metrics, "nobody runs the study")]
+        return [self._not_ended(run, "", state, None, metrics, "no process runs the study")]
 
     def _outdated_state(self, key: str, run: Run) -> list[Finding]:
         """The finding of a run with another state than its trial."""
@@ -202,7 +203,7 @@ class _Comparison:
         def end() -> None:
             self._tracker().end_trial(key, state=state, reason=reason, metrics=metrics, tags={})
 
-        return Finding(_name(run), found, f"told as {state.value}", end)
+        return Finding(_name(run), found, f"marked as {state.value}", end)
 
     def _tracker(self) -> MlflowTracker:
         return MlflowTracker(self._uri, experiment=self._experiment, owner=self._owner)

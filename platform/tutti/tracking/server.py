@@ -60,7 +60,7 @@ def start_ui(
                 raise
             output.seek(0)
             last_line = output.read().decode(errors="replace").strip().split("\n")[-1]
-            got, remedy = last_line or "nothing", "see whether the store is right"
+            got, remedy = last_line or "nothing", "check whether the store is right"
             raise TrackingError(Fault(f"MLflow's server at {url}", "answer", got, remedy)) from error
     return process, url
 

@@ -30,11 +30,11 @@ def store_faults(uri: str) -> Iterator[None]:
         yield
     except MlflowException as error:
         if _is_refusal(error):
-            remedy = "see what MLflow says; the study goes on without it"
+            remedy = "check what MLflow reports; the study continues without it"
             raise RefusedError(Fault(what, "take what is tracked", error.message, remedy)) from error
         raise _unreachable(what, error) from error
     except (FileNotFoundError, PermissionError) as error:
-        remedy = "see whether the file is there and its folder can be written to"
+        remedy = "check whether the file exists and its folder can be written to"
         raise RefusedError(Fault(what, "take what is tracked", str(error), remedy)) from error
     except (OSError, SQLAlchemyError) as error:  # including the exceptions of requests
         raise _unreachable(what, error) from error
@@ -92,4 +92,4 @@ def _check_health(uri: str) -> None:
 
 def _unreachable(what: str, error: Exception) -> TrackingError:
     got = first_line(error)
-    return TrackingError(Fault(what, "be reachable", got, "see whether the address is right and the server is up"))
+    return TrackingError(Fault(what, "be reachable", got, "check whether the address is right and the server is up"))

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainingArguments, set_seed
 
+from tutti.config.folder import TrialFolder
 from tutti.config.stages import staged
 from tutti.config.training import TrainingOptions
 from tutti.data.encode import EncodedPart, load_tokenizer
@@ -61,12 +62,12 @@ def fine_tune(
     """Trains stage by stage, evaluates on the parts "validation", and finally predicts all parts but "train".
 
     Runs in a plain process, or on every rank of an initialised process group whose RANK, WORLD_SIZE and LOCAL_RANK
-    are in the environment. ``folder/best`` holds the best checkpoint. ``folder/resume`` holds the newest two training
-    states and the initial weights of each later stage. A run on the same folder resumes from the newest complete
-    state. Only rank 0 writes.
+    are in the environment. A run on the same folder resumes from the newest complete state. Only rank 0 writes.
 
     Args:
         training: the user's training keys, overlaid with the trial's parameters.
+        folder: laid out as a ``TrialFolder``: the best checkpoint, and to resume from, the newest two training states
+            and the initial weights of each later stage.
         on_epoch: called on every rank after each evaluation (``evals_per_epoch`` per epoch), once its state is on
             disk. An exception that it raises ends the run.
         on_notice: called on every rank with messages for the user that do not end the run, such as a skipped state.
@@ -84,7 +85,7 @@ def fine_tune(
         backbone=backbone,
         tasks=tasks,
         parts=parts,
-        folder=folder,
+        folder=TrialFolder(folder),
         key=key,
         number=number,
         tokenizer=load_tokenizer(backbone),
@@ -93,7 +94,7 @@ def fine_tune(
         stage_count=len(stages),
     )
     try:
-        state, notices = newest_state(folder / "resume")
+        state, notices = newest_state(run.folder.resume)
         for notice in notices:
             start = state.folder.name if state else "the beginning"
             on_notice(f"{notice.rstrip('.')}; the trial goes on from {start}")
@@ -144,7 +145,7 @@ class _Run:
     backbone: str
     tasks: Sequence[Task]
     parts: Parts
-    folder: Path
+    folder: TrialFolder
     key: str
     number: int
     tokenizer: PreTrainedTokenizerBase
@@ -160,7 +161,7 @@ class _Run:
     def make_trainer(self, index: int, keys: Mapping[str, Any], threads: int) -> MultiTaskTrainer:
         """The trainer of a stage, positioned at the stage's first step."""
         options, arguments = split_training(keys)
-        args = training_arguments(arguments, self.folder, began_in=self.precision)
+        args = training_arguments(arguments, self.folder.path, began_in=self.precision)
         self.precision = name_of(args)
         set_seed(args.seed)
         previous = self.position
@@ -229,13 +230,13 @@ class _Run:
         return model
 
     def _stage_start(self, index: int) -> Path:
-        return self.folder / "resume" / f"start-{index}"
+        return self.folder.resume / f"start-{index}"
 
     def save_stage_start(self, index: int) -> None:
         """Copies the best checkpoint as a stage's initial weights, once: the stage will overwrite the checkpoint."""
         if not (self._stage_start(index) / METADATA).is_file():
             with whole_folder(self._stage_start(index)) as temporary:
-                shutil.copytree(self.folder / "best", temporary, dirs_exist_ok=True)
+                shutil.copytree(self.folder.best, temporary, dirs_exist_ok=True)
 
     def save_and_report(self, trainer: MultiTaskTrainer) -> None:
         """Evaluates if an evaluation is due, saves a training state, and then reports the evaluation."""
@@ -247,7 +248,7 @@ class _Run:
         self.position = replace(
             previous, step=step, epoch=previous.epochs_before + epoch, best_score=self.best_score, done=done
         )
-        save_state(self.folder / "resume", trainer, self.position)
+        save_state(self.folder.resume, trainer, self.position)
         if report is not None:
             self.on_epoch(report)
 
@@ -296,7 +297,7 @@ class _Run:
             weights = whole_state(trainer.model.trained_state()) if is_sharded(trainer.model) else None
             from_rank_zero(
                 lambda: save_checkpoint(
-                    self.folder / "best",
+                    self.folder.best,
                     model=trainer.model,
                     weights=weights,
                     tokenizer=self.tokenizer,
@@ -313,11 +314,10 @@ class _Run:
 
     def predict_with_best(self, keys: Mapping[str, Any]) -> FineTuned:
         """Loads the best checkpoint and predicts every part of every task except its training rows."""
-        folder = self.folder / "best"
         options, arguments = split_training(keys)
-        args = training_arguments(arguments, self.folder, began_in=self.precision)
+        args = training_arguments(arguments, self.folder.path, began_in=self.precision)
         attention = options.attn_implementation
-        model, metadata = load_checkpoint(folder, device=args.device, attn_implementation=attention)
+        model, metadata = load_checkpoint(self.folder.best, device=args.device, attn_implementation=attention)
         model.to(args.device)
 
         def predictions_of(task: Task, name: str, part: EncodedPart) -> Predictions:
@@ -335,7 +335,7 @@ class _Run:
         if self.trainable is None:  # the run resumed from a state after the last step, so no trainer was made
             self.trainable = _trainable_weights(self._make_model(self.stage_count - 1, options, args))
         scores = metadata.score, metadata.task_scores
-        record = CheckpointRecord(self.key, self.number, metadata.epoch, *scores, str(folder), self.trainable)
+        record = CheckpointRecord(self.key, self.number, metadata.epoch, *scores, str(self.folder.best), self.trainable)
         return FineTuned(record, predictions)
 
     @staticmethod

@@ -199,7 +199,7 @@ def _unused_faults(training: Mapping[str, Any], search_space: Mapping[str, Distr
         if switch is None or (required in switch_values if required is not None else any(switch_values)):
             continue
         what = f"{file}: {'search_space' if full in search_space else 'training'}.{full}"
-        rule = f"stand beside `{switch}`" + ("" if required is None else f": {required}")
+        rule = f"be used with `{switch}`" + ("" if required is None else f": {required}")
         faults.append(Fault(what, rule, "a value that no trial uses", f"set {switch}, or remove it"))
     return faults
 

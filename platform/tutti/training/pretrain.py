@@ -256,7 +256,7 @@ def _load(backbone: str) -> PreTrainedModel:
         with no_progress_bars():
             model = AutoModelForMaskedLM.from_pretrained(backbone, config=config, dtype=torch.float32)
     except (OSError, ValueError, RuntimeError, ImportError) as error:
-        remedy = "see that the id is right and the hub can be reached, or name a folder"
+        remedy = "check that the id is right and the hub can be reached, or name a folder"
         raise BackboneError(Fault(what, "load", first_line(error).rstrip("."), remedy)) from error
     assert isinstance(model, PreTrainedModel)
     return model

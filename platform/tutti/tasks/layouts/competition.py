@@ -13,7 +13,7 @@ from tutti.errors import Fault
 from tutti.tasks.layouts.reading import FileSource, checked_frame
 from tutti.tasks.layouts.tabs import blocks_of, lines_of, split_columns, write_lines
 
-_REMEDY = "mend the line, or set cleaning.broken_rows where a text holds a line feed"
+_REMEDY = "correct the line, or set cleaning.broken_rows where a text holds a line feed"
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def _complete_rows(
     rule = f"have {len(names)} tab-separated columns ({', '.join(names)}), also once lines are joined"
     complete = [len(row) == len(names) for row in rows]
     faults = [
-        Fault(f"{origin}, line {place}", rule, str(len(row)), "mend the line")
+        Fault(f"{origin}, line {place}", rule, str(len(row)), "correct the line")
         for row, place, is_complete in zip(rows, places, complete, strict=True)
         if not is_complete
     ]

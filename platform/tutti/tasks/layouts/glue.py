@@ -111,7 +111,7 @@ class Glue(FileSource):
     ) -> DataFrame:
         """Lines of the file as rows; ``first`` is the line number of the first one."""
         names, header = self._names(labelled), 1 if labelled and not _FILES[self.kind].train_header else 2
-        rows, places, faults = split_columns(lines, names, origin=source, first_line=first, remedy="mend the line")
+        rows, places, faults = split_columns(lines, names, origin=source, first_line=first, remedy="correct the line")
         by_name = {name: [row[index] for row in rows] for index, name in enumerate(names)}
         columns = {"id": [str(place - header) for place in places] if labelled else by_name["index"]}
         ours = _FILES[self.kind].ours

@@ -42,10 +42,10 @@ def existing_file(source: str) -> Path:
         if path.is_dir():
             raise TaskFileError(Fault(source, "be a file", "a folder", "name a file in it"))
     except OSError as error:
-        got, remedy = error.strerror or str(error), "see to its permissions, or correct the path"
-        raise TaskFileError(Fault(source, "be a file that can be read", got, remedy)) from error
+        got, remedy = error.strerror or str(error), "check its permissions, or correct the path"
+        raise TaskFileError(Fault(source, "be a readable file", got, remedy)) from error
     remedy = nearest_file(path, otherwise="correct the path, or put the file there")
-    raise TaskFileError(Fault(source, "be a file", "nothing there", remedy))
+    raise TaskFileError(Fault(source, "be a file", "no such file", remedy))
 
 
 def check_text(source: str) -> None:
@@ -109,7 +109,7 @@ def raise_any(faults: Sequence[Fault], *, origin: str) -> None:
     """
     if len(faults) > FAULTS_SHOWN:
         more = f"{len(faults) - FAULTS_SHOWN} more faults than the {FAULTS_SHOWN} shown"
-        last = Fault(origin, "be free of faults", more, "mend those shown, then look for the same in other rows")
+        last = Fault(origin, "be free of faults", more, "correct those shown, then look for the same in other rows")
         raise TaskFileError(*faults[:FAULTS_SHOWN], last)
     if faults:
         raise TaskFileError(*faults)
@@ -154,7 +154,7 @@ def checked_frame(
                 all_faults.append(Fault(f"{origin}, {place} {number_in_file}", rule, "an empty one", remedy))
     if numbers and "label" in columns:
         rule = "have a number as its label, as the task's metric asks"
-        remedy = "mend the label, or name a metric of classes"
+        remedy = "correct the label, or name a metric of classes"
         for number_in_file, value in zip(places, columns["label"], strict=True):
             if value.strip() and not np.isfinite(number(value)):
                 all_faults.append(Fault(f"{origin}, {place} {number_in_file}", rule, repr(value), remedy))

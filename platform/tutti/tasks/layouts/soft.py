@@ -92,7 +92,7 @@ def _row_faults(values: np.ndarray, source: str) -> Sequence[Fault]:
             f"{source}, row {row + 1}",
             "have probabilities of at least 0 that sum to 1",
             ", ".join(f"{value:.4g}" for value in values[row][:_SHOWN]) + (", ..." * (values.shape[1] > _SHOWN)),
-            "mend the row, or take it out",
+            "correct the row, or take it out",
         )
         for row in np.flatnonzero(~valid)
     ]

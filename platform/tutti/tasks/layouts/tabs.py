@@ -48,7 +48,7 @@ def split_columns(
         return (
             [],
             [],
-            [Fault(origin, rule, f"{wrong_counts.pop()} in every line", "see whether this is the right file")],
+            [Fault(origin, rule, f"{wrong_counts.pop()} in every line", "check whether this is the right file")],
         )
     rows: list[list[str]] = []
     places: list[int] = []

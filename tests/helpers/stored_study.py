@@ -36,7 +36,7 @@ NONE: dict[str, Any] = {"parameters": {}, "tags": {}}
 
 
 @dataclass(frozen=True)
-class Kept:
+class StoredStudy:
     """A study's folder, with access to its stores."""
 
     folder: StudyFolder
@@ -62,40 +62,40 @@ class Kept:
         assert len(found) == len(runs)
         return {key: (run.info.status, run.data.tags["tutti.state"]) for key, run in found.items()}
 
-    def copy(self, place: Path) -> Kept:
-        return Kept(StudyFolder(shutil.copytree(self.folder.path, place, symlinks=True)))
+    def copy(self, place: Path) -> StoredStudy:
+        return StoredStudy(StudyFolder(shutil.copytree(self.folder.path, place, symlinks=True)))
 
 
-def make_study(path: Path) -> Kept:
+def make_stored_study(path: Path) -> StoredStudy:
     """Makes trials t0000 (finished), t0001 (stopped early) and t0002 (to be resumed: its driver was killed)."""
-    kept = Kept(StudyFolder(path))
+    study = StoredStudy(StudyFolder(path))
     path.mkdir(parents=True)
-    kept.folder.study_file.write_text(dump_study(kept.config))
-    store = stores.open_store(kept.config, kept.folder)
+    study.folder.study_file.write_text(dump_study(study.config))
+    store = stores.open_store(study.config, study.folder)
     logging.getLogger("alembic").setLevel(logging.WARNING)
-    tracker = kept.tracker()
+    tracker = study.tracker()
     tracker.start_study(**NONE, files=[])
     ends = {0: TrialState.FINISHED, 1: TrialState.STOPPED, 2: None}
     for number, state in ends.items():
         key, score = store.ask().key, 0.9 - number / 10
         tracker.start_trial(key, number=number, parameters={}, tags={"tutti.checkpoint": str(path / "trials" / key)})
         store.report(key, epoch=1, score=score, task_scores={"mood": score})
-        put_checkpoint(kept.folder.trial(key) / "best", number=number, score=score)
+        put_checkpoint(study.folder.trial(key).best, number=number, score=score)
         if state is None:
             tracker.end_trial(key, state=TrialState.INTERRUPTED, reason=None, metrics={}, tags={})
-            put_state(kept, key)
+            put_state(study, key)
         else:
             tracker.end_trial(key, state=state, reason=None, metrics={"score": score}, tags={})
             store.finish(key, state=state)
-    put_predictions(kept, 0, score=0.9)
+    put_predictions(study, 0, score=0.9)
     tracker.end_study(state=TrialState.INTERRUPTED, metrics={})
     store.close()
-    return kept
+    return study
 
 
-def put_state(kept: Kept, key: str) -> Path:
+def put_state(study: StoredStudy, key: str) -> Path:
     """Writes a resume state that consists of one file."""
-    state = kept.folder.trial(key) / "resume" / "stage-0-step-3"
+    state = study.folder.trial(key).resume / "stage-0-step-3"
     state.mkdir(parents=True)
     (state / "manifest.json").write_text("{}")
     return state
@@ -126,7 +126,7 @@ def put_checkpoint(
 
 
 def put_predictions(
-    kept: Kept, number: int, *, score: float, task_scores: Mapping[str, float] | None = None, seed: int = 0
+    study: StoredStudy, number: int, *, score: float, task_scores: Mapping[str, float] | None = None, seed: int = 0
 ) -> None:
     rng = np.random.default_rng(seed)
     predictions = Predictions(
@@ -136,5 +136,5 @@ def put_predictions(
         class_names=("a", "b"),
     )
     key, scores = f"t{number:04d}", dict(task_scores or {"mood": score})
-    record = CheckpointRecord(key, number, 1, score, scores, str(kept.folder.trial(key) / "best"))
-    Bank(kept.folder.bank).put(record, {task: {"validation": predictions} for task in scores})
+    record = CheckpointRecord(key, number, 1, score, scores, str(study.folder.trial(key).best))
+    Bank(study.folder.bank).put(record, {task: {"validation": predictions} for task in scores})

@@ -1,0 +1,75 @@
+"""A task has the keys of its own layout, and those that the layout needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tutti.config.load import dump_study, load_study
+
+Changed = Callable[..., Path]
+Faults = Callable[..., list[str]]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        (
+            "layout: competition",
+            "layout: table\n    pair: true",
+            "tasks.topic.pair must be used with the layout competition only; got true with the layout table",
+        ),
+        (
+            "layout: competition",
+            "layout: table\n    cleaning: {broken_rows: true}",
+            "tasks.topic.cleaning.broken_rows must be used with the layout competition only; got true",
+        ),
+        (
+            "layout: competition",
+            "layout: competition\n    columns: {text: sentence}",
+            "tasks.topic.columns must be used with the layout table or hub only; got a mapping with the",
+        ),
+        ("layout: competition", "layout: table\n    glue: MRPC", "tasks.topic.glue must be used with the layout"),
+        ("layout: competition", "layout: table\n    dataset: data", "tasks.topic.dataset must be used with the layout"),
+        ("layout: competition", "layout: glue\n    subset: a", "tasks.topic.subset must be used with the layout"),
+        (
+            "layout: competition",
+            "layout: glue",
+            "tasks.topic.glue must say which layout of GLUE the task has",
+        ),
+        (
+            "layout: competition",
+            "layout: glue\n    glue: STS-B",
+            "tasks.topic.metric must be a metric of values, as the scores of STS-B are; got 'macro_f1'; set",
+        ),
+        (
+            "layout: competition",
+            "layout: hub",
+            "tasks.topic.dataset must name the data set of the layout hub; got",
+        ),
+    ],
+)
+def test_a_key_of_another_layout_and_one_that_the_layout_needs_are_told(
+    faults: Faults, changed: Changed, old: str, new: str, sentence: str
+) -> None:
+    path = changed(old, new, add="search: {trials: four}\n")
+    messages = faults(path)
+    assert any(text.startswith(f"{path}: {sentence}") for text in messages), messages
+    assert any(text.startswith(f"{path}: search.trials") for text in messages), messages
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "layout: glue\n    glue: CoLA\n    pair: false",
+        "layout: glue\n    glue: STS-B\n    metric: pearson_spearman",
+        "layout: table\n    columns: {text: a}\n    dataset: null",
+    ],
+)
+def test_keys_of_the_layout_and_defaults_of_others_are_taken(changed: Changed, lines: str) -> None:
+    config = load_study(changed("layout: competition", lines))
+    written = changed()
+    written.write_text(dump_study(config), encoding="utf-8")
+    assert load_study(written) == config  # with every default of every layout written out

@@ -1,0 +1,65 @@
+"""``--set KEY=VALUE`` changes a study file before it is checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tutti.config.load import load_study
+
+Changed = Callable[..., Path]
+Faults = Callable[..., list[str]]
+
+
+def test_overrides_are_yaml_values_under_dotted_keys(changed: Changed) -> None:
+    path = changed("  topic:", "  news.topic:")
+    config = load_study(
+        path,
+        overrides=[
+            "resources.workers=2",
+            "training.bf16=true",
+            "tasks.news.topic.metric=accuracy",
+            "search_space=minute",
+            "search_space.learning_rate.high=0.5",
+        ],
+    )
+    assert config.resources.workers == 2
+    assert config.training == {"num_train_epochs": 2, "bf16": True}
+    assert config.tasks["news.topic"].metric == "accuracy"
+    assert config.search_space.root["learning_rate"].high == 0.5  # type: ignore[union-attr]
+    assert "head_dropout" in config.search_space.root
+
+
+def test_an_override_reaches_the_entries_of_a_list_by_their_number(faults: Faults, changed: Changed) -> None:
+    path = changed("training:\n", "training:\n  stages: [{learning_rate: 1.0e-3}, null]\n")
+    overrides = ["training.stages.0.learning_rate=2e-5", "training.stages.1.freeze_encoder=true"]
+    config = load_study(path, overrides=overrides)
+    assert config.training["stages"] == [{"learning_rate": 2e-5}, {"freeze_encoder": True}]
+    (fault,) = faults(path, overrides=["training.stages.2.learning_rate=2e-5"])
+    assert fault.endswith("got a list of 2 at 'training.stages'; correct the key.")
+
+
+@pytest.mark.parametrize(
+    ("override", "sentence"),
+    [
+        ("search.trial=4", "--set search.trial must be a known key; got an unknown one; did you mean 'trials'?"),
+        ("serch.trials=4", "--set serch must be a known key; got an unknown one; did you mean 'search'?"),
+        ("search.trials=x", "--set search.trials must be a whole number; got 'x'; "),
+        (
+            "study.name=x",
+            "--set study.name must name a key inside a mapping, or the number of a list's entry; got 'little' at "
+            "'study'; correct the key.",
+        ),
+        ("trials", "--set trials must be KEY=VALUE with a dotted key; got 'trials'; write it like --set training."),
+        ("=4", "--set =4 must be KEY=VALUE with a dotted key; "),
+        ("search.trials=[1", "--set search.trials, line 1, column 3, must be YAML; "),
+        ("tasks.topic.train=no.csv", "--set tasks.topic.train must be an existing file; got "),
+        ("search_space.learning_rate.low=a", "--set search_space.learning_rate.low must be a number; got 'a'; "),
+        ("training.day=.nan", "--set training.day must be a finite number; got nan; "),
+    ],
+)
+def test_a_wrong_override_is_told_as_such(faults: Faults, study: Path, override: str, sentence: str) -> None:
+    messages = faults(study, overrides=[override])
+    assert [text[: len(sentence)] for text in messages] == [sentence]

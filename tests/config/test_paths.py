@@ -1,0 +1,88 @@
+"""Paths of a study file are told from names, start at its folder, and must be there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tutti.config.load import load_study
+
+Changed = Callable[..., Path]
+Faults = Callable[..., list[str]]
+
+
+def test_paths_in_home_named_sets_extra_rows_and_storage_are_resolved(
+    changed: Changed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "data"))
+    path = changed(
+        "    test: data/topic_test.csv",
+        "    test: {first: ~/topic_test.csv}\n    extra_train: [{path: data/topic_train.csv, weight: 0.5}]",
+        add="storage: {path: ../studies}\n",
+    )
+    config = load_study(path)
+    assert config.tasks["topic"].test_sets() == {"test-first": str(tmp_path / "data" / "topic_test.csv")}
+    assert config.tasks["topic"].extra_train[0].path == tmp_path / "data" / "topic_train.csv"
+    assert config.storage.path == tmp_path.parent / "studies"
+
+
+def test_a_missing_folder_and_a_folder_in_place_of_a_file_are_told(faults: Faults, changed: Changed) -> None:
+    path = changed("data/topic_train.csv", "dta/topic_train.csv")
+    assert f"of which only the folder '{path.parent}' exists" in faults(path)[0]
+    changed("dta/topic_train.csv", "data")
+    assert "tasks.topic.train must be a file; got the folder" in faults(path)[0]
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "a\\0b"])
+def test_a_file_name_that_the_system_refuses_is_told(faults: Faults, changed: Changed, name: str) -> None:
+    path = changed("data/topic_train.csv", f'"{name}"')
+    assert [messages.split(" must ")[0] for messages in faults(path)] == [f"{path}: tasks.topic.train"]
+    changed(f'"{name}"', "data/topic_train.csv")
+    assert "backbone must be an existing folder" in faults(changed("backbone: backbone/", f'backbone: "./{name}"'))[0]
+
+
+@pytest.mark.parametrize("backbone", ["bert-base-chinese", "hfl/chinese-roberta-wwm-ext-large"])
+def test_a_hub_id_is_left_alone(changed: Changed, backbone: str) -> None:
+    assert load_study(changed("backbone/", backbone)).backbone == backbone
+
+
+@pytest.mark.parametrize(
+    "backbone", ["./bert", "/no/such/bert", "bakbone/", "data/bert", "~nobody/bert", "''", "a/b/c", "no such id"]
+)
+def test_a_backbone_that_looks_like_a_path_must_be_there(faults: Faults, changed: Changed, backbone: str) -> None:
+    path = changed("backbone: backbone/", f"backbone: {backbone}")
+    messages = faults(path)
+    assert len(messages) == 1
+    assert messages[0].startswith(
+        f"{path}: backbone must be an existing folder, or an id of the Hugging Face hub; got "
+    )
+    assert ("did you mean 'backbone'?" in messages[0]) == (backbone == "bakbone/")
+
+
+def test_names_of_a_hub_tasks_splits_are_no_paths(changed: Changed) -> None:
+    path = changed("layout: competition", "layout: hub\n    dataset: data")
+    task = load_study(path).tasks["topic"]
+    assert task.train == "data/topic_train.csv"
+    assert task.dataset == str(path.parent / "data")
+
+
+@pytest.mark.parametrize(
+    ("uri", "expected"),
+    [
+        ("sqlite:///mlflow.db", "sqlite:///{folder}/mlflow.db"),
+        ("sqlite+pysqlite:///runs/m.db?timeout=5", "sqlite+pysqlite:///{folder}/runs/m.db?timeout=5"),
+        ("sqlite:////srv/mlflow.db", "sqlite:////srv/mlflow.db"),
+        ("sqlite:///:memory:", "sqlite:///:memory:"),
+        ("file:runs", "file:{folder}/runs"),
+        ("file:///srv/runs", "file:///srv/runs"),
+        ("http://mlflow:5000", "http://mlflow:5000"),
+        ("postgresql+psycopg2://me:pw@db/mlflow", "postgresql+psycopg2://me:pw@db/mlflow"),
+        ("databricks", "databricks"),
+        ("databricks://profile", "databricks://profile"),
+    ],
+)
+def test_an_mlflow_store_in_a_file_lies_beside_the_study_file(changed: Changed, uri: str, expected: str) -> None:
+    path = changed(add=f"tracking: {{uri: '{uri}'}}\n")
+    assert load_study(path).tracking.uri == expected.format(folder=path.parent)

@@ -1,0 +1,75 @@
+"""Probabilities in place of labels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from task_rows import TRAIN, MakeSpec
+
+from tutti.data.encode import load_part, take
+from tutti.data.prepare import load_prepared, prepare
+from tutti.errors import TaskFileError
+from tutti.tasks.layouts.soft import PROBABILITY, SoftLabels
+
+
+def _soft(path: Path, names: tuple[str, ...], probabilities: list[list[float]]) -> Path:
+    rows = pd.DataFrame(
+        {"id": [str(n) for n in range(len(probabilities))], "text": [f"soft {n}" for n in range(len(probabilities))]}
+    )
+    values = np.array(probabilities, dtype=np.float32)
+    SoftLabels().write(rows.assign(**{PROBABILITY + name: values[:, n] for n, name in enumerate(names)}), path)
+    return path
+
+
+def test_soft_labels_become_targets_in_the_order_of_the_classes(
+    make_spec: MakeSpec, run_preparation: Any, tmp_path: Path
+) -> None:
+    file = _soft(tmp_path / "s.parquet", ("yes", "no"), [[0.75, 0.25], [0.0, 1.0]])
+    prepared = run_preparation(make_spec(train=TRAIN, soft=[(file, 0.5)], extra=[([("0", "more", "maybe")], 1.0)]))
+    train = prepared.rows("A", "train").set_index("id")
+    assert prepared.tasks[0].class_names == ("maybe", "no", "yes")
+    assert train["probabilities"]["extra1/0"].tolist() == [0, 0.25, 0.75]
+    assert (train["label"]["extra1/0"], train["label"]["extra1/1"]) == (2, 1)
+    assert train["weight"]["extra1/0"] == 0.5
+    assert train["probabilities"].notna().sum() == 2
+    assert list(prepared.rows("A", "validation")) == ["id", "text", "label"]
+    again = load_prepared(prepared.folder)
+    assert again.parts["A"]["train"].soft
+    assert not again.parts["A"]["validation"].soft
+
+
+def test_encoded_soft_labels_stand_beside_one_for_each_other_row(
+    make_spec: MakeSpec, run_preparation: Any, tmp_path: Path, tokenizer_folder: str
+) -> None:
+    file = _soft(tmp_path / "s.parquet", ("yes", "no"), [[0.75, 0.25], [0.0, 1.0]])
+    prepared = run_preparation(make_spec(train=TRAIN, soft=[(file, 1.0)]))
+    arguments = {"tokenizer": tokenizer_folder, "max_length": 8, "cache": tmp_path / "cache"}
+    part = load_part(prepared, task="A", part="train", **arguments)
+    assert (part.targets.shape, part.targets.dtype) == ((26, 2), np.float32)
+    assert part.targets[-2:].tolist() == [[0.25, 0.75], [1, 0]]
+    assert np.array_equal(part.targets[:-2], np.eye(2, dtype=np.float32)[part.labels[:-2]])
+    assert np.array_equal(take(part, np.array([24, 3])).targets, part.targets[[24, 3]])
+    assert load_part(prepared, task="A", part="validation", **arguments).targets is None
+
+
+def test_a_class_that_only_soft_labels_name_is_refused(
+    make_spec: MakeSpec, run_preparation: Any, tmp_path: Path
+) -> None:
+    file = _soft(tmp_path / "s.parquet", ("yes", "maybe"), [[0.25, 0.75]])
+    with pytest.raises(TaskFileError, match=r"s.parquet must have probabilities .*classes no, yes; got also of maybe"):
+        run_preparation(make_spec(train=TRAIN, soft=[(file, 1.0)]))
+
+
+def test_with_folds_soft_labels_train_in_every_fold_and_validate_in_none(make_spec: MakeSpec, tmp_path: Path) -> None:
+    file = _soft(tmp_path / "s.parquet", ("yes", "no"), [[0.75, 0.25], [0.0, 1.0]])
+    prepared = prepare(
+        [make_spec(train=TRAIN, soft=[(file, 1.0)])], validation=None, folds=3, seed=0, folder=tmp_path / "data"
+    )
+    train = prepared.rows("A", "train")
+    assert train["fold"][train["probabilities"].notna()].tolist() == [-1, -1]
+    assert list(prepared.rows("A", "validation")) == ["id", "text", "label"]
+    assert prepared.parts["A"]["validation"].rows == 30

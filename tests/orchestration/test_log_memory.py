@@ -1,0 +1,78 @@
+"""What a trial's lack of memory does to its records."""
+
+from __future__ import annotations
+
+import pytest
+
+from tutti.records import TrialState
+
+
+def test_a_trial_whose_batch_was_halved_keeps_that_for_its_next_run_and_shows_it(logged, capsys):
+    trial = logged.start()
+    logged.log.on_trial_result(0, [], trial, {"halved": "no memory"})
+    assert capsys.readouterr().out == "t0000: starts again with half the batch, out of memory: no memory\n"
+    assert [(each.halved, each.fitted) for each in logged.store.unfinished()] == [("no memory", False)]
+    logged.epoch(trial, 1, 0.8)
+    assert [(each.halved, each.fitted) for each in logged.store.unfinished()] == [("no memory", True)]
+    logged.epoch(trial, 2, 0.8, **logged.FINAL)
+    logged.log.on_trial_complete(0, [], trial)
+    assert logged.record(trial).state is TrialState.FINISHED
+    assert logged.run(trial).tags["tutti.halved_batch"] == "no memory"
+
+
+@pytest.mark.parametrize("parts", [0, 1, 3])
+def test_a_trial_that_begins_anew_with_half_its_batch_has_the_scores_of_that_alone(logged, parts):
+    trial = logged.start()
+    logged.epoch(trial, 1, 0.8, whole=False)
+    logged.epoch(trial, 2, 0.9, whole=False)
+    logged.log.on_trial_result(0, [], trial, {"halved": "no memory"})
+    assert [(each.halved, each.fitted) for each in logged.store.unfinished()] == [("no memory", False)]
+    scores = {1: 0.5, 2: 0.7, 3: 0.6}
+    for part in range(1, parts + 1):
+        logged.epoch(trial, part, scores[part], whole=False)
+    if parts == 3:
+        best = {"best_score": 0.7, "best_epoch": 2, "best_task_scores": {"mood": 0.7}}
+        logged.epoch(trial, 4, 0.6, **logged.FINAL | best)
+    elif not parts:  # neither does that fit
+        logged.log.on_trial_result(0, [], trial, {"failed": "out of memory", "infeasible": True})
+    logged.log.on_trial_complete(0, [], trial)
+    record, run = logged.record(trial), logged.run(trial)
+    state, score, reason = {
+        0: (TrialState.FAILED, None, "out of memory"),
+        1: (TrialState.STOPPED, 0.5, "fell behind the others after epoch 1"),
+        3: (TrialState.FINISHED, 0.7, None),
+    }[parts]
+    assert (record.state, record.score, record.reason) == (state, score, reason)
+    assert record.task_scores == ({} if score is None else {"mood": score})
+    assert run.metrics.get("score", {}) == ({} if score is None else {0: score})
+
+
+def test_a_population_s_trial_that_takes_half_its_batch_over_goes_on_and_keeps_its_scores(logged, monkeypatch):
+    monkeypatch.setattr(logged.log, "_exchange", lambda key, exchange: None)
+    trial = logged.start()
+    logged.epoch(trial, 1, 0.9)
+    logged.log.on_trial_result(0, [], trial, {"exchanged": {}, "halved": "no memory"})
+    assert logged.record(trial).scores_by_epoch == {1: 0.9}
+
+
+@pytest.mark.parametrize(("whole", "fits"), [(False, False), (True, True)])
+def test_a_trial_has_once_fitted_into_memory_from_its_first_whole_epoch_on_in_later_runs_too(logged, whole, fits):
+    trial = logged.start()
+    logged.epoch(trial, 1, 0.5, whole=whole)
+    assert [each.fitted for each in logged.store.unfinished()] == [fits]
+    logged.epoch(trial, 2, 0.6, whole=True)
+    logged.epoch(trial, 3, 0.6, whole=False)
+    assert [each.fitted for each in logged.store.unfinished()] == [True]
+
+
+def test_a_trial_that_does_not_fit_into_memory_has_failed_and_samplers_learn_from_it(logged, tmp_path):
+    import optuna
+
+    trial = logged.start()
+    logged.log.on_trial_result(0, [], trial, {"failed": "out of memory", "infeasible": True})
+    logged.log.on_trial_complete(0, [], trial)
+    assert logged.record(trial).state is logged.run(trial).state is TrialState.FAILED
+    assert logged.record(trial).reason == logged.run(trial).reason == "out of memory"
+    [stored] = optuna.load_study(study_name="s", storage=f"sqlite:///{tmp_path / 'optuna.db'}").trials
+    assert stored.state is optuna.trial.TrialState.PRUNED
+    assert stored.constraints == {"memory": 1.0}

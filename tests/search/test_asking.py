@@ -1,0 +1,60 @@
+"""A study's store is asked for trials."""
+
+from __future__ import annotations
+
+import pytest
+from optuna.samplers import TPESampler
+
+from tutti.config.space import SearchSpace
+from tutti.search.samplers import STARTUP_TRIALS
+
+
+@pytest.fixture
+def url(each_database) -> str:
+    return each_database
+
+
+def test_a_proposal_has_a_key_a_number_and_one_value_for_each_parameter(opened, space):
+    store = opened()
+    first, second = store.ask(), store.ask()
+    assert (first.key, first.number) == ("t0000", 0)
+    assert (second.key, second.number) == ("t0001", 1)
+    assert list(first.parameters) == list(space.root)
+    assert first.parameters != second.parameters
+
+
+def test_an_empty_space_gives_different_trials_with_no_parameters(opened):
+    store = opened(space=SearchSpace())
+    assert [(p.key, p.parameters) for p in (store.ask(), store.ask())] == [("t0000", {}), ("t0001", {})]
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "random"])
+def test_a_resumed_study_does_not_repeat_its_suggestions(opened, run_trials, sampler):
+    before = run_trials(opened(sampler=sampler), 4)
+    after = run_trials(opened(sampler=sampler), 4)
+    assert all(parameters not in before for parameters in after)
+
+
+def test_tpe_looks_where_scores_were_high(opened, run_trials):
+    suggested = [p for _ in range(6) for p in run_trials(opened(), STARTUP_TRIALS)]
+    first, last = suggested[:STARTUP_TRIALS], suggested[-10:]
+    assert sum(p["dropout"] for p in last) / 10 > sum(p["dropout"] for p in first) / STARTUP_TRIALS
+    assert sum(p["dropout"] for p in last) / 10 > 0.3
+
+
+def test_trials_asked_for_at_the_same_time_differ_once_tpe_is_at_work(opened, run_trials):
+    store = opened()
+    run_trials(store, STARTUP_TRIALS + 1)
+    rates = [store.ask().parameters["learning_rate"] for _ in range(4)]
+    assert len(set(rates)) == 4
+
+
+def test_a_mistake_of_a_sampler_is_no_fault_of_the_database(opened, monkeypatch):
+    store = opened()
+
+    def wrong(*args):
+        raise RuntimeError("a mistake")
+
+    monkeypatch.setattr(TPESampler, "sample_relative", wrong)
+    with pytest.raises(RuntimeError, match="a mistake"):
+        store.ask()

@@ -1,0 +1,82 @@
+"""How often a run is evaluated and what it reports each time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from training_runs import EMA_AND_DROPOUT, Tune, final_weights
+
+
+def test_a_report_holds_scores_losses_and_the_steps_of_its_epoch(tune: Tune, tmp_path: Path) -> None:
+    _, reports = tune(tmp_path)
+    first = reports[0]
+    assert set(first.metrics) == {
+        "train_loss",
+        *("news.v1/train_loss", "news.v1/loss", "news.v1/macro_f1", "news.v1/accuracy"),
+        *("mood/train_loss", "mood/loss", "mood/macro_f1", "mood/accuracy"),
+    }
+    assert first.task_scores == {
+        "news.v1": first.metrics["news.v1/macro_f1"],
+        "mood": first.metrics["mood/accuracy"],
+    }
+    assert first.score == pytest.approx(np.mean(list(first.task_scores.values())))
+    assert [[step for step, _ in report.steps] for report in reports] == [[4, 8, 12], [16, 20, 24], [28, 32, 36]]
+    assert set(first.steps[0][1]) == {"loss", "grad_norm", "learning_rate"}
+    mean = np.mean([values["loss"] for _, values in first.steps])
+    assert first.metrics["train_loss"] == pytest.approx(mean, rel=1e-5)
+
+
+def test_the_last_part_of_an_epoch_is_logged_at_its_end(tune: Tune, tmp_path: Path) -> None:
+    _, reports = tune(tmp_path, logging_steps=5, num_train_epochs=1)
+    assert [step for step, _ in reports[0].steps] == [5, 10, 12]
+
+
+def test_an_epoch_is_evaluated_so_often_as_asked_for_and_that_changes_nothing_of_what_is_learnt(
+    tune: Tune, tmp_path: Path
+) -> None:
+    tricks = {**EMA_AND_DROPOUT, "loss_balancing": "dynamic", "num_train_epochs": 3}
+    _, plain = tune(tmp_path / "plain", **tricks)
+    done, reports = tune(tmp_path / "often", evals_per_epoch=5, **tricks)
+    assert [report.epoch for report in reports] == list(range(1, 16))
+    assert [report.done for report in reports] == [False] * 14 + [True]
+    assert [report.steps[-1][0] for report in reports[:6]] == [3, 5, 8, 10, 12, 15]
+    torch.testing.assert_close(final_weights(tmp_path / "plain"), final_weights(tmp_path / "often"), rtol=0, atol=0)
+    assert [report.metrics for report in reports[4::5]] == [report.metrics for report in plain]
+    assert done.checkpoint.score == max(report.score for report in reports)
+
+
+@pytest.mark.parametrize(
+    ("training", "evaluations", "steps"),
+    [
+        ({"num_train_epochs": 0.5}, [1], [6]),
+        ({"num_train_epochs": 1.5}, [1, 2, 3], [6, 12, 18]),
+        ({"num_train_epochs": 1.4}, [1, 2, 3], [6, 12, 17]),
+        ({"max_steps": 8}, [1, 2], [6, 8]),
+        ({"num_train_epochs": 1, "gradient_accumulation_steps": 3}, [1, 2], [2, 4]),
+        ({"num_train_epochs": 1, "gradient_accumulation_steps": 8}, [1, 2], [1, 2]),
+        ({"num_train_epochs": 1, "gradient_accumulation_steps": 12}, [2], [1]),
+        (
+            {"stages": [{"num_train_epochs": 1.5}, {"num_train_epochs": 1, "freeze_encoder": True}]},
+            [1, 2, 3, 5, 6],
+            [6, 12, 18, 24, 30],
+        ),
+    ],
+)
+def test_evaluations_are_counted_whatever_ends_an_epoch_and_the_last_is_at_the_end(
+    tune: Tune, tmp_path: Path, training: dict[str, Any], evaluations: list[int], steps: list[int]
+) -> None:
+    _, reports = tune(tmp_path, evals_per_epoch=2, **training)
+    assert [report.epoch for report in reports] == evaluations
+    assert [report.steps[-1][0] for report in reports] == steps
+    assert [report.whole for report in reports] == [report.epoch >= 2 or report.done for report in reports]
+    assert [report.done for report in reports] == [False] * (len(reports) - 1) + [True]
+
+
+def test_max_steps_ends_a_run_within_an_epoch(tune: Tune, tmp_path: Path) -> None:
+    _, reports = tune(tmp_path, max_steps=17)
+    assert [(report.epoch, report.done) for report in reports] == [(1, False), (2, True)]
+    assert reports[-1].steps[-1][0] == 17

@@ -1,0 +1,67 @@
+"""Stages of a run, one after the other from the weights of the one before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from training_runs import TRAINING, Tune, assert_same_end
+
+from tutti.modeling.checkpoint import load_checkpoint
+from tutti.training import EpochReport, FineTuned
+
+
+@pytest.fixture(scope="module")
+def steady_tune(make_tune: Callable[..., Tune], steady_backbone: Path) -> Tune:
+    return make_tune(steady_backbone, **TRAINING)
+
+
+def test_the_weights_are_counted_that_the_last_stage_trains(
+    tune: Tune, tmp_path: Path, whole: tuple[FineTuned, list[EpochReport], Path]
+) -> None:
+    done, _, folder = whole
+    model, _ = load_checkpoint(folder / "best")
+    assert done.checkpoint.parameters == sum(each.numel() for each in model.parameters())
+    stages = [{"num_train_epochs": 1}, {"num_train_epochs": 1, "freeze_encoder": True}]
+    heads = tune(tmp_path, stages=stages)[0].checkpoint.parameters
+    assert heads == sum(each.numel() for name, each in model.named_parameters() if not name.startswith("encoder."))
+
+
+STAGED = {"stages": [{"num_train_epochs": 1}, {"num_train_epochs": 2, "mixout": 0.3, "learning_rate": 1e-2}]}
+
+
+@pytest.fixture(scope="module")
+def staged(tune: Tune, tmp_path_factory: pytest.TempPathFactory) -> tuple[FineTuned, Path]:
+    folder = tmp_path_factory.mktemp("staged")
+    return tune(folder, **STAGED)[0], folder
+
+
+@pytest.mark.parametrize("lost", [[], ["stage-1-step-12"], ["stage-1-step-12", "best"]], ids=str)
+def test_a_later_stage_begins_from_the_same_weights_whenever_it_is_begun_again(
+    tune: Tune, tmp_path: Path, lost: list[str], staged: tuple[FineTuned, Path]
+) -> None:
+    with pytest.raises(InterruptedError):
+        tune(tmp_path, stop_after=2, **STAGED)
+    for name in lost:
+        if name == "best":  # killed between the two renames of a replacement
+            retired = tmp_path / ".best.x_0y1z2w.old"
+            retired.mkdir()
+            (tmp_path / "best").rename(retired / "best")
+        else:  # damaged, or incomplete when killed
+            (tmp_path / "resume" / name / "model.safetensors").write_bytes(b"")
+    resumed, _ = tune(tmp_path, **STAGED)
+    assert_same_end(staged[0], resumed, staged[1], tmp_path)
+    assert not list(tmp_path.glob(".best*"))
+
+
+def test_stages_see_their_batches_in_different_orders(steady_tune: Tune, tmp_path: Path) -> None:
+    stages = [{"num_train_epochs": 1}, {"num_train_epochs": 1}]
+    _, reports = steady_tune(tmp_path, logging_steps=1, learning_rate=1e-30, head_dropout=0.0, stages=stages)
+    one, two = ([values["loss"] for _, values in report.steps] for report in reports)
+    assert one != pytest.approx(two, rel=1e-3)  # the weights are equal and dropout is off: only the batches differ
+
+
+def test_the_highest_seed_has_stages_too(tune: Tune, tmp_path: Path) -> None:
+    _, reports = tune(tmp_path, seed=2**32 - 1, stages=[{"max_steps": 1}, {"max_steps": 1}])
+    assert [report.epoch for report in reports] == [1, 2]
