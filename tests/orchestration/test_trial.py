@@ -9,6 +9,7 @@ import pytest
 
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
+from tutti.errors import Fault, TrialError, TrialMemoryError
 from tutti.orchestration import build, trial
 from tutti.orchestration.trial import CHECK_SECONDS, Stopped, train_trial
 
@@ -41,3 +42,23 @@ def test_a_trial_ends_soon_after_its_time_is_over_within_an_epoch_too(monkeypatc
     assert report["overtime"] is True
     assert 1800 <= report["at"] - report["began"] <= 1800 + max(CHECK_SECONDS, pace)
     assert len(time_reads) < 500  # ranks talk to each other for each
+
+
+@pytest.mark.parametrize(("error", "infeasible"), [(TrialError, False), (TrialMemoryError, True)])
+def test_a_trial_that_fails_reports_why_and_how_long_it_trained(monkeypatch, tmp_path, error, infeasible):
+    clock, reports = SimpleNamespace(now=1000.0), []
+
+    def fails(*_: Any, **__: Any) -> None:
+        clock.now += 60
+        raise error(Fault("the loss", "be finite", "NaN", "lower the learning rate"))
+
+    monkeypatch.setattr(trial, "time", SimpleNamespace(time=lambda: clock.now))
+    monkeypatch.setattr(build, "fine_tune_once", fails)
+    study = StudyConfig.model_validate(
+        {"study": "s", "backbone": "b", "tasks": {"a": {"layout": "competition", "train": "/x"}}}
+    )
+    train_trial(study, StudyFolder(tmp_path), {"key": "t0", "number": 0, "parameters": {}}, tell=reports.append)
+    [report] = reports
+    assert "the loss must be finite" in report["failed"]
+    assert report["at"] - report["began"] == 60
+    assert report.get("infeasible", False) is infeasible

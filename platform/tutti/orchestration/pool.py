@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tutti.config.folder import StudyFolder
 from tutti.config.study import Resources, StudyConfig
-from tutti.errors import Fault, TrialError, TrialMemoryError, first_line
+from tutti.errors import Fault, first_line
 from tutti.orchestration.broker import Broker
 from tutti.orchestration.failure_kind import find_program_error, traceback_location
 from tutti.orchestration.memory import cause_of, is_node_out_of_memory, is_out_of_memory
@@ -277,16 +277,8 @@ def train_trials(loop_config: Mapping[str, Any]) -> None:
                     return decision
             return False
 
-        with _clean_process():
-            try:
-                job.train(job.study, job.folder, config, tell=tell)
-            except Stopped:
-                pass
-            except TrialError as error:  # raised on every rank alike; another attempt would end in the same way
-                failed: Report = {"failed": str(error)}
-                if isinstance(error, TrialMemoryError):
-                    failed["infeasible"] = True
-                tell(failed)
+        with _clean_process(), suppress(Stopped):
+            job.train(job.study, job.folder, config, tell=tell)
         if not job.warm:
             return
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
+from tutti.errors import TrialError, TrialMemoryError
 from tutti.orchestration.messages import Evaluation, Report, TrialConfig
 from tutti.orchestration.trial_listener import TrialListener
 from tutti.records import CheckpointRecord
@@ -37,9 +38,10 @@ def train_trial(
         tell: sends a report and returns, on every rank alike, whether to continue. Every rank calls it; the report of
             rank 0 is used.
 
+    A trial that would end in the same way at another attempt reports its failure.
+
     Raises:
         Stopped: on every rank, if ``tell`` returns false.
-        TrialError: on every rank, from ``fine_tune_once``.
     """
     from tutti.orchestration.build import fine_tune_once
     from tutti.orchestration.folds import delete_states
@@ -48,17 +50,21 @@ def train_trial(
     if config.get("anew"):  # a state within an epoch counts steps of the whole batch
         from_rank_zero(lambda: delete_states(folder.trial(config["key"])))
     reporter = _Reporter(tell, max_hours=study.search.max_trial_hours)
-    checkpoint = fine_tune_once(
-        study,
-        folder,
-        key=config["key"],
-        number=config["number"],
-        parameters=config["parameters"],
-        listener=reporter,
-        main=rank() == 0,
-        smaller_batches="halved" in config,
-    )
-    reporter.finish(checkpoint)
+    try:
+        checkpoint = fine_tune_once(
+            study,
+            folder,
+            key=config["key"],
+            number=config["number"],
+            parameters=config["parameters"],
+            listener=reporter,
+            main=rank() == 0,
+            smaller_batches="halved" in config,
+        )
+    except TrialError as error:  # raised on every rank alike
+        reporter.fail(error)
+    else:
+        reporter.finish(checkpoint)
 
 
 class _Reporter(TrialListener):
@@ -111,6 +117,13 @@ class _Reporter(TrialListener):
             "parameters": checkpoint.parameters,
         }
         self._tell(self._stamped(final))
+
+    def fail(self, error: TrialError) -> None:
+        """Sends the failure as the last report."""
+        failed: Report = {"failed": str(error)}
+        if isinstance(error, TrialMemoryError):
+            failed["infeasible"] = True
+        self._tell(self._stamped(failed))
 
     def _send(self, report: Report) -> None:
         if not self._tell(self._stamped(report)):
