@@ -1,6 +1,7 @@
 """Workers, drivers and nodes are killed at random moments, and a study ends as one that nobody touched.
 
-Each kind of process is killed once; ``make chaos`` kills each at 20 moments, in studies of more and longer trials.
+Each kind of process is killed at 3 moments; ``make chaos`` kills each at 20, in studies whose trials are three times as
+long.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ import ray
 
 from tutti.records import TrialState
 
-MOMENTS = int(os.environ.get("CHAOS_MOMENTS", "1"))
+MOMENTS = int(os.environ.get("CHAOS_MOMENTS", "3"))
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
-TRIALS, EPOCHS = (8, 60) if MOMENTS > 3 else (4, 20)
+TRIALS, EPOCHS = 8, (60 if MOMENTS > 3 else 20)
 SEED = int(os.environ.get("CHAOS_SEED", "20"))
 PROCESS = {
     "worker": "ray::RayTrainWorker",
@@ -167,7 +168,7 @@ def test_a_study_whose_processes_are_killed_at_random_ends_as_one_that_nobody_to
     while left:
         study = make_study(tmp_path / f"hit-{toll.studies}", **given)
         toll.studies += 1
-        running, done = tutti_command("tune", study.file, "--resume"), False
+        running, done, ended = tutti_command("tune", study.file, "--resume"), False, []
         while left and not done:
             kind, moment = left[-1], drawn(left[-1], chance)
             if not kill(running, study, moment, chance):
@@ -178,11 +179,12 @@ def test_a_study_whose_processes_are_killed_at_random_ends_as_one_that_nobody_to
                 print(toll.add(moment, how_far(study)), flush=True)
             if kind != "worker":
                 done = kind == "node" and over(running)
-                assert running.left_behind(120) == []
                 if not done:
+                    ended.append(running)
                     running = tutti_command("tune", study.file, "--resume")
         assert running.wait() == 0, running.output
-        assert running.left_behind() == []
+        for each in [*ended, running]:  # after a kill, Ray's agents try for a minute to report it to a Ray that is gone
+            assert each.left_behind(90) == []
         check_whole(study, untouched)
     with capsys.disabled():
         print(f"\n{toll}")

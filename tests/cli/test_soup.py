@@ -14,7 +14,7 @@ from bad_input_run import run
 from voting_study import make_study, write_files
 
 from tutti.errors import Fault, StudyError
-from tutti.training.soup import Soup, Taste
+from tutti.training.soup import Ingredient, Soup
 
 
 @pytest.fixture
@@ -33,8 +33,8 @@ def soup_call(tmp_path, monkeypatch) -> SimpleNamespace:
     def compute_soup(folder, candidates, *, weights, folds, into, **_) -> Soup:
         into.mkdir()
         seen.candidates, seen.weights, seen.folds = candidates, weights, folds
-        tastes = [Taste(candidates[0], 0.5, {"mood": 0.5, "warmth": 0.5}, kept=True)]
-        return Soup(tastes, folds and {"mood": np.zeros((1, 200), dtype=int), "warmth": np.ones((1, 200))})
+        ingredients = [Ingredient(candidates[0], 0.5, {"mood": 0.5, "warmth": 0.5}, kept=True)]
+        return Soup(ingredients, folds and {"mood": np.zeros((1, 200), dtype=int), "warmth": np.ones((1, 200))})
 
     monkeypatch.setattr("tutti.orchestration.inference.weights_of", weights_of)
     monkeypatch.setattr("tutti.orchestration.soup.averageable", dict)

@@ -143,7 +143,7 @@ def test_a_trial_goes_in_only_if_the_score_does_not_fall(save: Save, part: Encod
     }
     soup = tmp_path / "out" / "soup"
     made = make_soup(candidates, part, soup, folds=folds_of(part, [tuple(candidates)] * 5))
-    tried = made.tastes
+    tried = made.ingredients
     assert [each.key for each in tried] == list(candidates)
     assert [each.kept for each in tried][:3] == [True, False, True]
     assert tried[1].score < tried[0].score == tried[2].score
@@ -155,8 +155,10 @@ def test_a_trial_goes_in_only_if_the_score_does_not_fall(save: Save, part: Encod
     outputs = predict(model, part, task="news", batch_size=7, device=torch.device("cpu"))
     assert score("accuracy", labels=part.labels, predicted=outputs) == members[-1].score
     assert list(soup.parent.iterdir()) == [soup]  # rejected soups leave no files
-    assert made.held is not None
-    assert (made.held["news"] == part.labels).all()  # each fold's soup starts from the checkpoint that is always right
+    assert made.held_out is not None
+    assert (
+        made.held_out["news"] == part.labels
+    ).all()  # each fold's soup starts from the checkpoint that is always right
 
 
 def test_rows_that_judge_a_soup_have_no_part_in_choosing_it(save: Save, part: EncodedPart, tmp_path: Path) -> None:
@@ -168,9 +170,9 @@ def test_rows_that_judge_a_soup_have_no_part_in_choosing_it(save: Save, part: En
     for each in lots:
         made = make_soup(candidates, each, tmp_path / "soup", folds=folds_of(each, [tuple(candidates)] * 5))
         shutil.rmtree(tmp_path / "soup")
-        assert made.held is not None
-        chosen.append(max(member.score for member in made.tastes if member.kept))
-        judged.append((made.held["news"][0] == each.labels).mean())
+        assert made.held_out is not None
+        chosen.append(max(member.score for member in made.ingredients if member.kept))
+        judged.append((made.held_out["news"][0] == each.labels).mean())
     assert np.mean(chosen) > np.mean(judged) + 0.01
     assert abs(np.mean(judged) - 1 / 3) < 0.02
 
@@ -207,8 +209,8 @@ def test_rows_that_judge_a_soup_have_no_part_in_choosing_who_may_go_into_it(
         for folds, scores in ((fixed, flattered), (anew, judged)):
             made = make_soup(dict.fromkeys(members, place), part, tmp_path / "soup", folds=folds, weights=weights)
             shutil.rmtree(tmp_path / "soup")
-            assert made.held is not None
-            scores.append((made.held["news"][0] == part.labels).mean())
+            assert made.held_out is not None
+            scores.append((made.held_out["news"][0] == part.labels).mean())
     assert np.mean(flattered) > np.mean(judged) + 0.05
     assert abs(np.mean(judged) - 1 / 3) < 0.03
 
@@ -220,17 +222,17 @@ def test_a_fold_s_soup_is_one_of_its_voters_that_are_of_the_shape_of_their_best(
     weights = {**candidates, "truth": tmp_path / "truth"}
     folds = folds_of(part, [("cls", "truth", "long")] * 4 + [("long",)])
     made = make_soup({"cls": weights["cls"]}, part, tmp_path / "soup", folds=folds, weights=weights)
-    assert [each.key for each in made.tastes] == ["cls"]
-    assert made.held is not None
-    assert all((made.held["news"][0] == part.labels)[fold.held_out["news"]].all() for fold in folds[:4])
+    assert [each.key for each in made.ingredients] == ["cls"]
+    assert made.held_out is not None
+    assert all((made.held_out["news"][0] == part.labels)[fold.held_out["news"]].all() for fold in folds[:4])
     model, _ = load_checkpoint(weights["long"])
     decisions = predict(model, part, task="news", batch_size=32, device=torch.device("cpu")).argmax(axis=1)
     last = folds[4].held_out["news"]
-    assert (made.held["news"][0, last] == decisions[last]).all()
+    assert (made.held_out["news"][0, last] == decisions[last]).all()
 
 
 def test_without_folds_a_soup_is_chosen_and_not_judged(save: Save, part: EncodedPart, tmp_path: Path) -> None:
-    assert make_soup({"t": save("t")}, part, tmp_path / "soup").held is None
+    assert make_soup({"t": save("t")}, part, tmp_path / "soup").held_out is None
 
 
 def test_checkpoints_of_another_shape_are_not_mixed(save: Save, tmp_path: Path) -> None:

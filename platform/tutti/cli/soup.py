@@ -118,17 +118,17 @@ def _make_soup(study: VotingStudy, election: Election, name: str, recipe: Recipe
             slot=Slots(1, cpus, gpus),
         )
     alone = {record.key: record.score for record in ranked}
-    tastes = stirred.tastes
-    best = [taste for taste in tastes if taste.kept][-1]
+    ingredients = stirred.ingredients
+    best = [each for each in ingredients if each.kept][-1]
     return SoupCard(
         study=config.study,
         recipe=name,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        tried=tuple(Tried(taste.key, alone[taste.key], taste.score, taste.kept) for taste in tastes),
+        tried=tuple(Tried(each.key, alone[each.key], each.score, each.kept) for each in ingredients),
         passed_over=tuple(key for key in folders if key not in mixed),
         task_scores=best.task_scores,
         vote_scores={name: elected.score for name, elected in election.tasks.items()},
-        estimates=None if stirred.held is None else versus(election, stirred.held),
+        estimates=None if stirred.held_out is None else versus(election, stirred.held_out),
         within=recipe.soup.within,
         files={},
     )

@@ -23,7 +23,7 @@ Parts = Callable[[int], Mapping[str, EncodedPart]]
 
 
 @dataclass(frozen=True)
-class Taste:
+class Ingredient:
     """The result of trying one candidate.
 
     Attributes:
@@ -44,13 +44,13 @@ class Soup:
     """The results of all candidates.
 
     Attributes:
-        tastes: in the order in which the candidates were tried.
-        held: per task ``(1, rows)`` class indices or values, predicted by soups that were selected without these rows;
-            None without folds.
+        ingredients: in the order in which the candidates were tried.
+        held_out: per task ``(1, rows)`` class indices or values, predicted by soups that were selected without these
+            rows; None without folds.
     """
 
-    tastes: list[Taste]
-    held: Mapping[str, np.ndarray] | None
+    ingredients: list[Ingredient]
+    held_out: Mapping[str, np.ndarray] | None
 
 
 def greedy_soup(
@@ -77,12 +77,12 @@ def greedy_soup(
     """
     torch.set_num_threads(threads)
     evaluator = _SoupEvaluator(weights, parts, folder.with_name(f"{folder.name}-tried"))
-    tastes = evaluator.select(candidates)
-    kept = [taste for taste in tastes if taste.kept]
+    ingredients = evaluator.select(candidates)
+    kept = [each for each in ingredients if each.kept]
     held_out = None if folds is None else _held_out_decisions(evaluator, folds)
-    write_mean(folder, [weights[taste.key] for taste in kept], key="+".join(taste.key for taste in kept))
+    write_mean(folder, [weights[each.key] for each in kept], key="+".join(each.key for each in kept))
     write_scores(folder, score=kept[-1].score, task_scores=kept[-1].task_scores)
-    return Soup(tastes, held_out)
+    return Soup(ingredients, held_out)
 
 
 def _held_out_decisions(evaluator: _SoupEvaluator, folds: Sequence[Fold]) -> dict[str, np.ndarray]:
@@ -92,7 +92,7 @@ def _held_out_decisions(evaluator: _SoupEvaluator, folds: Sequence[Fold]) -> dic
         single_scores = {key: evaluator.score([key], fold.chosen_on).score for key in fold.voters}
         order = sorted(single_scores, key=lambda key: single_scores[key], reverse=True)
         compatible = [key for key in order if evaluator.shapes[key] == evaluator.shapes[order[0]]]
-        kept = [taste.key for taste in evaluator.select(compatible, fold.chosen_on) if taste.kept]
+        kept = [each.key for each in evaluator.select(compatible, fold.chosen_on) if each.kept]
         for name, decided in evaluator.decide(kept).items():
             rows = fold.held_out[name]
             decisions.setdefault(name, np.empty((1, len(decided)), dtype=decided.dtype))[0, rows] = decided[rows]
@@ -114,26 +114,26 @@ class _SoupEvaluator:
             assert labels is not None
             self._labels[task.name] = labels
 
-    def select(self, order: Sequence[str], rows: Mapping[str, np.ndarray] | None = None) -> list[Taste]:
+    def select(self, order: Sequence[str], rows: Mapping[str, np.ndarray] | None = None) -> list[Ingredient]:
         """Greedy selection by the score on the given rows of each task, or on all rows."""
-        tastes: list[Taste] = []
+        ingredients: list[Ingredient] = []
         members: list[str] = []
         best = -np.inf
         for key in order:
-            taste = self.score([*members, key], rows)
-            if not_worse := not members or taste.score >= best:
-                members, best = [*members, key], taste.score
-            tastes.append(replace(taste, kept=not_worse))
-        return tastes
+            ingredient = self.score([*members, key], rows)
+            if not_worse := not members or ingredient.score >= best:
+                members, best = [*members, key], ingredient.score
+            ingredients.append(replace(ingredient, kept=not_worse))
+        return ingredients
 
-    def score(self, members: Sequence[str], rows: Mapping[str, np.ndarray] | None = None) -> Taste:
+    def score(self, members: Sequence[str], rows: Mapping[str, np.ndarray] | None = None) -> Ingredient:
         """Scores of the members' mean on the given rows of each task, or on all rows. The last member is tried."""
         decisions, scores = self.decide(members), {}
         for task in self._tasks:
             selection = slice(None) if rows is None else rows[task.name]
             labels, decided = self._labels[task.name][selection], decisions[task.name][selection]
             scores[task.name] = score_decided(task.metric, labels=labels, decided=decided, classes=task.outputs)
-        return Taste(members[-1], float(np.mean(list(scores.values()))), scores, kept=True)
+        return Ingredient(members[-1], float(np.mean(list(scores.values()))), scores, kept=True)
 
     def decide(self, members: Sequence[str]) -> dict[str, np.ndarray]:
         """Per task ``(rows,)`` class indices or values, predicted by the members' mean."""
