@@ -108,10 +108,11 @@ def ends(study) -> dict[str, Any]:
 
 def kill(running, study, moment: Moment, chance: random.Random) -> bool:
     """Kills a process of the kind when its moment has come, or not at all where the study is over by then."""
-    before = trained(study)
+    before, limit = trained(study), time.monotonic() + 500
     while moment.since == "an epoch" and trained(study) == before:
         if running.process.poll() is not None:
             return False
+        assert time.monotonic() < limit, f"no epoch within 500 s:\n{running.output}"
         running.descendants()
         time.sleep(0.2)
     until = time.monotonic() + moment.seconds
@@ -126,6 +127,7 @@ def kill(running, study, moment: Moment, chance: random.Random) -> bool:
         if found := running.descendants(PROCESS[moment.kind]):
             chance.choice(found).kill()
             return True
+        assert time.monotonic() < limit, f"no {moment.kind} within 500 s:\n{running.output}"
         time.sleep(0.5)  # between two pools, or before Ray is there
     return False
 
@@ -150,7 +152,7 @@ def check_whole(study, untouched: dict[str, Any]) -> None:
         assert not study.folder.trial(record.key).resume.exists()
 
 
-@pytest.mark.timeout(14400)
+@pytest.mark.timeout(14400 if MOMENTS > 3 else 2400)
 def test_a_study_whose_processes_are_killed_at_random_ends_as_one_that_nobody_touched(
     make_study, tutti, tutti_command, tmp_path, capsys
 ):
