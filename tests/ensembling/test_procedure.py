@@ -89,6 +89,15 @@ def test_auto_rejects_a_method_that_overfits():
         assert procedure(votes, "uniform", "stacking").fit(votes).method == "uniform"
 
 
+def test_auto_leaves_the_mean_only_for_a_gain_that_is_more_than_chance():
+    """Of members that are equally good the mean is the best, though on some rows another method looks better."""
+    left = []
+    for seed in range(20):
+        votes = ballot(seed, members=5, rows=300, shared=1.0)
+        left.append(procedure(votes, *auto_methods(rows=300, values=False)).fit(votes).method != "uniform")
+    assert np.mean(left) < 0.15
+
+
 def test_auto_breaks_ties_by_order():
     votes = ballot(members=1)
     assert procedure(votes, "uniform", "score", "best").fit(votes).method == "uniform"
@@ -155,7 +164,7 @@ def test_offsets_that_fit_only_the_rows_they_were_tuned_on_are_seldom_used():
         known = ballot(seed, members=1, rows=60, skill=1.5)
         votes = Ballot(known.votes, known.labels, macro_f1)
         used.append(procedure(votes, offsets=True).fit(votes).offsets is not None)
-    assert np.mean(used) < 0.6
+    assert np.mean(used) < 0.1
 
 
 def test_out_of_fold_agreement_counts_only_members_with_weight():

@@ -113,7 +113,7 @@ class Judged:
         return Estimate(self.score - other.score, float((self.resampled - other.resampled).std(ddof=1)))
 
 
-def judge(decisions: np.ndarray, labels: np.ndarray, *, score: Score, seed: int) -> Judged:
+def judge(decisions: np.ndarray, labels: np.ndarray, *, score: Score, seed: int, resamples: int = _RESAMPLES) -> Judged:
     """Scores each repeat's decisions on all rows together, and on resamples of the rows.
 
     Rows are drawn with replacement, at least one per class: a metric such as macro-F1 would otherwise average over
@@ -131,8 +131,8 @@ def judge(decisions: np.ndarray, labels: np.ndarray, *, score: Score, seed: int)
     if np.issubdtype(labels.dtype, np.integer):
         counts, classes = np.unique_counts(labels).counts, max(int(labels.max()), 1) + 1
     groups = np.split(order, np.cumsum(counts)[:-1])
-    resampled = np.empty(_RESAMPLES)
-    for number in range(_RESAMPLES):
+    resampled = np.empty(resamples)
+    for number in range(resamples):
         sizes = np.maximum(rng.multinomial(rows, counts / rows), 1)
         drawn = np.concatenate([rng.choice(group, size) for group, size in zip(groups, sizes, strict=True)])
         resample = decisions[number % len(decisions), drawn]

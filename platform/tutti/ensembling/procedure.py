@@ -12,7 +12,7 @@ from tutti.ensembling.calibrate import fit_temperature, tempered
 from tutti.ensembling.decide import decide, tune_offsets
 from tutti.ensembling.methods.protocol import Combiner, Score, decisions_of
 from tutti.ensembling.methods.registry import METHODS
-from tutti.ensembling.nested import LEAST, repeats_for, splits
+from tutti.ensembling.nested import LEAST, judge, repeats_for, splits
 from tutti.ensembling.pseudo import opinion
 from tutti.ensembling.select import Selection
 
@@ -24,6 +24,7 @@ GREEDY_ROWS = 300
 _AUTO_CLASSES = ("uniform", "greedy", "stacking")
 _AUTO_VALUES = ("uniform", "rank", "greedy", "stacking")
 _INNER_REPEATS = 3  # foldings at most; in one alone, the option that wins often does so by chance
+_INNER_RESAMPLES = 100  # of the rows, for a standard error
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,8 +94,9 @@ class Procedure:
         standing: ``(candidates,)`` scores on all rows by which candidates are ranked; NaN for those that may not vote.
         share: weight of a candidate's score on these rows in its standing: 1 if this score is the standing, 1/3 if the
             standing is the mean of three tasks. On fewer rows the standing changes by this share of the score's change.
-        methods: names; of several, the one that scores best in inner cross-validation is used.
-        offsets: whether per-class offsets may be used, if they score better in inner cross-validation.
+        methods: names, the default first. Another is used if it scores better in inner cross-validation by more than
+            the standard error.
+        offsets: whether per-class offsets may be used, under the same condition.
     """
 
     selection: Selection
@@ -125,7 +127,11 @@ class Procedure:
         return Ensemble(voters, method, combiner, offsets, temperature)
 
     def _best_option(self, votes: np.ndarray, labels: np.ndarray, score: Score, seed: int) -> tuple[str, bool]:
-        """The method and whether to use offsets: the pair with the best cross-validated score."""
+        """The method and whether to use offsets: the pair with the best cross-validated score.
+
+        The first method without offsets is used unless that score is better by more than its standard error, after the
+        rule of one standard error for pruning trees (Breiman et al. 1984): the best of several is often so by chance.
+        """
         offset_options = (False, True) if self.offsets and votes.ndim == 3 else (False,)
         options = [(method, offsets) for offsets in offset_options for method in self.methods]
         if len(options) == 1 or len(labels) < LEAST:
@@ -143,7 +149,13 @@ class Procedure:
                     offsets = tune_offsets(combiner.combine(train_votes), labels[train])
                     decisions[repeat, len(self.methods) + index, held_out] = decide(combined, offsets)
         scores = [[score(labels, of_option) for of_option in of_repeat] for of_repeat in decisions]
-        return options[int(np.argmax(np.mean(scores, axis=0)))]
+        best = int(np.argmax(np.mean(scores, axis=0)))
+        judged = [
+            judge(decisions[:, option], labels, score=score, seed=seed, resamples=_INNER_RESAMPLES)
+            for option in (best, 0)
+        ]
+        gain = judged[0].over(judged[1])
+        return options[best if gain.score > gain.error else 0]
 
 
 @dataclass(frozen=True, eq=False)
