@@ -9,6 +9,7 @@ from contextlib import closing
 import pytest
 from sqlalchemy import event
 
+from tutti.config.folder import StudyFolder
 from tutti.errors import StorageError, StudyError
 from tutti.records import TrialState
 from tutti.search import database
@@ -21,9 +22,12 @@ def test_a_damaged_database_is_a_storage_error(url, tmp_path, space):
         StudyStore.open(url, name="s", space=space, sampler="tpe", seed=0)
 
 
-def test_a_folder_with_braces_in_its_name_is_taken_as_it_is(opened, tmp_path):
-    opened(url=f"sqlite:///{tmp_path / 'a {b}' / 'optuna.db'}").ask()
-    assert (tmp_path / "a {b}" / "optuna.db").is_file()
+@pytest.mark.parametrize("name", ["a {b}", "50%20off", "100%", "what?"])
+def test_a_folder_is_taken_as_it_is_named(opened, tmp_path, name):
+    folder = StudyFolder(tmp_path / name)
+    opened(url=folder.optuna_url).ask()
+    assert folder.optuna_file.is_file()
+    assert {path.name for path in tmp_path.iterdir()} == {name}
 
 
 def test_the_database_is_in_write_ahead_mode(opened, tmp_path):

@@ -103,12 +103,15 @@ def test_a_state_that_was_taken_over_says_so_and_is_the_only_one(both: tuple[Pat
     assert exchange_of(donor) is None
 
 
+@pytest.mark.parametrize(
+    ("file", "content"), [("model.safetensors", "damaged"), (MANIFEST, ""), (MANIFEST, '{"files": {}}')]
+)
 def test_a_donor_s_state_that_is_not_as_it_was_written_is_refused_and_the_trial_keeps_its_own(
-    both: tuple[Path, Path],
+    both: tuple[Path, Path], file: str, content: str
 ) -> None:
     donor, own = both
     before = sorted(file for file in own.rglob("*") if file.is_file())
-    (states(donor)[0] / "model.safetensors").write_bytes(b"damaged")
+    (states(donor)[0] / file).write_text(content)
     with pytest.raises(StorageError, match="be as it was written"):
         take_over(donor, own, best_score=0.0, exchange=EXCHANGE)
     for state in states(donor):

@@ -16,6 +16,7 @@ from training_runs import EMA_AND_DROPOUT, Tune, assert_same_end, final_weights,
 
 from tutti.files import sha256_of
 from tutti.training import EpochReport, FineTuned, precision
+from tutti.training.resume import Position, ResumeState, remove_later
 
 
 @pytest.mark.parametrize("killed_after", [3, 4], ids=["within an epoch", "at its end"])
@@ -176,6 +177,41 @@ def test_without_a_whole_state_a_run_starts_anew(tune: Tune, tmp_path: Path) -> 
         (state / "model.safetensors").unlink()
     _, reports = tune(tmp_path, num_train_epochs=1)
     assert [report.epoch for report in reports] == [1]
+
+
+def test_states_that_do_not_serve_give_way_to_the_new_ones(tune: Tune, tmp_path: Path) -> None:
+    """They are of later steps, and only the newest two states are kept."""
+    tune(tmp_path)
+    for state in (tmp_path / "resume").iterdir():
+        (state / "model.safetensors").unlink()
+    with pytest.raises(InterruptedError):
+        tune(tmp_path, stop_after=1)
+    assert [path.name for path in (tmp_path / "resume").iterdir()] == ["stage-0-step-12"]
+    _, reports = tune(tmp_path)
+    assert [report.epoch for report in reports] == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("resumed", "left"),
+    [
+        (None, set()),
+        ((0, 6, False), {"stage-0-step-6"}),
+        ((0, 12, True), {"stage-0-step-6", "stage-0-step-12", "start-1"}),
+        ((1, 6, False), {"stage-0-step-6", "stage-0-step-12", "start-1", "stage-1-step-6"}),
+    ],
+)
+def test_what_a_run_writes_anew_is_removed_first(
+    tmp_path: Path, resumed: tuple[int, int, bool] | None, left: set[str]
+) -> None:
+    for name in ("stage-0-step-6", "stage-0-step-12", "start-1", "stage-1-step-6", "stage-1-step-12", "start-2"):
+        (tmp_path / name).mkdir()
+    state = None
+    if resumed:
+        stage, step, done = resumed
+        position = Position(stage, step, epoch=1, epochs_before=0, steps_before=0, best_score=0.0, done=done)
+        state = ResumeState(tmp_path / f"stage-{stage}-step-{step}", position, "float32")
+    remove_later(tmp_path, state)
+    assert {path.name for path in tmp_path.iterdir()} == left
 
 
 def test_the_newest_two_states_are_kept(whole: tuple[FineTuned, list[EpochReport], Path]) -> None:

@@ -9,6 +9,7 @@ import typer
 
 from tutti.cli import stores
 from tutti.cli.console import console
+from tutti.cli.tune import parse_trials
 from tutti.errors import Fault, StudyError, TrialError
 
 
@@ -16,7 +17,9 @@ def submit(
     study_file: Annotated[Path | None, typer.Argument(metavar="STUDY.yaml", help="The study file.")] = None,
     address: Annotated[str, typer.Option(help="The cluster's dashboard.")] = "http://127.0.0.1:8265",
     wait: Annotated[bool, typer.Option("--wait", help="Follow the log until the job ends.")] = False,
-    trials: Annotated[int | None, typer.Option(min=1, help="How many trials the study shall have.")] = None,
+    trials: Annotated[
+        str | None, typer.Option(metavar="N|+N", help="How many trials the study shall have, or how many more.")
+    ] = None,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key; may be repeated.")
     ] = None,
@@ -44,9 +47,15 @@ def submit(
         console.print("stopped" if jobs.stop_job(stop, address=address) else "it had ended already")
         return
     assert study_file is not None
-    settings = [*(overrides or []), *([f"search.trials={trials}"] if trials else [])]
+    settings, options = overrides or [], ["--resume"] if resume else []
+    if trials is not None:
+        count, is_more = parse_trials(trials)
+        if is_more:  # than there are, which only the cluster knows
+            options = [*options, "--trials", trials]
+        else:
+            settings = [*settings, f"search.trials={count}"]
     study, folder = stores.read_study_file(study_file, overrides=settings, shared=True)
-    job = jobs.submit_study(study, address=address, options=["--resume"] if resume else [])
+    job = jobs.submit_study(study, address=address, options=options)
     console.print(f"Job {job}, study folder {folder.path}", soft_wrap=True)
     if not wait:
         console.print(f"Show its status with `tutti submit --status {job} --address {address}`.", soft_wrap=True)

@@ -131,8 +131,16 @@ def _run(config: StudyConfig, new_rows: Input, predictors: Predictors, shards: S
     cpus, gpus = slot_size(config.resources)
     jobs = (shards.count - len(done)) * len(predictors.checkpoints)
     console.print("Starting Ray")
+    trials = config.resources.concurrent_trials
+    slots_wanted = None if trials is None else trials * config.resources.workers
     with (
-        connected(workers=1, cpus_per_worker=cpus, gpus_per_worker=gpus, concurrent_trials=None) as concurrent,
+        connected(
+            workers=1,
+            cpus_per_worker=cpus,
+            gpus_per_worker=gpus,
+            concurrent_trials=None,
+            autoscaled_to=slots_wanted,
+        ) as concurrent,
         Progress(console=console, transient=True, disable=not console.is_terminal) as progress,
     ):
         bar = progress.add_task("rows", total=new_rows.rows, completed=len(done) * SHARD)

@@ -107,7 +107,13 @@ def _make_soup(study: VotingStudy, election: Election, name: str, recipe: Recipe
         folds = None
     cpus, gpus = slot_size(config.resources)
     console.print("Starting Ray")
-    with connected(workers=1, cpus_per_worker=cpus, gpus_per_worker=gpus, concurrent_trials=None):
+    with connected(
+        workers=1,
+        cpus_per_worker=cpus,
+        gpus_per_worker=gpus,
+        concurrent_trials=None,
+        autoscaled_to=None if config.resources.concurrent_trials is None else 1,
+    ):
         stirred = compute_soup(
             folder,
             list(mixed),

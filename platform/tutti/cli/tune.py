@@ -56,17 +56,23 @@ def tune(
     run(stores.with_stores(study, folder), folder, resume=resume, again=again)
 
 
-def _budget(trials: str, study_file: Path, *, overrides: list[str]) -> int:
-    """The total number of trials that ``--trials`` asks for: ``12``, or ``+12`` for 12 more than the study has."""
+def parse_trials(trials: str) -> tuple[int, bool]:
+    """The number in ``--trials``, as in ``12``, and whether it is ``+12``: so many more than the study has."""
     if not re.fullmatch(r"\+?0*[1-9]\d*", trials):
         hint = "Must be a whole number of at least 1, as in 12, or +12 for so many more than the study has"
         raise typer.BadParameter(f"{hint}; got {trials!r}.", param_hint="'--trials'")
-    if not trials.startswith("+"):
-        return int(trials)
+    return int(trials), trials.startswith("+")
+
+
+def _budget(trials: str, study_file: Path, *, overrides: list[str]) -> int:
+    """The total number of trials that ``--trials`` asks for."""
+    count, is_more = parse_trials(trials)
+    if not is_more:
+        return count
     # The total is not known yet, so validation must not compare it with the search space or the population size.
     unknown_total = ["search.trials=1", "search.scheduler=none"]
     study, folder = stores.read_study_file(study_file, overrides=[*overrides, *unknown_total])
-    return int(trials) + stores.count_trials(stores.with_stores(study, folder), folder)
+    return count + stores.count_trials(stores.with_stores(study, folder), folder)
 
 
 def command_to_go_on(

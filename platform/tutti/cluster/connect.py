@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,14 +31,23 @@ def worker_environment() -> dict[str, str]:
 
 @contextmanager
 def connected(
-    *, workers: int, cpus_per_worker: int, gpus_per_worker: float, concurrent_trials: int | None
+    *,
+    workers: int,
+    cpus_per_worker: int,
+    gpus_per_worker: float,
+    concurrent_trials: int | None,
+    autoscaled_to: int | None = None,
 ) -> Iterator[int]:
     """Connects to Ray and yields how many trials may run concurrently; disconnects at the end.
 
     While connected, SIGTERM acts as Ctrl-C.
 
     A trial that needs more than the cluster has would silently wait for ever, so it is rejected. The exception is a
-    cluster with ``concurrent_trials`` set, where an autoscaler may add what is missing.
+    cluster with ``concurrent_trials`` or ``autoscaled_to`` set, where an autoscaler may add what is missing.
+
+    Args:
+        concurrent_trials: how many trials run concurrently; by default as many as fit now.
+        autoscaled_to: without ``concurrent_trials``, how many at least on a cluster, even if fewer fit now.
 
     Raises:
         ClusterError: if Ray cannot be reached or lacks its dashboard.
@@ -54,7 +64,8 @@ def connected(
         _require_state_api()
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         fits = _fits(nodes, workers=workers, cpus=cpus_per_worker, gpus=gpus_per_worker)
-        if fits == 0 and not (address and concurrent_trials):
+        autoscaled = concurrent_trials or max(fits, autoscaled_to or 0) if address else 0
+        if fits == 0 and not autoscaled:
             total = ray.cluster_resources()
             raise ResourcesError(
                 Fault(
@@ -65,7 +76,7 @@ def connected(
                 )
             )
         with terminated_as_interrupted(None if address else partial(_is_gone, psutil.Process().children())):
-            yield concurrent_trials if address and concurrent_trials else min(fits, concurrent_trials or fits)
+            yield autoscaled or min(fits, concurrent_trials or fits)
     finally:
         with interrupts_ignored():
             ray.shutdown()
@@ -152,8 +163,10 @@ def _fits(nodes: Sequence[Mapping[str, float]], *, workers: int, cpus: int, gpus
     """
     slots = 0
     for resources in nodes:
-        node_slots = resources.get("CPU", 0.0) // cpus
-        slots += int(min(node_slots, resources.get("GPU", 0.0) // gpus) if gpus else node_slots)
+        node_slots = int(resources.get("CPU", 0.0) // cpus)
+        if gpus:  # 1 // 0.2 is 4
+            node_slots = min(node_slots, math.floor(resources.get("GPU", 0.0) / gpus + 1e-6))
+        slots += node_slots
     return slots // workers
 
 

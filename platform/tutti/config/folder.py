@@ -20,6 +20,11 @@ def fold_name(fold: int) -> str:
     return f"fold-{fold}"
 
 
+def sqlite_url(file: Path) -> str:
+    """The SQLAlchemy URL of a SQLite file: ``%`` begins an escape there, and ``?`` the query."""
+    return f"sqlite:///{str(file).replace('%', '%25').replace('?', '%3F')}"
+
+
 @dataclass(frozen=True)
 class TrialFolder:
     """The folder of one trial, or of one fold of a trial. Creating this object creates no files."""
@@ -89,7 +94,7 @@ class StudyFolder:
 
     @property
     def optuna_url(self) -> str:
-        return f"sqlite:///{self.optuna_file}"
+        return sqlite_url(self.optuna_file)
 
     @property
     def database_file(self) -> Path:
@@ -111,7 +116,7 @@ class StudyFolder:
 
     @property
     def mlflow_uri(self) -> str:
-        return f"sqlite:///{self.path / 'mlflow.db'}"
+        return sqlite_url(self.path / "mlflow.db")
 
     @property
     def mlflow_artifacts(self) -> Path:

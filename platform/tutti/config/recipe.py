@@ -77,7 +77,7 @@ class Recipe(Strict):
     members: Members = Members()
     method: Method = "uniform"  # auto: for each task the method that scores best on rows it was not fitted to
     decision: Literal["argmax", "offsets"] = "argmax"  # offsets: per class, where they score better
-    calibration: Literal["none", "temperature"] = "none"  # of the confidences for pseudo-labels
+    calibration: Literal["none", "temperature"] = "none"  # of the confidences of pseudo-labels and of `tutti predict`
     submission: Submission = Submission()
     pseudo_labels: PseudoLabels = PseudoLabels()
     soup: SoupRule = SoupRule()  # for `tutti soup`

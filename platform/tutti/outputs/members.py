@@ -49,7 +49,7 @@ class Rule:
         filter: the MLflow filter that selected the candidates, shown on the card; none if all may vote.
         method: a name of ``METHODS``, or ``auto`` for the method with the best out-of-fold score.
         decision: ``argmax``, or ``offsets`` per class where these score better.
-        calibration: whether pseudo-labels use confidences at the fitted temperature.
+        calibration: whether pseudo-labels and ``tutti predict`` use confidences at the fitted temperature.
     """
 
     top: int | None = 5

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tutti.errors import Fault, StorageError
-from tutti.files import sha256_of, storage_faults, whole_folder
+from tutti.files import storage_faults, whole_folder
 from tutti.training.resume import MANIFEST, states, whole_manifest
 
 EXCHANGE = "exchange"  # key of a manifest: the exchange that the state was copied in
@@ -35,12 +35,12 @@ def take_over(donor: Path, own: Path, *, best_score: float, exchange: Mapping[st
     newest, own_states = donor_states[0], states(own)
     with storage_faults(donor), whole_folder(own / newest.name) as temporary:
         shutil.copytree(newest, temporary, dirs_exist_ok=True)
-        manifest = json.loads((temporary / MANIFEST).read_text(encoding="utf-8"))
-        for name, expected in manifest["files"].items():
-            if sha256_of(temporary / name) != expected:
-                remedy = "remove it, and go on with --resume"
-                raise StorageError(Fault(str(newest / name), "be as it was written", "another content", remedy))
-        manifest["position"]["best_score"] = best_score
+        try:
+            manifest = whole_manifest(temporary)
+            manifest["position"]["best_score"] = best_score
+        except (StorageError, ValueError, KeyError, TypeError) as error:
+            got, remedy = "a file that is missing or changed", "remove it, and go on with --resume"
+            raise StorageError(Fault(str(newest), "be as it was written", got, remedy)) from error
         manifest[EXCHANGE] = dict(exchange)
         (temporary / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
     for state in own_states:

@@ -37,7 +37,7 @@ from tutti.training.precision import autocast, name_of
 from tutti.training.predict import predict
 from tutti.training.ranks import from_rank_zero, rank, together, world_size
 from tutti.training.report import EpochReport, FineTuned
-from tutti.training.resume import Position, load_state, newest_state, save_state
+from tutti.training.resume import Position, load_state, newest_state, remove_later, save_state, stage_start
 from tutti.training.seen_words import exclude_unseen_words
 from tutti.training.sharding import forget_sharding, is_sharded, whole_state
 from tutti.training.trainer import MultiTaskTrainer
@@ -98,6 +98,7 @@ def fine_tune(
         for notice in notices:
             start = state.folder.name if state else "the beginning"
             on_notice(f"{notice.rstrip('.')}; the trial goes on from {start}")
+        from_rank_zero(lambda: remove_later(run.folder.resume, state))
         if state is not None:
             run.position, run.best_score = state.position, state.position.best_score
             run.precision = state.precision
@@ -201,7 +202,9 @@ class _Run:
         """The model of the first stage, from the backbone, or of a later one, from its saved initial weights."""
         if index > 0:
             attention = options.attn_implementation
-            model, _ = load_checkpoint(self._stage_start(index), device=args.device, attn_implementation=attention)
+            model, _ = load_checkpoint(
+                stage_start(self.folder.resume, index), device=args.device, attn_implementation=attention
+            )
         else:
             model = self._make_first_model(options, args)
         if options.mixout and not options.freeze_encoder:
@@ -229,13 +232,11 @@ class _Run:
                 model.head(task.name).fit_labels(torch.from_numpy(part.labels), torch.from_numpy(part.weights))
         return model
 
-    def _stage_start(self, index: int) -> Path:
-        return self.folder.resume / f"start-{index}"
-
     def save_stage_start(self, index: int) -> None:
         """Copies the best checkpoint as a stage's initial weights, once: the stage will overwrite the checkpoint."""
-        if not (self._stage_start(index) / METADATA).is_file():
-            with whole_folder(self._stage_start(index)) as temporary:
+        start = stage_start(self.folder.resume, index)
+        if not (start / METADATA).is_file():
+            with whole_folder(start) as temporary:
                 shutil.copytree(self.folder.best, temporary, dirs_exist_ok=True)
 
     def save_and_report(self, trainer: MultiTaskTrainer) -> None:

@@ -39,7 +39,10 @@ class EpochReport:
 
 @dataclass(frozen=True)
 class FineTuned:
-    """The best checkpoint of a run and its predictions, by task and part. Equal on every rank."""
+    """The best checkpoint of a run and its predictions, by task and part.
+
+    Equal on every rank, except that of a run with folds only rank 0 has predictions.
+    """
 
     checkpoint: CheckpointRecord
     predictions: Mapping[str, Mapping[str, Predictions]]

@@ -31,6 +31,7 @@ FORMAT = 4  # of states; since 4 the optimizer state covers only the trained par
 MODEL, AVERAGE, PROGRESS = "model.safetensors", "average.safetensors", "progress.json"
 KEPT_STATES = 2
 _NAME = re.compile(r"stage-(\d+)-step-(\d+)")
+_START = re.compile(r"start-(\d+)")
 
 logger = logging.getLogger(__name__)
 
@@ -96,6 +97,26 @@ def newest_state(folder: Path) -> tuple[ResumeState | None, list[str]]:
     return from_rank_zero(lambda: _newest(folder))
 
 
+def stage_start(folder: Path, stage: int) -> Path:
+    """The initial weights of a stage, a checkpoint."""
+    return folder / f"start-{stage}"
+
+
+def remove_later(folder: Path, state: ResumeState | None) -> None:
+    """Removes what a run from ``state`` writes anew: later states, which were skipped, and later stages' weights.
+
+    Later states would rank above the new ones, of which only the newest are kept.
+    """
+    stage, step = (0, -1) if state is None else (state.position.stage, state.position.step)
+    later = [path for path in states(folder) if _place(path) > (stage, step)]
+    begun = stage + 1 if state is not None and state.position.done else stage
+    for path in folder.glob("start-*"):
+        if (match := _START.fullmatch(path.name)) and int(match[1]) > begun:
+            later.append(path)
+    for path in later:
+        shutil.rmtree(path, ignore_errors=True)
+
+
 def load_state(state: ResumeState, trainer: MultiTaskTrainer) -> None:
     """Restores weights, weight average, loss balance and loss sums; the Trainer itself loads the rest of the state."""
     trainer.model.load_trained_state(load_file(state.folder / MODEL))
@@ -147,9 +168,14 @@ def _write(
 
 def states(folder: Path) -> list[Path]:
     """Folders of states, newest first."""
-    matches = [(match, path) for path in folder.glob("stage-*") if (match := _NAME.fullmatch(path.name))]
-    matches.sort(key=lambda item: (int(item[0][1]), int(item[0][2])), reverse=True)
-    return [path for _, path in matches]
+    return sorted((path for path in folder.glob("stage-*") if _NAME.fullmatch(path.name)), key=_place, reverse=True)
+
+
+def _place(state: Path) -> tuple[int, int]:
+    """Stage and step."""
+    match = _NAME.fullmatch(state.name)
+    assert match
+    return int(match[1]), int(match[2])
 
 
 def whole_manifest(path: Path) -> dict[str, Any]:
