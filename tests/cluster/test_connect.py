@@ -13,7 +13,7 @@ import ray
 
 from tutti.cluster import connect
 from tutti.cluster.connect import _fits, connected
-from tutti.errors import ClusterError
+from tutti.errors import ClusterError, ResourcesError
 
 
 @pytest.mark.parametrize(
@@ -69,6 +69,39 @@ def test_a_ray_of_our_own_that_did_not_start_in_time_is_started_once_more(monkey
         with pytest.raises(ClusterError, match="a Ray on this machine must answer; got The current"), trials:
             pass
     assert began == ["local", "local"]
+
+
+@pytest.mark.parametrize(
+    ("address", "room", "limit", "autoscaled_to", "yielded"),
+    [
+        ("10.0.0.1:6379", 0, 3, None, 3),
+        ("10.0.0.1:6379", 0, None, 4, 4),
+        ("10.0.0.1:6379", 6, None, 4, 6),
+        ("10.0.0.1:6379", 6, None, None, 6),
+        ("10.0.0.1:6379", 0, None, None, None),
+        (None, 6, None, 4, 6),
+        (None, 0, 3, 4, None),
+    ],
+)
+def test_only_a_cluster_may_have_no_room_yet_where_it_is_known_how_much_it_gets(
+    monkeypatch, address, room, limit, autoscaled_to, yielded
+):
+    for name in ("_start", "_require_state_api"):
+        monkeypatch.setattr(connect, name, lambda *_: None)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    if address:
+        monkeypatch.setenv("RAY_ADDRESS", address)
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    monkeypatch.setattr(ray, "cluster_resources", dict)
+    monkeypatch.setattr(ray, "nodes", lambda: [{"Alive": True, "Resources": {"CPU": float(room)}}])
+    needs = {"workers": 1, "cpus_per_worker": 1, "gpus_per_worker": 0, "concurrent_trials": limit}
+    connection = connected(**needs, autoscaled_to=autoscaled_to)
+    if yielded is None:
+        with pytest.raises(ResourcesError, match="resources must fit the Ray cluster"), connection:
+            pass
+    else:
+        with connection as count:
+            assert count == yielded
 
 
 @pytest.mark.parametrize("address", [None, "10.0.0.1:6379"])

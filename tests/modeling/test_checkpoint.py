@@ -73,6 +73,13 @@ def test_a_changed_or_missing_file_is_named(saved: Path, name: str) -> None:
         load_checkpoint(saved)
 
 
+def test_a_checkpoint_of_another_version_is_said_to_be_one(saved: Path) -> None:
+    content = json.loads((saved / "tutti.json").read_text())
+    (saved / "tutti.json").write_text(json.dumps({**content, "format": 2, "more": {}}))
+    with pytest.raises(StorageError, match="be of format 1; got 2; read it with the version of Tutti that wrote it"):
+        load_checkpoint(saved)
+
+
 def test_without_its_metadata_a_checkpoint_is_not_complete(saved: Path) -> None:
     (saved / "tutti.json").write_text("{")
     with pytest.raises(StorageError, match=r"tutti\.json"):

@@ -100,7 +100,7 @@ def _deliver(config: StudyConfig, folder: StudyFolder) -> None:
 def _store_is_gone(config: StudyConfig, folder: StudyFolder) -> bool:
     from tutti.tracking.spool import was_delivered
 
-    return not stores.is_tracked(config, folder) and was_delivered(folder.path / "tracking.jsonl")
+    return not stores.is_tracked(config, folder) and was_delivered(folder.spool)
 
 
 def _runs(config: StudyConfig, folder: StudyFolder, trials: Sequence[TrialRecord]) -> list[Finding]:

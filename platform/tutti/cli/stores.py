@@ -239,7 +239,7 @@ def tracking_uri(study: StudyConfig, folder: StudyFolder) -> str:
 
 def is_tracked(study: StudyConfig, folder: StudyFolder) -> bool:
     """Whether there is an MLflow store to read; the study folder's own is created with the first run."""
-    return bool(study.tracking.uri) or (folder.path / "mlflow.db").is_file()
+    return bool(study.tracking.uri) or folder.mlflow_file.is_file()
 
 
 def quiet_mlflow() -> None:
@@ -258,7 +258,7 @@ def open_tracker(study: StudyConfig, folder: StudyFolder) -> Tracker:
     artifacts = folder.mlflow_artifacts.as_uri() if uri.startswith(_DATABASES) else None
     tracker = QueuedTracker(
         lambda: MlflowTracker(uri, experiment=study.study, owner=folder.owner, artifact_location=artifacts),
-        spool=folder.path / "tracking.jsonl",
+        spool=folder.spool,
     )
     tracker.start()
     return tracker

@@ -115,8 +115,18 @@ class StudyFolder:
             return None
 
     @property
+    def mlflow_file(self) -> Path:
+        """MLflow's database, if the study file names no tracking store."""
+        return self.path / "mlflow.db"
+
+    @property
     def mlflow_uri(self) -> str:
-        return sqlite_url(self.path / "mlflow.db")
+        return sqlite_url(self.mlflow_file)
+
+    @property
+    def spool(self) -> Path:
+        """The queue of events for the tracker."""
+        return self.path / "tracking.jsonl"
 
     @property
     def mlflow_artifacts(self) -> Path:

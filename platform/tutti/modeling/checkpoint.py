@@ -23,6 +23,7 @@ from tutti.modeling.model import MultiTaskModel, below, check_backbone_folder, l
 from tutti.tasks.task import Task
 
 METADATA = "tutti.json"
+FORMAT = 1  # of METADATA
 HEADS = "heads.safetensors"
 ADAPTER = "adapter_model.safetensors"
 
@@ -86,7 +87,7 @@ def save_checkpoint(
         heads = model.heads.state_dict() if weights is None else below("heads.", weights)
         save_file({name: t.contiguous() for name, t in heads.items()}, temporary / HEADS)
         metadata = {
-            "format": 1,
+            "format": FORMAT,
             "tasks": [task.to_dict() for task in tasks],
             "heads": asdict(model.head_options),
             "key": key,
@@ -163,7 +164,9 @@ def read_metadata(folder: Path) -> CheckpointMetadata:
         raise StorageError(Fault(str(folder), "hold a checkpoint", got, remedy))
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
-        content.pop("format")
+        if (version := content.pop("format")) != FORMAT:
+            remedy = "read it with the version of Tutti that wrote it, or train the trial again"
+            raise StorageError(Fault(str(file), f"be of format {FORMAT}", repr(version), remedy))
         tasks = tuple(Task.from_dict(task) for task in content.pop("tasks"))
         heads = HeadOptions(**content.pop("heads"))
         adapter, base = content.pop("adapter"), content.pop("base")

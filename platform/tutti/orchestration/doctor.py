@@ -55,7 +55,7 @@ def diagnose(
     trials = store.records()
     yield from _trial_folders(folder, trials)
     yield from _predictions(folder, trials)
-    spool = folder.path / "tracking.jsonl"
+    spool = folder.spool
     if waiting := undelivered(spool):
         problem = f"{counted(waiting, 'report')} that MLflow has not received"
         yield Finding(spool.name, problem, "sent to MLflow", deliver)

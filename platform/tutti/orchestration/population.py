@@ -16,7 +16,7 @@ from tutti.config.space import Categorical, Distribution, Int, LogUniform
 from tutti.config.study import CHANGING
 from tutti.records import Scalar
 
-SHARE = 4
+ONE_IN = 4
 """One trial in this many continues from another one; at least one."""
 FACTORS = (0.8, 1.2)
 RESAMPLE_PROBABILITY = 0.25  # of a categorical parameter
@@ -65,7 +65,7 @@ class Population:
             parameters: by key, the parameters up to the epoch.
         """
         ranked = sorted(scores, key=lambda key: (-scores[key], key))
-        count = min(max(len(ranked) // SHARE, 1), len(ranked) // 2)
+        count = min(max(len(ranked) // ONE_IN, 1), len(ranked) // 2)
         best, exchanges = ranked[:count], {}
         for key in ranked[len(ranked) - count :]:
             rng = random.Random(f"{self.seed} {epoch} {key}")

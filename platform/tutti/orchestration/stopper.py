@@ -16,7 +16,7 @@ from tutti.errors import StorageError
 from tutti.orchestration.broker import Broker
 from tutti.orchestration.messages import Report, is_last
 from tutti.orchestration.snapshot import NotSnapshotted
-from tutti.search.limits import SECONDS, Ending, ending_of
+from tutti.search.limits import SECONDS_PER_HOUR, Ending, ending_of
 from tutti.search.study_store import StudyStore
 
 SAVE_SECONDS = 10.0
@@ -43,7 +43,7 @@ class StudyStopper(NotSnapshotted, Stopper, Callback):
         if is_last(result):
             return False
         if "began" in result and self._search.max_trial_hours is not None:
-            hours = (result["at"] - self._trials_began.setdefault(trial_id, result["began"])) / SECONDS
+            hours = (result["at"] - self._trials_began.setdefault(trial_id, result["began"])) / SECONDS_PER_HOUR
             if hours >= self._search.max_trial_hours:
                 result["stopped"] = f"had trained for {hours:.2g} h of at most {self._search.max_trial_hours:g}"
                 return True

@@ -13,7 +13,7 @@ from tutti.errors import TrialError, TrialMemoryError
 from tutti.orchestration.messages import Evaluation, Report, TrialConfig
 from tutti.orchestration.trial_listener import TrialListener
 from tutti.records import CheckpointRecord
-from tutti.search.limits import SECONDS
+from tutti.search.limits import SECONDS_PER_HOUR
 from tutti.tracking.protocol import FOLD_SCORE
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class _Clock:
     """Measures a trial's time from now on. Reads the time after some steps only, since ranks synchronize for it."""
 
     def __init__(self, hours: float) -> None:
-        self._end = time.monotonic() + hours * SECONDS
+        self._end = time.monotonic() + hours * SECONDS_PER_HOUR
         self._last_check = time.monotonic()
         self._interval = 1  # steps between the last two checks
         self._steps_left = 1

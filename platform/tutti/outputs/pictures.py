@@ -53,7 +53,10 @@ def confusion_matrix_png(
     figure.colorbar(image, ax=axes, label="share of the true class", fraction=0.046)
     named = range(0, count, -(-count // _NAMED))
     families = _families()
-    names = [_drawable(class_names[index], families, index) for index in named]
+    drawable = _characters(families)
+    names = [
+        class_names[index] if drawable.issuperset(map(ord, class_names[index])) else f"#{index}" for index in named
+    ]
     style: dict[str, Any] = {"fontfamily": families, "fontsize": 9 if count <= _COUNTED else 7, "parse_math": False}
     turn = any(len(name) > 3 for name in names) or count > _COUNTED
     axes.set_xticks(named, names, rotation=90 if turn else 0, **style)
@@ -224,9 +227,8 @@ def _families() -> list[str]:
     return ["DejaVu Sans", *[name for name in _CJK_FONTS if name in installed][:1]]
 
 
-def _drawable(text: str, families: Sequence[str], number: int) -> str:
-    """The text, or ``#number`` if the fonts lack one of its characters."""
+def _characters(families: Sequence[str]) -> set[int]:
+    """The code points that the fonts have."""
     from matplotlib.font_manager import findfont, get_font
 
-    drawable = {code for family in families for code in get_font(findfont(family)).get_charmap()}
-    return text if all(ord(character) in drawable for character in text) else f"#{number}"
+    return {code for family in families for code in get_font(findfont(family)).get_charmap()}

@@ -9,7 +9,7 @@ from tutti.config.study import Search
 from tutti.errors import counted
 from tutti.records import TrialRecord, TrialState
 
-SECONDS = 3600  # per hour
+SECONDS_PER_HOUR = 3600
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def ending_of(search: Search, records: Sequence[TrialRecord], *, seconds: float)
     best = max(finished, key=lambda record: record.score or 0.0, default=None)
     if search.target_score is not None and best and best.score is not None and best.score >= search.target_score:
         return Ending("target_score", f"{best.key} has reached the score {search.target_score:g} with {best.score:.4f}")
-    if search.max_hours is not None and seconds >= search.max_hours * SECONDS:
+    if search.max_hours is not None and seconds >= search.max_hours * SECONDS_PER_HOUR:
         return Ending("max_hours", f"its trials have run for {search.max_hours:g} h")
     if search.patience is not None and best:
         ended = (TrialState.FINISHED, TrialState.STOPPED)
