@@ -55,7 +55,9 @@ def test_a_key_that_all_rows_of_a_json_block_omit_is_an_empty_cell_there(write: 
     source, pair = write("\n".join(lines), "rows.jsonl"), Table(text_b="more")
     assert together(pair, source, rows)["text_b"].tolist() == ["", "", "d", "", "f"]
     pd.testing.assert_frame_equal(together(pair, source, rows), pair.read(source, labelled=False))
-    with pytest.raises(TaskFileError, match="must have the column 'mroe' .*; got the columns text, more; did you mean"):
+    with pytest.raises(
+        TaskFileError, match=r"must have the column 'mroe' .*; got the columns text, more; did you mean"
+    ):
         together(Table(text_b="mroe"), source, rows)
 
 
