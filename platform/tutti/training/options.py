@@ -211,7 +211,7 @@ def _draws(search_space: Mapping[str, Distribution], fixed: Mapping[str, Any]) -
     These are its first ``MAX_DRAWS``, and where it is larger as many random ones, in which all keys vary.
     """
     values = [[value for _, value in _values(distribution)] for distribution in search_space.values()]
-    combinations = itertools.islice(itertools.product(*values), MAX_DRAWS)
+    combinations: Iterator[tuple[Any, ...]] = itertools.islice(itertools.product(*values), MAX_DRAWS)
     if math.prod(map(len, values)) > MAX_DRAWS:
         generator = random.Random(0)
         combinations = itertools.chain(combinations, zip(*(_shuffled(each, generator) for each in values), strict=True))
