@@ -70,6 +70,8 @@ def write_whole(path: Path, content: str | bytes) -> None:
 def whole_folder(path: Path) -> Iterator[Path]:
     """Yields a temporary sibling folder, and replaces ``path`` by it when the block succeeds.
 
+    See ``fixed_folder_fault`` for a path that a user names.
+
     Raises:
         StorageError: where the file system refuses.
     """
@@ -94,6 +96,18 @@ def whole_folder(path: Path) -> Iterator[Path]:
             _sync_folder(path.parent)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
+
+
+def fixed_folder_fault(folder: Path) -> Fault | None:
+    """The fault of a folder that ``whole_folder`` cannot replace: a mount point, the current one, or one above that."""
+    folder, current = folder.resolve(), Path.cwd()
+    if folder.is_mount():
+        got = "a mount point"
+    elif current.is_relative_to(folder):
+        got = "the current folder" if folder == current else "a folder above the current one"
+    else:
+        return None
+    return Fault(str(folder), "be a folder that can be replaced as a whole", got, "name a folder inside it")
 
 
 def strays(folder: Path) -> list[Path]:

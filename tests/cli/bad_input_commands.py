@@ -61,6 +61,17 @@ COMMANDS: dict[str, Sequence[Case]] = {
             change=both(lambda folder: (folder / "kept").mkdir(), write("kept/notes.txt", "mine")),
         ),
         Case(
+            "`backbone pretrain` with a learning rate below 0",
+            ["the learning rate must be a finite number above 0; got -1"],
+            command="backbone pretrain study.yaml --out made --learning-rate -1",
+        ),
+        Case(
+            "`ensemble` into the current folder",
+            ["DIR must be a folder that can be replaced as a whole", "got the current folder; name a folder inside it"],
+            command="ensemble studies/moods --out .",
+            finished=True,
+        ),
+        Case(
             "`backbone pretrain` goes on with other settings than it was begun with",
             ["be begun with the same texts and settings", "or remove"],
             command="backbone pretrain study.yaml --out made --epochs 2",

@@ -75,6 +75,21 @@ MACHINES: dict[str, Sequence[Case]] = {
             command="submit study.yaml --status raysubmit_1",
         ),
         Case(
+            "options of a new job beside `--status`",
+            [
+                "--wait must be left out with --status; got --wait",
+                "--trials must be left out with --status; got 9",
+                "--set must be left out with --status; got search.seed=1",
+                "--resume must be left out with --status",
+            ],
+            command="submit --status raysubmit_1 --wait --resume --trials 9 --set search.seed=1",
+        ),
+        Case(
+            "an option of a new job beside `--stop`",
+            ["--wait must be left out with --stop"],
+            command="submit --stop raysubmit_1 --wait",
+        ),
+        Case(
             "a trial asks for more than the cluster has",
             ["resources must fit the Ray cluster", "4096 CPUs", "lower them"],
             yaml("search:\n", "resources: {cpus_per_worker: 4096}\nsearch:\n"),

@@ -101,6 +101,13 @@ PREDICT: dict[str, Sequence[Case]] = {
             finished=True,
         ),
         Case(
+            "who votes is named beside one checkpoint",
+            ["--recipe must be left out with --checkpoint; got baseline", "--with must be left out with --checkpoint"],
+            command="predict studies/moods --checkpoint studies/moods/trials/t0000/best --recipe baseline "
+            "--with studies/moods --input mood_test.tsv --out out.csv",
+            finished=True,
+        ),
+        Case(
             "a trial with folds in the place of a checkpoint",
             ["--checkpoint must have weights", "name the folder of a checkpoint, such as DIR", "t0000/fold-0/best"],
             folds,

@@ -73,3 +73,17 @@ def test_with_folds_soft_labels_train_in_every_fold_and_validate_in_none(make_sp
     assert train["fold"][train["probabilities"].notna()].tolist() == [-1, -1]
     assert list(prepared.rows("A", "validation")) == ["id", "text", "label"]
     assert prepared.parts["A"]["validation"].rows == 30
+
+
+@pytest.mark.parametrize("folds", [None, 3])
+def test_where_no_row_with_soft_labels_is_left_the_others_have_labels_alone(
+    make_spec: MakeSpec, tmp_path: Path, tokenizer_folder: str, folds: int | None
+) -> None:
+    file = _soft(tmp_path / "s.parquet", ("yes", "no"), [[0.75, 0.25], [0.0, 1.0]])
+    known = [("0", "soft 0", "yes"), ("1", "soft 1", "no")]
+    parts = {"train": TRAIN, "validation": known} if folds is None else {"train": [*TRAIN, *known]}
+    spec = make_spec(**parts, soft=[(file, 1.0)])
+    prepared = prepare([spec], validation=None, folds=folds, seed=0, folder=tmp_path / "data")
+    assert not prepared.parts["A"]["train"].soft
+    arguments = {"tokenizer": tokenizer_folder, "max_length": 8, "cache": tmp_path / "cache"}
+    assert load_part(prepared, task="A", part="train", **arguments).targets is None

@@ -106,6 +106,13 @@ def test_a_folder_that_holds_files_is_never_overwritten_and_an_empty_one_is_used
         make(texts, texts)
 
 
+def test_the_current_folder_is_not_replaced(texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    with pytest.raises(BackboneError, match="got the current folder; name a folder inside it"):
+        new_backbone(texts=[texts], size="tiny", out=Path())
+
+
 def test_every_fault_is_told_at_once(texts: Path, tmp_path: Path) -> None:
     (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
     with pytest.raises(BackboneError) as raised:

@@ -49,6 +49,18 @@ def test_blocks_of_any_size_hold_the_rows_of_a_table_in_their_order(
     assert max(map(len, Table().blocks(source, rows=rows))) <= rows
 
 
+@pytest.mark.parametrize("rows", [1, 2, 9])
+def test_a_key_that_all_rows_of_a_json_block_omit_is_an_empty_cell_there(write: Write, rows: int) -> None:
+    lines = ['{"text": "a"}', '{"text": "b"}', "", '{"text": "c", "more": "d"}', '{"text": "e"}', '{"more": "f"}']
+    source, pair = write("\n".join(lines), "rows.jsonl"), Table(text_b="more")
+    assert together(pair, source, rows)["text_b"].tolist() == ["", "", "d", "", "f"]
+    pd.testing.assert_frame_equal(together(pair, source, rows), pair.read(source, labelled=False))
+    with pytest.raises(
+        TaskFileError, match=r"must have the column 'mroe' .*; got the columns text, more; did you mean"
+    ):
+        together(Table(text_b="mroe"), source, rows)
+
+
 @pytest.mark.parametrize("rows", range(1, 8))
 def test_a_row_that_line_feeds_broke_is_mended_across_blocks(write: Write, rows: int) -> None:
     source, layout = write(BROKEN), Competition(repair=True)

@@ -80,6 +80,20 @@ def test_a_quote_that_never_closes_is_refused(write: Write) -> None:
         Table().read(write('text,label\n"a,1\nb,1\n', "rows.csv"), labelled=True)
 
 
+@pytest.mark.parametrize("content", ["text,label\na\rb,1\n", "text,label\n\na,1\rb,2\n", "text,label\ra,1\rb,2\r"])
+def test_a_carriage_return_outside_quotes_is_refused_and_splits_no_row(write: Write, content: str) -> None:
+    with pytest.raises(TaskFileError, match=r"line [123] must be CSV .* got a carriage return outside quotes; quote"):
+        Table().read(write(content, "rows.csv"), labelled=False)
+
+
+def test_quoted_carriage_returns_and_all_usual_line_ends_are_read(write: Write) -> None:
+    content = 'text,label\r\n"a\rb",1\r\n"c\r\nd",2\n\r\n"e\r",3'
+    source = write(content, "rows.csv")
+    assert Table().read(source, labelled=True)["text"].tolist() == ["a\rb", "c\r\nd", "e\r"]
+    with pytest.raises(TaskFileError, match="line 6 must have 2 columns"):
+        Table().read(write(content.removesuffix(",3"), "rows.csv"), labelled=True)
+
+
 def test_a_line_that_is_no_json_object_is_named(write: Write) -> None:
     with pytest.raises(TaskFileError) as caught:
         Table().read(write('{"text": "a"}\n{"text"\n["b"]\n', "rows.jsonl"), labelled=False)

@@ -260,17 +260,22 @@ def test_a_key_whose_switch_is_on_in_a_stage_or_in_some_trials_stays() -> None:
 
 
 def test_a_key_is_put_together_only_with_those_that_it_is_drawn_with() -> None:
-    rates = [
-        1e-6 * (number + 1) for number in range(options.MAX_DRAWS)
-    ]  # enough that adapter is null in all checked draws
+    space = {"adapter": {"type": "categorical", "choices": [None]}, "bits": {"type": "categorical", "choices": [4]}}
+    assert len(_space_faults(space)) == 1
+    space["bits"] |= {"when": {"adapter": "lora"}}
+    assert not _space_faults(space)
+
+
+def test_one_trial_that_can_run_is_enough_however_many_before_it_cannot() -> None:
     space = {
         "adapter": {"type": "categorical", "choices": [None, "lora"]},
-        "learning_rate": {"type": "categorical", "choices": rates},
+        "learning_rate": {"type": "categorical", "choices": [1e-6 * (number + 1) for number in range(256)]},
+        "weight_decay": {"type": "uniform", "low": 0, "high": 0.1},
         "bits": {"type": "categorical", "choices": [4]},
     }
-    assert len(_space_faults(space)) == 1
-    space["bits"] |= {"when": {"adapter": "lora"}}  # type: ignore[operator]
     assert not _space_faults(space)
+    space["adapter"] = {"type": "categorical", "choices": [None]}
+    assert len(_space_faults(space)) == 1
 
 
 @pytest.mark.parametrize(

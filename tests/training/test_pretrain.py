@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import shutil
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import datasets
@@ -202,3 +203,16 @@ def test_a_folder_that_holds_files_is_left_alone(options):
     (options["out"] / "mine").write_text("")
     with pytest.raises(BackboneError, match="must be a new or an empty folder"):
         pretrain(**options)
+
+
+def test_the_current_folder_is_not_replaced(options, tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    with pytest.raises(BackboneError, match=r"here must be a folder .* got the current folder; name a folder"):
+        pretrain(**{**options, "out": Path()})
+
+
+@pytest.mark.parametrize("rate", [-1.0, 0.0, float("nan"), float("inf")])
+def test_a_learning_rate_that_trains_nothing_is_told_before_a_text_is_read(options, rate):
+    with pytest.raises(BackboneError, match="the learning rate must be a finite number above 0; got"):
+        pretrain(**{**options, "learning_rate": rate, "parts": None})

@@ -40,6 +40,9 @@ def submit(
         got = "several of them" if len(arguments) > 1 else "an empty ID" if arguments else "none of them"
         rule = "be given one of STUDY.yaml, --status ID and --stop ID"
         raise StudyError(Fault("tutti submit", rule, got, "see `tutti submit --help`"))
+    if status or stop:
+        options = {"--wait": wait, "--trials": trials, "--set": overrides, "--resume": resume}
+        stores.check_left_out(options, beside="--status" if status else "--stop")
     if status:
         console.print(jobs.job_status(status, address=address))
         return

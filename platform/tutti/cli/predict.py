@@ -91,6 +91,8 @@ def predict(
     from tutti.outputs.predictions import Shards, check_out
 
     began = time.monotonic()
+    if checkpoint:
+        stores.check_left_out({"--recipe": recipe, "--with": others}, beside="--checkpoint")
     config, folder, prepared = stores.open_folder(study)
     own = _task(config, prepared, task)
     check_out(out, file)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
@@ -51,6 +51,24 @@ def read_study_file(file: Path, *, overrides: Sequence[str], shared: bool = Fals
     path = (study.storage.path or studies_folder()).absolute()
     study = study.model_copy(update={"storage": study.storage.model_copy(update={"path": path})})
     return study, StudyFolder(path / study.study)
+
+
+def check_left_out(options: Mapping[str, Any], *, beside: str) -> None:
+    """Checks that none of these options is given together with the option ``beside``, which would ignore them.
+
+    Args:
+        options: the options' values by name. A value that is false or empty was not given.
+
+    Raises:
+        StudyError: with a fault for each one that is given.
+    """
+    faults = []
+    for name, value in options.items():
+        if value:
+            got = name if value is True else " ".join(value) if isinstance(value, list) else str(value)
+            faults.append(Fault(name, f"be left out with {beside}", got, "take one of the two out"))
+    if faults:
+        raise StudyError(*faults)
 
 
 def open_folder(name: str) -> tuple[StudyConfig, StudyFolder, Prepared]:

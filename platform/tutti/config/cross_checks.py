@@ -45,6 +45,8 @@ def target_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list
     metrics = list(metrics_of(raw).values())
     if isinstance(target, bool) or not isinstance(target, int | float) or not metrics:
         return []
+    if not all(isinstance(metric, str) for metric in metrics):
+        return []
     best = sum(metric != "neg_mse" for metric in metrics) / len(metrics)  # neg_mse is at most 0, all others at most 1
     if target <= best:
         return []

@@ -98,9 +98,10 @@ def _has_begun(study: Any, studies: Path) -> bool:
 
 
 def older_folders(raw: Mapping[str, Any]) -> dict[int, Path]:
-    """The existing folders among the resolved paths under ``search.warm_start``, by index."""
+    """The existing folders among the resolved paths under ``search.warm_start``, by index; none unless it is a list."""
     entries = section(raw, "search").get("warm_start")
-    paths = {index: Path(value) for index, value in enumerate(entries or ()) if isinstance(value, str)}
+    entries = entries if isinstance(entries, list) else []
+    paths = {index: Path(value) for index, value in enumerate(entries) if isinstance(value, str)}
     return {index: path for index, path in paths.items() if StudyFolder(path).study_file.is_file()}
 
 

@@ -40,7 +40,8 @@ def prepare(
     Rows of ``extra_train`` go to train only, with ids prefixed by ``extraN/`` (N counted from 0). Extra rows whose
     texts also occur among validation rows are dropped, since they would bias the validation score. If extra rows have
     soft labels, train has a column probabilities (list of float32 in class order; null for other rows), and their
-    label is the most likely class. The class names are the labels of all other training rows before the split.
+    label is the most likely class; the column is left out if all of these rows are dropped. The class names are the
+    labels of all other training rows before the split.
 
     With folds, train keeps all rows and has a column fold (int32): the fold, from 0, in which the row is validated, or
     -1 for a row of ``extra_train``, which trains in every fold. The part ``validation`` then contains all rows with a
@@ -202,6 +203,8 @@ def _prepare_task(
     else:
         held_out = _with_class_indices(held_out, classes)
         train, _ = _drop_extra_duplicates(train, extra, texts_of=held_out)
+    if "probabilities" in train and train["probabilities"].isna().all():  # every soft row was dropped
+        train = train.drop(columns="probabilities")
     task = Task(spec.name, class_names=classes, pair=spec.pair, metric=spec.metric, submission=spec.submission)
     return task, {"train": train, "validation": held_out, **parts}
 

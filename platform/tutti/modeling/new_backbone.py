@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from tutti.errors import BackboneError, Fault, nearest
-from tutti.files import nearest_file, whole_folder
+from tutti.files import fixed_folder_fault, nearest_file, whole_folder
 from tutti.modeling.new_tokenizer import TokenizerKind, train_tokenizer
 
 Size = Literal["tiny", "mini", "small"]
@@ -66,7 +66,7 @@ def new_backbone(
 
     Raises:
         BackboneError: if a text file is missing or not UTF-8, all files are empty, a size or kind of tokenizer is
-            unknown, or ``out`` is not empty.
+            unknown, or ``out`` is not empty or cannot be replaced.
         StorageError: if the folder cannot be written.
     """
     _check(texts=texts, size=size, out=out, tokenizer=tokenizer, vocabulary=vocabulary)
@@ -110,6 +110,8 @@ def _check(*, texts: Sequence[Path], size: str, out: Path, tokenizer: str, vocab
     elif out.is_dir() and any(out.iterdir()):
         remedy = "name another folder, or remove this one"
         faults.append(Fault(str(out), "be a new or an empty folder", "a folder that holds files", remedy))
+    elif fixed := fixed_folder_fault(out):
+        faults.append(fixed)
     if not texts:
         faults.append(Fault("the texts", "be at least one file", "none", "name the files to learn the vocabulary from"))
     faults += [fault for path in texts if (fault := _text_fault(path))]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from tutti.errors import Fault, StudyError
-from tutti.files import sha256_of, storage_faults, whole_folder, write_whole
+from tutti.files import fixed_folder_fault, sha256_of, storage_faults, whole_folder, write_whole
 
 if TYPE_CHECKING:
     from tutti.outputs.card import Card
@@ -30,12 +30,16 @@ def output_folder(out: Path, *, listing: str = CARD) -> Iterator[Path]:
         listing: the JSON file in it whose ``files`` lists all other files.
 
     Raises:
-        StudyError: if ``out`` holds a file that its listing lacks. Only listed files are ever deleted.
+        StudyError: if ``out`` cannot be replaced as a whole (see ``fixed_folder_fault``), or holds a file that its
+            listing lacks. Only listed files are ever deleted.
         StorageError: if ``out`` cannot be read or written.
     """
     out = out.resolve()
     with storage_faults(out):  # the first access: reports, for example, a name that is too long
-        unlisted = _unlisted(out, listing)
+        fixed = fixed_folder_fault(out)
+        unlisted = _unlisted(out, listing) if fixed is None else []
+    if fixed:
+        raise StudyError(fixed)
     if unlisted:
         rule = "be a new or empty folder, or hold nothing but what Tutti wrote there before"
         raise StudyError(Fault(str(out), rule, unlisted[0], "name another folder with --out"))

@@ -7,6 +7,7 @@ import dataclasses
 import enum
 import itertools
 import math
+import random
 import re
 import typing
 from collections.abc import Iterator, Mapping, Sequence
@@ -106,7 +107,7 @@ _USED_WITH: Mapping[str, tuple[str, Any]] = {
     "sampling_weights": ("task_sampling", "weights"),
 }
 
-MAX_DRAWS = 256  # possible trials of a search space that are checked to find one that can run
+MAX_DRAWS = 256  # possible trials of a search space that are checked, in order and at random, to find one that can run
 
 _POSITIVE = frozenset({"num_train_epochs", "learning_rate", "logging_steps"})
 _AT_LEAST_1 = frozenset({"per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps"})
@@ -177,7 +178,7 @@ def check_training(training: Mapping[str, Any], *, search_space: Mapping[str, Di
     faults = faults or _unused_faults(training, search_space, file=file)
     if not faults:
         where = f"{file}: training.{STAGES}.{{}}" if stages else f"{file}: training"
-        draws = itertools.islice(_draws(search_space, fixed_values(training)), MAX_DRAWS)
+        draws = _draws(search_space, fixed_values(training))
         faults_by_draw = (_draw_faults(where, overlay(training, parameters)) for parameters in draws)
         first = next(faults_by_draw)
         # A study is valid if any of its trials can run; trials with an invalid combination fail by themselves.
@@ -205,12 +206,22 @@ def _unused_faults(training: Mapping[str, Any], search_space: Mapping[str, Distr
 
 
 def _draws(search_space: Mapping[str, Distribution], fixed: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Possible trials of a search space: the product of all categorical choices and both ends of each range."""
+    """Possible trials of a search space, of the product of all categorical choices and both ends of each range.
+
+    These are its first ``MAX_DRAWS``, and where it is larger as many random ones, in which all keys vary.
+    """
     values = [[value for _, value in _values(distribution)] for distribution in search_space.values()]
-    return (
-        without_undrawn(dict(zip(search_space, combination, strict=True)), search_space, fixed)
-        for combination in itertools.product(*values)
-    )
+    combinations: Iterator[tuple[Any, ...]] = itertools.islice(itertools.product(*values), MAX_DRAWS)
+    if math.prod(map(len, values)) > MAX_DRAWS:
+        generator = random.Random(0)
+        combinations = itertools.chain(combinations, zip(*(_shuffled(each, generator) for each in values), strict=True))
+    for combination in combinations:
+        yield without_undrawn(dict(zip(search_space, combination, strict=True)), search_space, fixed)
+
+
+def _shuffled(values: Sequence[Any], generator: random.Random) -> list[Any]:
+    """``MAX_DRAWS`` of the values in random order, each about as often as any other."""
+    return generator.sample([*values] * math.ceil(MAX_DRAWS / len(values)), MAX_DRAWS)
 
 
 def _draw_faults(where: str, training: Mapping[str, Any]) -> list[Fault]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -47,7 +48,7 @@ class Table(FileSource):
 
     def blocks(self, source: str, *, rows: int) -> Iterator[DataFrame]:
         first, names = 0, self.names(labelled=False)
-        for columns, places, place in _blocks(source, rows):
+        for columns, places, place in _blocks(source, rows, wanted=set(names.values())):
             yield frame_of(columns, names, origin=source, places=places, place=place, first_row=first, unique=False)
             first += len(places)
 
@@ -141,8 +142,11 @@ def _suffix(source: str) -> str:
     return suffix
 
 
-def _blocks(source: str, limit: int | None) -> Iterator[_Block]:
-    """Blocks of so many rows, or one block of all; a table without rows gives one empty block."""
+def _blocks(source: str, limit: int | None, *, wanted: Set[str] = frozenset()) -> Iterator[_Block]:
+    """Blocks of so many rows, or one block of all; a table without rows gives one empty block.
+
+    Each block has those of the columns ``wanted`` that any row of the file has, also where none of its own rows does.
+    """
     existing_file(source)
     match _suffix(source):
         case ".csv":
@@ -152,7 +156,7 @@ def _blocks(source: str, limit: int | None) -> Iterator[_Block]:
         case ".parquet":
             return _parquet_blocks(source, limit)
         case _:
-            return _json_blocks(source, limit)
+            return _json_blocks(source, limit, wanted)
 
 
 def _csv_blocks(source: str, limit: int | None) -> Iterator[_Block]:
@@ -172,14 +176,13 @@ def _csv_blocks(source: str, limit: int | None) -> Iterator[_Block]:
         places.clear()
         return finished
 
-    with Path(source).open(encoding="utf-8-sig", newline="") as file:
+    with Path(source).open(encoding="utf-8-sig", newline="\n") as file:
         reader = csv.reader(file, strict=True)
         while True:
             try:
                 row = _next_of_any_length(reader)
             except csv.Error as error:
-                remedy = "write the file with a CSV library, or quote the cell"
-                faults.append(Fault(f"{source}, line {start}", "be CSV as RFC 4180 has it", str(error), remedy))
+                faults.append(_csv_fault(f"{source}, line {start}", error))
                 break
             if row is None:
                 break
@@ -198,6 +201,13 @@ def _csv_blocks(source: str, limit: int | None) -> Iterator[_Block]:
                 yielded = True
     if rows or faults or not yielded:
         yield block()
+
+
+def _csv_fault(what: str, error: csv.Error) -> Fault:
+    got, remedy = str(error), "write the file with a CSV library, or quote the cell"
+    if got.startswith("new-line character"):  # all that newline="\n" leaves of a lone \r outside quotes
+        got, remedy = "a carriage return outside quotes", "quote the cell, or end the lines with line feeds"
+    return Fault(what, "be CSV as RFC 4180 has it", got, remedy)
 
 
 def _next_of_any_length(reader: Iterator[list[str]]) -> list[str] | None:
@@ -224,7 +234,8 @@ def _tsv_blocks(source: str, limit: int | None) -> Iterator[_Block]:
         first += max(len(block), 1)
 
 
-def _json_blocks(source: str, limit: int | None) -> Iterator[_Block]:
+def _json_blocks(source: str, limit: int | None, wanted: Set[str]) -> Iterator[_Block]:
+    keys = {} if limit is None else _json_keys(source, wanted)
     lines, first = lines_of(source), 1
     blocks = [list(lines)] if limit is None else blocks_of(lines, limit)
     for block in blocks:
@@ -246,9 +257,21 @@ def _json_blocks(source: str, limit: int | None) -> Iterator[_Block]:
                 faults.append(Fault(f"{source}, line {number}", "be one JSON object", got, "write one row per line"))
         raise_any(faults, origin=source)
         first += len(block)
-        names = dict.fromkeys(name for row in rows for name in row)
+        names = keys | dict.fromkeys(name for row in rows for name in row)
         if rows or limit is None:
             yield {name: [row.get(name) for row in rows] for name in names}, places, "line"
+
+
+def _json_keys(source: str, wanted: Set[str]) -> dict[str, None]:
+    """The keys of the rows, in order, up to the row with which all of ``wanted`` have occurred."""
+    keys: dict[str, None] = {}
+    for line in lines_of(source):
+        with suppress(ValueError, RecursionError):  # reported with its block
+            row = json.loads(line)
+            keys |= dict.fromkeys(row) if isinstance(row, dict) else {}
+        if keys.keys() >= wanted:
+            break
+    return keys
 
 
 def _parquet_blocks(source: str, limit: int | None) -> Iterator[_Block]:
