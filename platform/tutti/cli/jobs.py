@@ -41,8 +41,8 @@ def submit(
         rule = "be given one of STUDY.yaml, --status ID and --stop ID"
         raise StudyError(Fault("tutti submit", rule, got, "see `tutti submit --help`"))
     if status or stop:
-        options = {"--wait": wait, "--trials": trials, "--set": overrides, "--resume": resume}
-        stores.check_left_out(options, beside="--status" if status else "--stop")
+        of_new_jobs = {"--wait": wait, "--trials": trials, "--set": overrides, "--resume": resume}
+        stores.check_left_out(of_new_jobs, beside="--status" if status else "--stop")
     if status:
         console.print(jobs.job_status(status, address=address))
         return
