@@ -296,6 +296,37 @@ def test_a_whole_epoch_is_a_sign_that_a_trial_once_fitted_for_its_longest_rows_m
     run_async(steps())
 
 
+@pytest.mark.parametrize(
+    ("reports", "halves"),
+    [
+        ([{"epoch": 1, "ends_stage": True}], True),  # the next stage may train more weights
+        ([{"epoch": 1, "ends_stage": True}, {"epoch": 2, "whole": False}], True),
+        ([{"epoch": 1, "ends_stage": True}, {"epoch": 2}], False),
+        ([{"fold": 0, "fold_epoch": {"epoch": 1, "ends_stage": True}}], True),
+        ([{"fold": 1, "fold_epoch": {"epoch": 1, "ends_stage": True}}], False),
+    ],
+)
+def test_a_trial_out_of_memory_in_a_stage_of_which_it_completed_no_epoch_begins_anew_with_half_its_batch(
+    run_async, reports, halves
+):
+    async def steps() -> None:
+        broker = Broker(retries=1)
+        attempt = await begun(broker)
+        for report in reports:
+            await broker.report("t0000", attempt, report)
+        await broker.report_loss("one", "it died")  # which tells nothing of its memory
+        _, attempt = await broker.take("one")
+        await broker.report_loss("one", "no memory", out_of_memory=True)
+        anew = {"halved": "no memory", "anew": True}
+        if halves:
+            assert (await broker.take("one"))[0] == trial(0) | anew
+        else:
+            failed = await broker.next_report("t0000", len(reports))
+            assert failed == {"failed": "out of memory: no memory", "infeasible": True}
+
+    run_async(steps())
+
+
 def test_nobody_waits_for_the_report_of_a_trial_once_the_study_is_over(run_async):
     async def steps() -> None:
         broker = Broker(retries=0)

@@ -20,6 +20,14 @@ def test_a_trial_whose_batch_was_halved_keeps_that_for_its_next_run_and_shows_it
     assert logged.run(trial).tags["tutti.halved_batch"] == "no memory"
 
 
+def test_a_trial_whose_batch_was_halved_in_a_later_stage_is_as_one_that_has_completed_no_epoch(logged):
+    trial = logged.start()
+    logged.epoch(trial, 1, 0.8, ends_stage=True)
+    logged.log.on_trial_result(0, [], trial, {"halved": "no memory"})
+    assert [(each.halved, each.fitted) for each in logged.store.unfinished()] == [("no memory", False)]
+    assert logged.record(trial).scores_by_epoch == {}
+
+
 @pytest.mark.parametrize("parts", [0, 1, 3])
 def test_a_trial_that_begins_anew_with_half_its_batch_has_the_scores_of_that_alone(logged, parts):
     trial = logged.start()

@@ -55,6 +55,12 @@ def test_a_later_stage_begins_from_the_same_weights_whenever_it_is_begun_again(
     assert not list(tmp_path.glob(".best*"))
 
 
+def test_the_last_report_of_each_stage_but_the_last_says_that_another_follows(tune: Tune, tmp_path: Path) -> None:
+    _, reports = tune(tmp_path, **STAGED)
+    assert [report.ends_stage for report in reports] == [True, False, False]
+    assert [report.done for report in reports] == [False, False, True]
+
+
 def test_stages_see_their_batches_in_different_orders(steady_tune: Tune, tmp_path: Path) -> None:
     stages = [{"num_train_epochs": 1}, {"num_train_epochs": 1}]
     _, reports = steady_tune(tmp_path, logging_steps=1, learning_rate=1e-30, head_dropout=0.0, stages=stages)

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 from tutti.errors import Fault
-from tutti.orchestration.messages import Report, TrialConfig, completes_epoch, is_last
+from tutti.orchestration.messages import Report, TrialConfig, begins_stage, completes_epoch, is_last
 
 if TYPE_CHECKING:
     from tutti.orchestration.population import Population
@@ -36,6 +36,7 @@ class _Trial:
             waiting.
         score: its last score, while it is waiting.
         fitted: it has completed an epoch, so its batch fits into memory.
+        in_new_stage: it has completed no epoch of its present stage, which may need more memory than those before.
     """
 
     config: TrialConfig
@@ -49,6 +50,7 @@ class _Trial:
     waiting_since_epoch: int | None = None
     score: float = 0.0
     fitted: bool = False
+    in_new_stage: bool = False
 
     def __post_init__(self) -> None:
         self.fitted = self.config.get("fitted", False)
@@ -191,7 +193,8 @@ class Broker:
             if self._is_over or trial.is_over or trial.attempt != attempt:
                 return None
             trial.reports.append(report)
-            trial.fitted |= completes_epoch(report)
+            if completes_epoch(report):
+                trial.fitted, trial.in_new_stage = True, begins_stage(report)
             is_paused = self._pause_for_exchange(trial, report)
             report_count = None if trial.has_ended or is_paused else len(trial.reports)
             self._exchange_if_all_waiting()
@@ -216,8 +219,8 @@ class Broker:
     ) -> bool:
         """Reassigns the trial of a pool whose workers died, or fails it after too many losses.
 
-        A trial that ran out of memory before it completed an epoch restarts once with half its batch size. If that does
-        not fit either, it is infeasible.
+        A trial that ran out of memory before it completed an epoch of its stage restarts once with half its batch size.
+        If that does not fit either, it is infeasible.
 
         Args:
             for_its_node: out of memory means that Ray killed the worker because its node ran low, which other processes
@@ -274,9 +277,10 @@ class Broker:
         lost_trials = [trial for trial in self._trials.values() if trial.pool == pool and not trial.is_over]
         for trial in lost_trials:
             trial.pool, trial.attempt = None, trial.attempt + 1
-            fits = not out_of_memory or trial.fitted
+            fits = not out_of_memory or (trial.fitted and not trial.in_new_stage)
             if not fits and "halved" not in trial.config:
                 trial.config = {**trial.config, "halved": reason, "anew": True}
+                trial.fitted = trial.in_new_stage = False
                 trial.reports.append({"halved": reason})
                 self._queue.appendleft(trial.config["key"])
                 continue

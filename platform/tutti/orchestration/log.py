@@ -133,8 +133,8 @@ class StudyLog(NotSnapshotted, Callback):
             if "exchanged" not in result:  # the trial restarts; delete its reports first, in case the driver dies
                 self._notify(f"{key}: starts again with half the batch, out of memory: {progress.halved}")
                 self._store.forget_reports(key)
-                progress.epoch, progress.last_report = 0, {}
-            self._store.bind(key, halved=progress.halved)
+                progress.epoch, progress.last_report, progress.fitted = 0, {}, False
+            self._store.bind(key, halved=progress.halved, **{FITTED: progress.fitted})
         if result.keys() & {"exchanged", "halved", "overtime"}:
             return
         if not progress.fitted and completes_epoch(result):

@@ -43,6 +43,7 @@ class Evaluation(TypedDict, total=False):
         steps: optimizer step and its training metrics, for every logged step since the last evaluation.
         precision: the numeric precision of training, such as bf16.
         whole: the evaluation ends an epoch, so every row has been seen, the longest included.
+        ends_stage: the next stage may need more memory.
     """
 
     epoch: int
@@ -52,6 +53,7 @@ class Evaluation(TypedDict, total=False):
     steps: Sequence[tuple[int, Mapping[str, float]]]
     precision: str | None
     whole: bool
+    ends_stage: bool
 
 
 class Report(Evaluation, total=False):
@@ -128,3 +130,12 @@ def completes_epoch(report: Report) -> bool:
     """
     evaluation: Evaluation = report.get("fold_epoch", report)
     return "epoch" in evaluation and evaluation.get("whole", True)
+
+
+def begins_stage(report: Report) -> bool:
+    """Whether the trial begins its next stage, for the first time.
+
+    In a later fold the trial has been through all stages.
+    """
+    evaluation: Evaluation = report.get("fold_epoch", report)
+    return evaluation.get("ends_stage", False) and not report.get("fold")

@@ -168,4 +168,5 @@ def _evaluation(report: EpochReport) -> Evaluation:
         "steps": [(step, dict(values)) for step, values in report.steps],
         "precision": report.precision,
         "whole": report.whole,
+        "ends_stage": report.ends_stage,
     }

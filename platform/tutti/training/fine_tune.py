@@ -276,6 +276,7 @@ class _Run:
             whole=done or epoch >= trainer.evals_per_epoch,
             done=done and position.stage == self.stage_count - 1,
             precision=name_of(trainer.args),
+            ends_stage=done and position.stage < self.stage_count - 1,
         )
 
     def _evaluate(

@@ -25,6 +25,7 @@ class EpochReport:
         whole: whether the run has trained at least one whole epoch, and so has seen its longest rows.
         done: whether this is the run's last evaluation.
         precision: the precision of the stage: ``bf16``, ``fp16``, ``tf32`` or ``float32``.
+        ends_stage: whether another stage follows, which may need more memory.
     """
 
     epoch: int
@@ -35,6 +36,7 @@ class EpochReport:
     whole: bool
     done: bool
     precision: str
+    ends_stage: bool = False
 
 
 @dataclass(frozen=True)
