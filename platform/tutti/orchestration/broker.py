@@ -231,7 +231,7 @@ class Broker:
             Whether the pool was training a trial.
         """
         async with self._changed:
-            return self._lose_pool(pool, reason, out_of_memory, final, for_its_node)
+            return self._lose_pool(pool, reason, out_of_memory=out_of_memory, for_its_node=for_its_node, final=final)
 
     async def wait_for_trial(self, patience: float = PATIENCE) -> bool:
         """Whether a trial is queued. Waits until one is, or the study is over."""
@@ -269,7 +269,7 @@ class Broker:
             return all(trial.is_over or trial.pool is None for trial in self._trials.values())
 
     def _lose_pool(
-        self, pool: str, reason: str, out_of_memory: bool = False, final: bool = False, for_its_node: bool = False
+        self, pool: str, reason: str, *, out_of_memory: bool = False, for_its_node: bool = False, final: bool = False
     ) -> bool:
         self._worker_generations[pool] += 1
         if self._halt_fault:  # a resumed study continues the trial, whatever its losses in this run
