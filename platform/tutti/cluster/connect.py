@@ -64,7 +64,7 @@ def connected(
         _require_state_api()
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         fits = _fits(nodes, workers=workers, cpus=cpus_per_worker, gpus=gpus_per_worker)
-        autoscaled = concurrent_trials or max(fits, autoscaled_to or 0) if address else 0
+        autoscaled = (concurrent_trials or max(fits, autoscaled_to or 0)) if address else 0
         if fits == 0 and not autoscaled:
             total = ray.cluster_resources()
             raise ResourcesError(

@@ -166,6 +166,8 @@ def _clearly_best(decisions: np.ndarray, labels: np.ndarray, score: Score, seed:
     """
     scores = [[score(labels, of_option) for of_option in of_repeat] for of_repeat in decisions]
     best = int(np.argmax(np.mean(scores, axis=0)))
+    if best == 0:
+        return 0
     judged = [
         judge(decisions[:, option], labels, score=score, seed=seed, resamples=_INNER_RESAMPLES) for option in (best, 0)
     ]
