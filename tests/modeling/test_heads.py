@@ -3,7 +3,17 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tutti.modeling.heads import AttentionPooling, ClsPooling, Head, HeadOptions, LayerMix, MeanPooling, PairPooling
+from tutti.modeling.heads import (
+    AttentionPooling,
+    BiEncoderPooling,
+    ClsPooling,
+    Head,
+    HeadOptions,
+    LayerMix,
+    MeanPooling,
+    PairPooling,
+    texts_apart,
+)
 
 
 @pytest.mark.parametrize("pooling", [AttentionPooling(8), ClsPooling(), MeanPooling()])
@@ -46,13 +56,51 @@ def test_pair_pooling_sets_the_means_of_both_texts_side_by_side_and_against_each
         PairPooling()(states, mask)
 
 
-def test_a_head_with_pair_pooling_takes_the_mean_of_single_texts() -> None:
-    states, mask, types = _a_pair()
-    options = HeadOptions(pooling="pair", dropout=0.0)
-    of_pairs = Head(hidden=4, outputs=3, options=options, std=0.5, pair=True)
+@pytest.mark.parametrize("pooling", ["pair", "bi_encoder"])
+def test_a_head_that_compares_two_texts_takes_the_mean_of_single_ones(pooling: str) -> None:
+    states, mask, _ = _a_pair()
+    options = HeadOptions(pooling=pooling, dropout=0.0)
+    assert Head(hidden=4, outputs=3, options=options, std=0.5, pair=True).linear.in_features == 16
     of_singles = Head(hidden=4, outputs=3, options=options, std=0.5)
-    assert of_pairs([states], mask, types).shape == of_singles([states], mask).shape == (1, 3)
     torch.testing.assert_close(of_singles([states], mask), of_singles.linear(MeanPooling()(states, mask)))
+
+
+def test_texts_apart_are_the_first_texts_and_then_the_second_ones_each_with_the_token_in_front() -> None:
+    ids = torch.tensor([[1, 5, 6, 2, 7, 2], [1, 8, 2, 9, 2, 0]])
+    types = torch.tensor([[0, 0, 0, 0, 1, 1], [0, 0, 0, 1, 1, 0]])
+    mask = (ids != 0).long()
+    apart, apart_mask = texts_apart(ids, mask, types)
+    rows = [row[kept > 0].tolist() for row, kept in zip(apart, apart_mask, strict=True)]
+    assert rows == [[1, 5, 6, 2], [1, 8, 2], [1, 7, 2], [1, 9, 2]]
+    assert apart.shape == apart_mask.shape == (4, 4)
+    with pytest.raises(ValueError, match="token types"):
+        texts_apart(ids, mask, None)
+
+
+def test_a_bi_encoder_sets_the_means_of_both_texts_side_by_side_and_against_each_other() -> None:
+    torch.manual_seed(0)
+    states, mask = torch.randn(4, 3, 5), torch.tensor([[1, 1, 1], [1, 1, 0], [1, 0, 0], [1, 1, 1]])
+    u, v = states[1, :2].mean(dim=0), states[3].mean(dim=0)
+    pooled = BiEncoderPooling()(states, mask)
+    torch.testing.assert_close(pooled[1], torch.cat([u, v, (u - v).abs(), u * v]))
+    assert len(pooled) == 2
+
+
+def test_a_bi_encoder_starts_a_regression_with_the_cosine_as_its_scale_from_lowest_to_highest_label() -> None:
+    torch.manual_seed(0)
+    options = HeadOptions(pooling="bi_encoder", dropout=0.5)
+    head = Head(hidden=4, outputs=1, options=options, std=0.5, pair=True, regression=True)
+    head.fit_labels(torch.tensor([1.0, 3.0, 5.0, 99.0]), torch.tensor([1.0, 1.0, 1.0, 0.0]))
+    u = torch.tensor([1.0, 0.0, 0.0, 0.0])
+    v = torch.tensor([[2.0, 0.0, 0.0, 0.0], [0.0, 3.0, 0.0, 0.0], [1.0, 1.0, 0.0, 0.0]])
+    states = torch.cat([u.expand(3, 4), v]).unsqueeze(1)
+    values = head([states], torch.ones(6, 1))
+    torch.testing.assert_close(values[:, 0], torch.tensor([5.0, 1.0, 1 + 4 * 0.5**0.5]))
+    values.sum().backward()
+    assert head.similarity is not None
+    assert head.similarity.grad is not None
+    assert head.linear.weight.grad is not None
+    assert head.linear.weight.grad.abs().sum() > 0
 
 
 def test_the_same_seed_gives_the_same_head_and_its_scale_is_the_one_asked_for() -> None:

@@ -54,6 +54,19 @@ def test_token_types_reach_a_head_that_tells_two_texts_apart(backbone: Path) -> 
     torch.testing.assert_close(model("t", ids, mask, types), head.linear(head.pooling(states, mask, types)))
 
 
+def test_a_bi_encoder_sees_each_text_of_a_pair_alone(backbone: Path) -> None:
+    model = _model(backbone, _task("t", 2, pair=True), _task("score", 0, pair=True), pooling="bi_encoder").eval()
+    ids = torch.tensor([[2, 5, 3, 7, 8, 3], [2, 9, 6, 3, 7, 3]])
+    types = torch.tensor([[0, 0, 0, 1, 1, 1], [0, 0, 0, 0, 1, 1]])
+    alone = [torch.tensor([row]) for row in ([2, 5, 3], [2, 9, 6, 3], [2, 7, 8, 3], [2, 7, 3])]
+    means = [model.encoder(input_ids=row).last_hidden_state.mean(dim=1) for row in alone]
+    for task in ("t", "score"):
+        head, outputs = model.head(task), model(task, ids, torch.ones_like(ids), types)
+        for row in range(2):
+            states = torch.stack([means[row], means[2 + row]])
+            torch.testing.assert_close(outputs[row : row + 1], head([states], torch.ones(2, 1)))
+
+
 @pytest.mark.parametrize("layers", [1, 2])
 def test_every_weight_of_a_loaded_encoder_is_used_and_in_float32(backbone: Path, layers: int) -> None:
     model = _model(backbone, _task("t", 2), layers=layers)

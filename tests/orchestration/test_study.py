@@ -61,6 +61,7 @@ def study(**changes) -> StudyConfig:
             "search_space.pooling",
         ),
         ({"training": {"pooling": "pair"}}, "training.pooling"),
+        ({"training": {"pooling": "bi_encoder"}}, "training.pooling"),
         ({"training": {"pooling": "cls"}}, "training.pooling"),
         ({"search_space": {"pooling": {"type": "categorical", "choices": ["mean", "pair"]}}}, "search_space.pooling"),
     ],

@@ -34,8 +34,9 @@ def test_a_run_learns_reports_each_epoch_and_predicts_the_other_parts(
             assert predictions.class_names == task.class_names
 
 
+@pytest.mark.parametrize("pooling", ["pair", "bi_encoder"])
 def test_a_run_of_pairs_learns_from_both_texts_and_its_checkpoint_says_the_same(
-    tune: Tune, backbone: Path, tasks: tuple[Task, ...], parts: dict[str, dict[str, EncodedPart]], tmp_path: Path
+    tune: Tune, tasks: tuple[Task, ...], parts: dict[str, dict[str, EncodedPart]], tmp_path: Path, pooling: str
 ) -> None:
     def with_types(part: EncodedPart) -> EncodedPart:
         types = [[int(position > 1) for position in range(len(row))] for row in part.encoded["input_ids"]]
@@ -43,7 +44,7 @@ def test_a_run_of_pairs_learns_from_both_texts_and_its_checkpoint_says_the_same(
 
     mood = next(task for task in tasks if task.name == "mood")
     pairs = {"mood": {name: with_types(part) for name, part in parts["mood"].items()}}
-    trick = {"pooling": "pair", "rdrop_alpha": 1.0, "num_train_epochs": 4}
+    trick = {"pooling": pooling, "rdrop_alpha": 1.0, "num_train_epochs": 4}
     done, reports = tune(tmp_path, tasks=(replace(mood, pair=True),), parts=pairs, **trick)
     assert done.checkpoint.score == max(report.score for report in reports) > 0.8
     model, _ = load_checkpoint(tmp_path / "best")

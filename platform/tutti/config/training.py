@@ -73,7 +73,7 @@ class TrainingOptions(Strict):
     task_sampling: Literal["proportional", "temperature", "uniform", "weights"] = "proportional"
     sampling_temperature: Annotated[float, Field(ge=1)] = 2.0
     sampling_weights: Weights = Field(default_factory=dict)
-    pooling: Literal["attention", "cls", "mean", "pair"] = "attention"
+    pooling: Literal["attention", "cls", "mean", "pair", "bi_encoder"] = "attention"
     pooling_layers: Annotated[int, Field(ge=1)] = 1
     head_dropout: Share = 0.1
     head_dropout_samples: Annotated[int, Field(ge=1)] = 1

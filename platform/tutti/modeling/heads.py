@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 
 class AttentionPooling(nn.Module):
@@ -53,12 +54,52 @@ class PairPooling(nn.Module):
         self.mean = MeanPooling()
 
     def forward(self, states: Tensor, mask: Tensor, types: Tensor | None = None) -> Tensor:
-        if types is None:
-            raise ValueError("the pooling pair takes token types, which tell a pair's two texts apart")
         states = states.float()  # bfloat16 would lose the difference of nearly equal means
-        second = mask * (types == 1)
-        u, v = self.mean(states, mask - second), self.mean(states, second)
-        return torch.cat([u, v, (u - v).abs(), u * v], dim=1)
+        second = mask * second_texts(types)
+        return _against_each_other(self.mean(states, mask - second), self.mean(states, second))
+
+
+class BiEncoderPooling(nn.Module):
+    """What ``PairPooling`` gives, of texts that the encoder saw apart, as ``texts_apart`` orders them.
+
+    ``(2 * rows, tokens, hidden)`` states and ``(2 * rows, tokens)`` mask to ``(rows, 4 * hidden)`` float32.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mean = MeanPooling()
+
+    def forward(self, states: Tensor, mask: Tensor, types: Tensor | None = None) -> Tensor:
+        return _against_each_other(*self.mean(states.float(), mask).chunk(2))
+
+
+def _against_each_other(u: Tensor, v: Tensor) -> Tensor:
+    return torch.cat([u, v, (u - v).abs(), u * v], dim=1)
+
+
+def second_texts(types: Tensor | None) -> Tensor:
+    """Which tokens belong to a pair's second text, as token types tell.
+
+    Raises:
+        ValueError: if there are none.
+    """
+    if types is None:
+        raise ValueError("the poolings pair and bi_encoder take token types, which tell a pair's two texts apart")
+    return types == 1
+
+
+def texts_apart(input_ids: Tensor, mask: Tensor, types: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The two texts of each pair as rows of their own, for an encoder that is to see them apart (a bi-encoder).
+
+    ``(rows, tokens)`` inputs as ``[CLS] a [SEP] b [SEP]`` to the ids and the mask of ``(2 * rows, shorter)``: first
+    all ``[CLS] a [SEP]``, then all ``[CLS] b [SEP]``, padded with what other tokens they came with.
+    """
+    second = second_texts(types) & (mask > 0)
+    first = ~second & (mask > 0)
+    second[:, 0] = True  # the token in front stands for the row, and so in front of each text
+    parts = torch.cat([first, second])
+    order = parts.int().argsort(dim=1, descending=True, stable=True)[:, : int(parts.sum(dim=1).max())]
+    return input_ids.repeat(2, 1).gather(1, order), parts.to(mask.dtype).gather(1, order)
 
 
 def _pooling(name: str, hidden: int, *, pair: bool) -> tuple[nn.Module, int]:
@@ -70,7 +111,9 @@ def _pooling(name: str, hidden: int, *, pair: bool) -> tuple[nn.Module, int]:
             return ClsPooling(), hidden
         case "pair" if pair:
             return PairPooling(), 4 * hidden
-        case "mean" | "pair":
+        case "bi_encoder" if pair:
+            return BiEncoderPooling(), 4 * hidden
+        case "mean" | "pair" | "bi_encoder":
             return MeanPooling(), hidden
         case _:
             raise ValueError(f"there is no pooling {name!r}")
@@ -97,7 +140,8 @@ class HeadOptions:
     """The options of all heads of a model.
 
     Attributes:
-        pooling: ``attention``, ``cls``, ``mean`` or ``pair``; with ``pair``, tasks with single texts use ``mean``.
+        pooling: ``attention``, ``cls``, ``mean``, ``pair`` or ``bi_encoder``; tasks with single texts use ``mean``
+            for the last two.
         layers: number of last encoder layers that are mixed before pooling; 1 uses the last layer only.
         dropout: dropout probability before the linear layer.
         dropout_samples: multi-sample dropout (arXiv 1905.09788): the training output is the mean over this many
@@ -112,7 +156,12 @@ class HeadOptions:
 
 class Head(nn.Module):
     """States of the last ``options.layers`` layers, each ``(rows, tokens, hidden)``, and ``(rows, tokens)`` mask and
-    token types to ``(rows, outputs)`` float32: logits, or values of a regression.
+    token types to ``(rows, outputs)`` float32: logits, or values of a regression. A head that ``is_bi_encoder`` takes
+    the states and the mask of ``texts_apart``.
+
+    A bi-encoder's regression adds to the linear layer, which starts at zero, the cosine of the two texts' means
+    (Sentence-BERT, Reimers and Gurevych 2019, arXiv 1908.10084): at first a cosine of 0 is the lowest training label
+    and one of 1 the highest, so that an encoder pretrained for similarity starts from what it knows.
 
     Args:
         pair: whether a row has two texts.
@@ -144,16 +193,26 @@ class Head(nn.Module):
         if regression:
             self.register_buffer("shift", torch.zeros(()))
             self.register_buffer("scale", torch.ones(()))
-        nn.init.normal_(self.linear.weight, std=std)
+        self.similarity = nn.Parameter(torch.tensor([1.0, 0.0])) if regression and self.is_bi_encoder else None
+        nn.init.normal_(self.linear.weight, std=std if self.similarity is None else 0.0)
         nn.init.zeros_(self.linear.bias)
         for query in self.pooling.parameters():
             nn.init.normal_(query, std=std)
 
+    @property
+    def is_bi_encoder(self) -> bool:
+        """Whether the two texts of a row are encoded apart."""
+        return isinstance(self.pooling, BiEncoderPooling)
+
+    @torch.no_grad()
     def fit_labels(self, labels: Tensor, weights: Tensor) -> None:
         """Sets shift and scale from ``(rows,)`` training labels and weights: labels of any scale train alike."""
         mean = (labels * weights).sum() / weights.sum()
         self.shift.copy_(mean)
         self.scale.copy_((((labels - mean).square() * weights).sum() / weights.sum()).sqrt().clamp(min=1e-6))
+        if self.similarity is not None:
+            low, high = labels[weights > 0].aminmax()
+            self.similarity.copy_(torch.stack([high - low, low - mean]) / self.scale)
 
     def forward(self, states: Sequence[Tensor], mask: Tensor, types: Tensor | None = None) -> Tensor:
         pooled = self.pooling(states[-1] if self.mix is None else self.mix(states), mask, types).float()
@@ -162,4 +221,8 @@ class Head(nn.Module):
                 outputs = torch.stack([self.linear(self.dropout(pooled)) for _ in range(self._samples)]).mean(dim=0)
             else:
                 outputs = self.linear(self.dropout(pooled))
+            if self.similarity is not None:
+                u, v, _, _ = pooled.chunk(4, dim=1)
+                slope, intercept = self.similarity
+                outputs = outputs + (slope * functional.cosine_similarity(u, v) + intercept).unsqueeze(1)
         return outputs * self.scale + self.shift if self._regression else outputs

@@ -25,7 +25,7 @@ from tutti.modeling.adapters import (
     load_adapter_state,
     quantisation,
 )
-from tutti.modeling.heads import Head, HeadOptions
+from tutti.modeling.heads import Head, HeadOptions, texts_apart
 from tutti.modeling.layers import encoder_layers
 from tutti.tasks.task import Task
 
@@ -94,14 +94,17 @@ class MultiTaskModel(nn.Module):
     ) -> Tensor:
         """``(rows, tokens)`` int64 inputs to the task's ``(rows, outputs)`` float32: logits, or values."""
         options: dict[str, Any] = {}
-        if self._accepts_token_types and token_type_ids is not None:
+        head = self.head(task)
+        if head.is_bi_encoder:
+            input_ids, attention_mask = texts_apart(input_ids, attention_mask, token_type_ids)
+        elif self._accepts_token_types and token_type_ids is not None:
             options["token_type_ids"] = token_type_ids
         layers = self.head_options.layers
         if layers > 1:
             options["output_hidden_states"] = True
         outputs = self.encoder(input_ids=input_ids, attention_mask=attention_mask, **options)
         states = outputs.hidden_states[-layers:] if layers > 1 else (outputs.last_hidden_state,)
-        return self.heads[head_key(task)](states, attention_mask, token_type_ids)
+        return head(states, attention_mask, token_type_ids)
 
     def head(self, task: str) -> Head:
         """The head of a task."""

@@ -110,6 +110,10 @@ def check_backbone(study: StudyConfig, abilities: Abilities) -> None:
     pooling_key, poolings = _choices(study, "pooling")
     requirements = {
         "pair": (abilities.marks_pairs, "has no token types to tell two texts apart"),
+        "bi_encoder": (
+            abilities.marks_pairs and abilities.starts_special,
+            "has no token types to tell two texts apart, or no token in front of them",
+        ),
         "cls": (abilities.starts_special, "puts no token in front that could represent the row"),
     }
     for pooling, (is_met, why) in requirements.items():
