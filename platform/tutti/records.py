@@ -158,22 +158,31 @@ class Predictions:
 
 
 @dataclass(frozen=True)
+class Repair:
+    """An automatic repair of what a Finding describes.
+
+    Attributes:
+        outcome: its result, worded to follow "to be": ``removed``.
+        run: performs it, after the repairs of the findings before it; raises a TuttiError where it fails.
+    """
+
+    outcome: str
+    run: Callable[[], object]
+
+
+@dataclass(frozen=True)
 class Finding:
-    """An inconsistency in a study's folder or stores, and its repair.
+    """An inconsistency in a study's folder or stores.
 
     Attributes:
         what: the place: a trial, a run, a file.
         found: what is wrong there.
-        mended: the result of the repair, worded to follow "to be": ``removed``. Without an automatic repair, what the
-            user can do, in the imperative.
-        mend: performs the repair, after those of the findings before it; raises a TuttiError where it fails. None
-            where there is no automatic repair.
+        remedy: its repair; where none is automatic, what the user can do, in the imperative.
     """
 
     what: str
     found: str
-    mended: str
-    mend: Callable[[], object] | None = None
+    remedy: Repair | str
 
 
 def best_trial(records: Sequence[TrialRecord]) -> TrialRecord | None:

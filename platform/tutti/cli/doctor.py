@@ -14,7 +14,7 @@ from tutti.cli.console import console, program
 from tutti.config.folder import find_study
 from tutti.config.load import parse_study
 from tutti.errors import Fault, TrackingError, TuttiError, counted
-from tutti.records import Finding, TrialRecord, TrialState
+from tutti.records import Finding, Repair, TrialRecord, TrialState
 
 if TYPE_CHECKING:
     from tutti.config.folder import StudyFolder
@@ -59,15 +59,16 @@ def _mend_all(findings: Iterable[Finding], *, dry_run: bool) -> tuple[int, int]:
     mended = left = 0
     try:
         for finding in findings:
-            remedy = None if finding.mend else finding.mended
+            remedy = finding.remedy
             try:
-                if finding.mend and not dry_run:
-                    finding.mend()
+                if isinstance(remedy, Repair) and not dry_run:
+                    remedy.run()
             except TuttiError as error:
                 remedy = str(error)
-            if remedy is None:
+            if isinstance(remedy, Repair):
                 mended += 1
-                console.print(f"{finding.what}: {finding.found}; {'to be ' * dry_run}{finding.mended}", soft_wrap=True)
+                outcome = f"{'to be ' * dry_run}{remedy.outcome}"
+                console.print(f"{finding.what}: {finding.found}; {outcome}", soft_wrap=True)
             else:
                 left += 1
                 console.print(f"{finding.what}: {finding.found}; left: {remedy}", style="red", soft_wrap=True)

@@ -14,7 +14,7 @@ from tutti.errors import StorageError, counted
 from tutti.files import clear_stray, is_inside, storage_faults, strays
 from tutti.orchestration.budget import has_pruned
 from tutti.orchestration.folds import delete_states
-from tutti.records import Finding, TrialRecord, TrialState
+from tutti.records import Finding, Repair, TrialRecord, TrialState
 from tutti.search.study_store import StudyStore
 from tutti.tracking.spool import undelivered
 
@@ -50,15 +50,15 @@ def diagnose(
             continue
         is_replaced = stray.suffix == ".old"
         what = "what was being replaced by a process" if is_replaced else "what was being written by a process"
-        repair = "put back, or removed where it has been replaced" if is_replaced else "removed"
-        yield Finding(_inside(folder, stray), f"{what} that died", repair, partial(clear_stray, stray))
+        outcome = "put back, or removed where it has been replaced" if is_replaced else "removed"
+        yield Finding(_inside(folder, stray), f"{what} that died", Repair(outcome, partial(clear_stray, stray)))
     trials = store.records()
     yield from _trial_folders(folder, trials)
     yield from _predictions(folder, trials)
     spool = folder.spool
     if waiting := undelivered(spool):
         problem = f"{counted(waiting, 'report')} that MLflow has not received"
-        yield Finding(spool.name, problem, "sent to MLflow", deliver)
+        yield Finding(spool.name, problem, Repair("sent to MLflow", deliver))
     yield from runs(trials)
 
 
@@ -95,7 +95,7 @@ def _trial_folder(folder: StudyFolder, trial: TrialRecord) -> Iterator[Finding]:
     has_ended = trial.state is not TrialState.RUNNING
     if has_ended and any(part.resume.is_dir() and not part.resume.is_symlink() for part in own.parts):
         problem = "what it would go on from, and the trial has ended"
-        yield Finding(_inside(folder, own.path), problem, "removed", partial(delete_states, own))
+        yield Finding(_inside(folder, own.path), problem, Repair("removed", partial(delete_states, own)))
     for part in own.parts:
         if part.best.is_dir():
             yield from _checkpoint(folder, part, state=trial.state)
@@ -115,7 +115,7 @@ def _checkpoint(folder: StudyFolder, part: TrialFolder, *, state: TrialState) ->
     if has_ended and not best.is_symlink() and not (best / METADATA).is_file():
         problem = f"half a checkpoint: it has no {METADATA}"
         if state in _ENDED or is_pruned(best):
-            yield Finding(what, problem, "removed", partial(_remove, best))
+            yield Finding(what, problem, Repair("removed", partial(_remove, best)))
         else:  # its weights may be whole, but only the metadata file could prove it
             remedy = f"restore {METADATA} from a copy, or remove the folder and look again"
             yield Finding(what, f"{problem}: {_WITHOUT}", remedy)
@@ -148,7 +148,7 @@ def _predictions(folder: StudyFolder, trials: Sequence[TrialRecord]) -> Iterator
         if not is_inside(folder.bank / leftover, folder.path):
             yield Finding(f"bank/{leftover}", f"{problem}, behind a link", _UNLINK)
             continue
-        yield Finding(f"bank/{leftover}", problem, "removed", partial(bank.discard, leftover))
+        yield Finding(f"bank/{leftover}", problem, Repair("removed", partial(bank.discard, leftover)))
     for key in sorted(checkpoints.keys() - {trial.key for trial in trials}):
         yield Finding(f"bank/{key}", "the study has no such trial", "move it away: it votes in ensembles")
     for trial in trials:
@@ -156,7 +156,7 @@ def _predictions(folder: StudyFolder, trials: Sequence[TrialRecord]) -> Iterator
         if trial.state in _ENDED and trial.key in checkpoints:
             problem = f"it votes in ensembles, and the trial {_ENDED[trial.state]}"
             if is_own:
-                yield Finding(what, problem, "removed", partial(bank.remove, trial.key))
+                yield Finding(what, problem, Repair("removed", partial(bank.remove, trial.key)))
             else:
                 yield Finding(what, f"{problem}, behind a link", _UNLINK)
         if trial.state is TrialState.FINISHED:
@@ -168,7 +168,7 @@ def _predictions(folder: StudyFolder, trials: Sequence[TrialRecord]) -> Iterator
                 yield Finding(what, f"no whole predictions: {got}", remedy)
             if is_own and checkpoints.get(trial.key) and has_pruned(folder.trial(trial.key)):
                 forget = partial(bank.forget_weights, trial.key)
-                yield Finding(what, "it names weights that were pruned", "put right", forget)
+                yield Finding(what, "it names weights that were pruned", Repair("put right", forget))
 
 
 def _remove(path: Path) -> None:

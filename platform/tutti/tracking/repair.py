@@ -12,7 +12,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Run, ViewType
 
 from tutti.config.folder import StudyFolder
-from tutti.records import Finding, TrialRecord, TrialState, best_trial
+from tutti.records import Finding, Repair, TrialRecord, TrialState, best_trial
 from tutti.tracking.mlflow_tracker import PARENT, STATE, STATUS, STUDY, TRIAL, MlflowTracker, is_owned_by
 from tutti.tracking.protocol import BEST_SCORE, SCORE, MetricRow, parent_of
 from tutti.tracking.spool import undelivered, was_delivered
@@ -109,12 +109,12 @@ class _Comparison:
     def _run_without_trial(self, run: Run) -> Finding:
         checkpoint = Path(run.data.tags.get("tutti.checkpoint", ""))
         if checkpoint.is_relative_to(self._folder):
-            return Finding(_name(run), "the study has no such trial", _DELETED, partial(self._delete, run))
+            return Finding(_name(run), "the study has no such trial", Repair(_DELETED, partial(self._delete, run)))
         remedy = "delete it in MLflow where no other study of this name needs it"
         return Finding(_name(run), f"the study has no such trial; it was tracked from {checkpoint}", remedy)
 
     def _duplicate(self, run: Run) -> Finding:
-        return Finding(_name(run), "another run has the same key", _DELETED, partial(self._delete, run))
+        return Finding(_name(run), "another run has the same key", Repair(_DELETED, partial(self._delete, run)))
 
     def _trial_without_run(
         self,
@@ -138,12 +138,17 @@ class _Comparison:
                 if fold.data.tags.get(PARENT) == run.info.run_id
             ]
             found, restore = "it was deleted, and the study has its trial", partial(self._restore, [run, *folds])
-            return [Finding(_name(run), found, "restored", restore), *self._run_of_trial(trial.key, run, parent)]
+            return [
+                Finding(_name(run), found, Repair("restored", restore)),
+                *self._run_of_trial(trial.key, run, parent),
+            ]
         if trial.state is TrialState.INTERRUPTED and not trial.scores_by_epoch:
             return []  # it may never have started; if so, it creates its run when it is resumed
-        mended = "created again, from what the study's database has of it"
         folds = [run for runs in below.values() for run in runs]
-        return [Finding(f"MLflow, trial {trial.key}", "it has no run", mended, partial(self._recreate, trial, folds))]
+        repair = Repair(
+            "created again, from what the study's database has of it", partial(self._recreate, trial, folds)
+        )
+        return [Finding(f"MLflow, trial {trial.key}", "it has no run", repair)]
 
     def _recreate(self, trial: TrialRecord, folds: Sequence[Run]) -> None:
         """Creates the trial's run from its record, and moves the runs of its folds below it."""
@@ -173,7 +178,7 @@ class _Comparison:
             with store_faults(self._uri):
                 self._client.set_tag(run.info.run_id, PARENT, parent)
 
-        return Finding(_name(run), "it is below no run of this study", "put below the study's", attach)
+        return Finding(_name(run), "it is below no run of this study", Repair("put below the study's", attach))
 
     def _run_of_study(self, run: Run, state: TrialState) -> list[Finding]:
         """The finding of a parent run that is still running."""
@@ -203,7 +208,7 @@ class _Comparison:
         def end() -> None:
             self._tracker().end_trial(key, state=state, reason=reason, metrics=metrics, tags={})
 
-        return Finding(_name(run), found, f"marked as {state.value}", end)
+        return Finding(_name(run), found, Repair(f"marked as {state.value}", end))
 
     def _tracker(self) -> MlflowTracker:
         return MlflowTracker(self._uri, experiment=self._experiment, owner=self._owner)
