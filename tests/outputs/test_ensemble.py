@@ -128,7 +128,7 @@ def test_every_method_makes_a_submission_and_says_what_it_is_worth(make_finished
     assert all(task.method in METHODS for task in card.tasks)
     assert all(task.score.low < task.score.score < task.score.high for task in card.tasks)
     page = (tmp_path / "out" / "card.md").read_text()
-    assert "at most 0.2 below the best, each different from all better ones in 1.00% of the rows or more" in page
+    assert "at most 0.2 below the best, each different from all better ones in 1 % of the rows or more" in page
 
 
 def test_offsets_decide_what_is_submitted_where_they_win_and_stand_on_the_card(make_finished, tmp_path):

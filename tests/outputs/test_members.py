@@ -163,7 +163,7 @@ def test_near_copies_and_those_far_behind_do_not_vote(tmp_path):
     assert keys(election, "a") == ["t0000", "t0002"]
     assert election.rule == (
         "the best 2 by the study's objective, at most 0.05 below the best, "
-        "each different from all better ones in 1.00% of the rows or more, all with the same weight"
+        "each different from all better ones in 1 % of the rows or more, all with the same weight"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -204,6 +205,12 @@ def test_one_trial_that_votes_alone_disputes_nothing(make_finished, tmp_path):
     part = section(study)
     assert [task.disputed for task in part.tasks] == [()]
     assert "One trial votes alone" in page_of(study, tmp_path, vote=part)
+
+
+def test_keys_in_a_remark_are_shown_as_code(make_finished, tmp_path):
+    part = section(make_finished(2))
+    noted = replace(part, card=replace(part.card, notes=("Set `top: <1>`, or leave it.",)))
+    assert "Set <code>top: &lt;1&gt;</code>, or leave it.</blockquote>" in page_of(make_finished(2), tmp_path, vote=noted)
 
 
 def test_who_has_no_weight_disputes_nothing(make_finished, tmp_path):

@@ -26,7 +26,7 @@ _LABELLED = "validation"
 _SPLIT = "give both studies the same files and the same `split`, or let one of them vote alone"
 _AGAIN = "move the trial's folder out of the bank, so that it has no vote, or start a new study"
 _METHOD_PHRASES = {
-    "auto": "combined in each task by the method that does best there",
+    "auto": "combined by their mean, or in each task by a method that is clearly better there",
     "uniform": "all with the same weight",
     "score": "weighed by their validation scores in the task",
     "best": "of whom the best alone decides",
@@ -47,7 +47,7 @@ class Rule:
         within: how far below the best member's score a member may be; none for no limit.
         diversity: the share of validation rows on which a member's decision must differ from that of every better one.
         filter: the MLflow filter that selected the candidates, shown on the card; none if all may vote.
-        method: a name of ``METHODS``, or ``auto`` for the method with the best out-of-fold score.
+        method: a name of ``METHODS``, or ``auto`` for the mean, unless another is clearly better out of fold.
         decision: ``argmax``, or ``offsets`` per class where these score better.
         calibration: whether pseudo-labels and ``tutti predict`` use confidences at the fitted temperature.
     """
@@ -272,7 +272,7 @@ def _in_words(rule: Rule, counts: Sequence[int]) -> str:
     if rule.within is not None:
         words.append(f"at most {rule.within:g} below the best")
     if rule.diversity:
-        words.append(f"each different from all better ones in {rule.diversity:.2%} of the rows or more")
+        words.append(f"each different from all better ones in {100 * rule.diversity:g} % of the rows or more")
     if rule.filter is not None:
         words.append(f"found with {rule.filter}")
     return ", ".join([*words, _METHOD_PHRASES[rule.method]])

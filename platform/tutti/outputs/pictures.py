@@ -175,7 +175,7 @@ def cost_png(trials: Sequence[TrialRecord]) -> bytes:
             axes.scatter(minutes_of_all, scores, s=40, edgecolors=colour, facecolors=fill, alpha=0.8, label=str(state))
     axes.set(xlabel="minutes", ylabel="score")
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(fontsize=8, frameon=False)
+    figure.legend(loc="outside lower center", ncols=3, fontsize=8, frameon=False)  # within, its dots look like trials
     return _png(figure)
 
 
