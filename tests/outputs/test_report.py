@@ -208,9 +208,10 @@ def test_one_trial_that_votes_alone_disputes_nothing(make_finished, tmp_path):
 
 
 def test_keys_in_a_remark_are_shown_as_code(make_finished, tmp_path):
-    part = section(make_finished(2))
+    study = make_finished(2)
+    part = section(study)
     noted = replace(part, card=replace(part.card, notes=("Set `top: <1>`, or leave it.",)))
-    assert "Set <code>top: &lt;1&gt;</code>, or leave it.</blockquote>" in page_of(make_finished(2), tmp_path, vote=noted)
+    assert "Set <code>top: &lt;1&gt;</code>, or leave it.</blockquote>" in page_of(study, tmp_path, vote=noted)
 
 
 def test_who_has_no_weight_disputes_nothing(make_finished, tmp_path):
