@@ -386,3 +386,15 @@ def test_a_halted_study_sends_its_pools_home_and_tells_tune_of_no_trial_s_end(ru
         assert await request == {}
 
     run_async(steps())
+
+
+def test_the_placement_group_of_a_pool_is_known_to_the_host_that_replaces_its_own(run_async):
+    async def steps() -> None:
+        broker = Broker(retries=0)
+        for pool, group in (("one", "first"), ("two", "other"), ("one", "second")):
+            await broker.register_placement_group(pool, group)
+        assert await broker.placement_groups("one") == ["second"]
+        assert await broker.placement_groups("three") == []
+        assert await broker.placement_groups() == ["second", "other"]
+
+    run_async(steps())

@@ -12,6 +12,8 @@ from tutti.errors import Fault
 from tutti.orchestration.messages import Report, TrialConfig, begins_stage, completes_epoch, is_last
 
 if TYPE_CHECKING:
+    from ray.util.placement_group import PlacementGroup
+
     from tutti.orchestration.population import Population
 
 PATIENCE = 60.0
@@ -94,6 +96,7 @@ class Broker:
         self._queue: deque[str] = deque()  # keys of trials that need a pool
         self._worker_generations: Counter[str] = Counter()  # by pool, incremented when its workers are replaced
         self._closed = False
+        self._placement_groups: dict[str, PlacementGroup] = {}  # by pool
         self._posted_notices: set[str] = set()
         self._halt_fault: Fault | None = None
         self._changed = asyncio.Condition()
@@ -246,6 +249,14 @@ class Broker:
                 self._posted_notices.add(text)
                 self._trials[self._queue[0]].reports.append({"notice": text})
                 self._changed.notify_all()
+
+    async def register_placement_group(self, pool: str, placement_group: PlacementGroup) -> None:
+        """Stores the placement group of a pool's workers, which outlives the host if that is killed."""
+        self._placement_groups[pool] = placement_group
+
+    async def placement_groups(self, pool: str | None = None) -> list[PlacementGroup]:
+        """The last placement group of each pool, or of a single one. It may have been removed."""
+        return [group for name, group in self._placement_groups.items() if pool in (None, name)]
 
     async def is_over(self) -> bool:
         """Whether the study is closed or halted."""
