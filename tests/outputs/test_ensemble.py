@@ -332,8 +332,21 @@ def test_labels_of_test_rows_grade_the_ensemble_where_the_best_trial_did_not_pre
     assert f"> {remark}" in page
 
 
-@pytest.mark.parametrize("gain", [-0.01, 0.0])
-def test_an_ensemble_estimated_below_the_best_trial_says_what_to_submit_instead(make_finished, tmp_path, gain):
+@pytest.mark.parametrize(("gain", "clear"), [(-0.06, True), (-0.01, False), (0.06, False)])
+def test_an_ensemble_clearly_below_the_best_trial_of_each_task_says_what_to_submit_instead(
+    make_finished, tmp_path, gain, clear
+):
     card = write_ensemble(**make_finished().ensemble(tmp_path / "out"))
     card = replace(card, tasks=tuple(replace(task, gain=Estimate(gain, 0.02)) for task in card.tasks))
-    assert any("submits that trial instead" in remark for remark in card.remarks) == (gain < 0)
+    remarks = [remark for remark in card.remarks if "submits these instead" in remark]
+    assert bool(remarks) == clear
+    assert all("of each task: a recipe with `members: {top: 1, by: task}`" in remark for remark in remarks)
+
+
+def test_what_the_card_advises_submits_the_best_trial_of_each_task(make_finished, tmp_path):
+    study = make_finished(growth=0)
+    card = write_ensemble(**study.ensemble(tmp_path / "out", rule=Rule(top=1, by="task")))
+    best = {task.name: max(study.bank.records(), key=lambda each: each.task_scores[task.name]) for task in study.tasks}
+    assert {task.task: task.members[0].key for task in card.tasks} == {name: each.key for name, each in best.items()}
+    assert len({each.key for each in best.values()}) > 1
+    assert all((task.gain.score, task.gain.error) == (0, 0) for task in card.tasks)

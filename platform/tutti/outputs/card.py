@@ -152,10 +152,10 @@ class Card:
         return (*caveat, *((unscored,) if few else ()), *self._below_single(), *self.notes, *alone)
 
     def _below_single(self) -> tuple[str, ...]:
-        if self.gain is None or self.gain.score >= 0:
+        if self.gain is None or self.gain.high >= 0:  # an interval that contains 0 says nothing
             return ()
         estimate = f"The ensemble is estimated at {signed(self.gain)} against the best single trial"
-        return (f"{estimate}: a recipe with `members: {{top: 1}}` submits that trial instead.",)
+        return (f"{estimate} of each task: a recipe with `members: {{top: 1, by: task}}` submits these instead.",)
 
     def to_json(self) -> str:
         means = {"objective": self.objective, "single": self.single, "gain": self.gain}
