@@ -46,9 +46,14 @@ class Comparison:
 
     @property
     def kept(self) -> bool:
-        """Whether the round scores higher than its control, and not lower than the teachers alone."""
+        """Whether the round beats its control by more than the standard error, and is not below the teachers alone.
+
+        Without the standard error two of five rounds of no value would be kept, as ``auto`` too would often choose a
+        method by chance.
+        """
         objective = self.objective
-        return objective["gain"].score > 0 and objective["round"].score >= objective["before"].score
+        clear = objective["gain"].score > objective["gain"].error
+        return clear and objective["round"].score >= objective["before"].score
 
 
 def compare(
