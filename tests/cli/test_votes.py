@@ -96,6 +96,17 @@ def test_a_report_is_one_page_in_the_study_and_in_mlflow(place):
     assert stored == {f"report/{file.name}" for file in page.parent.iterdir()}
 
 
+def test_a_study_with_folds_says_everywhere_that_new_rows_differ_from_validation_rows(place, tmp_path):
+    made = make_study(place, "folded", tasks=("mood",), trials=2)
+    document = json.loads(made.study_file.read_text(encoding="utf8"))
+    for split, times in (({"validation": 0.5}, 0), ({"folds": 5}, 1)):
+        made.study_file.write_text(json.dumps({**document, "split": split}), encoding="utf8")
+        for command in ("ensemble", "pseudo-label", "report"):
+            result = run(place, f"{command} studies/folded --out {tmp_path / command}")
+            shown = (tmp_path / "report/report.html").read_text(encoding="utf8") if command == "report" else result.out
+            assert shown.count("With folds a validation row has") == times
+
+
 def test_a_report_labels_no_row_that_a_voter_of_another_study_was_trained_on(place, tmp_path):
     pool = (place / "data/mood_pool.tsv").read_text(encoding="utf8").splitlines()
     extra = tmp_path / "extra.tsv"

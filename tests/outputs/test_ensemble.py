@@ -15,6 +15,7 @@ import pytest
 from tutti.ensembling.methods.registry import METHODS
 from tutti.ensembling.nested import Estimate
 from tutti.errors import StorageError, StudyError, SubmissionError
+from tutti.outputs.card import FOLDED
 from tutti.outputs.ensemble import write_ensemble
 from tutti.outputs.members import Rule
 from tutti.outputs.submission import Layouts
@@ -330,6 +331,20 @@ def test_labels_of_test_rows_grade_the_ensemble_where_the_best_trial_did_not_pre
     remark = "The best trial in emotion does not vote and has no predictions for test: it has no score there."
     assert remark in card.remarks
     assert f"> {remark}" in page
+
+
+@pytest.mark.parametrize("folded", [True, False])
+def test_a_card_says_that_its_calibration_is_not_that_of_new_rows_where_a_study_has_folds(
+    make_finished, tmp_path, folded
+):
+    card = write_ensemble(**make_finished().ensemble(tmp_path / "out", folded=folded))
+    page = (tmp_path / "out" / "card.md").read_text()
+    assert (FOLDED in card.remarks) == (f"> {FOLDED}" in page) == folded
+
+
+def test_a_card_without_a_calibration_has_nothing_to_say_of_folds(make_finished, tmp_path):
+    card = write_ensemble(**make_finished(validation=15).ensemble(tmp_path / "out", folded=True))
+    assert FOLDED not in card.remarks
 
 
 @pytest.mark.parametrize(("gain", "clear"), [(-0.06, True), (-0.01, False), (0.06, False)])

@@ -20,6 +20,10 @@ CAVEAT = (
     "(five folds, 95 % interval). Each trial's best epoch was chosen on all of these rows, and the search was steered "
     "by them: that part flatters every score here."
 )
+FOLDED = (
+    "With folds a validation row has the probabilities of one fold's model, and a new row the mean of all folds, which "
+    "is less sure: for new rows the temperature is too high, and calibration errors are larger than those shown."
+)
 PICTURE = "ensemble.png"
 RELIABILITY = "reliability.png"
 

@@ -12,7 +12,7 @@ import numpy as np
 from tutti.bank.electorate import Checkpoints
 from tutti.errors import Fault, SubmissionError
 from tutti.files import write_whole
-from tutti.outputs.card import PICTURE, RELIABILITY, Card, Graded, Single
+from tutti.outputs.card import FOLDED, PICTURE, RELIABILITY, Card, Graded, Single
 from tutti.outputs.folder import output_folder, write_card
 from tutti.outputs.formats.glue import lacking
 from tutti.outputs.grade import grade
@@ -41,6 +41,7 @@ def write_ensemble(
     submission: Layouts,
     out: Path,
     answers: Mapping[str, Mapping[str, np.ndarray]] | None = None,
+    folded: bool = False,
 ) -> Card:
     """Writes submission files, a zip of them, ``card.json``, ``card.md`` and pictures into ``out``.
 
@@ -54,6 +55,7 @@ def write_ensemble(
         out: a new or empty folder, or the folder of an earlier ensemble.
         answers: by task and test part, labels of the test rows if the user has them, in order: ``(rows,)`` class
             indices or values. The card then includes the scores on them.
+        folded: whether the study has folds, so that its validation rows differ from new rows: see ``FOLDED``.
 
     Raises:
         StudyError: if the bank lacks what is needed, or ``out`` holds other files.
@@ -79,6 +81,7 @@ def write_ensemble(
             for task in tasks
             for part, labels in (answers or {}).get(task.name, {}).items()
         ),
+        folded=folded,
     )
     with output_folder(out) as folder:
         for part, rendered in files.items():
@@ -100,23 +103,27 @@ def card_of(
     rows: Mapping[str, Mapping[str, int]],
     notes: Sequence[str] = (),
     graded: tuple[Graded, ...] = (),
+    folded: bool = False,
 ) -> Card:
     """The card of an election, without any files.
 
     Args:
         rows: by task and test part, the number of rows.
         notes: remarks added to those of the election.
+        folded: whether the study has folds.
     """
+    cards = tuple(task_card(task, election.tasks[task.name], rows=rows.get(task.name, {})) for task in tasks)
+    caveat = (FOLDED,) if folded and any(card.calibration for card in cards) else ()
     return Card(
         study=study,
         recipe=recipe_name,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         rule=election.rule,
-        tasks=tuple(task_card(task, election.tasks[task.name], rows=rows.get(task.name, {})) for task in tasks),
+        tasks=cards,
         singles=tuple(
             Single(record.key, record.number, record.score, dict(record.task_scores)) for record in election.checkpoints
         ),
-        notes=(*election.notes, *notes),
+        notes=(*caveat, *election.notes, *notes),
         files={},
         graded=graded,
     )
