@@ -21,6 +21,7 @@ from bad_input_changes import (
 
 VOTE = "ensemble studies/moods --recipe own.yaml"
 TOGETHER = "ensemble studies/moods --with second"
+ENTRY = {"key": "0", "submission": "sent", "recipe": "r", "made": "2026", "added": "2026", "public": 0.8, "local": 0.7}
 
 
 def _template(task: str, file: str) -> str:
@@ -251,6 +252,22 @@ VOTES: dict[str, Sequence[Case]] = {
             "a leaderboard that was changed by hand",
             ["leaderboard.json must be as `tutti leaderboard add` wrote it", "restore the file"],
             write("studies/moods/leaderboard.json", "[]"),
+            "leaderboard show studies/moods",
+            code=1,
+            finished=True,
+        ),
+        Case(
+            "a score on the leaderboard that is text",
+            ["leaderboard.json must be as `tutti leaderboard add` wrote it", "submissions.0.public", "valid number"],
+            write("studies/moods/leaderboard.json", json.dumps({"submissions": [{**ENTRY, "public": "0.8"}]})),
+            "leaderboard show studies/moods",
+            code=1,
+            finished=True,
+        ),
+        Case(
+            "a submission on the leaderboard without tasks",
+            ["leaderboard.json must be as `tutti leaderboard add` wrote it", "submissions.0.tasks", "an object"],
+            write("studies/moods/leaderboard.json", json.dumps({"submissions": [{**ENTRY, "tasks": None}]})),
             "leaderboard show studies/moods",
             code=1,
             finished=True,

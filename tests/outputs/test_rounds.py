@@ -97,8 +97,21 @@ def test_a_round_that_was_written_is_read_back_and_only_whole_ones_count(studies
     assert content["round"].keys() == {"emotion", "CoLA", "topic"}
 
 
-def test_a_damaged_round_is_named(tmp_path):
+WRITTEN = {"number": 1, "recipe": "r", "recipe_sha256": "0", "study": "a-round-1", "teachers": ["a"], "kept": True}
+
+
+@pytest.mark.parametrize(
+    ("content", "got"),
+    [
+        ({}, r"number \(field required\)"),
+        ([], r"content \(input should be an object\)"),
+        ({name: value for name, value in WRITTEN.items() if name != "kept"}, r"kept \(field required\)"),
+        ({**WRITTEN, "study": 5}, r"study \(input should be a valid string\)"),
+        ({**WRITTEN, "teachers": "a"}, r"teachers \(input should be a valid array\)"),
+    ],
+)
+def test_a_damaged_round_is_named(tmp_path, content, got):
     (tmp_path / "1").mkdir()
-    (tmp_path / "1" / "round.json").write_text("{}")
-    with pytest.raises(StorageError, match=r"1/round.json must be as `tutti round` wrote it"):
+    (tmp_path / "1" / "round.json").write_text(json.dumps(content))
+    with pytest.raises(StorageError, match=rf"1/round.json must be as `tutti round` wrote it; got {got}"):
         ended_rounds(tmp_path)
