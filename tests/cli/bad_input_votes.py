@@ -52,6 +52,22 @@ VOTES: dict[str, Sequence[Case]] = {
             after=no_second,
         ),
         Case(
+            "another study without a common task",
+            ["the study second must have a task of moods: mood; got tone; leave the study out"],
+            other_study(lambda study, known: known["tasks"][0].update(name="tone")),
+            TOGETHER,
+            finished=True,
+            after=no_second,
+        ),
+        Case(
+            "another study with further tasks, by the objective",
+            ["the study second must have the tasks of moods: mood; got mood, tone", "so that it votes in mood alone"],
+            other_study(lambda study, known: known["tasks"].append(known["tasks"][0] | {"name": "tone"})),
+            TOGETHER,
+            finished=True,
+            after=no_second,
+        ),
+        Case(
             "another study with other classes",
             ["the study second, task mood must have the classes that it has in moods", "calm, glad, grim"],
             other_study(lambda study, known: known["tasks"][0].update(class_names=["calm", "glad", "grim"])),

@@ -78,11 +78,16 @@ class TaskCard:
 
 @dataclass(frozen=True)
 class Single:
-    """One trial alone: its objective, and its validation score by task."""
+    """One trial alone.
+
+    Attributes:
+        objective: the mean of its scores over the tasks of the ensemble; none if it lacks one.
+        task_scores: its validation score by task.
+    """
 
     key: str
     number: int
-    objective: float
+    objective: float | None
     task_scores: Mapping[str, float]
 
 
@@ -111,7 +116,7 @@ class Card:
     Attributes:
         created: UTC, ISO 8601.
         rule: in words, how the members were chosen and weighted.
-        singles: every trial of the bank, best objective first, member or not.
+        singles: every trial of the bank, best objective first, member or not; those without an objective last.
         files: SHA-256 of every file beside the card, by path.
         graded: the scores on test parts whose labels were given.
     """
@@ -200,7 +205,7 @@ class Card:
     def _comparison(self) -> list[str]:
         head = ("trial", "objective", *(f"{task.task} ({task.metric})" for task in self.tasks))
         rows = [
-            (trial.key, f"{trial.objective:.4f}", *(self._cell(trial, task) for task in self.tasks))
+            (trial.key, number(trial.objective), *(self._cell(trial, task) for task in self.tasks))
             for trial in self.singles
         ]
         singles = (self.single, *(task.single for task in self.tasks))
@@ -241,7 +246,7 @@ class Card:
     @staticmethod
     def _cell(single: Single, task: TaskCard) -> str:
         votes = any(member.key == single.key for member in task.members)
-        return f"{single.task_scores[task.task]:.4f}{' ●' if votes else ''}"
+        return f"{number(single.task_scores.get(task.task))}{' ●' if votes else ''}"
 
 
 def number(score: float | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,6 +23,7 @@ from tutti.outputs.submission import Layouts, TestIds, check, zipped
 from tutti.outputs.task_card import task_card
 
 if TYPE_CHECKING:
+    from tutti.records import CheckpointRecord
     from tutti.tasks.task import Task
 
 Files = dict[str, dict[str, bytes]]
@@ -120,13 +122,30 @@ def card_of(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         rule=election.rule,
         tasks=cards,
-        singles=tuple(
-            Single(record.key, record.number, record.score, dict(record.task_scores)) for record in election.checkpoints
-        ),
+        singles=_singles(election, tasks),
         notes=(*caveat, *election.notes, *notes),
         files={},
         graded=graded,
     )
+
+
+def _singles(election: Election, tasks: Sequence[Task]) -> tuple[Single, ...]:
+    """Every trial alone, best objective over these tasks first."""
+    singles = [
+        Single(record.key, record.number, _objective(record, tasks), dict(record.task_scores))
+        for record in election.checkpoints
+    ]
+    best_first = sorted(singles, key=lambda single: np.inf if single.objective is None else -single.objective)
+    return tuple(best_first)
+
+
+def _objective(record: CheckpointRecord, tasks: Sequence[Task]) -> float | None:
+    """A trial's mean score over the tasks; none if it lacks one."""
+    if not all(task.name in record.task_scores for task in tasks):
+        return None
+    if len(record.task_scores) == len(tasks):
+        return record.score
+    return fmean(record.task_scores[task.name] for task in tasks)
 
 
 def _labels(task: Task, decided: np.ndarray) -> list[str] | list[float]:
