@@ -63,7 +63,7 @@ VOTES: dict[str, Sequence[Case]] = {
             "another study with further tasks, by the objective",
             ["the study second must have the tasks of moods: mood; got mood, tone", "so that it votes in mood alone"],
             other_study(lambda study, known: known["tasks"].append(known["tasks"][0] | {"name": "tone"})),
-            TOGETHER,
+            f"{TOGETHER} --recipe baseline",
             finished=True,
             after=no_second,
         ),
