@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from tutti.errors import misfit
 from tutti.records import CheckpointRecord
 
 
@@ -36,7 +37,5 @@ def record_of(metadata: object) -> CheckpointRecord:
     try:
         checkpoint = _Metadata.model_validate(metadata).checkpoint
     except ValidationError as error:
-        first = error.errors()[0]
-        location = ".".join(map(str, first["loc"])) or "content"
-        raise ValueError(f"{location} ({first['msg'][0].lower()}{first['msg'][1:]})") from error
+        raise ValueError(misfit(error)) from error
     return CheckpointRecord(**vars(checkpoint))
