@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from tutti.errors import misfit
+from tutti.files import is_plain
 from tutti.records import CheckpointRecord
 
 
@@ -18,6 +19,13 @@ class _Checkpoint(CheckpointRecord):
 class _File(BaseModel):
     file: str
     sha256: str
+
+    @field_validator("file")
+    @classmethod
+    def _stays_inside(cls, file: str) -> str:
+        if not all(map(is_plain, file.split("/"))):
+            raise ValueError("a path that leads out of the bank")
+        return file
 
 
 class _Metadata(BaseModel):
