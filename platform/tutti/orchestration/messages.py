@@ -44,6 +44,7 @@ class Evaluation(TypedDict, total=False):
         precision: the numeric precision of training, such as bf16.
         whole: the evaluation ends an epoch, so every row has been seen, the longest included.
         ends_stage: the next stage may need more memory.
+        repeated: it comes from the state that this attempt resumes from: an earlier attempt may have reported it.
     """
 
     epoch: int
@@ -54,6 +55,7 @@ class Evaluation(TypedDict, total=False):
     precision: str | None
     whole: bool
     ends_stage: bool
+    repeated: bool
 
 
 class Report(Evaluation, total=False):
@@ -122,13 +124,18 @@ def is_last(report: Report) -> bool:
     return "final" in report or "failed" in report
 
 
+def evaluation_of(report: Report) -> Evaluation:
+    """The report itself, or the evaluation within a fold in it."""
+    return report.get("fold_epoch", report)
+
+
 def completes_epoch(report: Report) -> bool:
     """Whether the report proves that the batch fits into memory.
 
     A part of an epoch proves nothing, since it may have had only short rows; nor does a notice, which may come before
     any training.
     """
-    evaluation: Evaluation = report.get("fold_epoch", report)
+    evaluation = evaluation_of(report)
     return "epoch" in evaluation and evaluation.get("whole", True)
 
 
@@ -137,5 +144,4 @@ def begins_stage(report: Report) -> bool:
 
     In a later fold the trial has been through all stages.
     """
-    evaluation: Evaluation = report.get("fold_epoch", report)
-    return evaluation.get("ends_stage", False) and not report.get("fold")
+    return evaluation_of(report).get("ends_stage", False) and not report.get("fold")
