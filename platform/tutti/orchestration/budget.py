@@ -122,7 +122,7 @@ def prune(
 
     Args:
         settled: keys of ended trials without weights, which are passed over. Further ones are added, so that the cost
-            of a call does not grow with the number of trials.
+            of a call hardly grows with the number of trials.
 
     Returns:
         Keys of the trials whose weights were removed.

@@ -299,7 +299,8 @@ def _clean_process() -> Iterator[None]:
 
     threads, environment = torch.get_num_threads(), dict(os.environ)
     cudnn = torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark
-    float32 = torch.backends.fp32_precision
+    backends: Any = torch.backends  # mypy does not see this attribute
+    float32 = backends.fp32_precision
     try:
         yield
     finally:
@@ -307,7 +308,7 @@ def _clean_process() -> Iterator[None]:
         # The next four lines undo what TrainingArguments' full_determinism sets.
         torch.use_deterministic_algorithms(False)
         torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = cudnn
-        torch.backends.fp32_precision = float32
+        backends.fp32_precision = float32
         if "transformers" in sys.modules:  # it sets the precision only for values that it has not seen yet
             sys.modules["transformers.utils.import_utils"].enable_tf32.cache_clear()
         for name in os.environ.keys() - environment.keys():
