@@ -25,7 +25,7 @@ from tutti.orchestration.snapshot import NotSnapshotted
 from tutti.orchestration.trial_progress import TrialProgress
 from tutti.records import Predictions, TrialState
 from tutti.search.study_store import StudyStore
-from tutti.search.trial_attributes import FITTED, FOLD, TRAINED
+from tutti.search.trial_attributes import FITTED, FOLD, STOPPING, TRAINED
 from tutti.tracking.protocol import FOLD_SCORE, SCORE, MetricRow, Tracker
 
 _logger = logging.getLogger(__name__)
@@ -148,6 +148,11 @@ class StudyLog(NotSnapshotted, Callback):
         elif "score" in result:
             if "fold" in result:
                 self._end_fold(trial.config, progress, result)
+            if result.get("done") and not result.keys() & {
+                "final",
+                "stopped",
+            }:  # in case the driver dies before its end
+                self._store.bind(key, **{STOPPING: True})
             self._log_epoch(key, progress, result)
         progress.last_report, progress.is_final = result, bool(result.get("final"))
         self._watch()

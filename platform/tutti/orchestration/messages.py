@@ -20,6 +20,7 @@ class TrialConfig(TypedDict):
         fold: the fold that an earlier run was training when it was interrupted.
         halved: the reason why the trial trains with half its batch size.
         fitted: an earlier attempt completed an epoch, so the batch fits into memory.
+        stopping: the scheduler of an earlier run decided to stop the trial at its last score.
         trained: seconds that earlier runs trained the trial, up to their last reports.
         anew: the trial restarts from the pretrained weights; saved states are discarded.
     """
@@ -31,6 +32,7 @@ class TrialConfig(TypedDict):
     fold: NotRequired[int]
     halved: NotRequired[str]
     fitted: NotRequired[bool]
+    stopping: NotRequired[bool]
     trained: NotRequired[float]
     anew: NotRequired[bool]
 
@@ -112,6 +114,7 @@ def trial_config(proposal: Proposal) -> TrialConfig:
         "fold": proposal.fold,
         "halved": proposal.halved,
         "fitted": proposal.fitted or None,
+        "stopping": proposal.stopping or None,
         "trained": proposal.seconds or None,
         # Until an epoch is complete, the saved states may be those of the whole batch.
         "anew": True if proposal.halved and not proposal.fitted else None,
