@@ -212,7 +212,7 @@ def test_a_trial_that_was_killed_goes_on_in_the_fold_it_was_in_and_ends_the_same
     before = job.weights(0)
     assert not Path(job.folder.bank).exists()
     record = job.run()
-    assert job.epochs == [(1, 2), (2, 1), (2, 2)]
+    assert job.epochs == [(1, 1), (1, 2), (2, 1), (2, 2)]  # the first one comes from the state
     assert [report.fold for report in job.reports] == [0, 1, 2]
     assert [report.score for report in job.reports] == [report.score for report in done[0].reports]
     assert job.weights(0) == before

@@ -124,3 +124,17 @@ STARVED, KILLED = MemoryError("no memory"), OutOfMemoryError("the node ran low o
 def test_workers_that_ray_ended_for_their_node_are_told_from_those_that_asked_for_too_much(host, failures, memory):
     _, desk = host(grows=False, runs=1, error=WorkerGroupError("two failed", failures))
     assert [(how["out_of_memory"], how["for_its_node"]) for how in desk.how] == [memory]
+
+
+def test_each_trial_has_the_float32_precision_that_it_asks_for_whatever_those_before_it_did():
+    import torch
+    from transformers.utils.import_utils import enable_tf32
+
+    before, seen = torch.backends.fp32_precision, []
+    for wanted in (True, False, None, True):
+        with pool._clean_process():
+            if wanted is not None:
+                enable_tf32(wanted)
+            seen.append(torch.backends.fp32_precision)
+    assert seen == ["tf32", "ieee", before, "tf32"]
+    assert torch.backends.fp32_precision == before

@@ -299,6 +299,8 @@ def _clean_process() -> Iterator[None]:
 
     threads, environment = torch.get_num_threads(), dict(os.environ)
     cudnn = torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark
+    backends: Any = torch.backends  # mypy does not see this attribute
+    float32 = backends.fp32_precision
     try:
         yield
     finally:
@@ -306,6 +308,9 @@ def _clean_process() -> Iterator[None]:
         # The next four lines undo what TrainingArguments' full_determinism sets.
         torch.use_deterministic_algorithms(False)
         torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = cudnn
+        backends.fp32_precision = float32
+        if "transformers" in sys.modules:  # it sets the precision only for values that it has not seen yet
+            sys.modules["transformers.utils.import_utils"].enable_tf32.cache_clear()
         for name in os.environ.keys() - environment.keys():
             del os.environ[name]
         os.environ.update(environment)
