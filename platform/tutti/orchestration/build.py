@@ -26,12 +26,19 @@ def prepare_rows(study: StudyConfig, folder: StudyFolder) -> Prepared:
     """Prepares the study's data in its folder, or loads it after checking that files and settings are the same.
 
     Raises:
+        ConfigError: if a pooling is for pairs and no task has pairs.
         As ``tutti.data.prepare.prepare`` does.
     """
     split = study.split
-    return prepare(
+    prepared = prepare(
         task_specs(study.tasks), validation=split.validation, folds=split.folds, seed=split.seed, folder=folder.data
     )
+    if not any(task.pair for task in prepared.tasks):
+        key, poolings = _choices(study, "pooling")
+        rule, remedy = "be for single texts where no task has pairs, of which it is the mean", "use mean"
+        if faults := [Fault(key, rule, each, remedy) for each in poolings if each in ("pair", "bi_encoder")]:
+            raise ConfigError(*faults)
+    return prepared
 
 
 def encode_study(study: StudyConfig, folder: StudyFolder, prepared: Prepared) -> None:
