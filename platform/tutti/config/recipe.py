@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from tutti.config.study import Strict, SubmissionFormat
 
-Method = Literal["auto", "uniform", "score", "best", "rank", "hard", "greedy", "stacking"]
+Method = Literal["auto", "uniform", "score", "rank", "hard", "greedy", "stacking"]
 
 
 class Members(Strict):

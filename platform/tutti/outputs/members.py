@@ -29,7 +29,6 @@ _METHOD_PHRASES = {
     "auto": "combined by their mean, or in each task by a method that is clearly better there",
     "uniform": "all with the same weight",
     "score": "weighed by their validation scores in the task",
-    "best": "of whom the best alone decides",
     "rank": "combined by their ranks",
     "hard": "with one vote each",
     "greedy": "weighed by greedy selection",

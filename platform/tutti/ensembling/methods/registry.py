@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tutti.ensembling.methods.best import Best
 from tutti.ensembling.methods.greedy import Greedy
 from tutti.ensembling.methods.hard import HardVote
 from tutti.ensembling.methods.protocol import Method, Score
@@ -17,7 +16,6 @@ from tutti.ensembling.methods.uniform import Uniform
 METHODS: Mapping[str, Callable[[Score], Method]] = {
     "uniform": lambda score: Uniform(),
     "score": lambda score: ScoreWeighted(score),
-    "best": lambda score: Best(score),
     "rank": lambda score: RankAverage(),
     "hard": lambda score: HardVote(),
     "greedy": lambda score: Greedy(),
