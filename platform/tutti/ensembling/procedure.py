@@ -22,8 +22,8 @@ GREEDY_ROWS = 300
 """Below this many rows ``auto`` does not try greedy selection, the method that overfits most."""
 
 # The more methods compete, the more often chance decides. Those that almost equal the mean of probabilities (score) or
-# lose to it (best, rank, hard) stay out: see benchmarks/auto_method.py. A correlation may gain from the mean of ranks.
-_AUTO_CLASSES = ("uniform", "greedy", "stacking")
+# lose to it (rank, hard) stay out: see benchmarks/auto_method.py. A correlation may gain from the mean of ranks.
+_AUTO_CLASSES = ("stacking", "uniform", "greedy")
 _AUTO_VALUES = ("uniform", "rank", "greedy", "stacking")
 _INNER_REPEATS = 3  # foldings at most; in one alone, the option that wins often does so by chance
 _INNER_RESAMPLES = 100  # of the rows, for a standard error
@@ -99,6 +99,7 @@ class Procedure:
         methods: names, the default first. Another is used if it scores better in inner cross-validation by more than
             ``margin`` standard errors.
         offsets: whether per-class offsets may be used, under the same condition.
+        margin: by default such that the 95 % interval of the gain lies above 0; 0 for the best score.
     """
 
     selection: Selection
@@ -106,7 +107,7 @@ class Procedure:
     share: float
     methods: Sequence[str]
     offsets: bool = False
-    margin: float = 1.0
+    margin: float = 1.96
 
     def fit(self, ballot: Ballot, rows: np.ndarray | None = None, *, seed: int = 0) -> Ensemble:
         """Makes all choices on some rows, by default all.
@@ -132,8 +133,9 @@ class Procedure:
     def _best_option(self, votes: np.ndarray, labels: np.ndarray, score: Score, seed: int) -> tuple[str, bool]:
         """The method and whether to use offsets: the pair with the best cross-validated score.
 
-        The first method without offsets is used unless that score is better by more than its standard error, after the
-        rule of one standard error for pruning trees (Breiman et al. 1984): the best of several is often so by chance.
+        The first method without offsets is used unless that score is better by more than ``margin`` standard errors,
+        like the rule of one standard error for pruning trees (Breiman et al. 1984): the best of several is often so by
+        chance.
         """
         offset_options = (False, True) if self.offsets and votes.ndim == 3 else (False,)
         options = [(method, offsets) for offsets in offset_options for method in self.methods]
@@ -170,7 +172,7 @@ def _cross_fitted(method: Method, votes: np.ndarray, labels: np.ndarray, folds: 
 
 
 def _clearly_best(decisions: np.ndarray, labels: np.ndarray, score: Score, margin: float, seed: int) -> int:
-    """The option with the best mean score if that exceeds the first one's by more than the standard error, else 0.
+    """The option with the best mean score if it exceeds the first one's by ``margin`` standard errors, else 0.
 
     Args:
         decisions: ``(repeats, options, rows)``.
@@ -224,7 +226,11 @@ def out_of_fold(procedure: Procedure, ballot: Ballot, *, seed: int = 0) -> OutOf
 
 
 def auto_methods(*, rows: int, values: bool) -> tuple[str, ...]:
-    """The methods that ``auto`` compares, simplest first, without greedy selection below ``GREEDY_ROWS`` rows."""
+    """The methods that ``auto`` compares, its default first: the mean alone below ``LEAST`` rows, and no greedy
+    selection below ``GREEDY_ROWS``.
+    """
+    if rows < LEAST:
+        return ("uniform",)
     return tuple(
         name for name in (_AUTO_VALUES if values else _AUTO_CLASSES) if name != "greedy" or rows >= GREEDY_ROWS
     )

@@ -12,7 +12,7 @@ from tutti.ensembling.methods.score import ScoreWeighted
 from tutti.ensembling.methods.stacking import Stacking
 from tutti.ensembling.methods.uniform import Uniform
 
-# simplest first, which is how `auto` breaks ties
+# simplest first
 METHODS: Mapping[str, Callable[[Score], Method]] = {
     "uniform": lambda score: Uniform(),
     "score": lambda score: ScoreWeighted(score),
