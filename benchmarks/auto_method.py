@@ -1,4 +1,4 @@
-"""What the recipe `auto` brings on unseen rows, and whether its nested estimate holds there.
+"""What stacking and the recipe `auto` bring on unseen rows, and whether the nested estimate of `auto` holds there.
 
     python benchmarks/auto_method.py [--quick] [--resamples N] [--data FOLDER] [--json FILE]
 
@@ -43,7 +43,7 @@ DATA_SETS = {
 }
 MODELS, MEMBERS, NETWORKS = 12, 10, 9
 COMPONENTS = 120
-ROWS = (250, 700)  # validation rows: without and with greedy selection
+ROWS = (100, 250, 700)  # validation rows: from 300 on with greedy selection
 
 
 def models_votes(data: Path, name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -91,12 +91,15 @@ def resample(votes: np.ndarray, labels: np.ndarray, *, metric: str, rows: int, s
     validation, unseen = order[:rows], order[rows:]
     score = partial(_score, metric, votes.shape[2])
     ballot = Ballot(votes[members][:, validation], labels[validation], score)
+    rule = partial(Procedure, standing=ballot.scores, share=1)
+    methods = auto_methods(rows=rows, values=False)
+    auto = partial(rule, selection=Selection(top=5, diversity=0.002), methods=methods, offsets=True)
     recipes = {
-        "single": Procedure(Selection(top=1), ballot.scores, 1, ("uniform",)),
-        "uniform": Procedure(Selection(top=5), ballot.scores, 1, ("uniform",)),
-        "auto": Procedure(
-            Selection(top=5, diversity=0.002), ballot.scores, 1, auto_methods(rows=rows, values=False), offsets=True
-        ),
+        "single": rule(selection=Selection(top=1), methods=("uniform",)),
+        "uniform": rule(selection=Selection(top=5), methods=("uniform",)),
+        "stacking": rule(selection=Selection(top=5), methods=("stacking",)),
+        "best_option": auto(margin=0),
+        "auto": auto(),
     }
     scores = {}
     for name, recipe in recipes.items():
@@ -120,7 +123,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--json", type=Path, help="write the results to this file, as one flat object")
     options = parser.parse_args(argv)
     warnings.filterwarnings("ignore", module="sklearn")  # networks that stop early on purpose
-    table = Table("validation rows", "best single", "mean of five", "auto", "auto's estimate", "in its interval")
+    contenders = ("single", "uniform", "stacking", "best_option", "auto")
+    table = Table("validation rows", *contenders, "auto's estimate", "in its interval")
     drawn: list[dict[str, float]] = []
     for name in DATA_SETS:
         votes, labels = models_votes(options.data, name)
@@ -130,15 +134,16 @@ def main(argv: Sequence[str] | None = None) -> None:
             here = [resample(votes, labels, metric=metric, rows=rows, seed=seed) for seed in draws]
             drawn += here
             means = {column: np.mean([draw[column] for draw in here]) for column in here[0]}
-            scores = [f"{means[column]:.4f}" for column in ("single", "uniform", "auto", "estimate")]
+            scores = [f"{means[column]:.4f}" for column in (*contenders, "estimate")]
             table.add_row(f"{name}, {rows}", *scores, f"{means['covered']:.0%}")
     Console().print(table)
     every = {column: np.array([draw[column] for draw in drawn]) for column in drawn[0]}
     points = {
-        "auto_vs_uniform_points": 100 * (every["auto"] - every["uniform"]),
-        "auto_vs_single_points": 100 * (every["auto"] - every["single"]),
-        "estimate_bias_points": 100 * (every["estimate"] - every["auto"]),
+        f"{name}_vs_{base}_points": 100 * (every[name] - every[base])
+        for base in ("uniform", "single")
+        for name in ("stacking", "best_option", "auto")
     }
+    points["estimate_bias_points"] = 100 * (every["estimate"] - every["auto"])
     for name, differences in points.items():
         print(f"{name}: {differences.mean():+.2f} ± {1.96 * differences.std(ddof=1) / len(drawn) ** 0.5:.2f}")
     results = {name: float(differences.mean()) for name, differences in points.items()}

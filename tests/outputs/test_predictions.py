@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tutti.ensembling.methods.protocol import Weighted
 from tutti.ensembling.methods.registry import METHODS
 from tutti.ensembling.procedure import Ballot, Procedure
 from tutti.ensembling.select import Selection
@@ -57,7 +59,8 @@ def test_rows_are_answered_as_the_ensemble_answers_by_every_method(method: str) 
 
 
 def test_a_member_without_weight_need_not_predict() -> None:
-    assert len(needed_voters(elected("best"))) == 1
+    lone = replace(elected("uniform"), combiner=Weighted(np.array([0.0, 1.0, 0.0])))
+    assert needed_voters(lone) == [1]
     assert len(needed_voters(elected("rank"))) == 3
 
 

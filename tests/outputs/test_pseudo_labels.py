@@ -310,9 +310,10 @@ def test_unlabelled_rows_that_the_trials_never_saw_are_named(make_finished, tmp_
 
 
 def test_a_member_without_weight_does_not_count_as_agreeing(make_finished, tmp_path):
-    arguments_ = arguments(make_finished(), tmp_path / "out", rule=Rule(method="best"), labelling={"threshold": 0.5})
+    study = make_finished(3, skill=0, growth=8)  # one knows everything
+    arguments_ = arguments(study, tmp_path / "out", rule=Rule(method="greedy"), labelling={"threshold": 0.5})
     report = write_pseudo_labels(**arguments_)
-    assert sorted(each.weight for each in report.tasks[0].members) == [0, 0, 0, 0, 1]
+    assert sorted(each.weight for each in report.tasks[0].members) == [0, 0, 1]
     rows = ledger(tmp_path / "out", "emotion")
     assert {(row["agreement"], len(row["members"])) for row in rows} == {(1, 1)}
 

@@ -160,7 +160,7 @@ def test_members_of_another_kind_are_named(bank):
         votes(bank, task=classes, part="test", elected=election.tasks["STS-B"])
 
 
-@pytest.mark.parametrize("method", ["auto", "best", "rank", "greedy", "stacking"])
+@pytest.mark.parametrize("method", ["auto", "rank", "greedy", "stacking"])
 def test_values_are_combined_by_every_method_that_can(ensemble, method):
     card = ensemble(rule=Rule(method=method, decision="offsets", calibration="temperature"))
     shown = card.tasks[0]
@@ -172,7 +172,7 @@ def test_a_vote_by_hands_over_values_is_refused_with_the_methods_that_can(ensemb
     message = (
         "the method hard must combine what the task's labels are; got STS-B, whose labels are numbers; name one of"
     )
-    with pytest.raises(StudyError, match=f"{message} auto, uniform, score, best, rank, greedy, stacking in the recipe"):
+    with pytest.raises(StudyError, match=f"{message} auto, uniform, score, rank, greedy, stacking in the recipe"):
         ensemble(rule=Rule(method="hard"))
     assert not (tmp_path / "out").exists()
 

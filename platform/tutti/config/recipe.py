@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from tutti.config.study import Strict, SubmissionFormat
 
-Method = Literal["auto", "uniform", "score", "best", "rank", "hard", "greedy", "stacking"]
+Method = Literal["auto", "uniform", "score", "rank", "hard", "greedy", "stacking"]
 
 
 class Members(Strict):
@@ -75,7 +75,7 @@ class Recipe(Strict):
     """A whole recipe file."""
 
     members: Members = Members()
-    method: Method = "uniform"  # auto: for each task the method that scores best on rows it was not fitted to
+    method: Method = "uniform"  # auto: for each task stacking, or what is clearly better
     decision: Literal["argmax", "offsets"] = "argmax"  # offsets: per class, where they score better
     calibration: Literal["none", "temperature"] = "none"  # of the confidences of pseudo-labels and of `tutti predict`
     submission: Submission = Submission()

@@ -56,8 +56,12 @@ class Estimate:
         return f"{self.score:.4f} ± {_WIDTH * self.error:.4f}"
 
 
-def splits(labels: np.ndarray, *, repeats: int, seed: int) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Repeated stratified 5-fold splits: yields the repeat's number, the training rows and the held-out rows.
+Split = tuple[int, np.ndarray, np.ndarray]
+"""The repeat's number, the training rows and the held-out rows."""
+
+
+def splits(labels: np.ndarray, *, repeats: int, seed: int) -> Iterator[Split]:
+    """Repeated stratified 5-fold splits.
 
     Folds are stratified by class or by number. scikit-learn's StratifiedKFold takes no numbers, and warns of classes
     with fewer rows than folds.

@@ -12,9 +12,9 @@ import numpy as np
 
 from tutti.ensembling.calibrate import fit_temperature, tempered
 from tutti.ensembling.decide import decide, tune_offsets
-from tutti.ensembling.methods.protocol import Combiner, Score, decisions_of
+from tutti.ensembling.methods.protocol import Combiner, Method, Score, decisions_of
 from tutti.ensembling.methods.registry import METHODS
-from tutti.ensembling.nested import LEAST, judge, repeats_for, splits
+from tutti.ensembling.nested import LEAST, Split, judge, repeats_for, splits
 from tutti.ensembling.pseudo import opinion
 from tutti.ensembling.select import Selection
 
@@ -22,8 +22,8 @@ GREEDY_ROWS = 300
 """Below this many rows ``auto`` does not try greedy selection, the method that overfits most."""
 
 # The more methods compete, the more often chance decides. Those that almost equal the mean of probabilities (score) or
-# lose to it (best, rank, hard) stay out: see benchmarks/auto_method.py. A correlation may gain from the mean of ranks.
-_AUTO_CLASSES = ("uniform", "greedy", "stacking")
+# lose to it (rank, hard) stay out: see benchmarks/auto_method.py. A correlation may gain from the mean of ranks.
+_AUTO_CLASSES = ("stacking", "uniform", "greedy")
 _AUTO_VALUES = ("uniform", "rank", "greedy", "stacking")
 _INNER_REPEATS = 3  # foldings at most; in one alone, the option that wins often does so by chance
 _INNER_RESAMPLES = 100  # of the rows, for a standard error
@@ -97,8 +97,9 @@ class Procedure:
         share: weight of a candidate's score on these rows in its standing: 1 if this score is the standing, 1/3 if the
             standing is the mean of three tasks. On fewer rows the standing changes by this share of the score's change.
         methods: names, the default first. Another is used if it scores better in inner cross-validation by more than
-            the standard error.
+            ``margin`` standard errors.
         offsets: whether per-class offsets may be used, under the same condition.
+        margin: by default such that the 95 % interval of the gain lies above 0; 0 for the best score.
     """
 
     selection: Selection
@@ -106,6 +107,7 @@ class Procedure:
     share: float
     methods: Sequence[str]
     offsets: bool = False
+    margin: float = 1.96
 
     def fit(self, ballot: Ballot, rows: np.ndarray | None = None, *, seed: int = 0) -> Ensemble:
         """Makes all choices on some rows, by default all.
@@ -120,19 +122,20 @@ class Procedure:
             raise ValueError("an ensemble must have a member with a score; got none; give scores that are numbers.")
         votes, labels = ballot.votes[voters[:, None], rows], ballot.labels[rows]
         method, with_offsets = self._best_option(votes, labels, ballot.score, seed)
-        combiner = METHODS[method](ballot.score).fit(votes, labels)
+        rule = METHODS[method](ballot.score)
         offsets, temperature = None, 1.0
         if votes.ndim == 3 and len(labels) >= LEAST:
-            combined = combiner.combine(votes)
+            combined = _cross_fitted(rule, votes, labels, list(splits(labels, repeats=1, seed=seed)))
             offsets = tune_offsets(combined, labels) if with_offsets else None
             temperature = fit_temperature(combined, labels)
-        return Ensemble(voters, method, combiner, offsets, temperature)
+        return Ensemble(voters, method, rule.fit(votes, labels), offsets, temperature)
 
     def _best_option(self, votes: np.ndarray, labels: np.ndarray, score: Score, seed: int) -> tuple[str, bool]:
         """The method and whether to use offsets: the pair with the best cross-validated score.
 
-        The first method without offsets is used unless that score is better by more than its standard error, after the
-        rule of one standard error for pruning trees (Breiman et al. 1984): the best of several is often so by chance.
+        The first method without offsets is used unless that score is better by more than ``margin`` standard errors,
+        like the rule of one standard error for pruning trees (Breiman et al. 1984): the best of several is often so by
+        chance.
         """
         offset_options = (False, True) if self.offsets and votes.ndim == 3 else (False,)
         options = [(method, offsets) for offsets in offset_options for method in self.methods]
@@ -142,24 +145,34 @@ class Procedure:
         shape = (repeats, len(options), len(labels))
         decisions = np.empty(shape, dtype=np.int64 if votes.ndim == 3 else np.float32)
         best = 0
-        for repeat, folds in groupby(splits(labels, repeats=repeats, seed=seed), key=itemgetter(0)):
-            for _, train, held_out in folds:
-                train_votes, held_out_votes = votes[:, train], votes[:, held_out]
-                for index, method in enumerate(self.methods):
-                    combiner = METHODS[method](score).fit(train_votes, labels[train])
-                    combined = combiner.combine(held_out_votes)
-                    decisions[repeat, index, held_out] = combined if combined.ndim == 1 else decide(combined)
-                    if True in offset_options:
-                        offsets = tune_offsets(combiner.combine(train_votes), labels[train])
-                        decisions[repeat, len(self.methods) + index, held_out] = decide(combined, offsets)
-            best = _clearly_best(decisions[: repeat + 1], labels, score, seed)
+        for repeat, each in groupby(splits(labels, repeats=repeats, seed=seed), key=itemgetter(0)):
+            folds = list(each)
+            for index, method in enumerate(self.methods):
+                combined = _cross_fitted(METHODS[method](score), votes, labels, folds)
+                decisions[repeat, index] = combined if combined.ndim == 1 else decide(combined)
+                if True in offset_options:
+                    for _, train, held_out in folds:
+                        offsets = tune_offsets(combined[train], labels[train])
+                        decisions[repeat, len(self.methods) + index, held_out] = decide(combined[held_out], offsets)
+            best = _clearly_best(decisions[: repeat + 1], labels, score, self.margin, seed)
             if best == 0:  # most often so, which saves the other foldings
                 break
         return options[best]
 
 
-def _clearly_best(decisions: np.ndarray, labels: np.ndarray, score: Score, seed: int) -> int:
-    """The option with the best mean score if that exceeds the first one's by more than the standard error, else 0.
+def _cross_fitted(method: Method, votes: np.ndarray, labels: np.ndarray, folds: Sequence[Split]) -> np.ndarray:
+    """The votes of each fold combined by the method fitted on the other folds, like those of new rows.
+
+    On the rows that it was fitted on a combination looks surer and better than it is.
+    """
+    combined = np.empty(votes.shape[1:], dtype=np.float32)
+    for _, train, held_out in folds:
+        combined[held_out] = method.fit(votes[:, train], labels[train]).combine(votes[:, held_out])
+    return combined
+
+
+def _clearly_best(decisions: np.ndarray, labels: np.ndarray, score: Score, margin: float, seed: int) -> int:
+    """The option with the best mean score if it exceeds the first one's by ``margin`` standard errors, else 0.
 
     Args:
         decisions: ``(repeats, options, rows)``.
@@ -172,7 +185,7 @@ def _clearly_best(decisions: np.ndarray, labels: np.ndarray, score: Score, seed:
         judge(decisions[:, option], labels, score=score, seed=seed, resamples=_INNER_RESAMPLES) for option in (best, 0)
     ]
     gain = judged[0].over(judged[1])
-    return best if gain.score > gain.error else 0
+    return best if gain.score > margin * gain.error else 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,7 +226,11 @@ def out_of_fold(procedure: Procedure, ballot: Ballot, *, seed: int = 0) -> OutOf
 
 
 def auto_methods(*, rows: int, values: bool) -> tuple[str, ...]:
-    """The methods that ``auto`` compares, simplest first, without greedy selection below ``GREEDY_ROWS`` rows."""
+    """The methods that ``auto`` compares, its default first: the mean alone below ``LEAST`` rows, and no greedy
+    selection below ``GREEDY_ROWS``.
+    """
+    if rows < LEAST:
+        return ("uniform",)
     return tuple(
         name for name in (_AUTO_VALUES if values else _AUTO_CLASSES) if name != "greedy" or rows >= GREEDY_ROWS
     )

@@ -26,10 +26,9 @@ _LABELLED = "validation"
 _SPLIT = "give both studies the same files and the same `split`, or let one of them vote alone"
 _AGAIN = "move the trial's folder out of the bank, so that it has no vote, or start a new study"
 _METHOD_PHRASES = {
-    "auto": "combined by their mean, or in each task by a method that is clearly better there",
+    "auto": "combined by stacking, or in each task by a method that is clearly better there",
     "uniform": "all with the same weight",
     "score": "weighed by their validation scores in the task",
-    "best": "of whom the best alone decides",
     "rank": "combined by their ranks",
     "hard": "with one vote each",
     "greedy": "weighed by greedy selection",
@@ -47,7 +46,7 @@ class Rule:
         within: how far below the best member's score a member may be; none for no limit.
         diversity: the share of validation rows on which a member's decision must differ from that of every better one.
         filter: the MLflow filter that selected the candidates, shown on the card; none if all may vote.
-        method: a name of ``METHODS``, or ``auto`` for the mean, unless another is clearly better out of fold.
+        method: a name of ``METHODS``, or ``auto`` for stacking, unless another is clearly better out of fold.
         decision: ``argmax``, or ``offsets`` per class where these score better.
         calibration: whether pseudo-labels and ``tutti predict`` use confidences at the fitted temperature.
     """

@@ -73,7 +73,7 @@ def disputed(
         most: the maximum number of rows.
     """
     weighted = zip(elected.ensemble.voters, elected.ensemble.combiner.weights, strict=True)
-    votes = elected.ballot.votes[[voter for voter, weight in weighted if weight != 0]]  # method `best` weights only one
+    votes = elected.ballot.votes[[voter for voter, weight in weighted if weight != 0]]
     if len(votes) < 2:
         return ()
     disagreements = disagreement(votes)

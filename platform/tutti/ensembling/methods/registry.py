@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tutti.ensembling.methods.best import Best
 from tutti.ensembling.methods.greedy import Greedy
 from tutti.ensembling.methods.hard import HardVote
 from tutti.ensembling.methods.protocol import Method, Score
@@ -13,11 +12,10 @@ from tutti.ensembling.methods.score import ScoreWeighted
 from tutti.ensembling.methods.stacking import Stacking
 from tutti.ensembling.methods.uniform import Uniform
 
-# simplest first, which is how `auto` breaks ties
+# simplest first
 METHODS: Mapping[str, Callable[[Score], Method]] = {
     "uniform": lambda score: Uniform(),
     "score": lambda score: ScoreWeighted(score),
-    "best": lambda score: Best(score),
     "rank": lambda score: RankAverage(),
     "hard": lambda score: HardVote(),
     "greedy": lambda score: Greedy(),

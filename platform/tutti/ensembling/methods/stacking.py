@@ -1,75 +1,66 @@
-"""Stacking: a strongly regularised regression on the members' votes."""
+"""Stacking: one weight for each member, fitted to the labels and shrunk towards equal weights."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from tutti.ensembling.calibrate import log_probabilities
-from tutti.ensembling.methods.protocol import Weighted, check, check_members
+from tutti.ensembling.methods.protocol import check, check_members
+
+_SCALES = (0.05, 50.0)  # bounds of the inverse temperature that weights are fitted at
 
 
 @dataclass(frozen=True)
 class Stacking:
-    """Stacked generalisation (Wolpert 1992; Breiman 1996) with strong regularisation.
+    """Stacked generalisation (Wolpert 1992; Breiman 1996) with one weight for each member.
 
-    Classes: multinomial logistic regression on the members' log-probabilities, centred in each row. It has no
-    intercept: scikit-learn does not regularise the intercept, so it would dominate the small coefficients and predict
-    the most frequent class. Without one, regularisation softens the probabilities but keeps their order. A class
-    without a fitted row gets probability 0. Weights are equal if all rows have one class, or if there are more classes
-    than half of the rows.
+    Classes: a logarithmic opinion pool (Genest and Zidek 1986), the weighted geometric mean of the probabilities, with
+    weights that are at least 0 and sum to 1. They have the lowest log-loss (Heskes 1998) at the temperature that suits
+    them best; without one, overconfident members would be weighed by their confidence. The temperature itself is left
+    to calibration. A class without a fitted row keeps its probability.
 
-    Values: ridge regression of the plain mean's error on the members' deviations from the mean, so that regularisation
-    shrinks towards the plain mean and keeps the labels' scale.
+    Values: ridge regression of the plain mean's error on the members' deviations from the mean.
 
-    A single member is returned unchanged. Duplicating all members changes nothing, since the regularisation grows with
-    their number.
+    Both shrink towards the plain mean, which they equal where the members cannot be told apart. A single member is
+    returned unchanged. Copies of all members change nothing, since the penalty grows with their number.
 
     Args:
-        C: inverse regularisation strength as in scikit-learn, divided by the number of members. Small on purpose: with
-            1 for ten members it overfits a hundred rows.
+        penalty: of the squared distance from equal weights, times the number of members. See benchmarks/auto_method.py.
     """
 
-    C: float = 0.1
+    penalty: float = 10.0
     values: ClassVar[bool] = True
 
-    def fit(self, votes: np.ndarray, labels: np.ndarray) -> _Logistic | _Ridge | Weighted:
+    def fit(self, votes: np.ndarray, labels: np.ndarray) -> _LogPool | _Linear:
         check(votes, labels, values=self.values)
-        uniform = np.full(len(votes), 1 / len(votes))
-        if len(votes) == 1 or len(labels) < 2 or np.ptp(labels) == 0:
-            return Weighted(uniform)
-        strength = self.C / len(votes)
-        if votes.ndim == 2:
-            return _Ridge(uniform + _ridge(votes.astype(np.float64), labels.astype(np.float64), 1 / strength))
-        if 2 * len(np.unique(labels)) > len(labels):
-            return Weighted(uniform)
-        from sklearn.linear_model import LogisticRegression  # slow to import
-
-        model = LogisticRegression(C=strength, fit_intercept=False, max_iter=1000, tol=1e-6)
-        model.fit(_log_odds(votes), labels)
-        sizes = np.abs(model.coef_).reshape(len(model.coef_), *votes.shape[::2]).sum(axis=(0, 2))
-        return _Logistic(model, sizes / sizes.sum() if sizes.any() else uniform)
+        strength = self.penalty * len(votes)
+        if votes.ndim == 3:
+            return _LogPool(_pool_weights(log_probabilities(votes), labels, strength))
+        weights = np.full(len(votes), 1 / len(votes))
+        if len(votes) > 1 and len(labels) and np.ptp(labels):
+            weights += _ridge(votes.astype(np.float64), labels.astype(np.float64), strength)
+        return _Linear(weights)
 
 
 @dataclass(frozen=True, eq=False)
-class _Logistic:
-    """``weights`` are the members' shares of the absolute coefficients, a measure of their influence."""
-
-    model: Any
+class _LogPool:
     weights: np.ndarray
 
     def combine(self, votes: np.ndarray) -> np.ndarray:
+        from scipy.special import softmax  # slow to import
+
         check_members(votes, len(self.weights))
-        probabilities = np.zeros(votes.shape[1:], dtype=np.float32)
-        if len(probabilities):
-            probabilities[:, self.model.classes_] = self.model.predict_proba(_log_odds(votes))
-        return probabilities
+        logs = np.zeros(votes.shape[1:])
+        for weight, vote in zip(self.weights, votes, strict=True):
+            logs += weight * log_probabilities(vote)
+        return softmax(logs, axis=1).astype(np.float32)
 
 
 @dataclass(frozen=True, eq=False)
-class _Ridge:
+class _Linear:
     """``weights`` sum to 1 and may be negative."""
 
     weights: np.ndarray
@@ -77,6 +68,37 @@ class _Ridge:
     def combine(self, votes: np.ndarray) -> np.ndarray:
         check_members(votes, len(self.weights))
         return (self.weights @ votes.astype(np.float64)).astype(np.float32)
+
+
+def _pool_weights(logs: np.ndarray, labels: np.ndarray, strength: float) -> np.ndarray:
+    """Weights ``(members,)`` float64 of the lowest penalised log-loss.
+
+    The penalty does not depend on the temperature, so members that know nothing keep equal weights.
+
+    Args:
+        logs: ``(members, rows, classes)`` log-probabilities.
+        labels: ``(rows,)`` class indices.
+    """
+    from scipy.optimize import minimize  # slow to import
+    from scipy.special import log_softmax, softmax
+
+    members, rows, classes = logs.shape
+    flat, own = logs.reshape(members, -1), (np.arange(rows), labels)
+
+    def loss(parameters: np.ndarray) -> tuple[float, np.ndarray]:
+        """The loss and its gradient by the weights' logits and the logarithm of the scale."""
+        weights, scale = softmax(parameters[:-1]), np.exp(parameters[-1])
+        excess, pooled = weights - 1 / members, weights @ flat
+        log_likelihoods = log_softmax(scale * pooled.reshape(rows, classes), axis=1)
+        errors = np.exp(log_likelihoods)
+        errors[own] -= 1
+        by_weight = scale * (flat @ errors.ravel()) + 2 * strength * excess
+        gradient = np.append(weights * (by_weight - weights @ by_weight), scale * (pooled @ errors.ravel()))
+        return float(strength * (excess @ excess) - log_likelihoods[own].sum()), gradient
+
+    bounds = [(None, None)] * members + [tuple(np.log(_SCALES))]
+    fitted = minimize(loss, np.zeros(members + 1), jac=True, bounds=bounds, options={"ftol": 1e-12, "gtol": 1e-6})
+    return softmax(fitted.x[:-1])
 
 
 def _ridge(votes: np.ndarray, labels: np.ndarray, alpha: float) -> np.ndarray:
@@ -87,10 +109,3 @@ def _ridge(votes: np.ndarray, labels: np.ndarray, alpha: float) -> np.ndarray:
     mean = votes.mean(axis=0)
     model = Ridge(alpha=alpha, fit_intercept=False).fit((votes - mean).T / scale, (labels - mean) / scale)
     return model.coef_ - model.coef_.mean()
-
-
-def _log_odds(votes: np.ndarray) -> np.ndarray:
-    """``(rows, members * classes)`` float64, centred over the classes of each member."""
-    logs = log_probabilities(votes)
-    logs -= logs.mean(axis=2, keepdims=True)
-    return logs.transpose(1, 0, 2).reshape(votes.shape[1], -1)
