@@ -230,8 +230,8 @@ def main() -> None:
     unknown = [name for name in options.only or () if name not in every]
     if unknown:
         parser.error(f"unknown trick {unknown[0]!r}; known are {', '.join(every)}")
-    counts = row_counts(data, options.rows or (40 if options.quick else ROWS))
-    validation_rows = options.validation_rows or VALIDATION_ROWS
+    rows = options.rows or (40 if options.quick else ROWS)
+    counts, validation_rows = row_counts(data, rows), options.validation_rows or VALIDATION_ROWS
     settings = {"rows": counts, "validation_rows": validation_rows}
     training = baseline(epochs)
 
@@ -254,7 +254,8 @@ def main() -> None:
         for name, by_seed in lines.items()
         if by_seed.keys() & base.keys()
     }
-    text = page(outcomes, base, keys=every, settings=settings, training=training, failures=failures)
+    command = f"python benchmarks/tricks.py --rows {rows} --validation-rows {validation_rows}"
+    text = page(outcomes, base, keys=every, settings=settings, training=training, failures=failures, command=command)
     if out is None:
         print(f"\n{text}")
     else:

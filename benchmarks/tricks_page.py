@@ -71,8 +71,9 @@ def page(
     settings: Mapping[str, Any],
     training: Mapping[str, Any],
     failures: Sequence[str],
+    command: str,
 ) -> str:
-    """docs/tricks.md."""
+    """docs/tricks.md, which ``command`` writes."""
     seconds = mean(line["seconds"] for line in base.values())
     precision = next(iter(base.values()))["precision"]
     drawn = ", ".join(f"{count:,} of {task}" for task, count in settings["rows"].items())
@@ -80,7 +81,7 @@ def page(
         "# Tricks",
         "",
         "What each switch of `training:` does by itself to the score of one small encoder on four small tasks, and "
-        "what it costs. `python benchmarks/tricks.py` measures it and writes this page.",
+        f"what it costs. `{command}` measures it and writes this page.",
         "",
         f"MiniLM (6 layers, 22.7 million weights) fine-tuned on four tasks of GLUE together. Training rows: {drawn}, "
         f"drawn anew for each seed; up to {settings['validation_rows']} validation rows of a task, always the same. "

@@ -6,6 +6,10 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 _PASSWORD = re.compile(r"(?<=://)([^/?#\s:@]*:)\S*(?=@)|(?<=[?&])(password=)[^&#\s]*")
 
@@ -114,6 +118,13 @@ def first_line(error: BaseException) -> str:
     """The first line of an error's message; its class's name where it has none."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__
+
+
+def misfit(error: ValidationError) -> str:
+    """The first value of a file that is missing or of another type, and why, to complete "got ..."."""
+    first = error.errors()[0]
+    location = ".".join(map(str, first["loc"])) or "content"
+    return f"{location} ({first['msg'][0].lower()}{first['msg'][1:]})"
 
 
 def counted(number: int, noun: str) -> str:

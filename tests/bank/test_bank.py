@@ -211,6 +211,24 @@ def test_a_folder_with_another_trial_s_record_is_refused_and_gives_no_second_vot
     assert "or move the trial's folder out of the bank" in str(error.value)
 
 
+def test_nothing_is_written_through_a_link_in_the_bank(tmp_path, predictions, record):
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "bank").mkdir()
+    (tmp_path / "bank" / record().key).symlink_to(tmp_path / "theirs")
+    with pytest.raises(StorageError, match="must be a folder of the bank itself; got a link to"):
+        Bank(tmp_path / "bank").put(record(), {"emotion": {"validation": predictions()}})
+    assert [*(tmp_path / "theirs").iterdir()] == []
+
+
+def test_a_record_that_names_a_file_outside_of_the_bank_is_refused(tmp_path, predictions, record):
+    bank = Bank(tmp_path / "bank")
+    bank.put(record(), {"emotion": {"validation": predictions()}})
+    [metadata] = (tmp_path / "bank").glob("*/*/record.json")
+    metadata.write_text(metadata.read_text().replace("predictions/emotion/", "../../../emotion/"))
+    with pytest.raises(StorageError, match="a path that leads out of the bank"):
+        bank.records()
+
+
 def test_a_record_without_a_parameter_count_is_read(tmp_path, predictions, record):
     bank = Bank(tmp_path)
     bank.put(record(), {"emotion": {"validation": predictions()}})

@@ -10,6 +10,7 @@ from typing import Any
 from bad_input_changes import Case, Change, both, forget_pool, write
 
 ROUND = "round studies/moods"
+ENDED = {"number": 1, "recipe": "r", "recipe_sha256": "0", "study": 5, "teachers": ["moods"], "kept": True}
 
 
 def _study(change: Callable[[dict[str, Any]], object]) -> Change:
@@ -20,6 +21,14 @@ def _study(change: Callable[[dict[str, Any]], object]) -> Change:
         path.write_text(json.dumps(document), encoding="utf8")
 
     return changed
+
+
+def _enough_rows(folder: Path) -> None:
+    """Makes the finished study seem to have enough validation rows for a round."""
+    path = folder / "studies/moods/data/prepared.json"
+    document = json.loads(path.read_text(encoding="utf8"))
+    document["parts"]["mood"]["validation"]["rows"] = 25
+    path.write_text(json.dumps(document), encoding="utf8")
 
 
 ROUNDS: dict[str, Sequence[Case]] = {
@@ -65,6 +74,18 @@ ROUNDS: dict[str, Sequence[Case]] = {
                 write("own.yaml", "submission: {format: csv, templates: {mood: sample.csv}}\n"),
             ),
             f"{ROUND} --recipe own.yaml",
+            finished=True,
+        ),
+        Case(
+            "the result of a round was changed by hand",
+            ["rounds/1/round.json must be as `tutti round` wrote it; got study (input should be a valid string)"],
+            both(
+                lambda folder: (folder / "studies/moods/rounds/1").mkdir(parents=True),
+                write("studies/moods/rounds/1/round.json", json.dumps(ENDED)),
+                _enough_rows,
+            ),
+            ROUND,
+            code=1,
             finished=True,
         ),
         Case(

@@ -21,6 +21,7 @@ from bad_input_changes import (
 
 VOTE = "ensemble studies/moods --recipe own.yaml"
 TOGETHER = "ensemble studies/moods --with second"
+ENTRY = {"key": "0", "submission": "sent", "recipe": "r", "made": "2026", "added": "2026", "public": 0.8, "local": 0.7}
 
 
 def _template(task: str, file: str) -> str:
@@ -47,6 +48,22 @@ VOTES: dict[str, Sequence[Case]] = {
             ["the study 'secnd' must be the folder of a study", "did you mean 'second'"],
             other_study(),
             "ensemble studies/moods --with secnd",
+            finished=True,
+            after=no_second,
+        ),
+        Case(
+            "another study without a common task",
+            ["the study second must have a task of moods: mood; got tone; leave the study out"],
+            other_study(lambda study, known: known["tasks"][0].update(name="tone")),
+            TOGETHER,
+            finished=True,
+            after=no_second,
+        ),
+        Case(
+            "another study with further tasks, by the objective",
+            ["the study second must have the tasks of moods: mood; got mood, tone", "so that it votes in mood alone"],
+            other_study(lambda study, known: known["tasks"].append(known["tasks"][0] | {"name": "tone"})),
+            f"{TOGETHER} --recipe baseline",
             finished=True,
             after=no_second,
         ),
@@ -251,6 +268,22 @@ VOTES: dict[str, Sequence[Case]] = {
             "a leaderboard that was changed by hand",
             ["leaderboard.json must be as `tutti leaderboard add` wrote it", "restore the file"],
             write("studies/moods/leaderboard.json", "[]"),
+            "leaderboard show studies/moods",
+            code=1,
+            finished=True,
+        ),
+        Case(
+            "a score on the leaderboard that is text",
+            ["leaderboard.json must be as `tutti leaderboard add` wrote it", "submissions.0.public", "valid number"],
+            write("studies/moods/leaderboard.json", json.dumps({"submissions": [{**ENTRY, "public": "0.8"}]})),
+            "leaderboard show studies/moods",
+            code=1,
+            finished=True,
+        ),
+        Case(
+            "a submission on the leaderboard without tasks",
+            ["leaderboard.json must be as `tutti leaderboard add` wrote it", "submissions.0.tasks", "an object"],
+            write("studies/moods/leaderboard.json", json.dumps({"submissions": [{**ENTRY, "tasks": None}]})),
             "leaderboard show studies/moods",
             code=1,
             finished=True,

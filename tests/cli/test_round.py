@@ -20,6 +20,7 @@ from tutti.cli import round as cli_round
 from tutti.config.folder import StudyFolder
 from tutti.config.load import parse_study
 from tutti.config.recipe import Recipe
+from tutti.ensembling.nested import Estimate
 from tutti.errors import Fault, TrialError
 from tutti.outputs import rounds
 from tutti.outputs.rounds import Round
@@ -60,7 +61,7 @@ def test_a_round_that_was_killed_goes_on_and_is_judged_against_its_control(finis
     assert (ended["number"], ended["recipe"], ended["teachers"]) == (1, "student", ["tiny"])
     gain = ended["objective"]["round"]["score"] - ended["objective"]["control"]["score"]
     assert ended["objective"]["gain"]["score"] == pytest.approx(gain)
-    assert ended["kept"] <= (gain > 0)
+    assert ended["kept"] <= (gain > ended["objective"]["gain"]["error"])
     assert ended["kept"] == ("Round 1 is kept" in result)
     assert (place / "ensemble" / "card.json").is_file() == ended["kept"]
     for folder in (ours, control):
@@ -164,6 +165,18 @@ def test_a_round_that_is_interrupted_names_the_command_that_goes_on_with_it(plac
         result = run(place, f"round studies/moods{options}", code=1)
         assert f"tutti round studies/moods{options}." in result.err
     shutil.rmtree(place / "studies/moods/rounds")
+
+
+@pytest.mark.parametrize(
+    ("gain", "error", "why"),
+    [
+        (-0.01, 0.02, "with -0.0100 it gains nothing over its control"),
+        (0.01, 0.02, "it gains +0.0100 over its control, not more than one standard error, 0.0200"),
+        (0.03, 0.02, "it gains +0.0300 over its control, but scores below the ensemble without either"),
+    ],
+)
+def test_a_round_that_is_not_kept_says_what_it_lacks(gain, error, why):
+    assert cli_round._why_not(Estimate(gain, error)) == why
 
 
 def test_a_demo_that_is_interrupted_names_the_command_that_goes_on_with_it(tmp_path, monkeypatch):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from bad_input_run import run
@@ -96,6 +98,17 @@ def test_a_report_is_one_page_in_the_study_and_in_mlflow(place):
     assert stored == {f"report/{file.name}" for file in page.parent.iterdir()}
 
 
+def test_a_study_with_folds_says_everywhere_that_new_rows_differ_from_validation_rows(place, tmp_path):
+    made = make_study(place, "folded", tasks=("mood",), trials=2)
+    document = json.loads(made.study_file.read_text(encoding="utf8"))
+    for split, times in (({"validation": 0.5}, 0), ({"folds": 5}, 1)):
+        made.study_file.write_text(json.dumps({**document, "split": split}), encoding="utf8")
+        for command in ("ensemble", "pseudo-label", "report"):
+            result = run(place, f"{command} studies/folded --out {tmp_path / command}")
+            shown = (tmp_path / "report/report.html").read_text(encoding="utf8") if command == "report" else result.out
+            assert shown.count("With folds a validation row has") == times
+
+
 def test_a_report_labels_no_row_that_a_voter_of_another_study_was_trained_on(place, tmp_path):
     pool = (place / "data/mood_pool.tsv").read_text(encoding="utf8").splitlines()
     extra = tmp_path / "extra.tsv"
@@ -144,3 +157,40 @@ def test_the_leaderboard_keeps_public_scores_beside_local_ones_and_in_mlflow(pla
     before = client.get_run(study.info.run_id).data.metrics["leaderboard/pearson"]
     run(place, f"leaderboard add studies/moods {tmp_path / '0'} --score 0.79", code=0)
     assert client.get_run(study.info.run_id).data.metrics["leaderboard/pearson"] != before
+
+
+def test_a_study_of_one_task_votes_in_it_beside_one_of_several(place, tmp_path, monkeypatch):
+    make_study(place, "single", tasks=("mood",), trials=2)
+    (place / "by_task.yaml").write_text("members: {top: 9, by: task}\npseudo_labels: {threshold: 0.5, max_drift: 1}\n")
+    voters = {"mood": {"moods", "single"}, "warmth": {"moods"}}
+
+    def studies_in(card: Path) -> dict[str, set[str]]:
+        tasks = json.loads(card.read_text(encoding="utf8"))["tasks"]
+        return {task["task"]: {member["key"].split("/")[0] for member in task["members"]} for task in tasks}
+
+    options = "--recipe by_task.yaml --with single --out"
+    result = run(place, f"ensemble studies/moods {options} {tmp_path / 'vote'}", code=0)
+    assert "Those of single may vote in mood alone." in result.out
+    assert studies_in(tmp_path / "vote/card.json") == voters
+    run(place, f"pseudo-label studies/moods {options} {tmp_path / 'labels'}", code=0)
+    assert studies_in(tmp_path / "labels/card.json") == {"mood": {"moods", "single"}}
+    run(place, f"report studies/moods {options} {tmp_path / 'page'}", code=0)
+    page = (tmp_path / "page/report.html").read_text(encoding="utf8")
+    assert page.count("<td>single/t0000</td>") == 1  # in the table of members
+    run(place, f"ensemble studies/single {options.replace('single', 'moods')} {tmp_path / 'other'}", code=0)
+    assert studies_in(tmp_path / "other/card.json") == {"mood": {"moods", "single"}}
+
+    asked = {}
+
+    def weights_of(folder, keys, *, tasks, **_):
+        asked[folder.path.name, tasks[0].name] = len(keys)
+        return {key: [folder.trial(key).best] for key in keys}
+
+    monkeypatch.setattr("tutti.orchestration.inference.weights_of", weights_of)
+    monkeypatch.setattr("tutti.modeling.checkpoint.read_metadata", lambda _: SimpleNamespace(max_length=8))
+    monkeypatch.setattr("tutti.cli.predict._fingerprints", lambda _: sys.exit(7))
+    for task in voters:
+        command = f"predict studies/moods --task {task} --input data/{task}_test.tsv"
+        result = run(place, f"{command} {options} {tmp_path / 'new.csv'}", code=7)
+        assert f"by recipe by_task: {6 if task == 'mood' else 4} trials" in result.out
+    assert asked == {("moods", "mood"): 4, ("single", "mood"): 2, ("moods", "warmth"): 4}

@@ -59,7 +59,6 @@ def test_a_ray_of_our_own_that_did_not_start_in_time_is_started_once_more(monkey
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(ray, "init", slow)
     monkeypatch.setattr(ray, "shutdown", lambda: None)
-    monkeypatch.setattr(connect, "_require_state_api", lambda: None)
     monkeypatch.setattr(ray, "nodes", lambda: [{"Alive": True, "Resources": {"CPU": 2.0}}])
     trials = connected(workers=1, cpus_per_worker=1, gpus_per_worker=0, concurrent_trials=None)
     if begins:
@@ -86,8 +85,7 @@ def test_a_ray_of_our_own_that_did_not_start_in_time_is_started_once_more(monkey
 def test_only_a_cluster_may_have_no_room_yet_where_it_is_known_how_much_it_gets(
     monkeypatch, address, room, limit, autoscaled_to, yielded
 ):
-    for name in ("_start", "_require_state_api"):
-        monkeypatch.setattr(connect, name, lambda *_: None)
+    monkeypatch.setattr(connect, "_start", lambda address: None)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     if address:
         monkeypatch.setenv("RAY_ADDRESS", address)
@@ -132,8 +130,7 @@ def test_sigterm_is_ctrl_c_while_ray_starts_and_while_it_is_connected(monkeypatc
     monkeypatch.setattr(connect, "_start", lambda address: signal.raise_signal(signal.SIGTERM))
     with pytest.raises(KeyboardInterrupt), connected(**one):
         raise AssertionError("nothing runs without Ray")
-    for name in ("_start", "_require_state_api"):
-        monkeypatch.setattr(connect, name, lambda *_: None)
+    monkeypatch.setattr(connect, "_start", lambda address: None)
     monkeypatch.setattr(ray, "nodes", lambda: [{"Alive": True, "Resources": {"CPU": 1.0}}])
     with pytest.raises(KeyboardInterrupt), connected(**one):
         signal.raise_signal(signal.SIGTERM)

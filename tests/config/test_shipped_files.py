@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from tutti.config.load import load_study
+from tutti.config.load import load_recipe, load_study
 from tutti.config.names import is_path, shipped_folder, shipped_names
 from tutti.config.space import SearchSpace
 from tutti.config.training import TrainingOptions
@@ -20,6 +20,7 @@ from tutti.config.training import TrainingOptions
 ROOT = Path(__file__).parents[2]
 SPACES = sorted((ROOT / "search_spaces").glob("*.yaml"))
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
+RECIPES = sorted((ROOT / "examples" / "recipes").glob("*.yaml"))
 
 
 def test_the_package_finds_the_repositorys_folders() -> None:
@@ -33,6 +34,12 @@ def test_the_package_finds_the_repositorys_folders() -> None:
 )
 def test_a_name_is_told_from_a_path(name: str, expected: bool) -> None:
     assert is_path(name) == expected
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_a_recipe_beside_the_examples_is_valid_and_its_study_names_it(path: Path) -> None:
+    assert load_recipe(str(path))[0] == path.stem
+    assert f"--recipe recipes/{path.name}" in (ROOT / "examples" / path.name).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("path", SPACES, ids=lambda path: path.stem)

@@ -23,3 +23,14 @@ def test_a_trials_parameters_reach_the_stage_they_name() -> None:
         {"learning_rate": 2e-3, "ema_decay": 0.99},
     )
     assert TRAINING["stages"] == [{"num_train_epochs": 6}, {"learning_rate": 1e-3}]
+
+
+def test_a_stage_of_heads_alone_has_its_own_rate_before_the_common_one_of_heads() -> None:
+    training = {"head_learning_rate": 1e-3, "stages": [{}, {"freeze_encoder": True, "learning_rate": 1e-4}]}
+    first, second = staged(training)
+    assert first["head_learning_rate"] == 1e-3
+    assert second == {"freeze_encoder": True, "learning_rate": 1e-4}
+    own = {"freeze_encoder": True, "learning_rate": 1e-4, "head_learning_rate": 2e-3}
+    assert staged({**training, "stages": [own]})[0]["head_learning_rate"] == 2e-3
+    kept = staged({**training, "stages": [{"freeze_encoder": True}, {"learning_rate": 1e-4}]})
+    assert [stage["head_learning_rate"] for stage in kept] == [1e-3, 1e-3]

@@ -117,6 +117,27 @@ def test_a_lost_trial_goes_to_the_next_pool_before_all_others_and_the_old_one_is
     run_async(steps())
 
 
+def test_a_report_that_its_next_workers_repeat_from_the_state_is_decided_on_once(run_async):
+    async def steps() -> None:
+        broker, repeated = Broker(retries=2), {"epoch": 1, "repeated": True}
+        first = await begun(broker)
+        assert await broker.report("t0000", first, {"epoch": 1}) == 1
+        await broker.report_loss("one", "it died")  # before it heard of the decision
+        _, second = await broker.take("one")
+        answer = await soon(report(broker, second, repeated))
+        assert not answer.done()
+        assert await broker.next_report("t0000", 0) == {"epoch": 1}
+        request = await soon(broker.next_report("t0000", 1))
+        assert await answer is True
+        assert not request.done()
+        await broker.report_loss("one", "it died before it reported its next epoch")
+        _, third = await broker.take("one")
+        assert await broker.report("t0000", third, {"epoch": 2, "repeated": True}) == 2
+        assert await request == {"epoch": 2, "repeated": True}
+
+    run_async(steps())
+
+
 def test_a_worker_that_died_as_it_waited_takes_no_trial_from_the_one_in_its_place(run_async):
     async def steps() -> None:
         broker = Broker(retries=0)
@@ -384,5 +405,17 @@ def test_a_halted_study_sends_its_pools_home_and_tells_tune_of_no_trial_s_end(ru
         assert not request.done()  # an empty report would be the trial's end
         await broker.close()
         assert await request == {}
+
+    run_async(steps())
+
+
+def test_the_placement_group_of_a_pool_is_known_to_the_host_that_replaces_its_own(run_async):
+    async def steps() -> None:
+        broker = Broker(retries=0)
+        for pool, group in (("one", "first"), ("two", "other"), ("one", "second")):
+            await broker.register_placement_group(pool, group)
+        assert await broker.placement_groups("one") == ["second"]
+        assert await broker.placement_groups("three") == []
+        assert await broker.placement_groups() == ["second", "other"]
 
     run_async(steps())

@@ -196,3 +196,15 @@ def test_a_checkpoint_that_is_a_link_to_another_place_is_left_alone(study):
     study.folder.trial("t0000").path.symlink_to(elsewhere)
     assert prune(study.folder, trials=trials(), max_gigabytes=1e-9) == ["t0002"]
     assert (elsewhere / "best" / "tutti.json").is_file()
+
+
+def test_ended_trials_without_weights_are_looked_at_once_and_the_bank_is_read_once(study, monkeypatch):
+    looked, read, settled = [], [], set()
+    trial, records = StudyFolder.trial, Bank.records
+    monkeypatch.setattr(StudyFolder, "trial", lambda self, key: looked.append(key) or trial(self, key))
+    monkeypatch.setattr(Bank, "records", lambda self: read.append(self) or records(self))
+    assert prune(study.folder, trials=trials(), max_gigabytes=2e-6, settled=settled) == ["t0000", "t0002"]
+    assert (len(read), settled) == (1, {"t0000", "t0002"})
+    looked.clear()
+    assert prune(study.folder, trials=trials(), max_gigabytes=2e-6, settled=settled) == []
+    assert (len(read), set(looked)) == (2, {"t0001"})

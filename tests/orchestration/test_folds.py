@@ -25,6 +25,7 @@ from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
 from tutti.data.encode import EncodedPart, load_part, take
 from tutti.data.prepare import load_prepared
+from tutti.errors import StorageError
 from tutti.modeling.checkpoint import load_checkpoint
 from tutti.orchestration.build import fine_tune_once
 from tutti.orchestration.folds import FoldReport
@@ -211,7 +212,7 @@ def test_a_trial_that_was_killed_goes_on_in_the_fold_it_was_in_and_ends_the_same
     before = job.weights(0)
     assert not Path(job.folder.bank).exists()
     record = job.run()
-    assert job.epochs == [(1, 2), (2, 1), (2, 2)]
+    assert job.epochs == [(1, 1), (1, 2), (2, 1), (2, 2)]  # the first one comes from the state
     assert [report.fold for report in job.reports] == [0, 1, 2]
     assert [report.score for report in job.reports] == [report.score for report in done[0].reports]
     assert job.weights(0) == before
@@ -232,6 +233,23 @@ def test_a_fold_whose_kept_predictions_are_damaged_is_trained_again(
     assert job.epochs == [(fold, epoch) for fold in (1, 2) for epoch in (1, 2)]
     assert job.weights(0) == before
     same_end(done[0], job)
+
+
+@pytest.mark.parametrize(
+    "link", ["trials/t0000", "trials/t0000/best", "trials/t0000/fold-1", "trials/t0000/fold-0/best"]
+)
+def test_a_trial_s_folder_that_links_elsewhere_is_refused_and_nothing_is_lost_there(
+    make_job: MakeJob, tmp_path: Path, link: str
+) -> None:
+    job = make_job(tmp_path / "study")
+    theirs, place = tmp_path / "theirs", job.folder.path / link
+    theirs.mkdir()
+    (theirs / "thesis.txt").write_text("all of it")
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.symlink_to(theirs)
+    with pytest.raises(StorageError, match=f"{link} must be a folder of the study itself; got a link to"):
+        job.run()
+    assert [file.name for file in theirs.iterdir()] == ["thesis.txt"]
 
 
 def test_a_trial_whose_folds_are_all_whole_trains_nothing(done: tuple[Job, CheckpointRecord]) -> None:

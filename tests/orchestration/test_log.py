@@ -161,6 +161,30 @@ def test_a_trial_that_is_tried_again_stays_one_trial(logged):
     assert list(logged.tracker.runs) == ["", "t0000"]
 
 
+def test_an_epoch_that_is_reported_again_is_recorded_only_where_it_is_missing(logged, monkeypatch):
+    trial, tracked = logged.start(), []
+    track = logged.tracker.log_metrics
+    monkeypatch.setattr(
+        logged.tracker, "log_metrics", lambda key, *args, **named: tracked.append(key) or track(key, *args, **named)
+    )
+    logged.epoch(trial, 1, 0.5)
+    logged.epoch(trial, 1, 0.5, repeated=True)
+    assert tracked == ["t0000"]
+    logged.epoch(trial, 2, 0.6, repeated=True)  # its first report was lost
+    assert logged.record(trial).scores_by_epoch == {1: 0.5, 2: 0.6}
+    assert logged.run(trial).metrics["validation_score"] == {1: 0.5, 2: 0.6}
+
+
+def test_an_epoch_that_a_driver_had_only_tracked_before_it_died_is_kept_when_it_is_reported_again(logged, monkeypatch):
+    trial = logged.start()
+    with monkeypatch.context() as killed:
+        killed.setattr(logged.store, "report", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            logged.epoch(trial, 1, 0.5)
+    logged.epoch(trial, 1, 0.5, repeated=True)
+    assert logged.record(trial).scores_by_epoch == logged.run(trial).metrics["validation_score"] == {1: 0.5}
+
+
 def test_what_a_trial_would_go_on_from_is_removed_once_it_has_ended(logged):
     trial = logged.start()
     state = logged.folder.trial("t0000").resume / "epoch-1"

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from tutti.errors import ClusterError, Fault, StorageError
+from tutti.orchestration.messages import trial_config
 from tutti.records import TrialState
 
 
@@ -46,6 +47,15 @@ def away(*given: object, **named: object) -> None:
     raise StorageError(
         Fault("the study's database", "be read and written", "database is locked", "go on with --resume")
     )
+
+
+def test_a_stop_whose_driver_dies_before_the_trial_s_end_is_stored_is_known_to_the_next_driver(logged):
+    stopped, overtime, running = logged.start(), logged.start(), logged.start()
+    logged.epoch(stopped, 1, 0.5, done=True)
+    logged.epoch(overtime, 1, 0.5, done=True, stopped="had trained for 2 h of at most 2")
+    logged.epoch(running, 1, 0.5, done=False)
+    configs = [trial_config(proposal) for proposal in logged.store.unfinished()]
+    assert [config.get("stopping", False) for config in configs] == [True, False, False]
 
 
 def test_an_end_that_cannot_be_kept_ends_the_study_and_leaves_the_trial_to_be_resumed(logged, monkeypatch):

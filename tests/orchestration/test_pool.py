@@ -9,7 +9,6 @@ import pytest
 import ray
 from ray.exceptions import OutOfMemoryError
 from ray.train import ControllerError, WorkerGroupError
-from ray.train.v2._internal.constants import ENV_VARS_TO_PROPAGATE
 from ray.train.v2._internal.exceptions import WorkerGroupStartupTimeoutError
 
 from tutti.config.folder import StudyFolder
@@ -35,6 +34,9 @@ class Desk:
     def is_over(self) -> bool:
         self.runs -= 1
         return self.runs < 0
+
+    def placement_groups(self, pool: str) -> list[Any]:
+        return []
 
     def report_loss(self, *arguments: Any, **how: Any) -> bool:
         self.lost_ += 1  # but for the host's own first word
@@ -65,11 +67,10 @@ def host(monkeypatch, tmp_path):
         def fit(self) -> None:
             raise self.error
 
-    for name in ("TRAIN_HEALTH_CHECK_INTERVAL_S", "TRAIN_ENABLE_PREEMPTION_WATCHER", "CHDIR_TO_TRIAL_DIR", "ADDRESS"):
+    for name in ("TRAIN_HEALTH_CHECK_INTERVAL_S", "TRAIN_ENABLE_PREEMPTION_WATCHER", "CHDIR_TO_TRIAL_DIR"):
         monkeypatch.setenv(f"RAY_{name}", "")
     monkeypatch.setattr("tutti.orchestration.worker_group.WorkerGroup", Failing)
     monkeypatch.setattr(ray, "get", lambda results: results)
-    monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(gcs_address="here"))
     monkeypatch.setattr(pool.time, "sleep", lambda seconds: None)
     task = {"layout": "competition", "train": "/x"}
     resources = {"workers": 2, "cpus_per_worker": 4, "gpus_per_worker": 1}
@@ -82,8 +83,7 @@ def host(monkeypatch, tmp_path):
         job = PoolJob(study, StudyFolder(tmp_path / "s"), train=lambda: None, grows=grows)
         return PoolHost().run("pool-0", job, desk), desk
 
-    yield run
-    ENV_VARS_TO_PROPAGATE.discard("RAY_ADDRESS")
+    return run
 
 
 def test_workers_wait_for_nodes_that_may_be_added_however_long_that_takes_and_say_for_what(host):
@@ -124,3 +124,17 @@ STARVED, KILLED = MemoryError("no memory"), OutOfMemoryError("the node ran low o
 def test_workers_that_ray_ended_for_their_node_are_told_from_those_that_asked_for_too_much(host, failures, memory):
     _, desk = host(grows=False, runs=1, error=WorkerGroupError("two failed", failures))
     assert [(how["out_of_memory"], how["for_its_node"]) for how in desk.how] == [memory]
+
+
+def test_each_trial_has_the_float32_precision_that_it_asks_for_whatever_those_before_it_did():
+    import torch
+    from transformers.utils.import_utils import enable_tf32
+
+    before, seen = torch.backends.fp32_precision, []
+    for wanted in (True, False, None, True):
+        with pool._clean_process():
+            if wanted is not None:
+                enable_tf32(wanted)
+            seen.append(torch.backends.fp32_precision)
+    assert seen == ["tf32", "ieee", before, "tf32"]
+    assert torch.backends.fp32_precision == before

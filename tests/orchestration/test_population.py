@@ -78,12 +78,88 @@ async def submit(broker: Broker, count: int) -> None:
 
 
 async def train(broker: Broker, epoch: int, score: float | None = None, pool: str = "one") -> str:
-    """A pool takes a trial and reports once; its key. Of a population the workers are free again then."""
+    """A pool takes a trial and reports once; its key. Its workers leave it as soon as Tune has decided."""
     config, attempt = await broker.take(pool, 1)
     key = config["key"]
     report = {"epoch": epoch, "score": int(key[1:]) / 10 if score is None else score}
-    assert await broker.report(key, attempt, report) is None
+    count = await broker.report(key, attempt, report)
+    assert await broker.await_decision(key, attempt, count, 0) is None
+    await decide(broker, key, count)
+    assert await broker.await_decision(key, attempt, count) is False
     return key
+
+
+async def decide(broker: Broker, key: str, count: int) -> None:
+    """Tune continues a trial after so many reports: it asks for the next one."""
+    asking = asyncio.ensure_future(broker.next_report(key, count))
+    await asyncio.sleep(0.01)
+    asking.cancel()
+
+
+async def train_undecided(broker: Broker, epoch: int, pool: str) -> tuple[str, int, int]:
+    """A pool takes a trial and reports once, while Tune does nothing; key, attempt and number of reports."""
+    config, attempt = await broker.take(pool, 1)
+    key = config["key"]
+    return key, attempt, await broker.report(key, attempt, {"epoch": epoch, "score": int(key[1:]) / 10})
+
+
+def test_workers_train_no_further_trial_before_tune_has_the_report_of_one_that_waits(run_async):
+    """After a Ctrl-C Tune takes no more reports: each pool's last one is all that is left over."""
+
+    async def steps() -> None:
+        broker = Broker(0, population())
+        await submit(broker, 4)
+        key, attempt, count = await train_undecided(broker, 1, "one")
+        assert await broker.await_decision(key, attempt, count, 0.05) is None
+        await broker.close()
+        assert await broker.await_decision(key, attempt, count, 0.05) is False
+
+    run_async(steps())
+
+
+def test_nobody_goes_on_from_an_exchange_before_tune_has_everybody_s_report(run_async):
+    async def steps() -> None:
+        broker = Broker(0, population(2))
+        await submit(broker, 2)
+        for pool in ("one", "two"):
+            await train_undecided(broker, 1, pool)
+        assert (await broker.next_report("t0000", 1)).keys() == {"exchanged"}
+        await decide(broker, "t0000", 2)
+        assert await broker.take("three", 0.05) == ()  # the donor's report is undecided
+        await decide(broker, "t0001", 1)
+        assert [(await broker.take(pool, 1))[0]["key"] for pool in ("three", "four")] == ["t0000", "t0001"]
+
+    run_async(steps())
+
+
+def test_a_trial_stopped_at_an_exchange_and_submitted_again_keeps_nobody_waiting(run_async):
+    async def steps() -> None:
+        broker = Broker(0, population(2))
+        await submit(broker, 2)
+        for pool in ("one", "two"):
+            await train_undecided(broker, 1, pool)
+        await broker.stop("t0000")
+        await submit(broker, 1)
+        await decide(broker, "t0001", 1)
+        assert [(await broker.take(pool, 1))[0]["key"] for pool in ("one", "two")] == ["t0000", "t0001"]
+
+    run_async(steps())
+
+
+def test_a_report_from_the_state_that_a_trial_goes_on_from_is_no_reason_to_exchange_again(run_async):
+    async def steps() -> None:
+        broker = Broker(0, population(2))
+        await submit(broker, 2)
+        config, attempt = await broker.take("one", 1)
+        repeated = {"epoch": 1, "score": 0.5, "repeated": True}
+        assert await broker.report(config["key"], attempt, repeated) == 1  # in a resumed study Tune may not have it
+        await decide(broker, "t0000", 1)
+        assert await broker.await_decision("t0000", attempt, 1) is True
+        assert await broker.report("t0000", attempt, {"epoch": 2, "score": 0.5}) == 2
+        await decide(broker, "t0000", 2)
+        assert await broker.await_decision("t0000", attempt, 2) is False
+
+    run_async(steps())
 
 
 def test_with_one_pool_all_trials_come_to_the_meeting_and_nobody_goes_on_before(run_async):
@@ -136,7 +212,6 @@ def test_the_worst_goes_on_with_the_donor_s_settings_once_the_driver_has_taken_t
         await submit(broker, 4)
         for _ in range(4):
             await train(broker, 1)
-        assert await broker.next_report("t0000", 0) == {"epoch": 1, "score": 0.0}
         report = await broker.next_report("t0000", 1)
         assert report["exchanged"]["donor"] == "t0003"
         assert report["exchanged"]["epoch"] == 1
@@ -172,7 +247,7 @@ def test_a_trial_that_is_stopped_before_its_exchange_keeps_nobody_waiting(run_as
         await submit(broker, 4)
         for _ in range(4):
             await train(broker, 1)
-        assert await broker.take("one", 0.05) == ()
+        assert await broker.take("one", 0.05) == ()  # Tune has not copied the donor's state yet
         await broker.stop("t0000")
         assert (await broker.take("one", 1))[0]["key"] == "t0001"
 
@@ -184,8 +259,10 @@ def test_between_meetings_a_trial_goes_on_with_its_workers(run_async):
         broker = Broker(0, population(every=2))
         await submit(broker, 4)
         config, attempt = await broker.take("one", 1)
-        assert await broker.report(config["key"], attempt, {"epoch": 1, "score": 0.1}) == 1
-        assert await broker.report(config["key"], attempt, {"epoch": 2, "score": 0.1}) is None
+        for epoch, goes_on in ((1, True), (2, False)):
+            assert await broker.report(config["key"], attempt, {"epoch": epoch, "score": 0.1}) == epoch
+            await decide(broker, config["key"], epoch)
+            assert await broker.await_decision(config["key"], attempt, epoch) is goes_on
 
     run_async(steps())
 

@@ -33,13 +33,13 @@ class Trials:
     scheduler: Any
     added: dict[int, Any] = field(default_factory=dict)
 
-    def add(self, number: int) -> None:
+    def add(self, number: int, **config: Any) -> None:
         @dataclass(eq=False)
         class Trial:
             trial_id: str
-            config: dict[str, str]
+            config: dict[str, Any]
 
-        self.added[number] = Trial(f"ray{number}", {"key": f"t{number:04d}"})
+        self.added[number] = Trial(f"ray{number}", {"key": f"t{number:04d}", **config})
         self.scheduler.on_trial_add(None, self.added[number])
 
     def report(self, number: int, epoch: int, score: float) -> str:
@@ -228,6 +228,17 @@ def test_a_trial_that_goes_on_stands_at_the_rungs_that_it_had_passed_with_the_sc
     assert passed
     assert trials.report(0, 7, 0.9) == CONTINUE
     assert {epoch: scores["ray0"] for epoch, scores in rungs.items() if scores} == passed
+
+
+@pytest.mark.parametrize("scheduler", ["asha", "hyperband", "median"])
+def test_a_trial_whose_driver_died_before_it_stored_that_it_was_stopped_is_stopped_at_its_next_score(scheduler):
+    """Its next score is that of the same epoch, which its workers report again from their state."""
+    trials = resumed(scheduler, [record(number, TrialState.RUNNING, 0.9, 0.9) for number in range(2)])
+    trials.add(0, stopping=True)
+    trials.add(1)
+    notice = {"notice": "a state is passed over"}
+    assert trials.scheduler.on_trial_result(None, trials.added[0], notice) == CONTINUE
+    assert [trials.report(number, 2, 0.9) for number in (0, 1)] == [STOP, CONTINUE]
 
 
 def test_asha_does_not_judge_a_trial_that_goes_on_at_what_it_had_passed_but_at_what_comes():

@@ -18,7 +18,7 @@ from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
 from tutti.errors import ClaimLostError, ConfigError, Fault, StorageError, StudyError
 from tutti.orchestration import pool
-from tutti.orchestration.build import Abilities, check_backbone
+from tutti.orchestration.build import Abilities, check_backbone, prepare_rows
 from tutti.orchestration.log import StudyLog
 from tutti.orchestration.study import clear_ended, is_running, run_study, study_lock
 from tutti.records import CheckpointRecord, TrialRecord, TrialState
@@ -71,6 +71,29 @@ def test_what_is_beyond_the_backbone_is_refused_before_a_trial_is_made(changes, 
         check_backbone(study(**changes), LITTLE)
     assert [fault.what for fault in caught.value.faults] == [key]
     check_backbone(study(**changes), MUCH)
+
+
+@pytest.mark.parametrize("pair", [True, False])
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"training": {"pooling": "pair"}}, "training.pooling"),
+        ({"search_space": {"pooling": {"type": "categorical", "choices": ["mean", "pair"]}}}, "search_space.pooling"),
+    ],
+)
+def test_a_pooling_of_pairs_needs_a_task_that_has_some(tmp_path, changes, key, pair):
+    file = tmp_path / "train.csv"
+    second = "another\t" if pair else ""
+    file.write_text("".join(f"{row}\ttext {row}\t{second}{row % 2}\n" for row in range(40)))
+    task = {"layout": "competition", "train": str(file), "pair": pair}
+    folder = StudyFolder(tmp_path / "s")
+    if pair:
+        assert prepare_rows(study(**changes, tasks={"a": task}), folder).tasks[0].pair
+        return
+    with pytest.raises(
+        ConfigError, match=rf"{key} must be for single texts where no task has pairs.*; got pair; use mean"
+    ):
+        prepare_rows(study(**changes, tasks={"a": task}), folder)
 
 
 def test_a_second_process_on_the_same_study_is_refused(tmp_path):

@@ -12,12 +12,16 @@ from datetime import datetime
 import numpy as np
 import pytest
 
+from tutti.bank.bank import Bank
+from tutti.bank.electorate import Electorate
 from tutti.ensembling.methods.registry import METHODS
 from tutti.ensembling.nested import Estimate
 from tutti.errors import StorageError, StudyError, SubmissionError
+from tutti.outputs.card import FOLDED
 from tutti.outputs.ensemble import write_ensemble
 from tutti.outputs.members import Rule
 from tutti.outputs.submission import Layouts
+from tutti.records import CheckpointRecord, Predictions
 from tutti.tasks.metrics import score
 
 
@@ -332,8 +336,80 @@ def test_labels_of_test_rows_grade_the_ensemble_where_the_best_trial_did_not_pre
     assert f"> {remark}" in page
 
 
-@pytest.mark.parametrize("gain", [-0.01, 0.0])
-def test_an_ensemble_estimated_below_the_best_trial_says_what_to_submit_instead(make_finished, tmp_path, gain):
+@pytest.mark.parametrize("folded", [True, False])
+def test_a_card_says_that_its_calibration_is_not_that_of_new_rows_where_a_study_has_folds(
+    make_finished, tmp_path, folded
+):
+    card = write_ensemble(**make_finished().ensemble(tmp_path / "out", folded=folded))
+    page = (tmp_path / "out" / "card.md").read_text()
+    assert (FOLDED in card.remarks) == (f"> {FOLDED}" in page) == folded
+
+
+def test_a_card_without_a_calibration_has_nothing_to_say_of_folds(make_finished, tmp_path):
+    card = write_ensemble(**make_finished(validation=15).ensemble(tmp_path / "out", folded=True))
+    assert FOLDED not in card.remarks
+
+
+@pytest.mark.parametrize(("gain", "clear"), [(-0.06, True), (-0.01, False), (0.06, False)])
+def test_an_ensemble_clearly_below_the_best_trial_of_each_task_says_what_to_submit_instead(
+    make_finished, tmp_path, gain, clear
+):
     card = write_ensemble(**make_finished().ensemble(tmp_path / "out"))
     card = replace(card, tasks=tuple(replace(task, gain=Estimate(gain, 0.02)) for task in card.tasks))
-    assert any("submits that trial instead" in remark for remark in card.remarks) == (gain < 0)
+    remarks = [remark for remark in card.remarks if "submits these instead" in remark]
+    assert bool(remarks) == clear
+    assert all("of each task: a recipe with `members: {top: 1, by: task}`" in remark for remark in remarks)
+
+
+def test_what_the_card_advises_submits_the_best_trial_of_each_task(make_finished, tmp_path):
+    study = make_finished(growth=0)
+    card = write_ensemble(**study.ensemble(tmp_path / "out", rule=Rule(top=1, by="task")))
+    best = {task.name: max(study.bank.records(), key=lambda each: each.task_scores[task.name]) for task in study.tasks}
+    assert {task.task: task.members[0].key for task in card.tasks} == {name: each.key for name, each in best.items()}
+    assert len({each.key for each in best.values()}) > 1
+    assert all((task.gain.score, task.gain.error) == (0, 0) for task in card.tasks)
+
+
+def sure_predictions(study, part: str, *, seed: int) -> Predictions:
+    """Votes for CoLA that are nearly always right."""
+    truth = study.truth["CoLA", part]
+    logits = np.random.default_rng(seed).normal(size=(len(truth), 2)) + 5 * np.eye(2)[truth]
+    votes = (np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)).astype(np.float32)
+    labels = truth if part == "validation" else None
+    return Predictions(ids=study.ids["CoLA"][part], probabilities=votes, labels=labels, class_names=("0", "1"))
+
+
+def test_trials_of_a_study_of_one_task_make_that_task_better_and_leave_the_others_as_they_were(make_finished, tmp_path):
+    study = make_finished(3)
+    scores = {"CoLA": 0.99}
+    special = Bank(tmp_path / "special")
+    for number in range(2):
+        votes = {part: sure_predictions(study, part, seed=number) for part in ("validation", "test")}
+        special.put(CheckpointRecord(f"t{number:04d}", number, 1, 0.99, scores, None), {"CoLA": votes})
+    rule = Rule(top=2, by="task")
+    alone = write_ensemble(**study.ensemble(tmp_path / "alone", rule=rule))
+    both = Electorate({"demo": study.bank, "special": special})
+    card = write_ensemble(**study.ensemble(tmp_path / "out", rule=rule, bank=both))
+    emotion, cola, topic = card.tasks
+    assert {member.key for member in cola.members} == {"special/t0000", "special/t0001"}
+    assert cola.score.low > alone.tasks[1].score.high
+    assert cola.single.score > alone.tasks[1].single.score  # the best trial is judged among the same candidates
+    for before, after in ((alone.tasks[0], emotion), (alone.tasks[2], topic)):
+        assert (before.score, before.single, before.gain) == (after.score, after.single, after.gain)
+    for name in ("emotion_predict.json", "topic.csv"):
+        assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "alone" / name).read_bytes()
+    assert [(single.key, single.objective is None) for single in card.singles[-2:]] == [
+        ("special/t0000", True),
+        ("special/t0001", True),
+    ]
+    page = (tmp_path / "out" / "card.md").read_text()
+    assert "| special/t0000 | – | – | 0.9900 ● | – |" in page
+    assert "> Those of special may vote in CoLA alone." in page
+
+
+def test_the_objective_of_a_trial_with_further_tasks_is_its_mean_over_those_of_the_ensemble(make_finished, tmp_path):
+    study = make_finished(2)
+    card = write_ensemble(**study.ensemble(tmp_path / "out", rule=Rule(by="task"), tasks=study.tasks[:2]))
+    for single in card.singles:
+        scores = single.task_scores
+        assert single.objective == pytest.approx((scores["emotion"] + scores["CoLA"]) / 2)

@@ -100,7 +100,32 @@ def test_a_card_of_another_form_is_refused_in_one_sentence(make_finished, tmp_pa
     assert board.entries() == []
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"submissions": [{"public": 1}]}'])
+def test_what_is_kept_is_read_back_though_a_score_is_no_number(tmp_path, board):
+    kept = entries((1, None), (0.5, math.nan))
+    content = {"submissions": [{**vars(entry), "tasks": {"a": entry.local}} for entry in kept]}
+    (tmp_path / "leaderboard.json").write_text(json.dumps(content))
+    first, second = board.entries()
+    assert (first.public, first.local, first.tasks) == (1.0, None, {"a": None})
+    assert math.isnan(second.local)
+
+
+@pytest.mark.parametrize(
+    ("changes", "got"),
+    [
+        ({"public": "0.8"}, r"submissions.0.public \(input should be a valid number\)"),
+        ({"tasks": None}, r"submissions.0.tasks \(input should be an object\)"),
+        ({"tasks": {"a": "0.8"}}, r"submissions.0.tasks.a \(input should be a valid number\)"),
+        ({"place": 1}, r"submissions.0.place \(unexpected keyword argument\)"),
+    ],
+)
+def test_what_was_changed_by_hand_is_named(tmp_path, board, changes, got):
+    content = {"submissions": [{**vars(*entries((0.8, 0.7))), **changes}]}
+    (tmp_path / "leaderboard.json").write_text(json.dumps(content))
+    with pytest.raises(StorageError, match=f"leaderboard.json must be as `tutti leaderboard add` wrote it; got {got}"):
+        board.entries()
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"submissions": [{"public": 1}]}', '{"submissions": null}'])
 def test_a_damaged_file_is_named_and_not_written_over(make_finished, tmp_path, board, content):
     (tmp_path / "leaderboard.json").write_text(content)
     with pytest.raises(StorageError, match=r"leaderboard.json must be as `tutti leaderboard add` wrote it"):

@@ -212,3 +212,61 @@ def test_trials_of_another_study_alone_are_held_to_the_split_of_the_one_that_ask
         choice(found, tasks=[TASK], study="first")
     with pytest.raises(StudyError, match=r"trial first/t0000, a/validation must hold the study's .*; move the trial's"):
         choice(several(tmp_path / "own"), tasks=[TASK], study="first", validation=("u",))
+
+
+def with_a_specialist(tmp_path, *, tasks=("b",), ids="xyz", lacking=()) -> Electorate:
+    """The study ``first``, of three trials at the tasks a and b, and ``second``, of two trials that are better at b."""
+    banks = {"first": Bank(tmp_path / "first"), "second": Bank(tmp_path / "second")}
+    for number, (a, b) in enumerate([(0.9, 0.1), (0.6, 0.5), (0.3, 0.3)]):
+        scores = {"a": a, "b": b}
+        record = CheckpointRecord(f"t{number:04d}", number, 1, (a + b) / 2, scores, None)
+        banks["first"].put(record, {name: {"validation": part()} for name in scores})
+    for number, score in enumerate([0.8, 0.4]):
+        scores = {name: score for name in tasks if (number, name) not in lacking}
+        record = CheckpointRecord(f"t{number:04d}", number, 1, score, scores, None)
+        banks["second"].put(record, {name: {"validation": part(ids=ids)} for name in scores})
+    return Electorate(banks)
+
+
+def test_trials_of_a_study_of_one_task_vote_in_it_alone(tmp_path):
+    election = choice(with_a_specialist(tmp_path), study="first", by="task")
+    assert keys(election, "a") == ["first/t0000", "first/t0001"]
+    assert keys(election, "b") == ["second/t0000", "first/t0001"]
+    assert election.tasks["b"].best == "second/t0000"
+    assert [len(each.keys) for each in election.tasks.values()] == [3, 5]
+    assert election.notes == (
+        "The trials of the studies first and second may vote together.",
+        "Those of second may vote in b alone.",
+    )
+
+
+def test_a_study_that_has_no_task_of_a_vote_has_no_part_in_it(tmp_path):
+    election = choice(with_a_specialist(tmp_path), study="first", by="task", tasks=(TASK,))
+    assert keys(election, "a") == ["first/t0000", "first/t0001"]
+    assert election.notes == ()
+
+
+def test_the_objectives_of_studies_with_other_tasks_are_not_compared(tmp_path):
+    with pytest.raises(StudyError, match="trial second/t0000 must have a validation score for task a"):
+        choice(with_a_specialist(tmp_path), study="first")
+
+
+def test_a_trial_that_lacks_a_task_of_its_own_study_is_named(tmp_path):
+    damaged = with_a_specialist(tmp_path, tasks=("a", "b"), lacking={(1, "a")})
+    with pytest.raises(StudyError, match="trial second/t0001 must have a validation score for task a"):
+        choice(damaged, study="first", by="task")
+
+
+def test_trials_of_one_task_are_held_to_the_validation_rows_of_the_study_that_asks(tmp_path):
+    with pytest.raises(StudyError, match="trial second/t0000, b/validation must hold the rows and labels that trial f"):
+        choice(with_a_specialist(tmp_path, ids="uvw"), study="first", by="task")
+
+
+def test_a_task_that_nobody_may_vote_in_is_named(tmp_path):
+    found = with_a_specialist(tmp_path)
+    only = Electorate({name: Bank(tmp_path / name) for name in ("first", "second")}, only={"first": set()})
+    assert len(found.records()) == 5
+    with pytest.raises(
+        StudyError, match="the study first must have a trial with a score in every task; got none in a;"
+    ):
+        choice(only, study="first", by="task")

@@ -16,7 +16,7 @@ from tutti.errors import StudyError
 from tutti.outputs.members import Rule
 from tutti.outputs.pseudo_labels import write_pseudo_labels
 from tutti.outputs.pseudo_pool import Pool
-from tutti.outputs.pseudo_report import ClassCoverage, PseudoLabelReport, TaskPseudoLabels
+from tutti.outputs.pseudo_report import FOLDED, ClassCoverage, PseudoLabelReport, TaskPseudoLabels
 from tutti.tasks.layouts.competition import Competition
 from tutti.tasks.layouts.glue import Glue
 from tutti.tasks.layouts.soft import PROBABILITY, SoftLabels
@@ -59,6 +59,14 @@ def test_the_rows_at_the_threshold_become_a_training_file_that_the_layout_reads(
     assert back["text"].tolist() == expected["text"].tolist()
     assert back["label"].tolist() == [study.tasks[0].class_names[index] for index in mean[sure].argmax(axis=1)]
     assert len(Glue("CoLA").read(str(tmp_path / "out" / "CoLA.tsv"), labelled=True)) == report.tasks[1].labelled
+
+
+@pytest.mark.parametrize("folded", [True, False])
+def test_the_report_says_that_unlabelled_rows_are_not_like_validation_rows_where_a_study_has_folds(
+    make_finished, tmp_path, folded
+):
+    report = write_pseudo_labels(**arguments(make_finished(), tmp_path / "out", folded=folded))
+    assert (FOLDED in report.remarks) == folded
 
 
 @pytest.mark.parametrize("recipe", shipped_names("ensembles"))

@@ -10,9 +10,10 @@ import pytest
 
 from tutti.bank.bank import Bank
 from tutti.bank.electorate import Electorate
+from tutti.ensembling.nested import Estimate
 from tutti.errors import StorageError
 from tutti.outputs.members import Rule
-from tutti.outputs.rounds import Round, compare, ended_rounds, write_round
+from tutti.outputs.rounds import Comparison, Round, compare, ended_rounds, write_round
 from tutti.records import Predictions
 
 RULE = Rule(top=3, by="task")
@@ -72,6 +73,12 @@ def test_a_round_with_better_members_is_kept_and_one_with_the_same_is_not(studie
     assert not compared(studies, "better", "same").kept
 
 
+@pytest.mark.parametrize(("gain", "kept"), [(0.03, True), (0.02, False), (0.01, False), (-0.03, False)])
+def test_a_round_is_kept_only_with_a_gain_above_one_standard_error(gain, kept):
+    before, control, ours = ({"a": Estimate(score, 0.05)} for score in (0.5, 0.6, 0.6 + gain))
+    assert Comparison(before, control, ours, {"a": Estimate(gain, 0.02)}).kept == kept
+
+
 def test_a_round_below_the_ensemble_before_is_not_kept_though_its_control_is_worse(studies):
     harmful = compared(studies, "wrong", "bad")
     assert harmful.objective["gain"].score > 0
@@ -90,8 +97,21 @@ def test_a_round_that_was_written_is_read_back_and_only_whole_ones_count(studies
     assert content["round"].keys() == {"emotion", "CoLA", "topic"}
 
 
-def test_a_damaged_round_is_named(tmp_path):
+WRITTEN = {"number": 1, "recipe": "r", "recipe_sha256": "0", "study": "a-round-1", "teachers": ["a"], "kept": True}
+
+
+@pytest.mark.parametrize(
+    ("content", "got"),
+    [
+        ({}, r"number \(field required\)"),
+        ([], r"content \(input should be an object\)"),
+        ({name: value for name, value in WRITTEN.items() if name != "kept"}, r"kept \(field required\)"),
+        ({**WRITTEN, "study": 5}, r"study \(input should be a valid string\)"),
+        ({**WRITTEN, "teachers": "a"}, r"teachers \(input should be a valid array\)"),
+    ],
+)
+def test_a_damaged_round_is_named(tmp_path, content, got):
     (tmp_path / "1").mkdir()
-    (tmp_path / "1" / "round.json").write_text("{}")
-    with pytest.raises(StorageError, match=r"1/round.json must be as `tutti round` wrote it"):
+    (tmp_path / "1" / "round.json").write_text(json.dumps(content))
+    with pytest.raises(StorageError, match=rf"1/round.json must be as `tutti round` wrote it; got {got}"):
         ended_rounds(tmp_path)

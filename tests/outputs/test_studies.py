@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,10 +21,16 @@ POOL = ["0\tpool 0!!", "1\tpool 1", "2\ttext 3"]
 
 @pytest.fixture
 def study(tmp_path: Path):
-    """A study of 20 rows and a pool of three, and perhaps further rows to train on."""
+    """A study of 20 rows and a pool of three, and perhaps further rows to train on; each task has the same rows."""
 
     def made(
-        name: str, *, extra: list[str] | None = None, folds: int | None = None, cleaning: CleaningSteps | None = None
+        name: str,
+        *,
+        extra: list[str] | None = None,
+        folds: int | None = None,
+        cleaning: CleaningSteps | None = None,
+        tasks: str = "A",
+        seed: int = 0,
     ) -> tuple[Prepared, TaskSpec]:
         def written(part: str, lines: list[str]) -> Path:
             file = tmp_path / f"{name}-{part}.tsv"
@@ -43,7 +50,8 @@ def study(tmp_path: Path):
             cleaning=cleaning or CleaningSteps(),
         )
         share = None if folds else 0.2
-        return prepare([spec], validation=share, folds=folds, seed=0, folder=tmp_path / name), spec
+        specs = [replace(spec, name=task) for task in tasks]
+        return prepare(specs, validation=share, folds=folds, seed=seed, folder=tmp_path / name), spec
 
     return made
 
@@ -52,7 +60,7 @@ def study(tmp_path: Path):
 def test_studies_with_other_rows_to_train_on_vote_together(study, folds):
     extra = [*(f"{n}\ttext {n}\tyes" for n in range(20)), "new\tnowhere else\tno"]
     (one, _), (other, _) = study("one", folds=folds), study("other", folds=folds, extra=extra)
-    check_together({"one": one, "other": other})
+    check_together({"one": one, "other": other}, by_task=False)
 
 
 def test_a_study_that_trained_on_rows_of_another_split_is_refused(study, tmp_path):
@@ -62,7 +70,7 @@ def test_a_study_that_trained_on_rows_of_another_split_is_refused(study, tmp_pat
     with pytest.raises(
         StudyError, match=rf"other, task A must not have trained on .* the texts of {4 - len(both)} such rows"
     ):
-        check_together({"one": one, "other": other})
+        check_together({"one": one, "other": other}, by_task=False)
 
 
 def test_a_text_that_another_study_cleans_in_another_way_is_known_again(study):
@@ -71,3 +79,36 @@ def test_a_text_that_another_study_cleans_in_another_way_is_known_again(study):
     assert other.rows("A", "train")["text"].tolist()[-1] == "pool 0!"
     assert pools(one, [spec])["A"].seen.tolist() == [False, False, True]
     assert pools(one, [spec], others=[other])["A"].seen.tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize(("tasks", "alone"), [("A", "A"), ("AC", "A"), ("ABC", "A and B")])
+def test_a_study_with_other_tasks_votes_in_those_it_shares_where_members_are_chosen_by_task(study, tasks, alone):
+    (one, _), (other, _) = study("one", tasks="AB"), study("other", tasks=tasks)
+    check_together({"one": one, "other": other}, by_task=True)
+    with pytest.raises(StudyError) as error:
+        check_together({"one": one, "other": other}, by_task=False)
+    remedy = rf"set `members: {{by: task}}` in the recipe, so that it votes in {alone} alone, or leave it out."
+    assert str(error.value) == f"the study other must have the tasks of one: A, B; got {', '.join(tasks)}; {remedy}"
+
+
+@pytest.mark.parametrize("by_task", [True, False])
+def test_a_study_without_a_common_task_is_refused(study, by_task):
+    (one, _), (other, _) = study("one", tasks="AB"), study("other", tasks="C")
+    with pytest.raises(StudyError, match="the study other must have a task of one: A, B; got C; leave the study out"):
+        check_together({"one": one, "other": other}, by_task=by_task)
+
+
+def test_a_study_that_trained_on_held_out_rows_of_the_one_task_it_shares_is_refused(study):
+    (one, _), (other, _) = study("one", tasks="AB"), study("other", tasks="B", seed=1)
+    with pytest.raises(StudyError, match="the study other, task B must not have trained on rows that one holds out"):
+        check_together({"one": one, "other": other}, by_task=True)
+
+
+def test_rows_that_a_study_of_other_tasks_saw_in_a_common_one_get_no_label_in_it(study):
+    one, spec = study("one", tasks="AB")
+    other, _ = study("other", tasks="B", extra=["new\tpool 1\tyes"])
+    found = pools(one, [spec, replace(spec, name="B")], others=[other])
+    assert {name: pool.seen.tolist() for name, pool in found.items()} == {
+        "A": [False, False, True],
+        "B": [False, True, True],
+    }

@@ -88,3 +88,22 @@ def test_a_grid_counts_enqueued_points_in(opened, point):
     points = [dict(store.ask().parameters) for _ in range(6)]
     assert point.items() <= points[0].items()
     assert len({str(sorted(point.items())) for point in points}) == 6
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_partial_points_that_fit_the_same_point_of_a_grid_become_different_ones(opened, resumed):
+    space = SearchSpace.model_validate(
+        {
+            "epochs": {"type": "int", "low": 1, "high": 2},
+            "pooling": {"type": "categorical", "choices": ["cls", "mean"]},
+        }
+    )
+    enqueued = [{"epochs": 1}, {"pooling": "cls"}]
+    for seed in range(4):  # each shuffles the grid
+        options = {"name": f"s{seed}", "space": space, "sampler": "grid", "seed": seed}
+        if resumed:  # after a driver that died while it enqueued
+            opened(**options, enqueued=enqueued[:1])
+        store = opened(**options, enqueued=enqueued)
+        points = [dict(store.ask().parameters) for _ in range(4)]
+        assert all(point.items() <= chosen.items() for point, chosen in zip(enqueued, points, strict=False))
+        assert len({str(point) for point in points}) == 4

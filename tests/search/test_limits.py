@@ -57,7 +57,8 @@ def test_patience_counts_the_trials_after_the_best_that_ended_without_being_bett
     search = Search(patience=2)
     best = (FINISHED, 0.8)
     assert limit(search, records((FINISHED, 0.5), (FINISHED, 0.4), (FAILED, None))) is None
-    assert limit(search, records(best, (FINISHED, 0.8), (STOPPED, 0.9))) == "patience"  # an equal score is not better
+    assert limit(search, records(best, (FINISHED, 0.8), (STOPPED, 0.7))) == "patience"  # an equal score is not better
+    assert limit(search, records(best, (FINISHED, 0.8), (STOPPED, 0.9))) is None  # out of time, but better
     assert limit(search, records(best, (FINISHED, 0.5), (FAILED, None), (RUNNING, None))) is None
     assert limit(search, records(best, (FINISHED, 0.5), (FINISHED, 0.6), (FINISHED, 0.9))) is None
     assert limit(search, records((STOPPED, 0.8), (STOPPED, 0.7), (STOPPED, 0.6))) is None  # no finished trial yet

@@ -119,6 +119,10 @@ def test_a_start_that_died_while_it_took_trials_over_takes_the_others_later(open
         assert len(optuna.load_study(storage=url, study_name="s").trials) == OLDER
 
 
+def test_an_older_study_that_is_named_twice_counts_once(opened, older):
+    assert opened(older=[older, older]).ask().optuna_number == OLDER
+
+
 def test_enqueued_points_come_first_beside_older_trials_too(opened, older):
     store = opened(older=[older], enqueued=[{"epochs": 7}])
     proposal = store.ask()

@@ -9,6 +9,7 @@ import sys
 import time
 
 import pytest
+import requests
 from mlflow import MlflowClient
 
 from tutti.errors import TrackingError
@@ -102,6 +103,22 @@ def test_a_picture_has_its_ending_once(tracker, client, uri, tmp_path):
     run_id = _runs(client, uri)["t0"].info.run_id
     files = [file.path for file in client.list_artifacts(run_id, "pictures/confusion_matrix")]
     assert files == ["pictures/confusion_matrix/mood.png"]
+
+
+@pytest.mark.parametrize(("status", "error"), [(403, RefusedError), (507, RefusedError), (503, TrackingError)])
+def test_an_upload_that_the_server_refuses_is_not_tried_again_and_one_while_it_is_away_is(
+    tracker, monkeypatch, status, error
+):
+    def refuse(*_):
+        answer = requests.Response()
+        answer.status_code = status
+        raise requests.HTTPError(f"{status}", response=answer)
+
+    tracker.start_trial("t0", number=0, **NONE)
+    monkeypatch.setattr(MlflowClient, "log_artifact", refuse)
+    with pytest.raises(TrackingError) as raised:
+        tracker.log_picture("t0", "confusion_matrix/mood", b"png")
+    assert type(raised.value) is error
 
 
 def test_long_values_and_many_parameters_are_taken(tracker, client, uri):

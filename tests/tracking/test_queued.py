@@ -34,6 +34,11 @@ class Store(MemoryTracker):
         self.away = False
         self.calls: list[str] = []
         self.steps: list[int] = []
+        self.uploaded: list[Path] = []
+
+    def start_study(self, **values):
+        super().start_study(**values)
+        self.uploaded += values["files"]
 
     def log_history(self, key, rows):
         self._arrive(f"metrics {key}")
@@ -105,6 +110,17 @@ def test_events_arrive_in_order_with_metrics_in_one_batch(queue, store):
         "end t1",
     ]
     assert store.steps == [*range(50), 0, 1]
+
+
+def test_an_event_that_was_edited_uploads_nothing_from_outside_of_the_study(queue, store, tmp_path, tmp_path_factory):
+    inside, outside = tmp_path / "study.json", tmp_path_factory.mktemp("home") / "id_rsa"
+    for file in (inside, outside):
+        file.write_text("{}")
+    queue.start_study(**NONE, files=[inside])
+    queue.start_study(**NONE, files=[outside])
+    queue.start()
+    assert queue.close(10) == 0
+    assert store.uploaded == [inside]
 
 
 def test_what_happens_while_the_store_is_away_arrives_when_it_is_back(queue, store, caplog, tmp_path):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tutti.tasks.task import Task
-from tutti.training.balance import DynamicBalance, FixedBalance, LossBalance, UncertaintyBalance, make_balance
+from tutti.training.balance import DynamicBalance, FixedBalance, UncertaintyBalance, make_balance
 
 CPU = torch.device("cpu")
 TASKS = [
@@ -15,12 +15,12 @@ TASKS = [
 ]
 
 
-def _balances() -> list[LossBalance]:
+def _balances() -> list[FixedBalance]:
     return [make_balance(kind, TASKS, {"news": 3.0}, device=CPU) for kind in ("fixed", "uncertainty", "dynamic")]
 
 
 @pytest.mark.parametrize("balance", _balances(), ids=lambda balance: type(balance).__name__)
-def test_before_anything_is_learnt_a_task_weighs_what_the_user_says(balance: LossBalance) -> None:
+def test_before_anything_is_learnt_a_task_weighs_what_the_user_says(balance: FixedBalance) -> None:
     loss = torch.tensor(2.0)
     assert balance("news", loss, 1.0).item() == pytest.approx(6.0)
     halved = 0.5 if isinstance(balance, UncertaintyBalance) else 1.0

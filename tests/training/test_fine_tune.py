@@ -99,8 +99,13 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another(tune: Tune, t
     assert not torch.equal(first["heads.task:mood.linear.weight"], other["heads.task:mood.linear.weight"])
 
 
+@pytest.mark.parametrize("balancing", ["fixed", "uncertainty"])
 def test_accumulated_batches_give_the_loss_and_weights_of_one_large_batch(
-    steady_backbone: Path, tasks: tuple[Task, ...], parts: dict[str, dict[str, EncodedPart]], tmp_path: Path
+    steady_backbone: Path,
+    tasks: tuple[Task, ...],
+    parts: dict[str, dict[str, EncodedPart]],
+    tmp_path: Path,
+    balancing: str,
 ) -> None:
     reports: dict[int, list[EpochReport]] = {1: [], 4: []}
     for steps, batch in ((1, 40), (4, 10)):  # 37 rows: the last of the four batches is smaller
@@ -109,6 +114,7 @@ def test_accumulated_batches_give_the_loss_and_weights_of_one_large_batch(
             tasks=tasks[1:],
             parts=parts,
             training={"per_device_train_batch_size": batch, "gradient_accumulation_steps": steps}
+            | {"loss_balancing": balancing}
             | {"optim": "sgd", "learning_rate": 0.1, "head_dropout": 0.0, "logging_steps": 1, "bf16": False},
             folder=tmp_path / str(steps),
             on_epoch=reports[steps].append,
@@ -117,6 +123,24 @@ def test_accumulated_batches_give_the_loss_and_weights_of_one_large_batch(
     for one, four in zip(reports[1], reports[4], strict=True):
         assert one.metrics["train_loss"] == pytest.approx(four.metrics["train_loss"], rel=1e-5)
         assert one.steps[0][1] == pytest.approx(four.steps[0][1], rel=1e-4)
+
+
+def test_a_regression_is_learnt_on_the_scale_of_its_labels(
+    tune: Tune, parts: dict[str, dict[str, EncodedPart]], tmp_path: Path
+) -> None:
+    task = Task(name="score", class_names=(), pair=False, metric="pearson", submission="csv")
+    mood = {part: rows for part, rows in parts["mood"].items() if part != "test"}
+    scores = {
+        part: replace(rows, labels=(300 + 40 * rows.labels).astype(np.float32), weights=np.ones_like(rows.weights))
+        for part, rows in mood.items()
+        if rows.labels is not None
+    }
+    tuned, reports = tune(tmp_path, tasks=[task], parts={"score": scores}, num_train_epochs=8)
+    head = load_checkpoint(tmp_path / "best")[0].head("score")
+    assert head.shift.item() == pytest.approx(scores["train"].labels.mean(), rel=1e-5)
+    assert head.scale.item() == pytest.approx(scores["train"].labels.std(), rel=1e-5)
+    assert reports[-1].score > 0.8
+    assert tuned.predictions["score"]["validation"].values.mean() == pytest.approx(320, abs=15)
 
 
 def test_a_run_is_silent_and_leaves_the_thread_count_alone(

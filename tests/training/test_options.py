@@ -8,7 +8,8 @@ from transformers import TrainingArguments
 from tutti.config.space import SearchSpace
 from tutti.errors import TrialError
 from tutti.training import options
-from tutti.training.options import DEFAULTS, FIXED, SET_BY_TUTTI, check_training, split_training
+from tutti.training.options import DEFAULTS, FIXED, check_training, split_training
+from tutti.training.reserved_keys import SET_BY_TUTTI
 
 
 def _faults(training: dict[str, object], space: dict[str, object] | None = None) -> list[str]:
@@ -75,6 +76,12 @@ def test_a_key_that_tutti_sets_says_why() -> None:
         ("group_by_length", "yes", "be true or false"),
         ("max_length", "48", "be a whole number"),
         ("attn_implementation", "spda", "be one of eager, flash_attention_2"),
+        ("attn_implementation", "flex_attention", "be one of eager, flash_attention_2"),
+        ("max_steps", 0, "be at least 1, or -1"),
+        ("max_steps", -7, "be at least 1, or -1"),
+        ("logging_strategy", "no", "be one of steps, epoch"),
+        ("rdrop_alpha", float("inf"), "be a finite number"),
+        ("head_learning_rate", float("inf"), "be a finite number"),
     ],
 )
 def test_a_wrong_value_is_named_with_its_rule(key: str, value: object, rule: str) -> None:
@@ -95,6 +102,8 @@ def test_a_combination_that_cannot_be_is_a_fault() -> None:
         ({"bits": 4}, "have an adapter where bits is set"),
         ({"adversarial": "fgm", "freeze_encoder": True}, "have no `adversarial: fgm`"),
         ({"task_sampling": "weights"}, "have sampling_weights"),
+        ({"optim": "adagrad", "layer_lr_decay": 0.9}, "have none of layer_lr_decay, head_learning_rate and"),
+        ({"optim": "adagrad", "head_learning_rate": 1e-3}, "have none of layer_lr_decay, head_learning_rate and"),
         ({"adversarial": "awp", "gradient_accumulation_steps": 2}, "have gradient_accumulation_steps 1 with"),
         (
             {"optim": "schedule_free_adamw", "swa_epochs": 2},
@@ -246,6 +255,8 @@ def test_the_optimizers_of_bitsandbytes_are_those_that_transformers_takes_from_i
         ({"adversarial_start": 1}, "training.adversarial_start"),
         ({"stages": [{}, {"adversarial_start": 1}]}, "training.stages.1.adversarial_start"),
         ({"task_sampling": "uniform", "sampling_temperature": 3.0}, "training.sampling_temperature"),
+        ({"dataloader_persistent_workers": True}, "training.dataloader_persistent_workers"),
+        ({"activation_checkpointing_kwargs": {"use_reentrant": True}}, "training.activation_checkpointing_kwargs"),
     ],
 )
 def test_a_key_that_no_trial_uses_is_refused(training: dict[str, object], key: str) -> None:
@@ -257,6 +268,34 @@ def test_a_key_whose_switch_is_on_in_a_stage_or_in_some_trials_stays() -> None:
     assert _faults({"adversarial_start": 1, "stages": [{}, {"adversarial": "awp"}]}) == []
     space = {"adapter": {"type": "categorical", "choices": [None, "lora"]}}
     assert _faults({"lora_r": 8}, space) == []
+
+
+def test_a_batch_size_stays_where_a_stage_or_a_trial_has_no_token_budget() -> None:
+    batch = {"per_device_train_batch_size": 8}
+    (fault,) = _faults({**batch, "max_tokens_per_batch": 512})
+    assert fault.startswith("study.yaml: training.per_device_train_batch_size must be left out where every trial")
+    assert not _faults({**batch, "stages": [{"max_tokens_per_batch": 512}, {}]})
+    space = {"per_device_train_batch_size": {"type": "categorical", "choices": [16, 32]}}
+    (fault,) = _faults({"max_tokens_per_batch": 512}, space)
+    assert fault.startswith("study.yaml: search_space.per_device_train_batch_size must be left out where every trial")
+    budgets = {"max_tokens_per_batch": {"type": "categorical", "choices": [None, 512]}}
+    assert not _faults({"max_tokens_per_batch": 512}, {**space, **budgets})
+    stages = [{"max_tokens_per_batch": 512, **batch}, {}]
+    (fault,) = _faults({"stages": stages})
+    assert fault.startswith("study.yaml: training.stages.0.per_device_train_batch_size")
+
+
+def test_settings_of_activation_checkpointing_are_those_that_it_takes() -> None:
+    for on in ("activation_checkpointing", "gradient_checkpointing"):
+        assert not _faults({on: True, f"{on}_kwargs": {"use_reentrant": True}})
+        (fault,) = _faults({on: True, f"{on}_kwargs": {"foo": 1}})
+        assert f"{on}_kwargs must hold use_reentrant" in fault
+
+
+@pytest.mark.parametrize("key", ["log_level", "debug", "dataloader_multiprocessing_context", "dataloader_in_order"])
+def test_what_a_trial_would_pass_over_is_set_by_tutti(key: str) -> None:
+    (fault,) = _faults({key: "nonsense"})
+    assert f"training.{key} must not be set" in fault
 
 
 def test_a_key_is_put_together_only_with_those_that_it_is_drawn_with() -> None:
@@ -296,6 +335,7 @@ def test_one_trial_that_can_run_is_enough_however_many_before_it_cannot() -> Non
             {"adversarial": "awp", "stages": [{}, {"num_train_epochs": 2, "adversarial_start": 2}]},
             "training.stages.1.adversarial_start must be below num_train_epochs, 2; got 2",
         ),
+        ({"optim_target_modules": ["query"]}, "training.optim_target_modules must be left out without an optimizer"),
         ({"adapter": "lora", "stages": [{"freeze_encoder": True}, {}]}, None),
         ({"mixout": 0.1, "freeze_encoder": True}, "training.freeze_encoder must be false in one stage at least with"),
     ],

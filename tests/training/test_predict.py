@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tutti.data.batches import BatchPlan, BatchRows, TaskBatchSampler, TokenRows
 from tutti.data.encode import EncodedPart
 from tutti.modeling.heads import HeadOptions
 from tutti.modeling.model import MultiTaskModel, load_encoder
@@ -108,3 +109,27 @@ def test_a_model_in_training_stays_in_training(model: MultiTaskModel, make_part:
     first = predict(model, part, task="t", batch_size=2, device=CPU)
     assert model.training
     np.testing.assert_array_equal(first, predict(model, part, task="t", batch_size=2, device=CPU))
+
+
+def test_pairs_that_are_encoded_apart_keep_within_the_budget_in_training_and_in_prediction(
+    backbone: Path, make_part: Callable[..., EncodedPart]
+) -> None:
+    whole = make_part(60, classes=2, seed=3)
+    types = [[int(position > 2) for position in range(len(row))] for row in whole.encoded["input_ids"]]
+    part = replace(whole, encoded=whole.encoded.add_column("token_type_ids", types))
+    task = Task(name="p", class_names=("a", "b"), pair=True, metric="accuracy", submission="csv")
+    model = MultiTaskModel(
+        encoder=load_encoder(str(backbone)), tasks=[task], heads=HeadOptions(pooling="bi_encoder", dropout=0.0)
+    )
+    shapes: list[torch.Size] = []
+    model.encoder.register_forward_pre_hook(
+        lambda _, args, kwargs: shapes.append(kwargs["input_ids"].shape), with_kwargs=True
+    )
+    predict(model, part, task="p", batch_size=1, device=CPU, max_tokens=90)
+    lengths = part.batch_lengths(apart=True)
+    plan = BatchPlan(per_device_batch=1, max_tokens=90)
+    sampler = TaskBatchSampler({"p": BatchRows(lengths, part.weights)}, plan=plan, seed=0, stage=0, rank=0, world=1)
+    tokens = TokenRows(part)
+    for batch in sampler:
+        model("p", **tokens.pad(batch.rows))
+    assert max(shape.numel() for shape in shapes) <= 90

@@ -6,6 +6,7 @@ import json
 import logging
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +31,7 @@ def test_a_run_killed_after_an_evaluation_ends_bit_equal_to_one_that_was_not(
     torch.manual_seed(99)
     resumed, later = tune(tmp_path / "cut", **often)
     assert_same_end(done, resumed, tmp_path / "whole", tmp_path / "cut")
-    assert [(report.epoch, report.metrics, report.steps) for report in later] == [
-        (report.epoch, report.metrics, report.steps) for report in reports[killed_after:]
-    ]
+    assert later == [replace(reports[killed_after - 1], repeated=True), *reports[killed_after:]]
 
 
 @pytest.mark.parametrize("stop_after", [1, 2, 3])
@@ -45,9 +44,7 @@ def test_a_run_stopped_after_an_epoch_ends_bit_equal_to_one_that_was_not(
     torch.manual_seed(99)  # resuming must not depend on the generator's state
     resumed, later = tune(tmp_path, **EMA_AND_DROPOUT)
     assert_same_end(done, resumed, folder, tmp_path)
-    assert [(report.epoch, report.metrics, report.steps) for report in later] == [
-        (report.epoch, report.metrics, report.steps) for report in reports[stop_after:]
-    ]
+    assert later == [replace(reports[stop_after - 1], repeated=True), *reports[stop_after:]]
     assert done.checkpoint.score == resumed.checkpoint.score
     assert done.checkpoint.parameters == resumed.checkpoint.parameters
 
@@ -120,7 +117,7 @@ def test_a_run_begun_in_fp16_goes_on_where_nothing_scales_the_loss(
     manifest["files"]["scaler.pt"] = sha256_of(state / "scaler.pt")
     (state / "manifest.json").write_text(json.dumps(manifest))
     done, later = tune(tmp_path, **EMA_AND_DROPOUT)
-    assert [report.epoch for report in later] == [2, 3]
+    assert [report.epoch for report in later] == [1, 2, 3]
     assert_same_end(whole[0], done, whole[2], tmp_path)
 
 
@@ -132,6 +129,20 @@ def test_a_state_of_other_workers_is_passed_over(tune: Tune, tmp_path: Path, cap
         _, reports = tune(tmp_path, num_train_epochs=1)
     assert len(reports) == 1
     assert "made by 2 workers" in caplog.text
+
+
+def test_a_state_of_a_version_that_kept_no_report_is_resumed_from_without_one(
+    tune: Tune, tmp_path: Path, whole: tuple[FineTuned, list[EpochReport], Path]
+) -> None:
+    with pytest.raises(InterruptedError):
+        tune(tmp_path, stop_after=2, **EMA_AND_DROPOUT)
+    manifest = newest_state(tmp_path) / "manifest.json"
+    kept = json.loads(manifest.read_text())
+    del kept["report"]
+    manifest.write_text(json.dumps(kept))
+    done, later = tune(tmp_path, **EMA_AND_DROPOUT)
+    assert later == whole[1][2:]
+    assert_same_end(whole[0], done, whole[2], tmp_path)
 
 
 def _cut(file: Path) -> None:
@@ -166,7 +177,7 @@ def test_a_damaged_newest_state_is_passed_over_for_the_one_before(
     damage(newest_state(damaged))
     with caplog.at_level(logging.WARNING):
         again, reports = tune(damaged, **EMA_AND_DROPOUT)
-    assert [report.epoch for report in reports] == [3]
+    assert [(report.epoch, report.repeated) for report in reports] == [(2, True), (3, False)]
     assert "stage-0-step-36 is passed over" in caplog.text
     assert_same_end(done, again, folder, damaged)
 
@@ -188,7 +199,7 @@ def test_states_that_do_not_serve_give_way_to_the_new_ones(tune: Tune, tmp_path:
         tune(tmp_path, stop_after=1)
     assert [path.name for path in (tmp_path / "resume").iterdir()] == ["stage-0-step-12"]
     _, reports = tune(tmp_path)
-    assert [report.epoch for report in reports] == [2, 3]
+    assert [report.epoch for report in reports] == [1, 2, 3]
 
 
 @pytest.mark.parametrize(
@@ -221,12 +232,14 @@ def test_the_newest_two_states_are_kept(whole: tuple[FineTuned, list[EpochReport
 
 
 @pytest.mark.parametrize("training", [{}, {"max_steps": 17}])
-def test_a_finished_run_trains_no_more(tune: Tune, tmp_path: Path, training: dict[str, Any]) -> None:
+def test_a_finished_run_trains_no_more_and_reports_its_last_evaluation_again(
+    tune: Tune, tmp_path: Path, training: dict[str, Any]
+) -> None:
     whole, reports = tune(tmp_path, **training)
     assert reports[-1].done
     weights = final_weights(tmp_path)
-    again, none = tune(tmp_path, **training)
-    assert none == []
+    again, later = tune(tmp_path, **training)
+    assert later == [replace(reports[-1], repeated=True)]
     torch.testing.assert_close(weights, final_weights(tmp_path), rtol=0, atol=0)
     np.testing.assert_array_equal(
         whole.predictions["mood"]["test"].probabilities, again.predictions["mood"]["test"].probabilities

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
+from tutti.errors import misfit
+from tutti.files import is_plain
 from tutti.records import CheckpointRecord
 
 
@@ -17,6 +19,13 @@ class _Checkpoint(CheckpointRecord):
 class _File(BaseModel):
     file: str
     sha256: str
+
+    @field_validator("file")
+    @classmethod
+    def _stays_inside(cls, file: str) -> str:
+        if not all(map(is_plain, file.split("/"))):
+            raise ValueError("a path that leads out of the bank")
+        return file
 
 
 class _Metadata(BaseModel):
@@ -36,7 +45,5 @@ def record_of(metadata: object) -> CheckpointRecord:
     try:
         checkpoint = _Metadata.model_validate(metadata).checkpoint
     except ValidationError as error:
-        first = error.errors()[0]
-        location = ".".join(map(str, first["loc"])) or "content"
-        raise ValueError(f"{location} ({first['msg'][0].lower()}{first['msg'][1:]})") from error
+        raise ValueError(misfit(error)) from error
     return CheckpointRecord(**vars(checkpoint))

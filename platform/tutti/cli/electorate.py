@@ -42,7 +42,8 @@ def voting_studies(
     """By name: the study itself, first, and the studies that the recipe and ``others`` name.
 
     Raises:
-        StudyError: if a study is missing, has other tasks, classes or files, or shares its name with another.
+        StudyError: if a study is missing, has other classes or files, shares its name with another, or has other tasks
+            unless members are chosen by task: then it votes in those that both have, of which there must be one.
     """
     from tutti.outputs.studies import check_together
 
@@ -54,7 +55,7 @@ def voting_studies(
         if namesake.folder.path.resolve() != place.path.resolve():
             rule = f"have another name than those it votes with, of which one is {namesake.folder.path}"
             raise StudyError(Fault(f"the study {place.path}", rule, repr(other.config.study), "leave one of them out"))
-    check_together({name: study.prepared for name, study in studies.items()})
+    check_together({name: study.prepared for name, study in studies.items()}, by_task=members.by == "task")
     return studies
 
 

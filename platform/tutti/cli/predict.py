@@ -215,7 +215,8 @@ def chosen_members(studies: Mapping[str, VotingStudy], task: Task, name: str, re
     groups: dict[int, list[int]] = {}
     checkpoints: list[Checkpoint] = []
     voting = needed_voters(elected.ensemble)
-    for study_name, study in studies.items():
+    able = {study_name: study for study_name, study in studies.items() if task.name in study.config.tasks}
+    for study_name, study in able.items():
         if study.config.tasks[task.name].cleaning != first.config.tasks[task.name].cleaning:
             needed = f"clean the texts of {task.name} as {first.config.study} does, to predict new rows with it"
             raise StudyError(Fault(f"the study {study_name}", needed, "other steps", "leave one of the two out"))

@@ -89,4 +89,5 @@ def _vote(
         labelling=Labelling(**chosen.pseudo_labels.model_dump()),
         pools=pools_of(studies, config.study),
         validation={task.name: prepared.rows(task.name, "validation") for task in prepared.tasks},
+        folded=config.split.folds is not None,
     )

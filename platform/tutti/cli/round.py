@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from tutti.bank.electorate import Electorate
     from tutti.data.prepare import Prepared
+    from tutti.ensembling.nested import Estimate
     from tutti.outputs.rounds import Comparison, Round, RoundFolder
 
 _MOST_POINTS = 4
@@ -70,8 +71,8 @@ def round_(
     """Labels unlabelled rows, trains the study's best points on them too, and keeps that only if it gains.
 
     A control study trains the same points for as many steps without the pseudo-labels. The round is kept where the
-    ensemble with its trials scores above the one with the control's, and not below the one before, on rows that had no
-    part in choosing members.
+    ensemble with its trials beats the one with the control's by more than one standard error, and is not below the one
+    before, on rows that had no part in choosing members.
     Interrupted, it goes on where it was when it is started again.
 
     Example: `tutti round glue_trio --recipe self_training`
@@ -184,13 +185,20 @@ def _run(base: _Base, current: Round, place: RoundFolder) -> bool:
         write_whole(recipe_file, base.recipe.model_dump_json(indent=2, exclude_unset=True) + "\n")
         vote.ensemble(str(base.folder.path), recipe=str(recipe_file), others=together, out=place.ensemble)
     else:
-        why = f"with {gain.score:+.4f} it gains nothing over its control"
-        if gain.score > 0:
-            why = f"it gains {gain.score:+.4f} over its control, but scores below the ensemble without either"
         stays = f"The ensemble stays that of {' and '.join(current.teachers)}."
-        console.print(f"Round {current.number} is not kept: {why}. {stays}", soft_wrap=True)
+        console.print(f"Round {current.number} is not kept: {_why_not(gain)}. {stays}", soft_wrap=True)
     console.print(f"wrote {write_round(place.path, current, comparison)}", soft_wrap=True)
     return comparison.kept
+
+
+def _why_not(gain: Estimate) -> str:
+    """Why a round with this gain over its control is not kept."""
+    if gain.score <= 0:
+        return f"with {gain.score:+.4f} it gains nothing over its control"
+    gains = f"it gains {gain.score:+.4f} over its control"
+    if gain.score <= gain.error:
+        return f"{gains}, not more than one standard error, {gain.error:.4f}"
+    return f"{gains}, but scores below the ensemble without either"
 
 
 def _train(base: _Base, current: Round, place: RoundFolder) -> set[str]:

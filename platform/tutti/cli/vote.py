@@ -61,6 +61,7 @@ def ensemble(
         submission=layouts(config, chosen),
         out=target,
         answers=answers(config, prepared, score or ()),
+        folded=config.split.folds is not None,
     )
     _show_card(card)
     for file in (*card.files, "card.json", "card.md"):
@@ -178,6 +179,7 @@ def make_pseudo_labels(
         rule=rule_of(recipe),
         labelling=Labelling(**recipe.pseudo_labels.model_dump()),
         out=out,
+        folded=studies[rows_of].config.split.folds is not None,
     )
     _show_pseudo_labels(report, out)
     return report

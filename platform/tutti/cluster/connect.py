@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import os
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -21,7 +20,6 @@ _WORKER_ENVIRONMENT = {
     # PyTorch requests huge pages for large tensors, since each step allocates most of its memory anew.
     "THP_MEM_ALLOC_ENABLE": "1",
 }
-_PRIVATE_RAY = {"include_dashboard": True, "dashboard_host": "127.0.0.1"}
 
 
 def worker_environment() -> dict[str, str]:
@@ -50,7 +48,7 @@ def connected(
         autoscaled_to: without ``concurrent_trials``, how many at least on a cluster, even if fewer fit now.
 
     Raises:
-        ClusterError: if Ray cannot be reached or lacks its dashboard.
+        ClusterError: if Ray cannot be reached.
         ResourcesError: if the cluster is too small for one trial.
     """
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -61,7 +59,6 @@ def connected(
     address = os.environ.get("RAY_ADDRESS")
     _start_interruptibly(address)
     try:
-        _require_state_api()
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         fits = _fits(nodes, workers=workers, cpus=cpus_per_worker, gpus=gpus_per_worker)
         autoscaled = (concurrent_trials or max(fits, autoscaled_to or 0)) if address else 0
@@ -116,7 +113,8 @@ def _start(address: str | None) -> None:
                     address=address or "local",
                     log_to_driver=False,
                     logging_level=logging.ERROR,
-                    **({"runtime_env": {"env_vars": worker_environment()}} if address else _PRIVATE_RAY),
+                    runtime_env={"env_vars": worker_environment()} if address else None,
+                    include_dashboard=None if address else False,
                 )
             return
         except Exception:  # Ray raises a plain Exception after its time limit
@@ -168,33 +166,3 @@ def _fits(nodes: Sequence[Mapping[str, float]], *, workers: int, cpus: int, gpus
             node_slots = min(node_slots, math.floor(resources.get("GPU", 0.0) / gpus + 1e-6))
         slots += node_slots
     return slots // workers
-
-
-def _require_state_api(seconds: float = 30.0) -> None:
-    """Waits for the dashboard's State API. Without it, the first stopped trial would not free its workers, and the next
-    one would hang.
-
-    Raises:
-        ClusterError: if the State API does not answer within ``seconds``.
-    """
-    import ray
-    from ray.util.state import list_nodes
-    from ray.util.state.exception import RayStateApiException
-
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            # With an explicit address, since the machine may run several clusters.
-            list_nodes(address=ray.get_runtime_context().gcs_address, limit=1, timeout=5)
-            return
-        except (RayStateApiException, ConnectionError, OSError) as error:
-            if time.monotonic() > deadline:
-                raise ClusterError(
-                    Fault(
-                        "the Ray cluster",
-                        "run with its dashboard, whose State API frees the workers of stopped trials",
-                        f"no answer from it ({first_line(error)})",
-                        "install ray[default] on every node and start the head without --include-dashboard=false",
-                    )
-                ) from error
-            time.sleep(0.5)

@@ -17,10 +17,20 @@ OF_THE_TRIAL = frozenset(
 
 
 def staged(training: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
-    """The training keys of each stage: the common keys, overridden by the stage's own. One stage if none is given."""
+    """The training keys of each stage: the common keys, overridden by the stage's own. One stage if none is given.
+
+    A stage that trains heads alone, at a ``learning_rate`` of its own, has no common ``head_learning_rate``.
+    """
     common = {key: value for key, value in training.items() if key != STAGES}
     stages: Sequence[Mapping[str, Any]] = training.get(STAGES) or ({},)
-    return tuple({**common, **own} for own in stages)
+    return tuple(_stage(common, own) for own in stages)
+
+
+def _stage(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    keys = {**common, **own}
+    if keys.get("freeze_encoder") and "learning_rate" in own and "head_learning_rate" not in own:
+        keys.pop("head_learning_rate", None)
+    return keys
 
 
 def overlay(training: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from tutti.config.study import Name, Strict
 
 Share = Annotated[float, Field(ge=0, lt=1)]
-Weights = dict[Name, Annotated[float, Field(gt=0, allow_inf_nan=False)]]
+Weights = dict[Name, Annotated[float, Field(gt=0)]]
 
 
 class TrainingOptions(Strict):
@@ -66,6 +66,8 @@ class TrainingOptions(Strict):
         state_steps: number of optimizer steps between two resume checkpoints, in addition to those after evaluations;
             by default only these are saved.
     """
+
+    model_config = ConfigDict(allow_inf_nan=False)
 
     max_length: Annotated[int, Field(ge=8)] = 128
     group_by_length: bool = True

@@ -66,6 +66,18 @@ class EncodedPart:
         types = _flatten(table.column("token_type_ids"))[0] if "token_type_ids" in table.column_names else None
         return ids, starts, types if types is not None and types.any() else None
 
+    def batch_lengths(self, *, apart: bool) -> np.ndarray:
+        """``(rows,)`` number of tokens that each row takes in a batch, before padding to longer rows.
+
+        Args:
+            apart: whether a pair is two inputs of equal width, ``[CLS] a [SEP]`` and ``[CLS] b [SEP]``.
+        """
+        _, starts, types = self.flat if apart else (None, None, None)
+        if starts is None or types is None:
+            return self.lengths
+        seconds = np.diff(np.append(0, (types == 1).cumsum())[starts])
+        return 2 * np.maximum(self.lengths - seconds, seconds + 1)
+
 
 def _flatten(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
     """All values of a list column, ``(values,)``, and the start of each row, ``(rows + 1,)`` int64."""

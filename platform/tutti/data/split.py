@@ -66,14 +66,16 @@ def validation_values(values: np.ndarray, *, share: float, seed: int, task: str)
     Raises:
         TaskFileError: if there are fewer than three rows.
     """
-    from sklearn.model_selection import train_test_split  # slow to import
+    from scipy.stats import rankdata  # slow to import
+    from sklearn.model_selection import train_test_split
 
     rows = len(values)
     if rows < 3:
         rule, remedy = "have three rows or more to split", "add rows, or name a validation file"
         raise TaskFileError(Fault(f"task {task}", rule, str(rows), remedy))
     held_out = min(max(math.ceil(share * rows - 1e-9), 2), rows - 1)  # at least two, to compute a correlation
-    groups = ranks(values) * min(_QUANTILES, held_out, rows - held_out) // rows
+    ranks = rankdata(values, method="ordinal") - 1  # from 0
+    groups = ranks * min(_QUANTILES, held_out, rows - held_out) // rows
     task_seed = _task_seed(seed, task)
     _, chosen = train_test_split(np.arange(rows), test_size=held_out, stratify=groups, random_state=task_seed)
     return np.sort(chosen).astype(np.int64)
@@ -100,6 +102,8 @@ def fold_numbers(
     Raises:
         TaskFileError: if a fold would have no row, or its training rows would lack a class.
     """
+    from scipy.stats import rankdata  # slow to import
+
     what, count = f"task {task}", len(labels)
     if count < folds:
         rule, remedy = f"have at least {folds} training rows for {folds} folds", "lower split.folds, or add rows"
@@ -109,18 +113,13 @@ def fold_numbers(
         rule = "have two training rows or more of each class, so that it can be trained on in every fold"
         got = f"one row of {', '.join(map(repr, single[:5]))}{' and others' * (len(single) > 5)}"
         raise TaskFileError(Fault(what, rule, got, "add rows, or set split.validation instead of split.folds"))
-    groups = labels if len(names) else ranks(labels) // folds
+    groups = labels if len(names) else (rankdata(labels, method="ordinal") - 1) // folds
     # Rows are sorted by group, in random order within each group, and dealt to the folds in turn. So each group is
     # spread over as many folds as possible.
     order = np.lexsort((np.random.default_rng(_task_seed(seed, task)).random(count), groups))
     numbers = np.empty(count, dtype=np.int32)
     numbers[order] = np.arange(count, dtype=np.int32) % folds
     return numbers
-
-
-def ranks(values: np.ndarray) -> np.ndarray:
-    """``(rows,)`` int64: the rank of each value in ascending order, from 0; ties in row order."""
-    return np.argsort(np.argsort(values, kind="stable"), kind="stable")
 
 
 def _task_seed(seed: int, task: str) -> int:

@@ -9,9 +9,11 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 from tutti.errors import Fault
-from tutti.orchestration.messages import Report, TrialConfig, begins_stage, completes_epoch, is_last
+from tutti.orchestration.messages import Report, TrialConfig, begins_stage, completes_epoch, evaluation_of, is_last
 
 if TYPE_CHECKING:
+    from ray.util.placement_group import PlacementGroup
+
     from tutti.orchestration.population import Population
 
 PATIENCE = 60.0
@@ -28,6 +30,7 @@ class _Trial:
         ticket: number of times that Tune submitted the trial. Calls with an older ticket are ignored.
         reports: all reports in order. A report becomes empty, to free memory, once Tune has decided on it.
         decided_count: how many of the reports Tune has decided on.
+        last_evaluation: fold and number of the evaluation that was reported last.
         attempt: increases whenever a pool takes the trial and whenever one is lost. Reports of an older attempt are
             ignored.
         loss_count: how many pools were lost while they trained it.
@@ -43,6 +46,7 @@ class _Trial:
     ticket: int = 0
     reports: list[Report] = field(default_factory=list)
     decided_count: int = 0
+    last_evaluation: tuple[int | None, int] | None = None
     attempt: int = 0
     loss_count: int = 0
     pool: str | None = None
@@ -64,6 +68,20 @@ class _Trial:
     def is_over(self) -> bool:
         """Whether nobody trains it any further."""
         return self.has_ended or self.stopped
+
+    def add(self, report: Report) -> bool:
+        """Adds a report of its workers, unless they repeat the evaluation of a state that was reported already.
+
+        Returns:
+            Whether it was added.
+        """
+        evaluation = evaluation_of(report)
+        if "epoch" in evaluation:
+            previous, self.last_evaluation = self.last_evaluation, (report.get("fold"), evaluation["epoch"])
+            if evaluation.get("repeated") and previous == self.last_evaluation and not is_last(report):
+                return False
+        self.reports.append(report)
+        return True
 
     def use_saved_states(self) -> None:
         """Lets the next attempt continue from the trial's saved states."""
@@ -87,13 +105,14 @@ class Broker:
     def __init__(self, retries: int, population: Population | None = None) -> None:
         self._retries = retries
         self._population = population
-        self._pending_exchanges: dict[str, int] = {}  # key -> number of reports that Tune must have decided on
-        self._population_to_release: list[str] = []  # keys that continue once no exchange is pending
+        # Trials at an exchange, by key: they continue once Tune has decided on this many reports of each.
+        self._at_exchange: dict[str, int] = {}
         self._stopped_before_submission: set[str] = set()
         self._trials: dict[str, _Trial] = {}
         self._queue: deque[str] = deque()  # keys of trials that need a pool
         self._worker_generations: Counter[str] = Counter()  # by pool, incremented when its workers are replaced
         self._closed = False
+        self._placement_groups: dict[str, PlacementGroup] = {}  # by pool
         self._posted_notices: set[str] = set()
         self._halt_fault: Fault | None = None
         self._changed = asyncio.Condition()
@@ -152,6 +171,7 @@ class Broker:
                 trial.stopped = True
                 if key in self._queue:
                     self._queue.remove(key)
+                self._at_exchange.pop(key, None)
                 self._release_population()
                 self._exchange_if_all_waiting()
                 self._changed.notify_all()
@@ -192,11 +212,12 @@ class Broker:
             trial = self._trials[key]
             if self._is_over or trial.is_over or trial.attempt != attempt:
                 return None
-            trial.reports.append(report)
+            if not trial.add(report):
+                return len(trial.reports)
             if completes_epoch(report):
                 trial.fitted, trial.in_new_stage = True, begins_stage(report)
-            is_paused = self._pause_for_exchange(trial, report)
-            report_count = None if trial.has_ended or is_paused else len(trial.reports)
+            report_count = None if trial.has_ended else len(trial.reports)
+            self._pause_for_exchange(trial, report)
             self._exchange_if_all_waiting()
             self._changed.notify_all()
             return report_count
@@ -204,15 +225,22 @@ class Broker:
     async def await_decision(
         self, key: str, attempt: int, report_count: int, patience: float = PATIENCE
     ) -> bool | None:
-        """Whether Tune continues the trial after its first ``report_count`` reports; none if it is undecided yet."""
+        """Whether these workers continue the trial after its first ``report_count`` reports; none if it is undecided.
+
+        They leave a trial that waits for an exchange, but only once Tune has decided: they would train further trials
+        that Tune, after a Ctrl-C, no longer asks for.
+        """
         async with self._changed:
             trial = self._trials[key]
 
             def is_cancelled() -> bool:
                 return self._is_over or trial.is_over or trial.attempt != attempt
 
-            is_decided = await self._wait_until(lambda: is_cancelled() or trial.decided_count >= report_count, patience)
-            return not is_cancelled() if is_decided else None
+            def is_answered() -> bool:
+                is_waiting = trial.waiting_since_epoch is not None and not (self._is_over or trial.is_over)
+                return trial.decided_count >= report_count or (is_cancelled() and not is_waiting)
+
+            return not is_cancelled() if await self._wait_until(is_answered, patience) else None
 
     async def report_loss(
         self, pool: str, reason: str, *, out_of_memory: bool = False, for_its_node: bool = False, final: bool = False
@@ -247,6 +275,14 @@ class Broker:
                 self._trials[self._queue[0]].reports.append({"notice": text})
                 self._changed.notify_all()
 
+    async def register_placement_group(self, pool: str, placement_group: PlacementGroup) -> None:
+        """Stores the placement group of a pool's workers, which outlives the host if that is killed."""
+        self._placement_groups[pool] = placement_group
+
+    async def placement_groups(self, pool: str | None = None) -> list[PlacementGroup]:
+        """The last placement group of each pool, or of a single one. It may have been removed."""
+        return [group for name, group in self._placement_groups.items() if pool in (None, name)]
+
     async def is_over(self) -> bool:
         """Whether the study is closed or halted."""
         return self._is_over
@@ -280,7 +316,7 @@ class Broker:
             fits = not out_of_memory or (trial.fitted and not trial.in_new_stage)
             if not fits and "halved" not in trial.config:
                 trial.config = {**trial.config, "halved": reason, "anew": True}
-                trial.fitted = trial.in_new_stage = False
+                trial.fitted, trial.in_new_stage, trial.last_evaluation = False, False, None
                 trial.reports.append({"halved": reason})
                 self._queue.appendleft(trial.config["key"])
                 continue
@@ -298,25 +334,26 @@ class Broker:
         self._changed.notify_all()
         return bool(lost_trials)
 
-    def _pause_for_exchange(self, trial: _Trial, report: Report) -> bool:
-        """Whether the trial pauses until the next exchange. Its workers are freed, and it resumes from its saved
-        state."""
-        if self._population is None or trial.has_ended or "score" not in report:
-            return False
+    def _pause_for_exchange(self, trial: _Trial, report: Report) -> None:
+        """Pauses the trial if an exchange is due. Its workers are freed, and it resumes from its saved state.
+
+        A repeated report may come from before an exchange that an earlier run carried out.
+        """
+        if self._population is None or trial.has_ended or "score" not in report or report.get("repeated"):
+            return
         if not self._population.exchanges_after(report["epoch"]):
-            return False
+            return
         trial.pool, trial.attempt = None, trial.attempt + 1
         trial.waiting_since_epoch, trial.score = report["epoch"], report["score"]
         trial.use_saved_states()
         trial.config["fitted"] = True
-        return True
 
     def _exchange_if_all_waiting(self) -> None:
         """Exchanges states once every live trial waits, among those with the fewest epochs."""
         live = {key: trial for key, trial in self._trials.items() if not trial.is_over}
         if (
             self._population is None
-            or self._population_to_release
+            or self._at_exchange
             or not live
             or len(self._trials.keys() | self._stopped_before_submission) < self._population.size
         ):
@@ -338,21 +375,17 @@ class Broker:
             if "halved" in donor:  # a batch that is too large for the donor is too large for this trial
                 trial.config["halved"] = report["halved"] = donor["halved"]
             trial.reports.append(report)
-            self._pending_exchanges[key] = len(trial.reports)
-        self._population_to_release = list(members)
+        self._at_exchange = {key: len(trial.reports) for key, trial in members.items()}
         self._release_population()
 
     def _release_population(self) -> None:
-        """Queues the trials of an exchange again, once Tune's driver has copied every exchanged state."""
-        pending = [key for key, count in self._pending_exchanges.items() if self._trials[key].decided_count < count]
-        if not self._population_to_release or any(not self._trials[key].is_over for key in pending):
+        """Queues the trials of an exchange again, once Tune's driver has their reports and copied every state."""
+        if any(self._trials[key].decided_count < count for key, count in self._at_exchange.items()):
             return
-        for key in self._population_to_release:
-            trial = self._trials[key]
-            trial.waiting_since_epoch = None
-            if not trial.is_over:
-                self._queue.append(key)
-        self._population_to_release, self._pending_exchanges = [], {}
+        for key in self._at_exchange:
+            self._trials[key].waiting_since_epoch = None
+            self._queue.append(key)
+        self._at_exchange = {}
 
     async def _wait_until(self, condition: Callable[[], bool], patience: float) -> bool:
         """Waits until the condition holds; false after ``patience`` seconds without it."""

@@ -112,11 +112,17 @@ def disagreement(predictions: Sequence[Mapping[str, Predictions] | None]) -> np.
     return distances
 
 
-def prune(folder: StudyFolder, *, trials: Sequence[TrialRecord], max_gigabytes: float) -> list[str]:
+def prune(
+    folder: StudyFolder, *, trials: Sequence[TrialRecord], max_gigabytes: float, settled: set[str] | None = None
+) -> list[str]:
     """Removes the weights of ended trials that ``select_to_keep`` does not choose, if all together exceed the limit.
 
     The bank keeps their predictions and records that their weights are gone. A kill at any moment leaves each
     checkpoint whole or marked as pruned; the next call completes the removal.
+
+    Args:
+        settled: keys of ended trials without weights, which are passed over. Further ones are added, so that the cost
+            of a call hardly grows with the number of trials.
 
     Returns:
         Keys of the trials whose weights were removed.
@@ -126,23 +132,28 @@ def prune(folder: StudyFolder, *, trials: Sequence[TrialRecord], max_gigabytes: 
     """
     from tutti.modeling.checkpoint import is_pruned, prune_checkpoint
 
-    bank, ended = Bank(folder.bank), [trial for trial in trials if trial.state is not TrialState.RUNNING]
+    settled = set() if settled is None else settled
+    bank = Bank(folder.bank)
+    ended = [trial for trial in trials if trial.state is not TrialState.RUNNING and trial.key not in settled]
     for best in (best for trial in ended for best in _checkpoints(folder.trial(trial.key))):
         if is_pruned(best):  # an earlier call was killed before it removed the files
             prune_checkpoint(best)
     weights = [each for trial in ended if (each := _weights(folder, trial))]
+    records = [record for record in bank.records() if record.key not in settled]
     limit = max_gigabytes * 1e9
     removed: list[str] = []
     if sum(each.size for each in weights) > limit:
-        distances = disagreement(_validation_predictions(bank, [each.key for each in weights]))
+        banked = {record.key for record in records}
+        distances = disagreement([_predictions(bank, each.key) if each.key in banked else None for each in weights])
         keep = select_to_keep(weights, distances, limit=limit)
         removed = [each.key for each in weights if each.key not in keep]
     for key in removed:
         for best in _checkpoints(folder.trial(key)):
             prune_checkpoint(best)
-    for record in bank.records():  # including weights that an earlier call removed but did not record
+    for record in records:  # including weights that an earlier call removed but did not record
         if record.path is not None and has_pruned(folder.trial(record.key)):
             bank.forget_weights(record.key)
+    settled |= {trial.key for trial in ended} - ({each.key for each in weights} - {*removed})
     if removed:
         _logger.info("The weights of %s were pruned: %s", counted(len(removed), "trial"), ", ".join(removed))
     return removed
@@ -171,12 +182,7 @@ def has_pruned(trial: TrialFolder) -> bool:
     return any(is_pruned(part.best) for part in (trial, *trial.folds))
 
 
-def _validation_predictions(bank: Bank, keys: Sequence[str]) -> list[dict[str, Predictions] | None]:
-    """Each checkpoint's predictions of the validation rows by task; none if the bank has no entry for it."""
-    known_keys = {record.key for record in bank.records()}
-    return [_predictions(bank, key) if key in known_keys else None for key in keys]
-
-
 def _predictions(bank: Bank, key: str) -> dict[str, Predictions]:
+    """A checkpoint's predictions of the validation rows by task."""
     parts = bank.parts(key)
     return {task: bank.predictions(key, task, _VALIDATION) for task in parts if _VALIDATION in parts[task]}

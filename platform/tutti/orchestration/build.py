@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tutti.bank.bank import Bank
@@ -13,7 +14,7 @@ from tutti.config.stages import overlay
 from tutti.config.study import StudyConfig
 from tutti.config.training import TrainingOptions
 from tutti.data.prepare import Prepared, load_prepared, prepare
-from tutti.errors import ConfigError, Fault
+from tutti.errors import ConfigError, Fault, StorageError
 from tutti.orchestration.folds import fine_tune_folds
 from tutti.orchestration.memory import with_smaller_batches
 from tutti.orchestration.trial_listener import TrialListener
@@ -25,12 +26,19 @@ def prepare_rows(study: StudyConfig, folder: StudyFolder) -> Prepared:
     """Prepares the study's data in its folder, or loads it after checking that files and settings are the same.
 
     Raises:
+        ConfigError: if a pooling is for pairs and no task has pairs.
         As ``tutti.data.prepare.prepare`` does.
     """
     split = study.split
-    return prepare(
+    prepared = prepare(
         task_specs(study.tasks), validation=split.validation, folds=split.folds, seed=split.seed, folder=folder.data
     )
+    if not any(task.pair for task in prepared.tasks):
+        key, poolings = _choices(study, "pooling")
+        rule, remedy = "be for single texts where no task has pairs, of which it is the mean", "use mean"
+        if faults := [Fault(key, rule, each, remedy) for each in poolings if each in ("pair", "bi_encoder")]:
+            raise ConfigError(*faults)
+    return prepared
 
 
 def encode_study(study: StudyConfig, folder: StudyFolder, prepared: Prepared) -> None:
@@ -183,6 +191,7 @@ def fine_tune_once(
     from tutti.data.encode import load_parts
     from tutti.training import fine_tune
 
+    _check_no_links(folder.trial(key).path)
     training = overlay(study.training, parameters)
     if smaller_batches:
         training = with_smaller_batches(training)
@@ -208,3 +217,16 @@ def fine_tune_once(
     if main:
         Bank(folder.bank).put(result.checkpoint, result.predictions)
     return result.checkpoint
+
+
+def _check_no_links(trial: Path) -> None:
+    """Refuses a trial's folder that is or holds a link: what lies at its target may be removed or overwritten.
+
+    Raises:
+        StorageError: naming the link.
+    """
+    for path in (trial, *trial.glob("*"), *trial.glob("fold-*/*")):
+        if path.is_symlink():
+            rule = "be a folder of the study itself"
+            fault = Fault(str(path), rule, f"a link to {path.readlink()}", "move what it links to in its place")
+            raise StorageError(fault)

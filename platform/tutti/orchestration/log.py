@@ -25,7 +25,7 @@ from tutti.orchestration.snapshot import NotSnapshotted
 from tutti.orchestration.trial_progress import TrialProgress
 from tutti.records import Predictions, TrialState
 from tutti.search.study_store import StudyStore
-from tutti.search.trial_attributes import FITTED, FOLD, TRAINED
+from tutti.search.trial_attributes import FITTED, FOLD, STOPPING, TRAINED
 from tutti.tracking.protocol import FOLD_SCORE, SCORE, MetricRow, Tracker
 
 _logger = logging.getLogger(__name__)
@@ -148,6 +148,11 @@ class StudyLog(NotSnapshotted, Callback):
         elif "score" in result:
             if "fold" in result:
                 self._end_fold(trial.config, progress, result)
+            if result.get("done") and not result.keys() & {
+                "final",
+                "stopped",
+            }:  # in case the driver dies before its end
+                self._store.bind(key, **{STOPPING: True})
             self._log_epoch(key, progress, result)
         progress.last_report, progress.is_final = result, bool(result.get("final"))
         self._watch()
@@ -195,14 +200,17 @@ class StudyLog(NotSnapshotted, Callback):
         progress.open_folds.remove(fold_key)
 
     def _log_epoch(self, key: str, progress: TrialProgress, report: Report) -> None:
+        """Records an evaluation in the tracker, then in the store, so that what the store has is in both."""
         epoch = int(report["epoch"])
+        progress.epoch, progress.precision = epoch, report.get("precision", progress.precision)
+        if report.get("repeated") and epoch in self._store.record(key).scores_by_epoch:
+            return
+        if math.isfinite(report["score"]):
+            self._track_epoch(key, report, at=report["at"])
         try:
             self._store.report(key, epoch=epoch, score=report["score"], task_scores=report["task_scores"])
         except ValueError as error:  # the score is not finite
             progress.failure = str(error)
-            return
-        self._track_epoch(key, report, at=report["at"])
-        progress.epoch, progress.precision = epoch, report.get("precision", progress.precision)
 
     def _track_epoch(self, run_key: str, report: Evaluation, *, at: float) -> None:
         """Logs an evaluation's metrics, and those of the optimizer steps before it, to a tracker run."""
@@ -267,7 +275,7 @@ class StudyLog(NotSnapshotted, Callback):
         report = progress.last_report
         is_finished = state is TrialState.FINISHED
         if is_finished:
-            if not self._folds:  # the report of the best epoch may have been lost with a worker
+            if not self._folds:  # states of earlier versions do not contain their epoch's report
                 self._store.report(
                     key,
                     epoch=report["best_epoch"],

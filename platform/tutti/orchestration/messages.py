@@ -20,6 +20,7 @@ class TrialConfig(TypedDict):
         fold: the fold that an earlier run was training when it was interrupted.
         halved: the reason why the trial trains with half its batch size.
         fitted: an earlier attempt completed an epoch, so the batch fits into memory.
+        stopping: the scheduler of an earlier run decided to stop the trial at its last score.
         trained: seconds that earlier runs trained the trial, up to their last reports.
         anew: the trial restarts from the pretrained weights; saved states are discarded.
     """
@@ -31,6 +32,7 @@ class TrialConfig(TypedDict):
     fold: NotRequired[int]
     halved: NotRequired[str]
     fitted: NotRequired[bool]
+    stopping: NotRequired[bool]
     trained: NotRequired[float]
     anew: NotRequired[bool]
 
@@ -44,6 +46,7 @@ class Evaluation(TypedDict, total=False):
         precision: the numeric precision of training, such as bf16.
         whole: the evaluation ends an epoch, so every row has been seen, the longest included.
         ends_stage: the next stage may need more memory.
+        repeated: it comes from the state that this attempt resumes from: an earlier attempt may have reported it.
     """
 
     epoch: int
@@ -54,6 +57,7 @@ class Evaluation(TypedDict, total=False):
     precision: str | None
     whole: bool
     ends_stage: bool
+    repeated: bool
 
 
 class Report(Evaluation, total=False):
@@ -110,6 +114,7 @@ def trial_config(proposal: Proposal) -> TrialConfig:
         "fold": proposal.fold,
         "halved": proposal.halved,
         "fitted": proposal.fitted or None,
+        "stopping": proposal.stopping or None,
         "trained": proposal.seconds or None,
         # Until an epoch is complete, the saved states may be those of the whole batch.
         "anew": True if proposal.halved and not proposal.fitted else None,
@@ -122,13 +127,18 @@ def is_last(report: Report) -> bool:
     return "final" in report or "failed" in report
 
 
+def evaluation_of(report: Report) -> Evaluation:
+    """The report itself, or the evaluation within a fold in it."""
+    return report.get("fold_epoch", report)
+
+
 def completes_epoch(report: Report) -> bool:
     """Whether the report proves that the batch fits into memory.
 
     A part of an epoch proves nothing, since it may have had only short rows; nor does a notice, which may come before
     any training.
     """
-    evaluation: Evaluation = report.get("fold_epoch", report)
+    evaluation = evaluation_of(report)
     return "epoch" in evaluation and evaluation.get("whole", True)
 
 
@@ -137,5 +147,4 @@ def begins_stage(report: Report) -> bool:
 
     In a later fold the trial has been through all stages.
     """
-    evaluation: Evaluation = report.get("fold_epoch", report)
-    return evaluation.get("ends_stage", False) and not report.get("fold")
+    return evaluation_of(report).get("ends_stage", False) and not report.get("fold")

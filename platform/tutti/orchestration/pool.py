@@ -87,6 +87,7 @@ def running_pools(
     """Starts a broker and ``count`` pools of workers, and ends them with the block."""
     import ray
     from ray.exceptions import RayError
+    from ray.util.placement_group import remove_placement_group
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     # A cluster that somebody else started may get further nodes; a private Ray does not.
@@ -102,8 +103,12 @@ def running_pools(
         with suppress(RayError):  # the broker may have died
             all_idle = ray.get(broker.close.remote())
             pools.wait(CLOSING_SECONDS if all_idle else 0)
-        for actor in (*pools.hosts, broker):
-            ray.kill(actor)
+        for host in pools.hosts:
+            ray.kill(host)
+        with suppress(RayError):
+            for placement_group in ray.get(broker.placement_groups.remote()):
+                remove_placement_group(placement_group)  # does nothing if it was removed
+        ray.kill(broker)
 
 
 class Pools:
@@ -164,13 +169,12 @@ class PoolHost:
         # Use a node that is about to be removed until it is: its trial then resumes elsewhere from its last state.
         os.environ["RAY_TRAIN_ENABLE_PREEMPTION_WATCHER"] = "0"
         import ray
-        from ray.train.v2._internal.constants import ENV_VARS_TO_PROPAGATE
+        from ray.util.placement_group import remove_placement_group
 
-        # Ray Train frees a run's workers once the State API reports its controller as dead. Without an address it asks
-        # any cluster on the machine: with two of them, it may kill a living run, or free nothing.
-        os.environ["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address
-        ENV_VARS_TO_PROPAGATE.add("RAY_ADDRESS")
-        ray.get(broker.report_loss.remote(name, "the host of its workers died"))  # if this actor replaces one that did
+        # If this actor replaces one that died: Ray has ended that one's workers, but not freed their CPUs.
+        for placement_group in ray.get(broker.placement_groups.remote(name)):
+            remove_placement_group(placement_group)
+        ray.get(broker.report_loss.remote(name, "the host of its workers died"))
         idle_failures = 0  # in succession, of workers that trained nothing
         while not ray.get(broker.is_over.remote()):
             if not job.warm and not ray.get(broker.wait_for_trial.remote()):
@@ -196,6 +200,7 @@ class PoolHost:
 
 def _run_once(name: str, job: PoolJob, broker: ActorHandle[Broker]) -> Failure | None:
     """Runs one Ray Train run to its end; its failure, if any."""
+    import ray
     from ray import train
 
     from tutti.orchestration.worker_group import WorkerGroup
@@ -205,6 +210,7 @@ def _run_once(name: str, job: PoolJob, broker: ActorHandle[Broker]) -> Failure |
             train_trials,
             train_loop_config={"pool": name, "job": job, "broker": broker},
             resources=job.study.resources,
+            started=lambda placement_group: ray.get(broker.register_placement_group.remote(name, placement_group)),
             run_config=train.RunConfig(
                 name=f"{name}-{time.time_ns()}",
                 storage_path=str(job.folder.ray / "pools"),
@@ -293,6 +299,8 @@ def _clean_process() -> Iterator[None]:
 
     threads, environment = torch.get_num_threads(), dict(os.environ)
     cudnn = torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark
+    backends: Any = torch.backends  # mypy does not see this attribute
+    float32 = backends.fp32_precision
     try:
         yield
     finally:
@@ -300,6 +308,9 @@ def _clean_process() -> Iterator[None]:
         # The next four lines undo what TrainingArguments' full_determinism sets.
         torch.use_deterministic_algorithms(False)
         torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = cudnn
+        backends.fp32_precision = float32
+        if "transformers" in sys.modules:  # it sets the precision only for values that it has not seen yet
+            sys.modules["transformers.utils.import_utils"].enable_tf32.cache_clear()
         for name in os.environ.keys() - environment.keys():
             del os.environ[name]
         os.environ.update(environment)

@@ -84,7 +84,11 @@ class Asha(ASHAScheduler):
         key = trial.config["key"]
         self._trial_info[trial.trial_id] = self._bracket(key)
         for result in _results(self._past.get(key, {})):
-            self.on_trial_result(tune_controller, trial, result)  # its decision was carried out in the earlier run
+            super().on_trial_result(tune_controller, trial, result)  # its decision was carried out in the earlier run
+
+    def on_trial_result(self, tune_controller: Any, trial: Any, result: Mapping[str, Any]) -> Any:
+        decision = super().on_trial_result(tune_controller, trial, result)
+        return TrialScheduler.STOP if _is_stopping(trial, result) else decision
 
     def _bracket(self, key: str) -> Any:
         return self._brackets[0]
@@ -131,6 +135,8 @@ class Median(MedianStoppingRule):
             self._results[trial] = results
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: Mapping[str, Any]) -> Any:
+        if _is_stopping(trial, result):
+            return TrialScheduler.STOP
         numbers = _numbers(result)
         is_repeated = any(earlier[TIME] == numbers.get(TIME) for earlier in self._results.get(trial, ()))
         if is_repeated:  # by other workers, after the first ones were lost
@@ -142,6 +148,14 @@ class Median(MedianStoppingRule):
         earlier_results = self._results.get(trial, ())
         if len(numbers) == 2 and all(earlier[TIME] < numbers[TIME] for earlier in earlier_results):
             super().on_trial_complete(tune_controller, trial, numbers)
+
+
+def _is_stopping(trial: Any, result: Mapping[str, Any]) -> bool:
+    """Whether an earlier run's scheduler stopped the trial, but its driver died before it stored the trial's end.
+
+    Judging the trial anew would compare it with scores that came later.
+    """
+    return SCORE in result and trial.config.get("stopping", False)
 
 
 def _numbers(result: Mapping[str, Any]) -> dict[str, float]:

@@ -155,7 +155,7 @@ def run_study(
     clear_ended(folder, records)  # a driver may have died before it did
     if study.search.scheduler == "pbt":
         _record_exchanges(folder, store)
-    prune_weights = partial(_prune_weights, study, folder, store)
+    prune_weights = partial(_prune_weights, study, folder, store, set())
     prune_weights()  # a resumed study may have a lower limit
     if store.unfinished() or not is_over(study.search, records, seconds=store.run_seconds()):
         log = StudyLog(
@@ -191,9 +191,9 @@ def run_study(
     return _outcome(study, store)
 
 
-def _prune_weights(study: StudyConfig, folder: StudyFolder, store: StudyStore) -> None:
+def _prune_weights(study: StudyConfig, folder: StudyFolder, store: StudyStore, settled: set[str]) -> None:
     if study.storage.max_gigabytes is not None:
-        prune(folder, trials=store.records(), max_gigabytes=study.storage.max_gigabytes)
+        prune(folder, trials=store.records(), max_gigabytes=study.storage.max_gigabytes, settled=settled)
 
 
 def _end_running(log: StudyLog, ending: Ending) -> None:

@@ -74,7 +74,7 @@ class _Reporter(TrialListener):
         self._tell = tell
         self._began = time.time()
         self._clock = None if max_hours is None else _Clock(max_hours)
-        self._last: Report = {}  # stays empty if training resumes from a state saved after the last epoch
+        self._last: Report = {}
 
     def on_epoch(self, report: EpochReport) -> None:
         self._last.update(_evaluation(report))
@@ -169,4 +169,5 @@ def _evaluation(report: EpochReport) -> Evaluation:
         "precision": report.precision,
         "whole": report.whole,
         "ends_stage": report.ends_stage,
+        "repeated": report.repeated,
     }

@@ -2,27 +2,41 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from ray import train
 from ray.train.v2._internal.callbacks import DatasetsCallback
+from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
+from ray.train.v2._internal.execution.callback import WorkerGroupCallback
+from ray.train.v2._internal.execution.controller import TrainController
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
 from tutti.config.study import Resources
+
+if TYPE_CHECKING:
+    from ray.util.placement_group import PlacementGroup
 
 
 class WorkerGroup(DataParallelTrainer):
     """A Ray Train run of workers, which form a torch process group if there are several.
 
-    A single worker needs none, and DDP would copy every gradient into its buckets. Without a group, Ray Train's host
-    and controller need not import torch either.
+    A single worker needs none, and DDP would copy every gradient into its buckets. Without a group, this process need
+    not import torch either.
+
+    Ray Train's controller runs in this process instead of an actor of its own, and no further actor watches it. If this
+    process is killed, its placement group must be removed by another.
 
     Args:
         resources: of a study.
+        started: called with the placement group of the workers once they have started.
         options: further arguments of ``DataParallelTrainer``.
     """
 
-    def __init__(self, *args: Any, resources: Resources, **options: Any) -> None:
+    def __init__(
+        self, *args: Any, resources: Resources, started: Callable[[PlacementGroup], object], **options: Any
+    ) -> None:
         per_worker: dict[str, float] = {"CPU": resources.cpus_per_worker}
         if resources.gpus_per_worker:
             per_worker["GPU"] = resources.gpus_per_worker
@@ -34,11 +48,26 @@ class WorkerGroup(DataParallelTrainer):
             ),
             **options,
         )
+        self._started = started
 
     def _create_default_callbacks(self) -> list[Any]:
-        """All except the one for Ray datasets, which starts an actor even if there are none."""
+        """All except two that start actors: for Ray datasets, even if there are none, and to watch the controller."""
+        unused = (DatasetsCallback, PlacementGroupCleanerCallback)
         callbacks = super()._create_default_callbacks()
-        return [callback for callback in callbacks if not isinstance(callback, DatasetsCallback)]
+        return [*(each for each in callbacks if not isinstance(each, unused)), _StartCallback(self._started)]
+
+    def _initialize_and_run_controller(self, **options: Any) -> train.Result:
+        controller = TrainController(**options)
+        asyncio.run(controller.run())
+        return controller.get_result()
+
+
+class _StartCallback(WorkerGroupCallback):
+    def __init__(self, started: Callable[[PlacementGroup], object]) -> None:
+        self._started = started
+
+    def after_worker_group_start(self, worker_group: Any) -> None:
+        self._started(worker_group.get_worker_group_state().placement_group_handle.placement_group)
 
 
 def _process_group(resources: Resources) -> Any:

@@ -20,6 +20,10 @@ CAVEAT = (
     "(five folds, 95 % interval). Each trial's best epoch was chosen on all of these rows, and the search was steered "
     "by them: that part flatters every score here."
 )
+FOLDED = (
+    "With folds a validation row has the probabilities of one fold's model, and a new row the mean of all folds, which "
+    "is less sure: for new rows the temperature is too high, and calibration errors are larger than those shown."
+)
 PICTURE = "ensemble.png"
 RELIABILITY = "reliability.png"
 
@@ -74,11 +78,16 @@ class TaskCard:
 
 @dataclass(frozen=True)
 class Single:
-    """One trial alone: its objective, and its validation score by task."""
+    """One trial alone.
+
+    Attributes:
+        objective: the mean of its scores over the tasks of the ensemble; none if it lacks one.
+        task_scores: its validation score by task.
+    """
 
     key: str
     number: int
-    objective: float
+    objective: float | None
     task_scores: Mapping[str, float]
 
 
@@ -107,7 +116,7 @@ class Card:
     Attributes:
         created: UTC, ISO 8601.
         rule: in words, how the members were chosen and weighted.
-        singles: every trial of the bank, best objective first, member or not.
+        singles: every trial of the bank, best objective first, member or not; those without an objective last.
         files: SHA-256 of every file beside the card, by path.
         graded: the scores on test parts whose labels were given.
     """
@@ -152,10 +161,10 @@ class Card:
         return (*caveat, *((unscored,) if few else ()), *self._below_single(), *self.notes, *alone)
 
     def _below_single(self) -> tuple[str, ...]:
-        if self.gain is None or self.gain.score >= 0:
+        if self.gain is None or self.gain.high >= 0:  # an interval that contains 0 says nothing
             return ()
         estimate = f"The ensemble is estimated at {signed(self.gain)} against the best single trial"
-        return (f"{estimate}: a recipe with `members: {{top: 1}}` submits that trial instead.",)
+        return (f"{estimate} of each task: a recipe with `members: {{top: 1, by: task}}` submits these instead.",)
 
     def to_json(self) -> str:
         means = {"objective": self.objective, "single": self.single, "gain": self.gain}
@@ -196,7 +205,7 @@ class Card:
     def _comparison(self) -> list[str]:
         head = ("trial", "objective", *(f"{task.task} ({task.metric})" for task in self.tasks))
         rows = [
-            (trial.key, f"{trial.objective:.4f}", *(self._cell(trial, task) for task in self.tasks))
+            (trial.key, number(trial.objective), *(self._cell(trial, task) for task in self.tasks))
             for trial in self.singles
         ]
         singles = (self.single, *(task.single for task in self.tasks))
@@ -237,7 +246,7 @@ class Card:
     @staticmethod
     def _cell(single: Single, task: TaskCard) -> str:
         votes = any(member.key == single.key for member in task.members)
-        return f"{single.task_scores[task.task]:.4f}{' ●' if votes else ''}"
+        return f"{number(single.task_scores.get(task.task))}{' ●' if votes else ''}"
 
 
 def number(score: float | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy as np
 from tutti.bank.electorate import Checkpoints
 from tutti.errors import Fault, SubmissionError
 from tutti.files import write_whole
-from tutti.outputs.card import PICTURE, RELIABILITY, Card, Graded, Single
+from tutti.outputs.card import FOLDED, PICTURE, RELIABILITY, Card, Graded, Single
 from tutti.outputs.folder import output_folder, write_card
 from tutti.outputs.formats.glue import lacking
 from tutti.outputs.grade import grade
@@ -22,6 +23,7 @@ from tutti.outputs.submission import Layouts, TestIds, check, zipped
 from tutti.outputs.task_card import task_card
 
 if TYPE_CHECKING:
+    from tutti.records import CheckpointRecord
     from tutti.tasks.task import Task
 
 Files = dict[str, dict[str, bytes]]
@@ -41,6 +43,7 @@ def write_ensemble(
     submission: Layouts,
     out: Path,
     answers: Mapping[str, Mapping[str, np.ndarray]] | None = None,
+    folded: bool = False,
 ) -> Card:
     """Writes submission files, a zip of them, ``card.json``, ``card.md`` and pictures into ``out``.
 
@@ -54,6 +57,7 @@ def write_ensemble(
         out: a new or empty folder, or the folder of an earlier ensemble.
         answers: by task and test part, labels of the test rows if the user has them, in order: ``(rows,)`` class
             indices or values. The card then includes the scores on them.
+        folded: whether the study has folds, so that its validation rows differ from new rows: see ``FOLDED``.
 
     Raises:
         StudyError: if the bank lacks what is needed, or ``out`` holds other files.
@@ -79,6 +83,7 @@ def write_ensemble(
             for task in tasks
             for part, labels in (answers or {}).get(task.name, {}).items()
         ),
+        folded=folded,
     )
     with output_folder(out) as folder:
         for part, rendered in files.items():
@@ -100,26 +105,47 @@ def card_of(
     rows: Mapping[str, Mapping[str, int]],
     notes: Sequence[str] = (),
     graded: tuple[Graded, ...] = (),
+    folded: bool = False,
 ) -> Card:
     """The card of an election, without any files.
 
     Args:
         rows: by task and test part, the number of rows.
         notes: remarks added to those of the election.
+        folded: whether the study has folds.
     """
+    cards = tuple(task_card(task, election.tasks[task.name], rows=rows.get(task.name, {})) for task in tasks)
+    caveat = (FOLDED,) if folded and any(card.calibration for card in cards) else ()
     return Card(
         study=study,
         recipe=recipe_name,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         rule=election.rule,
-        tasks=tuple(task_card(task, election.tasks[task.name], rows=rows.get(task.name, {})) for task in tasks),
-        singles=tuple(
-            Single(record.key, record.number, record.score, dict(record.task_scores)) for record in election.checkpoints
-        ),
-        notes=(*election.notes, *notes),
+        tasks=cards,
+        singles=_singles(election, tasks),
+        notes=(*caveat, *election.notes, *notes),
         files={},
         graded=graded,
     )
+
+
+def _singles(election: Election, tasks: Sequence[Task]) -> tuple[Single, ...]:
+    """Every trial alone, best objective over these tasks first."""
+    singles = [
+        Single(record.key, record.number, _objective(record, tasks), dict(record.task_scores))
+        for record in election.checkpoints
+    ]
+    best_first = sorted(singles, key=lambda single: np.inf if single.objective is None else -single.objective)
+    return tuple(best_first)
+
+
+def _objective(record: CheckpointRecord, tasks: Sequence[Task]) -> float | None:
+    """A trial's mean score over the tasks; none if it lacks one."""
+    if not all(task.name in record.task_scores for task in tasks):
+        return None
+    if len(record.task_scores) == len(tasks):
+        return record.score
+    return fmean(record.task_scores[task.name] for task in tasks)
 
 
 def _labels(task: Task, decided: np.ndarray) -> list[str] | list[float]:

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 from filelock import FileLock
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-from tutti.errors import Fault, StorageError, StudyError, first_line
+from tutti.errors import Fault, StorageError, StudyError, first_line, misfit
 from tutti.files import sha256_of, storage_faults, write_whole
 from tutti.outputs.folder import CARD
 from tutti.tasks.metrics import score
@@ -45,6 +46,12 @@ class Entry:
     local: float | None
     tasks: Mapping[str, float | None]
 
+    __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
+
+
+class _File(BaseModel):
+    submissions: list[Entry]
+
 
 @dataclass(frozen=True)
 class Correlation:
@@ -72,13 +79,14 @@ class Leaderboard:
             StorageError: if the file cannot be read.
         """
         try:
-            return [Entry(**document) for document in json.loads(self._file.read_text(encoding="utf-8"))["submissions"]]
+            return _File.model_validate_json(self._file.read_bytes()).submissions
         except FileNotFoundError:
             return []
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValidationError) as error:
+            got = misfit(error) if isinstance(error, ValidationError) else first_line(error)
             remedy = "restore the file from a copy, or move it away and add the submissions again"
             rule = "be as `tutti leaderboard add` wrote it"
-            raise StorageError(Fault(str(self._file), rule, first_line(error), remedy)) from error
+            raise StorageError(Fault(str(self._file), rule, got, remedy)) from error
 
     def add(self, submission: Path, *, study: str, public: float) -> tuple[int, Entry]:
         """Adds a submission that ``tutti ensemble`` wrote, with its public score, or updates the score of a known one.

@@ -86,7 +86,7 @@ class Elected:
 
     Attributes:
         members: best first, in the order of ``ensemble.voters``.
-        ballot: every checkpoint's predictions for the validation rows.
+        ballot: the predictions of every checkpoint that has the task, for the validation rows.
         keys: the keys of these checkpoints, in the order of the ballot.
         procedure: how the ensemble was chosen.
         single: how the best checkpoint alone would be chosen.
@@ -156,6 +156,9 @@ def elect(
 ) -> Election:
     """Chooses the members of each task and fits the combiner to the validation rows.
 
+    Ranked by task, the trials of a study that lacks a task vote in its others. Ranked by the objective, all trials must
+    have all tasks.
+
     Args:
         validation: by task, the ids of its validation rows in order, ``(rows,)`` of str. A checkpoint with other
             validation rows is refused: it may have trained on the study's.
@@ -171,15 +174,17 @@ def elect(
         remedy = f"wait until one has, or run `tutti tune --resume --trials +4` on the study file of {study}"
         raise StudyError(Fault(f"the study {study}", "have a finished trial", "none", remedy))
     _raise_first(_unsuitable_tasks(tasks, rule.method))
-    _raise_first(_without_scores(records, tasks))
-    candidates = {task.name: {record.key for record in records} for task in tasks}
-    _raise_first(_without_parts(bank, {task.name: [_LABELLED] for task in tasks}, candidates))
-    if not all(any(np.isfinite(_ranking_scores(records, task.name, rule.by))) for task in tasks):
-        remedy = "look at the trials' scores with `tutti trials`"
-        raise StudyError(Fault(f"the study {study}", "have a trial with a score in every task", "none", remedy))
-    remedy = _AGAIN if records[0].key.rpartition("/")[0] in ("", study) else _SPLIT
-    _raise_first(_of_another_split(bank, tasks, records[0].key, validation, remedy))
-    elected = {task.name: _elected(bank, task, records, rule) for task in tasks}
+    _raise_first(_without_scores(records, tasks, study=study, by=rule.by))
+    candidates = {task.name: [record for record in records if task.name in record.task_scores] for task in tasks}
+    keys = {name: {record.key for record in able} for name, able in candidates.items()}
+    _raise_first(_without_parts(bank, {name: [_LABELLED] for name in keys}, keys))
+    if lacking := [
+        name for name, able in candidates.items() if not any(np.isfinite(_ranking_scores(able, name, rule.by)))
+    ]:
+        got, remedy = f"none in {' and '.join(lacking)}", "look at the trials' scores with `tutti trials`"
+        raise StudyError(Fault(f"the study {study}", "have a trial with a score in every task", got, remedy))
+    _raise_first(_of_another_split(bank, {name: able[0].key for name, able in candidates.items()}, validation, study))
+    elected = {task.name: _elected(bank, task, candidates[task.name], rule) for task in tasks}
     voting = {name: {member.key for member in each.members} for name, each in elected.items()}
     _raise_first(_without_parts(bank, needed, voting))
     ranking = top(np.array([record.score for record in records]), len(records))
@@ -188,9 +193,7 @@ def elect(
     if rule.top is not None and available < rule.top:
         request = f"The recipe asks for {counted(rule.top, 'member')}"
         notes = (f"{request}; there {'is' if available == 1 else 'are'} only {available}.",)
-    studies = list(dict.fromkeys(record.key.rpartition("/")[0] for record in records))
-    if len(studies) > 1:
-        notes = (f"The trials of the studies {' and '.join(studies)} may vote together.", *notes)
+    notes = (*_several_studies(records, tasks), *notes)
     counts = [len(each.members) for each in elected.values()]
     return Election(tuple(records[index] for index in ranking), elected, _in_words(rule, counts), notes)
 
@@ -255,7 +258,7 @@ def _stacked_votes(
             raise StudyError(Fault(what, rule, ", ".join(predictions.class_names) or "none", remedy))
         if not (np.array_equal(predictions.ids, first.ids) and _equal(predictions.labels, first.labels)):
             rule = f"hold the rows and labels that trial {keys[0]} holds, in the same order"
-            if key.rpartition("/")[0] != keys[0].rpartition("/")[0]:
+            if _owner(key) != _owner(keys[0]):
                 remedy = _SPLIT
             raise StudyError(Fault(what, rule, _other_rows(first.ids, predictions.ids), remedy))
         stacked[index] = votes
@@ -289,12 +292,44 @@ def _unsuitable_tasks(tasks: Sequence[Task], method: str) -> Iterator[Fault]:
                 )
 
 
-def _without_scores(records: Sequence[CheckpointRecord], tasks: Sequence[Task]) -> Iterator[Fault]:
-    remedy = f"{_AGAIN} where the tasks have changed"
+def _owner(key: str) -> str:
+    """The study of a checkpoint; empty if only one votes."""
+    return key.rpartition("/")[0]
+
+
+def _tasks_by_study(records: Sequence[CheckpointRecord]) -> dict[str, set[str]]:
+    tasks: dict[str, set[str]] = {}
     for record in records:
-        for task in tasks:
-            if task.name not in record.task_scores:
-                yield Fault(f"trial {record.key}", f"have a validation score for task {task.name}", "none", remedy)
+        tasks.setdefault(_owner(record.key), set()).update(record.task_scores)
+    return tasks
+
+
+def _several_studies(records: Sequence[CheckpointRecord], tasks: Sequence[Task]) -> Iterator[str]:
+    """Notes on which studies vote, if there are several, and on those that lack some of the tasks."""
+    shared = {
+        study: [task.name for task in tasks if task.name in known] for study, known in _tasks_by_study(records).items()
+    }
+    voting = [study for study, names in shared.items() if names]
+    if len(voting) > 1:
+        yield f"The trials of the studies {' and '.join(voting)} may vote together."
+        for study in voting:
+            if len(shared[study]) < len(tasks):
+                yield f"Those of {study} may vote in {' and '.join(shared[study])} alone."
+
+
+def _without_scores(
+    records: Sequence[CheckpointRecord], tasks: Sequence[Task], *, study: str, by: str
+) -> Iterator[Fault]:
+    """A fault for each trial and task without a score. Ranked by task, all trials of another study may lack one."""
+    remedy = f"{_AGAIN} where the tasks have changed"
+    tasks_by_study = _tasks_by_study(records)
+    for record in records:
+        due, owner = [task.name for task in tasks], _owner(record.key)
+        if by == "task" and owner not in ("", study):
+            due = [name for name in due if name in tasks_by_study[owner]]
+        for name in due:
+            if name not in record.task_scores:
+                yield Fault(f"trial {record.key}", f"have a validation score for task {name}", "none", remedy)
 
 
 def _without_parts(
@@ -311,17 +346,18 @@ def _without_parts(
 
 
 def _of_another_split(
-    bank: Checkpoints, tasks: Sequence[Task], key: str, validation: Mapping[str, np.ndarray], remedy: str
+    bank: Checkpoints, firsts: Mapping[str, str], validation: Mapping[str, np.ndarray], study: str
 ) -> Iterator[Fault]:
-    """A fault for each task whose validation rows are not those of one checkpoint, ``key``.
+    """A fault for each task whose validation rows are not those of its first candidate; ``firsts`` are their keys.
 
-    ``_stacked_votes`` compares all other checkpoints with that one.
+    ``_stacked_votes`` compares all other candidates with that one.
     """
-    for task in tasks:
-        expected, got = validation[task.name], bank.predictions(key, task.name, _LABELLED).ids
+    for task, key in firsts.items():
+        expected, got = validation[task], bank.predictions(key, task, _LABELLED).ids
         if not np.array_equal(expected, got):
             rule = "hold the study's validation rows, in their order"
-            yield Fault(f"trial {key}, {task.name}/{_LABELLED}", rule, _other_rows(expected, got), remedy)
+            remedy = _AGAIN if _owner(key) in ("", study) else _SPLIT
+            yield Fault(f"trial {key}, {task}/{_LABELLED}", rule, _other_rows(expected, got), remedy)
 
 
 def _raise_first(faults: Iterator[Fault]) -> None:

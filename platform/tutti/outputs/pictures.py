@@ -103,7 +103,7 @@ def ensemble_png(card: Card) -> bytes:
     means = (card.objective, card.single, card.gain)
     lanes = [("objective (mean)", [trial.objective for trial in card.singles], means, _voters(card, None))]
     for task in card.tasks:
-        scores = [trial.task_scores[task.task] for trial in card.singles]
+        scores = [trial.task_scores.get(task.task) for trial in card.singles]
         estimates = (task.score, task.single, task.gain)
         lanes.append((f"{task.task}\n{task.metric}", scores, estimates, _voters(card, task.task)))
     figure = _figure(8.5, 1.6 + 0.75 * len(lanes))
@@ -111,9 +111,8 @@ def ensemble_png(card: Card) -> bytes:
     for lane, (_, scores, (score, single, gain), voters) in enumerate(lanes):
         axes.axhline(lane, color="#e6e6e6", zorder=0)
         for votes, fill in ((True, _MEMBER), (False, "none")):
-            values = [
-                value for trial, value in zip(card.singles, scores, strict=True) if (trial.key in voters) == votes
-            ]
+            pairs = zip(card.singles, scores, strict=True)
+            values = [value for trial, value in pairs if value is not None and (trial.key in voters) == votes]
             edge = _MEMBER if votes else _OTHER
             axes.scatter(values, [lane] * len(values), s=46, facecolors=fill, edgecolors=edge, alpha=0.8, zorder=2)
         if score is not None and single is not None and gain is not None:

@@ -21,7 +21,7 @@ from tutti.files import whole_file
 from tutti.outputs.folder import output_folder, write_card
 from tutti.outputs.members import Elected, Rule, elect, votes
 from tutti.outputs.pseudo_pool import PART, Pool, ledger_of
-from tutti.outputs.pseudo_report import ClassCoverage, PseudoLabelReport, TaskPseudoLabels
+from tutti.outputs.pseudo_report import FOLDED, ClassCoverage, PseudoLabelReport, TaskPseudoLabels
 from tutti.tasks.layouts.soft import PROBABILITY, SoftLabels
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ def write_pseudo_labels(
     rule: Rule,
     labelling: Labelling,
     out: Path,
+    folded: bool = False,
 ) -> PseudoLabelReport:
     """Labels the rows that ``labelling`` selects; writes a training file and a ledger by task, and a report.
 
@@ -76,6 +77,7 @@ def write_pseudo_labels(
         validation: by task, the ids of its validation rows, in order.
         pools: by task with unlabelled rows.
         out: a new or empty folder, or the folder of earlier pseudo-labels.
+        folded: whether the study has folds, so that its validation rows differ from unlabelled rows: see ``FOLDED``.
 
     Raises:
         StudyError: if no task has unlabelled rows, the bank lacks what is needed, or ``out`` holds other files.
@@ -105,6 +107,7 @@ def write_pseudo_labels(
         tasks=tuple(_task_report(each, labelling, calibrated) for each in labelled),
         passed_over=tuple(task.name for task in tasks if task.name not in pools),
         notes=(
+            *((FOLDED,) if folded and any(each.opinion is not None for each in labelled) else ()),
             *election.notes,
             *(_temperature_note(each) for each in labelled if calibrated and each.opinion is not None),
             *(f"Task {name} was passed over: a value has no confidence." for name in regressions),

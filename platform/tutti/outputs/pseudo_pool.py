@@ -59,21 +59,22 @@ def pools(prepared: Prepared, specs: Iterable[TaskSpec], *, others: Sequence[Pre
     """The pools of all tasks that have unlabelled rows, by task.
 
     Args:
-        others: other studies of the same tasks whose trials vote too. Rows that they have seen count as seen.
+        others: other studies whose trials vote too. Rows of a task that they have seen in it count as seen.
 
     Raises:
         StorageError: if the study's data or an earlier round's ledger cannot be read.
     """
-    specs_by_task, studies = {spec.name: spec for spec in specs}, (prepared, *others)
+    specs_by_task = {spec.name: spec for spec in specs}
+    studies = {task.name: [prepared, *(each for each in others if task.name in each.parts)] for task in prepared.tasks}
     return {
         task.name: Pool(
             rows=(rows := prepared.rows(task.name, PART)),
-            seen=_seen(studies, task.name, rows),
+            seen=_seen(studies[task.name], task.name, rows),
             prior=_prior(prepared, task.name, len(task.class_names)),
             layout=specs_by_task[task.name].extra_layout,
             suffix=specs_by_task[task.name].training_suffix,
             source=prepared.origins[task.name][PART]["sha256"],
-            round=1 + max(_rounds_before(study, task.name) for study in studies),
+            round=1 + max(_rounds_before(study, task.name) for study in studies[task.name]),
         )
         for task in prepared.tasks
         if PART in prepared.parts[task.name]

@@ -11,6 +11,11 @@ from tutti.errors import counted
 from tutti.outputs.card import files_section, harmless, members_table, number, table
 from tutti.outputs.members import Member
 
+FOLDED = (
+    "With folds a validation row has the probabilities of one fold's model, and an unlabelled row the mean of all "
+    "folds, which is less sure: fewer rows than expected reach a threshold, and the expected precision is rather "
+    "too low."
+)
 _SELECT_SENTENCES = {
     "threshold": "A row is labelled where the ensemble's confidence is at least {threshold:g}",
     "quantile": "Of each class the surest {share:.4g} of its rows are labelled",

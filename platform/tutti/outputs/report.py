@@ -82,6 +82,7 @@ def vote(
     labelling: Labelling,
     pools: Mapping[str, Pool],
     validation: Mapping[str, DataFrame],
+    folded: bool = False,
 ) -> VoteSection:
     """Elects the ensembles and collects what the page shows of them.
 
@@ -89,13 +90,14 @@ def vote(
         labelling: the recipe's settings for pseudo-labels.
         pools: by task with unlabelled rows.
         validation: by task, its validation rows: ``id``, ``text``, and ``text_b`` for pairs.
+        folded: whether the study has folds.
 
     Raises:
         StudyError, StorageError: as ``tutti.outputs.members.elect`` does.
     """
     ids = {name: rows["id"].to_numpy(dtype=np.str_) for name, rows in validation.items()}
     election = elect(study=study, bank=bank, tasks=tasks, validation=ids, needed={}, rule=rule)
-    card = card_of(study=study, recipe_name=recipe_name, tasks=tasks, election=election, rows={})
+    card = card_of(study=study, recipe_name=recipe_name, tasks=tasks, election=election, rows={}, folded=folded)
     pictures = {"ensemble": ensemble_png(card)}
     calibrations = {task.task: task.calibration for task in card.tasks if task.calibration}
     if calibrations:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from tutti.bank.electorate import Checkpoints
 from tutti.ensembling.nested import Estimate, Judged, judge
-from tutti.errors import Fault, StorageError, StudyError
+from tutti.errors import Fault, StorageError, StudyError, first_line, misfit
 from tutti.files import write_whole
 from tutti.outputs.members import Rule, elect
 
@@ -46,9 +48,14 @@ class Comparison:
 
     @property
     def kept(self) -> bool:
-        """Whether the round scores higher than its control, and not lower than the teachers alone."""
+        """Whether the round beats its control by more than the standard error, and is not below the teachers alone.
+
+        Without the standard error two of five rounds of no value would be kept, as ``auto`` too would often choose a
+        method by chance.
+        """
         objective = self.objective
-        return objective["gain"].score > 0 and objective["round"].score >= objective["before"].score
+        clear = objective["gain"].score > objective["gain"].error
+        return clear and objective["round"].score >= objective["before"].score
 
 
 def compare(
@@ -116,6 +123,14 @@ class Round:
     def control(self) -> str:
         """The name of the study that is trained without pseudo-labels."""
         return f"{self.study}-control"
+
+
+@dataclass(frozen=True)
+class _Ended(Round):
+    kept: bool = field()
+
+
+_ENDED = TypeAdapter(_Ended)  # it validates ``round.json``, which may have been edited by hand
 
 
 @dataclass(frozen=True)
@@ -220,10 +235,9 @@ def ended_rounds(folder: Path) -> list[Round]:
     rounds: list[Round] = []
     while (file := folder / str(len(rounds) + 1) / _FILE).is_file():
         try:
-            content = json.loads(file.read_text(encoding="utf-8"))
-            fields = {name: content[name] for name in Round.__dataclass_fields__}
-            rounds.append(Round(**{**fields, "teachers": tuple(fields["teachers"])}))
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            rounds.append(Round(**vars(_ENDED.validate_json(file.read_bytes()))))
+        except (OSError, ValidationError) as error:
+            got = misfit(error) if isinstance(error, ValidationError) else first_line(error)
             remedy = "restore the file, or remove it to compare the round again"
-            raise StorageError(Fault(str(file), "be as `tutti round` wrote it", repr(error), remedy)) from error
+            raise StorageError(Fault(str(file), "be as `tutti round` wrote it", got, remedy)) from error
     return rounds

@@ -13,10 +13,14 @@ from tutti.tasks.build import CleaningSteps
 from tutti.tasks.task import Task
 
 
-def check_together(studies: Mapping[str, Prepared]) -> None:
+def check_together(studies: Mapping[str, Prepared], *, by_task: bool) -> None:
     """Checks that all studies have the tasks and files of the first one, so that their trials can vote together.
 
     Whether the validation rows are the same is checked on the predictions.
+
+    Args:
+        by_task: whether members are chosen by task. A study then needs only one task of the first one, and votes in
+            those that it has. Otherwise it needs the same tasks: objectives over other tasks cannot be compared.
 
     Raises:
         StudyError: naming every difference in tasks, metrics, classes, and test and unlabelled files, and every study
@@ -24,19 +28,24 @@ def check_together(studies: Mapping[str, Prepared]) -> None:
         StorageError: if a study's rows are missing or damaged.
     """
     (first, own), *others = studies.items()
-    faults = [fault for name, other in others for fault in _differences(first, own, name, other)]
+    faults = [fault for name, other in others for fault in _differences(first, own, name, other, by_task)]
     if faults:
         raise StudyError(*faults)
 
 
-def _differences(first: str, own: Prepared, name: str, other: Prepared) -> Iterator[Fault]:
+def _differences(first: str, own: Prepared, name: str, other: Prepared, by_task: bool) -> Iterator[Fault]:
     remedy = "leave the study out, or run it again on the same tasks"
     theirs = {task.name: task for task in other.tasks}
     names = [task.name for task in own.tasks]
-    if sorted(names) != sorted(theirs):
-        yield Fault(f"the study {name}", f"have the tasks of {first}: {', '.join(names)}", ", ".join(theirs), remedy)
+    shared = [task for task in own.tasks if task.name in theirs]
+    if not shared or not (by_task or len(shared) == len(names) == len(theirs)):
+        rule = f"have {'the tasks' if shared else 'a task'} of {first}: {', '.join(names)}"
+        if shared:
+            alone = " and ".join(task.name for task in shared)
+            remedy = f"set `members: {{by: task}}` in the recipe, so that it votes in {alone} alone, or leave it out"
+        yield Fault(f"the study {name}", rule, ", ".join(theirs), remedy)
         return
-    for task in own.tasks:
+    for task in shared:
         what = f"the study {name}, task {task.name}"
         if leaked := _leaked_rows(own, other, task.name):
             rule = f"not have trained on rows that {first} holds out"

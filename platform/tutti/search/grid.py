@@ -31,11 +31,13 @@ def enqueue(
 ) -> None:
     """Enqueues the points that no trial has yet, in order, so that they run before any sampled point."""
     enqueued = {trial.user_attrs.get(_INDEX) for trial in trials}
+    taken = [{**trial.system_attrs.get("fixed_params", {}), **trial.params} for trial in trials]
     for index, point in enumerate(points):
         if index not in enqueued:
             # Normalised as the database does: an integer given for a float distribution becomes a float.
             stored = {key: space[key].to_external_repr(space[key].to_internal_repr(point[key])) for key in point}
-            study.enqueue_trial(grid.completed(stored) if grid else stored, user_attrs={_INDEX: index})
+            taken.append(grid.completed(stored, taken=taken) if grid else stored)
+            study.enqueue_trial(taken[-1], user_attrs={_INDEX: index})
 
 
 def is_waiting(trial: FrozenTrial) -> bool:
@@ -62,10 +64,15 @@ class Grid:
         used = {_identity(trial.params) for trial in trials}
         return next((point for point in self._points if _identity(point) not in used), None)
 
-    def completed(self, point: Point) -> dict[str, Scalar]:
-        """The first grid point that agrees with a partial point; the partial point itself where none does."""
-        wanted = _identity(point)
-        return next((candidate for candidate in self._points if wanted <= _identity(candidate)), dict(point))
+    def completed(self, point: Point, *, taken: Sequence[Point]) -> dict[str, Scalar]:
+        """The first grid point that agrees with a partial point, if possible one that is not yet ``taken``.
+
+        The partial point itself where none agrees.
+        """
+        wanted, used = _identity(point), {*map(_identity, taken)}
+        fitting = [candidate for candidate in self._points if wanted <= _identity(candidate)]
+        unused = [candidate for candidate in fitting if _identity(candidate) not in used]
+        return next(iter([*unused, *fitting]), dict(point))
 
 
 def _identity(point: Point) -> frozenset[tuple[str, str]]:

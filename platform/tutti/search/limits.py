@@ -44,9 +44,9 @@ def ending_of(search: Search, records: Sequence[TrialRecord], *, seconds: float)
     if search.max_hours is not None and seconds >= search.max_hours * SECONDS_PER_HOUR:
         return Ending("max_hours", f"its trials have run for {search.max_hours:g} h")
     if search.patience is not None and best:
-        ended = (TrialState.FINISHED, TrialState.STOPPED)
-        later = [record for record in records if record.number > best.number and record.score is not None]
-        since = sum(record.state in ended for record in later)
+        ended, best_score = (TrialState.FINISHED, TrialState.STOPPED), best.score or 0.0
+        later = [record for record in records if record.number > best.number and record.state in ended]
+        since = sum(record.score is not None and record.score <= best_score for record in later)
         if since >= search.patience:
             return Ending("patience", f"none of {counted(since, 'trial')} after {best.key} was better than it")
     return None

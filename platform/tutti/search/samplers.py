@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
+import numpy as np
 import optuna
 from optuna._transform import _SearchSpaceTransform
 from optuna.distributions import BaseDistribution, CategoricalDistribution
@@ -35,7 +37,6 @@ def make_sampler(
     name: Sampler,
     *,
     seed: int,
-    trial_count: int,
     space: Mapping[str, BaseDistribution],
     conditional: Collection[str],
     older: Sequence[FrozenTrial],
@@ -43,38 +44,73 @@ def make_sampler(
     """The sampler of a study.
 
     Args:
-        seed: an empty study gives the same proposals for the same seed.
-        trial_count: how many trials the study has. It is added to the seed, so that a resumed study does not repeat
-            its proposals.
+        seed: a study gives the same proposals for the same seed, however often it is resumed, as long as its trials
+            run one at a time.
         space: every key that a trial may sample.
         conditional: keys that not every trial samples.
         older: trials of older studies, finished or stopped early, that the study started from.
     """
-    shifted = seed + trial_count
-    makers: dict[Sampler, Callable[[], BaseSampler]] = {
-        "tpe": lambda: _tpe(shifted, group=True),
-        "gp": lambda: GPSampler(
-            seed=shifted,
+    makers: dict[Sampler, Callable[[int], BaseSampler]] = {
+        "tpe": partial(_tpe, group=True),
+        "gp": lambda seed: GPSampler(
+            seed=seed,
             n_startup_trials=STARTUP_TRIALS,
-            independent_sampler=_tpe(shifted),
+            independent_sampler=_tpe(seed),
             warn_independent_sampling=False,
         ),
-        "cmaes": lambda: _CmaEs(seed=shifted, unconditional=space.keys() - set(conditional), older=older),
-        "nsgaii": lambda: NSGAIISampler(seed=shifted, population_size=POPULATION),
-        "nsgaiii": lambda: NSGAIIISampler(seed=shifted, population_size=POPULATION),
-        "qmc": lambda: _QuasiMonteCarlo(seed, space),
-        "random": lambda: RandomSampler(seed=shifted),
-        "grid": lambda: RandomSampler(seed=shifted),  # every point is enqueued in full: nothing is left to sample
+        "cmaes": lambda seed: _CmaEs(seed=seed, unconditional=space.keys() - set(conditional), older=older),
+        "nsgaii": lambda seed: NSGAIISampler(seed=seed, population_size=POPULATION),
+        "nsgaiii": lambda seed: NSGAIIISampler(seed=seed, population_size=POPULATION),
+        "random": RandomSampler,
+        "grid": RandomSampler,  # every point is enqueued in full: nothing is left to sample
     }
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        return makers[name]()
+    return _QuasiMonteCarlo(seed, space) if name == "qmc" else _SeededByTrial(makers[name], seed=seed)
 
 
 def first_generation(name: Sampler) -> dict[str, int]:
     """System attributes that put an older trial into the first generation of a genetic algorithm; else empty."""
     genetic = {"nsgaii": NSGAIISampler, "nsgaiii": NSGAIIISampler}
     return {genetic[name]._get_generation_key(): 0} if name in genetic else {}
+
+
+class _SeededByTrial(BaseSampler):
+    """Draws every trial with a new sampler, whose seed depends only on the study's seed and the trial's number.
+
+    A sampler that lived as long as its driver would draw other points after a resumption.
+    """
+
+    def __init__(self, make: Callable[[int], BaseSampler], *, seed: int) -> None:
+        self._make, self._seed = make, seed
+        self._sampler = self._made(0)
+
+    def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
+        self._sampler = self._made(trial.number)
+        self._sampler.before_trial(study, trial)
+
+    def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        return self._sampler.infer_relative_search_space(study, trial)
+
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        return self._sampler.sample_relative(study, trial, search_space)
+
+    def sample_independent(
+        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        return self._sampler.sample_independent(study, trial, param_name, param_distribution)
+
+    def after_trial(
+        self, study: optuna.Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None
+    ) -> None:
+        self._sampler.after_trial(study, trial, state, values)
+
+    def _made(self, number: int) -> BaseSampler:
+        # Mixed, not added: otherwise the study with the next seed would draw the same points one trial earlier.
+        mixed = int(np.random.SeedSequence((self._seed, number)).generate_state(1)[0])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            return self._make(mixed)
 
 
 def _tpe(seed: int, *, group: bool = False) -> TPESampler:
@@ -94,7 +130,9 @@ class _QuasiMonteCarlo(QMCSampler):
     """
 
     def __init__(self, seed: int, space: Mapping[str, BaseDistribution]) -> None:
-        super().__init__(seed=seed, scramble=True, warn_independent_sampling=False)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            super().__init__(seed=seed, scramble=True, warn_independent_sampling=False)
         self._space = {key: kind for key, kind in space.items() if not kind.single()}
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:

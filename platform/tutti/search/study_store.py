@@ -82,8 +82,8 @@ class StudyStore:
         Args:
             url: any SQLAlchemy URL; a missing SQLite file is created, in write-ahead mode.
             sampler: see ``samplers.make_sampler``.
-            seed: an empty study gives the same proposals for the same seed. A resumed study adds its number of trials
-                to the seed, so that it does not repeat its proposals.
+            seed: a study gives the same proposals for the same seed, however often it is resumed, as long as its
+                trials run one at a time.
             objectives: the objectives to optimise; ``finish`` stores their values in this order.
             fixed: values that the study sets for all trials, by key; conditions of the space may refer to them.
             enqueued: points that become the study's first trials, in order; keys that they do not name are sampled.
@@ -339,8 +339,7 @@ class StudyStore:
 
     def _begin(self, sampler: Sampler, *, seed: int, older: Sequence[OlderStudy]) -> None:
         """Sets the study's sampler, and adds the trials of older studies where the study has no trial yet."""
-        trial_count = len(self._own_trials())
-        if not trial_count:
+        if not self._own_trials():
             fitting = partial(fitting_trials, space=self._space, fixed=self._fixed, objectives=self._objectives)
             trials = [trial for study in older for trial in fitting(study)]
             add_older_trials(self._study, trials, attributes=first_generation(sampler))
@@ -349,7 +348,6 @@ class StudyStore:
         self._study.sampler = make_sampler(
             sampler,
             seed=seed,
-            trial_count=trial_count,
             space=distributions(self._space),
             conditional=[key for key, distribution in self._space.root.items() if distribution.when],
             older=older_trials,

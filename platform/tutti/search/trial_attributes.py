@@ -22,6 +22,7 @@ EXCHANGES = "exchanges"  # every time the trial continued from another trial's c
 TRAINED = "trained"  # seconds of training up to a running trial's last report
 FITTED = "fitted"  # whether the trial has trained for a whole epoch, which shows that it fits into memory
 FOLD = "fold"  # index of the fold that was started last
+STOPPING = "stopping"  # whether the scheduler has decided to stop the trial
 ENDING = "ending"  # final score and task scores, where these are not those of the best report
 
 
@@ -38,6 +39,7 @@ class Proposal:
         fitted: whether an earlier run has trained it for a whole epoch (of a fold, too). It then fits into memory, and
             its checkpoints were saved with the batch size that it still has.
         seconds: training time of earlier runs, as far as it was reported.
+        stopping: whether the scheduler of an earlier run has decided to stop it.
         fold: the fold that an earlier run was training when it was interrupted; None where that is unknown.
         optuna_number: Optuna's trial number, which also counts the older studies' trials that the study started from.
     """
@@ -47,6 +49,7 @@ class Proposal:
     parameters: Mapping[str, Scalar]
     halved: str | None = None
     fitted: bool = False
+    stopping: bool = False
     seconds: float = 0.0
     fold: int | None = None
     optuna_number: int = 0
@@ -71,6 +74,7 @@ def proposal(trial: FrozenTrial, number: int) -> Proposal:
         parameters=dict(exchanges[-1]["parameters"] if exchanges else trial.params),
         halved=attributes.get("halved"),
         fitted=bool(attributes.get(FITTED)),
+        stopping=bool(attributes.get(STOPPING)),
         seconds=float(attributes.get(TRAINED, 0.0)),
         fold=None if fold is None or fold + 1 in scores_by_epoch(trial) else fold,  # reports count completed folds
         optuna_number=trial.number,

@@ -101,7 +101,9 @@ def add_older_trials(study: optuna.Study, trials: Sequence[FrozenTrial], *, attr
     """
     added = {trial.user_attrs[_ORIGIN] for trial in study.get_trials(deepcopy=False)}
     for trial in trials:
-        if trial.user_attrs[_ORIGIN] not in added:
+        origin = trial.user_attrs[_ORIGIN]
+        if origin not in added:  # a study may also be named twice
+            added.add(origin)
             trial.system_attrs = dict(attributes)
             study.add_trial(trial)
 

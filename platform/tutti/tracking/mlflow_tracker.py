@@ -20,7 +20,7 @@ from tutti.errors import Fault, TrackingError
 from tutti.records import Scalar, TrialState
 from tutti.tracking.links import run_page, shared_view
 from tutti.tracking.protocol import SCORE, MetricRow, RefusedError, check_ended, parent_of
-from tutti.tracking.store import store_faults
+from tutti.tracking.store import has_refused, store_faults
 
 # MLflow's limits.
 _METRICS_PER_REQUEST, _PARAMETERS_PER_REQUEST = 1000, 100
@@ -255,9 +255,9 @@ class MlflowTracker:
         with self._faults():
             try:
                 self._client.log_artifact(run_id, str(file), folder)
-            except (MlflowException, OSError):
-                raise
             except Exception as error:  # every object store has its own errors, such as for missing credentials
+                if isinstance(error, (MlflowException, OSError)) and not has_refused(error):
+                    raise
                 remedy = "check whether the store of MLflow's artifacts can be written from here"
                 raise RefusedError(Fault(f"{folder}/{file.name}", "be kept by MLflow", str(error), remedy)) from error
 

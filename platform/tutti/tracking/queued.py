@@ -13,6 +13,7 @@ from itertools import groupby
 from pathlib import Path
 
 from tutti.errors import TrackingError, counted
+from tutti.files import is_inside
 from tutti.records import Scalar, TrialState
 from tutti.tracking.protocol import MetricRow, RefusedError, Tracker, check_ended
 from tutti.tracking.spool import Event, Spool
@@ -44,7 +45,7 @@ class QueuedTracker:
     def __init__(self, make: Callable[[], Tracker], *, spool: Path) -> None:
         self._make = make
         self._tracker: Tracker | None = None
-        self._spool = Spool(spool)
+        self._spool, self._folder = Spool(spool), spool.parent
         self._wake = threading.Condition()
         self._closing = self._stopped = False
         self._unwritten: deque[Event] = deque()
@@ -188,7 +189,8 @@ class QueuedTracker:
         for batch in _batches(self._spool.peek(_BATCH)):
             if self._stopped:
                 return
-            _deliver(self._tracker, [event for _, event in batch if event is not None])
+            events = [event for _, event in batch if event is not None]
+            _deliver(self._tracker, events, folder=self._folder)
             self._spool.advance(batch[-1][0])
 
 
@@ -205,8 +207,11 @@ def _batches(events: Sequence[tuple[int, Event | None]]) -> Iterator[list[tuple[
             yield from ([entry] for entry in group)
 
 
-def _deliver(tracker: Tracker, events: Sequence[Event]) -> None:
+def _deliver(tracker: Tracker, events: Sequence[Event], *, folder: Path) -> None:
     """Delivers a batch. Single events that the store refuses are skipped with a warning.
+
+    Args:
+        folder: the spool's. Files outside of it are not uploaded, whatever an event that was edited says.
 
     Raises:
         TrackingError: where the store is unreachable.
@@ -216,7 +221,7 @@ def _deliver(tracker: Tracker, events: Sequence[Event]) -> None:
         if event.get("call") == "log_metrics":
             _try("metrics", partial(_add_metrics, event, by_key))
         else:
-            _try(f"{event.get('call')} {event.get('key', '')}".strip(), partial(_call, tracker, event))
+            _try(f"{event.get('call')} {event.get('key', '')}".strip(), partial(_call, tracker, event, folder=folder))
     for key, rows in by_key.items():
         try:
             tracker.log_history(key, rows)
@@ -241,7 +246,7 @@ def _try(what: str, call: Callable[[], None]) -> None:
         _log.exception("Skipped for MLflow: %s.", what)
 
 
-def _call(tracker: Tracker, event: Event) -> None:
+def _call(tracker: Tracker, event: Event, *, folder: Path) -> None:
     """Performs the call that an event describes."""
     arguments = dict(event)
     call = arguments.pop("call")
@@ -251,6 +256,8 @@ def _call(tracker: Tracker, event: Event) -> None:
         arguments["state"] = TrialState(arguments["state"])
     if "files" in arguments:
         arguments["files"] = [Path(file) for file in arguments["files"]]
+        if outside := [str(file) for file in arguments["files"] if not is_inside(file, folder)]:
+            raise ValueError(f"an event names files outside of {folder}: {', '.join(outside)}")
     if "png" in arguments:
         arguments["png"] = base64.b64decode(arguments["png"])
     getattr(tracker, call)(**arguments)

@@ -90,6 +90,12 @@ def _check_health(uri: str) -> None:
         raise ConnectionError(f"it answers {answer.status_code} {answer.reason}")
 
 
+def has_refused(error: Exception) -> bool:
+    """Whether a server has answered a request with an error that a retry would only repeat."""
+    answer = error.response if isinstance(error, requests.HTTPError) else None
+    return answer is not None and answer.status_code not in _UNAVAILABLE
+
+
 def _unreachable(what: str, error: Exception) -> TrackingError:
     got = first_line(error)
     return TrackingError(Fault(what, "be reachable", got, "check whether the address is right and the server is up"))

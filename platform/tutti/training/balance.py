@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -14,45 +13,29 @@ from tutti.tasks.task import Task
 TEMPERATURE = 2.0  # of the dynamic weight average, as in the paper
 
 
-class LossBalance(Protocol):
-    """Turns a task's loss into its contribution to the minimised loss."""
+class FixedBalance:
+    """Turns a task's loss into its contribution to the minimised loss: here the loss times a fixed factor."""
+
+    def __init__(self, weights: Mapping[str, float]) -> None:
+        self._weights = dict(weights)
 
     def __call__(self, task: str, loss: Tensor, share: float) -> Tensor:
         """The balanced loss of one batch, which holds the fraction ``share`` of the optimizer step's row weight."""
+        return loss * self._weights.get(task, 1.0)
 
     def parameters(self) -> list[nn.Parameter]:
         """Parameters that the optimizer trains in addition to the model's."""
+        return []
 
     def end_epoch(self, losses: Mapping[str, float]) -> None:
         """Receives each task's mean loss over the epoch, the same on every rank."""
 
     def state(self) -> dict[str, float]:
         """The state to resume from, which ``load`` restores."""
-
-    def load(self, state: Mapping[str, float]) -> None:
-        """Restores a ``state``."""
-
-
-class FixedBalance:
-    """Each task's loss times a fixed factor."""
-
-    def __init__(self, weights: Mapping[str, float]) -> None:
-        self._weights = dict(weights)
-
-    def __call__(self, task: str, loss: Tensor, share: float) -> Tensor:
-        return loss * self._weights.get(task, 1.0)
-
-    def parameters(self) -> list[nn.Parameter]:
-        return []
-
-    def end_epoch(self, losses: Mapping[str, float]) -> None:
-        return
-
-    def state(self) -> dict[str, float]:
         return {}
 
     def load(self, state: Mapping[str, float]) -> None:
-        return
+        """Restores a ``state``."""
 
 
 class UncertaintyBalance(FixedBalance):
@@ -119,7 +102,7 @@ class DynamicBalance(FixedBalance):
 
 def make_balance(
     kind: str, tasks: Sequence[Task], weights: Mapping[str, float], *, device: torch.device
-) -> LossBalance:
+) -> FixedBalance:
     """The balance named ``fixed``, ``uncertainty`` or ``dynamic``."""
     match kind:
         case "uncertainty":

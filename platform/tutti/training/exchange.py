@@ -10,7 +10,7 @@ from typing import Any
 
 from tutti.errors import Fault, StorageError
 from tutti.files import storage_faults, whole_folder
-from tutti.training.resume import MANIFEST, states, whole_manifest
+from tutti.training.resume import MANIFEST, REPORT, states, whole_manifest
 
 EXCHANGE = "exchange"  # key of a manifest: the exchange that the state was copied in
 
@@ -41,6 +41,7 @@ def take_over(donor: Path, own: Path, *, best_score: float, exchange: Mapping[st
         except (StorageError, ValueError, KeyError, TypeError) as error:
             got, remedy = "a file that is missing or changed", "remove it, and go on with --resume"
             raise StorageError(Fault(str(newest), "be as it was written", got, remedy)) from error
+        manifest.pop(REPORT, None)  # the donor's
         manifest[EXCHANGE] = dict(exchange)
         (temporary / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
     for state in own_states:

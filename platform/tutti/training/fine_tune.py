@@ -69,7 +69,7 @@ def fine_tune(
         folder: laid out as a ``TrialFolder``: the best checkpoint, and to resume from, the newest two training states
             and the initial weights of each later stage.
         on_epoch: called on every rank after each evaluation (``evals_per_epoch`` per epoch), once its state is on
-            disk. An exception that it raises ends the run.
+            disk; first with that of the state that the run resumes from. An exception that it raises ends the run.
         on_notice: called on every rank with messages for the user that do not end the run, such as a skipped state.
         on_step: called on every rank after each step without an evaluation. An exception that it raises ends the run.
 
@@ -102,6 +102,8 @@ def fine_tune(
         if state is not None:
             run.position, run.best_score = state.position, state.position.best_score
             run.precision = state.precision
+            if state.report is not None:
+                on_epoch(state.report)
         first_stage = 0 if state is None else state.position.stage
         for index, keys in enumerate(stages):
             if index < first_stage or (index == first_stage and state is not None and state.position.done):
@@ -249,7 +251,7 @@ class _Run:
         self.position = replace(
             previous, step=step, epoch=previous.epochs_before + epoch, best_score=self.best_score, done=done
         )
-        save_state(self.folder.resume, trainer, self.position)
+        save_state(self.folder.resume, trainer, self.position, report)
         if report is not None:
             self.on_epoch(report)
 

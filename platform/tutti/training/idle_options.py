@@ -3,10 +3,73 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from tutti.config.conditions import written
+from tutti.config.stages import STAGES
 from tutti.errors import Fault
+
+# Keys that have no effect unless another key has this value (None: any value that switches it on).
+_USED_WITH: Mapping[str, tuple[str, Any]] = {
+    "lora_r": ("adapter", None),
+    "lora_alpha": ("adapter", None),
+    "lora_dropout": ("adapter", None),
+    "double_quant": ("bits", 4),
+    "quant_type": ("bits", 4),
+    "fsdp_config": ("fsdp", True),
+    "activation_checkpointing_kwargs": ("activation_checkpointing", True),
+    "dataloader_persistent_workers": ("dataloader_num_workers", None),
+    "adversarial_epsilon": ("adversarial", None),
+    "adversarial_start": ("adversarial", None),
+    "sampling_temperature": ("task_sampling", "temperature"),
+    "sampling_weights": ("task_sampling", "weights"),
+}
+_BATCH, _BUDGET = "per_device_train_batch_size", "max_tokens_per_batch"
+
+
+def unused_key_faults(
+    possible: Mapping[str, Sequence[Any]], *, stages: int, varied: Collection[str], file: str
+) -> list[Fault]:
+    """Faults of keys that no trial uses, because the option they belong to is off in all trials, or replaces them.
+
+    Args:
+        possible: every key of ``training:`` and the search space, those of stages as ``stages.0.KEY``, to the values
+            that it has in the trials.
+        stages: number of stages; 0 without the key ``stages``.
+        varied: the keys of the search space.
+    """
+    values_by_key: dict[str, list[Any]] = {}  # over all stages
+    for full, values in possible.items():
+        values_by_key.setdefault(_key(full), []).extend(values)
+    faults = []
+    for full in possible:
+        what = f"{file}: {'search_space' if full in varied else 'training'}.{full}"
+        switch, required = _USED_WITH.get(_key(full), (None, None))
+        switch_values = values_by_key.get(switch, []) if switch else []
+        if switch and not (required in switch_values if required is not None else any(switch_values)):
+            rule = f"be used with `{switch}`" + ("" if required is None else f": {written(required)}")
+            faults.append(Fault(what, rule, "a value that no trial uses", f"set {switch}, or remove it"))
+        budgets = list(_budgets(full, possible, stages))
+        if budgets and all(map(all, budgets)):
+            rule = f"be left out where every trial has {_BUDGET}, which says how large a batch is"
+            remedy = f"take one of the two out, or vary {_BUDGET} with null among its choices"
+            faults.append(Fault(what, rule, "a value that no trial uses", remedy))
+    return faults
+
+
+def _key(full: str) -> str:
+    """A key without its stage, by its present name."""
+    key = full.split(".")[-1]
+    return key.replace("gradient_checkpointing", "activation_checkpointing")
+
+
+def _budgets(full: str, possible: Mapping[str, Sequence[Any]], stages: int) -> Iterator[Sequence[Any]]:
+    """The possible values of max_tokens_per_batch in each stage whose per_device_train_batch_size is ``full``."""
+    for prefix in [f"{STAGES}.{index}." for index in range(stages)] or [""]:
+        own = prefix + _BATCH
+        if full == (own if own in possible else _BATCH):
+            yield possible.get(prefix + _BUDGET, possible.get(_BUDGET, [None]))
 
 
 def idle_option_faults(where: str, stages: Sequence[Mapping[str, Any]]) -> list[Fault]:
@@ -64,6 +127,10 @@ def _no_effect_faults(where: str, stages: Sequence[Mapping[str, Any]]) -> list[F
     if masks > 1 and stages[0].get("head_dropout") == 0:
         rule, remedy = "be above 0 with head_dropout_samples: without it all masks are one", "change one of the two"
         faults.append(Fault(f"{where}.head_dropout", rule, f"0 with {masks} samples", remedy))
+    optimizers = [str(keys.get("optim")) for keys in stages if keys.get("optim_target_modules")]
+    if optimizers and not any(name.startswith(("galore", "apollo")) for name in optimizers):
+        rule = "be left out without an optimizer of GaLore or APOLLO, which alone read it"
+        faults.append(Fault(f"{where}.optim_target_modules", rule, "it with another optim", "take it out"))
     dynamic = [keys for keys in stages if keys.get("loss_balancing") == "dynamic"]
     if dynamic and all(keys.get("max_steps", -1) <= 0 and keys["num_train_epochs"] <= 2 for keys in dynamic):
         rule = "be fixed or uncertainty in stages of 2 epochs or fewer: dynamic weighs tasks from the third epoch on"

@@ -22,8 +22,9 @@ from tutti.config.training import TrainingOptions
 from tutti.config.yaml_file import show
 from tutti.errors import Fault, TrialError, first_line, nearest
 from tutti.modeling.adapters import INSTALL, has_bitsandbytes
-from tutti.training.idle_options import idle_option_faults
+from tutti.training.idle_options import idle_option_faults, unused_key_faults
 from tutti.training.key_aliases import nearest_key
+from tutti.training.reserved_keys import SET_BY_TUTTI
 from tutti.training.sharding_checks import config_faults, violated_sharding_rules
 
 DEFAULTS: Mapping[str, Any] = {
@@ -50,33 +51,6 @@ FIXED: Mapping[str, Any] = {
     "ddp_broadcast_buffers": False,  # no buffer changes in training
 }
 
-_REASONS = {
-    "every trial has a folder of its own": "output_dir logging_dir",
-    "Tutti trains, evaluates and predicts in every trial": "do_train do_eval do_predict",
-    "Tutti evaluates every task evals_per_epoch times an epoch, in the precision of training": "eval_strategy "
-    "evaluation_strategy evaluate_during_training eval_steps eval_delay "
-    "eval_on_start eval_accumulation_steps eval_do_concat_batches eval_use_gather_object batch_eval_metrics "
-    "include_for_metrics prediction_loss_only bf16_full_eval fp16_full_eval",
-    "Tutti keeps the checkpoint with the best mean score": "load_best_model_at_end metric_for_best_model "
-    "greater_is_better save_strategy save_steps save_total_limit save_only_model save_on_each_node "
-    "enable_jit_checkpoint",
-    "Tutti goes on from the newest whole state by itself": "resume_from_checkpoint ignore_data_skip "
-    "restore_callback_states_from_checkpoint",
-    "Tutti shows trials in MLflow and in its own table": "report_to run_name project trackio_space_id "
-    "trackio_bucket_id trackio_static_space_id disable_tqdm include_num_input_tokens_seen log_on_each_node",
-    "nothing is pushed to a hub": "push_to_hub hub_token hub_private_repo hub_model_id hub_strategy hub_always_push "
-    "hub_revision",
-    "Ray starts the workers, as many as resources.workers says": "local_rank ddp_backend ddp_find_unused_parameters "
-    "ddp_broadcast_buffers ddp_static_graph parallelism_config accelerator_config",
-    "Tutti shards weights by FSDP, with `fsdp: true`": "deepspeed",
-    "Tutti draws batches of one task each": "train_sampling_strategy length_column_name remove_unused_columns "
-    "label_names dataloader_drop_last auto_find_batch_size",
-    "Tutti normalises the loss over all workers": "average_tokens_across_devices",
-    "a loss that is not finite ends the trial": "logging_nan_inf_filter",
-    "it serves models that generate text": "use_cache use_liger_kernel liger_kernel_config",
-}
-SET_BY_TUTTI: Mapping[str, str] = {key: reason for reason, keys in _REASONS.items() for key in keys.split()}
-
 _PHRASES = {  # of pydantic's messages, to the wording of Tutti's rules
     "Input should ": "",
     "Value error, ": "",
@@ -93,22 +67,9 @@ _PHRASES = {  # of pydantic's messages, to the wording of Tutti's rules
 
 _BITSANDBYTES_OPTIMIZERS = re.compile("paged_|lion_|ademamix|rmsprop_bnb|adamw_8bit|adamw_bnb")  # values of `optim`
 
-# Keys that have no effect unless another key has this value (None: any value that switches it on).
-_USED_WITH: Mapping[str, tuple[str, Any]] = {
-    "lora_r": ("adapter", None),
-    "lora_alpha": ("adapter", None),
-    "lora_dropout": ("adapter", None),
-    "double_quant": ("bits", 4),
-    "quant_type": ("bits", 4),
-    "fsdp_config": ("fsdp", True),
-    "adversarial_epsilon": ("adversarial", None),
-    "adversarial_start": ("adversarial", None),
-    "sampling_temperature": ("task_sampling", "temperature"),
-    "sampling_weights": ("task_sampling", "weights"),
-}
-
 MAX_DRAWS = 256  # possible trials of a search space that are checked, in order and at random, to find one that can run
 
+_CHECKPOINTING = ("use_reentrant", "preserve_rng_state", "every_n_layers")  # keys of activation_checkpointing_kwargs
 _POSITIVE = frozenset({"num_train_epochs", "learning_rate", "logging_steps"})
 _AT_LEAST_1 = frozenset({"per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps"})
 _SEEDS = frozenset({"seed", "data_seed"})
@@ -145,6 +106,11 @@ def split_training(training: Mapping[str, Any]) -> tuple[TrainingOptions, dict[s
     if (options.ema_decay or options.swa_epochs) and str(arguments.get("optim")).startswith("schedule_free"):
         rule = "have neither ema_decay nor swa_epochs with a schedule-free optimizer, which averages the weights itself"
         raise TrialError(Fault("the training keys", rule, f"optim={arguments['optim']}", "change one of them"))
+    if arguments.get("optim") == "adagrad" and (
+        options.layer_lr_decay < 1 or options.head_learning_rate or options.loss_balancing == "uncertainty"
+    ):
+        rule = "have none of layer_lr_decay, head_learning_rate and `loss_balancing: uncertainty` with adagrad"
+        raise TrialError(Fault("the training keys", rule, "optim=adagrad", "choose another optim, or leave them out"))
     if rules := violated_sharding_rules(options, arguments):
         raise TrialError(*(Fault("the training keys", rule, "others", "change one of them") for rule in rules))
     return options, copy.deepcopy(arguments)  # TrainingArguments modifies fsdp_config in place
@@ -175,7 +141,12 @@ def check_training(training: Mapping[str, Any], *, search_space: Mapping[str, Di
         faults += (key_faults or _key_faults(what, key) or _kind_faults(what, key, distribution)) or [
             fault for place, value in _values(distribution) for fault in _value_faults(f"{what}.{place}", key, value)
         ]
-    faults = faults or _unused_faults(training, search_space, file=file)
+    if not faults:
+        possible = {full: [value] for full, value in fixed_values(training).items()}
+        for full, distribution in search_space.items():
+            without = possible.get(full, [None]) if distribution.when else []
+            possible[full] = [value for _, value in _values(distribution)] + without
+        faults = unused_key_faults(possible, stages=len(stages), varied=search_space, file=file)
     if not faults:
         where = f"{file}: training.{STAGES}.{{}}" if stages else f"{file}: training"
         draws = _draws(search_space, fixed_values(training))
@@ -183,25 +154,6 @@ def check_training(training: Mapping[str, Any], *, search_space: Mapping[str, Di
         first = next(faults_by_draw)
         # A study is valid if any of its trials can run; trials with an invalid combination fail by themselves.
         faults += first if first and all(faults_by_draw) else []
-    return faults
-
-
-def _unused_faults(training: Mapping[str, Any], search_space: Mapping[str, Distribution], *, file: str) -> list[Fault]:
-    """Faults of keys that no trial uses, because the option they belong to is off in all trials."""
-    possible = {full: [value] for full, value in fixed_values(training).items()}
-    possible |= {full: [value for _, value in _values(each)] for full, each in search_space.items()}
-    values_by_key: dict[str, list[Any]] = {}  # over all stages
-    for full, values in possible.items():
-        values_by_key.setdefault(full.split(".")[-1], []).extend(values)
-    faults = []
-    for full in possible:
-        switch, required = _USED_WITH.get(full.split(".")[-1], (None, None))
-        switch_values = values_by_key.get(switch, []) if switch else []
-        if switch is None or (required in switch_values if required is not None else any(switch_values)):
-            continue
-        what = f"{file}: {'search_space' if full in search_space else 'training'}.{full}"
-        rule = f"be used with `{switch}`" + ("" if required is None else f": {required}")
-        faults.append(Fault(what, rule, "a value that no trial uses", f"set {switch}, or remove it"))
     return faults
 
 
@@ -286,6 +238,8 @@ def _value_faults(what: str, key: str, value: Any) -> list[Fault]:
         return [] if valid else [Fault(what, "be true or false", repr(value), "write true; see fsdp_config for more")]
     if key == "fsdp_config":
         return config_faults(what, value)
+    if key in ("activation_checkpointing_kwargs", "gradient_checkpointing_kwargs"):
+        return _checkpointing_faults(what, value)
     try:
         if key in TrainingOptions.model_fields:
             _check_own(key, value)
@@ -298,6 +252,12 @@ def _value_faults(what: str, key: str, value: Any) -> list[Fault]:
         return [Fault(what, rule, repr(value), "correct the value")]
     faults = _bound_faults(what, key, value) + _enum_faults(what, key, value)
     return faults or _package_faults(what, key, value)
+
+
+def _checkpointing_faults(what: str, settings: Any) -> list[Fault]:
+    if settings is None or (isinstance(settings, dict) and settings.keys() <= set(_CHECKPOINTING)):
+        return []
+    return [Fault(what, f"hold {', '.join(_CHECKPOINTING)} alone", show(settings), "take out the others")]
 
 
 def _stage_type_faults(what: str, stages: Sequence[Any]) -> list[Fault]:
@@ -323,8 +283,9 @@ def _check_own(key: str, value: Any) -> None:
     """
     field = TrainingOptions.model_fields[key]
     annotation: Any = field.annotation
+    config = ConfigDict(strict=True, allow_inf_nan=False)
     TypeAdapter(
-        Annotated[annotation, *field.metadata] if field.metadata else annotation, config=ConfigDict(strict=True)
+        Annotated[annotation, *field.metadata] if field.metadata else annotation, config=config
     ).validate_python(value)
 
 
@@ -349,6 +310,7 @@ def _bound_faults(what: str, key: str, value: Any) -> list[Fault]:
         "be at least 0": key not in _AT_LEAST_0 | _BELOW_1 or value >= 0,
         "be below 1": key not in _BELOW_1 or value < 1,
         "be below 2**32": key not in _SEEDS or value < 2**32,
+        "be at least 1, or -1 for num_train_epochs": key != "max_steps" or value == -1 or value >= 1,
     }
     return [Fault(what, rule, repr(value), "correct the value") for rule, holds in rules.items() if not holds][:1]
 
@@ -357,6 +319,8 @@ def _enum_faults(what: str, key: str, value: Any) -> list[Fault]:
     for kind in typing.get_args(_argument_types()[key]):
         if isinstance(kind, type) and issubclass(kind, enum.Enum):
             names = [str(member.value) for member in kind]
+            if key == "logging_strategy":
+                names.remove("no")  # a trial logs at the end of an epoch in any case
             if value not in names:
                 remedy = nearest(str(value), names, otherwise="name one of these")
                 return [Fault(what, f"be one of {', '.join(names)}", repr(value), remedy)]

@@ -37,10 +37,11 @@ def predict(
     regression = model.tasks[task].regression
     multiple = 8 if device.type == "cuda" else 1
     tokens = TokenRows(part, multiple=multiple, positions=model.positions)
-    order = np.argsort(-part.lengths.astype(np.int64), kind="stable")
+    row_lengths = part.batch_lengths(apart=model.head(task).is_bi_encoder)
+    order = np.argsort(-row_lengths.astype(np.int64), kind="stable")
     training = model.training
     model.eval()
-    lengths = -(-part.lengths // multiple) * multiple
+    lengths = -(-row_lengths // multiple) * multiple
     batches = _batches(order, lengths, batch_size, max_tokens)
     own_rows, own_outputs = [], []  # concatenated after the loop, so that batches are queued on a GPU without waiting
     for start in range(0, len(batches), world):

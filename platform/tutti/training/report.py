@@ -12,6 +12,8 @@ from tutti.records import CheckpointRecord, Predictions
 class EpochReport:
     """One evaluation, after an epoch or part of one. Sent once the training state is on disk; equal on every rank.
 
+    The state contains it, and a run that resumes from there sends it again: a killed run may not have sent it.
+
     Attributes:
         epoch: number of the evaluation, from 1, over all stages; an epoch has ``evals_per_epoch`` evaluations.
         score: the mean of ``task_scores``.
@@ -26,6 +28,7 @@ class EpochReport:
         done: whether this is the run's last evaluation.
         precision: the precision of the stage: ``bf16``, ``fp16``, ``tf32`` or ``float32``.
         ends_stage: whether another stage follows, which may need more memory.
+        repeated: whether it comes from the state that the run resumes from, and so may have been reported before.
     """
 
     epoch: int
@@ -37,6 +40,7 @@ class EpochReport:
     done: bool
     precision: str
     ends_stage: bool = False
+    repeated: bool = False
 
 
 @dataclass(frozen=True)

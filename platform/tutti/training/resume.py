@@ -23,10 +23,12 @@ from tutti.files import sha256_of, whole_folder
 from tutti.modeling.checkpoint import check_file, tensor_faults
 from tutti.training.precision import name_of
 from tutti.training.ranks import from_rank_zero, gathered, rank, world_size
+from tutti.training.report import EpochReport
 from tutti.training.sharding import whole_optimizer_state, whole_state
 from tutti.training.trainer import MultiTaskTrainer
 
 MANIFEST = "manifest.json"
+REPORT = "report"  # key of a manifest: the evaluation that the state was saved after
 FORMAT = 4  # of states; since 4 the optimizer state covers only the trained parameters
 MODEL, AVERAGE, PROGRESS = "model.safetensors", "average.safetensors", "progress.json"
 KEPT_STATES = 2
@@ -61,18 +63,24 @@ class Position:
 
 @dataclass(frozen=True)
 class ResumeState:
-    """A complete state on disk; ``folder`` is what ``Trainer.train(resume_from_checkpoint=...)`` takes."""
+    """A complete state on disk; ``folder`` is what ``Trainer.train(resume_from_checkpoint=...)`` takes.
+
+    Attributes:
+        report: of the evaluation that the state was saved after, if it was and is the run's own.
+    """
 
     folder: Path
     position: Position
     precision: str
+    report: EpochReport | None = None
 
 
-def save_state(folder: Path, trainer: MultiTaskTrainer, position: Position) -> None:
+def save_state(folder: Path, trainer: MultiTaskTrainer, position: Position, report: EpochReport | None) -> None:
     """Writes ``folder/stage-S-step-N`` atomically from rank 0; removes all but the newest two. All ranks must call it.
 
     A state holds the model, weight average, optimizer, scheduler, loss scaler, loss balance, trainer state (which
-    determines the sampler's position), and each rank's random states and loss sums of the current epoch.
+    determines the sampler's position), and each rank's random states and loss sums of the current epoch; after an
+    evaluation also its report, since the run may be killed before it sends it.
 
     Raises:
         StorageError: on every rank, if the file system refuses.
@@ -89,7 +97,10 @@ def save_state(folder: Path, trainer: MultiTaskTrainer, position: Position) -> N
     if trainer.average is not None:
         tensors[AVERAGE] = whole_state(trainer.average.state_dict())
     optimizer = whole_optimizer_state(trainer)
-    from_rank_zero(lambda: _write(folder, trainer, tensors, optimizer, random_states, progress, position))
+    manifest = {"format": FORMAT, "position": asdict(position), "workers": world_size()}
+    manifest |= {"precision": name_of(trainer.args), REPORT: report and asdict(report)}
+    path = folder / f"stage-{position.stage}-step-{position.step}"
+    from_rank_zero(lambda: _write(path, trainer, tensors, optimizer, random_states, progress, manifest))
 
 
 def newest_state(folder: Path) -> tuple[ResumeState | None, list[str]]:
@@ -136,15 +147,14 @@ def _random_states(trainer: MultiTaskTrainer) -> dict[str, bytes]:
 
 
 def _write(
-    folder: Path,
+    path: Path,
     trainer: MultiTaskTrainer,
     tensors: Mapping[str, dict[str, Tensor]],
     optimizer: Mapping[str, Any] | None,
     random_states: Mapping[str, bytes],
     progress: Mapping[str, Any],
-    position: Position,
+    manifest: Mapping[str, Any],
 ) -> None:
-    path = folder / f"stage-{position.stage}-step-{position.step}"
     with tensor_faults(path), whole_folder(path) as temporary:
         for name, state in tensors.items():
             save_file(state, temporary / name)
@@ -159,10 +169,8 @@ def _write(
         for name, content in random_states.items():
             (temporary / name).write_bytes(content)
         files = {file.name: sha256_of(file) for file in sorted(temporary.iterdir())}
-        manifest = {"format": FORMAT, "position": asdict(position), "workers": world_size(), "files": files}
-        manifest["precision"] = name_of(trainer.args)
-        (temporary / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
-    for outdated in states(folder)[KEPT_STATES:]:
+        (temporary / MANIFEST).write_text(json.dumps({**manifest, "files": files}, indent=1), encoding="utf-8")
+    for outdated in states(path.parent)[KEPT_STATES:]:
         shutil.rmtree(outdated, ignore_errors=True)
 
 
@@ -209,4 +217,8 @@ def _read_state(path: Path) -> ResumeState:
         raise ValueError("it was made by another version of Tutti")
     if manifest["workers"] != world_size():
         raise ValueError(f"it was made by {manifest['workers']} workers, and {world_size()} are here")
-    return ResumeState(path, Position(**manifest["position"]), manifest["precision"])
+    report = None
+    if fields := manifest.get(REPORT):
+        steps = tuple((step, values) for step, values in fields["steps"])
+        report = EpochReport(**{**fields, "steps": steps, "repeated": True})
+    return ResumeState(path, Position(**manifest["position"]), manifest["precision"], report)

@@ -66,7 +66,10 @@ class MultiTaskTrainer(OneDeviceTrainer):
         self.options, self._stage, self.evals_per_epoch = options, stage, options.evals_per_epoch
         self._tasks = {task.name: task for task in tasks}
         weights = {task.name: _row_weights(task, parts[task.name], options) for task in tasks}
-        self._batch_rows = {name: BatchRows(parts[name].lengths, row_weights) for name, row_weights in weights.items()}
+        self._batch_rows = {
+            name: BatchRows(parts[name].batch_lengths(apart=model.head(name).is_bi_encoder), each)
+            for name, each in weights.items()
+        }
         self._multiple = 8 if args.device.type == "cuda" else 1
         rows = TaskRows(parts, weights=weights, multiple=self._multiple, positions=model.positions)
         attention = options.attn_implementation
@@ -77,8 +80,7 @@ class MultiTaskTrainer(OneDeviceTrainer):
         self.logged: list[tuple[int, dict[str, float]]] = []
         self._attack = make_attack(options.adversarial, model, epsilon=options.adversarial_epsilon)
         self._attacking = False
-        self._parameters = dict(parameters)
-        self._save_state = save
+        self._parameters, self._save_state = dict(parameters), save
         self._finite = torch.ones((), dtype=torch.bool, device=args.device)
         self._first_bad = torch.full((), _NEVER, device=args.device)
         # One row per task: (loss sum, weight sum). The last row: (sum of the minimised losses, steps).
@@ -122,15 +124,16 @@ class MultiTaskTrainer(OneDeviceTrainer):
             world=args.world_size,
         )
         self._batches = len(sampler)
+        persistent = args.dataloader_persistent_workers and args.dataloader_num_workers > 0
         return TaskLoader(
             self.train_dataset,
             batch_sampler=sampler,  # type: ignore[arg-type]  # yields TaskBatch, which TaskRows.__getitems__ takes
             collate_fn=_identity,
             num_workers=args.dataloader_num_workers,
-            persistent_workers=args.dataloader_persistent_workers,
+            persistent_workers=persistent,
             # Starting workers consumes the trial's random numbers. Persistent workers start an additional time when a
             # run resumes, so they get a generator of their own.
-            generator=torch.Generator() if args.dataloader_persistent_workers else None,
+            generator=torch.Generator() if persistent else None,
             prefetch_factor=args.dataloader_prefetch_factor,
             pin_memory=args.dataloader_pin_memory and args.device.type == "cuda",
         )
@@ -155,7 +158,10 @@ class MultiTaskTrainer(OneDeviceTrainer):
             {key: value for key, value in group.items() if key not in per_group} for group in optimizer.param_groups
         ]
         if any(setting != settings[0] for setting in settings) or optimizer.state:
-            what, remedy = f"optim {self.args.optim}", "choose another, or leave those keys out"
+            what, remedy = (
+                f"optim {getattr(self.args.optim, 'value', self.args.optim)}",
+                "choose another, or leave those keys out",
+            )
             rule = "be an optimizer with one setting for all weights beside layer_lr_decay, head_learning_rate and "
             raise TrialError(Fault(what, rule + "loss_balancing: uncertainty", "one that groups them itself", remedy))
         with machine_faults(ValueError):  # an encoder whose layers cannot be distinguished

@@ -15,8 +15,12 @@ _STEPS = 10  # length of the schedule that is built
 
 
 def attention_faults(what: str, value: str | None) -> list[Fault]:
-    """The fault of an attn_implementation that transformers does not know. Hub kernels are refused: they are code."""
-    names = ["eager", *sorted(name for name in ALL_ATTENTION_FUNCTIONS.valid_keys() if "|" not in name)]
+    """The fault of an attn_implementation that does not serve.
+
+    Hub kernels are refused, because they are code, and flex_attention, because it has no dropout of attention.
+    """
+    known = (name for name in ALL_ATTENTION_FUNCTIONS.valid_keys() if "|" not in name and name != "flex_attention")
+    names = ["eager", *sorted(known)]
     if value is None or value in names:
         return []
     return [Fault(what, f"be one of {', '.join(names)}", repr(value), nearest(value, names, otherwise="name one"))]
