@@ -24,11 +24,12 @@ class Stacking:
 
     Values: ridge regression of the plain mean's error on the members' deviations from the mean.
 
-    Both shrink towards the plain mean, which they equal where the members cannot be told apart. A single member is
-    returned unchanged. Copies of all members change nothing, since the penalty grows with their number.
+    Both shrink towards equal weights. A single member is returned unchanged. Copies of all members change nothing, since
+    the penalty grows with their number.
 
     Args:
-        penalty: of the squared distance from equal weights, times the number of members. See benchmarks/auto_method.py.
+        penalty: of the squared distance from equal weights, times the number of members. On unseen rows of the data
+            sets of benchmarks/auto_method.py 3 to 10 do equally well; 1 loses on few rows, and 30 gains half as much.
     """
 
     penalty: float = 10.0
