@@ -24,8 +24,8 @@ class Stacking:
 
     Values: ridge regression of the plain mean's error on the members' deviations from the mean.
 
-    Both shrink towards equal weights. A single member is returned unchanged. Copies of all members change nothing, since
-    the penalty grows with their number.
+    Both shrink towards equal weights. A single member is returned unchanged. Copies of all members change nothing,
+    since the penalty grows with their number.
 
     Args:
         penalty: of the squared distance from equal weights, times the number of members. On unseen rows of the data
