@@ -6,10 +6,6 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pydantic import ValidationError
 
 _PASSWORD = re.compile(r"(?<=://)([^/?#\s:@]*:)\S*(?=@)|(?<=[?&])(password=)[^&#\s]*")
 
@@ -120,8 +116,12 @@ def first_line(error: BaseException) -> str:
     return lines[0] if lines else type(error).__name__
 
 
-def misfit(error: ValidationError) -> str:
-    """The first value of a file that is missing or of another type, and why, to complete "got ..."."""
+def misfit(error: Exception) -> str:
+    """Why a file could not be read, to complete "got ...": of pydantic's faults the first, with its place."""
+    from pydantic import ValidationError  # slow to import
+
+    if not isinstance(error, ValidationError):
+        return first_line(error)
     first = error.errors()[0]
     location = ".".join(map(str, first["loc"])) or "content"
     return f"{location} ({first['msg'][0].lower()}{first['msg'][1:]})"

@@ -142,6 +142,17 @@ def is_inside(path: Path, folder: Path) -> bool:
     return path.resolve().is_relative_to(folder.resolve())
 
 
+def check_no_link(path: Path) -> None:
+    """Refuses a link in a study's folder: what lies at its target would be overwritten or removed.
+
+    Raises:
+        StorageError: if the path is one.
+    """
+    if path.is_symlink():
+        rule, got = "be a file or folder of the study itself", f"a link to {path.readlink()}"
+        raise StorageError(Fault(str(path), rule, got, "move what it links to in its place"))
+
+
 def nearest_file(path: Path, *, otherwise: str) -> str:
     """A remedy that suggests the file in the same folder with the most similar name, or ``otherwise``."""
     try:

@@ -215,7 +215,7 @@ def test_nothing_is_written_through_a_link_in_the_bank(tmp_path, predictions, re
     (tmp_path / "theirs").mkdir()
     (tmp_path / "bank").mkdir()
     (tmp_path / "bank" / record().key).symlink_to(tmp_path / "theirs")
-    with pytest.raises(StorageError, match="must be a folder of the bank itself; got a link to"):
+    with pytest.raises(StorageError, match="must be a file or folder of the study itself; got a link to"):
         Bank(tmp_path / "bank").put(record(), {"emotion": {"validation": predictions()}})
     assert [*(tmp_path / "theirs").iterdir()] == []
 

@@ -247,7 +247,7 @@ def test_a_trial_s_folder_that_links_elsewhere_is_refused_and_nothing_is_lost_th
     (theirs / "thesis.txt").write_text("all of it")
     place.parent.mkdir(parents=True, exist_ok=True)
     place.symlink_to(theirs)
-    with pytest.raises(StorageError, match=f"{link} must be a folder of the study itself; got a link to"):
+    with pytest.raises(StorageError, match=f"{link} must be a file or folder of the study itself; got a link to"):
         job.run()
     assert [file.name for file in theirs.iterdir()] == ["thesis.txt"]
 

@@ -18,7 +18,7 @@ from pyarrow import fs
 from tutti.bank.metadata import record_of
 from tutti.bank.tables import from_parquet, to_parquet
 from tutti.errors import Fault, StorageError, nearest
-from tutti.files import is_plain, write_whole
+from tutti.files import check_no_link, is_plain, write_whole
 from tutti.records import CheckpointRecord, Predictions
 
 logger = logging.getLogger(__name__)
@@ -76,7 +76,8 @@ class Bank:
                 raise StorageError(
                     Fault(self._shown(name), "be a plain name in the bank", "a path", "name it otherwise")
                 )
-        self._check_no_link(record.key)
+        if isinstance(self._fs, fs.LocalFileSystem):
+            check_no_link(Path(self._path(record.key)))
         version = 1 + max((_version(path) for path in self._paths(record.key)), default=0)
         folder = f"{record.key}/{version:04d}-{uuid.uuid4().hex[:8]}"
         files: dict[str, dict[str, dict[str, str]]] = {}
@@ -269,14 +270,6 @@ class Bank:
             self._fs.create_dir(self._path(path).rsplit("/", 1)[0], recursive=True)
             with self._fs.open_output_stream(self._path(path)) as stream:
                 stream.write(content)
-
-    def _check_no_link(self, key: str) -> None:
-        path = Path(self._path(key))
-        if isinstance(self._fs, fs.LocalFileSystem) and path.is_symlink():
-            remedy = "move what it links to in its place"
-            raise StorageError(
-                Fault(str(path), "be a folder of the bank itself", f"a link to {path.readlink()}", remedy)
-            )
 
     def _delete(self, folder: str) -> None:
         with suppress(OSError):  # leftovers are never read: they are incomplete or earlier versions

@@ -71,11 +71,12 @@ ensemble:
 """
 
 _RECIPE = """\
-# The demo's recipe: the best five trials vote with equal weights. The mean of a tiny encoder's probabilities rarely
-# reaches 0.99, the usual threshold, so pseudo-labels go to the most confident rows of each class, with the class shares
-# of the training rows where possible.
-members: {top: 5, by: objective}
-method: uniform
+# The demo's recipe: members and method are those of the recipe `auto`. A tiny encoder's probabilities rarely reach 0.99,
+# the usual threshold, so pseudo-labels go to the most confident rows of each class, with the class shares of the
+# training rows where possible.
+members: {top: 5, by: task, diversity: 0.002}
+method: auto
+decision: offsets
 pseudo_labels: {select: prior, share: 0.3, max_drift: null}
 """
 

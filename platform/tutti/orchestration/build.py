@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from tutti.bank.bank import Bank
@@ -14,7 +13,8 @@ from tutti.config.stages import overlay
 from tutti.config.study import StudyConfig
 from tutti.config.training import TrainingOptions
 from tutti.data.prepare import Prepared, load_prepared, prepare
-from tutti.errors import ConfigError, Fault, StorageError
+from tutti.errors import ConfigError, Fault
+from tutti.files import check_no_link
 from tutti.orchestration.folds import fine_tune_folds
 from tutti.orchestration.memory import with_smaller_batches
 from tutti.orchestration.trial_listener import TrialListener
@@ -191,7 +191,9 @@ def fine_tune_once(
     from tutti.data.encode import load_parts
     from tutti.training import fine_tune
 
-    _check_no_links(folder.trial(key).path)
+    trial = folder.trial(key).path
+    for path in (trial, *trial.glob("*"), *trial.glob("fold-*/*")):
+        check_no_link(path)
     training = overlay(study.training, parameters)
     if smaller_batches:
         training = with_smaller_batches(training)
@@ -203,7 +205,7 @@ def fine_tune_once(
         "tasks": prepared.tasks,
         "parts": parts,
         "training": training,
-        "folder": folder.trial(key).path,
+        "folder": trial,
         "key": key,
         "number": number,
         "on_notice": listener.on_notice,
@@ -217,16 +219,3 @@ def fine_tune_once(
     if main:
         Bank(folder.bank).put(result.checkpoint, result.predictions)
     return result.checkpoint
-
-
-def _check_no_links(trial: Path) -> None:
-    """Refuses a trial's folder that is or holds a link: what lies at its target may be removed or overwritten.
-
-    Raises:
-        StorageError: naming the link.
-    """
-    for path in (trial, *trial.glob("*"), *trial.glob("fold-*/*")):
-        if path.is_symlink():
-            rule = "be a folder of the study itself"
-            fault = Fault(str(path), rule, f"a link to {path.readlink()}", "move what it links to in its place")
-            raise StorageError(fault)

@@ -148,10 +148,8 @@ class StudyLog(NotSnapshotted, Callback):
         elif "score" in result:
             if "fold" in result:
                 self._end_fold(trial.config, progress, result)
-            if result.get("done") and not result.keys() & {
-                "final",
-                "stopped",
-            }:  # in case the driver dies before its end
+            is_stopping = result.get("done") and not result.keys() & {"final", "stopped"}
+            if is_stopping:  # in case the driver dies before the trial's end
                 self._store.bind(key, **{STOPPING: True})
             self._log_epoch(key, progress, result)
         progress.last_report, progress.is_final = result, bool(result.get("final"))

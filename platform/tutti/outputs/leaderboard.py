@@ -15,7 +15,7 @@ import numpy as np
 from filelock import FileLock
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from tutti.errors import Fault, StorageError, StudyError, first_line, misfit
+from tutti.errors import Fault, StorageError, StudyError, misfit
 from tutti.files import sha256_of, storage_faults, write_whole
 from tutti.outputs.folder import CARD
 from tutti.tasks.metrics import score
@@ -83,10 +83,9 @@ class Leaderboard:
         except FileNotFoundError:
             return []
         except (OSError, ValidationError) as error:
-            got = misfit(error) if isinstance(error, ValidationError) else first_line(error)
             remedy = "restore the file from a copy, or move it away and add the submissions again"
             rule = "be as `tutti leaderboard add` wrote it"
-            raise StorageError(Fault(str(self._file), rule, got, remedy)) from error
+            raise StorageError(Fault(str(self._file), rule, misfit(error), remedy)) from error
 
     def add(self, submission: Path, *, study: str, public: float) -> tuple[int, Entry]:
         """Adds a submission that ``tutti ensemble`` wrote, with its public score, or updates the score of a known one.

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tutti.bank.electorate import Checkpoints
 from tutti.ensembling.nested import Estimate, Judged, judge
-from tutti.errors import Fault, StorageError, StudyError, first_line, misfit
+from tutti.errors import Fault, StorageError, StudyError, misfit
 from tutti.files import write_whole
 from tutti.outputs.members import Rule, elect
 
@@ -237,7 +237,6 @@ def ended_rounds(folder: Path) -> list[Round]:
         try:
             rounds.append(Round(**vars(_ENDED.validate_json(file.read_bytes()))))
         except (OSError, ValidationError) as error:
-            got = misfit(error) if isinstance(error, ValidationError) else first_line(error)
             remedy = "restore the file, or remove it to compare the round again"
-            raise StorageError(Fault(str(file), "be as `tutti round` wrote it", got, remedy)) from error
+            raise StorageError(Fault(str(file), "be as `tutti round` wrote it", misfit(error), remedy)) from error
     return rounds

@@ -80,7 +80,8 @@ class MultiTaskTrainer(OneDeviceTrainer):
         self.logged: list[tuple[int, dict[str, float]]] = []
         self._attack = make_attack(options.adversarial, model, epsilon=options.adversarial_epsilon)
         self._attacking = False
-        self._parameters, self._save_state = dict(parameters), save
+        self._parameters = dict(parameters)
+        self._save_state = save
         self._finite = torch.ones((), dtype=torch.bool, device=args.device)
         self._first_bad = torch.full((), _NEVER, device=args.device)
         # One row per task: (loss sum, weight sum). The last row: (sum of the minimised losses, steps).
@@ -158,10 +159,8 @@ class MultiTaskTrainer(OneDeviceTrainer):
             {key: value for key, value in group.items() if key not in per_group} for group in optimizer.param_groups
         ]
         if any(setting != settings[0] for setting in settings) or optimizer.state:
-            what, remedy = (
-                f"optim {getattr(self.args.optim, 'value', self.args.optim)}",
-                "choose another, or leave those keys out",
-            )
+            name = getattr(self.args.optim, "value", self.args.optim)
+            what, remedy = f"optim {name}", "choose another, or leave those keys out"
             rule = "be an optimizer with one setting for all weights beside layer_lr_decay, head_learning_rate and "
             raise TrialError(Fault(what, rule + "loss_balancing: uncertainty", "one that groups them itself", remedy))
         with machine_faults(ValueError):  # an encoder whose layers cannot be distinguished
