@@ -71,9 +71,9 @@ ensemble:
 """
 
 _RECIPE = """\
-# The demo's recipe: members and method are those of the recipe `auto`. A tiny encoder's probabilities rarely reach 0.99,
-# the usual threshold, so pseudo-labels go to the most confident rows of each class, with the class shares of the
-# training rows where possible.
+# The demo's recipe: members and method are those of the recipe `auto`. A tiny encoder's probabilities rarely reach
+# 0.99, the usual threshold, so pseudo-labels go to the most confident rows of each class, with the class shares of
+# the training rows where possible.
 members: {top: 5, by: task, diversity: 0.002}
 method: auto
 decision: offsets
