@@ -149,6 +149,7 @@ def check_whole(study, untouched: dict[str, Any]) -> None:
         assert record.state is TrialState.FINISHED
         epochs = study.reported_epochs(record.key)
         assert epochs == sorted(set(epochs)), f"{record.key} trained an epoch again that it had a state of"
+        assert study.tracked_epochs(record.key) == [*record.scores_by_epoch] == epochs == [*range(1, EPOCHS + 1)]
         assert not study.folder.trial(record.key).resume.exists()
 
 

@@ -32,11 +32,21 @@ class Study:
         return sorted(epochs)
 
     def reported_epochs(self, key: str) -> list[int]:
-        """Every epoch a trial reported, in the order it did, a repeated one as often as it was."""
+        """Every epoch a trial trained and reported, in the order it did; one that it trained again comes again.
+
+        A report that was sent again, since a crash may have lost it, tells of the same time and counts once.
+        """
         events = map(json.loads, (self.folder.path / "tracking.jsonl").read_text(encoding="utf8").splitlines())
-        return [
-            event["step"] for event in events if "validation_score" in event.get("metrics", ()) and event["key"] == key
-        ]
+        reports = [event for event in events if "validation_score" in event.get("metrics", ()) and event["key"] == key]
+        return [epoch for epoch, _ in dict.fromkeys((event["step"], event["at"]) for event in reports)]
+
+    def tracked_epochs(self, key: str) -> list[int]:
+        """The epochs whose score MLflow has of a trial, one that it has twice as often, in order of their time."""
+        from mlflow import MlflowClient
+
+        client = MlflowClient(tracking_uri=self.folder.mlflow_uri)
+        history = client.get_metric_history(self.runs()[key].info.run_id, "validation_score")
+        return [metric.step for metric in sorted(history, key=lambda metric: (metric.timestamp, metric.step))]
 
     def records(self) -> list[Any]:
         """The trials as the study's store knows them, or none while it has no store."""

@@ -165,12 +165,13 @@ def test_an_epoch_that_is_reported_again_is_recorded_only_where_it_is_missing(lo
     trial, tracked = logged.start(), []
     track = logged.tracker.log_metrics
     monkeypatch.setattr(
-        logged.tracker, "log_metrics", lambda key, *args, **named: tracked.append(key) or track(key, *args, **named)
+        logged.tracker, "log_metrics", lambda *args, at, **named: tracked.append(at) or track(*args, at=at, **named)
     )
-    logged.epoch(trial, 1, 0.5)
-    logged.epoch(trial, 1, 0.5, repeated=True)
-    assert tracked == ["t0000"]
-    logged.epoch(trial, 2, 0.6, repeated=True)  # its first report was lost
+    logged.epoch(trial, 1, 0.5, evaluated=900.0)
+    logged.epoch(trial, 1, 0.5, evaluated=900.0, repeated=True)
+    assert tracked == [900.0]
+    logged.epoch(trial, 2, 0.6, evaluated=950.0, repeated=True)  # its first report was lost
+    assert tracked == [900.0, 950.0]
     assert logged.record(trial).scores_by_epoch == {1: 0.5, 2: 0.6}
     assert logged.run(trial).metrics["validation_score"] == {1: 0.5, 2: 0.6}
 

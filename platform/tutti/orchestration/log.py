@@ -173,7 +173,7 @@ class StudyLog(NotSnapshotted, Callback):
         if fold_key not in progress.open_folds:  # not in _start_fold, which repeated reports on older folds call too
             self._store.bind(config["key"], **{FOLD: report["fold"]})
         self._start_fold(config, progress, report["fold"])
-        self._track_epoch(fold_key, report["fold_epoch"], at=report["at"])
+        self._track_epoch(fold_key, report["fold_epoch"], reported=report["at"])
         progress.precision = report["fold_epoch"].get("precision")
 
     def _start_fold(self, config: TrialConfig, progress: TrialProgress, fold: int) -> str:
@@ -204,14 +204,15 @@ class StudyLog(NotSnapshotted, Callback):
         if report.get("repeated") and epoch in self._store.record(key).scores_by_epoch:
             return
         if math.isfinite(report["score"]):
-            self._track_epoch(key, report, at=report["at"])
+            self._track_epoch(key, report, reported=report["at"])
         try:
             self._store.report(key, epoch=epoch, score=report["score"], task_scores=report["task_scores"])
         except ValueError as error:  # the score is not finite
             progress.failure = str(error)
 
-    def _track_epoch(self, run_key: str, report: Evaluation, *, at: float) -> None:
+    def _track_epoch(self, run_key: str, report: Evaluation, *, reported: float) -> None:
         """Logs an evaluation's metrics, and those of the optimizer steps before it, to a tracker run."""
+        at = report.get("evaluated", reported)  # a complete fold is no evaluation
         # MLflow's page of runs at first compares them by the metric that was logged first.
         metrics = {"validation_score": report["score"], **report["metrics"]}
         self._tracker.log_metrics(run_key, metrics, step=int(report["epoch"]), at=at)

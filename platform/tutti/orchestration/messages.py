@@ -47,6 +47,7 @@ class Evaluation(TypedDict, total=False):
         whole: the evaluation ends an epoch, so every row has been seen, the longest included.
         ends_stage: the next stage may need more memory.
         repeated: it comes from the state that this attempt resumes from: an earlier attempt may have reported it.
+        evaluated: Unix time of the evaluation, also where it is repeated.
     """
 
     epoch: int
@@ -58,6 +59,7 @@ class Evaluation(TypedDict, total=False):
     whole: bool
     ends_stage: bool
     repeated: bool
+    evaluated: float
 
 
 class Report(Evaluation, total=False):

@@ -170,4 +170,5 @@ def _evaluation(report: EpochReport) -> Evaluation:
         "whole": report.whole,
         "ends_stage": report.ends_stage,
         "repeated": report.repeated,
+        "evaluated": report.at,
     }

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tutti.records import CheckpointRecord, Predictions
 
 
 @dataclass(frozen=True)
 class EpochReport:
-    """One evaluation, after an epoch or part of one. Sent once the training state is on disk; equal on every rank.
+    """One evaluation, after an epoch or part of one. Sent once the training state is on disk; equal on every rank,
+    except its time.
 
     The state contains it, and a run that resumes from there sends it again: a killed run may not have sent it.
 
@@ -29,6 +31,7 @@ class EpochReport:
         precision: the precision of the stage: ``bf16``, ``fp16``, ``tf32`` or ``float32``.
         ends_stage: whether another stage follows, which may need more memory.
         repeated: whether it comes from the state that the run resumes from, and so may have been reported before.
+        at: Unix time of the evaluation, also where it is repeated. Reports that differ in it alone are equal.
     """
 
     epoch: int
@@ -41,6 +44,7 @@ class EpochReport:
     precision: str
     ends_stage: bool = False
     repeated: bool = False
+    at: float = field(default_factory=time.time, compare=False)
 
 
 @dataclass(frozen=True)
