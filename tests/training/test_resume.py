@@ -190,6 +190,27 @@ def test_without_a_whole_state_a_run_starts_anew(tune: Tune, tmp_path: Path) -> 
     assert [report.epoch for report in reports] == [1]
 
 
+@pytest.mark.parametrize("checkpoint", ["best", "resume/start-1"])
+@pytest.mark.parametrize("stop_after", [1, 2], ids=["before the stage", "within it"])
+def test_a_run_starts_anew_once_a_checkpoint_that_it_goes_on_from_is_damaged(
+    tune: Tune, tmp_path: Path, checkpoint: str, stop_after: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    staged = {"stages": [{"num_train_epochs": 1}, {"num_train_epochs": 2, "learning_rate": 1e-2}]}
+    done, _ = tune(tmp_path / "whole", **staged)
+    with pytest.raises(InterruptedError):
+        tune(tmp_path / "cut", stop_after=stop_after, **staged)
+    damaged = tmp_path / "cut" / checkpoint
+    if not damaged.is_dir():  # as if killed when the next stage had begun
+        shutil.copytree(tmp_path / "cut" / "best", damaged)
+    _cut(damaged / "heads.safetensors")
+    with caplog.at_level(logging.WARNING):
+        again, reports = tune(tmp_path / "cut", **staged)
+    assert [report.epoch for report in reports] == [1, 2, 3]
+    assert "no state in" in caplog.text
+    assert str(damaged / "heads.safetensors") in caplog.text
+    assert_same_end(done, again, tmp_path / "whole", tmp_path / "cut")
+
+
 def test_states_that_do_not_serve_give_way_to_the_new_ones(tune: Tune, tmp_path: Path) -> None:
     """They are of later steps, and only the newest two states are kept."""
     tune(tmp_path)

@@ -94,7 +94,7 @@ def fine_tune(
         stage_count=len(stages),
     )
     try:
-        state, notices = newest_state(run.folder.resume)
+        state, notices = newest_state(run.folder.resume, best=run.folder.best)
         for notice in notices:
             start = state.folder.name if state else "the beginning"
             on_notice(f"{notice.rstrip('.')}; the trial goes on from {start}")

@@ -20,7 +20,7 @@ from transformers.trainer import SCHEDULER_NAME, TRAINER_STATE_NAME
 
 from tutti.errors import StorageError
 from tutti.files import sha256_of, whole_folder
-from tutti.modeling.checkpoint import check_file, tensor_faults
+from tutti.modeling.checkpoint import METADATA, check_checkpoint, check_file, tensor_faults
 from tutti.training.precision import name_of
 from tutti.training.ranks import from_rank_zero, gathered, rank, world_size
 from tutti.training.report import EpochReport
@@ -103,9 +103,13 @@ def save_state(folder: Path, trainer: MultiTaskTrainer, position: Position, repo
     from_rank_zero(lambda: _write(path, trainer, tensors, optimizer, random_states, progress, manifest))
 
 
-def newest_state(folder: Path) -> tuple[ResumeState | None, list[str]]:
-    """The newest usable state, or None, and a message for each newer state that is skipped, with the reason."""
-    return from_rank_zero(lambda: _newest(folder))
+def newest_state(folder: Path, *, best: Path) -> tuple[ResumeState | None, list[str]]:
+    """The newest usable state, or None, and a message for each newer state that is skipped, with the reason.
+
+    No state is usable if a checkpoint that the run still needs is damaged: the best one so far, or the initial weights
+    of its stage. An older state would not help, since a later stage may have replaced the best checkpoint since.
+    """
+    return from_rank_zero(lambda: _newest(folder, best))
 
 
 def stage_start(folder: Path, stage: int) -> Path:
@@ -198,17 +202,39 @@ def whole_manifest(path: Path) -> dict[str, Any]:
     return manifest
 
 
-def _newest(folder: Path) -> tuple[ResumeState | None, list[str]]:
+def _newest(folder: Path, best: Path) -> tuple[ResumeState | None, list[str]]:
     notices: list[str] = []
     for path in states(folder):
         try:
-            return _read_state(path), notices
+            state = _read_state(path)
+            break
         except StorageError as error:
             notices.append(f"the state {path} is passed over: {error}")
         except (OSError, ValueError, KeyError, TypeError) as error:
             notices.append(f"the state {path} is passed over: its manifest does not serve: {error}")
         logger.warning(notices[-1])
-    return None, notices
+    else:
+        return None, notices
+    try:
+        _check_checkpoints(state, best)
+    except StorageError as error:
+        notices.append(f"no state in {folder} is of use: {error}")
+        logger.warning(notices[-1])
+        return None, notices
+    return state, notices
+
+
+def _check_checkpoints(state: ResumeState, best: Path) -> None:
+    """Raises a StorageError if a checkpoint that a run from this state needs is damaged."""
+    position = state.position
+    start = stage_start(state.folder.parent, position.stage + position.done)
+    in_later_stage = position.stage > 0 and not position.done
+    for checkpoint, is_required in (
+        (best, False),
+        (start, in_later_stage),
+    ):  # a killed run may have been replacing best
+        if is_required or (checkpoint / METADATA).is_file():
+            check_checkpoint(checkpoint)
 
 
 def _read_state(path: Path) -> ResumeState:
