@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import subprocess
 import threading
 from contextlib import closing
 
@@ -33,6 +34,25 @@ def test_a_folder_is_taken_as_it_is_named(opened, tmp_path, name):
 def test_the_database_is_in_write_ahead_mode(opened, tmp_path):
     opened().ask()
     assert (tmp_path / "optuna.db-wal").is_file()
+
+
+@pytest.mark.parametrize("name", ["study", "a {b}", "50%20off", "what?"])
+def test_a_study_on_a_read_only_disk_can_be_read(opened, tmp_path, name):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "tmpfs", disk], capture_output=True).returncode:
+        pytest.skip("only root may mount a file system")
+    try:
+        folder = StudyFolder(disk / name)
+        store = opened(url=folder.optuna_url)
+        store.ask()
+        store.close()
+        subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+        reader = StudyStore.load(folder.optuna_url, name="s")
+        assert [record.key for record in reader.records()] == ["t0000"]
+        reader.close()
+    finally:
+        subprocess.run(["umount", "--lazy", disk], check=True)
 
 
 def test_a_reader_leaves_a_half_made_database_to_the_driver(opened, url, tmp_path):
