@@ -153,12 +153,21 @@ def test_a_trial_that_is_tried_again_stays_one_trial(logged):
     trial = logged.start()
     logged.epoch(trial, 1, 0.5)
     logged.log.on_trial_start(0, [], trial)
-    logged.epoch(trial, 1, 0.9)  # told again after the retry
+    logged.epoch(trial, 1, 0.5, repeated=True)  # told again after the retry
     logged.epoch(trial, 2, 0.6, **logged.FINAL | {"best_score": 0.6})
     logged.log.on_trial_complete(0, [], trial)
     assert logged.record(trial).scores_by_epoch == {1: 0.5, 2: 0.6}
     assert logged.run(trial).metrics["validation_score"] == {1: 0.5, 2: 0.6}
     assert list(logged.tracker.runs) == ["", "t0000"]
+
+
+def test_a_trial_that_starts_anew_has_the_scores_of_its_new_weights(logged):
+    trial = logged.start()
+    for epoch, score in {1: 0.5, 2: 0.9}.items():
+        logged.epoch(trial, epoch, score)
+    logged.log.on_trial_start(0, [], trial)
+    logged.epoch(trial, 1, 0.6)
+    assert logged.record(trial).scores_by_epoch == {1: 0.6}
 
 
 def test_an_epoch_that_is_reported_again_is_recorded_only_where_it_is_missing(logged, monkeypatch):

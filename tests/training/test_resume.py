@@ -190,25 +190,50 @@ def test_without_a_whole_state_a_run_starts_anew(tune: Tune, tmp_path: Path) -> 
     assert [report.epoch for report in reports] == [1]
 
 
-@pytest.mark.parametrize("checkpoint", ["best", "resume/start-1"])
-@pytest.mark.parametrize("stop_after", [1, 2], ids=["before the stage", "within it"])
+STAGED = {"stages": [{"num_train_epochs": 1}, {"num_train_epochs": 2, "learning_rate": 1e-2}]}
+
+
+@pytest.mark.parametrize(
+    ("stop_after", "damage"),
+    [
+        pytest.param(1, lambda folder: _cut(folder / "best/heads.safetensors"), id="best, before the stage"),
+        pytest.param(2, lambda folder: _cut(folder / "best/heads.safetensors"), id="best, within it"),
+        pytest.param(2, lambda folder: shutil.rmtree(folder / "best"), id="best missing"),
+        pytest.param(2, lambda folder: _cut(folder / "resume/start-1/heads.safetensors"), id="stage start"),
+        pytest.param(2, lambda folder: shutil.rmtree(folder / "resume/start-1"), id="stage start missing"),
+    ],
+)
 def test_a_run_starts_anew_once_a_checkpoint_that_it_goes_on_from_is_damaged(
-    tune: Tune, tmp_path: Path, checkpoint: str, stop_after: int, caplog: pytest.LogCaptureFixture
+    tune: Tune, tmp_path: Path, stop_after: int, damage: Callable[[Path], None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    staged = {"stages": [{"num_train_epochs": 1}, {"num_train_epochs": 2, "learning_rate": 1e-2}]}
-    done, _ = tune(tmp_path / "whole", **staged)
+    done, _ = tune(tmp_path / "whole", **STAGED)
     with pytest.raises(InterruptedError):
-        tune(tmp_path / "cut", stop_after=stop_after, **staged)
-    damaged = tmp_path / "cut" / checkpoint
-    if not damaged.is_dir():  # as if killed when the next stage had begun
-        shutil.copytree(tmp_path / "cut" / "best", damaged)
-    _cut(damaged / "heads.safetensors")
+        tune(tmp_path / "cut", stop_after=stop_after, **STAGED)
+    damage(tmp_path / "cut")
     with caplog.at_level(logging.WARNING):
-        again, reports = tune(tmp_path / "cut", **staged)
+        again, reports = tune(tmp_path / "cut", **STAGED)
     assert [report.epoch for report in reports] == [1, 2, 3]
     assert "no state in" in caplog.text
-    assert str(damaged / "heads.safetensors") in caplog.text
     assert_same_end(done, again, tmp_path / "whole", tmp_path / "cut")
+
+
+def test_a_damaged_checkpoint_that_a_run_does_not_need_is_nothing_to_it(tune: Tune, tmp_path: Path) -> None:
+    done, _ = tune(tmp_path, **STAGED)
+    _cut(tmp_path / "resume/start-1/heads.safetensors")
+    again, reports = tune(tmp_path, **STAGED)
+    assert [(report.epoch, report.repeated) for report in reports] == [(3, True)]
+    assert again.checkpoint == done.checkpoint
+
+
+def test_a_state_of_a_stage_that_another_has_followed_does_not_serve(tune: Tune, tmp_path: Path) -> None:
+    """The best checkpoint may be of the stage after it, which that stage must not begin from."""
+    two_epochs = {"stages": [{"num_train_epochs": 2}, {"num_train_epochs": 1}]}
+    with pytest.raises(InterruptedError):
+        tune(tmp_path, stop_after=2, **two_epochs)
+    shutil.copytree(tmp_path / "best", tmp_path / "resume/start-1")
+    _cut(newest_state(tmp_path) / "model.safetensors")
+    _, reports = tune(tmp_path, **two_epochs)
+    assert [report.epoch for report in reports] == [1, 2, 3]
 
 
 def test_states_that_do_not_serve_give_way_to_the_new_ones(tune: Tune, tmp_path: Path) -> None:

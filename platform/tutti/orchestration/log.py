@@ -203,6 +203,10 @@ class StudyLog(NotSnapshotted, Callback):
         progress.epoch, progress.precision = epoch, report.get("precision", progress.precision)
         if report.get("repeated") and epoch in self._store.record(key).scores_by_epoch:
             return
+        if (
+            epoch == 1 and not report.get("repeated") and not self._folds
+        ):  # it may start anew: its weights have new scores
+            self._store.forget_reports(key)
         if math.isfinite(report["score"]):
             self._track_epoch(key, report, reported=report["at"])
         try:

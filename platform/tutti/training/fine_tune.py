@@ -337,7 +337,9 @@ class _Run:
             for task in self.tasks
         }
         if self.trainable is None:  # the run resumed from a state after the last step, so no trainer was made
-            self.trainable = _trainable_weights(self._make_model(self.stage_count - 1, options, args))
+            if options.freeze_encoder:
+                model.encoder.requires_grad_(False)
+            self.trainable = _trainable_weights(model)
         scores = metadata.score, metadata.task_scores
         record = CheckpointRecord(self.key, self.number, metadata.epoch, *scores, str(self.folder.best), self.trainable)
         return FineTuned(record, predictions)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import re
 import shutil
 import tempfile
@@ -18,9 +19,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers.trainer import SCHEDULER_NAME, TRAINER_STATE_NAME
 
-from tutti.errors import StorageError
+from tutti.errors import Fault, StorageError
 from tutti.files import sha256_of, whole_folder
-from tutti.modeling.checkpoint import METADATA, check_checkpoint, check_file, tensor_faults
+from tutti.modeling.checkpoint import check_checkpoint, check_file, tensor_faults
 from tutti.training.precision import name_of
 from tutti.training.ranks import from_rank_zero, gathered, rank, world_size
 from tutti.training.report import EpochReport
@@ -108,6 +109,9 @@ def newest_state(folder: Path, *, best: Path) -> tuple[ResumeState | None, list[
 
     No state is usable if a checkpoint that the run still needs is damaged: the best one so far, or the initial weights
     of its stage. An older state would not help, since a later stage may have replaced the best checkpoint since.
+
+    Raises:
+        StorageError: on every rank, if the file system refuses to read a file, which may pass.
     """
     return from_rank_zero(lambda: _newest(folder, best))
 
@@ -209,6 +213,7 @@ def _newest(folder: Path, best: Path) -> tuple[ResumeState | None, list[str]]:
             state = _read_state(path)
             break
         except StorageError as error:
+            _check_readable(error)
             notices.append(f"the state {path} is passed over: {error}")
         except (OSError, ValueError, KeyError, TypeError) as error:
             notices.append(f"the state {path} is passed over: its manifest does not serve: {error}")
@@ -218,6 +223,7 @@ def _newest(folder: Path, best: Path) -> tuple[ResumeState | None, list[str]]:
     try:
         _check_checkpoints(state, best)
     except StorageError as error:
+        _check_readable(error)
         notices.append(f"no state in {folder} is of use: {error}")
         logger.warning(notices[-1])
         return None, notices
@@ -225,16 +231,26 @@ def _newest(folder: Path, best: Path) -> tuple[ResumeState | None, list[str]]:
 
 
 def _check_checkpoints(state: ResumeState, best: Path) -> None:
-    """Raises a StorageError if a checkpoint that a run from this state needs is damaged."""
-    position = state.position
-    start = stage_start(state.folder.parent, position.stage + position.done)
-    in_later_stage = position.stage > 0 and not position.done
-    for checkpoint, is_required in (
-        (best, False),
-        (start, in_later_stage),
-    ):  # a killed run may have been replacing best
-        if is_required or (checkpoint / METADATA).is_file():
-            check_checkpoint(checkpoint)
+    """Raises a StorageError if a checkpoint that a run from this state needs is damaged, missing, or too new."""
+    position, folder = state.position, state.folder.parent
+    if position.best_score > -math.inf:
+        check_checkpoint(best)
+    own, following = (stage_start(folder, stage) for stage in (position.stage, position.stage + 1))
+    if position.done:
+        if following.exists():
+            check_checkpoint(following)
+        return
+    if position.stage > 0:
+        check_checkpoint(own)
+    if following.exists():
+        got, remedy = f"{following.name} beside it", "train the stage again"
+        raise StorageError(Fault(str(state.folder), "be of the latest stage that has begun", got, remedy))
+
+
+def _check_readable(error: StorageError) -> None:
+    """Raises the error if it may pass, so that no state is given up because of a fault of the file system."""
+    if isinstance(error.__cause__, OSError) and not isinstance(error.__cause__, FileNotFoundError):
+        raise error
 
 
 def _read_state(path: Path) -> ResumeState:
