@@ -237,6 +237,12 @@ VOTES: dict[str, Sequence[Case]] = {
             finished=True,
         ),
         Case(
+            "a submission by a name that no folder has",
+            ["stdies must be a folder that `tutti ensemble` wrote; got no such folder; did you mean 'studies'?"],
+            command="leaderboard add studies/moods stdies --score 0.8",
+            finished=True,
+        ),
+        Case(
             "a submission whose card was changed by hand",
             ["sent must be a folder that `tutti ensemble` wrote; got an invalid card.json (no 'score' where it"],
             _submission(study="moods", objective={}),

@@ -15,7 +15,7 @@ import numpy as np
 from filelock import FileLock
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from tutti.errors import Fault, StorageError, StudyError, misfit
+from tutti.errors import Fault, StorageError, StudyError, misfit, nearest
 from tutti.files import sha256_of, storage_faults, write_whole
 from tutti.outputs.folder import CARD
 from tutti.tasks.metrics import score
@@ -159,6 +159,9 @@ def _read(submission: Path, *, public: float) -> tuple[str, dict[str, str], Entr
         why = f"no {error} where it belongs" if isinstance(error, KeyError) else str(error)
         got = "no card.json in it" if isinstance(error, OSError) else f"an invalid card.json ({why})"
         rule, remedy = "be a folder that `tutti ensemble` wrote", "name the folder that contains card.json"
+        if not submission.exists():
+            siblings = [path.name for path in submission.parent.glob("*/")]
+            got, remedy = "no such folder", nearest(submission.name, siblings, otherwise=remedy)
         raise StudyError(Fault(str(submission), rule, got, remedy)) from error
 
 
