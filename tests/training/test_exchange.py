@@ -140,7 +140,7 @@ def test_an_exchange_is_known_where_a_kill_left_half_of_a_later_state_of_the_tri
     assert exchange_of(own) is None  # killed before the removal: the trial resumes from its own state
     for name in half:
         (later / name).unlink()
-    state, _ = newest_state(own)
+    state, _ = newest_state(own, best=own.parent / "best")
     assert state is not None
     assert state.folder.name == states(donor)[0].name
     assert exchange_of(own) == EXCHANGE
