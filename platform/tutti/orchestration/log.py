@@ -201,11 +201,10 @@ class StudyLog(NotSnapshotted, Callback):
         """Records an evaluation in the tracker, then in the store, so that what the store has is in both."""
         epoch = int(report["epoch"])
         progress.epoch, progress.precision = epoch, report.get("precision", progress.precision)
-        if report.get("repeated") and epoch in self._store.record(key).scores_by_epoch:
-            return
-        if (
-            epoch == 1 and not report.get("repeated") and not self._folds
-        ):  # it may start anew: its weights have new scores
+        if report.get("repeated"):
+            if epoch in self._store.record(key).scores_by_epoch:
+                return
+        elif epoch == 1 and not self._folds:  # the trial may start anew, and its new weights have other scores
             self._store.forget_reports(key)
         if math.isfinite(report["score"]):
             self._track_epoch(key, report, reported=report["at"])

@@ -11,10 +11,10 @@ from tutti.records import CheckpointRecord, Predictions
 
 @dataclass(frozen=True)
 class EpochReport:
-    """One evaluation, after an epoch or part of one. Sent once the training state is on disk; equal on every rank,
-    except its time.
+    """One evaluation, after an epoch or part of one. Sent once the training state is on disk.
 
-    The state contains it, and a run that resumes from there sends it again: a killed run may not have sent it.
+    The state contains it, and a run that resumes from there sends it again: a killed run may not have sent it. It is
+    equal on every rank.
 
     Attributes:
         epoch: number of the evaluation, from 1, over all stages; an epoch has ``evals_per_epoch`` evaluations.
