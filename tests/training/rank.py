@@ -30,6 +30,11 @@ def _part(rows: dict) -> EncodedPart:
     )
 
 
+def _compared(report: EpochReport) -> dict:
+    compared = [field.name for field in dataclasses.fields(report) if field.compare]
+    return {name: value for name, value in dataclasses.asdict(report).items() if name in compared}
+
+
 def main(job_file: str) -> None:
     job = json.loads(Path(job_file).read_text())
     dist.init_process_group("gloo")
@@ -61,7 +66,7 @@ def main(job_file: str) -> None:
                 shutil.rmtree(Path(run["folder"]) / "resume" / run["lose"])
         except (TuttiError, InterruptedError) as error:
             outcomes[name]["error"] = f"{type(error).__name__}: {error}"
-        outcomes[name]["reports"] = [dataclasses.asdict(report) for report in reports]
+        outcomes[name]["reports"] = [_compared(report) for report in reports]
     Path(f"{job_file}.{dist.get_rank()}").write_text(json.dumps(outcomes))
     dist.destroy_process_group()
 
