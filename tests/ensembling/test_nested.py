@@ -70,7 +70,6 @@ def test_few_rows_that_are_all_right_have_an_interval_of_positive_width(rows, tr
         decisions = np.where(rng.random(rows) < true, labels, 1 - labels)
         estimate = judge(decisions[None], labels, score=accuracy, seed=number).estimate
         assert estimate.low < estimate.score
-        assert estimate.high <= 1
         covered.append(estimate.low <= true <= estimate.high)
     assert np.mean(covered) >= 0.93
 
@@ -85,6 +84,18 @@ def test_a_paired_difference_has_a_smaller_error_than_each_score():
     assert gain.score == pytest.approx(accuracy(labels, better) - accuracy(labels, worse))
     assert gain.error < 0.6 * first.estimate.error
     assert first.over(first) == Estimate(0, 0)
+
+
+def test_the_interval_of_a_gain_without_bounds_reaches_as_far_to_both_sides():
+    labels = np.random.default_rng(0).normal(50, 5, size=40)
+
+    def neg_mse(truth, decided):
+        return -float(np.mean((truth - decided) ** 2))
+
+    good, bad = (judge((labels + error)[None], labels, score=neg_mse, seed=0) for error in (0.1, labels / 10))
+    gain = good.over(bad)
+    assert gain.low > 1
+    assert gain.high - gain.score == pytest.approx(gain.score - gain.low)
 
 
 def test_no_resample_loses_a_rare_class():

@@ -10,6 +10,16 @@ from tutti.errors import StudyError
 from tutti.outputs.folder import output_folder
 
 
+def test_a_page_that_a_user_wrote_beside_a_report_is_not_deleted(tmp_path: Path) -> None:
+    (tmp_path / "report.json").write_text('{"files": ["report.html"]}', encoding="utf-8")
+    (tmp_path / "report.html").touch()
+    (tmp_path / "card.md").touch()
+    message = "hold nothing but what Tutti wrote there before; got card.md"
+    with pytest.raises(StudyError, match=message), output_folder(tmp_path, listing="report.json"):
+        pass
+    assert (tmp_path / "card.md").is_file()
+
+
 @pytest.mark.parametrize(
     ("out", "got"),
     [(".", "the current folder"), ("..", "a folder above the current one"), ("/proc", "a mount point")],

@@ -65,6 +65,13 @@ def test_labels_of_another_file_are_refused(tmp_path, content, message):
         read(tmp_path, content)
 
 
+def test_a_table_with_ids_from_zero_on_has_ids(tmp_path):
+    rows = "id,label\n0,calm\n1,glad\n2,calm\n"
+    assert read(tmp_path, rows, expected=["2", "1"]).tolist() == [0, 1]
+    with pytest.raises(SubmissionError, match=r"such as 't1'; name the labels of this very test file\.$"):
+        read(tmp_path, rows, expected=["t1"])
+
+
 def test_what_is_no_number_is_refused_for_a_regression(tmp_path):
     with pytest.raises(TaskFileError, match=r"must have a number as its label.*; got 'warm'"):
         read(tmp_path, "id,label\n3,1\n5,warm\n7,2\n", task=WARMTH)

@@ -289,6 +289,16 @@ def test_no_row_at_the_threshold_writes_no_file_and_says_so_plainly(make_finishe
     assert [class_.mean_confidence for class_ in report.tasks[0].coverage] == [None] * 3
 
 
+def test_labels_of_an_earlier_run_stay_where_there_are_no_new_ones(make_finished, tmp_path):
+    earlier = write_pseudo_labels(**arguments(make_finished(), tmp_path / "out"))
+    assert earlier.files
+    report = write_pseudo_labels(**arguments(make_finished(), tmp_path / "out", labelling={"threshold": 1.0}))
+    assert not report.files
+    assert report.remarks[-1] == f"{tmp_path / 'out'} keeps the labels of an earlier run."
+    for name, digest in earlier.files.items():
+        assert hashlib.sha256((tmp_path / "out" / name).read_bytes()).hexdigest() == digest
+
+
 def test_no_task_with_unlabelled_rows_is_the_user_s_matter(make_finished, tmp_path):
     with pytest.raises(StudyError, match=r"must have a task with unlabelled rows; got none; name a file"):
         write_pseudo_labels(**arguments(make_finished(), tmp_path / "out", pools={}))

@@ -29,7 +29,7 @@ def pool(tmp_path: Path):
         own = [f"{n}\ttext {n}\t{'yes' if n % 4 else 'no'}" for n in range(20)]
         extra = write("A.tsv", ["0\tnew 0\tno", "1\tnew 1\tno"])
         files = {"train": write("train.tsv", own)}
-        files["unlabeled"] = write("pool.tsv", ["0\tnew 0", "1\tnew 1", "2\tnew 2", "3\ttext 3"])
+        files["unlabeled"] = write("pool.tsv", ["0\tnew 0", "1\tnew\u30001 ", "2\tnew 2", "3\ttext 3"])
         sources = {part: str(file) for part, file in files.items()}
         spec = TaskSpec(
             "A", layout, layout, sources, False, "macro_f1", "csv", extra_train=(ExtraRows(extra, 0.5, layout),)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tutti.cli.predict import Input
 from tutti.errors import TaskFileError
+from tutti.tasks.build import TaskSpec
 from tutti.tasks.layouts.competition import Competition
 from tutti.tasks.layouts.glue import Glue
 from tutti.tasks.layouts.protocol import FileLayout
@@ -68,6 +73,39 @@ def test_a_row_that_line_feeds_broke_is_mended_across_blocks(write: Write, rows:
     assert together(layout, source, rows)["text"].tolist() == ["one", "two  two again ", "three", "four four again"]
 
 
+def broken(folder: Path) -> tuple[FileLayout, Path]:
+    (folder / "rows.csv").write_text("".join(f"{row}\tfirst\nsecond {row}\n" for row in range(20)))
+    return Competition(repair=True), folder / "rows.csv"
+
+
+def with_empty_lines(folder: Path) -> tuple[FileLayout, Path]:
+    lines = (json.dumps({"text": f"first second {row}"}) + "\n" * (1 + row % 3) for row in range(20))
+    (folder / "rows.jsonl").write_text("".join(lines))
+    return Table(), folder / "rows.jsonl"
+
+
+def in_row_groups(folder: Path) -> tuple[FileLayout, Path]:
+    texts = pa.array([f"first second {row}" for row in range(20)]).dictionary_encode()
+    pq.write_table(pa.table({"text": texts}), folder / "rows.parquet", row_group_size=7)
+    return Table(), folder / "rows.parquet"
+
+
+@pytest.mark.parametrize("size", [1, 3, 4, 19, 20, 21])
+@pytest.mark.parametrize("make", [broken, with_empty_lines, in_row_groups])
+def test_shards_hold_every_row_once_whatever_blocks_the_layout_reads(
+    tmp_path: Path, make: Callable[[Path], tuple[FileLayout, Path]], size: int
+) -> None:
+    layout, file = make(tmp_path)
+    new_rows = Input(file, layout, TaskSpec("mood", layout, layout, {}, False, "macro_f1", "csv"), rows=20)
+    shards = dict(new_rows.shards(size, skip=set()))
+    assert [len(shard) for shard in shards.values()] == [size] * (20 // size) + [20 % size] * (20 % size > 0)
+    assert [*shards] == [*range(len(shards))]
+    read = pd.concat(shards.values())
+    assert read["id"].tolist() == [str(row) for row in range(20)]
+    assert read["text"].tolist() == [f"first second {row}" for row in range(20)]
+    assert [*dict(new_rows.shards(size, skip={0}))] == [*range(1, len(shards))]
+
+
 @pytest.mark.parametrize("rows", [1, 2, 3, 100])
 def test_line_layouts_read_the_same_rows_in_blocks_as_at_once(write: Write, rows: int) -> None:
     source = write("".join(f"{row}\tfirst {row}\tsecond {row}\n" for row in range(5)) + "\n\n")
@@ -101,6 +139,13 @@ def test_a_fault_behind_the_first_block_names_its_line(
 ) -> None:
     with pytest.raises(TaskFileError, match=message):
         together(layout, write(content, name), 1)
+
+
+def test_only_a_file_that_begins_so_is_said_to_have_the_wrong_columns_in_every_line(write: Write) -> None:
+    with pytest.raises(TaskFileError, match=r"got 3 in every line; check whether this is the right file"):
+        together(Competition(), write("0\ta\tb\n1\ta\tb\n"), 2)
+    with pytest.raises(TaskFileError, match=r"line 3 must have 2 .*; got 3"):
+        together(Competition(), write("0\ta\n1\tb\n2\tc\td\n3\tc\td\n"), 2)
 
 
 def test_a_character_that_ends_behind_a_chunk_is_one_character(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:

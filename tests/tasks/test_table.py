@@ -13,7 +13,7 @@ from pandas import DataFrame
 
 from tutti.errors import TaskFileError
 from tutti.tasks.layouts.reading import number
-from tutti.tasks.layouts.table import Table
+from tutti.tasks.layouts.table import Table, column_names
 
 Write = Callable[..., str]
 
@@ -148,6 +148,18 @@ def test_numbers_of_json_and_parquet_are_taken_as_they_are(write: Write, tmp_pat
 def test_a_damaged_parquet_file_is_refused(write: Write) -> None:
     with pytest.raises(TaskFileError, match="must be a Parquet file"):
         Table().read(write(b"PAR1 no more", "rows.parquet"), labelled=True)
+
+
+def test_parquet_values_that_python_cannot_hold_are_refused_only_where_they_are_read(tmp_path: Path) -> None:
+    no_text = pa.StringArray.from_buffers(1, pa.py_buffer(np.array([0, 1], dtype=np.int32)), pa.py_buffer(b"\xff"))
+    year_30000 = pa.array([10_250_000], pa.date32())
+    pq.write_table(pa.table({"text": ["a"], "when": year_30000, "bytes": no_text}), tmp_path / "x.parquet")
+    source = str(tmp_path / "x.parquet")
+    assert Table().read(source, labelled=False)["text"].tolist() == ["a"]
+    assert column_names(source) == ["text", "when", "bytes"]
+    for column in ("when", "bytes"):
+        with pytest.raises(TaskFileError, match="must be a Parquet file"):
+            Table(text=column).read(source, labelled=False)
 
 
 def test_another_kind_of_file_is_refused(write: Write) -> None:

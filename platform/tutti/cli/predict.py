@@ -64,9 +64,26 @@ class Input:
         """Yields the number and the cleaned rows of each shard that is not in ``skip``."""
         from tutti.data.prepare import clean_rows
 
-        for number, rows in enumerate(self.layout.blocks(str(self.file), rows=size)):
+        for number, rows in enumerate(_of_size(self.layout.blocks(str(self.file), rows=size), size)):
             if number not in skip:
                 yield number, clean_rows(rows, self.spec.cleaning)
+
+
+def _of_size(blocks: Iterator[DataFrame], size: int) -> Iterator[DataFrame]:
+    """The rows of all blocks, regrouped into blocks of exactly ``size`` rows; the last one may have fewer."""
+    from pandas import concat
+
+    pending: list[DataFrame] = []
+    for block in blocks:
+        pending.append(block)
+        if sum(map(len, pending)) >= size:
+            rows = concat(pending)
+            whole = len(rows) // size * size
+            for start in range(0, whole, size):
+                yield rows[start : start + size].reset_index(drop=True)
+            pending = [rows[whole:]]
+    if any(map(len, pending)):
+        yield concat(pending, ignore_index=True)
 
 
 def predict(
@@ -192,8 +209,7 @@ def read_input(config: StudyConfig, task: Task, file: Path) -> Input:
 
     spec = task_spec(task.name, config.tasks[task.name])
     layout = new_rows_layout(spec, file)
-    blocks = layout.blocks(str(file), rows=SHARD)  # the same blocks as for predicting
-    rows = sum(len(block) for block in blocks)
+    rows = sum(len(block) for block in layout.blocks(str(file), rows=SHARD))
     return Input(file, layout, spec, rows)
 
 
@@ -217,11 +233,11 @@ def chosen_members(studies: Mapping[str, VotingStudy], task: Task, name: str, re
     voting = needed_voters(elected.ensemble)
     able = {study_name: study for study_name, study in studies.items() if task.name in study.config.tasks}
     for study_name, study in able.items():
-        if study.config.tasks[task.name].cleaning != first.config.tasks[task.name].cleaning:
-            needed = f"clean the texts of {task.name} as {first.config.study} does, to predict new rows with it"
-            raise StudyError(Fault(f"the study {study_name}", needed, "other steps", "leave one of the two out"))
         places = {bank.locate(elected.members[place].key): place for place in voting}
         own = {key: place for (owner, key), place in places.items() if owner == study_name}
+        if own and study.config.tasks[task.name].cleaning != first.config.tasks[task.name].cleaning:
+            needed = f"clean the texts of {task.name} as {first.config.study} does, to predict new rows with it"
+            raise StudyError(Fault(f"the study {study_name}", needed, "other steps", "leave one of the two out"))
         for key, weights in weights_of(study.folder, [*own], folds=study.config.split.folds, tasks=[task]).items():
             groups[own[key]] = list(range(len(checkpoints), len(checkpoints) + len(weights)))
             checkpoints += [Checkpoint(path, read_metadata(path).max_length) for path in weights]

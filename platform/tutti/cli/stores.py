@@ -15,6 +15,7 @@ from tutti.config.address import same_database, with_password, without_password
 from tutti.config.conditions import fixed_values
 from tutti.config.folder import StudyFolder, find_study, studies_folder
 from tutti.config.load import load_study, parse_study
+from tutti.config.paths import DATABASES
 from tutti.config.study import StudyConfig
 from tutti.data.prepare import Prepared, load_prepared
 from tutti.errors import Fault, StudyError
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from tutti.search.study_store import StudyStore
     from tutti.search.warm_start import OlderStudy
     from tutti.tracking.protocol import Tracker
-
-_DATABASES = ("sqlite", "postgresql", "mysql", "mssql")  # address schemes that MLflow opens as a database
 
 
 def read_study_file(file: Path, *, overrides: Sequence[str], shared: bool = False) -> tuple[StudyConfig, StudyFolder]:
@@ -273,7 +272,7 @@ def open_tracker(study: StudyConfig, folder: StudyFolder) -> Tracker:
 
     uri = tracking_uri(study, folder)
     # An MLflow server decides where artifacts go. With a database, MLflow would write them to the working directory.
-    artifacts = folder.mlflow_artifacts.as_uri() if uri.startswith(_DATABASES) else None
+    artifacts = folder.mlflow_artifacts.as_uri() if uri.startswith(DATABASES) else None
     tracker = QueuedTracker(
         lambda: MlflowTracker(uri, experiment=study.study, owner=folder.owner, artifact_location=artifacts),
         spool=folder.spool,

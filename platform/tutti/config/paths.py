@@ -16,9 +16,11 @@ from tutti.config.raw import section
 from tutti.errors import Fault, StudyError, nearest
 from tutti.files import is_plain, nearest_file
 
-_DATABASES = ("sqlite", "postgresql", "mysql", "mssql")  # each also with a driver: mysql+pymysql
+DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
+"""Schemes of addresses that MLflow opens as a database; each also with a driver: mysql+pymysql."""
+
 _SERVERS = ("postgresql", "postgresql+psycopg", "postgresql+psycopg2")
-_STORES = (*_DATABASES, "http", "https", "file", "databricks")
+_STORES = (*DATABASES, "http", "https", "file", "databricks")
 _SCHEME = re.compile(r"^([A-Za-z][\w.-]*)(\+\w+)?(?=:|$)")
 _LOCAL_STORE = re.compile(r"^((?:sqlite(?:\+\w+)?:///)|file:)(?!/|:memory:)([^?]+)(.*)$")
 _PLACE = "name a host, and a port in digits where it names one"
@@ -178,7 +180,7 @@ class _Paths:
         """The address of an MLflow store; the path of a local one is made absolute."""
         scheme = _SCHEME.match(uri) if ":" in uri or uri == "databricks" else None
         name, driver = (scheme[1], scheme[2]) if scheme else ("", None)
-        if name not in _STORES or (driver and name not in _DATABASES):
+        if name not in _STORES or (driver and name not in DATABASES):
             got = f"the scheme {name + (driver or '')!r}" if scheme else "no scheme"  # the rest may contain a password
             remedy = nearest(name, _STORES, otherwise="write it like http://HOST:5000 or sqlite:///mlflow.db")
             rule = f"be the address of an MLflow store, with one of the schemes {', '.join(_STORES)}"

@@ -20,7 +20,8 @@ class Members(Strict):
     of validation rows on which each must differ from every better one. All three conditions apply together.
 
     ``filter`` is an MLflow search filter on tags and parameters, as in the search field above MLflow's table: only
-    trials that it matches may vote. ``studies`` are further studies, by name or folder, whose trials may vote too.
+    trials that it matches may vote. ``studies`` are further studies whose trials may vote too, by name, or by folder
+    relative to the recipe's.
     """
 
     top: Annotated[int, Field(ge=1)] | None = 5

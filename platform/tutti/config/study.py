@@ -60,7 +60,7 @@ class Strict(BaseModel):
 
 
 class Cleaning(Strict):
-    """Cleaning of competition files. Every step is off by default; rows to predict are never dropped."""
+    """Cleaning of texts. Every step is off by default; rows to predict are never dropped."""
 
     emoji: Literal["zh", "en"] | None = None  # replace emoji by words of this language
     emoticons: bool = False  # replace [生病] by 生病

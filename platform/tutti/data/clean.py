@@ -11,7 +11,7 @@ import emoji as emoji_library
 from pandas import DataFrame
 
 # A bracketed emoticon name, as in microblogs: no spaces, and at least one letter, so that [12] is not matched.
-_EMOTICON = re.compile(r"\[(?=[^\]]*[^\W\d_])(\w{1,10})\]")
+_EMOTICON = re.compile(r"\[(?=\w{0,9}[^\W\d_])(\w{1,10})\]")
 _SPACES = re.compile(r" {2,}")
 
 

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import math
-import re
 from collections.abc import Iterable, Sequence
+from decimal import Decimal
 
 import numpy as np
 
 from tutti.errors import Fault, TaskFileError
+from tutti.tasks.layouts.reading import NUMBER
 
-_INTEGER = re.compile(r"-?[0-9]+")
 _QUANTILES = 10  # strata of a regression's values
 
 
 def ordered_classes(labels: Iterable[str]) -> tuple[str, ...]:
-    """The distinct labels, in numeric order if all are integers, otherwise in alphabetical order."""
+    """The distinct labels, in numeric order if all are numbers, otherwise in alphabetical order."""
     names = sorted(set(labels))
-    return tuple(sorted(names, key=int) if all(map(_INTEGER.fullmatch, names)) else names)
+    return tuple(sorted(names, key=Decimal) if all(map(NUMBER.fullmatch, names)) else names)
 
 
 def validation_rows(labels: np.ndarray, *, share: float, seed: int, task: str) -> np.ndarray:

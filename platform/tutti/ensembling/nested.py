@@ -30,7 +30,7 @@ class Estimate:
     Attributes:
         error: standard error over samples of the rows and over foldings.
         low: lower end of the 95 % interval, ``score - 1.96 * error``.
-        high: upper end, at most 1.
+        high: upper end; of a score it may be above the best possible one.
     """
 
     score: float
@@ -40,7 +40,7 @@ class Estimate:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "low", self.score - _WIDTH * self.error)
-        object.__setattr__(self, "high", min(self.score + _WIDTH * self.error, 1.0))
+        object.__setattr__(self, "high", self.score + _WIDTH * self.error)
 
     @classmethod
     def mean(cls, estimates: Sequence[Estimate]) -> Estimate:

@@ -31,6 +31,7 @@ _MISSING_WEIGHTS_REMEDY = (
     "name a recipe whose members have theirs (a smaller `members: {top: }` takes the best), or train it again"
 )
 _JOBS_PER_WORKER = 2  # in flight, so that no worker is idle while the next shard is tokenized
+_SHOWN = 10  # classes in a message
 
 
 @dataclass(frozen=True)
@@ -112,14 +113,21 @@ def check_predicts(folder: Path, tasks: Sequence[Task], *, what: str, remedy: st
         raise StudyError(Fault(what, rule, got, remedy))
     trained_tasks = read_metadata(folder).tasks
     for task in tasks:
-        if task not in trained_tasks:
+        if _predicted(task) not in map(_predicted, trained_tasks):
             rule = f"predict the task {task.name} as the study has it, with {_shape(task)}"
             got = ", ".join(f"{each.name} with {_shape(each)}" for each in trained_tasks)
             raise StudyError(Fault(what, rule, got, "name a checkpoint of this study"))
 
 
+def _predicted(task: Task) -> tuple[str, bool, tuple[str, ...]]:
+    """What of a task its predictions depend on: neither the metric nor the submission."""
+    return task.name, task.pair, task.class_names
+
+
 def _shape(task: Task) -> str:
-    return f"{'two texts' if task.pair else 'one text'} and " + (f"{task.outputs} classes", "values")[task.regression]
+    shown = ", ".join(task.class_names[:_SHOWN]) + (", ..." if len(task.class_names) > _SHOWN else "")
+    outputs = "values" if task.regression else f"{task.outputs} classes ({shown})"
+    return f"{'two texts' if task.pair else 'one text'} and {outputs}"
 
 
 class Predictor:

@@ -73,7 +73,8 @@ def _unlisted(out: Path, listing: str) -> list[str]:
         return ["a file"]
     present = {path.relative_to(out).as_posix() for path in out.rglob("*") if not path.is_dir()}
     try:
-        listed = {*json.loads((out / listing).read_text(encoding="utf-8"))["files"], listing, PAGE}
+        listed = {*json.loads((out / listing).read_text(encoding="utf-8"))["files"], listing}
+        listed |= {PAGE} if listing == CARD else set()
     except (OSError, ValueError, KeyError, TypeError):
         listed = set()
     return sorted(present - listed)

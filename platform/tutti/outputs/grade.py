@@ -36,9 +36,10 @@ def read_labels(source: str, *, task: Task, layout: Layout, expected: Sequence[s
         SubmissionError: if a test row has no label or an unknown one, or if the file has no ids and more rows than the
             test file.
     """
-    rows = _layout_of(source, layout).read(source, labelled=True, numbers=task.regression)
+    found = _layout_of(source, layout)
+    rows = found.read(source, labelled=True, numbers=task.regression)
     by_id = dict(zip(rows["id"], rows["label"], strict=True))
-    numbered = [*by_id] == [*map(str, range(len(by_id)))]  # rows without ids are numbered when read
+    numbered = found is layout and [*by_id] == [*map(str, range(len(by_id)))]  # rows without ids are numbered when read
     remedy = "name the labels of this very test file"
     if missing := [row for row in expected if row not in by_id]:
         named = ", ".join(map(repr, missing[:_SHOWN]))

@@ -26,7 +26,7 @@ _LABELLED = "validation"
 _SPLIT = "give both studies the same files and the same `split`, or let one of them vote alone"
 _AGAIN = "move the trial's folder out of the bank, so that it has no vote, or start a new study"
 _METHOD_PHRASES = {
-    "auto": "combined by stacking, or in each task by a method that is clearly better there",
+    "auto": "combined in each task by stacking, for numbers by their mean, or by a method that is clearly better there",
     "uniform": "all with the same weight",
     "score": "weighed by their validation scores in the task",
     "rank": "combined by their ranks",

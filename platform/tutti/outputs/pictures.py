@@ -180,7 +180,7 @@ def cost_png(trials: Sequence[TrialRecord]) -> bytes:
 
 def _estimates(axes: Any, lane: int, score: Estimate, single: Estimate, gain: Estimate) -> None:
     axes.plot([single.score] * 2, [lane - 0.25, lane + 0.25], color=_MEMBER, lw=2, zorder=2)
-    axes.plot([score.low, score.high], [lane] * 2, color=_ENSEMBLE, lw=2, alpha=0.6, zorder=3)
+    axes.plot([score.low, min(score.high, 1.0)], [lane] * 2, color=_ENSEMBLE, lw=2, alpha=0.6, zorder=3)
     axes.scatter([score.score], [lane], s=110, marker="D", color=_ENSEMBLE, edgecolors="white", zorder=4)
     text = f"{score.score:.3f} ({gain.score:+.3f})"
     axes.annotate(text, (1.01, lane), xycoords=("axes fraction", "data"), va="center", color=_ENSEMBLE, fontsize=9)

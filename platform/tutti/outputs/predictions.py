@@ -175,6 +175,15 @@ class Shards:
         return {number for number in range(self.count) if self._is_complete(number)}
 
     def write(self, number: int, table: pa.Table) -> None:
+        """Writes one shard.
+
+        Raises:
+            StudyError: if it does not have the rows that ``rows`` and ``size`` leave it.
+            StorageError: if it cannot be written.
+        """
+        if table.num_rows != (expected := self._rows_of(number)):
+            rule, got = f"have {expected} rows in shard {number}, as when it was first read", str(table.num_rows)
+            raise StudyError(Fault("--input", rule, got, "leave the file as it is, and run the command again"))
         with whole_file(self._file(number)) as temporary:
             pq.write_table(table, temporary, compression="zstd")
 
@@ -192,10 +201,12 @@ class Shards:
     def _file(self, number: int) -> Path:
         return self.folder / f"{number:06d}.parquet"
 
+    def _rows_of(self, number: int) -> int:
+        return max(min(self._size, self._rows - number * self._size), 0)
+
     def _is_complete(self, number: int) -> bool:
-        expected = min(self._size, self._rows - number * self._size)
         try:
-            return pq.read_metadata(self._file(number)).num_rows == expected
+            return pq.read_metadata(self._file(number)).num_rows == self._rows_of(number)
         except (OSError, pa.ArrowInvalid):
             return False
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -71,7 +71,8 @@ def write_pseudo_labels(
     whatever the recipe's decision rule. A regression has no confidence: its rows are labelled only if all rows are.
 
     Rows with an empty text and rows that a trial has seen with a label are left out. If no row is chosen or a class's
-    share drifts too far, a task gets no file, and the report says why. ``out`` is replaced as a whole.
+    share drifts too far, a task gets no file, and the report says why. ``out`` is replaced as a whole, except that
+    earlier labels stay if no task gets a file: a study may name them.
 
     Args:
         validation: by task, the ids of its validation rows, in order.
@@ -81,7 +82,6 @@ def write_pseudo_labels(
 
     Raises:
         StudyError: if no task has unlabelled rows, the bank lacks what is needed, or ``out`` holds other files.
-        TaskFileError: if a task's layout cannot hold a row.
         StorageError: if the bank cannot be read or ``out`` cannot be written.
     """
     labellable = [task for task in tasks if task.name in pools and (labelling.select == "all" or not task.regression)]
@@ -114,6 +114,8 @@ def write_pseudo_labels(
         ),
         files={},
     )
+    if not any(each.file for each in report.tasks) and any(out.glob(ledger_of("*"))):
+        return replace(report, notes=(*report.notes, f"{out} keeps the labels of an earlier run."))
     with output_folder(out) as folder:
         for each, task_report in zip(labelled, report.tasks, strict=True):
             if task_report.file is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -84,8 +84,13 @@ def pools(prepared: Prepared, specs: Iterable[TaskSpec], *, others: Sequence[Pre
 def _seen(studies: Sequence[Prepared], task: str, rows: DataFrame) -> np.ndarray:
     steps = every_cleaning(studies, task)
     parts = ((prepared, part) for prepared in studies for part in ("train", "validation"))
-    labelled = {texts for prepared, part in parts for texts in row_texts(clean_rows(prepared.rows(task, part), steps))}
-    return np.array([texts in labelled for texts in row_texts(clean_rows(rows, steps))], dtype=bool)
+    labelled = {key for prepared, part in parts for key in _keys(clean_rows(prepared.rows(task, part), steps))}
+    return np.array([key in labelled for key in _keys(clean_rows(rows, steps))], dtype=bool)
+
+
+def _keys(rows: DataFrame) -> Iterator[tuple[str, ...]]:
+    """Each row's texts without the whitespace that a tab-separated file of pseudo-labels cannot hold."""
+    return (tuple(" ".join(text.split()) for text in texts) for texts in row_texts(rows))
 
 
 def _extra_parts(prepared: Prepared, task: str) -> list[str]:

@@ -54,9 +54,9 @@ class FileLayout(Layout, Protocol):
     """A layout whose sources are files, which may be larger than memory."""
 
     def blocks(self, source: str, *, rows: int) -> Iterator[DataFrame]:
-        """Yields the rows of a file to predict in blocks of ``rows``, as ``read`` does, but ids may be repeated.
+        """Yields the rows of a file to predict in blocks, as ``read`` does, but ids may be repeated.
 
-        Only one block is in memory at a time. No block is empty.
+        Only one block is in memory at a time. No block is empty or has more than ``rows`` rows.
 
         Raises:
             TaskFileError: as in ``read``, with the faults of the first block that has any.

@@ -8,14 +8,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 from pandas import DataFrame
 
 from tutti.errors import Fault, TaskFileError
 from tutti.files import nearest_file, sha256_of
 
 FAULTS_SHOWN = 10
+UNREADABLE = (pa.ArrowException, OSError, ValueError, OverflowError)
+"""What damaged Parquet files raise, some when their values become Python's: bytes that are no text, years past 9999."""
+
+NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
+"""A number as labels may have it. ``float`` would also accept ``1_000`` and digits of other scripts."""
+
 _CHUNK = 2**16  # bytes
-_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 class FileSource:
@@ -93,12 +99,9 @@ def _decode(
 
 
 def number(text: str) -> np.float32:
-    """The label of a regression, such as ``3``, ``-0.5`` or ``1e-3``; NaN or infinity where it is no float32.
-
-    Only ASCII digits and a point are accepted; ``float`` would also accept ``1_000`` and digits of other scripts.
-    """
+    """The label of a regression, such as ``3``, ``-0.5`` or ``1e-3``; NaN or infinity where it is no float32."""
     with np.errstate(over="ignore"):
-        return np.float32(text if _NUMBER.fullmatch(text.strip()) else "nan")
+        return np.float32(text if NUMBER.fullmatch(text.strip()) else "nan")
 
 
 def raise_any(faults: Sequence[Fault], *, origin: str) -> None:

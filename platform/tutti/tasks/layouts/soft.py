@@ -13,7 +13,7 @@ from pandas import DataFrame
 
 from tutti.errors import Fault, TaskFileError, first_line
 from tutti.files import whole_file
-from tutti.tasks.layouts.reading import FileSource, checked_frame, existing_file
+from tutti.tasks.layouts.reading import UNREADABLE, FileSource, checked_frame, existing_file
 
 PROBABILITY = "probability of "
 """Prefix of the class name in the columns that ``SoftLabels.read`` adds."""
@@ -37,20 +37,20 @@ class SoftLabels(FileSource):
 
     def read(self, source: str, *, labelled: bool, numbers: bool = False) -> DataFrame:
         existing_file(source)
+        texts = ["id", "text", *(["text_b"] if self.pair else [])]
         try:
             table = pq.ParquetFile(source).read()
-        except (pa.ArrowInvalid, OSError) as error:
+            cells = {name: table.column(name).to_pylist() for name in texts if name in table.column_names}
+        except UNREADABLE as error:
             got = first_line(error)
             remedy = "name the file that `tutti pseudo-label` wrote, or take out `labels: soft`"
             raise TaskFileError(Fault(source, "be a Parquet file of soft labels", got, remedy)) from error
-        texts = ["id", "text", *(["text_b"] if self.pair else [])]
         present = table.column_names
         if missing := [name for name in (*texts, _COLUMN) if name not in present]:
             rule, got = f"have the columns {', '.join((*texts, _COLUMN))}", f"{', '.join(present) or 'none'}"
             remedy = f"add {', '.join(missing)}, or take out `labels: soft` where each row has one label"
             raise TaskFileError(Fault(source, rule, got, remedy))
         classes, probabilities = _probabilities(table.column(_COLUMN), source)
-        cells = {name: table.column(name).to_pylist() for name in texts}
         columns = {name: ["" if cell is None else str(cell) for cell in values] for name, values in cells.items()}
         columns["label"] = [classes[index] for index in probabilities.argmax(axis=1)] if table.num_rows else []
         faults = _row_faults(probabilities, source)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from pandas import DataFrame
 
 from tutti.errors import Fault, TaskFileError, first_line, nearest
 from tutti.files import whole_file, write_whole
-from tutti.tasks.layouts.reading import FileSource, check_text, checked_frame, existing_file, raise_any
+from tutti.tasks.layouts.reading import UNREADABLE, FileSource, check_text, checked_frame, existing_file, raise_any
 from tutti.tasks.layouts.tabs import blocks_of, lines_of, split_columns, write_lines
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
@@ -42,8 +43,8 @@ class Table(FileSource):
     label: str = "label"
 
     def read(self, source: str, *, labelled: bool, numbers: bool = False) -> DataFrame:
-        columns, places, place = next(_blocks(source, None))
         names = self.names(labelled=labelled)
+        columns, places, place = next(_blocks(source, None, wanted=set(names.values())))
         return frame_of(columns, names, origin=source, places=places, place=place, numbers=numbers)
 
     def blocks(self, source: str, *, rows: int) -> Iterator[DataFrame]:
@@ -82,7 +83,7 @@ def column_names(source: str) -> list[str]:
     Raises:
         TaskFileError: where the file cannot be read.
     """
-    return list(next(_blocks(source, 1), ({}, [], ""))[0])
+    return list(next(_blocks(source, 1, wanted=frozenset()), ({}, [], ""))[0])
 
 
 def frame_of(
@@ -142,10 +143,11 @@ def _suffix(source: str) -> str:
     return suffix
 
 
-def _blocks(source: str, limit: int | None, *, wanted: Set[str] = frozenset()) -> Iterator[_Block]:
+def _blocks(source: str, limit: int | None, *, wanted: Set[str]) -> Iterator[_Block]:
     """Blocks of so many rows, or one block of all; a table without rows gives one empty block.
 
     Each block has those of the columns ``wanted`` that any row of the file has, also where none of its own rows does.
+    Other columns may come without values.
     """
     existing_file(source)
     match _suffix(source):
@@ -154,7 +156,7 @@ def _blocks(source: str, limit: int | None, *, wanted: Set[str] = frozenset()) -
         case ".tsv":
             return _tsv_blocks(source, limit)
         case ".parquet":
-            return _parquet_blocks(source, limit)
+            return _parquet_blocks(source, limit, wanted)
         case _:
             return _json_blocks(source, limit, wanted)
 
@@ -274,26 +276,24 @@ def _json_keys(source: str, wanted: Set[str]) -> dict[str, None]:
     return keys
 
 
-def _parquet_blocks(source: str, limit: int | None) -> Iterator[_Block]:
+def _parquet_blocks(source: str, limit: int | None, wanted: Set[str]) -> Iterator[_Block]:
     try:
         with pq.ParquetFile(source) as file:  # pq.read_table has its own message for repeated names
-            _check_names(file.schema_arrow.names, source)
+            names = file.schema_arrow.names
+            _check_names(names, source)
+            read = [name for name in names if name in wanted]
             whole = limit is None or not file.metadata.num_rows
             first = 0
-            for table in [file.read()] if whole else map(_table_of, file.iter_batches(batch_size=limit)):
-                places = list(range(first + 1, first + 1 + table.num_rows))
-                yield {name: table.column(name).to_pylist() for name in table.column_names}, places, "row"
+            for table in [file.read(read)] if whole else file.iter_batches(batch_size=limit, columns=read):
+                values = {name: table.column(name).to_pylist() if name in wanted else [] for name in names}
+                yield values, list(range(first + 1, first + 1 + table.num_rows)), "row"
                 first += table.num_rows
-    except (pa.ArrowInvalid, OSError) as error:
+    except UNREADABLE as error:
         got = first_line(error)
         raise TaskFileError(Fault(source, "be a Parquet file", got, "write the file again")) from error
 
 
-def _table_of(batch: pa.RecordBatch) -> pa.Table:
-    return pa.Table.from_batches([batch])
-
-
 def _check_names(names: Sequence[str], source: str) -> None:
-    if repeated := sorted({name for name in names if list(names).count(name) > 1}):
+    if repeated := sorted(name for name, count in Counter(names).items() if count > 1):
         got = f"{', '.join(repeated)} twice"
         raise TaskFileError(Fault(source, "have columns of different names", got, "rename one"))

@@ -6,9 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, repeat
 from pathlib import Path
 
-from tutti.errors import Fault, TaskFileError
+from tutti.errors import Fault
 from tutti.files import write_whole
 from tutti.tasks.layouts.reading import check_text
+
+_TO_SPACES = str.maketrans("\t\n", "  ")
 
 
 def lines_of(source: str) -> Iterator[str]:
@@ -43,8 +45,9 @@ def split_columns(
     """The cells and numbers of the lines with the right column count, and a fault for each other line."""
     cells = [line.split("\t") for line in lines]
     wrong_counts = {len(row) for row in cells if len(row) != len(names)}
+    starts = first_line <= 2  # not a later block, whose faults say nothing of the file
     rule = f"have {len(names)} tab-separated columns ({', '.join(names)})"
-    if len(wrong_counts) == 1 and len(cells) > 1 and all(len(row) in wrong_counts for row in cells):
+    if starts and len(wrong_counts) == 1 and len(cells) > 1 and all(len(row) in wrong_counts for row in cells):
         return (
             [],
             [],
@@ -63,16 +66,10 @@ def split_columns(
 
 
 def write_lines(path: Path, rows: Iterable[Sequence[str]]) -> None:
-    """Writes one line for each row, atomically.
+    """Writes one line for each row, atomically. Spaces replace tabs and line feeds, and a carriage return at its end.
 
     Raises:
-        TaskFileError: where a cell contains a tab or a line feed, or the last one ends in a carriage return.
         StorageError: where the file system refuses.
     """
-    lines = []
-    for number, row in enumerate(rows, start=1):
-        if any("\t" in cell or "\n" in cell for cell in row) or row[-1].endswith("\r"):
-            rule = "hold neither a tab nor a line feed, which this layout cannot write"
-            raise TaskFileError(Fault(f"{path}, line {number}", rule, repr(row), "put spaces in their place"))
-        lines.append("\t".join(row) + "\n")
-    write_whole(path, "".join(lines))
+    lines = ("\t".join(cell.translate(_TO_SPACES) for cell in row) for row in rows)
+    write_whole(path, "".join((f"{line[:-1]} " if line.endswith("\r") else line) + "\n" for line in lines))
