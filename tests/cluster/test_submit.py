@@ -118,6 +118,12 @@ def test_files_travel_under_relative_names_and_what_is_on_shared_storage_stays(s
     assert job.storage == study.storage
 
 
+def test_what_git_ignores_travels_too(study, staged, tmp_path):
+    (tmp_path / "mine/backbone/.gitignore").write_text("*.json\n")
+    job = staged(study)
+    assert [file.name for file in (tmp_path / "job" / job.backbone).iterdir()] == ["config.json"]
+
+
 def test_the_staged_study_file_is_one_that_tutti_tune_takes(study, staged, tmp_path):
     staged(study)
     loaded = load_study(tmp_path / "job" / "study.json")

@@ -100,6 +100,13 @@ def test_no_halving_ends_a_trial_that_trains_to_its_end(scheduler):
         assert [trials.report(0, epoch, 0.5) for epoch in range(1, epochs + 1)] == [CONTINUE] * epochs
 
 
+@pytest.mark.parametrize(("epochs", "factor", "count"), [(3, 2, 3), (6, 2, 4), (20, 3, 4), (9, 3, 3), (1, 2, 1)])
+def test_the_last_bracket_of_hyperband_has_no_rung_before_the_end_of_training(epochs, factor, count):
+    trials = made(epochs=epochs, scheduler="hyperband", reduction_factor=factor)
+    assert len(trials.scheduler._brackets) == count
+    assert [rung for rung, _ in trials.scheduler._brackets[-1]._rungs if rung < epochs] == []
+
+
 def brackets(trials: Trials, count: int) -> list[int]:
     """The epoch of the first stop in each trial's bracket; none is higher than the longest trial's last."""
     for number in range(count):

@@ -116,11 +116,25 @@ def test_an_event_that_was_edited_uploads_nothing_from_outside_of_the_study(queu
     inside, outside = tmp_path / "study.json", tmp_path_factory.mktemp("home") / "id_rsa"
     for file in (inside, outside):
         file.write_text("{}")
-    queue.start_study(**NONE, files=[inside])
-    queue.start_study(**NONE, files=[outside])
+    queue.start_study(**NONE, files=[inside, outside])
     queue.start()
     assert queue.close(10) == 0
     assert store.uploaded == [inside]
+
+
+def test_files_are_found_where_the_study_has_moved_to(store, tmp_path):
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "study.json").write_text("{}")
+    first = QueuedTracker(lambda: store, spool=tmp_path / "here" / "spool.jsonl")
+    first.start_study(**NONE, files=[tmp_path / "here" / "study.json"])
+    _trial(first, "t0")
+    first.close(0)
+    (tmp_path / "here").rename(tmp_path / "there")
+    second = QueuedTracker(lambda: store, spool=tmp_path / "there" / "spool.jsonl")
+    second.start()
+    assert second.close(10) == 0
+    assert store.uploaded == [tmp_path / "there" / "study.json"]
+    assert _order(store) == ["start t0", "metrics t0", "end t0"]
 
 
 def test_what_happens_while_the_store_is_away_arrives_when_it_is_back(queue, store, caplog, tmp_path):

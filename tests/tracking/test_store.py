@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 from mlflow import MlflowClient
 from mlflow.exceptions import RestException
@@ -46,6 +48,15 @@ def test_a_server_s_words_tell_its_database_s_errors_apart(name):
     with pytest.raises(TrackingError) as caught, store_faults("sqlite://"):
         raise RestException(answer)
     assert isinstance(caught.value, RefusedError) == (name in REFUSES)
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.ENOTDIR, errno.EACCES, errno.ENOENT])
+def test_a_place_that_takes_no_file_is_a_refusal_and_a_full_disk_is_not(number):
+    with pytest.raises(RefusedError), store_faults("sqlite://"):
+        raise OSError(number, "no")
+    with pytest.raises(TrackingError) as caught, store_faults("sqlite://"):
+        raise OSError(errno.ENOSPC, "full")
+    assert not isinstance(caught.value, RefusedError)
 
 
 @pytest.mark.parametrize("code", ["BAD_REQUEST", "INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST"])

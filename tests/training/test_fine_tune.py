@@ -140,6 +140,8 @@ def test_a_regression_is_learnt_on_the_scale_of_its_labels(
     assert head.shift.item() == pytest.approx(scores["train"].labels.mean(), rel=1e-5)
     assert head.scale.item() == pytest.approx(scores["train"].labels.std(), rel=1e-5)
     assert reports[-1].score > 0.8
+    minimised, in_units_of_labels = (reports[-1].metrics[name] for name in ("train_loss", "score/train_loss"))
+    assert in_units_of_labels == pytest.approx(minimised * head.scale.item() ** 2, rel=0.1)
     assert tuned.predictions["score"]["validation"].values.mean() == pytest.approx(320, abs=15)
 
 

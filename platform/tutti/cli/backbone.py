@@ -71,11 +71,12 @@ def pretrain(
     """
     from tutti.cli.stores import read_study_file
     from tutti.data.encode import load_parts
-    from tutti.orchestration.build import max_length_of, prepare_rows
+    from tutti.orchestration.build import abilities_of, check_backbone, max_length_of, prepare_rows
     from tutti.training.pretrain import check_pretraining, pretrain
 
     check_pretraining(out=out, learning_rate=learning_rate)
     config, _ = read_study_file(study, overrides=overrides or [])
+    check_backbone(config, abilities_of(config.backbone))
     with TemporaryDirectory() as folder:
         temporary = StudyFolder(Path(folder, config.study))
         prepared = prepare_rows(config, temporary)

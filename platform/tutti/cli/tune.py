@@ -282,12 +282,12 @@ def prepare_study(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> P
     """Reads, cleans, splits and encodes the study's data into its folder, and writes the study file there.
 
     Raises:
-        StudyError: if the study has begun and ``resume`` is false, or its settings have changed.
+        StudyError: if the study has begun and ``resume`` is false, or its settings or backbone have changed.
         BackboneError: if the backbone or its tokenizer cannot be used.
         ConfigError, TaskFileError: with the faults of all tasks, or if ``max_length`` exceeds the backbone's.
         StorageError: if the folder cannot be written.
     """
-    from tutti.orchestration.build import abilities_of, check_backbone, encode_study, prepare_rows
+    from tutti.orchestration.build import abilities_of, check_backbone, encode_study, keep_backbone, prepare_rows
 
     begun = folder.begun
     if begun and not resume:
@@ -300,6 +300,7 @@ def prepare_study(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> P
         shutil.rmtree(folder.data, ignore_errors=True)
     console.print("Reading the tasks")
     prepared = prepare_rows(study, folder)
+    keep_backbone(study, folder)
     for task in prepared.tasks:
         rows = ", ".join(f"{part} {info.rows:,}" for part, info in prepared.parts[task.name].items())
         labels = "numbers as labels" if task.regression else f"{len(task.class_names)} classes"
@@ -345,7 +346,7 @@ FREE = {
 def changed_keys(old: StudyConfig, new: StudyConfig) -> dict[str, tuple[object, object]]:
     """Keys that define a study's results and differ, with both values.
 
-    Only names of files are compared, so that files may move; ``prepare`` compares their contents by hash.
+    Only names of files are compared, so that files may move; ``prepare`` and ``keep_backbone`` compare contents.
     """
 
     def defining(study: StudyConfig) -> dict[str, object]:

@@ -27,6 +27,7 @@ from tutti.files import storage_faults
 if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient
 
+_IGNORE_FILES = (".gitignore", ".rayignore")  # in any folder, they would make Ray leave out what the study needs
 SHIPPED_MIB = 100  # Ray keeps shipped files in the head node's memory
 
 
@@ -134,7 +135,7 @@ def _copy(path: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         if path.is_dir():
-            shutil.copytree(path, target)
+            shutil.copytree(path, target, ignore=shutil.ignore_patterns(*_IGNORE_FILES))
         else:
             shutil.copy2(path, target)
     except OSError as error:

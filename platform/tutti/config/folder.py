@@ -83,6 +83,11 @@ class StudyFolder:
         return self.path / "data"
 
     @property
+    def backbone_file(self) -> Path:
+        """The hashes of the backbone's files, as JSON."""
+        return self.data / "backbone.json"
+
+    @property
     def encoded(self) -> Path:
         """The cache of encoded texts, shared by all studies in the same parent folder."""
         return self.path.parent / ".encoded"

@@ -153,14 +153,16 @@ def add_adapter(encoder: PreTrainedModel, adapter: Adapter) -> None:
 def base_of(encoder: PreTrainedModel) -> Base:
     """The backbone under an encoder's adapter. Hashes the files as they are now: call it when the encoder is loaded."""
     config = encoder.peft_config["default"]
-    folder = Path(config.base_model_name_or_path).expanduser()
+    files = backbone_files(config.base_model_name_or_path)
+    return Base(backbone=config.base_model_name_or_path, revision=config.revision if not files else None, files=files)
+
+
+def backbone_files(backbone: str) -> dict[str, str]:
+    """By name, the SHA-256 of a backbone's configuration and weights; empty if it comes from the hub."""
+    folder = Path(backbone).expanduser()
     weights = list(folder.glob("model*.safetensors")) or list(folder.glob("pytorch_model*.bin"))
     files = [folder / "config.json", *weights] if folder.is_dir() else []
-    return Base(
-        backbone=config.base_model_name_or_path,
-        revision=config.revision if not files else None,
-        files={file.name: sha256_of(file) for file in sorted(files)},
-    )
+    return {file.name: sha256_of(file) for file in sorted(files)}
 
 
 def adapter_state(encoder: nn.Module) -> dict[str, Tensor]:

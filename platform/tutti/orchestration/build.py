@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,8 +14,8 @@ from tutti.config.stages import overlay
 from tutti.config.study import StudyConfig
 from tutti.config.training import TrainingOptions
 from tutti.data.prepare import Prepared, load_prepared, prepare
-from tutti.errors import ConfigError, Fault
-from tutti.files import check_no_link
+from tutti.errors import ConfigError, Fault, StorageError, StudyError
+from tutti.files import check_no_link, storage_faults, write_whole
 from tutti.orchestration.folds import fine_tune_folds
 from tutti.orchestration.memory import with_smaller_batches
 from tutti.orchestration.trial_listener import TrialListener
@@ -49,12 +50,12 @@ def encode_study(study: StudyConfig, folder: StudyFolder, prepared: Prepared) ->
     """
     from tutti.data.encode import load_parts
 
+    lengths = {max_length_of(study.training)}
     match study.search_space.root.get("max_length"):
-        case Categorical(choices=choices):
-            lengths = sorted({int(choice) for choice in choices if choice is not None})
-        case _:  # of a range, trials encode the lengths that they draw
-            lengths = [max_length_of(study.training)]
-    for length in lengths:
+        case Categorical(choices=choices, when=when):  # of a range, trials encode the lengths that they draw
+            drawn = {int(choice) for choice in choices if choice is not None}
+            lengths = drawn | lengths if when else drawn
+    for length in sorted(lengths):
         load_parts(prepared, tokenizer=study.backbone, max_length=length, cache=folder.encoded)
 
 
@@ -130,6 +131,31 @@ def check_backbone(study: StudyConfig, abilities: Abilities) -> None:
             faults.append(Fault(pooling_key, rule, pooling, "use mean"))
     if faults:
         raise ConfigError(*faults)
+
+
+def keep_backbone(study: StudyConfig, folder: StudyFolder) -> None:
+    """Writes the hashes of the backbone's files beside the study's rows, or compares them with those written there.
+
+    Raises:
+        StudyError: if the study began with other files: its trials would not be comparable, nor could they go on.
+        StorageError: if a file cannot be read or written.
+    """
+    from tutti.modeling.adapters import backbone_files
+
+    place = folder.backbone_file
+    with storage_faults(place):
+        files = backbone_files(study.backbone)
+        if not place.exists():
+            write_whole(place, json.dumps(files, indent=1))
+        try:
+            kept = dict(json.loads(place.read_bytes()))
+        except (ValueError, TypeError) as error:
+            rule, remedy = "hold the hashes of the backbone's files", "restore it, or remove it to go on unchecked"
+            raise StorageError(Fault(str(place), rule, str(error), remedy)) from error
+    if differing := sorted(name for name in kept.keys() | files.keys() if kept.get(name) != files.get(name)):
+        rule = f"hold the files that it held when the study {study.study!r} began"
+        remedy = "put them back, or give `study:` another name"
+        raise StudyError(Fault(f"the backbone {study.backbone}", rule, f"another {differing[0]}", remedy))
 
 
 def _highest(study: StudyConfig, name: str) -> tuple[str, int]:

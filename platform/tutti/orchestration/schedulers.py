@@ -49,8 +49,8 @@ def make_scheduler(study: StudyConfig, past: Sequence[TrialRecord] = ()) -> Tria
         case "asha":
             scheduler = Asha(past=scores, **halving)
         case "hyperband":
-            rungs = int(math.log(longest / grace, search.reduction_factor) + 1e-9) + 1
-            scheduler = Hyperband(brackets=min(rungs, BRACKETS), seed=search.seed, past=scores, **halving)
+            rungs = math.ceil(math.log(longest / grace, search.reduction_factor) - 1e-9)  # before the end of training
+            scheduler = Hyperband(brackets=min(rungs + 1, BRACKETS), seed=search.seed, past=scores, **halving)
         case "median":
             scheduler = Median(
                 past=scores,
@@ -98,8 +98,8 @@ class Hyperband(Asha):
     """Several brackets of asynchronous successive halving, each of which first stops trials at a later rung.
 
     Hyperband (Li et al. 2018, JMLR 18) in the asynchronous form of its authors (Li et al. 2020, arXiv 1810.05934). It
-    hedges against early scores that predict little. If training is long enough for all brackets, the last one stops no
-    trial. Ray's own Hyperband pauses trials.
+    hedges against early scores that predict little. With one bracket more than there are rungs before the end of
+    training, the last one stops no trial. Ray's own Hyperband pauses trials.
 
     A trial's bracket is drawn from its key and the seed, so it stays the same in a resumed study; Ray draws it from
     NumPy's global random state. As in the paper, brackets get about the same number of epochs each.
@@ -116,7 +116,8 @@ class Hyperband(Asha):
 
 
 class Median(MedianStoppingRule):
-    """Stops a trial whose best score is below the median of the others' mean scores up to its epoch.
+    """Stops a trial whose best score is below the median of the others' mean scores from the grace period up to
+    its epoch.
 
     The rule of Golovin et al. 2017 (Google Vizier). Only epoch and score of a report are kept, and each epoch once. A
     last report without a score, such as that of a failed trial, is ignored: Ray's class would raise a KeyError later.

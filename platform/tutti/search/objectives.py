@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+import numpy as np
+
 from tutti.config.study import Objective
 from tutti.records import TrialRecord, TrialState
 
@@ -40,9 +42,10 @@ def pareto_front(records: Sequence[TrialRecord], objectives: Sequence[Objective]
         for record in records
         if record.state is TrialState.FINISHED and record.measured
     }
-    return [key for key, own in losses.items() if not any(_dominates(rival, own) for rival in losses.values())]
+    table = np.array([*losses.values()])
+    return [key for key, own in zip(losses, table, strict=True) if not _is_dominated(own, table)]
 
 
-def _dominates(left: tuple[float, ...], right: tuple[float, ...]) -> bool:
-    """Whether the left losses are at most the right ones everywhere, and below them somewhere."""
-    return left != right and all(first <= second for first, second in zip(left, right, strict=True))
+def _is_dominated(losses: np.ndarray, table: np.ndarray) -> bool:
+    """Whether a row of the table is at most ``losses`` everywhere, and below them somewhere."""
+    return bool(((table <= losses).all(axis=1) & (table < losses).any(axis=1)).any())

@@ -66,7 +66,7 @@ class QueuedTracker:
         at: float | None = None,
     ) -> None:
         values = {"parameters": dict(parameters), "tags": dict(tags), "columns": list(columns)}
-        self._put("start_study", **values, files=[str(file.absolute()) for file in files], at=_now(at))
+        self._put("start_study", **values, files=[self._place(file) for file in files], at=_now(at))
 
     def start_trial(
         self,
@@ -128,6 +128,11 @@ class QueuedTracker:
         except OSError as error:
             _log.warning("MLflow may miss some of what happened: its queue cannot be read (%s).", error)
             return 0
+
+    def _place(self, file: Path) -> str:
+        """The file's path relative to the spool's folder, which may move before the event is delivered."""
+        file = file.absolute()
+        return str(file.relative_to(folder) if file.is_relative_to(folder := self._folder.absolute()) else file)
 
     def _put(self, call: str, **arguments: object) -> None:
         event = {"call": call, **arguments}
@@ -211,7 +216,8 @@ def _deliver(tracker: Tracker, events: Sequence[Event], *, folder: Path) -> None
     """Delivers a batch. Single events that the store refuses are skipped with a warning.
 
     Args:
-        folder: the spool's. Files outside of it are not uploaded, whatever an event that was edited says.
+        folder: the spool's. Files are relative to it; those outside of it are not uploaded, whatever an event that was
+            edited says.
 
     Raises:
         TrackingError: where the store is unreachable.
@@ -255,9 +261,10 @@ def _call(tracker: Tracker, event: Event, *, folder: Path) -> None:
     if "state" in arguments:
         arguments["state"] = TrialState(arguments["state"])
     if "files" in arguments:
-        arguments["files"] = [Path(file) for file in arguments["files"]]
-        if outside := [str(file) for file in arguments["files"] if not is_inside(file, folder)]:
-            raise ValueError(f"an event names files outside of {folder}: {', '.join(outside)}")
+        files = [folder / file for file in arguments["files"]]
+        arguments["files"] = [file for file in files if is_inside(file, folder)]
+        if outside := [str(file) for file in files if file not in arguments["files"]]:
+            _log.warning("Skipped for MLflow: files outside of %s: %s.", folder, ", ".join(outside))
     if "png" in arguments:
         arguments["png"] = base64.b64decode(arguments["png"])
     getattr(tracker, call)(**arguments)

@@ -19,7 +19,7 @@ from tutti.tracking.spool import undelivered, was_delivered
 from tutti.tracking.store import store_faults
 
 _DELETED = "deleted in MLflow, which can restore it"
-_NOTICE = "created again by tutti doctor from the study's database, with its original times but no other curves"
+_NOTICE = "created again by tutti doctor from the study's database: its times are the repair's, other curves are lost"
 
 
 def run_findings(

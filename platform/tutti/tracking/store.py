@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ _REFUSALS = {"BAD_REQUEST", "INVALID_PARAMETER_VALUE", "RESOURCE_ALREADY_EXISTS"
 _SQLALCHEMY_CODE = re.compile(r"https://sqlalche\.me/e/\w+/(\w+)")  # SQLAlchemy's messages end with such a link
 _INVALID_VALUE_CODES = {DataError.code, IntegrityError.code}
 _UNAVAILABLE = {502, 503, 504}
+_NO_PLACE = {errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR}
 
 
 @contextmanager
@@ -33,11 +35,11 @@ def store_faults(uri: str) -> Iterator[None]:
             remedy = "check what MLflow reports; the study continues without it"
             raise RefusedError(Fault(what, "take what is tracked", error.message, remedy)) from error
         raise _unreachable(what, error) from error
-    except (FileNotFoundError, PermissionError) as error:
+    except (OSError, SQLAlchemyError) as error:  # including the exceptions of requests
+        if getattr(error, "errno", None) not in _NO_PLACE:
+            raise _unreachable(what, error) from error
         remedy = "check whether the file exists and its folder can be written to"
         raise RefusedError(Fault(what, "take what is tracked", str(error), remedy)) from error
-    except (OSError, SQLAlchemyError) as error:  # including the exceptions of requests
-        raise _unreachable(what, error) from error
 
 
 def experiment_id(uri: str, name: str) -> str:

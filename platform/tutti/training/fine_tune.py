@@ -260,7 +260,10 @@ class _Run:
         loss, by_task = trainer.take_train_losses()
         if trainer.epoch_ended:
             trainer.balance.end_epoch(by_task)
-        metrics = {"train_loss": loss, **{f"{task}/train_loss": value for task, value in by_task.items()}}
+        metrics = {"train_loss": loss}
+        for task in self.tasks:  # errors of numbers are minimised in units of the head's scale
+            unit = trainer.model.head(task.name).scale.item() if task.regression else 1
+            metrics[f"{task.name}/train_loss"] = by_task[task.name] * unit**2
         if trainer.average is not None and trainer.epoch_ended:
             remaining = math.ceil(trainer.state.num_train_epochs) - math.ceil(trainer.state.epoch or 0)
             trainer.average.after_epoch(remaining=0 if done else remaining)

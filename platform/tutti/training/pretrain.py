@@ -107,7 +107,8 @@ def pretrain(
         "batch_size": batch_size,
         "seed": seed,
     }
-    state = _newest_state(unfinished, settings)
+    with storage_faults(unfinished):
+        state = _newest_state(unfinished, settings)
     set_seed(seed)
     model = _load(backbone)
     split = rows.train_test_split(min(MAX_HELD_OUT, max(1, round(HELD_OUT_SHARE * len(rows)))), seed=seed)

@@ -302,7 +302,7 @@ class MultiTaskTrainer(OneDeviceTrainer):
             self.average.after_step()
 
     def take_train_losses(self) -> tuple[float, dict[str, float]]:
-        """The mean minimised loss per step of the epoch so far, and each task's mean loss over its rows.
+        """The mean minimised loss per step of the epoch so far, and each task's mean over its rows before balancing.
 
         Resets the sums at the end of an epoch.
         """

@@ -1,0 +1,56 @@
+"""What a study checks and encodes before its first trial."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tutti.config.folder import StudyFolder
+from tutti.config.study import StudyConfig
+from tutti.errors import StorageError, StudyError
+from tutti.orchestration.build import encode_study, keep_backbone
+
+
+def study(**changes: Any) -> StudyConfig:
+    tasks = {"a": {"layout": "competition", "train": "/x"}}
+    return StudyConfig.model_validate({"study": "s", "backbone": "b", "tasks": tasks, **changes})
+
+
+def test_a_study_does_not_go_on_with_another_backbone_in_the_same_folder(tmp_path: Path) -> None:
+    backbone, folder = tmp_path / "model", StudyFolder(tmp_path / "s")
+    backbone.mkdir()
+    folder.data.mkdir(parents=True)
+    for name in ("config.json", "model.safetensors", "README.md"):
+        (backbone / name).write_text(name)
+    own = study(backbone=str(backbone))
+    keep_backbone(own, folder)
+    (backbone / "README.md").write_text("more")
+    keep_backbone(own, folder)
+    (backbone / "model.safetensors").write_text("pretrained on")
+    with pytest.raises(StudyError, match=r"when the study 's' began; got another model.safetensors; put them back"):
+        keep_backbone(own, folder)
+    folder.backbone_file.write_text("torn")
+    with pytest.raises(
+        StorageError, match=r"backbone.json must hold the hashes of the backbone's files; got Expecting"
+    ):
+        keep_backbone(own, folder)
+
+
+@pytest.mark.parametrize(
+    ("entry", "lengths"),
+    [
+        ({"type": "categorical", "choices": [32, 16]}, [16, 32]),
+        ({"type": "categorical", "choices": [32, 16], "when": {"pooling": "cls"}}, [16, 32, 64]),
+        ({"type": "int", "low": 8, "high": 16}, [64]),
+    ],
+)
+def test_texts_are_encoded_at_every_length_that_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry: dict[str, Any], lengths: list[int]
+) -> None:
+    space = {"max_length": entry, "pooling": {"type": "categorical", "choices": ["cls", "mean"]}}
+    encoded: list[int] = []
+    monkeypatch.setattr("tutti.data.encode.load_parts", lambda *_, max_length, **__: encoded.append(max_length))
+    encode_study(study(training={"max_length": 64}, search_space=space), StudyFolder(tmp_path), None)  # type: ignore[arg-type]
+    assert encoded == lengths
