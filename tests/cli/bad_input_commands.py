@@ -71,11 +71,6 @@ COMMANDS: dict[str, Sequence[Case]] = {
             command="backbone pretrain study.yaml --out made --set training.max_length=9999",
         ),
         Case(
-            "`backbone pretrain` into a folder with a name too long",
-            ["must be written whole; got File name too long"],
-            command=f"backbone pretrain study.yaml --out {'a' * 250}",
-        ),
-        Case(
             "`ensemble` into the current folder",
             ["DIR must be a folder that can be replaced as a whole", "got the current folder; name a folder inside it"],
             command="ensemble studies/moods --out .",

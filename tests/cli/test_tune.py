@@ -88,7 +88,12 @@ def test_mlflow_has_one_run_for_the_study_and_one_below_it_for_each_trial(finish
 def test_the_study_s_run_keeps_its_file_its_data_and_the_ids_of_its_split(finished):
     folder, parent = finished.study.folder, finished.study.runs()[""]
     files = folder.mlflow_artifacts / parent.info.run_id / "artifacts" / "study"
-    assert sorted(file.name for file in files.iterdir()) == ["prepared.json", "split.json", "study.json"]
+    assert sorted(file.name for file in files.iterdir()) == [
+        "backbone.json",
+        "prepared.json",
+        "split.json",
+        "study.json",
+    ]
     split = json.loads((files / "split.json").read_text(encoding="utf8"))
     for task in TASKS:
         ids = Bank(folder.bank).predictions("t0000", task, "validation").ids.tolist()

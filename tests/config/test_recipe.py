@@ -25,14 +25,6 @@ def test_a_recipe_is_read_by_path_and_its_faults_are_told(tmp_path: Path) -> Non
     ]
 
 
-def test_a_study_in_a_recipe_is_found_from_the_folder_of_the_recipe(tmp_path: Path) -> None:
-    path, study = tmp_path / "recipes" / "mine.yaml", tmp_path / "studies" / "two"
-    for file, content in ((path, "members: {studies: [../studies/two, three]}\n"), (study / "study.json", "{}")):
-        file.parent.mkdir(parents=True)
-        file.write_text(content, encoding="utf-8")
-    assert load_recipe(str(path))[1].members.studies == (str(study), "three")
-
-
 def test_an_unknown_recipe_is_told_with_the_known_ones() -> None:
     with pytest.raises(ConfigError, match=r"the recipe 'basline' must be one of .*, or the path of a YAML file"):
         load_recipe("basline")

@@ -99,7 +99,7 @@ def test_two_rows_of_a_regression_cannot_be_split() -> None:
 
 def test_numeric_labels_are_ordered_as_numbers_and_others_as_text() -> None:
     assert ordered_classes(["+1", "-1"]) == ("-1", "+1")
-    assert ordered_classes(["10.0", "2.0", "1.0", "1e3"]) == ("1.0", "2.0", "10.0", "1e3")
+    assert ordered_classes(["10.0", "2.0", "1.0", "1e3", "1"]) == ("1", "1.0", "2.0", "10.0", "1e3")
     assert ordered_classes(["1_000", "2"]) == ("1_000", "2")
     assert ordered_classes(["100", "99", "-1", "100"]) == ("-1", "99", "100")
     assert ordered_classes(["b", "10", "9"]) == ("10", "9", "b")

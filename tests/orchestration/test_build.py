@@ -28,9 +28,14 @@ def test_a_study_does_not_go_on_with_another_backbone_in_the_same_folder(tmp_pat
     keep_backbone(own, folder)
     (backbone / "README.md").write_text("more")
     keep_backbone(own, folder)
+    keep_backbone(study(backbone="model"), folder)  # of this name on the hub
     (backbone / "model.safetensors").write_text("pretrained on")
-    with pytest.raises(StudyError, match=r"when the study 's' began; got another model.safetensors; put them back"):
+    with pytest.raises(StudyError, match=r"when the study 's' began; got another model.safetensors; restore them"):
         keep_backbone(own, folder)
+    (backbone / "model.safetensors").rename(backbone / "model-1.safetensors")
+    with pytest.raises(StudyError, match=r"got a new model-1.safetensors"):
+        keep_backbone(own, folder)
+    (backbone / "config.json").unlink()
     folder.backbone_file.write_text("torn")
     with pytest.raises(
         StorageError, match=r"backbone.json must hold the hashes of the backbone's files; got Expecting"

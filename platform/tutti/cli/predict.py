@@ -70,19 +70,19 @@ class Input:
 
 
 def _of_size(blocks: Iterator[DataFrame], size: int) -> Iterator[DataFrame]:
-    """The rows of all blocks, regrouped into blocks of exactly ``size`` rows; the last one may have fewer."""
+    """Regroups blocks of at most ``size`` rows into blocks of exactly as many; the last one may have fewer."""
     from pandas import concat
 
     pending: list[DataFrame] = []
+    count = 0
     for block in blocks:
         pending.append(block)
-        if sum(map(len, pending)) >= size:
-            rows = concat(pending)
-            whole = len(rows) // size * size
-            for start in range(0, whole, size):
-                yield rows[start : start + size].reset_index(drop=True)
-            pending = [rows[whole:]]
-    if any(map(len, pending)):
+        count += len(block)
+        if count >= size:
+            rows = concat(pending, ignore_index=True)
+            yield rows[:size]
+            pending, count = [rows[size:]], count - size
+    if count:
         yield concat(pending, ignore_index=True)
 
 

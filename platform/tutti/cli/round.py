@@ -131,6 +131,7 @@ def _plan(base: _Base, current: Round, place: RoundFolder, *, trials: int | None
     if len(points) < (trials or 0):
         rule = f"be at most the {counted(len(points), 'point')} of finished trials, to train each once"
         raise StudyError(Fault("--trials", rule, str(trials), "give a smaller number"))
+    shutil.rmtree(place.labels, ignore_errors=True)  # of a run that was killed before it wrote the plan
     console.rule(f"Round {current.number}: pseudo-labels of {' and '.join(current.teachers)}")
     studies, latest = base.voting(current.teachers[1:]), current.teachers[-1]
     report = vote.make_pseudo_labels(

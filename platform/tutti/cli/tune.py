@@ -346,7 +346,7 @@ FREE = {
 def changed_keys(old: StudyConfig, new: StudyConfig) -> dict[str, tuple[object, object]]:
     """Keys that define a study's results and differ, with both values.
 
-    Only names of files are compared, so that files may move; ``prepare`` and ``keep_backbone`` compare contents.
+    Only names of files are compared, so that files may move; ``prepare`` and ``keep_backbone`` compare hashes.
     """
 
     def defining(study: StudyConfig) -> dict[str, object]:

@@ -90,7 +90,7 @@ def load_recipe(name_or_path: str) -> tuple[str, Recipe]:
     faults = _odd_values(raw, places)
     recipe = None
     try:
-        recipe = _with_paths(Recipe.model_validate(raw), path.parent)
+        recipe = _with_templates(Recipe.model_validate(raw), path.parent)
         faults += [
             fault
             for name, file in recipe.submission.templates.items()
@@ -103,16 +103,10 @@ def load_recipe(name_or_path: str) -> tuple[str, Recipe]:
     return path.stem, recipe
 
 
-def _with_paths(recipe: Recipe, folder: Path) -> Recipe:
-    """The recipe with the paths of its templates, and of studies that lie there, relative to its own folder."""
+def _with_templates(recipe: Recipe, folder: Path) -> Recipe:
+    """The recipe with the paths of its templates made absolute, relative to its own folder."""
     templates = {name: absolute(str(file), folder) for name, file in recipe.submission.templates.items()}
-    places = [(study, absolute(study, folder)) for study in recipe.members.studies]
-    studies = tuple(str(place) if StudyFolder(place).study_file.is_file() else study for study, place in places)
-    update = {
-        "members": recipe.members.model_copy(update={"studies": studies}),
-        "submission": recipe.submission.model_copy(update={"templates": templates}),
-    }
-    return recipe.model_copy(update=update)
+    return recipe.model_copy(update={"submission": recipe.submission.model_copy(update={"templates": templates})})
 
 
 def dump_study(config: StudyConfig) -> str:

@@ -21,7 +21,7 @@ class Members(Strict):
 
     ``filter`` is an MLflow search filter on tags and parameters, as in the search field above MLflow's table: only
     trials that it matches may vote. ``studies`` are further studies whose trials may vote too, by name, or by folder
-    relative to the recipe's.
+    relative to the current one.
     """
 
     top: Annotated[int, Field(ge=1)] | None = 5

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Sequence
-from decimal import Decimal
 
 import numpy as np
 
@@ -18,7 +17,7 @@ _QUANTILES = 10  # strata of a regression's values
 def ordered_classes(labels: Iterable[str]) -> tuple[str, ...]:
     """The distinct labels, in numeric order if all are numbers, otherwise in alphabetical order."""
     names = sorted(set(labels))
-    return tuple(sorted(names, key=Decimal) if all(map(NUMBER.fullmatch, names)) else names)
+    return tuple(sorted(names, key=float) if all(map(NUMBER.fullmatch, names)) else names)
 
 
 def validation_rows(labels: np.ndarray, *, share: float, seed: int, task: str) -> np.ndarray:

@@ -134,17 +134,18 @@ def check_backbone(study: StudyConfig, abilities: Abilities) -> None:
 
 
 def keep_backbone(study: StudyConfig, folder: StudyFolder) -> None:
-    """Writes the hashes of the backbone's files beside the study's rows, or compares them with those written there.
+    """Writes the hashes of the backbone's configuration and weights, or compares them with those of an earlier run.
+
+    A backbone from the hub is not compared.
 
     Raises:
-        StudyError: if the study began with other files: its trials would not be comparable, nor could they go on.
-        StorageError: if a file cannot be read or written.
+        StudyError: if the study began with others: its trials would not be comparable, and those cut off not go on.
+        StorageError: if the hashes cannot be read or written.
     """
     from tutti.modeling.adapters import backbone_files
 
-    place = folder.backbone_file
+    place, files = folder.backbone_file, backbone_files(study.backbone)
     with storage_faults(place):
-        files = backbone_files(study.backbone)
         if not place.exists():
             write_whole(place, json.dumps(files, indent=1))
         try:
@@ -152,10 +153,13 @@ def keep_backbone(study: StudyConfig, folder: StudyFolder) -> None:
         except (ValueError, TypeError) as error:
             rule, remedy = "hold the hashes of the backbone's files", "restore it, or remove it to go on unchecked"
             raise StorageError(Fault(str(place), rule, str(error), remedy)) from error
-    if differing := sorted(name for name in kept.keys() | files.keys() if kept.get(name) != files.get(name)):
-        rule = f"hold the files that it held when the study {study.study!r} began"
-        remedy = "put them back, or give `study:` another name"
-        raise StudyError(Fault(f"the backbone {study.backbone}", rule, f"another {differing[0]}", remedy))
+    differing = sorted(name for name in kept.keys() | files.keys() if kept.get(name) != files.get(name))
+    if differing and kept and files:
+        name = differing[0]
+        got = f"no {name}" if name not in files else f"{'another' if name in kept else 'a new'} {name}"
+        rule = f"hold the configuration and weights that it held when the study {study.study!r} began"
+        remedy = "restore them, or give `study:` another name"
+        raise StudyError(Fault(f"the backbone {study.backbone}", rule, got, remedy))
 
 
 def _highest(study: StudyConfig, name: str) -> tuple[str, int]:

@@ -116,8 +116,7 @@ class Hyperband(Asha):
 
 
 class Median(MedianStoppingRule):
-    """Stops a trial whose best score is below the median of the others' mean scores from the grace period up to
-    its epoch.
+    """Stops a trial whose best score is below the median of the others' mean scores from the grace to its epoch.
 
     The rule of Golovin et al. 2017 (Google Vizier). Only epoch and score of a report are kept, and each epoch once. A
     last report without a score, such as that of a failed trial, is ignored: Ray's class would raise a KeyError later.

@@ -115,7 +115,7 @@ class Shards:
 
     def __init__(self, out: Path, *, rows: int, size: int, manifest: Mapping[str, Any]) -> None:
         self._out, self._rows, self._size = out, rows, size
-        self._manifest = json.loads(json.dumps({"format": 1, "rows": rows, "shard": size, **manifest}))
+        self._manifest = json.loads(json.dumps({"format": 2, "rows": rows, "shard": size, **manifest}))
         self.folder = out.with_name(f"{out.name}.shards")
         self.precision: str | None = None
 

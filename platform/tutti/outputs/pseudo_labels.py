@@ -72,7 +72,7 @@ def write_pseudo_labels(
 
     Rows with an empty text and rows that a trial has seen with a label are left out. If no row is chosen or a class's
     share drifts too far, a task gets no file, and the report says why. ``out`` is replaced as a whole, except that
-    earlier labels stay if no task gets a file: a study may name them.
+    earlier labels stay if no task gets a file, since a study may name them; the report is then only returned.
 
     Args:
         validation: by task, the ids of its validation rows, in order.

@@ -89,7 +89,7 @@ def _seen(studies: Sequence[Prepared], task: str, rows: DataFrame) -> np.ndarray
 
 
 def _keys(rows: DataFrame) -> Iterator[tuple[str, ...]]:
-    """Each row's texts without the whitespace that a tab-separated file of pseudo-labels cannot hold."""
+    """Each row's texts, any whitespace as one space: a tab-separated file of pseudo-labels cannot hold all of it."""
     return (tuple(" ".join(text.split()) for text in texts) for texts in row_texts(rows))
 
 

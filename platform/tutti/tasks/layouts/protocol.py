@@ -43,8 +43,9 @@ class Layout(Protocol):
     def write(self, rows: DataFrame, path: Path) -> None:
         """Writes labelled rows (columns as returned by ``read``) as a training file, atomically.
 
+        In a text, whitespace that the layout cannot represent becomes spaces.
+
         Raises:
-            TaskFileError: where the layout cannot represent a row.
             StorageError: where the file system refuses.
         """
         ...

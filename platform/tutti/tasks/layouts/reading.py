@@ -15,7 +15,7 @@ from tutti.errors import Fault, TaskFileError
 from tutti.files import nearest_file, sha256_of
 
 FAULTS_SHOWN = 10
-UNREADABLE = (pa.ArrowException, OSError, ValueError, OverflowError)
+UNREADABLE = (OSError, ValueError, OverflowError, pa.ArrowNotImplementedError, pa.ArrowSerializationError)
 """What damaged Parquet files raise, some when their values become Python's: bytes that are no text, years past 9999."""
 
 NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
