@@ -35,11 +35,8 @@ def test_a_study_does_not_go_on_with_another_backbone_in_the_same_folder(tmp_pat
     (backbone / "model.safetensors").rename(backbone / "model-1.safetensors")
     with pytest.raises(StudyError, match=r"got a new model-1.safetensors"):
         keep_backbone(own, folder)
-    (backbone / "config.json").unlink()
     folder.backbone_file.write_text("torn")
-    with pytest.raises(
-        StorageError, match=r"backbone.json must hold the hashes of the backbone's files; got Expecting"
-    ):
+    with pytest.raises(StorageError, match=r"backbone.json must hold the hashes of the backbone's files; got"):
         keep_backbone(own, folder)
 
 

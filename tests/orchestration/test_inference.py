@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -129,9 +130,12 @@ def test_a_trial_without_weights_says_why_and_what_to_do(save: Callable[..., Pat
     pruned, never, _ = map(str, caught.value.faults)
     assert re.match(r"trial a must have weights.*pruned.*a smaller `members: {top: }`", pruned)
     assert re.match(r"trial f must have weights.*got none", never)
-    save("c")
-    other = Task("mood", ("a", "b"), pair=False, metric="accuracy", submission="csv")
-    with pytest.raises(StudyError, match="with one text and 2 classes; got mood with one text and 3 classes"):
+    saved = save("c")
+    same = replace(MOOD, metric="macro_f1", submission="glue")  # on which no prediction depends
+    assert weights_of(folder, ["c"], folds=None, tasks=[same]) == {"c": [saved]}
+    other = replace(MOOD, class_names=("a", "b"))
+    message = r"with one text and 2 classes \(a, b\); got mood with one text and 3 classes \("
+    with pytest.raises(StudyError, match=message):
         weights_of(folder, ["c"], folds=None, tasks=[other])
 
 

@@ -6,7 +6,6 @@ import csv
 import json
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,6 @@ from tutti.ensembling.methods.registry import METHODS
 from tutti.ensembling.procedure import Ballot, Procedure
 from tutti.ensembling.select import Selection
 from tutti.errors import StorageError, StudyError
-from tutti.modeling.checkpoint import METADATA
 from tutti.orchestration.inference import check_predicts
 from tutti.outputs.folder import output_folder
 from tutti.outputs.predictions import Shards, TaskVote, check_out, needed_voters
@@ -167,15 +165,6 @@ def test_a_shard_with_other_rows_than_were_counted_is_not_written(tmp_path: Path
             with pytest.raises(StudyError, match=message):
                 shards.write(number, rows)
         assert not shards.done()
-
-
-def test_a_checkpoint_predicts_a_task_with_another_metric_and_no_task_of_other_classes(tmp_path, monkeypatch) -> None:
-    other = replace(MOOD, metric="accuracy", submission="glue")
-    monkeypatch.setattr("tutti.modeling.checkpoint.read_metadata", lambda _: SimpleNamespace(tasks=(other,)))
-    (tmp_path / METADATA).touch()
-    check_predicts(tmp_path, [MOOD], what="--checkpoint", remedy="name another")
-    with pytest.raises(StudyError, match=r"with one text and 2 classes \(calm, glad\); got mood with one text and 3"):
-        check_predicts(tmp_path, [replace(MOOD, class_names=("calm", "glad"))], what="--checkpoint", remedy="")
 
 
 def test_a_folder_that_is_not_of_shards_is_left_alone(tmp_path: Path) -> None:
