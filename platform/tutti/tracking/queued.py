@@ -131,8 +131,8 @@ class QueuedTracker:
 
     def _place(self, file: Path) -> str:
         """The file's path relative to the spool's folder, which may move before the event is delivered."""
-        file = file.absolute()
-        return str(file.relative_to(folder) if file.is_relative_to(folder := self._folder.absolute()) else file)
+        file, folder = file.absolute(), self._folder.absolute()
+        return str(file.relative_to(folder) if file.is_relative_to(folder) else file)
 
     def _put(self, call: str, **arguments: object) -> None:
         event = {"call": call, **arguments}
