@@ -266,6 +266,9 @@ def train_trials(loop_config: Mapping[str, Any]) -> None:
 
     from tutti.training.ranks import from_rank_zero
 
+    # Each trial collects garbage several times, which takes half a second each if it walks through all imports.
+    gc.collect()
+    gc.freeze()
     pool, job, broker = loop_config["pool"], loop_config["job"], loop_config["broker"]
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     torch.set_num_threads(job.study.resources.cpus_per_worker)
