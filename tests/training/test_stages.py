@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from training_runs import TRAINING, Tune, assert_same_end
+import torch
+from training_runs import TRAINING, WORDS, Tune, assert_same_end, final_weights
 
 from tutti.modeling.checkpoint import load_checkpoint
 from tutti.training import EpochReport, FineTuned
@@ -53,6 +54,20 @@ def test_a_later_stage_begins_from_the_same_weights_whenever_it_is_begun_again(
     resumed, _ = tune(tmp_path, **STAGED)
     assert_same_end(staged[0], resumed, staged[1], tmp_path)
     assert not list(tmp_path.glob(".best*"))
+
+
+def test_a_frozen_stage_keeps_the_encoder_of_the_best_epoch_before_it_and_trains_the_heads(
+    tune: Tune, tmp_path: Path
+) -> None:
+    ruined = {"num_train_epochs": 3, "learning_rate": 1.0, "warmup_steps": 36}  # the rate rises until the last step
+    _, reports = tune(tmp_path / "one", stages=[ruined])
+    assert max(reports, key=lambda report: report.score).epoch == 1
+    tune(tmp_path / "both", stages=[ruined, {"num_train_epochs": 1, "freeze_encoder": True, "learning_rate": 1e-3}])
+    best = load_checkpoint(tmp_path / "one/best")[0].state_dict()
+    last, frozen = final_weights(tmp_path / "one"), final_weights(tmp_path / "both")
+    for name, tensor in frozen.items():
+        assert torch.equal(tensor, best[name]) == name.startswith("encoder."), name
+    assert not torch.equal(last[WORDS], best[WORDS])
 
 
 def test_the_last_report_of_each_stage_but_the_last_says_that_another_follows(tune: Tune, tmp_path: Path) -> None:
