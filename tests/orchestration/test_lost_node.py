@@ -1,10 +1,11 @@
-"""A node of a cluster is lost in mid-study, and the others train what it had."""
+"""A node of a cluster is lost in mid-study, and the others train what it had; a busy machine is not given up."""
 
 from __future__ import annotations
 
 import shutil
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -59,3 +60,17 @@ def test_a_study_that_loses_one_of_two_nodes_goes_on_with_the_other_and_loses_no
         epochs = study.reported_epochs(key)
         assert epochs == sorted(set(epochs)), f"{key} trained an epoch again"
     assert {run.info.status for run in study.runs().values()} == {"FINISHED"}
+
+
+def test_a_study_on_a_machine_that_is_too_busy_to_answer_for_longer_than_ray_waits_goes_on(
+    make_study, tutti_command, tmp_path
+):
+    study = make_study(tmp_path, training__num_train_epochs=60)
+    running = tutti_command("tune", study.file)
+    running.wait_for(lambda: study.resume_epochs("t0000"), what="t0000 under way")
+    [raylet] = running.descendants(RAYLET)
+    raylet.suspend()
+    time.sleep(90)  # Ray waits five times 10 s for an answer, with 3 s in between
+    raylet.resume()
+    assert running.wait() == 0, running.output
+    assert [record.state for record in study.records()] == [TrialState.FINISHED] * 2

@@ -115,6 +115,9 @@ def _start(address: str | None) -> None:
                     logging_level=logging.ERROR,
                     runtime_env={"env_vars": worker_environment()} if address else None,
                     include_dashboard=None if address else False,
+                    # By default Ray gives a node up after a minute without an answer, and with it the driver. A node
+                    # that is the whole machine is only busy: if it dies, its driver sees that by itself.
+                    _system_config=None if address else {"health_check_failure_threshold": 1000},
                 )
             return
         except Exception:  # Ray raises a plain Exception after its time limit
