@@ -53,6 +53,4 @@ class Competition(FileSource):
 def _frame(line_rows: LineRows, found: Rows, *, numbers: bool = False, unique: bool = True) -> DataFrame:
     rows, places, faults = found
     columns = {name: [row[index] for row in rows] for index, name in enumerate(line_rows.names)}
-    return checked_frame(
-        columns, origin=line_rows.origin, places=places, faults=faults, numbers=numbers, unique=unique
-    )
+    return checked_frame(columns, origin=line_rows.origin, places=places, faults=faults, numbers=numbers, unique=unique)
