@@ -70,10 +70,7 @@ _FILES = {
     ),
     "MNLI": _Files(
         train=((*_MNLI, "label1", "gold_label"), (*_MNLI, *_ANNOTATORS, "gold_label")),
-        test=(
-            _MNLI,
-            ("index", "sentence1", "sentence2"),
-        ),  # the second: the diagnostic set, which MNLI's models predict
+        test=(_MNLI, ("index", "sentence1", "sentence2")),  # and the diagnostic set, which MNLI's models predict
         ours={**_SENTENCES, "label": "gold_label"},
     ),
     "QNLI": _pairs("question", "sentence"),
