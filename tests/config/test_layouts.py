@@ -24,7 +24,7 @@ Faults = Callable[..., list[str]]
         (
             "layout: competition",
             "layout: table\n    cleaning: {broken_rows: true}",
-            "tasks.topic.cleaning.broken_rows must be used with the layout competition only; got true",
+            "tasks.topic.cleaning.broken_rows must be used with the layout competition or glue only; got true",
         ),
         (
             "layout: competition",
@@ -65,6 +65,7 @@ def test_a_key_of_another_layout_and_one_that_the_layout_needs_are_told(
     [
         "layout: glue\n    glue: CoLA\n    pair: false",
         "layout: glue\n    glue: STS-B\n    metric: pearson_spearman",
+        "layout: glue\n    glue: QQP\n    cleaning: {broken_rows: true}",
         "layout: table\n    columns: {text: a}\n    dataset: null",
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from task_rows import SCORES, TRAIN, MakeSpec
 
 from tutti.data.prepare import load_prepared
+from tutti.data.prepared import PREPARED_FILE
 from tutti.errors import StorageError, StudyError
 from tutti.tasks.build import CleaningSteps
 
@@ -62,6 +64,17 @@ def test_changed_settings_are_refused_and_named(
     with pytest.raises(StudyError) as caught:
         run_preparation(replace(spec, **{key: value for key, value in changed.items() if key not in split}), **split)
     assert [fault.what for fault in caught.value.faults] == [what]
+
+
+def test_a_layout_s_setting_that_an_earlier_version_did_not_have_is_no_change(
+    make_spec: MakeSpec, run_preparation: Any
+) -> None:
+    spec = make_spec(train=TRAIN)
+    path = run_preparation(spec).folder / PREPARED_FILE
+    written = json.loads(path.read_text())
+    del written["settings"]["tasks.A"]["layout"]["repair"]
+    path.write_text(json.dumps(written))
+    run_preparation(spec)
 
 
 def test_a_new_task_or_source_is_refused(make_spec: MakeSpec, run_preparation: Any) -> None:

@@ -4,11 +4,13 @@ import csv
 import io
 import json
 import zipfile
+from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tutti.config.study import GlueKind
 from tutti.errors import SubmissionError
 from tutti.outputs.formats.csv import Csv
 from tutti.outputs.formats.glue import OFFICIAL, lacking
@@ -192,12 +194,23 @@ def test_what_a_whole_glue_submission_lacks_is_known_and_of_no_other_zip():
     assert len(OFFICIAL) == 11
 
 
+def test_tasks_of_glue_s_kinds_under_any_name_make_a_whole_submission():
+    names = {f"task{number}": kind for number, kind in enumerate(get_args(GlueKind))}
+    places = [
+        Layouts(names=names).place(Task(name, ("0", "1"), pair=True, metric="f1", submission="glue"), part)
+        for name, kind in names.items()
+        for part in (("test-m", "test-mm", "test-ax") if kind == "MNLI" else ("test",))
+    ]
+    assert sorted(places) == [("test", name) for name in OFFICIAL]
+
+
 def test_of_a_glue_task_with_several_test_sets_each_that_glue_names_stands_with_the_other_tasks():
     task = Task("MNLI", ("contradiction", "entailment", "neutral"), pair=True, metric="accuracy", submission="glue")
-    places = [Layouts().place(task, part) for part in ("test-m", "test-mm", "test-old", "test")]
+    places = [Layouts().place(task, part) for part in ("test-m", "test-mm", "test-ax", "test-old", "test")]
     assert places == [
         ("test", "MNLI-m.tsv"),
         ("test", "MNLI-mm.tsv"),
+        ("test", "AX.tsv"),
         ("test-old", "MNLI.tsv"),
         ("test", "MNLI.tsv"),
     ]

@@ -86,6 +86,7 @@ def test_cleaning_and_extra_files_pass_through_and_broken_rows_reach_the_layout(
     )
     assert spec.cleaning == CleaningSteps(emoji="zh", broken_rows=True)
     assert spec.layout == Competition(pair=False, repair=True)
+    assert task_spec("QQP", config(layout="glue", cleaning={"broken_rows": True})).layout == Glue("QQP", repair=True)
     assert spec.extra_train == (ExtraRows(Path("/more.csv"), 0.5, spec.extra_layout),)
 
 

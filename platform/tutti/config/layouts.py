@@ -16,7 +16,7 @@ GLUE_NAMES: dict[str, GlueKind] = {
 }
 _ONLY: dict[str, tuple[Layout, ...]] = {
     "pair": ("competition",),
-    "cleaning.broken_rows": ("competition",),
+    "cleaning.broken_rows": ("competition", "glue"),
     "columns": ("table", "hub"),
     "glue": ("glue",),
     "dataset": ("hub",),

@@ -24,7 +24,7 @@ Seed = Annotated[int, Field(ge=0, lt=2**32)]  # as numpy's older generator takes
 ClassMetric = Literal["macro_f1", "accuracy", "matthews", "f1"]
 ValueMetric = Literal["pearson", "spearman", "pearson_spearman", "neg_mse"]  # of a task whose labels are numbers
 Metric = Literal[ClassMetric, ValueMetric]
-GlueKind = Literal["CoLA", "SST-2", "MRPC", "STS-B", "RTE", "QNLI", "WNLI"]
+GlueKind = Literal["CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE", "WNLI"]
 Layout = Literal["competition", "glue", "table", "hub"]
 SubmissionFormat = Literal["competition", "glue", "csv"]
 Sampler = Literal["tpe", "gp", "cmaes", "nsgaii", "nsgaiii", "qmc", "random", "grid"]
@@ -65,7 +65,7 @@ class Cleaning(Strict):
     emoji: Literal["zh", "en"] | None = None  # replace emoji by words of this language
     emoticons: bool = False  # replace [生病] by 生病
     repeated_punctuation: bool = False  # replace runs of the same punctuation mark by one
-    broken_rows: bool = False  # repair rows broken by line feeds inside a text
+    broken_rows: bool = False  # repair rows broken by line feeds inside a text; see the layout
     duplicates: bool = False  # drop training rows whose texts and label occurred before
 
 

@@ -161,11 +161,18 @@ def _check_unchanged(existing: Prepared, *, sources: Mapping[str, Any], settings
     for name in {**existing.settings, **settings}:
         old, new = existing.settings.get(name, {}), settings.get(name, {})
         for key in sorted(old.keys() & new.keys()):
-            if old[key] != new[key]:
+            if _differ(old[key], new[key]):
                 rule, got = f"be {old[key]!r} as when the study was prepared", repr(new[key])
                 faults.append(Fault(f"{name}: {key}", rule, got, remedy))
     if faults:
         raise StudyError(*faults)
+
+
+def _differ(old: Any, new: Any) -> bool:
+    """Whether two settings differ. A key that only one of two mappings has is of another version, not a change."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        return any(_differ(old[key], new[key]) for key in old.keys() & new.keys())
+    return bool(old != new)
 
 
 def _prepare_task(

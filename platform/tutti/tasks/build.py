@@ -135,7 +135,7 @@ def _layouts(name: str, config: TaskConfig) -> tuple[Layout, Layout, bool]:
             kind = config.glue or GLUE_NAMES.get(name.lower())
             if kind is None:
                 raise ConfigError(no_glue_kind(name, f"tasks.{name}.glue"))
-            glue = Glue(kind)
+            glue = Glue(kind, repair=config.cleaning.broken_rows)
             return glue, glue, glue.pair
         case "table":
             return table, table, columns.text_b is not None

@@ -22,13 +22,13 @@ OFFICIAL = (
 """The files of a complete submission; gluebenchmark.com rejects a zip that lacks one."""
 
 _SEPARATORS = ("\t", "\n", "\r")
-_BY_NAME = {name.lower().replace("-", ""): name for name in OFFICIAL}
+_BY_NAME = {name.lower().replace("-", ""): name for name in OFFICIAL} | {"mnliax.tsv": "AX.tsv"}
 
 
 class Glue:
     """``index<TAB>prediction``, values with three decimals, in the task's official file name, or else ``TASK.tsv``.
 
-    Both of MNLI's official test sets go beside the files of the other tasks.
+    MNLI's test sets ``m`` and ``mm`` and the diagnostic set ``ax`` go beside the files of the other tasks.
     """
 
     def place(self, task: str, part: str) -> tuple[str, str]:

@@ -1,0 +1,90 @@
+"""Rows of tab-separated lines, with the repair of rows that line feeds inside a text have broken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import compress
+
+from tutti.errors import Fault
+from tutti.tasks.layouts.tabs import blocks_of, split_columns
+
+Rows = tuple[list[list[str]], list[int], list[Fault]]
+"""The cells of the rows with all columns, the number of each row's first line, and a fault for each other row."""
+
+
+@dataclass(frozen=True)
+class LineRows:
+    """How the lines of one file become rows.
+
+    Attributes:
+        names: the columns.
+        origin: the file, for messages.
+        remedy: what to do about a line with another number of columns, if rows are not repaired.
+        ends_in_text: whether the last column is a text, so that a whole row may have a broken one.
+        repair: whether to join rows that were broken by line feeds inside a text.
+    """
+
+    names: Sequence[str]
+    origin: str
+    remedy: str
+    ends_in_text: bool
+    repair: bool
+
+    def of(self, lines: Sequence[str], *, first_line: int) -> Rows:
+        """The rows of all lines; ``first_line`` is the number of the first one."""
+        if self.repair:
+            return self._complete(*self._joined(lines, first_line))
+        return split_columns(lines, self.names, origin=self.origin, first_line=first_line, remedy=self.remedy)
+
+    def blocks(self, lines: Iterator[str], rows: int, *, first_line: int) -> Iterator[Rows]:
+        """Yields the same rows in blocks of at most ``rows``. No block lacks both rows and faults."""
+        first, pending = first_line, list[str]()
+        for block in blocks_of(lines, rows):
+            if self.repair:  # the next block may continue this one's last row
+                together = [*pending, *block]
+                joined, numbers = self._joined(together, first)
+                cut = numbers[-1] - first
+                first, pending = numbers[-1], together[cut:]
+                found = self._complete(joined[:-1], numbers[:-1])
+            else:
+                found = self.of(block, first_line=first)
+                first += len(block)
+            if found[0] or found[2]:
+                yield found
+        if pending:
+            yield self.of(pending, first_line=first)
+
+    def _joined(self, lines: Sequence[str], first_line: int) -> tuple[list[list[str]], list[int]]:
+        """Joins a row that has too few columns with the following lines, and replaces each line feed by a space.
+
+        The first line of a row has at least an id and a tab. Therefore, if the last column is a text, a line without a
+        tab continues the row before it, even if that row is complete.
+
+        Returns:
+            The rows, and the number of each row's first line.
+        """
+        rows: list[list[str]] = []
+        places: list[int] = []
+        for number, line in enumerate(lines, start=first_line):
+            cells = line.split("\t")
+            missing = len(self.names) - len(rows[-1]) if rows else 0
+            continues = missing > 0 or (self.ends_in_text and len(cells) == 1 and bool(rows))
+            if continues and len(cells) - 1 <= missing:
+                rows[-1][-1] += f" {cells[0]}"
+                rows[-1] += cells[1:]
+            else:
+                rows.append(cells)
+                places.append(number)
+        return rows, places
+
+    def _complete(self, rows: Sequence[list[str]], places: Sequence[int]) -> Rows:
+        """Separates the rows that have all columns from the others."""
+        rule = f"have {len(self.names)} tab-separated columns ({', '.join(self.names)}), also once lines are joined"
+        complete = [len(row) == len(self.names) for row in rows]
+        faults = [
+            Fault(f"{self.origin}, line {place}", rule, str(len(row)), "correct the line")
+            for row, place, is_complete in zip(rows, places, complete, strict=True)
+            if not is_complete
+        ]
+        return list(compress(rows, complete)), list(compress(places, complete)), faults
