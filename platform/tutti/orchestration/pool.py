@@ -261,14 +261,15 @@ def _halt_fault(job: PoolJob, *errors: BaseException) -> Fault | None:
 
 def train_trials(loop_config: Mapping[str, Any]) -> None:
     """Runs on every worker of a pool: rank 0 takes a trial from the broker, and all ranks train it together."""
+    # Imports leave no garbage, but each collection, of which a trial makes several, would walk through them.
+    gc.disable()
     import ray
     import torch
 
     from tutti.training.ranks import from_rank_zero
 
-    # Each trial collects garbage several times, which takes half a second each if it walks through all imports.
-    gc.collect()
     gc.freeze()
+    gc.enable()
     pool, job, broker = loop_config["pool"], loop_config["job"], loop_config["broker"]
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     torch.set_num_threads(job.study.resources.cpus_per_worker)
