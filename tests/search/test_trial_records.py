@@ -134,12 +134,6 @@ def test_a_finished_trial_without_a_score_fails_rather_than_runs_for_ever(opened
     assert "not a finite number" in record.reason
 
 
-def test_a_trial_cannot_end_as_running(opened):
-    store = opened()
-    with pytest.raises(ValueError, match="running"):
-        store.finish(store.ask().key, state=TrialState.RUNNING)
-
-
 def test_bound_attributes_are_kept_with_the_trial(opened, url):
     store = opened()
     key = store.ask(ray_trial="abc").key

@@ -110,16 +110,10 @@ class Procedure:
     margin: float = 1.96
 
     def fit(self, ballot: Ballot, rows: np.ndarray | None = None, *, seed: int = 0) -> Ensemble:
-        """Makes all choices on some rows, by default all.
-
-        Raises:
-            ValueError: if no candidate may vote, or ``Method.fit`` refuses the votes.
-        """
+        """Makes all choices on some rows, by default all. At least one candidate may vote."""
         rows = np.arange(len(ballot.labels)) if rows is None else rows
         score_change = ballot.scores_on(rows) - ballot.scores
         voters = self.selection.choose(self.standing + self.share * score_change, ballot.decisions[:, rows])
-        if not len(voters):
-            raise ValueError("an ensemble must have a member with a score; got none; give scores that are numbers.")
         votes, labels = ballot.votes[voters[:, None], rows], ballot.labels[rows]
         method, with_offsets = self._best_option(votes, labels, ballot.score, seed)
         rule = METHODS[method](ballot.score)

@@ -252,6 +252,7 @@ class StudyStore:
         it and leave it running. A trial stopped early is stored as pruned, with its last score.
 
         Args:
+            state: any but RUNNING.
             task_scores: given together with ``score`` where both replace the reports in the trial's record: for a
                 finished trial, and with folds, whose reports are not comparable with the trial's score.
             infeasible: whether a failed trial failed because of its parameters, which do not fit into memory. It is
@@ -259,12 +260,9 @@ class StudyStore:
             measured: values of a finished trial's objectives other than the score, by name.
 
         Raises:
-            ValueError: where ``state`` is RUNNING.
             StudyError: where the study has no such trial.
             StorageError: where the database cannot be written.
         """
-        if state is TrialState.RUNNING:
-            raise ValueError("a trial cannot end in the state running")
         trial_id, trial = self._trial(key)
         if trial.state.is_finished():
             return
