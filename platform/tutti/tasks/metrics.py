@@ -11,7 +11,6 @@ from tutti.errors import ConfigError, Fault
 
 CLASS_METRICS: tuple[str, ...] = get_args(ClassMetric)
 VALUE_METRICS: tuple[str, ...] = get_args(ValueMetric)
-METRICS = (*CLASS_METRICS, *VALUE_METRICS)
 
 
 def is_regression(metric: str) -> bool:
@@ -32,7 +31,7 @@ def score(metric: str, *, labels: np.ndarray, predicted: np.ndarray) -> float:
     finite.
 
     Args:
-        metric: one of ``METRICS``.
+        metric: one of ``CLASS_METRICS`` or ``VALUE_METRICS``.
         labels: ``(rows,)`` int64 class indices; any float type for a regression.
         predicted: ``(rows, classes)`` probabilities or ``(rows,)`` values, of any float type.
 
