@@ -22,12 +22,11 @@ def tempered(probabilities: np.ndarray, temperature: float) -> np.ndarray:
 
     The order of the classes stays. Temperature 1 returns the input unchanged.
     """
+    from scipy.special import softmax  # slow to import
+
     if temperature == 1:
         return probabilities
-    logs = log_probabilities(probabilities) / temperature
-    logs -= logs.max(axis=1, keepdims=True, initial=-np.inf)
-    unnormalized = np.exp(logs)
-    return (unnormalized / unnormalized.sum(axis=1, keepdims=True)).astype(np.float32)
+    return softmax(log_probabilities(probabilities) / temperature, axis=1).astype(np.float32)
 
 
 def fit_temperature(probabilities: np.ndarray, labels: np.ndarray) -> float:
