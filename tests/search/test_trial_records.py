@@ -136,8 +136,8 @@ def test_a_finished_trial_without_a_score_fails_rather_than_runs_for_ever(opened
 
 def test_bound_attributes_are_kept_with_the_trial(opened, url):
     store = opened()
-    key = store.ask(ray_trial="abc").key
-    store.bind(key, mlflow_run="def")
+    key = store.ask().key
+    store.bind(key, ray_trial="abc", mlflow_run="def")
     attributes = optuna.load_study(storage=url, study_name="s").trials[0].user_attrs
     assert (attributes["ray_trial"], attributes["mlflow_run"]) == ("abc", "def")
 

@@ -154,8 +154,8 @@ class StudyStore:
         self._storage.remove_session()
         self._storage.engine.dispose()
 
-    def ask(self, **attributes: Scalar) -> Proposal:
-        """Starts a new trial, which is running until ``finish``. ``attributes`` are stored with it as by ``bind``.
+    def ask(self) -> Proposal:
+        """Starts a new trial, which is running until ``finish``.
 
         Raises:
             StorageError: where the database cannot be written.
@@ -164,7 +164,7 @@ class StudyStore:
             if self._grid and (point := self._grid.next(self._own_trials())) is not None:
                 self._study.enqueue_trial(point)
             trial = self._study.ask()
-            self._choose(trial, attributes)
+            self._choose(trial)
             number = trial.number - self._older_count
         return Proposal(trial_key(number), number, trial.params, optuna_number=trial.number)
 
@@ -357,13 +357,12 @@ class StudyStore:
             if trial.constraints:
                 self._study.tell(trial.number, state=optuna.trial.TrialState.PRUNED)
             elif PROPOSED not in trial.user_attrs:
-                self._choose(optuna.Trial(self._study, trial._trial_id), {})
+                self._choose(optuna.Trial(self._study, trial._trial_id))
 
-    def _choose(self, trial: optuna.Trial, attributes: Mapping[str, Scalar]) -> None:
-        """Samples the parameters that the trial lacks, and stores the attributes."""
+    def _choose(self, trial: optuna.Trial) -> None:
+        """Samples the parameters that the trial lacks."""
         draw(trial, self._space, fixed=self._fixed)
-        for name, value in {**attributes, PROPOSED: True}.items():
-            trial.set_user_attr(name, value)
+        trial.set_user_attr(PROPOSED, True)
 
     def _trial(self, key: str) -> tuple[int, FrozenTrial]:
         """The storage's id of a trial, and the trial. It does not check the claim: every write does that itself."""
