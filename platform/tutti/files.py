@@ -110,6 +110,16 @@ def fixed_folder_fault(folder: Path) -> Fault | None:
     return Fault(str(folder), "be a folder that can be replaced as a whole", got, "name a folder inside it")
 
 
+def new_folder_fault(folder: Path) -> Fault | None:
+    """The fault of a folder to be made that is a file, holds files, or cannot be replaced by ``whole_folder``."""
+    rule = "be a new or an empty folder"
+    if folder.exists() and not folder.is_dir():
+        return Fault(str(folder), rule, "a file", "name another folder")
+    if folder.is_dir() and any(folder.iterdir()):
+        return Fault(str(folder), rule, "a folder that holds files", "name another folder, or remove this one")
+    return fixed_folder_fault(folder)
+
+
 def strays(folder: Path) -> list[Path]:
     """Temporary files and folders below ``folder``, at any depth, left over if the process that wrote them has died."""
     return sorted(path for path in folder.rglob(".*") if _STRAY.fullmatch(path.name))

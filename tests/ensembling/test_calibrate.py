@@ -61,6 +61,6 @@ def test_the_calibration_error_is_the_distance_of_confidence_from_accuracy():
 
 def test_reliability_groups_rows_by_confidence_with_their_accuracy():
     probabilities = np.array([[0.95, 0.05], [0.97, 0.03], [0.15, 0.85], [0.45, 0.55]], dtype=np.float32)
-    low, middle, high = reliability(probabilities, np.array([0, 1, 1, 0]), bins=10)
+    low, middle, high = reliability(probabilities, np.array([0, 1, 1, 0]))
     assert (low.rows, low.accuracy, middle.rows, middle.accuracy, high.rows, high.accuracy) == (1, 0, 1, 1, 2, 0.5)
     assert (low.confidence, middle.confidence, high.confidence) == pytest.approx((0.55, 0.85, 0.96))

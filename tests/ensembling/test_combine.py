@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -88,20 +87,9 @@ def test_the_values_of_one_class_are_the_column_of_all(vote):
     assert np.array_equal(average(probabilities[:, :, 0], weights), average(probabilities, weights)[:, 0])
 
 
-@pytest.mark.parametrize("shape", [(2,), (2, 3, 2, 1)])
-def test_votes_of_another_shape_are_refused(shape):
-    with pytest.raises(ValueError, match=r"votes and weights must have shapes \(members, rows\[, classes\]\)"):
-        average(np.full(shape, 0.5, np.float32), np.array([1.0, 1.0]))
-
-
 def test_a_member_of_weight_zero_is_not_even_read():
     probabilities = np.array([[[0.25, 0.75]], [[np.nan, np.nan]]], dtype=np.float32)
     assert average(probabilities, np.array([2.0, 0.0])).tolist() == [[0.25, 0.75]]
-
-
-def test_weights_too_large_to_add_up_still_count_alike():
-    probabilities = np.array([[[1.0, 0.0]], [[0.0, 1.0]]], dtype=np.float32)
-    assert average(probabilities, np.array([1.5e308, 1.5e308])).tolist() == [[0.5, 0.5]]
 
 
 def test_the_inputs_stay_as_they_were():
@@ -109,9 +97,3 @@ def test_the_inputs_stay_as_they_were():
     average(probabilities, weights)
     assert weights.tolist() == [2.0, 6.0]
     assert (probabilities == 0.5).all()
-
-
-@pytest.mark.parametrize("weights", [[0, 0], [-1, 2], [np.nan, 1], [np.inf, 1], [1.0], [1, 1, 1]])
-def test_weights_that_cannot_weigh_are_refused(weights):
-    with pytest.raises(ValueError, match="must"):
-        average(np.full((2, 3, 2), 0.5, np.float32), np.array(weights, dtype=np.float64))

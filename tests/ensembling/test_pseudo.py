@@ -44,12 +44,6 @@ def test_an_opinion_is_the_most_likely_class_its_probability_and_the_members_agr
         )
 
 
-def test_members_of_other_rows_are_refused():
-    mean, votes = ensemble(0)
-    with pytest.raises(ValueError, match="must have the ensemble's rows and classes"):
-        opinion(mean, votes[:, 1:])
-
-
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.select)
 @given(seed=st.integers(0, 10_000))
 def test_chosen_rows_are_able_agreed_on_unique_and_sorted(rule, seed):

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tutti.ensembling.methods.score import by_score
 
-scores = st.lists(st.floats(allow_nan=True, allow_infinity=True), min_size=1, max_size=8)
+scores = st.lists(st.floats(-1, 1) | st.just(float("nan")), min_size=1, max_size=8)
 
 
 @given(scores)

@@ -26,11 +26,6 @@ def test_scores_that_are_all_nan_choose_nobody():
     assert top(np.array([np.nan, np.nan]), 2).tolist() == []
 
 
-def test_k_of_zero_is_refused():
-    with pytest.raises(ValueError, match="must be at least 1; got 0"):
-        top(np.array([0.1]), 0)
-
-
 CLASSES = np.array([[0, 1, 2, 0, 1], [0, 1, 2, 0, 1], [0, 1, 2, 0, 2], [2, 1, 0, 0, 1]])
 
 

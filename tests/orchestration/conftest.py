@@ -71,7 +71,6 @@ class Logged:
         "best_score": 0.8,
         "best_epoch": 2,
         "best_task_scores": {"mood": 0.8},
-        "checkpoint": "x",
     }
 
     def start(self) -> Any:

@@ -134,16 +134,10 @@ def test_a_finished_trial_without_a_score_fails_rather_than_runs_for_ever(opened
     assert "not a finite number" in record.reason
 
 
-def test_a_trial_cannot_end_as_running(opened):
-    store = opened()
-    with pytest.raises(ValueError, match="running"):
-        store.finish(store.ask().key, state=TrialState.RUNNING)
-
-
 def test_bound_attributes_are_kept_with_the_trial(opened, url):
     store = opened()
-    key = store.ask(ray_trial="abc").key
-    store.bind(key, mlflow_run="def")
+    key = store.ask().key
+    store.bind(key, ray_trial="abc", mlflow_run="def")
     attributes = optuna.load_study(storage=url, study_name="s").trials[0].user_attrs
     assert (attributes["ray_trial"], attributes["mlflow_run"]) == ("abc", "def")
 

@@ -199,13 +199,6 @@ def test_every_end_is_told_apart_with_its_reason(backend, tracker):
     }
 
 
-def test_a_run_cannot_end_as_running(tracker):
-    with pytest.raises(ValueError, match="running"):
-        tracker.end_trial("t0", state=TrialState.RUNNING, reason=None, metrics={}, tags={})
-    with pytest.raises(ValueError, match="running"):
-        tracker.end_study(state=TrialState.RUNNING, metrics={})
-
-
 def test_a_resumed_study_goes_on_in_the_same_runs(backend, tracker):
     tracker.start_trial("t0", number=0, parameters={"lr": 0.1}, tags={"host": "a"})
     tracker.log_metrics("t0", {"loss": 1.0}, step=1, at=1.0)

@@ -16,11 +16,6 @@ from tutti.modeling.new_tokenizer import TokenizerKind
 app = typer.Typer(help="Make backbones.", no_args_is_help=True)
 
 
-@app.callback()
-def _group() -> None:
-    """Make backbones."""
-
-
 @app.command("new")
 def new(
     texts: Annotated[list[Path], typer.Option("--texts", metavar="FILE...", help="Text files; may be repeated.")],

@@ -7,7 +7,7 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -236,7 +236,7 @@ def _run_trials(study: StudyConfig, folder: StudyFolder, prepared: Prepared, *, 
                 tags=tracking_metadata.run_tags(),
                 watch=progress,
                 notify=lambda text: console.print(text, soft_wrap=True),
-                picture=partial(_picture, {task.name: task.class_names for task in prepared.tasks}),
+                picture=_picture,
             )
         best = best_trial(outcome.trials)
         tracker.end_study(
@@ -262,15 +262,12 @@ def _run_trials(study: StudyConfig, folder: StudyFolder, prepared: Prepared, *, 
     return outcome
 
 
-def _picture(class_names: Mapping[str, Sequence[str]], task: str, predictions: Predictions) -> bytes:
-    """A PNG of a trial's validation predictions: a confusion matrix, or a scatter plot for a regression."""
-    from tutti.outputs.pictures import confusion_matrix_png, scatter_png
+def _picture(task: str, predictions: Predictions) -> bytes:
+    """A PNG of a trial's validation predictions."""
+    from tutti.outputs.pictures import predictions_png
 
     assert predictions.labels is not None
-    if predictions.values is not None:
-        return scatter_png(predictions.labels, predictions.values, title=task)
-    assert predictions.probabilities is not None
-    return confusion_matrix_png(predictions.labels, predictions.probabilities, class_names[task], title=task)
+    return predictions_png(predictions.labels, predictions.numbers, predictions.class_names, title=task)
 
 
 def _study_argument(folder: StudyFolder) -> str:

@@ -106,10 +106,8 @@ class BatchPlan:
                 rates = {task: count ** (1 / self.temperature) for task, count in batches.items()}
             case "uniform":
                 rates = dict.fromkeys(batches, 1.0)
-            case "weights":
+            case _:
                 rates = {task: self.weights.get(task, 1.0) for task in batches}
-            case unknown:
-                raise ValueError(f"unknown sampling {unknown!r}")
         shares = np.array(list(rates.values())) / sum(rates.values())
         edges = np.rint(shares.cumsum() * sum(batches.values())).astype(int)
         counts = dict(zip(batches, np.diff(edges, prepend=0).tolist(), strict=True))

@@ -9,6 +9,7 @@ import numpy as np
 LEAST_PROBABILITY = 1e-7
 """Probabilities are clipped here, so that logarithms are finite and one wrong row does not dominate a loss."""
 
+_BINS = 15  # of confidence
 _RANGE = (0.02, 20.0)  # bounds of the fitted temperature
 
 
@@ -22,12 +23,11 @@ def tempered(probabilities: np.ndarray, temperature: float) -> np.ndarray:
 
     The order of the classes stays. Temperature 1 returns the input unchanged.
     """
+    from scipy.special import softmax  # slow to import
+
     if temperature == 1:
         return probabilities
-    logs = log_probabilities(probabilities) / temperature
-    logs -= logs.max(axis=1, keepdims=True, initial=-np.inf)
-    unnormalized = np.exp(logs)
-    return (unnormalized / unnormalized.sum(axis=1, keepdims=True)).astype(np.float32)
+    return softmax(log_probabilities(probabilities) / temperature, axis=1).astype(np.float32)
 
 
 def fit_temperature(probabilities: np.ndarray, labels: np.ndarray) -> float:
@@ -73,7 +73,7 @@ class Bin:
     accuracy: float
 
 
-def reliability(probabilities: np.ndarray, labels: np.ndarray, *, bins: int = 15) -> tuple[Bin, ...]:
+def reliability(probabilities: np.ndarray, labels: np.ndarray) -> tuple[Bin, ...]:
     """Accuracy by confidence (Guo et al. 2017, figure 1): the non-empty bins, by ascending confidence.
 
     Args:
@@ -82,7 +82,7 @@ def reliability(probabilities: np.ndarray, labels: np.ndarray, *, bins: int = 15
     """
     confidence = probabilities.max(axis=1).astype(np.float64)
     right = probabilities.argmax(axis=1) == labels
-    bin_of_row = np.minimum((confidence * bins).astype(np.int64), bins - 1)
+    bin_of_row = np.minimum((confidence * _BINS).astype(np.int64), _BINS - 1)
     groups = ((bin_of_row == number).nonzero()[0] for number in np.unique(bin_of_row))
     return tuple(Bin(len(rows), float(confidence[rows].mean()), float(right[rows].mean())) for rows in groups)
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-_LEAST = 1e-12
-
 
 def disagreement(votes: np.ndarray) -> np.ndarray:
     """How much the members disagree on each row, ``(rows,)`` float64; 0 for identical votes.
@@ -16,11 +14,10 @@ def disagreement(votes: np.ndarray) -> np.ndarray:
     Args:
         votes: ``(members, rows, classes)`` probabilities, or ``(members, rows)`` values.
     """
+    from scipy.special import entr  # slow to import
+
     votes = votes.astype(np.float64)
     if votes.ndim == 2:
         return votes.std(axis=0)
-    return np.maximum(_entropy(votes.mean(axis=0)) - _entropy(votes).mean(axis=0), 0.0)
-
-
-def _entropy(probabilities: np.ndarray) -> np.ndarray:
-    return -(probabilities * np.log(np.maximum(probabilities, _LEAST))).sum(axis=-1)
+    of_mean, of_members = entr(votes.mean(axis=0)).sum(axis=-1), entr(votes).sum(axis=-1)
+    return np.maximum(of_mean - of_members.mean(axis=0), 0.0)

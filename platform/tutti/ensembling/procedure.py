@@ -110,16 +110,10 @@ class Procedure:
     margin: float = 1.96
 
     def fit(self, ballot: Ballot, rows: np.ndarray | None = None, *, seed: int = 0) -> Ensemble:
-        """Makes all choices on some rows, by default all.
-
-        Raises:
-            ValueError: if no candidate may vote, or ``Method.fit`` refuses the votes.
-        """
+        """Makes all choices on some rows, by default all. At least one candidate may vote."""
         rows = np.arange(len(ballot.labels)) if rows is None else rows
         score_change = ballot.scores_on(rows) - ballot.scores
         voters = self.selection.choose(self.standing + self.share * score_change, ballot.decisions[:, rows])
-        if not len(voters):
-            raise ValueError("an ensemble must have a member with a score; got none; give scores that are numbers.")
         votes, labels = ballot.votes[voters[:, None], rows], ballot.labels[rows]
         method, with_offsets = self._best_option(votes, labels, ballot.score, seed)
         rule = METHODS[method](ballot.score)
@@ -205,15 +199,15 @@ class OutOfFold:
     agreement: np.ndarray | None
 
 
-def out_of_fold(procedure: Procedure, ballot: Ballot, *, seed: int = 0) -> OutOfFold:
+def out_of_fold(procedure: Procedure, ballot: Ballot) -> OutOfFold:
     """Predicts each fold by the procedure fitted on the other folds."""
     rows, classes = len(ballot.labels), ballot.votes.shape[2:]
     repeats = repeats_for(rows)
     decisions = np.empty((repeats, rows), dtype=np.int64 if classes else np.float32)
     probabilities, calibrated = (np.empty((rows, *classes), dtype=np.float32) for _ in range(2))
     agreement = np.empty(rows, dtype=np.float32)
-    for number, (repeat, train, held_out) in enumerate(splits(ballot.labels, repeats=repeats, seed=seed)):
-        ensemble = procedure.fit(ballot, train, seed=seed + 1 + number)
+    for number, (repeat, train, held_out) in enumerate(splits(ballot.labels, repeats=repeats, seed=0), start=1):
+        ensemble = procedure.fit(ballot, train, seed=number)
         votes = ballot.votes[ensemble.voters[:, None], held_out]
         combined = ensemble.combine(votes)
         decisions[repeat, held_out] = ensemble.decide(combined)

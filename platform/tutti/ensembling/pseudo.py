@@ -8,8 +8,6 @@ from typing import Literal
 
 import numpy as np
 
-from tutti.errors import Fault
-
 _ROUNDING = 1e-6  # a few float32 steps near 1: the mean of members at 0.99 counts as 0.99
 
 
@@ -60,14 +58,7 @@ def opinion(probabilities: np.ndarray, member_probabilities: np.ndarray) -> Opin
     Args:
         probabilities: ``(rows, classes)`` float32, the ensemble's.
         member_probabilities: ``(members, rows, classes)`` float32, those of the members with a vote.
-
-    Raises:
-        ValueError: if the shapes disagree.
     """
-    if member_probabilities.shape[1:] != probabilities.shape:
-        got = f"{member_probabilities.shape} and {probabilities.shape}"
-        rule = "have the ensemble's rows and classes"
-        raise ValueError(str(Fault("the members' probabilities", rule, got, "give both for the same rows")))
     best = probabilities.argmax(axis=1)
     agreeing = (member_probabilities.argmax(axis=2) == best).mean(axis=0, dtype=np.float32)
     return Opinion(best, probabilities[np.arange(len(best)), best], agreeing)

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tutti.errors import Fault
-
 _ROUNDING = 1e-9  # scores that differ by less are equal
 
 
@@ -16,16 +14,10 @@ def top(scores: np.ndarray, k: int) -> np.ndarray:
 
     Args:
         scores: ``(members,)``. Ties go to the lower index; NaN is never chosen.
-        k: at least 1.
 
     Returns:
         ``(at most k,)`` int64: fewer if there are fewer scores.
-
-    Raises:
-        ValueError: if ``k`` is below 1.
     """
-    if k < 1:
-        raise ValueError(str(Fault("the number of members", "be at least 1", str(k), "ask for one or more")))
     scores = np.asarray(scores, dtype=np.float64)
     order = np.argsort(-scores, kind="stable")
     return order[~np.isnan(scores[order])][:k]
@@ -54,7 +46,7 @@ class Selection:
             scores: ``(members,)``; NaN is never chosen.
             decisions: ``(members, rows)``, each member's own classes (integers) or values (floats).
         """
-        order = top(scores, max(len(scores), 1))
+        order = top(scores, len(scores))
         if self.within is not None and len(order):
             order = order[scores[order] >= scores[order[0]] - self.within - _ROUNDING]
         voters: list[int] = []

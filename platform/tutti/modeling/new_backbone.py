@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
-from tutti.errors import BackboneError, Fault, nearest
-from tutti.files import fixed_folder_fault, nearest_file, whole_folder
+from tutti.errors import BackboneError, Fault
+from tutti.files import nearest_file, new_folder_fault, whole_folder
 from tutti.modeling.new_tokenizer import TokenizerKind, train_tokenizer
 
 Size = Literal["tiny", "mini", "small"]
@@ -51,25 +51,24 @@ def new_backbone(
     out: Path,
     tokenizer: TokenizerKind = "wordpiece",
     vocabulary: int = 6_000,
-    seed: int = 0,
 ) -> NewBackbone:
     """Trains a tokenizer on ``texts`` and saves it to ``out`` with a randomly initialised BERT encoder.
 
-    Every line of a file is text, and tabs count as white space, so task files can be used unchanged. The same files,
-    options and seed give the same folder.
+    Every line of a file is text, and tabs count as white space, so task files can be used unchanged. The same files
+    and options give the same folder.
 
     Args:
-        texts: UTF-8 text files.
+        texts: UTF-8 text files, at least one.
         out: the folder to create; ``AutoModel`` and ``AutoTokenizer`` load it.
         tokenizer: see ``train_tokenizer``.
-        vocabulary: maximum vocabulary size; small texts give a smaller one.
+        vocabulary: maximum vocabulary size, at least ``SMALLEST_VOCABULARY``; small texts give a smaller one.
 
     Raises:
-        BackboneError: if a text file is missing or not UTF-8, all files are empty, a size or kind of tokenizer is
-            unknown, or ``out`` is not empty or cannot be replaced.
+        BackboneError: if a text file is missing or not UTF-8, all files are empty, or ``out`` is not empty or cannot
+            be replaced.
         StorageError: if the folder cannot be written.
     """
-    _check(texts=texts, size=size, out=out, tokenizer=tokenizer, vocabulary=vocabulary)
+    _check(texts, out)
 
     import torch
     from transformers import BertConfig, BertModel
@@ -88,7 +87,7 @@ def new_backbone(
         pad_token_id=trained.pad_token_id,
     )
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.manual_seed(0)
         model = BertModel(config)
     with whole_folder(out) as folder, no_progress_bars():
         model.save_pretrained(folder)
@@ -96,25 +95,8 @@ def new_backbone(
     return NewBackbone(path=out, size=size, weights=model.num_parameters(), vocabulary=len(trained))
 
 
-def _check(*, texts: Sequence[Path], size: str, out: Path, tokenizer: str, vocabulary: int) -> None:
-    faults = [
-        Fault(f"the {what}", f"be one of {', '.join(known)}", repr(got), nearest(got, known, otherwise="name one"))
-        for what, got, known in (("size", size, SIZES), ("tokenizer", tokenizer, get_args(TokenizerKind)))
-        if got not in known
-    ]
-    if vocabulary < SMALLEST_VOCABULARY:
-        rule = f"be at least {SMALLEST_VOCABULARY}"
-        faults.append(Fault("the vocabulary", rule, str(vocabulary), "ask for a larger one"))
-    if not out.is_dir() and out.exists():
-        faults.append(Fault(str(out), "be a new or an empty folder", "a file", "name another folder"))
-    elif out.is_dir() and any(out.iterdir()):
-        remedy = "name another folder, or remove this one"
-        faults.append(Fault(str(out), "be a new or an empty folder", "a folder that holds files", remedy))
-    elif fixed := fixed_folder_fault(out):
-        faults.append(fixed)
-    if not texts:
-        faults.append(Fault("the texts", "be at least one file", "none", "name the files to learn the vocabulary from"))
-    faults += [fault for path in texts if (fault := _text_fault(path))]
+def _check(texts: Sequence[Path], out: Path) -> None:
+    faults = [fault for fault in (new_folder_fault(out), *map(_text_fault, texts)) if fault]
     if not faults and not any(line.strip() for line in _lines(texts)):
         remedy = "name files with text in them"
         faults.append(Fault("the texts", "hold some text", "empty files", remedy))

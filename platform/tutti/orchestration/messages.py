@@ -74,7 +74,6 @@ class Report(Evaluation, total=False):
         fold_best: ``score``, ``epoch`` and ``task_scores`` of a complete fold's best evaluation.
         final: the last report of a trial that finished; its predictions are in the bank.
         best_score, best_epoch, best_task_scores: of the checkpoint that a finished trial kept.
-        checkpoint: path of that checkpoint.
         parameters: number of weights that the last stage trained.
         failed: the reason of a failure; the last report of a trial.
         infeasible: the failed trial does not fit into memory.
@@ -95,7 +94,6 @@ class Report(Evaluation, total=False):
     best_score: float
     best_epoch: int
     best_task_scores: Mapping[str, float]
-    checkpoint: str | None
     parameters: int | None
     failed: str
     infeasible: bool

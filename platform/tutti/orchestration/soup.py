@@ -51,37 +51,27 @@ def compute_soup(
     """
     import ray
 
+    def compute() -> Soup:
+        from tutti.data.encode import load_part
+        from tutti.training.soup import greedy_soup
+
+        prepared = load_prepared(folder.data)
+
+        @cache
+        def parts(max_length: int) -> dict[str, EncodedPart]:
+            return {
+                task.name: load_part(
+                    prepared,
+                    task=task.name,
+                    part="validation",
+                    tokenizer=backbone,
+                    max_length=max_length,
+                    cache=folder.encoded,
+                )
+                for task in prepared.tasks
+            }
+
+        return greedy_soup(candidates, weights=weights, parts=parts, folder=into, threads=slot.cpus, folds=folds)
+
     with worker_faults():
-        task = ray.remote(_compute_soup).options(num_cpus=slot.cpus, num_gpus=slot.gpus, max_retries=2)
-        return ray.get(task.remote(folder, candidates, weights, folds, backbone, into, slot.cpus))
-
-
-def _compute_soup(
-    folder: StudyFolder,
-    candidates: Sequence[str],
-    weights: Mapping[str, Path],
-    folds: Sequence[Fold] | None,
-    backbone: str,
-    into: Path,
-    threads: int,
-) -> Soup:
-    from tutti.data.encode import load_part
-    from tutti.training.soup import greedy_soup
-
-    prepared = load_prepared(folder.data)
-
-    @cache
-    def parts(max_length: int) -> dict[str, EncodedPart]:
-        return {
-            task.name: load_part(
-                prepared,
-                task=task.name,
-                part="validation",
-                tokenizer=backbone,
-                max_length=max_length,
-                cache=folder.encoded,
-            )
-            for task in prepared.tasks
-        }
-
-    return greedy_soup(candidates, weights=weights, parts=parts, folder=into, threads=threads, folds=folds)
+        return ray.get(ray.remote(compute).options(num_cpus=slot.cpus, num_gpus=slot.gpus, max_retries=2).remote())

@@ -113,7 +113,6 @@ class _Reporter(TrialListener):
             "best_score": checkpoint.score,
             "best_epoch": checkpoint.epoch,
             "best_task_scores": dict(checkpoint.task_scores),
-            "checkpoint": checkpoint.path,
             "parameters": checkpoint.parameters,
         }
         self._tell(self._stamped(final))

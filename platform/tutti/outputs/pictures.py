@@ -94,6 +94,13 @@ def scatter_png(labels: np.ndarray, values: np.ndarray, title: str) -> bytes:
     return _png(figure)
 
 
+def predictions_png(labels: np.ndarray, predicted: np.ndarray, class_names: Sequence[str], title: str) -> bytes:
+    """The confusion matrix of a task with classes, or the scatter plot of one without."""
+    if not class_names:
+        return scatter_png(labels, predicted, title)
+    return confusion_matrix_png(labels, predicted, class_names, title)
+
+
 def ensemble_png(card: Card) -> bytes:
     """One lane for the objective and one for each task: a dot for every single trial, a diamond for the ensemble.
 

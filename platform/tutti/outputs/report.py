@@ -21,7 +21,7 @@ from tutti.outputs.card import Card, TaskCard, estimate_text, number, short, sig
 from tutti.outputs.ensemble import card_of
 from tutti.outputs.folder import hashes, output_folder
 from tutti.outputs.members import Elected, Rule, elect
-from tutti.outputs.pictures import confusion_matrix_png, cost_png, ensemble_png, reliability_png, scatter_png
+from tutti.outputs.pictures import cost_png, ensemble_png, predictions_png, reliability_png
 from tutti.outputs.pseudo_labels import coverage_of
 from tutti.outputs.pseudo_pool import PART, Pool
 from tutti.outputs.pseudo_report import TaskPseudoLabels, which_rows
@@ -107,7 +107,8 @@ def vote(
         elected = election.tasks[task.name]
         name = f"{'predicted_and_true' if task.regression else 'confusion_matrix'}_{task.name}"
         if own_card.score is not None:
-            pictures[name] = _predictions_png(task, elected)
+            decided, labels = elected.held_out.decisions[0], elected.ballot.labels
+            pictures[name] = predictions_png(labels, decided, task.class_names, task.name)
         ids = bank.predictions(elected.best, task.name, "validation").ids.tolist()
         rows = validation[task.name]
         texts = dict(zip(rows["id"], map(" ‖ ".join, row_texts(rows)), strict=True))
@@ -210,13 +211,6 @@ def _states(trials: Sequence[TrialRecord]) -> str:
     return f"{counted(len(trials), 'trial')}: " + ", ".join(
         f"{count} {state}" for state, count in counts.items() if count
     )
-
-
-def _predictions_png(task: Task, elected: Elected) -> bytes:
-    decided, labels = elected.held_out.decisions[0], elected.ballot.labels
-    if task.regression:
-        return scatter_png(labels, decided, task.name)
-    return confusion_matrix_png(labels, decided, task.class_names, task.name)
 
 
 def _pseudo(

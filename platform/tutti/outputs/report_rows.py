@@ -40,7 +40,6 @@ class Disputed:
         label: as in the task's file.
         predicted: the prediction of an ensemble that was chosen on other rows.
         votes: the number of members by predicted class, highest first; for a regression, the range of values.
-        disagreement: see ``tutti.ensembling.disagreement``.
     """
 
     id: str
@@ -48,7 +47,6 @@ class Disputed:
     label: str
     predicted: str
     votes: str
-    disagreement: float
 
 
 def class_scores(task: Task, elected: Elected) -> tuple[ClassScores, ...]:
@@ -85,7 +83,6 @@ def disputed(
             label=_label_text(task, elected.ballot.labels[row]),
             predicted=_label_text(task, elected.held_out.decisions[0, row]),
             votes=_votes_text(task, votes[:, row]),
-            disagreement=float(disagreements[row]),
         )
         for row in rows
     )

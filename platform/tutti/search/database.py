@@ -7,13 +7,14 @@ import os
 import socket
 import time
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from sqlite3 import SQLITE_ERROR, SQLITE_READONLY
 from sqlite3 import Connection as SqliteConnection
 from typing import Any
 from urllib.parse import quote
 
+import optuna
 from optuna.exceptions import StorageInternalError
 from optuna.storages import RDBStorage
 from optuna.storages._rdb.models import TrialIntermediateValueModel, TrialUserAttributeModel
@@ -79,6 +80,29 @@ def open_for_reading(url: str) -> RDBStorage | None:
         if refused or getattr(origin, "sqlstate", None) in _MISSING:
             return None  # a table or Optuna's version row is missing, and a read-only connection cannot create it
         raise
+
+
+@contextmanager
+def reading(url: str, *, study: str) -> Iterator[optuna.Study | None]:
+    """Yields a study of a database opened read-only, or None where there is none, and closes the database afterwards.
+
+    Raises:
+        StorageError: where the database cannot be read.
+    """
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    with faults(url):
+        storage = open_for_reading(url)
+        if storage is None:
+            yield None
+            return
+        stored = None
+        try:
+            with suppress(KeyError):
+                stored = optuna.load_study(storage=storage, study_name=study)
+            yield stored
+        finally:
+            storage.remove_session()
+            storage.engine.dispose()
 
 
 def open_existing(url: str) -> RDBStorage | None:

@@ -54,22 +54,12 @@ def search_pngs(url: str, *, name: str) -> dict[str, bytes]:
 
 def _own_finished(url: str, name: str) -> optuna.Study | None:
     """An in-memory copy of the study with its finished trials, without those of older studies (warm start)."""
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    with database.faults(url):
-        storage = database.open_for_reading(url)
-        if storage is None:
+    with database.reading(url, study=name) as stored:
+        if stored is None:
             return None
-        try:
-            stored = optuna.load_study(storage=storage, study_name=name)
-            trials = [trial for trial in stored.get_trials(states=(TrialState.COMPLETE,)) if not is_older(trial)]
-            study = optuna.create_study(directions=stored.directions)
-            study.set_user_attr(OBJECTIVES, objectives_of(stored))
-        except KeyError:
-            return None
-        finally:
-            storage.remove_session()
-            storage.engine.dispose()
-    study.add_trials(trials)
+        study = optuna.create_study(directions=stored.directions)
+        study.set_user_attr(OBJECTIVES, objectives_of(stored))
+        study.add_trials([trial for trial in stored.get_trials(states=(TrialState.COMPLETE,)) if not is_older(trial)])
     return study
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
-from decimal import Decimal
 from typing import Any
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
@@ -14,8 +14,13 @@ from tutti.config.space import Categorical, Distribution, Int, LogUniform, Searc
 
 
 def distributions(space: SearchSpace) -> dict[str, BaseDistribution]:
-    """One Optuna distribution for each training key, in the order of the file."""
-    return {key: _distribution(entry) for key, entry in space.root.items()}
+    """One Optuna distribution for each training key, in the order of the file.
+
+    A range ends at the last value that its step reaches, as Optuna has it.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Optuna warns where that is below ``high``
+        return {key: _distribution(entry) for key, entry in space.root.items()}
 
 
 def draw(trial: Trial, space: SearchSpace, *, fixed: Mapping[str, Any]) -> None:
@@ -45,18 +50,5 @@ def _distribution(entry: Distribution) -> BaseDistribution:
     if isinstance(entry, LogUniform):
         return FloatDistribution(entry.low, entry.high, log=True)
     if isinstance(entry, Int):
-        return IntDistribution(
-            entry.low, entry.high - (entry.high - entry.low) % entry.step, log=entry.log, step=entry.step
-        )
-    if entry.step is None:
-        return FloatDistribution(entry.low, entry.high)
-    return FloatDistribution(entry.low, _last_step(entry.low, entry.high, entry.step), step=entry.step)
-
-
-def _last_step(low: float, high: float, step: float) -> float:
-    """The highest of ``low, low + step, ...`` that is not above ``high``.
-
-    Computed in decimals, as Optuna does: in binary floats 0.3 is less than three steps of 0.1.
-    """
-    exact_low, exact_step = Decimal(str(low)), Decimal(str(step))
-    return float(exact_low + (Decimal(str(high)) - exact_low) // exact_step * exact_step)
+        return IntDistribution(entry.low, entry.high, log=entry.log, step=entry.step)
+    return FloatDistribution(entry.low, entry.high, step=entry.step)

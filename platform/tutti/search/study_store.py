@@ -154,8 +154,8 @@ class StudyStore:
         self._storage.remove_session()
         self._storage.engine.dispose()
 
-    def ask(self, **attributes: Scalar) -> Proposal:
-        """Starts a new trial, which is running until ``finish``. ``attributes`` are stored with it as by ``bind``.
+    def ask(self) -> Proposal:
+        """Starts a new trial, which is running until ``finish``.
 
         Raises:
             StorageError: where the database cannot be written.
@@ -164,7 +164,7 @@ class StudyStore:
             if self._grid and (point := self._grid.next(self._own_trials())) is not None:
                 self._study.enqueue_trial(point)
             trial = self._study.ask()
-            self._choose(trial, attributes)
+            self._choose(trial)
             number = trial.number - self._older_count
         return Proposal(trial_key(number), number, trial.params, optuna_number=trial.number)
 
@@ -252,6 +252,7 @@ class StudyStore:
         it and leave it running. A trial stopped early is stored as pruned, with its last score.
 
         Args:
+            state: any but RUNNING.
             task_scores: given together with ``score`` where both replace the reports in the trial's record: for a
                 finished trial, and with folds, whose reports are not comparable with the trial's score.
             infeasible: whether a failed trial failed because of its parameters, which do not fit into memory. It is
@@ -259,12 +260,9 @@ class StudyStore:
             measured: values of a finished trial's objectives other than the score, by name.
 
         Raises:
-            ValueError: where ``state`` is RUNNING.
             StudyError: where the study has no such trial.
             StorageError: where the database cannot be written.
         """
-        if state is TrialState.RUNNING:
-            raise ValueError("a trial cannot end in the state running")
         trial_id, trial = self._trial(key)
         if trial.state.is_finished():
             return
@@ -359,13 +357,12 @@ class StudyStore:
             if trial.constraints:
                 self._study.tell(trial.number, state=optuna.trial.TrialState.PRUNED)
             elif PROPOSED not in trial.user_attrs:
-                self._choose(optuna.Trial(self._study, trial._trial_id), {})
+                self._choose(optuna.Trial(self._study, trial._trial_id))
 
-    def _choose(self, trial: optuna.Trial, attributes: Mapping[str, Scalar]) -> None:
-        """Samples the parameters that the trial lacks, and stores the attributes."""
+    def _choose(self, trial: optuna.Trial) -> None:
+        """Samples the parameters that the trial lacks."""
         draw(trial, self._space, fixed=self._fixed)
-        for name, value in {**attributes, PROPOSED: True}.items():
-            trial.set_user_attr(name, value)
+        trial.set_user_attr(PROPOSED, True)
 
     def _trial(self, key: str) -> tuple[int, FrozenTrial]:
         """The storage's id of a trial, and the trial. It does not check the claim: every write does that itself."""

@@ -109,19 +109,10 @@ def add_older_trials(study: optuna.Study, trials: Sequence[FrozenTrial], *, attr
 
 
 def _ended(older: OlderStudy) -> list[FrozenTrial]:
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    with database.faults(older.url):
-        storage = database.open_for_reading(older.url)
-        if storage is None:
+    with database.reading(older.url, study=older.name) as study:
+        if study is None:
             return []
-        try:
-            study = optuna.load_study(storage=storage, study_name=older.name)
-            trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
-        except KeyError:
-            return []
-        finally:
-            storage.remove_session()
-            storage.engine.dispose()
+        trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
     return [trial for trial in trials if not is_older(trial) and _is_informative(trial)]
 
 

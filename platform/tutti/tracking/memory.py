@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tutti.errors import Fault
 from tutti.records import Scalar, TrialState
-from tutti.tracking.protocol import MetricRow, RefusedError, check_ended, parent_of
+from tutti.tracking.protocol import MetricRow, RefusedError, parent_of
 
 
 @dataclass
@@ -89,7 +89,6 @@ class MemoryTracker:
         tags: Mapping[str, str],
         at: float | None = None,
     ) -> None:
-        check_ended(state)
         run = self._run(key)
         for name, value in metrics.items():
             values = run.metrics.setdefault(name, {})

@@ -19,7 +19,7 @@ from mlflow.exceptions import MlflowException
 from tutti.errors import Fault, TrackingError
 from tutti.records import Scalar, TrialState
 from tutti.tracking.links import run_page, shared_view
-from tutti.tracking.protocol import SCORE, MetricRow, RefusedError, check_ended, parent_of
+from tutti.tracking.protocol import SCORE, MetricRow, RefusedError, parent_of
 from tutti.tracking.store import has_refused, store_faults
 
 # MLflow's limits.
@@ -142,7 +142,6 @@ class MlflowTracker:
         tags: Mapping[str, str],
         at: float | None = None,
     ) -> None:
-        check_ended(state)
         ended = _milliseconds(at)
         with self._faults():
             run_id = self.run_of(key)

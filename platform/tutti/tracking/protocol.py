@@ -105,19 +105,13 @@ class Tracker(Protocol):
         """Ends the trial's run.
 
         Args:
+            state: any but RUNNING.
             metrics: values of the trial as a whole, such as its best score as ``SCORE``. Their names must differ from
                 those of metrics logged by step. If a value changes, the last one counts.
-
-        Raises:
-            ValueError: where ``state`` is RUNNING.
         """
 
     def end_study(self, *, state: TrialState, metrics: Mapping[str, float], at: float | None = None) -> None:
-        """Ends the parent run. ``metrics`` as in ``end_trial``.
-
-        Raises:
-            ValueError: where ``state`` is RUNNING.
-        """
+        """Ends the parent run. ``metrics`` as in ``end_trial``."""
 
     def close(self, timeout: float = 30.0) -> int:
         """Releases the store, within ``timeout`` seconds.
@@ -130,9 +124,3 @@ class Tracker(Protocol):
 def parent_of(key: str) -> str:
     """Key of a run's parent: ``""`` for a trial, the trial for ``TRIAL/NAME``."""
     return key.rpartition("/")[0]
-
-
-def check_ended(state: TrialState) -> None:
-    """Raises ValueError where ``state`` is RUNNING, in which no run can end."""
-    if state is TrialState.RUNNING:
-        raise ValueError("a run cannot end in the state running")

@@ -15,7 +15,7 @@ from pathlib import Path
 from tutti.errors import TrackingError, counted
 from tutti.files import is_inside
 from tutti.records import Scalar, TrialState
-from tutti.tracking.protocol import MetricRow, RefusedError, Tracker, check_ended
+from tutti.tracking.protocol import MetricRow, RefusedError, Tracker
 from tutti.tracking.spool import Event, Spool
 
 _log = logging.getLogger(__name__)
@@ -99,12 +99,10 @@ class QueuedTracker:
         tags: Mapping[str, str],
         at: float | None = None,
     ) -> None:
-        check_ended(state)
         values = {"key": key, "state": state.value, "reason": reason, "metrics": dict(metrics), "tags": dict(tags)}
         self._put("end_trial", **values, at=_now(at))
 
     def end_study(self, *, state: TrialState, metrics: Mapping[str, float], at: float | None = None) -> None:
-        check_ended(state)
         self._put("end_study", state=state.value, metrics=dict(metrics), at=_now(at))
 
     def close(self, timeout: float = 30.0) -> int:

@@ -16,14 +16,13 @@ import requests
 
 from tutti.errors import Fault, TrackingError, UserError
 
+_HOST = "127.0.0.1"
 _PATIENCE = 180.0  # seconds; the first start on a new SQLite file creates all its tables
 # The job runner costs processes and memory, and only serves features for language models. Telemetry is off.
 _ENVIRONMENT = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
 
 
-def start_ui(
-    uri: str, artifacts: str | Path, *, host: str = "127.0.0.1", port: int = 0
-) -> tuple[subprocess.Popen[bytes], str]:
+def start_ui(uri: str, artifacts: str | Path, *, port: int = 0) -> tuple[subprocess.Popen[bytes], str]:
     """Starts ``mlflow server`` on the store at ``uri``, and waits until it answers.
 
     Args:
@@ -38,10 +37,10 @@ def start_ui(
         UserError: where the port is in use.
         TrackingError: where the server does not answer; it is stopped then.
     """
-    port = _free_port(host, port)
-    url = f"http://{host}:{port}"
+    port = _free_port(port)
+    url = f"http://{_HOST}:{port}"
     place = ["--default-artifact-root", str(artifacts)]
-    command = [sys.executable, "-m", "mlflow", "server", *place, "--host", host, "--port", str(port), "--workers", "1"]
+    command = [sys.executable, "-m", "mlflow", "server", *place, "--host", _HOST, "--port", str(port), "--workers", "1"]
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
             command,
@@ -88,15 +87,15 @@ def _wait_until_up(process: subprocess.Popen[bytes], url: str) -> None:
     raise TimeoutError
 
 
-def _free_port(host: str, port: int) -> int:
+def _free_port(port: int) -> int:
     """The port, or a free one where it is 0. It is checked first, since on a used port another server would answer."""
     with socket.socket() as probe:
         probe.setsockopt(
             socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
         )  # like MLflow's own socket; the port may have just been released
         try:
-            probe.bind((host, port))
+            probe.bind((_HOST, port))
         except OSError as error:
             got, remedy = error.strerror or str(error), "choose another one, or leave it out to get a free one"
-            raise UserError(Fault(f"port {port} of {host}", "be free", got, remedy)) from error
+            raise UserError(Fault(f"port {port} of {_HOST}", "be free", got, remedy)) from error
         return int(probe.getsockname()[1])

@@ -32,7 +32,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
 from tutti.data.batches import BatchPlan, BatchRows, TaskBatch, TaskBatchSampler, TaskLoader
 from tutti.data.encode import EncodedPart, distinct_rows, load_tokenizer, tokens_sha256
 from tutti.errors import BackboneError, Fault, StudyError, TrialError, first_line
-from tutti.files import fixed_folder_fault, storage_faults, whole_folder, write_whole
+from tutti.files import new_folder_fault, storage_faults, whole_folder, write_whole
 from tutti.modeling.model import check_backbone_folder, no_progress_bars
 from tutti.training.arguments import machine_faults
 from tutti.training.one_device import OneDeviceTrainer
@@ -140,12 +140,7 @@ def check_pretraining(*, out: Path, learning_rate: float) -> None:
     Raises:
         BackboneError: if ``out`` is not a new or empty folder that can be replaced, or the rate is not above 0.
     """
-    faults = []
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        remedy = "name another folder, or remove this one"
-        faults.append(Fault(str(out), "be a new or an empty folder", "one that holds files", remedy))
-    elif fixed := fixed_folder_fault(out):
-        faults.append(fixed)
+    faults = [fault] if (fault := new_folder_fault(out)) else []
     if not (math.isfinite(learning_rate) and learning_rate > 0):
         rule, remedy = "be a finite number above 0", "name a rate such as 1e-4"
         faults.append(Fault("the learning rate", rule, f"{learning_rate:g}", remedy))

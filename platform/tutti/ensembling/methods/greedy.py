@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from tutti.ensembling.calibrate import LEAST_PROBABILITY
-from tutti.ensembling.methods.protocol import Weighted, check
+from tutti.ensembling.methods.protocol import Weighted
 
 _FACTORS = 4  # the product of four numbers, each at least LEAST_PROBABILITY, does not underflow in float32
 
@@ -33,7 +33,6 @@ class Greedy:
     values: ClassVar[bool] = True
 
     def fit(self, votes: np.ndarray, labels: np.ndarray) -> Weighted:
-        check(votes, labels, values=self.values)
         members, rows = votes.shape[:2]
         if not rows:
             return Weighted(np.full(members, 1 / members))

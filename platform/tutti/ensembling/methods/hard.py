@@ -7,22 +7,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from tutti.ensembling.methods.protocol import Weighted, check, check_members
+from tutti.ensembling.methods.protocol import Weighted
 
 _TIE = 1e-3  # weight of the mean probability as tie-breaker: too small to outvote one of up to 900 members
 
 
 @dataclass(frozen=True)
 class HardVote:
-    """The share of members that vote for each class; the mean probability breaks ties.
-
-    ``fit`` refuses values of a regression, which have no most likely class.
-    """
+    """The share of members that vote for each class; the mean probability breaks ties."""
 
     values: ClassVar[bool] = False
 
     def fit(self, votes: np.ndarray, labels: np.ndarray) -> _Majority:
-        check(votes, labels, values=self.values)
         return _Majority(np.full(len(votes), 1 / len(votes)))
 
 
@@ -31,7 +27,6 @@ class _Majority:
     weights: np.ndarray
 
     def combine(self, votes: np.ndarray) -> np.ndarray:
-        check_members(votes, len(self.weights))
         counts = np.zeros(votes.shape[1:], dtype=np.float32)
         rows = np.arange(votes.shape[1])
         for vote in votes:

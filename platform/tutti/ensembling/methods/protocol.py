@@ -9,7 +9,6 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from tutti.ensembling.combine import average
-from tutti.errors import Fault
 
 Score = Callable[[np.ndarray, np.ndarray], float]
 """``(rows,)`` labels and ``(rows,)`` decisions (class indices, or values) to a number; higher is better."""
@@ -33,9 +32,6 @@ class Combiner(Protocol):
 
         Returns:
             ``(rows, classes)`` float32, each row at least 0 and summing to 1, or ``(rows,)`` float32 values.
-
-        Raises:
-            ValueError: if the number of members differs.
         """
         ...
 
@@ -52,13 +48,12 @@ class Method(Protocol):
     def fit(self, votes: np.ndarray, labels: np.ndarray) -> Combiner:
         """Fits the method on labelled rows.
 
-        Args:
-            votes: ``(members, rows, classes)`` float32 probabilities, or ``(members, rows)`` float32 values.
-            labels: ``(rows,)`` class indices, or numbers.
+        Numbers are finite and labels are classes, as in all ``Predictions``.
 
-        Raises:
-            ValueError: if shapes disagree, a number is not finite, a label is not a class, or the method does not
-                support values.
+        Args:
+            votes: ``(members, rows, classes)`` float32 probabilities, or ``(members, rows)`` float32 values if
+                ``values``; at least one member.
+            labels: ``(rows,)`` class indices, or numbers.
         """
         ...
 
@@ -79,27 +74,3 @@ def decisions_of(votes: np.ndarray) -> np.ndarray:
     Values, which have the shape ``(members, rows)``, are returned unchanged.
     """
     return votes.argmax(axis=-1) if votes.ndim == 3 else votes
-
-
-def check(votes: np.ndarray, labels: np.ndarray, *, values: bool) -> None:
-    """Validates the input of ``Method.fit``, with the errors documented there."""
-    if votes.ndim not in (2, 3) or not votes.shape[0] or labels.shape != votes.shape[1:2]:
-        got, rule = f"{votes.shape} and {labels.shape}", "have shapes (members, rows[, classes]) and (rows,)"
-        raise ValueError(str(Fault("votes and labels", rule, got, "give one label for each row")))
-    if votes.ndim == 2 and not values:
-        rule, remedy = "have the shape (members, rows, classes) here", "choose a method that combines values"
-        raise ValueError(str(Fault("votes", rule, f"values of the shape {votes.shape}", remedy)))
-    if not (
-        all(np.isfinite(vote).all() for vote in votes) and np.isfinite(labels).all()
-    ):  # one member at a time, to limit memory
-        raise ValueError(str(Fault("votes and labels", "be finite", "NaN or infinity", "leave such members out")))
-    if votes.ndim == 3 and len(labels) and not (labels.min() >= 0 and labels.max() < votes.shape[2]):
-        got = f"{labels.min()} to {labels.max()}"
-        raise ValueError(str(Fault("labels", f"be classes from 0 to {votes.shape[2] - 1}", got, "correct the labels")))
-
-
-def check_members(votes: np.ndarray, members: int) -> None:
-    """Raises ValueError if the number of members differs from that of the fit."""
-    if len(votes) != members:
-        rule = f"be of the {members} members that the method was fitted to"
-        raise ValueError(str(Fault("votes", rule, f"{len(votes)}", "give the same members in the same order")))

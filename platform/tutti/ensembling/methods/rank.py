@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tutti.ensembling.methods.protocol import Weighted, check, check_members
+from tutti.ensembling.methods.protocol import Weighted
 
 _TIE = 1e-5  # weight of the mean probability as tie-breaker: too small to change an order by ranks
 
@@ -27,7 +27,6 @@ class RankAverage:
     values: ClassVar[bool] = True
 
     def fit(self, votes: np.ndarray, labels: np.ndarray) -> _Ranks | _ValueRanks:
-        check(votes, labels, values=self.values)
         weights = np.full(len(votes), 1 / len(votes))
         if votes.ndim == 3 or not votes.shape[1]:
             return _Ranks(weights)
@@ -41,7 +40,6 @@ class _Ranks:
     def combine(self, votes: np.ndarray) -> np.ndarray:
         from scipy.stats import rankdata
 
-        check_members(votes, len(self.weights))
         classes = votes.shape[2]
         total = np.zeros(votes.shape[1:])
         for vote in votes:
@@ -60,7 +58,6 @@ class _ValueRanks:
     labels: np.ndarray
 
     def combine(self, votes: np.ndarray) -> np.ndarray:
-        check_members(votes, len(self.weights))
         total = np.zeros(votes.shape[1])
         for vote, fitted in zip(votes, self.fitted, strict=True):
             total += np.searchsorted(fitted, vote, side="left") + np.searchsorted(fitted, vote, side="right")

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tutti.ensembling.methods.protocol import Score, Weighted, check, decisions_of
+from tutti.ensembling.methods.protocol import Score, Weighted, decisions_of
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,6 @@ class ScoreWeighted:
     values: ClassVar[bool] = True
 
     def fit(self, votes: np.ndarray, labels: np.ndarray) -> Weighted:
-        check(votes, labels, values=self.values)
         return Weighted(by_score(np.array([self.score(labels, decisions) for decisions in decisions_of(votes)])))
 
 
@@ -32,5 +31,4 @@ def by_score(scores: np.ndarray) -> np.ndarray:
     weights = np.where(np.isfinite(scores) & (scores > 0), scores, 0.0)
     if not weights.any():
         return np.full(len(scores), 1 / len(scores))
-    weights = weights / weights.max()  # first by the largest: their sum might overflow
     return weights / weights.sum()

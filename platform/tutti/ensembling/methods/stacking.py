@@ -8,7 +8,6 @@ from typing import ClassVar
 import numpy as np
 
 from tutti.ensembling.calibrate import log_probabilities
-from tutti.ensembling.methods.protocol import check, check_members
 
 _SCALES = (0.05, 50.0)  # bounds of the inverse temperature that weights are fitted at
 
@@ -36,7 +35,6 @@ class Stacking:
     values: ClassVar[bool] = True
 
     def fit(self, votes: np.ndarray, labels: np.ndarray) -> _LogPool | _Linear:
-        check(votes, labels, values=self.values)
         strength = self.penalty * len(votes)
         if votes.ndim == 3:
             return _LogPool(_pool_weights(log_probabilities(votes), labels, strength))
@@ -53,7 +51,6 @@ class _LogPool:
     def combine(self, votes: np.ndarray) -> np.ndarray:
         from scipy.special import softmax  # slow to import
 
-        check_members(votes, len(self.weights))
         logs = np.zeros(votes.shape[1:])
         for weight, vote in zip(self.weights, votes, strict=True):
             logs += weight * log_probabilities(vote)
@@ -67,7 +64,6 @@ class _Linear:
     weights: np.ndarray
 
     def combine(self, votes: np.ndarray) -> np.ndarray:
-        check_members(votes, len(self.weights))
         return (self.weights @ votes.astype(np.float64)).astype(np.float32)
 
 
