@@ -67,6 +67,7 @@ def _files_in(task: dict[str, Any]) -> Iterator[str]:
     for part in ("train", "validation", "test", "unlabeled"):
         value = task.get(part) or []
         yield from value.values() if isinstance(value, dict) else [value] if isinstance(value, str) else value
+    yield from (extra["path"] for extra in task.get("extra_train") or [])
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
