@@ -111,7 +111,7 @@ SETTINGS: dict[str, Sequence[Case]] = {
         ),
         Case(
             "a search space by an unknown name",
-            ["base_large, lora, minute, small", "'minutes'", "did you mean 'minute'"],
+            ["base_large, lora, minute, qlora, small", "'minutes'", "did you mean 'minute'"],
             yaml(
                 "search_space:\n  learning_rate: {type: log_uniform, low: 1.0e-4, high: 1.0e-3}\n",
                 "search_space: minutes\n",

@@ -24,7 +24,7 @@ RECIPES = sorted((ROOT / "examples" / "recipes").glob("*.yaml"))
 
 
 def test_the_package_finds_the_repositorys_folders() -> None:
-    assert shipped_names("search_spaces") == ("base_large", "lora", "minute", "small")
+    assert shipped_names("search_spaces") == ("base_large", "lora", "minute", "qlora", "small")
     assert shipped_folder("search_spaces").resolve() == ROOT / "search_spaces"
     assert shipped_folder("ensembles").resolve() == ROOT / "ensembles"
 
@@ -55,17 +55,19 @@ def test_a_search_space_is_sound_and_varies_only_known_training_keys(path: Path)
 @pytest.mark.parametrize("path", SPACES, ids=lambda path: path.stem)
 def test_a_search_space_offers_only_values_that_tuttis_own_options_take(path: Path) -> None:
     space = SearchSpace.model_validate(YAML(typ="safe", pure=True).load(path))
+    adapter = {"adapter": "lora"} if "adapter" in space.root else {}  # without which bits are refused
     for key in set(space.root) & set(TrainingOptions.model_fields):
         distribution = space.root[key]
         ends = distribution.choices if distribution.type == "categorical" else (distribution.low, distribution.high)
         for value in ends:
-            assert getattr(TrainingOptions.model_validate({key: value}), key) == value
+            assert getattr(TrainingOptions.model_validate(adapter | {key: value}), key) == value
 
 
 def _files_in(task: dict[str, Any]) -> Iterator[str]:
     for part in ("train", "validation", "test", "unlabeled"):
         value = task.get(part) or []
         yield from value.values() if isinstance(value, dict) else [value] if isinstance(value, str) else value
+    yield from (extra["path"] for extra in task.get("extra_train") or [])
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
