@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,6 +140,16 @@ def cluster_of_two() -> Iterator[None]:
         yield
 
 
+def _wait_until_free() -> None:
+    """Waits 5 s at most until nothing of the cluster is kept for trials."""
+    from ray.util import placement_group_table
+
+    until = time.monotonic() + 5
+    while kept := {group["state"] for group in placement_group_table().values()} - {"REMOVED"}:
+        assert time.monotonic() < until, f"placement groups stay behind, {kept}"
+        time.sleep(0.1)
+
+
 @pytest.fixture
 def run_alone(cluster_of_two) -> Callable[..., tuple[StudyOutcome, StudyFolder]]:
     """Runs a study without its command, or goes on with it, its trials made of ``train``."""
@@ -172,6 +183,7 @@ def run_alone(cluster_of_two) -> Callable[..., tuple[StudyOutcome, StudyFolder]]
             )
         finally:
             store.close()
+        _wait_until_free()
         return done, place
 
     return run

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from ray import train
 from ray.train.v2._internal.callbacks import DatasetsCallback
 from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
-from ray.train.v2._internal.execution.callback import WorkerGroupCallback
 from ray.train.v2._internal.execution.controller import TrainController
+from ray.train.v2._internal.execution.worker_group import WorkerGroup as Workers
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
 from tutti.config.study import Resources
@@ -30,12 +30,12 @@ class WorkerGroup(DataParallelTrainer):
 
     Args:
         resources: of a study.
-        started: called with the placement group of the workers once they have started.
+        reserved: called with the placement group of the workers as soon as it is requested, before they start.
         options: further arguments of ``DataParallelTrainer``.
     """
 
     def __init__(
-        self, *args: Any, resources: Resources, started: Callable[[PlacementGroup], object], **options: Any
+        self, *args: Any, resources: Resources, reserved: Callable[[PlacementGroup], object], **options: Any
     ) -> None:
         per_worker: dict[str, float] = {"CPU": resources.cpus_per_worker}
         if resources.gpus_per_worker:
@@ -48,26 +48,27 @@ class WorkerGroup(DataParallelTrainer):
             ),
             **options,
         )
-        self._started = started
+        self._reserved = reserved
 
     def _create_default_callbacks(self) -> list[Any]:
         """All except two that start actors: for Ray datasets, even if there are none, and to watch the controller."""
         unused = (DatasetsCallback, PlacementGroupCleanerCallback)
         callbacks = super()._create_default_callbacks()
-        return [*(each for each in callbacks if not isinstance(each, unused)), _StartCallback(self._started)]
+        return [each for each in callbacks if not isinstance(each, unused)]
 
     def _initialize_and_run_controller(self, **options: Any) -> train.Result:
+        reserved = self._reserved
+
+        class Announced(Workers):
+            def _create_placement_group(self, *args: Any) -> Any:
+                handle = super()._create_placement_group(*args)
+                reserved(handle.placement_group)
+                return handle
+
         controller = TrainController(**options)
+        controller.worker_group_cls = Announced
         asyncio.run(controller.run())
         return controller.get_result()
-
-
-class _StartCallback(WorkerGroupCallback):
-    def __init__(self, started: Callable[[PlacementGroup], object]) -> None:
-        self._started = started
-
-    def after_worker_group_start(self, worker_group: Any) -> None:
-        self._started(worker_group.get_worker_group_state().placement_group_handle.placement_group)
 
 
 def _process_group(resources: Resources) -> Any:
