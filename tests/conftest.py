@@ -35,7 +35,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # no test asks the hub; its library reads th
 
 @pytest.fixture(autouse=True, scope="module")
 def collect_quickly() -> None:
-    """Lets later collections pass over what was imported: a trial collects twice, which took 0.3 s each time."""
+    """Lets collections pass over what was imported, as workers do: they took half of the tests' processor time."""
     gc.collect()
     gc.freeze()
 

@@ -11,7 +11,7 @@ from tutti.orchestration.worker_group import WorkerGroup
 
 
 def group(**resources: float) -> WorkerGroup:
-    return WorkerGroup(lambda config: None, resources=Resources.model_validate(resources), reserved=print)
+    return WorkerGroup(lambda config: None, resources=Resources.model_validate(resources), on_placement_group=print)
 
 
 def test_a_worker_alone_has_no_process_group_which_would_copy_every_gradient():

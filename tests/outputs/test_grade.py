@@ -53,6 +53,12 @@ def test_a_glue_dev_file_grades_by_row_number(tmp_path):
         read(tmp_path, rows, name="dev.tsv", layout=Glue("SST-2"), expected=["7", "0"])
 
 
+def test_a_longer_glue_file_is_no_test_file_s_where_repair_has_dropped_rows_of_it_either(tmp_path):
+    rows = "sentence\tlabel\na day\tglad\nbroken\nsea\tcalm\n"
+    with pytest.raises(SubmissionError, match="have the 1 rows of the test file of mood and no others"):
+        read(tmp_path, rows, name="dev.tsv", layout=Glue("SST-2", repair=True), expected=["0"])
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

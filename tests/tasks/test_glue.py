@@ -112,7 +112,12 @@ QQP = (
 
 def test_rows_that_line_feeds_broke_are_joined_and_rows_that_lack_a_text_or_a_column_are_dropped(write: Write) -> None:
     rows = Glue("QQP", repair=True).read(write(QQP), labelled=True)
-    assert rows.to_numpy().tolist() == [["0", "One", "b", "1"], ["1", '"Two  "', "b", "0"], ["6", "Five", "b", "0"]]
+    assert rows.to_numpy().tolist() == [["0", "One", "b", "1"], ["1", '"Two  "', "b", "0"], ["2", "Five", "b", "0"]]
+
+
+def test_repair_drops_no_row_with_too_many_columns(write: Write) -> None:
+    with pytest.raises(TaskFileError, match=r"line 2 must have 6 .*; got 7"):
+        Glue("QQP", repair=True).read(write(QQP.replace("7\t1\t2", "7\t\t1\t2")), labelled=True)
 
 
 def test_without_repair_broken_rows_and_rows_without_a_text_are_faults_that_name_the_key(write: Write) -> None:

@@ -210,7 +210,7 @@ def _run_once(name: str, job: PoolJob, broker: ActorHandle[Broker]) -> Failure |
             train_trials,
             train_loop_config={"pool": name, "job": job, "broker": broker},
             resources=job.study.resources,
-            reserved=lambda placement_group: ray.get(broker.register_placement_group.remote(name, placement_group)),
+            on_placement_group=lambda group: ray.get(broker.register_placement_group.remote(name, group)),
             run_config=train.RunConfig(
                 name=f"{name}-{time.time_ns()}",
                 storage_path=str(job.folder.ray / "pools"),

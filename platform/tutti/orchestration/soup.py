@@ -51,7 +51,7 @@ def compute_soup(
     """
     import ray
 
-    def compute() -> Soup:
+    def compute(folds: Sequence[Fold] | None) -> Soup:  # an argument: Ray limits the size of what a function captures
         from tutti.data.encode import load_part
         from tutti.training.soup import greedy_soup
 
@@ -74,4 +74,4 @@ def compute_soup(
         return greedy_soup(candidates, weights=weights, parts=parts, folder=into, threads=slot.cpus, folds=folds)
 
     with worker_faults():
-        return ray.get(ray.remote(compute).options(num_cpus=slot.cpus, num_gpus=slot.gpus, max_retries=2).remote())
+        return ray.get(ray.remote(compute).options(num_cpus=slot.cpus, num_gpus=slot.gpus, max_retries=2).remote(folds))

@@ -10,7 +10,7 @@ from ray import train
 from ray.train.v2._internal.callbacks import DatasetsCallback
 from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
 from ray.train.v2._internal.execution.controller import TrainController
-from ray.train.v2._internal.execution.worker_group import WorkerGroup as Workers
+from ray.train.v2._internal.execution.worker_group import WorkerGroup as RayWorkerGroup
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
 from tutti.config.study import Resources
@@ -30,12 +30,12 @@ class WorkerGroup(DataParallelTrainer):
 
     Args:
         resources: of a study.
-        reserved: called with the placement group of the workers as soon as it is requested, before they start.
+        on_placement_group: called with the workers' placement group as soon as it is requested, before they start.
         options: further arguments of ``DataParallelTrainer``.
     """
 
     def __init__(
-        self, *args: Any, resources: Resources, reserved: Callable[[PlacementGroup], object], **options: Any
+        self, *args: Any, resources: Resources, on_placement_group: Callable[[PlacementGroup], object], **options: Any
     ) -> None:
         per_worker: dict[str, float] = {"CPU": resources.cpus_per_worker}
         if resources.gpus_per_worker:
@@ -48,7 +48,7 @@ class WorkerGroup(DataParallelTrainer):
             ),
             **options,
         )
-        self._reserved = reserved
+        self._on_placement_group = on_placement_group
 
     def _create_default_callbacks(self) -> list[Any]:
         """All except two that start actors: for Ray datasets, even if there are none, and to watch the controller."""
@@ -57,16 +57,16 @@ class WorkerGroup(DataParallelTrainer):
         return [each for each in callbacks if not isinstance(each, unused)]
 
     def _initialize_and_run_controller(self, **options: Any) -> train.Result:
-        reserved = self._reserved
+        register = self._on_placement_group
 
-        class Announced(Workers):
+        class RegisteringWorkerGroup(RayWorkerGroup):
             def _create_placement_group(self, *args: Any) -> Any:
                 handle = super()._create_placement_group(*args)
-                reserved(handle.placement_group)
+                register(handle.placement_group)
                 return handle
 
         controller = TrainController(**options)
-        controller.worker_group_cls = Announced
+        controller.worker_group_cls = RegisteringWorkerGroup
         asyncio.run(controller.run())
         return controller.get_result()
 

@@ -23,6 +23,7 @@ class LineRows:
         remedy: what to do about a line with another number of columns, if rows are not repaired.
         ends_in_text: whether the last column is a text, so that a whole row may have a broken one.
         repair: whether to join rows that were broken by line feeds inside a text.
+        drop: whether rows that still lack a column are dropped, unless all do.
     """
 
     names: Sequence[str]
@@ -30,6 +31,7 @@ class LineRows:
     remedy: str
     ends_in_text: bool
     repair: bool
+    drop: bool = False
 
     def of(self, lines: Sequence[str], *, first_line: int) -> Rows:
         """The rows of all lines; ``first_line`` is the number of the first one."""
@@ -82,9 +84,10 @@ class LineRows:
         """Separates the rows that have all columns from the others."""
         rule = f"have {len(self.names)} tab-separated columns ({', '.join(self.names)}), also once lines are joined"
         complete = [len(row) == len(self.names) for row in rows]
+        drop = self.drop and any(complete)
         faults = [
             Fault(f"{self.origin}, line {place}", rule, str(len(row)), "correct the line")
             for row, place, is_complete in zip(rows, places, complete, strict=True)
-            if not is_complete
+            if not is_complete and not (drop and len(row) < len(self.names))
         ]
         return list(compress(rows, complete)), list(compress(places, complete)), faults

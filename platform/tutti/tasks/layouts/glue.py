@@ -83,7 +83,7 @@ _FILES = {
 class Glue(FileSource):
     """The layout described by the module.
 
-    Ids of train and dev rows are zero-based line numbers behind the header, of test rows the first column.
+    Ids of train and dev rows are zero-based row numbers, of test rows the first column.
 
     Attributes:
         kind: ``CoLA``, ``SST-2``, ``MRPC``, ``STS-B``, ``QQP``, ``MNLI``, ``QNLI``, ``RTE`` or ``WNLI``.
@@ -105,15 +105,15 @@ class Glue(FileSource):
         found = line_rows.of(list(lines), first_line=first)
         if labelled and self.repair:
             found = _usable(found, texts=[line_rows.names.index(name) for name in self._texts()])
-        return self._frame(found, line_rows, first=first, labelled=labelled, numbers=numbers)
+        return self._frame(found, line_rows, labelled=labelled, numbers=numbers)
 
     def blocks(self, source: str, *, rows: int) -> Iterator[DataFrame]:
         lines, found = lines_of(source), None
         line_rows, first = self._start(lines, source, labelled=False)
         for found in line_rows.blocks(lines, rows, first_line=first):
-            yield self._frame(found, line_rows, first=first, labelled=False, unique=False)
+            yield self._frame(found, line_rows, labelled=False, unique=False)
         if found is None:
-            yield self._frame(([], [], []), line_rows, first=first, labelled=False)  # raises: there is no row
+            yield self._frame(([], [], []), line_rows, labelled=False)  # raises: there is no row
 
     def write(self, rows: DataFrame, path: Path) -> None:
         """Other columns than ours get the row's id (sources, sentence ids), or nothing (CoLA's mark, parses)."""
@@ -127,27 +127,22 @@ class Glue(FileSource):
         return [name for ours, name in _FILES[self.kind].ours.items() if ours != "label"]
 
     def _start(self, lines: Iterator[str], source: str, *, labelled: bool) -> tuple[LineRows, int]:
-        """How the lines of a file become rows, by its header, which is read; and the number of the line behind it."""
+        """How the lines of a file become rows, by its header, which is read; and the number of the line after it."""
         files = _FILES[self.kind]
         known, header = (files.train, files.train_header) if labelled else (files.test, True)
         names = _columns(next(lines), known, origin=source, kind=self.kind, labelled=labelled) if header else known[0]
         remedy = "correct the line, or set cleaning.broken_rows where a text holds a line feed"
         ends_in_text = names[-1] in self._texts()
-        return LineRows(names, source, remedy, ends_in_text=ends_in_text, repair=self.repair), 2 if header else 1
+        line_rows = LineRows(
+            names, source, remedy, ends_in_text=ends_in_text, repair=self.repair, drop=self.repair and labelled
+        )
+        return line_rows, 2 if header else 1
 
     def _frame(
-        self,
-        found: Rows,
-        line_rows: LineRows,
-        *,
-        first: int,
-        labelled: bool,
-        numbers: bool = False,
-        unique: bool = True,
+        self, found: Rows, line_rows: LineRows, *, labelled: bool, numbers: bool = False, unique: bool = True
     ) -> DataFrame:
-        """The rows as a data frame; ``first`` is the number of the first line that may have one."""
         rows, places, faults = found
-        columns = {"id": [str(place - first) for place in places] if labelled else [row[0] for row in rows]}
+        columns = {"id": [*map(str, range(len(rows)))] if labelled else [row[0] for row in rows]}
         for ours, name in _FILES[self.kind].ours.items():
             if labelled or ours != "label":
                 index = line_rows.names.index(name)
@@ -158,10 +153,10 @@ class Glue(FileSource):
 
 
 def _usable(found: Rows, *, texts: list[int]) -> Rows:
-    """The rows with all columns and texts, without faults; if there are none, what was found, with its faults."""
-    rows, places, _ = found
+    """The rows with all texts; if there are none, all, so that each is a fault."""
+    rows, places, faults = found
     filled = [all(row[index].strip() for index in texts) for row in rows]
-    return (list(compress(rows, filled)), list(compress(places, filled)), []) if any(filled) else found
+    return (list(compress(rows, filled)), list(compress(places, filled)), faults) if any(filled) else found
 
 
 def _columns(line: str, known: tuple[_Columns, ...], *, origin: str, kind: str, labelled: bool) -> _Columns:
@@ -170,6 +165,6 @@ def _columns(line: str, known: tuple[_Columns, ...], *, origin: str, kind: str, 
         if line == "\t".join(names):
             return names
     which = "train and dev files" if labelled else "test file"
-    rule = f"be the header of GLUE's {kind} {which}: {', or '.join(map(', '.join, known))}"
+    rule = f"be the header of GLUE's {kind} {which}: {'; or '.join(map(', '.join, known))}"
     remedy = "name the file as GLUE lays it out, or use the layout table or competition"
     raise TaskFileError(Fault(f"{origin}, line 1", rule, repr(line[:80]), remedy))
