@@ -70,11 +70,17 @@ def test_a_layout_s_setting_that_an_earlier_version_did_not_have_is_no_change(
     make_spec: MakeSpec, run_preparation: Any
 ) -> None:
     spec = make_spec(train=TRAIN)
-    path = run_preparation(spec).folder / PREPARED_FILE
+    prepared = run_preparation(spec)
+    path = prepared.folder / PREPARED_FILE
     written = json.loads(path.read_text())
-    del written["settings"]["tasks.A"]["layout"]["repair"]
+    layout = written["settings"]["tasks.A"]["layout"]
+    del layout["repair"]
     path.write_text(json.dumps(written))
-    run_preparation(spec)
+    assert run_preparation(spec).tasks == prepared.tasks
+    layout["pair"] = not layout["pair"]
+    path.write_text(json.dumps(written))
+    with pytest.raises(StudyError, match=r"tasks\.A: layout must be"):
+        run_preparation(spec)
 
 
 def test_a_new_task_or_source_is_refused(make_spec: MakeSpec, run_preparation: Any) -> None:
