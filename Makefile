@@ -24,8 +24,8 @@ test: $(INSTALLED)
 
 test-slow: $(INSTALLED)
 	$(PARALLEL) -m "slow and not ray"
-	# Ray tests mostly wait: run two at a time, each with its own Ray
-	$(BIN)/pytest -n 2 --dist worksteal -m "slow and ray and not strain"
+	# Ray tests also wait: run three at a time, each with its own Ray
+	$(BIN)/pytest -n 3 --dist worksteal -m "slow and ray and not strain"
 
 strain: $(INSTALLED)
 	$(BIN)/pytest -m strain
