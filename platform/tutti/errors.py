@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 
 _PASSWORD = re.compile(r"(?<=://)([^/?#\s:@]*:)\S*(?=@)|(?<=[?&])(password=)[^&#\s]*")
 
@@ -133,7 +133,11 @@ def counted(number: int, noun: str) -> str:
 
 
 def nearest(name: str, known: Iterable[str], *, otherwise: str) -> str:
-    """A remedy that suggests the most similar known name, or ``otherwise`` where none is similar."""
+    """A remedy that suggests the most similar known name, or ``otherwise`` where none is, or two equally."""
+    folded = name.casefold()
     by_folded = {candidate.casefold(): candidate for candidate in known}
-    close = get_close_matches(name.casefold(), by_folded, n=1, cutoff=0.6)
-    return f"did you mean {by_folded[close[0]]!r}? Correct the name" if close else otherwise
+    close = get_close_matches(folded, by_folded, n=2, cutoff=0.6)
+    similarity = [SequenceMatcher(None, each, folded).ratio() for each in close]
+    if not close or (len(close) == 2 and similarity[0] == similarity[1]):
+        return otherwise
+    return f"did you mean {by_folded[close[0]]!r}? Correct the name"

@@ -113,6 +113,16 @@ def test_an_entry_without_metadata_is_ignored(tmp_path, predictions, record):
         bank.predictions("t0000", "emotion", "validation")
 
 
+def test_a_trial_whose_only_record_is_cut_short_is_told_once(tmp_path, predictions, record, caplog):
+    bank = Bank(tmp_path)
+    for number in range(2):
+        bank.put(record(number), {"emotion": {"validation": predictions()}})
+    next(tmp_path.glob("t0000/*/record.json")).write_text("{")
+    for _ in range(2):
+        assert [record.key for record in bank.records()] == ["t0001"]
+    assert caplog.text.count("trial t0000 has no vote until the file is restored from a copy") == 1
+
+
 def test_metadata_cut_short_leaves_the_earlier_version_standing(tmp_path, predictions, record):
     bank = Bank(tmp_path)
     bank.put(record(), {"emotion": {"validation": predictions()}})

@@ -206,7 +206,7 @@ COMMANDS: dict[str, Sequence[Case]] = {
         ),
         Case(
             "no trial has finished",
-            ["have a finished trial", "wait until one has, or run `tutti tune --resume --trials +4` on the study file"],
+            ["have predictions of a finished trial", "run `tutti tune --resume --trials +4` on the study file"],
             lambda folder: shutil.rmtree(folder / "studies/moods/bank"),
             "ensemble studies/moods",
             finished=True,

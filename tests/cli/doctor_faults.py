@@ -254,7 +254,7 @@ LEFT: dict[str, dict[Callable[[StoredStudy], None], str]] = {
         run_of_another_folder: "it was tracked from /elsewhere/moods/t0007; left: delete it in MLflow",
     },
     "others": {
-        damaged_metadata: "bank/t0000: no whole predictions: an empty bank; left: restore",
+        damaged_metadata: "bank/t0000: no whole predictions: no entry; left: restore",
         study_s_run_deleted: "MLflow, the study's run: it is gone, and its trials' runs are left; left: restore it",
         trial_in_another_place: "trials/t0001: a link; left: put the folder that it leads to in its place",
     },

@@ -23,7 +23,7 @@ def soup_call(tmp_path, monkeypatch) -> SimpleNamespace:
     write_files(tmp_path / "data")
     make_study(tmp_path, "moods", trials=12)
     (tmp_path / "two.yaml").write_text("members: {top: 2}\nsoup: {within: 1}\n")
-    seen = SimpleNamespace(place=tmp_path, gone=())
+    seen = SimpleNamespace(place=tmp_path, gone=(), score=0.5)
 
     def weights_of(folder, keys: Sequence[str], **_) -> dict[str, list[Path]]:
         if lacking := [key for key in keys if key in seen.gone]:
@@ -33,7 +33,7 @@ def soup_call(tmp_path, monkeypatch) -> SimpleNamespace:
     def compute_soup(folder, candidates, *, weights, folds, into, **_) -> Soup:
         into.mkdir()
         seen.candidates, seen.weights, seen.folds = candidates, weights, folds
-        ingredients = [Ingredient(candidates[0], 0.5, {"mood": 0.5, "warmth": 0.5}, kept=True)]
+        ingredients = [Ingredient(candidates[0], seen.score, {"mood": seen.score, "warmth": seen.score}, kept=True)]
         return Soup(ingredients, folds and {"mood": np.zeros((1, 200), dtype=int), "warmth": np.ones((1, 200))})
 
     monkeypatch.setattr("tutti.orchestration.inference.weights_of", weights_of)
@@ -69,3 +69,14 @@ def test_where_the_weights_of_such_trials_are_gone_the_rows_that_chose_judge_and
     assert card["estimates"] is None
     assert "Without weights of trial t00" in result
     assert "These are scores on the rows that chose them, which flatter both." in result
+
+
+def test_a_soup_that_is_not_kept_leaves_an_earlier_one_in_place(soup_call):
+    _, kept = soup(soup_call)
+    soup_call.score = -9.0
+    soup_call.gone = tuple({key for fold in soup_call.folds for key in fold.voters} - set(soup_call.candidates))
+    result = run(soup_call.place, "soup studies/moods --recipe two.yaml", code=1)
+    folder = soup_call.place / "studies/moods/soups/two"
+    assert f"{folder} keeps the soup of an earlier run." in result.out
+    assert (folder / "checkpoint").is_dir()
+    assert json.loads((folder / "card.json").read_text(encoding="utf8")) == kept

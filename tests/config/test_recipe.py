@@ -28,3 +28,13 @@ def test_a_recipe_is_read_by_path_and_its_faults_are_told(tmp_path: Path) -> Non
 def test_an_unknown_recipe_is_told_with_the_known_ones() -> None:
     with pytest.raises(ConfigError, match=r"the recipe 'basline' must be one of .*, or the path of a YAML file"):
         load_recipe("basline")
+
+
+@pytest.mark.parametrize("method", ["rank", "hard"])
+def test_soft_labels_of_ranks_or_votes_need_calibration(tmp_path: Path, method: str) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(f"method: {method}\npseudo_labels: {{labels: soft}}\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match="set `calibration: temperature` with `method: " + method):
+        load_recipe(str(path))
+    path.write_text(path.read_text(encoding="utf-8") + "calibration: temperature\n", encoding="utf-8")
+    assert load_recipe(str(path))[1].method == method

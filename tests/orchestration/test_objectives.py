@@ -112,12 +112,13 @@ def test_a_study_halts_where_the_predictions_of_an_ended_trial_cannot_be_read(me
     assert measured.record(lost).state is TrialState.RUNNING  # a resumed study ends it again
 
 
-def test_an_earlier_trial_whose_predictions_cannot_be_read_is_left_out_of_the_ensemble(measured, caplog):
+def test_an_earlier_trial_whose_predictions_cannot_be_read_is_left_out_of_the_ensemble(measured, store, caplog):
     for trial in (sound := measured.start(), damaged := measured.start()):
         put(measured, trial, slice(0, 45))
     finish(measured, damaged, 0.85)
     shutil.rmtree(measured.folder.bank / damaged.config["key"])
-    measured.log._measure._predictions.clear()  # as a resumed study has it
+    metrics = {"mood": "accuracy"}
+    measured.log._measure = Measure(ALL, folder=measured.folder, store=store, metrics=metrics)  # of a resumed study
     finish(measured, sound, 0.85)
     assert measured.record(sound).measured["gain"] == 0.85
     assert "The trial t0001 is left out of the ensemble" in caplog.text
@@ -141,3 +142,12 @@ def test_the_seconds_of_a_resumed_trial_go_on_from_those_of_earlier_runs(measure
     measured.log.on_trial_start(0, [], trial)
     finish(measured, trial, 0.85)
     assert measured.record(trial).measured["seconds"] == 160.0
+
+
+def test_predictions_of_the_best_trials_alone_are_kept(measured, monkeypatch):
+    monkeypatch.setattr("tutti.orchestration.objectives.MOST", 2)
+    for wrong in (60, 30, 45, 90):
+        trial = measured.start()
+        finish(measured, trial, put(measured, trial, slice(0, wrong)))
+    measured.log._measure("t0003", seconds=0, parameters=0)
+    assert [score for score, _ in measured.log._measure._best["mood"]] == [0.9, 0.85]

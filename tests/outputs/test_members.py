@@ -78,7 +78,9 @@ def test_fewer_checkpoints_than_asked_for_all_vote_and_it_is_noted(bank):
 
 
 def test_an_empty_bank_says_to_wait_or_to_tune(tmp_path):
-    with pytest.raises(StudyError, match=r"the study demo must have a finished trial; got none; wait .*tutti tune"):
+    with pytest.raises(
+        StudyError, match=r"the study demo must have predictions .*; got none; wait .*tutti tune.* restore"
+    ):
         choice(Bank(tmp_path / "none"))
 
 
@@ -88,6 +90,19 @@ def test_every_missing_part_is_named_with_its_trial(bank):
     assert len(error.value.faults) == 4
     assert "trial t0000 must have predictions for every part of task a; got none for test;" in str(error.value)
     assert "task b; got none for test-round1" in str(error.value)
+
+
+def test_another_study_without_a_test_file_is_left_out_rather_than_taken_apart(bank, tmp_path):
+    own = Bank(tmp_path / "own")
+    for record in bank.records():
+        parts = {"validation": part(), "test": part()}
+        own.put(record, {"a": parts, "b": parts})
+    together = Electorate({"demo": own, "other": bank})
+    message = (
+        r"trial other/t0000 must have .* got none for test; leave other out, or run a study like it with the files"
+    )
+    with pytest.raises(StudyError, match=message):
+        choice(together, top=6, needed={"a": ["test"]})
 
 
 def test_a_trial_that_does_not_vote_may_lack_parts_but_not_the_validation_rows(bank):

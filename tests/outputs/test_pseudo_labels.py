@@ -299,6 +299,19 @@ def test_labels_of_an_earlier_run_stay_where_there_are_no_new_ones(make_finished
         assert hashlib.sha256((tmp_path / "out" / name).read_bytes()).hexdigest() == digest
 
 
+def test_labels_of_a_refused_task_stay_where_another_gets_new_ones(make_finished, tmp_path):
+    study, out = make_finished(), tmp_path / "out"
+    earlier = write_pseudo_labels(**arguments(study, out)).files
+    pools = {"emotion": pool(study, "emotion", seen=np.ones(150, dtype=bool)), "CoLA": pool(study, "CoLA")}
+    for _ in range(2):
+        report = write_pseudo_labels(**arguments(study, out, pools=pools, labelling={"threshold": 0.9}))
+        assert [each.file for each in report.tasks] == [None, "CoLA.tsv"]
+        assert report.remarks[-1] == "Task emotion keeps its labels of an earlier run."
+        assert report.files.keys() == earlier.keys()
+        kept = {name for name in earlier if report.files[name] == earlier[name]}
+        assert kept == {"emotion.csv", "emotion.ledger.parquet"}
+
+
 def test_no_task_with_unlabelled_rows_is_the_user_s_matter(make_finished, tmp_path):
     with pytest.raises(StudyError, match=r"must have a task with unlabelled rows; got none; name a file"):
         write_pseudo_labels(**arguments(make_finished(), tmp_path / "out", pools={}))

@@ -165,13 +165,18 @@ def test_a_template_gives_its_header_and_its_order(tmp_path):
         ("id,label\n0,x\n1\n", "got 1 in row 3: 1"),
         ("id,label\n0,x\n0,y\n", "got the id '0' twice"),
         ("id,label\n", "got no row below a header"),
-        ("", "got no row below a header"),
     ],
 )
 def test_a_template_that_is_no_table_of_ids_and_labels_is_refused(tmp_path, text, got):
     with pytest.raises(SubmissionError, match=r"sample.csv must be a CSV file of two columns") as error:
         template(tmp_path, text)
     assert got in str(error.value)
+
+
+def test_a_template_that_is_not_utf_8_is_refused_with_its_line(tmp_path):
+    (tmp_path / "sample.csv").write_bytes(b"id,label\n0,caf\xe9\n")
+    with pytest.raises(SubmissionError, match=r"sample.csv, line 2 must be UTF-8; got byte 0xe9"):
+        Csv.by_template(tmp_path / "sample.csv")
 
 
 def test_a_template_of_another_test_file_is_refused_with_what_differs(tmp_path):

@@ -55,11 +55,17 @@ def test_blocks_of_any_size_hold_the_rows_of_a_table_in_their_order(
 
 
 @pytest.mark.parametrize("rows", [1, 2, 9])
-def test_a_key_that_all_rows_of_a_json_block_omit_is_an_empty_cell_there(write: Write, rows: int) -> None:
-    lines = ['{"text": "a"}', '{"text": "b"}', "", '{"text": "c", "more": "d"}', '{"text": "e"}', '{"more": "f"}']
+def test_a_key_that_a_later_json_row_omits_is_named_with_its_line_in_every_block(write: Write, rows: int) -> None:
+    lines = [
+        '{"text": "a", "more": null}',
+        '{"text": "b", "more": "c"}',
+        "",
+        '{"text": "d"}',
+        '{"text": "e", "more": "f"}',
+    ]
     source, pair = write("\n".join(lines), "rows.jsonl"), Table(text_b="more")
-    assert together(pair, source, rows)["text_b"].tolist() == ["", "", "d", "", "f"]
-    pd.testing.assert_frame_equal(together(pair, source, rows), pair.read(source, labelled=False))
+    with pytest.raises(TaskFileError, match=r"line 4 must have the key 'more' like other rows; got text"):
+        together(pair, source, rows)
     with pytest.raises(
         TaskFileError, match=r"must have the column 'mroe' .*; got the columns text, more; did you mean"
     ):
@@ -132,6 +138,7 @@ def test_line_layouts_read_the_same_rows_in_blocks_as_at_once(write: Write, rows
         (Table(), b"text\na\n\xff\n", "rows.csv", "line 3 must be UTF-8; got byte 0xff"),
         (Table(), b"PAR1", "rows.parquet", "must be a Parquet file"),
         (Table(), b"", "rows.csv", "must have at least one row; got an empty file"),
+        (Table(), b"\n\n \n\n", "rows.csv", "must have at least one row; got only white space"),
     ],
 )
 def test_a_fault_behind_the_first_block_names_its_line(
@@ -144,6 +151,8 @@ def test_a_fault_behind_the_first_block_names_its_line(
 def test_only_a_file_that_begins_so_is_said_to_have_the_wrong_columns_in_every_line(write: Write) -> None:
     with pytest.raises(TaskFileError, match=r"got 3 in every line; check whether this is the right file"):
         together(Competition(), write("0\ta\tb\n1\ta\tb\n"), 2)
+    with pytest.raises(TaskFileError, match=r"got 1 in every line; separate the columns by tabs"):
+        together(Competition(), write("0,a\n1,b\n"), 2)
     with pytest.raises(TaskFileError, match=r"line 3 must have 2 .*; got 3"):
         together(Competition(), write("0\ta\n1\tb\n2\tc\td\n3\tc\td\n"), 2)
 

@@ -66,6 +66,26 @@ def test_every_missing_column_is_named_with_the_nearest_one(write: Write) -> Non
     assert "must have the column 'sentence' (columns.text); got the columns sentense, lable" in str(caught.value)
 
 
+def test_a_header_with_another_separator_is_not_suggested_as_a_name(write: Write) -> None:
+    with pytest.raises(TaskFileError, match=r"got the columns id,text; separate the columns by commas in a \.csv file"):
+        Table().read(write("id,text\n1,a\n", "rows.tsv"), labelled=False)
+
+
+@pytest.mark.parametrize("block", [None, 1, 2])
+def test_a_json_row_without_a_key_that_others_have_is_named_and_null_is_an_empty_text(
+    write: Write, block: int | None
+) -> None:
+    def read(source: str) -> list[str]:
+        blocks = [Table().read(source, labelled=False)] if block is None else Table().blocks(source, rows=block)
+        return [text for rows in blocks for text in rows["text"]]
+
+    assert read(write('{"text": "a"}\n{"text": null}\n', "null.jsonl")) == ["a", ""]
+    with pytest.raises(
+        TaskFileError, match=r"line 2 must have the key 'text' like other rows; got id, txt; did you mean"
+    ):
+        read(write('{"id": 0, "text": "a"}\n{"id": 1, "txt": "b"}\n', "rows.jsonl"))
+
+
 def test_a_csv_row_with_another_count_of_columns_is_named_by_the_line_it_starts_on(write: Write) -> None:
     with pytest.raises(TaskFileError) as caught:
         Table().read(write('text,label\n"a\nb",1\nc\nd,1,2\n', "rows.csv"), labelled=True)
@@ -101,7 +121,12 @@ def test_a_line_that_is_no_json_object_is_named(write: Write) -> None:
 
 
 def test_missing_and_unfit_json_values_are_named(write: Write) -> None:
-    lines = [{"text": None, "label": 1}, {"label": 1}, {"text": ["a"], "label": 1}, {"text": "\ud83d", "label": 1}]
+    lines = [
+        {"text": None, "label": 1},
+        {"text": "", "label": 1},
+        {"text": ["a"], "label": 1},
+        {"text": "\ud83d", "label": 1},
+    ]
     source = write("".join(json.dumps(line) + "\n" for line in lines), "rows.jsonl")
     with pytest.raises(TaskFileError) as caught:
         Table().read(source, labelled=True)

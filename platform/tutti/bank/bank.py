@@ -6,7 +6,7 @@ import hashlib
 import json
 import logging
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -63,6 +63,7 @@ class Bank:
         else:
             self._fs, base = fs.LocalFileSystem(), str(Path(root).absolute())
         self._base = base.rstrip("/")
+        self._told: set[str] = set()  # records cut short that were warned of
 
     def put(self, record: CheckpointRecord, predictions: Mapping[str, Mapping[str, Predictions]]) -> None:
         """Stores a checkpoint's predictions (task to part to predictions) and replaces any earlier entry of its key.
@@ -219,18 +220,31 @@ class Bank:
         """The newest complete entry of every key below ``under`` (a key, or ``""`` for all)."""
         for _ in range(_ATTEMPTS):
             with suppress(FileNotFoundError):  # replaced between listing and reading: retry
-                return {entry.folder.split("/")[0]: entry for entry in self._complete_entries(under)}
+                cut: list[str] = []
+                entries = {entry.folder.split("/")[0]: entry for entry in self._complete_entries(under, cut)}
+                self._tell_of(cut, standing=entries)
+                return entries
         raise StorageError(
             Fault(self._shown(under), "hold still while it is read", "entries that come and go", "try again")
         )
 
-    def _complete_entries(self, under: str) -> Iterator[_Entry]:
-        """All complete versions below ``under``, the newest of each key last."""
+    def _tell_of(self, cut: Sequence[str], *, standing: Container[str]) -> None:
+        """Warns once of each record that was cut short; ``standing`` are the keys that have a complete entry."""
+        for path in cut:
+            if path not in self._told:
+                self._told.add(path)
+                key = path.split("/")[0]
+                without = f"trial {key} has no vote until the file is restored from a copy"
+                outcome = "the predictions before it stand" if key in standing else without
+                logger.warning("%s is cut short: %s", self._shown(path), outcome)
+
+    def _complete_entries(self, under: str, cut: list[str]) -> Iterator[_Entry]:
+        """All complete versions below ``under``, the newest of each key last; adds records cut short to ``cut``."""
         for path in sorted(self._metadata_paths(under), key=lambda path: (_version(path), path)):
             try:
                 metadata = json.loads(self._read(path))
             except ValueError:
-                logger.warning("%s is cut short; the entry is passed over", self._shown(path))
+                cut.append(path)
                 continue
             try:
                 record = record_of(metadata)

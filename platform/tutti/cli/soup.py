@@ -35,9 +35,6 @@ def soup(
 
     Example: `tutti soup glue_trio`
     """
-    from rich.table import Table
-
-    from tutti.outputs.card import number
     from tutti.outputs.folder import PAGE, output_folder, write_card
     from tutti.outputs.members import elect
 
@@ -61,9 +58,23 @@ def soup(
     target = folder.soups / name
     with output_folder(target) as place:
         card = _make_soup(studies[config.study], election, name, chosen, into=place / "checkpoint")
+        _show(card)
+        if not card.kept and (target / "checkpoint").exists():  # it may be in use
+            console.print(f"{target} keeps the soup of an earlier run.", soft_wrap=True)
+            raise typer.Exit(1)
         if not card.kept:
             shutil.rmtree(place / "checkpoint")
         card = write_card(place, card)
+    console.print(f"wrote {target / ('checkpoint' if card.kept else PAGE)}", soft_wrap=True)
+    if not card.kept:
+        raise typer.Exit(1)
+
+
+def _show(card: SoupCard) -> None:
+    from rich.table import Table
+
+    from tutti.outputs.card import number
+
     table = Table()
     table.add_column("trial")
     for column in ("alone", "the soup with it", "in the soup"):
@@ -74,10 +85,6 @@ def soup(
     if card.passed_over:
         console.print(f"Skipped, since their shape differs from the best's: {', '.join(card.passed_over)}")
     console.print(card.verdict, soft_wrap=True)
-    if not card.kept:
-        console.print(f"wrote {target / PAGE}", soft_wrap=True)
-        raise typer.Exit(1)
-    console.print(f"wrote {target / 'checkpoint'}", soft_wrap=True)
 
 
 def _make_soup(study: VotingStudy, election: Election, name: str, recipe: Recipe, *, into: Path) -> SoupCard:

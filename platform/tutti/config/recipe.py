@@ -83,6 +83,15 @@ class Recipe(Strict):
     pseudo_labels: PseudoLabels = PseudoLabels()
     soup: SoupRule = SoupRule()  # for `tutti soup`
 
+    @model_validator(mode="after")
+    def _soft_labels_are_probabilities(self) -> Recipe:
+        if self.pseudo_labels.labels == "soft" and self.method in ("rank", "hard") and self.calibration == "none":
+            raise ValueError(
+                f"set `calibration: temperature` with `method: {self.method}` and `labels: soft`, since shares of "
+                "ranks or votes are no probabilities"
+            )
+        return self
+
     @property
     def sha256(self) -> str:
         """The SHA-256 of the content, defaults included, as 64 hexadecimal digits."""

@@ -67,4 +67,6 @@ def _macro_f1_by_offset(logs: np.ndarray, index: int, labels: np.ndarray, label_
     right = np.bincount(runner_up[right_before], minlength=classes) - switched(right_before)
     predicted[:, index] = switched(all_rows).sum(axis=1)
     right[:, index] = switched(np.flatnonzero(labels == index)).sum(axis=1)
-    return (2 * right / np.maximum(predicted + label_counts, 1)).mean(axis=1)
+    occurs = predicted + label_counts
+    f1 = 2 * right / np.maximum(occurs, 1)
+    return f1.sum(axis=1) / np.maximum((occurs > 0).sum(axis=1), 1)  # as the metric: over the classes that occur

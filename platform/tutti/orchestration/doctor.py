@@ -163,7 +163,7 @@ def _predictions(folder: StudyFolder, trials: Sequence[TrialRecord]) -> Iterator
             try:
                 bank.check(trial.key)
             except StorageError as error:
-                got = error.faults[0].got
+                got = error.faults[0].got if trial.key in checkpoints else "no entry"
                 remedy = "restore them from a copy, or move them away: the trial has no vote then"
                 yield Finding(what, f"no whole predictions: {got}", remedy)
             if is_own and checkpoints.get(trial.key) and has_pruned(folder.trial(trial.key)):

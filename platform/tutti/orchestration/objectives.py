@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -11,7 +11,8 @@ import numpy as np
 from tutti.bank.bank import Bank
 from tutti.config.folder import StudyFolder
 from tutti.config.study import Objective
-from tutti.ensembling.gain import gain
+from tutti.ensembling.gain import MOST, gain
+from tutti.ensembling.select import top
 from tutti.errors import StorageError
 from tutti.orchestration.budget import bytes_of
 from tutti.records import TrialState
@@ -32,7 +33,8 @@ class Measure:
         self, objectives: Sequence[Objective], *, folder: StudyFolder, store: StudyStore, metrics: Mapping[str, str]
     ) -> None:
         self._objectives, self._folder, self._store, self._metrics = objectives, folder, store, metrics
-        self._predictions: dict[str, dict[str, np.ndarray]] = {}  # of finished trials, by key and task
+        self._known: set[str] = set()  # keys of the finished trials that are in _best, or were
+        self._best: dict[str, list[tuple[float, np.ndarray]]] = {task: [] for task in metrics}  # scores, predictions
 
     def __call__(self, key: str, *, seconds: float, parameters: int | None) -> dict[str, float]:
         """The trial's objectives by name, without those that are unknown.
@@ -54,27 +56,37 @@ class Measure:
     def _gain(self, key: str) -> float:
         """Mean over tasks of the score that the trial adds to the ensemble of all trials that finished before it."""
         bank = Bank(self._folder.bank)
-        finished = [record.key for record in self._store.records() if record.state is TrialState.FINISHED]
-        members = [numbers for other in finished if (numbers := self._validation(bank, other)) is not None]
+        for record in self._store.records():
+            if record.state is TrialState.FINISHED and record.key not in self._known:
+                self._learn(bank, record.key)
         gains = []
-        for task, metric in self._metrics.items():
-            predictions = bank.predictions(key, task, "validation")
-            assert predictions.labels is not None
-            task_score = partial(_score, metric, predictions.labels)
-            gains.append(gain([numbers[task] for numbers in members], predictions.numbers, score=task_score))
+        for task in self._metrics:
+            task_score, numbers = self._of(bank, key, task)
+            others = [other for _, other in self._best[task]]
+            gains.append(gain(others, numbers, score=task_score))
         return float(np.mean(gains))
 
-    def _validation(self, bank: Bank, key: str) -> dict[str, np.ndarray] | None:
-        """A finished trial's predictions of the validation rows; none if the bank has lost them."""
-        if key not in self._predictions:
-            try:
-                self._predictions[key] = {
-                    task: bank.predictions(key, task, "validation").numbers for task in self._metrics
-                }
-            except StorageError as error:
-                _logger.warning("The trial %s is left out of the ensemble that others are measured by: %s", key, error)
-                return None
-        return self._predictions[key]
+    def _learn(self, bank: Bank, key: str) -> None:
+        """Keeps a finished trial's predictions of the validation rows where they are among a task's best.
+
+        Further ones have no part in a gain, and those of all trials may not fit into memory. A trial whose predictions
+        the bank has lost is left out, and asked for again at the next call.
+        """
+        try:
+            found = {task: self._of(bank, key, task) for task in self._metrics}
+        except StorageError as error:
+            _logger.warning("The trial %s is left out of the ensemble that others are measured by: %s", key, error)
+            return
+        self._known.add(key)
+        for task, (task_score, numbers) in found.items():
+            kept = [*self._best[task], (task_score(numbers), numbers)]
+            self._best[task] = [kept[index] for index in sorted(top(np.array([each for each, _ in kept]), MOST))]
+
+    def _of(self, bank: Bank, key: str, task: str) -> tuple[Callable[[np.ndarray], float], np.ndarray]:
+        """The score of predictions of a task's validation rows, and those of a trial."""
+        predictions = bank.predictions(key, task, "validation")
+        assert predictions.labels is not None
+        return partial(_score, self._metrics[task], predictions.labels), predictions.numbers
 
 
 def _score(metric: str, labels: np.ndarray, predicted: np.ndarray) -> float:

@@ -171,13 +171,15 @@ def elect(
     """
     records = bank.records()
     if not records:
-        remedy = f"wait until one has, or run `tutti tune --resume --trials +4` on the study file of {study}"
-        raise StudyError(Fault(f"the study {study}", "have a finished trial", "none", remedy))
+        more = f"run `tutti tune --resume --trials +4` on the study file of {study} where all have failed"
+        remedy = f"wait until a trial has finished, {more}, or restore the bank from a copy where it was lost"
+        needed_there = "have predictions of a finished trial in its bank"
+        raise StudyError(Fault(f"the study {study}", needed_there, "none", remedy))
     _raise_first(_unsuitable_tasks(tasks, rule.method))
     _raise_first(_without_scores(records, tasks, study=study, by=rule.by))
     candidates = {task.name: [record for record in records if task.name in record.task_scores] for task in tasks}
     keys = {name: {record.key for record in able} for name, able in candidates.items()}
-    _raise_first(_without_parts(bank, {name: [_LABELLED] for name in keys}, keys))
+    _raise_first(_without_parts(bank, {name: [_LABELLED] for name in keys}, keys, study))
     if lacking := [
         name for name, able in candidates.items() if not any(np.isfinite(_ranking_scores(able, name, rule.by)))
     ]:
@@ -186,7 +188,7 @@ def elect(
     _raise_first(_of_another_split(bank, {name: able[0].key for name, able in candidates.items()}, validation, study))
     elected = {task.name: _elected(bank, task, candidates[task.name], rule) for task in tasks}
     voting = {name: {member.key for member in each.members} for name, each in elected.items()}
-    _raise_first(_without_parts(bank, needed, voting))
+    _raise_first(_without_parts(bank, needed, voting, study))
     ranking = top(np.array([record.score for record in records]), len(records))
     available = min(int(np.isfinite(each.procedure.standing).sum()) for each in elected.values())
     notes: tuple[str, ...] = ()
@@ -333,15 +335,17 @@ def _without_scores(
 
 
 def _without_parts(
-    bank: Checkpoints, needed: Mapping[str, Sequence[str]], voting: Mapping[str, set[str]]
+    bank: Checkpoints, needed: Mapping[str, Sequence[str]], voting: Mapping[str, set[str]], study: str
 ) -> Iterator[Fault]:
-    remedy = f"{_AGAIN} where the task's files have changed"
     parts_by_key = {key: bank.parts(key) for key in sorted(set().union(*voting.values()))}
     for key, parts in parts_by_key.items():
         for task, names in needed.items():
             missing = [name for name in names if name not in parts.get(task, ())]
             if missing and key in voting[task]:
-                got = f"none for {', '.join(missing)}"
+                got, owner = f"none for {', '.join(missing)}", _owner(key)
+                remedy = f"{_AGAIN} where the task's files have changed"
+                if owner not in ("", study):
+                    remedy = f"leave {owner} out, or run a study like it with the files of {study}"
                 yield Fault(f"trial {key}", f"have predictions for every part of task {task}", got, remedy)
 
 

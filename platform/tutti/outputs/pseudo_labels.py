@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -23,6 +24,8 @@ from tutti.outputs.members import Elected, Rule, elect, votes
 from tutti.outputs.pseudo_pool import PART, Pool, ledger_of
 from tutti.outputs.pseudo_report import FOLDED, ClassCoverage, PseudoLabelReport, TaskPseudoLabels
 from tutti.tasks.layouts.soft import PROBABILITY, SoftLabels
+
+_SOFT = ".soft.parquet"
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -71,8 +74,9 @@ def write_pseudo_labels(
     whatever the recipe's decision rule. A regression has no confidence: its rows are labelled only if all rows are.
 
     Rows with an empty text and rows that a trial has seen with a label are left out. If no row is chosen or a class's
-    share drifts too far, a task gets no file, and the report says why. ``out`` is replaced as a whole, except that
-    earlier labels stay if no task gets a file, since a study may name them; the report is then only returned.
+    share drifts too far, a task gets no file, and the report says why. ``out`` is replaced as a whole, except that a
+    task that gets no file keeps its earlier one, since a study may name it. If no task gets a file and there are
+    earlier ones, the report is only returned.
 
     Args:
         validation: by task, the ids of its validation rows, in order.
@@ -121,7 +125,9 @@ def write_pseudo_labels(
             if task_report.file is not None:
                 _write_labels(each, labelling, folder / task_report.file)
                 _write_ledger(each, folder / ledger_of(each.task.name))
-        return write_card(folder, report)
+        kept = [name for name, pool in pools.items() if _keep_earlier(name, pool, out, folder)]
+        notes = tuple(f"Task {name} keeps its labels of an earlier run." for name in kept)
+        return write_card(folder, replace(report, notes=(*report.notes, *notes)))
 
 
 def coverage_of(
@@ -129,6 +135,17 @@ def coverage_of(
 ) -> TaskPseudoLabels:
     """The report on what ``write_pseudo_labels`` would label in one task, without writing; raises as that does."""
     return _task_report(_labelled(bank, task, elected, pool, labelling, calibrated), labelling, calibrated)
+
+
+def _keep_earlier(name: str, pool: Pool, out: Path, folder: Path) -> bool:
+    """Copies a task's earlier labels from ``out`` where ``folder`` has none; returns whether there were any."""
+    ledger = ledger_of(name)
+    if (folder / ledger).exists() or not (out / ledger).exists():
+        return False
+    for file in (ledger, f"{name}{_SOFT}", f"{name}{pool.suffix}"):
+        if (out / file).exists():
+            shutil.copy2(out / file, folder / file)
+    return True
 
 
 def _temperature_note(labelled: _Labelled) -> str:
@@ -171,12 +188,14 @@ def _task_report(labelled: _Labelled, labelling: Labelling, calibrated: bool) ->
         coverage = _coverage(labelled, chosen, *_judged(labelled, chosen, labelling, calibrated))
         if len(labelled.rows):
             mean_confidence = float(chosen.confidence.mean(dtype=np.float64))
-            targets = labelled.predictions if labelling.labels == "soft" else np.eye(task.outputs)[chosen.classes]
-            largest_drift, index = drift(targets.mean(axis=0, dtype=np.float64), labelled.pool.prior)
+            shares = np.bincount(chosen.classes, minlength=task.outputs) / len(chosen.classes)
+            if labelling.labels == "soft":
+                shares = labelled.predictions.mean(axis=0, dtype=np.float64)
+            largest_drift, index = drift(shares, labelled.pool.prior)
             drifting_class = task.class_names[index]
     limit = labelling.max_drift
     drifts = largest_drift is not None and limit is not None and abs(largest_drift) > limit
-    suffix = ".soft.parquet" if labelling.labels == "soft" and not task.regression else labelled.pool.suffix
+    suffix = _SOFT if labelling.labels == "soft" and not task.regression else labelled.pool.suffix
     return TaskPseudoLabels(
         task=task.name,
         unlabelled=len(labelled.pool.rows),

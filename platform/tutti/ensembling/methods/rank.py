@@ -9,7 +9,7 @@ import numpy as np
 
 from tutti.ensembling.methods.protocol import Weighted
 
-_TIE = 1e-5  # weight of the mean probability as tie-breaker: too small to change an order by ranks
+_TIE = 1e-5  # greatest weight of the mean probability as tie-breaker
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,8 @@ class _Ranks:
             total += rankdata(vote, axis=1) - 1  # ranks from 0
         row_sum = len(votes) * classes * (classes - 1) / 2
         ranks = total / row_sum if row_sum else total + 1 / len(votes)
-        return ((1 - _TIE) * ranks + _TIE * Weighted(self.weights).combine(votes)).astype(np.float32)
+        tie = min(_TIE, 0.25 / max(row_sum, 1))  # too small to change an order by ranks, which differ by half a rank
+        return ((1 - tie) * ranks + tie * Weighted(self.weights).combine(votes)).astype(np.float32)
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tutti.errors import Fault, SubmissionError
+from tutti.errors import Fault, SubmissionError, TaskFileError
+from tutti.tasks.layouts.reading import check_text
 
 
 @dataclass(frozen=True)
@@ -34,9 +35,12 @@ class Csv:
             SubmissionError: if the file is not a table of two columns with a header, or repeats an id.
         """
         try:
+            check_text(str(file))
             with file.open(encoding="utf-8-sig", newline="") as opened:
                 rows = [row for row in csv.reader(opened, strict=True) if row]
-        except (OSError, ValueError, csv.Error) as error:
+        except TaskFileError as error:
+            raise SubmissionError(*error.faults) from error
+        except (OSError, csv.Error) as error:
             raise _unfit(file, str(error)) from error
         if number := next((number for number, row in enumerate(rows, start=1) if len(row) != 2), None):
             row = rows[number - 1]

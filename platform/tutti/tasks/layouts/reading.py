@@ -76,7 +76,8 @@ def check_text(source: str) -> None:
         rest = decoder.getstate()[0]
         _decode(decoder, rest, source, offset=offset - len(rest), line=lines, final=True)
     if not filled:
-        raise TaskFileError(Fault(source, "have at least one row", "an empty file", "name the file that has the rows"))
+        got = "only white space" if offset > len(codecs.BOM_UTF8) else "an empty file"
+        raise TaskFileError(Fault(source, "have at least one row", got, "name the file that has the rows"))
 
 
 def _decode(

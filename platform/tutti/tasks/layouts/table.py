@@ -7,7 +7,6 @@ import io
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -110,7 +109,9 @@ def frame_of(
             origin,
             f"have the column {name!r} (columns.{column})",
             f"the columns {', '.join(table) or 'none'}",
-            nearest(name, table, otherwise="set `columns:` to the names in the file"),
+            "separate the columns by commas in a .csv file, by tabs in a .tsv file"
+            if len(table) == 1 and any(separator in next(iter(table)) for separator in ",;\t|")
+            else nearest(name, table, otherwise="set `columns:` to the names in the file"),
         )
         for column, name in names.items()
         if name not in table
@@ -146,8 +147,8 @@ def _suffix(source: str) -> str:
 def _blocks(source: str, limit: int | None, *, wanted: Set[str]) -> Iterator[_Block]:
     """Blocks of so many rows, or one block of all; a table without rows gives one empty block.
 
-    Each block has those of the columns ``wanted`` that any row of the file has, also where none of its own rows does.
-    Other columns may come without values.
+    Each row of JSON Lines has all of the keys ``wanted`` that any row before it has. Columns that are not wanted may
+    come without values.
     """
     existing_file(source)
     match _suffix(source):
@@ -237,7 +238,7 @@ def _tsv_blocks(source: str, limit: int | None) -> Iterator[_Block]:
 
 
 def _json_blocks(source: str, limit: int | None, wanted: Set[str]) -> Iterator[_Block]:
-    keys = {} if limit is None else _json_keys(source, wanted)
+    names: dict[str, None] = {}
     lines, first = lines_of(source), 1
     blocks = [list(lines)] if limit is None else blocks_of(lines, limit)
     for block in blocks:
@@ -257,23 +258,16 @@ def _json_blocks(source: str, limit: int | None, wanted: Set[str]) -> Iterator[_
             elif line.strip():
                 got = f"a {type(row).__name__}"
                 faults.append(Fault(f"{source}, line {number}", "be one JSON object", got, "write one row per line"))
-        raise_any(faults, origin=source)
         first += len(block)
-        names = keys | dict.fromkeys(name for row in rows for name in row)
+        names |= dict.fromkeys(name for row in rows for name in row)
+        for number, row in zip(places, rows, strict=True):
+            for name in sorted((wanted & names.keys()) - row.keys()):  # frame_of reports what no row has
+                remedy = nearest(name, row, otherwise="write the key, with null where there is no value")
+                got = ", ".join(row) or "none"
+                faults.append(Fault(f"{source}, line {number}", f"have the key {name!r} like other rows", got, remedy))
+        raise_any(faults, origin=source)
         if rows or limit is None:
             yield {name: [row.get(name) for row in rows] for name in names}, places, "line"
-
-
-def _json_keys(source: str, wanted: Set[str]) -> dict[str, None]:
-    """The keys of the rows, in order, up to the row with which all of ``wanted`` have occurred."""
-    keys: dict[str, None] = {}
-    for line in lines_of(source):
-        with suppress(ValueError, RecursionError):  # reported with its block
-            row = json.loads(line)
-            keys |= dict.fromkeys(row) if isinstance(row, dict) else {}
-        if keys.keys() >= wanted:
-            break
-    return keys
 
 
 def _parquet_blocks(source: str, limit: int | None, wanted: Set[str]) -> Iterator[_Block]:

@@ -48,11 +48,9 @@ def split_columns(
     starts = first_line <= 2  # not a later block, whose faults say nothing of the file
     rule = f"have {len(names)} tab-separated columns ({', '.join(names)})"
     if starts and len(wrong_counts) == 1 and len(cells) > 1 and all(len(row) in wrong_counts for row in cells):
-        return (
-            [],
-            [],
-            [Fault(origin, rule, f"{wrong_counts.pop()} in every line", "check whether this is the right file")],
-        )
+        commas = wrong_counts == {1} and all("," in line for line in lines)
+        remedy = "separate the columns by tabs" if commas else "check whether this is the right file"
+        return [], [], [Fault(origin, rule, f"{wrong_counts.pop()} in every line", remedy)]
     rows: list[list[str]] = []
     places: list[int] = []
     faults: list[Fault] = []
