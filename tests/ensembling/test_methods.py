@@ -243,10 +243,10 @@ def test_copies_of_values_change_nothing(name):
 
 
 def test_the_mean_probability_changes_no_order_by_ranks_with_many_members_and_classes():
-    count, members = 77, 50
+    count, members = 77, 151
     votes = np.tile(np.linspace(2, 1, count, dtype=np.float32), (members, 1, 1))
     votes[:, 0, :2] = [1.999, 2.0]  # class 1 is first by most members, by a little
-    votes[: members // 2 - 1, 0, :2] = [90, 1.99]  # class 0 by the others, by far
+    votes[: members // 2, 0, :2] = [9000, 1.99]  # class 0 by the others, by far
     votes /= votes.sum(axis=2, keepdims=True)
     assert votes.mean(axis=0)[0, 0] > votes.mean(axis=0)[0, 1]
     assert combined("rank", votes, np.array([0])).argmax(axis=1).tolist() == [1]

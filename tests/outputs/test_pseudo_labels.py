@@ -308,6 +308,7 @@ def test_labels_of_a_refused_task_stay_where_another_gets_new_ones(make_finished
         assert [each.file for each in report.tasks] == [None, "CoLA.tsv"]
         assert report.remarks[-1] == "Task emotion keeps its labels of an earlier run."
         assert report.files.keys() == earlier.keys()
+        assert len(Competition().read(str(out / "emotion.csv"), labelled=True)) == len(ledger(out, "emotion"))
         kept = {name for name in earlier if report.files[name] == earlier[name]}
         assert kept == {"emotion.csv", "emotion.ledger.parquet"}
 

@@ -51,6 +51,7 @@ def compared(studies, control: str, ours: str):
     first = {"first": banks["first"]}
     return compare(
         study.tasks,
+        study="first",
         before=Electorate(first),
         control=Electorate({**first, control: banks[control]}),
         with_round=Electorate({**first, ours: banks[ours]}),

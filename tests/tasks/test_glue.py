@@ -197,6 +197,6 @@ def test_the_real_files_lose_and_merge_no_row(shared_data: Path, kind: str, trai
 def test_a_file_of_a_byte_order_mark_alone_is_empty(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "sst2.tsv").write_bytes(content)
     with pytest.raises(
-        TaskFileError, match=r"sst2\.tsv must have at least one row; got (an empty file|only white space)"
+        TaskFileError, match=r"sst2\.tsv must have at least one row; got an empty file, or white space alone"
     ):
         Glue("SST-2").read(str(tmp_path / "sst2.tsv"), labelled=True)

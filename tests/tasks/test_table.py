@@ -67,7 +67,7 @@ def test_every_missing_column_is_named_with_the_nearest_one(write: Write) -> Non
 
 
 def test_a_header_with_another_separator_is_not_suggested_as_a_name(write: Write) -> None:
-    with pytest.raises(TaskFileError, match=r"got the columns id,text; separate the columns by commas in a \.csv file"):
+    with pytest.raises(TaskFileError, match="got the columns id,text; separate the columns by tabs"):
         Table().read(write("id,text\n1,a\n", "rows.tsv"), labelled=False)
 
 
@@ -84,6 +84,12 @@ def test_a_json_row_without_a_key_that_others_have_is_named_and_null_is_an_empty
         TaskFileError, match=r"line 2 must have the key 'text' like other rows; got id, txt; did you mean"
     ):
         read(write('{"id": 0, "text": "a"}\n{"id": 1, "txt": "b"}\n', "rows.jsonl"))
+
+
+def test_a_json_row_without_a_second_text_is_not_told_to_rename_its_first(write: Write) -> None:
+    source = write('{"text": "a", "text_b": "b"}\n{"text": "c"}\n', "rows.jsonl")
+    with pytest.raises(TaskFileError, match=r"the key 'text_b' like other rows; got text; write the key, with null"):
+        Table(text_b="text_b").read(source, labelled=False)
 
 
 def test_a_csv_row_with_another_count_of_columns_is_named_by_the_line_it_starts_on(write: Write) -> None:

@@ -235,7 +235,7 @@ class Bank:
                 self._told.add(path)
                 key = path.split("/")[0]
                 without = f"trial {key} has no vote until the file is restored from a copy"
-                outcome = "the predictions before it stand" if key in standing else without
+                outcome = "another version of its predictions stands" if key in standing else without
                 logger.warning("%s is cut short: %s", self._shown(path), outcome)
 
     def _complete_entries(self, under: str, cut: list[str]) -> Iterator[_Entry]:

@@ -168,6 +168,7 @@ def _run(base: _Base, current: Round, place: RoundFolder) -> bool:
     finished, others = _train(base, current, place), current.teachers[1:]
     comparison = compare(
         base.prepared.tasks,
+        study=base.config.study,
         before=base.voters(*others),
         control=base.voters(*others, current.control, only=finished),
         with_round=base.voters(*others, current.study, only=finished),

@@ -31,7 +31,8 @@ def soup(
 
     One trial after the other goes in as long as the score on the validation rows
     does not fall (arXiv 2203.05482). The model is a checkpoint that `tutti predict --checkpoint` takes, and its encoder
-    one for `from_pretrained`. Exit code 1 where the soup falls short of the vote: then there is a card alone.
+    one for `from_pretrained`. Exit code 1 where the soup falls short of the vote: then there is a card alone, or the
+    soup of an earlier run.
 
     Example: `tutti soup glue_trio`
     """

@@ -190,6 +190,7 @@ def _show_pseudo_labels(report: PseudoLabelReport, target: Path) -> None:
     from rich.table import Table
 
     from tutti.outputs.card import number
+    from tutti.outputs.pseudo_pool import ledger_of
     from tutti.outputs.pseudo_report import which_rows
 
     console.print(f"Study {report.study}, recipe {report.recipe}. {which_rows(report.labelling)}", soft_wrap=True)
@@ -210,5 +211,6 @@ def _show_pseudo_labels(report: PseudoLabelReport, target: Path) -> None:
     console.print(table)
     for remark in report.remarks:
         console.print(remark, soft_wrap=True)
-    for file in report.files:
-        console.print(f"wrote {target / file}", soft_wrap=True)
+    for task in report.tasks:
+        for file in (task.file, ledger_of(task.task)) if task.file else ():
+            console.print(f"wrote {target / file}", soft_wrap=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,6 +24,7 @@ from tutti.outputs.members import Elected, Rule, elect, votes
 from tutti.outputs.pseudo_pool import PART, Pool, ledger_of
 from tutti.outputs.pseudo_report import FOLDED, ClassCoverage, PseudoLabelReport, TaskPseudoLabels
 from tutti.tasks.layouts.soft import PROBABILITY, SoftLabels
+from tutti.tasks.layouts.table import SUFFIXES
 
 _SOFT = ".soft.parquet"
 
@@ -125,8 +126,10 @@ def write_pseudo_labels(
             if task_report.file is not None:
                 _write_labels(each, labelling, folder / task_report.file)
                 _write_ledger(each, folder / ledger_of(each.task.name))
-        kept = [name for name, pool in pools.items() if _keep_earlier(name, pool, out, folder)]
-        notes = tuple(f"Task {name} keeps its labels of an earlier run." for name in kept)
+        suffixes = {_SOFT, *SUFFIXES, *(pool.suffix for pool in pools.values())}
+        notes = tuple(
+            f"Task {name} keeps its labels of an earlier run." for name in _keep_earlier(out, folder, suffixes)
+        )
         return write_card(folder, replace(report, notes=(*report.notes, *notes)))
 
 
@@ -137,15 +140,16 @@ def coverage_of(
     return _task_report(_labelled(bank, task, elected, pool, labelling, calibrated), labelling, calibrated)
 
 
-def _keep_earlier(name: str, pool: Pool, out: Path, folder: Path) -> bool:
-    """Copies a task's earlier labels from ``out`` where ``folder`` has none; returns whether there were any."""
-    ledger = ledger_of(name)
-    if (folder / ledger).exists() or not (out / ledger).exists():
-        return False
-    for file in (ledger, f"{name}{_SOFT}", f"{name}{pool.suffix}"):
-        if (out / file).exists():
-            shutil.copy2(out / file, folder / file)
-    return True
+def _keep_earlier(out: Path, folder: Path, suffixes: Collection[str]) -> Iterator[str]:
+    """Copies earlier labels from ``out``, of tasks without new ones in ``folder``; yields the tasks' names."""
+    for ledger in sorted(out.glob(ledger_of("*"))):
+        if (folder / ledger.name).exists():
+            continue
+        name = ledger.name.removesuffix(ledger_of(""))
+        for file in (ledger, *(out / f"{name}{suffix}" for suffix in suffixes)):
+            if file.exists():
+                shutil.copy2(file, folder / file.name)
+        yield name
 
 
 def _temperature_note(labelled: _Labelled) -> str:

@@ -61,6 +61,7 @@ class Comparison:
 def compare(
     tasks: Sequence[Task],
     *,
+    study: str,
     before: Checkpoints,
     control: Checkpoints,
     with_round: Checkpoints,
@@ -71,6 +72,7 @@ def compare(
     """Estimates each ensemble by nested 5-fold cross-validation: chosen on four fifths of the rows, scored on the last.
 
     Args:
+        study: the name of the study that the round starts from, for messages.
         before: the teachers' checkpoints.
         control: the same with the control's checkpoints.
         with_round: the same with those of the round.
@@ -82,7 +84,7 @@ def compare(
     """
 
     def judged(bank: Checkpoints) -> dict[str, Judged]:
-        election = elect(study="the round", bank=bank, tasks=tasks, validation=validation, needed=needed, rule=rule)
+        election = elect(study=study, bank=bank, tasks=tasks, validation=validation, needed=needed, rule=rule)
         by_task = {}
         for task in tasks:
             elected = election.tasks[task.name]

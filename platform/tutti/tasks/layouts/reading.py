@@ -76,7 +76,7 @@ def check_text(source: str) -> None:
         rest = decoder.getstate()[0]
         _decode(decoder, rest, source, offset=offset - len(rest), line=lines, final=True)
     if not filled:
-        got = "only white space" if offset > len(codecs.BOM_UTF8) else "an empty file"
+        got = "an empty file, or white space alone"
         raise TaskFileError(Fault(source, "have at least one row", got, "name the file that has the rows"))
 
 

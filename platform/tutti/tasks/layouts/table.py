@@ -6,7 +6,7 @@ import csv
 import io
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -109,9 +109,8 @@ def frame_of(
             origin,
             f"have the column {name!r} (columns.{column})",
             f"the columns {', '.join(table) or 'none'}",
-            "separate the columns by commas in a .csv file, by tabs in a .tsv file"
-            if len(table) == 1 and any(separator in next(iter(table)) for separator in ",;\t|")
-            else nearest(name, table, otherwise="set `columns:` to the names in the file"),
+            _other_separator(origin, table)
+            or nearest(name, table, otherwise="set `columns:` to the names in the file"),
         )
         for column, name in names.items()
         if name not in table
@@ -134,6 +133,13 @@ def frame_of(
     return checked_frame(
         columns, origin=origin, places=places, place=place, faults=faults, numbers=numbers, unique=unique
     )
+
+
+def _other_separator(origin: str, names: Collection[str]) -> str:
+    """A remedy where the only name looks like a header with another separator; empty where it does not."""
+    ours, others = {".csv": ("commas", ";\t|"), ".tsv": ("tabs", ",;|")}.get(Path(origin).suffix.lower(), ("", ""))
+    found = len(names) == 1 and any(separator in next(iter(names)) for separator in others)
+    return f"separate the columns by {ours}" if found else ""
 
 
 def _suffix(source: str) -> str:
@@ -262,7 +268,9 @@ def _json_blocks(source: str, limit: int | None, wanted: Set[str]) -> Iterator[_
         names |= dict.fromkeys(name for row in rows for name in row)
         for number, row in zip(places, rows, strict=True):
             for name in sorted((wanted & names.keys()) - row.keys()):  # frame_of reports what no row has
-                remedy = nearest(name, row, otherwise="write the key, with null where there is no value")
+                remedy = nearest(
+                    name, row.keys() - wanted, otherwise="write the key, with null where there is no value"
+                )
                 got = ", ".join(row) or "none"
                 faults.append(Fault(f"{source}, line {number}", f"have the key {name!r} like other rows", got, remedy))
         raise_any(faults, origin=source)
