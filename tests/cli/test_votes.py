@@ -45,6 +45,17 @@ def test_two_studies_vote_together_from_the_command_line_and_from_a_recipe(place
     assert "The trials of the studies moods and second may vote together." in result.out
 
 
+def test_labels_that_an_earlier_run_has_left_are_not_said_to_be_written(place, tmp_path):
+    recipe, command = place / "all.yaml", f"pseudo-label studies/moods --recipe all.yaml --out {tmp_path / 'labels'}"
+    recipe.write_text("pseudo_labels: {select: all, max_drift: null}\n")
+    assert f"wrote {tmp_path / 'labels/mood.tsv'}" in run(place, command, code=0).out
+    recipe.write_text("pseudo_labels: {select: all, max_drift: 0.0001}\n")
+    again = run(place, command).out
+    assert "Task mood keeps its labels of an earlier run." in again
+    assert f"wrote {tmp_path / 'labels/warmth.tsv'}" in again
+    assert f"wrote {tmp_path / 'labels/mood.tsv'}" not in again
+
+
 def test_a_trial_that_was_tagged_in_mlflow_votes_and_no_other(place, tmp_path):
     uri = f"sqlite:///{place / 'studies/second/mlflow.db'}"
     client = MlflowClient(tracking_uri=uri)
