@@ -16,7 +16,6 @@ import os
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from functools import lru_cache
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import mean, stdev
@@ -44,16 +43,11 @@ BATCH = 32
 Scores = dict[str, float]  # by "task metric"
 
 
-@lru_cache(maxsize=1)
-def _all_rows(data: Path) -> shared.Rows:
-    return shared.glue_rows(data, list(METRICS))
-
-
 def run(data: Path, name: str, *, seed: int, epochs: float, learning_rate: float, rows: int | None) -> Scores:
     """Fine-tunes on one task; returns its scores on the dev file."""
     shared.quiet()
     torch.set_num_threads(1)
-    drawn = _all_rows(data).of(name)
+    drawn = shared.glue_rows(data, [name])
     if rows is not None:
         drawn = drawn.drawn({name: rows}, part="train", seed=seed)
     (task,), parts = drawn.tasks, drawn.parts[name]
@@ -76,7 +70,7 @@ def run(data: Path, name: str, *, seed: int, epochs: float, learning_rate: float
             train_dataset=shared.plain_rows(parts["train"]),
             data_collator=DataCollatorWithPadding(AutoTokenizer.from_pretrained(BACKBONE)),
         )
-        shared.timed(trainer)
+        trainer.train()
         predicted = trainer.predict(shared.plain_rows(parts["validation"]))
     outputs = predicted.predictions[:, 0] if task.outputs == 1 else predicted.predictions
     return {
@@ -97,7 +91,7 @@ def main() -> None:
         "rows": 500 if options.quick else None,
     }
     began = time.time()
-    by_name: dict[str, list[float]] = {}
+    by_name: dict[str, list[float]] = {f"{task} {metric}": [] for task, own in METRICS.items() for metric in own}
     with ProcessPoolExecutor(options.processes, mp_context=get_context("spawn")) as pool:
         runs = {
             pool.submit(run, options.data.resolve(), name, seed=seed, **keys): f"{name}, seed {seed}"
@@ -109,12 +103,12 @@ def main() -> None:
             text = ", ".join(f"{metric} {value:.4f}" for metric, value in scores.items())
             print(f"{time.time() - began:6.0f} s  {runs[future]}: {text}", flush=True)
             for metric, value in scores.items():
-                by_name.setdefault(metric, []).append(value)
+                by_name[metric].append(value)
     values: dict[str, float] = {}
-    for name in sorted(by_name, key=[f"{task} {each}" for task, every in METRICS.items() for each in every].index):
-        values[name] = mean(by_name[name])
-        if len(by_name[name]) > 1:
-            values[f"{name}, standard deviation"] = stdev(by_name[name])
+    for name, by_seed in by_name.items():
+        values[name] = mean(by_seed)
+        if len(by_seed) > 1:
+            values[f"{name}, standard deviation"] = stdev(by_seed)
     shared.show_results(values, {})
     shared.write_json(values, options.json)
 

@@ -6,7 +6,7 @@ import hashlib
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +19,7 @@ from tutti.cli.electorate import VotingStudy, With, electorate_of, voting_studie
 from tutti.cli.vote import RecipeName, rule_of
 from tutti.cluster.ending import EXIT_CODE
 from tutti.config.load import load_recipe
-from tutti.errors import Fault, StudyError, TaskFileError, counted, nearest
+from tutti.errors import Fault, StudyError, counted, nearest
 from tutti.files import sha256_of
 
 if TYPE_CHECKING:
@@ -206,18 +206,10 @@ def read_input(config: StudyConfig, task: Task, file: Path) -> Input:
     """
     from tutti.orchestration.inference import SHARD
     from tutti.tasks.build import new_rows_layout, task_spec
-    from tutti.tasks.layouts.table import SUFFIXES, Table
 
     spec = task_spec(task.name, config.tasks[task.name])
     layout = new_rows_layout(spec, file)
-    try:
-        rows = sum(len(block) for block in layout.blocks(str(file), rows=SHARD))
-    except TaskFileError as error:
-        if isinstance(layout, Table) or error.faults[0].what != str(file) or "columns" not in error.faults[0].rule:
-            raise
-        tables = [suffix for suffix in SUFFIXES if suffix != file.suffix]
-        remedy = f"{error.faults[0].remedy}, or save a table with a header as {' or '.join(tables[:2])}"
-        raise TaskFileError(replace(error.faults[0], remedy=remedy)) from error
+    rows = sum(len(block) for block in layout.blocks(str(file), rows=SHARD))
     return Input(file, layout, spec, rows)
 
 

@@ -173,8 +173,8 @@ def elect(
     if not records:
         more = f"run `tutti tune --resume --trials +4` on the study file of {study} where all have failed"
         remedy = f"wait until a trial has finished, {more}, or restore the bank from a copy where it was lost"
-        needed_there = "have predictions of a finished trial in its bank"
-        raise StudyError(Fault(f"the study {study}", needed_there, "none", remedy))
+        requirement = "have predictions of a finished trial in its bank"
+        raise StudyError(Fault(f"the study {study}", requirement, "none", remedy))
     _raise_first(_unsuitable_tasks(tasks, rule.method))
     _raise_first(_without_scores(records, tasks, study=study, by=rule.by))
     candidates = {task.name: [record for record in records if task.name in record.task_scores] for task in tasks}

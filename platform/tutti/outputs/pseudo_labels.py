@@ -23,10 +23,8 @@ from tutti.outputs.folder import output_folder, write_card
 from tutti.outputs.members import Elected, Rule, elect, votes
 from tutti.outputs.pseudo_pool import PART, Pool, ledger_of
 from tutti.outputs.pseudo_report import FOLDED, ClassCoverage, PseudoLabelReport, TaskPseudoLabels
-from tutti.tasks.layouts.soft import PROBABILITY, SoftLabels
+from tutti.tasks.layouts.soft import PROBABILITY, SUFFIX, SoftLabels
 from tutti.tasks.layouts.table import SUFFIXES
-
-_SOFT = ".soft.parquet"
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -126,7 +124,7 @@ def write_pseudo_labels(
             if task_report.file is not None:
                 _write_labels(each, labelling, folder / task_report.file)
                 _write_ledger(each, folder / ledger_of(each.task.name))
-        suffixes = {_SOFT, *SUFFIXES, *(pool.suffix for pool in pools.values())}
+        suffixes = {SUFFIX, *SUFFIXES, *(pool.suffix for pool in pools.values())}
         notes = tuple(
             f"Task {name} keeps its labels of an earlier run." for name in _keep_earlier(out, folder, suffixes)
         )
@@ -199,7 +197,7 @@ def _task_report(labelled: _Labelled, labelling: Labelling, calibrated: bool) ->
             drifting_class = task.class_names[index]
     limit = labelling.max_drift
     drifts = largest_drift is not None and limit is not None and abs(largest_drift) > limit
-    suffix = _SOFT if labelling.labels == "soft" and not task.regression else labelled.pool.suffix
+    suffix = SUFFIX if labelling.labels == "soft" and not task.regression else labelled.pool.suffix
     return TaskPseudoLabels(
         task=task.name,
         unlabelled=len(labelled.pool.rows),

@@ -10,6 +10,7 @@ from tutti.ensembling.pseudo import Labelling
 from tutti.errors import counted
 from tutti.outputs.card import files_section, harmless, members_table, number, table
 from tutti.outputs.members import Member
+from tutti.tasks.layouts.soft import SUFFIX
 
 FOLDED = (
     "With folds a validation row has the probabilities of one fold's model, and an unlabelled row the mean of all "
@@ -212,7 +213,7 @@ class PseudoLabelReport:
             else:
                 lines += [f"{of_labels}; the label is the ensemble's value.", ""]
             if task.file is not None:
-                soft = ", labels: soft" if task.file.endswith(".soft.parquet") else ""
+                soft = ", labels: soft" if task.file.endswith(SUFFIX) else ""
                 lines += [f"As training rows of the next study: `extra_train: [{{path: {task.file}{soft}}}]`", ""]
         lines += ["## Members", "", *members_table([(task.task, task.members) for task in self.tasks]), ""]
         return "\n".join([*lines, *files_section(self.files)])

@@ -18,6 +18,9 @@ from tutti.tasks.layouts.reading import UNREADABLE, FileSource, checked_frame, e
 PROBABILITY = "probability of "
 """Prefix of the class name in the columns that ``SoftLabels.read`` adds."""
 
+SUFFIX = ".soft.parquet"
+"""How the names of such files end that Tutti writes."""
+
 _COLUMN = "probabilities"
 _SHOWN = 10
 

@@ -153,8 +153,8 @@ def _suffix(source: str) -> str:
 def _blocks(source: str, limit: int | None, *, wanted: Set[str]) -> Iterator[_Block]:
     """Blocks of so many rows, or one block of all; a table without rows gives one empty block.
 
-    Each row of JSON Lines has all of the keys ``wanted`` that any row before it has. Columns that are not wanted may
-    come without values.
+    Each row of JSON Lines has all of the keys ``wanted`` that any row before it or of its block has. Columns that are
+    not wanted may come without values.
     """
     existing_file(source)
     match _suffix(source):
@@ -266,8 +266,9 @@ def _json_blocks(source: str, limit: int | None, wanted: Set[str]) -> Iterator[_
                 faults.append(Fault(f"{source}, line {number}", "be one JSON object", got, "write one row per line"))
         first += len(block)
         names |= dict.fromkeys(name for row in rows for name in row)
+        due = wanted & names.keys()  # frame_of reports what no row has
         for number, row in zip(places, rows, strict=True):
-            for name in sorted((wanted & names.keys()) - row.keys()):  # frame_of reports what no row has
+            for name in sorted(due - row.keys()) if len(row) < len(names) else ():
                 remedy = nearest(
                     name, row.keys() - wanted, otherwise="write the key, with null where there is no value"
                 )
