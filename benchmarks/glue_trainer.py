@@ -70,7 +70,7 @@ def run(data: Path, name: str, *, seed: int, epochs: float, learning_rate: float
             train_dataset=shared.plain_rows(parts["train"]),
             data_collator=DataCollatorWithPadding(AutoTokenizer.from_pretrained(BACKBONE)),
         )
-        trainer.train()
+        shared.timed(trainer)  # which prints nothing
         predicted = trainer.predict(shared.plain_rows(parts["validation"]))
     outputs = predicted.predictions[:, 0] if task.outputs == 1 else predicted.predictions
     return {
