@@ -53,7 +53,7 @@ def test_a_start_that_died_before_its_study_was_made_has_no_trials_and_begins_an
     assert stores.count_trials(config, folder) == 0
     assert not _is_over(config, folder)
     folder.database_file.write_text('{"study": "x"}')  # written once the study was made there
-    with pytest.raises(StudyError, match="have been started"):
+    with pytest.raises(StudyError, match="be in the database in which it began"):
         _is_over(config, folder)
 
 

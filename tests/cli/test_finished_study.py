@@ -73,6 +73,14 @@ def test_a_study_that_lacks_trials_or_has_one_cut_off_is_not_over(folder):
         assert not _is_over(study, place)
 
 
+def test_a_study_that_has_lost_its_database_is_not_begun_again_over_its_trials(folder):
+    (folder / "studies/moods/optuna.db").unlink()
+    for options in ("", " --resume"):
+        result = run(folder, f"tune study.yaml{options}", code=2)
+        assert "the study 'moods' must have optuna.db or database.json beside its trials" in result.err
+    assert (folder / "studies/moods/bank").is_dir()
+
+
 def test_a_study_that_has_reached_a_limit_says_why_it_ended_and_how_to_go_on_without_a_ray(folder):
     import ray
 

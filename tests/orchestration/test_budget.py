@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -143,6 +144,11 @@ def test_within_the_limit_nothing_is_removed(study):
     assert len(checkpoints_left(study)) == 4
 
 
+def test_weights_that_cannot_vote_go_first_however_high_their_score(study):
+    failed = [replace(trials()[0], state=TrialState.FAILED, score=0.95, task_scores={"mood": 0.95}), *trials()[1:]]
+    assert prune(study.folder, trials=failed, max_gigabytes=3e-6) == ["t0000"]
+
+
 def test_beyond_the_limit_weights_of_ended_trials_go_and_their_predictions_stay(study):
     assert prune(study.folder, trials=trials(), max_gigabytes=2e-6) == ["t0000", "t0002"]
     assert checkpoints_left(study) == ["t0001/best", "t0003/best"]
@@ -198,13 +204,13 @@ def test_a_checkpoint_that_is_a_link_to_another_place_is_left_alone(study):
     assert (elsewhere / "best" / "tutti.json").is_file()
 
 
-def test_ended_trials_without_weights_are_looked_at_once_and_the_bank_is_read_once(study, monkeypatch):
+def test_ended_trials_without_weights_are_looked_at_once_in_their_folders_and_in_the_bank(study, monkeypatch):
     looked, read, settled = [], [], set()
     trial, records = StudyFolder.trial, Bank.records
     monkeypatch.setattr(StudyFolder, "trial", lambda self, key: looked.append(key) or trial(self, key))
-    monkeypatch.setattr(Bank, "records", lambda self: read.append(self) or records(self))
+    monkeypatch.setattr(Bank, "records", lambda self, keys: records(self, read.append([*keys]) or read[-1]))
     assert prune(study.folder, trials=trials(), max_gigabytes=2e-6, settled=settled) == ["t0000", "t0002"]
-    assert (len(read), settled) == (1, {"t0000", "t0002"})
+    assert (read, settled) == ([["t0000", "t0001", "t0002"]], {"t0000", "t0002"})
     looked.clear()
     assert prune(study.folder, trials=trials(), max_gigabytes=2e-6, settled=settled) == []
-    assert (len(read), set(looked)) == (2, {"t0001"})
+    assert (read[1:], set(looked)) == ([["t0001"]], {"t0001"})

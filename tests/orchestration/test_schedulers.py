@@ -42,11 +42,11 @@ class Trials:
         self.added[number] = Trial(f"ray{number}", {"key": f"t{number:04d}", **config})
         self.scheduler.on_trial_add(None, self.added[number])
 
-    def report(self, number: int, epoch: int, score: float) -> str:
+    def report(self, number: int, epoch: int, score: float, **more: Any) -> str:
         """What is decided on the report; a trial that is stopped is complete, as Tune has it."""
         if number not in self.added:
             self.add(number)
-        result = {"epoch": epoch, "score": score, "host": "here"}
+        result = {"epoch": epoch, "score": score, "host": "here", **more}
         decision = self.scheduler.on_trial_result(None, self.added[number], result)
         if decision == STOP:
             self.scheduler.on_trial_complete(None, self.added[number], result)
@@ -55,6 +55,10 @@ class Trials:
     def end(self, number: int, **last: Any) -> None:
         """What Tune tells of a trial whose last report says so: no decision is asked for."""
         self.scheduler.on_trial_complete(None, self.added[number], {"final": True, **last})
+
+    def start_over(self, number: int) -> None:
+        """Tells that a trial trains anew with half its batch."""
+        assert self.scheduler.on_trial_result(None, self.added[number], {"halved": "out of memory"}) == CONTINUE
 
 
 def made(**search: Any) -> Trials:
@@ -91,6 +95,29 @@ def test_with_folds_the_grace_counts_folds_however_often_their_epochs_are_evalua
     trials = Trials(make_scheduler(config))
     assert [trials.report(number, 1, 0.9 - number / 10) for number in range(3)] == [CONTINUE] * 3
     assert [trials.report(number, 2, 0.9 - number / 10) for number in range(3)] == [CONTINUE, STOP, STOP]
+
+
+def test_asha_forgets_the_scores_of_a_trial_that_starts_over():
+    trials = made(scheduler="asha", grace_epochs=2, reduction_factor=2)
+    assert [trials.report(0, epoch, 0.9) for epoch in (1, 2)] == [CONTINUE] * 2
+    trials.start_over(0)
+    assert [trials.report(0, epoch, 0.1) for epoch in (1, 2)] == [CONTINUE] * 2
+    assert [trials.report(1, epoch, 0.5) for epoch in (1, 2)] == [CONTINUE] * 2
+
+
+def test_a_first_epoch_that_is_not_a_repetition_is_that_of_a_trial_that_starts_over():
+    trials = made(scheduler="asha", reduction_factor=2)
+    assert trials.report(0, 1, 0.9) == CONTINUE
+    assert trials.report(0, 1, 0.1) == CONTINUE  # after its files were damaged
+    assert trials.report(1, 1, 0.5) == CONTINUE
+
+
+def test_median_forgets_the_scores_of_a_trial_that_starts_over():
+    trials = made(scheduler="median")
+    for number in range(4):
+        assert trials.report(number, 1, 0.8) == CONTINUE
+    trials.start_over(0)
+    assert trials.report(0, 1, 0.1) == STOP
 
 
 @pytest.mark.parametrize("scheduler", ["asha", "hyperband"])
@@ -192,11 +219,11 @@ def test_an_epoch_counts_once_for_the_median_and_the_last_one_of_a_finished_tria
 
 def test_folds_told_again_after_a_retry_count_once_for_the_median_and_are_not_judged_anew():
     trials = made(scheduler="median", grace_epochs=1)
-    assert [trials.report(0, 1, 0.2), trials.report(0, 2, 0.4)] == [CONTINUE] * 2
+    assert [trials.report(0, fold, fold / 5, fold=fold - 1) for fold in (1, 2)] == [CONTINUE] * 2
     for epoch in (1, 2, 3):
         for number in (1, 2, 3):
             trials.report(number, epoch, 0.9)
-    assert [trials.report(0, 1, 0.2), trials.report(0, 2, 0.4)] == [CONTINUE] * 2
+    assert [trials.report(0, fold, fold / 5, fold=fold - 1) for fold in (1, 2)] == [CONTINUE] * 2
     assert trials.scheduler._running_mean(trials.added[0], 2) == pytest.approx(0.3)
     assert trials.report(0, 3, 0.4) == STOP
 

@@ -175,6 +175,25 @@ def test_tpe_keeps_away_from_what_did_not_fit_into_memory_as_it_does_not_from_wh
     assert learned < blind
 
 
+@pytest.mark.parametrize("ending", ["infeasible", "failed", "stopped"])
+def test_gp_leaves_a_point_whose_trials_do_not_finish(opened, ending):
+    space = SearchSpace.model_validate({"rate": {"type": "uniform", "low": 0.0, "high": 1.0}})
+    store = opened(sampler="gp", space=space)
+    for _ in range(16):
+        proposal = store.ask()
+        rate, finishes = proposal.parameters["rate"], proposal.parameters["rate"] < 0.6
+        if finishes or ending == "stopped":
+            store.report(proposal.key, epoch=1, score=rate if finishes else 0.1, task_scores={})
+        state = TrialState.STOPPED if ending == "stopped" else TrialState.FAILED
+        store.finish(
+            proposal.key,
+            state=TrialState.FINISHED if finishes else state,
+            infeasible=ending == "infeasible" and not finishes,
+        )
+    lost = [record.parameters["rate"] >= 0.6 for record in store.records()[STARTUP_TRIALS:]]
+    assert sum(lost) <= 4  # without learning from them, all
+
+
 @pytest.mark.parametrize("sampler", ["tpe", "gp", "cmaes", "nsgaii", "nsgaiii"])
 def test_every_sampler_goes_on_after_a_trial_that_did_not_fit_into_memory(opened, sampler, recwarn):
     store = opened(sampler=sampler)

@@ -6,7 +6,7 @@ import hashlib
 import json
 import logging
 import uuid
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -98,13 +98,14 @@ class Bank:
             if _version(f"{complete}/") < version:
                 self._delete(complete)
 
-    def records(self) -> list[CheckpointRecord]:
-        """The records of all complete entries, sorted by trial number.
+    def records(self, keys: Iterable[str] = ("",)) -> list[CheckpointRecord]:
+        """The records of complete entries, of all or of those with these keys, sorted by trial number.
 
         Raises:
             StorageError: if the store cannot be read, or an entry's metadata are damaged.
         """
-        return sorted((entry.record for entry in self._entries("").values()), key=lambda record: record.number)
+        entries = [entry for key in keys for entry in self._entries(key).values()]
+        return sorted((entry.record for entry in entries), key=lambda record: record.number)
 
     def parts(self, key: str) -> dict[str, list[str]]:
         """The parts for which a checkpoint has predictions, by task.

@@ -81,7 +81,8 @@ def load_store(study: StudyConfig, folder: StudyFolder, *, mend: bool = False) -
     """Opens the study's trials for reading, or for ``tutti doctor`` to ``mend``."""
     from tutti.search.study_store import StudyStore
 
-    return StudyStore.load(database_url(study, folder), name=study.study, mend=mend)
+    begun = folder.database_file.is_file()
+    return StudyStore.load(database_url(study, folder), name=study.study, mend=mend, begun=begun)
 
 
 def load_begun_store(study: StudyConfig, folder: StudyFolder) -> StudyStore | None:

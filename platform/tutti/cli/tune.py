@@ -113,6 +113,7 @@ def _run(study: StudyConfig, folder: StudyFolder, *, resume: bool, again: Callab
     stores.check_stores(study, folder)
     with study_lock(folder):
         if not folder.begun:
+            _check_no_trials(study, folder)
             if resume:
                 console.print(f"There is no {study.study} in {folder.path.parent} yet: starting it", soft_wrap=True)
             for older, count in stores.fitting_trials(study, folder).items():
@@ -318,8 +319,16 @@ def _check_place(folder: StudyFolder) -> None:
     check_inside(folder)
 
 
-def _check_unchanged(study: StudyConfig, folder: StudyFolder) -> None:
+def _check_no_trials(study: StudyConfig, folder: StudyFolder) -> None:
+    """Refuses a study that has lost its database but not its trials: new trials would go on from those of their key."""
+    if any(folder.trials.glob("*")) or any(folder.bank.glob("*")):
+        lost = "study.json" if not folder.study_file.is_file() else "optuna.db or database.json"
+        rule, got = f"have {lost} beside its trials", "trials without it"
+        remedy = f"restore it from a copy, move {folder.path} away, or give `study:` another name"
+        raise StudyError(Fault(f"the study {study.study!r}", rule, got, remedy))
 
+
+def _check_unchanged(study: StudyConfig, folder: StudyFolder) -> None:
     rule = "stay as it was when the study is resumed"
     remedy = "put it back, with --set if it was given so, or give `study:` another name"
     faults = [

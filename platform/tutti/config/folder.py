@@ -103,7 +103,7 @@ class StudyFolder:
 
     @property
     def database_file(self) -> Path:
-        """The marker, as JSON, that the study has started in a server's database, and in which one."""
+        """The marker that the study has started in a server's database; JSON with its ``owner``, as ``study``."""
         return self.path / "database.json"
 
     @property

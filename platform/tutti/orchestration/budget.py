@@ -26,8 +26,8 @@ class Weights:
 
     Attributes:
         size: bytes on disk.
-        score: the trial's objective; none if it never reported one.
-        task_scores: metric of each task.
+        score: the trial's score; none if it cannot vote, since it did not finish.
+        task_scores: metric of each task; empty if it cannot vote.
     """
 
     key: str
@@ -39,10 +39,10 @@ class Weights:
 def select_to_keep(weights: Sequence[Weights], distances: np.ndarray, *, limit: float) -> list[str]:
     """Keys of the weights to keep, in the order in which they were chosen.
 
-    The best by the objective and the best of each task are always kept, even beyond the limit. Then, in turn, the next
-    best by the objective, the next best of each task, and the one with the largest distance to its nearest chosen one
-    (Gonzalez 1985, farthest-first traversal) are added, as long as one fits. So a third of the kept weights are chosen
-    for diversity with one task, and one in T + 2 with T tasks.
+    The best by score and the best of each task are always kept, even beyond the limit. Then, in turn, the next best by
+    score, the next best of each task, and the one with the largest distance to its nearest chosen one (Gonzalez 1985,
+    farthest-first traversal) are added, as long as one fits. So a third of the kept weights are chosen for diversity
+    with one task, and one in T + 2 with T tasks.
 
     Args:
         distances: ``(weights, weights)`` float64, disagreement between predictions; nan if one has none.
@@ -139,7 +139,7 @@ def prune(
         if is_pruned(best):  # an earlier call was killed before it removed the files
             prune_checkpoint(best)
     weights = [each for trial in ended if (each := _weights(folder, trial))]
-    records = [record for record in bank.records() if record.key not in settled]
+    records = bank.records(trial.key for trial in ended)
     limit = max_gigabytes * 1e9
     removed: list[str] = []
     if sum(each.size for each in weights) > limit:
@@ -167,6 +167,8 @@ def bytes_of(trial: TrialFolder) -> int:
 
 def _weights(folder: StudyFolder, trial: TrialRecord) -> Weights | None:
     size = bytes_of(folder.trial(trial.key))
+    if trial.state is not TrialState.FINISHED:
+        return Weights(trial.key, size, None, {}) if size else None
     return Weights(trial.key, size, trial.score, trial.task_scores) if size else None
 
 

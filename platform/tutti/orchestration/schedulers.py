@@ -87,6 +87,9 @@ class Asha(ASHAScheduler):
             super().on_trial_result(tune_controller, trial, result)  # its decision was carried out in the earlier run
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: Mapping[str, Any]) -> Any:
+        if _starts_over(result):
+            for _, scores in self._trial_info[trial.trial_id]._rungs:
+                scores.pop(trial.trial_id, None)
         decision = super().on_trial_result(tune_controller, trial, result)
         return TrialScheduler.STOP if _is_stopping(trial, result) else decision
 
@@ -137,6 +140,8 @@ class Median(MedianStoppingRule):
     def on_trial_result(self, tune_controller: Any, trial: Any, result: Mapping[str, Any]) -> Any:
         if _is_stopping(trial, result):
             return TrialScheduler.STOP
+        if _starts_over(result):
+            self._results.pop(trial, None)
         numbers = _numbers(result)
         is_repeated = any(earlier[TIME] == numbers.get(TIME) for earlier in self._results.get(trial, ()))
         if is_repeated:  # by other workers, after the first ones were lost
@@ -156,6 +161,15 @@ def _is_stopping(trial: Any, result: Mapping[str, Any]) -> bool:
     Judging the trial anew would compare it with scores that came later.
     """
     return SCORE in result and trial.config.get("stopping", False)
+
+
+def _starts_over(result: Mapping[str, Any]) -> bool:
+    """Whether the trial trains anew, with half its batch or after its files were damaged: its earlier scores are void.
+
+    With half a donor's batch it goes on from the donor's state instead. Folds told again have the same scores.
+    """
+    is_first = result.get(TIME) == 1 and not result.get("repeated", False) and "fold" not in result
+    return is_first or ("halved" in result and "exchanged" not in result)
 
 
 def _numbers(result: Mapping[str, Any]) -> dict[str, float]:

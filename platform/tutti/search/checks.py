@@ -94,6 +94,10 @@ def check_space(name: str, trials: list[FrozenTrial], space: dict[str, BaseDistr
         raise StudyError(*(faults[key] for key in sorted(faults)))
 
 
-def no_study(name: str, got: str) -> StudyError:
+def no_study(name: str, got: str, *, begun: bool) -> StudyError:
     """The error for a study that is not in its database."""
-    return StudyError(Fault(f"the study {name!r}", "have been started", got, "run `tutti tune STUDY.yaml` first"))
+    rule, remedy = "have been started", "run `tutti tune STUDY.yaml` first"
+    if begun:
+        rule = "be in the database in which it began"
+        remedy = "check storage.database and $TUTTI_DATABASE, or restore that database"
+    return StudyError(Fault(f"the study {name!r}", rule, got, remedy))

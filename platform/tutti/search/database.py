@@ -101,8 +101,13 @@ def reading(url: str, *, study: str) -> Iterator[optuna.Study | None]:
                 stored = optuna.load_study(storage=storage, study_name=study)
             yield stored
         finally:
-            storage.remove_session()
-            storage.engine.dispose()
+            close(storage)
+
+
+def close(storage: RDBStorage) -> None:
+    """Closes the connections to a database."""
+    storage.remove_session()
+    storage.engine.dispose()
 
 
 def open_existing(url: str) -> RDBStorage | None:
@@ -196,24 +201,22 @@ class Claim:
 
 @contextmanager
 def claimed(storage: RDBStorage, study: str) -> Iterator[Claim | None]:
-    """Yields a claim on the study, which the caller has to close; if the block raises, it is closed here.
+    """Yields a claim on the study, which the caller has to close; if the block raises, it and the database are closed.
 
     Yields None for a SQLite file, for which the lock on the study's folder is enough.
 
     Raises:
         StudyError: where another driver holds the study.
     """
-    if storage.engine.dialect.name != "postgresql":
-        yield None
-        return
     claim = None
     try:
-        claim = Claim(storage.engine, study)
+        if storage.engine.dialect.name == "postgresql":
+            claim = Claim(storage.engine, study)
         yield claim
     except BaseException:
         if claim is not None:
             claim.close()
-        storage.engine.dispose()
+        close(storage)
         raise
 
 

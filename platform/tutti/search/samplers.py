@@ -52,12 +52,7 @@ def make_sampler(
     """
     makers: dict[Sampler, Callable[[int], BaseSampler]] = {
         "tpe": partial(_tpe, group=True),
-        "gp": lambda seed: GPSampler(
-            seed=seed,
-            n_startup_trials=STARTUP_TRIALS,
-            independent_sampler=_tpe(seed),
-            warn_independent_sampling=False,
-        ),
+        "gp": _Gp,
         "cmaes": lambda seed: _CmaEs(seed=seed, unconditional=space.keys() - set(conditional), older=older),
         "nsgaii": lambda seed: NSGAIISampler(seed=seed, population_size=POPULATION),
         "nsgaiii": lambda seed: NSGAIIISampler(seed=seed, population_size=POPULATION),
@@ -120,6 +115,59 @@ def _tpe(seed: int, *, group: bool = False) -> TPESampler:
         group: whether conditional keys are sampled jointly with the keys that occur together with them.
     """
     return TPESampler(seed=seed, n_startup_trials=STARTUP_TRIALS, multivariate=True, group=group, constant_liar=True)
+
+
+class _Gp(GPSampler):
+    """A Gaussian process that also learns from trials that did not finish, as if they were no better than the worst.
+
+    Optuna's sampler ignores them: where trials fail, are stopped or do not fit into memory, it would propose the same
+    point again for the rest of the study. With several objectives a stopped trial has no values to compare, and this
+    one ignores it too.
+    """
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(
+            seed=seed,
+            n_startup_trials=STARTUP_TRIALS,
+            independent_sampler=_tpe(seed),
+            warn_independent_sampling=False,
+        )
+
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        known = study if len(study.directions) > 1 else _WithUnfinished(study, search_space.keys())
+        return super().sample_relative(known, trial, search_space)  # type: ignore[arg-type]
+
+
+class _WithUnfinished:
+    """A study in which a trial that failed or was stopped counts as complete, with its own score or the worst one.
+
+    Args:
+        keys: parameters that such a trial needs to have.
+    """
+
+    def __init__(self, study: optuna.Study, keys: Collection[str]) -> None:
+        self._study, self._keys = study, set(keys)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._study, name)
+
+    def _get_trials(self, **options: Any) -> list[FrozenTrial]:
+        trials = self._study._get_trials(**options)
+        scores = [float(trial.value) for trial in trials if trial.state is TrialState.COMPLETE]
+        if not scores:
+            return trials
+        unfinished = self._study._get_trials(deepcopy=False, states=(TrialState.PRUNED, TrialState.FAIL))
+        return trials + [
+            create_trial(
+                value=min(scores) if trial.value is None else min(*scores, trial.value),
+                params=trial.params,
+                distributions=trial.distributions,
+            )
+            for trial in unfinished
+            if trial.params.keys() >= self._keys
+        ]
 
 
 class _QuasiMonteCarlo(QMCSampler):

@@ -121,11 +121,12 @@ class StudyStore:
         return store
 
     @classmethod
-    def load(cls, url: str, *, name: str, mend: bool = False) -> StudyStore:
+    def load(cls, url: str, *, name: str, mend: bool = False, begun: bool = False) -> StudyStore:
         """Opens the study ``name`` to read its ``records``; the database is opened read-only.
 
         Args:
             mend: whether to open it for writing all the same, to repair its trials; no driver may hold the study then.
+            begun: whether the study is known to have been in a database.
 
         Raises:
             StudyError: where there is no such study, or another process holds it in a server's database.
@@ -135,11 +136,12 @@ class StudyStore:
         with database.faults(url):
             storage = database.open_existing(url) if mend else database.open_for_reading(url)
             if storage is None:
-                raise checks.no_study(name, "no database at all")
+                raise checks.no_study(name, "no database at all", begun=begun)
             try:
                 study = optuna.load_study(storage=storage, study_name=name)
             except KeyError:
-                raise checks.no_study(name, "a database without it") from None
+                database.close(storage)
+                raise checks.no_study(name, "a database without it", begun=begun) from None
             store = cls(study, storage, space=SearchSpace(), fixed={})
             if mend:
                 with database.claimed(storage, name) as store._claim:
@@ -151,8 +153,7 @@ class StudyStore:
         if self._claim is not None:
             self._claim.close()
             self._claim = None
-        self._storage.remove_session()
-        self._storage.engine.dispose()
+        database.close(self._storage)
 
     def ask(self) -> Proposal:
         """Starts a new trial, which is running until ``finish``.

@@ -153,6 +153,8 @@ class MlflowTracker:
             self._log(run_id, points)
             self._tag(run_id, {**tags, STATE: state.value} | ({_REASON: reason} if reason else {}))
             self._client.set_terminated(run_id, STATUS[state], ended)
+        for logged in [logged for logged in self._steps if logged[0] == run_id]:
+            del self._steps[logged]
 
     def end_study(self, *, state: TrialState, metrics: Mapping[str, float], at: float | None = None) -> None:
         self.end_trial("", state=state, reason=None, metrics=metrics, tags={}, at=at)

@@ -95,9 +95,24 @@ class Spool:
         """Marks the events up to ``position`` as delivered."""
         self._position = position
         try:
+            with self._path.open("rb") as file:  # the position must not outlive the lines that it counts
+                os.fsync(file.fileno())
             write_whole(_position_file(self._path), str(position))
-        except StorageError as error:  # harmless: a later process delivers some events again
+        except (OSError, StorageError) as error:  # harmless: a later process delivers some events again
             _log.warning("The position in %s could not be kept: %s", self._path, error)
+
+    def clear(self) -> None:
+        """Empties the file if all its events were delivered, including those of other processes.
+
+        Raises:
+            OSError: where the file cannot be written.
+            StorageError: where the position cannot be.
+        """
+        with self._lock, self._path.open("rb+") as file:
+            if os.fstat(file.fileno()).st_size == self._position:
+                write_whole(_position_file(self._path), "0")  # first: a position must never point into later lines
+                file.truncate(0)
+                self._position = self._end = 0
 
 
 def undelivered(path: Path) -> int:
