@@ -55,6 +55,21 @@ def test_uncertainty_ends_where_a_tasks_variance_is_its_loss() -> None:
     assert math.exp(balance.state()["score"]) == pytest.approx(5.0, rel=1e-3)
 
 
+def test_uncertainty_does_not_learn_a_tasks_weight_away() -> None:
+    balance = UncertaintyBalance(TASKS, {"news": 10.0}, device=CPU)
+    optimizer = torch.optim.SGD(balance.parameters(), lr=0.02)
+    losses = [torch.tensor(0.4, requires_grad=True), torch.tensor(0.8, requires_grad=True)]
+    for _ in range(600):
+        optimizer.zero_grad()
+        for loss in losses:
+            loss.grad = None
+        (balance("news", losses[0], 1.0) + balance("score", losses[1], 1.0)).backward()
+        optimizer.step()
+    news, score = (float(loss.grad) for loss in losses if loss.grad is not None)
+    assert news == pytest.approx(10 / (2 * 0.4), rel=1e-2)
+    assert score == pytest.approx(1 / (2 * 0.8), rel=1e-2)
+
+
 def test_the_task_whose_loss_falls_less_weighs_more_and_the_sum_stays() -> None:
     balance = DynamicBalance(TASKS, {})
     one = torch.tensor(1.0)

@@ -12,6 +12,7 @@ import datasets
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import (
     AutoModel,
     AutoModelForMaskedLM,
@@ -45,6 +46,14 @@ def options(backbone, make_part, tmp_path):
         "seed": 0,
         "on_epoch": lambda epoch, loss: None,
     }
+
+
+def test_a_backbone_whose_weights_have_other_names_is_refused_not_drawn_at_random(options):
+    file = Path(options["backbone"], "model.safetensors")
+    save_file({f"module.{name}": tensor for name, tensor in load_file(file).items()}, file, {"format": "pt"})
+    with pytest.raises(BackboneError, match=r"hold every weight its config\.json asks"):
+        pretrain(**options)
+    assert not options["out"].exists()
 
 
 def test_held_out_tokens_are_guessed_better_and_the_auto_classes_load_what_is_written(options, capsys):

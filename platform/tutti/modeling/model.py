@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -209,13 +209,18 @@ def load_encoder(
         raise BackboneError(
             Fault(f"the backbone {backbone!r}", "load", first_line(error).rstrip("."), remedy)
         ) from error
-    missing = sorted(name for name in loading["missing_keys"] if "pooler" not in name)
-    if missing:
-        got = f"weights that lack {len(missing)} tensors, such as {missing[0]}"
-        raise BackboneError(Fault(f"the backbone {backbone!r}", "hold every weight its config.json asks", got, REMEDY))
+    check_complete(backbone, loading["missing_keys"])
     if adapter is not None:
         add_adapter(encoder, adapter)
     return encoder
+
+
+def check_complete(backbone: str, missing_keys: Iterable[str]) -> None:
+    """Raises BackboneError where weights of the encoder were not in the backbone's files; it needs no pooler."""
+    missing = sorted(name for name in missing_keys if "pooler" not in name)
+    if missing:
+        got = f"weights that lack {len(missing)} tensors, such as {missing[0]}"
+        raise BackboneError(Fault(f"the backbone {backbone!r}", "hold every weight its config.json asks", got, REMEDY))
 
 
 def positions(encoder: PreTrainedModel) -> int | None:

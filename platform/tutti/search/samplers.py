@@ -137,7 +137,7 @@ class _Gp(GPSampler):
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         known = study if len(study.directions) > 1 else _WithUnfinished(study, search_space.keys())
-        return super().sample_relative(known, trial, search_space)  # type: ignore[arg-type]
+        return super().sample_relative(known, trial, search_space)
 
 
 class _WithUnfinished:

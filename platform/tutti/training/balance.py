@@ -42,7 +42,8 @@ class UncertaintyBalance(FixedBalance):
     """Learned homoscedastic uncertainty (Kendall, Gal, Cipolla 2018, arXiv 1705.07115).
 
     With s the log variance of a task, classification contributes ``exp(-s) * loss + s / 2`` and regression
-    ``exp(-s) * loss / 2 + s / 2``. s starts at 0 and has its own learning rate. Task weights multiply the loss.
+    ``exp(-s) * loss / 2 + s / 2``. s starts at 0 and has its own learning rate. Task weights multiply the whole term:
+    s would learn to undo a factor of the loss alone.
     """
 
     def __init__(self, tasks: Sequence[Task], weights: Mapping[str, float], *, device: torch.device) -> None:
@@ -52,8 +53,8 @@ class UncertaintyBalance(FixedBalance):
 
     def __call__(self, task: str, loss: Tensor, share: float) -> Tensor:
         log_variance = self._log_variances[task]
-        weighted = super().__call__(task, loss, share) * self._factors[task] * (-log_variance).exp()
-        return weighted + share * log_variance / 2
+        own = loss * self._factors[task] * (-log_variance).exp() + share * log_variance / 2
+        return super().__call__(task, own, share)
 
     def parameters(self) -> list[nn.Parameter]:
         return list(self._log_variances.values())

@@ -33,7 +33,7 @@ from tutti.data.batches import BatchPlan, BatchRows, TaskBatch, TaskBatchSampler
 from tutti.data.encode import EncodedPart, distinct_rows, load_tokenizer, tokens_sha256
 from tutti.errors import BackboneError, Fault, StudyError, TrialError, first_line
 from tutti.files import new_folder_fault, storage_faults, whole_folder, write_whole
-from tutti.modeling.model import check_backbone_folder, no_progress_bars
+from tutti.modeling.model import check_backbone_folder, check_complete, no_progress_bars
 from tutti.training.arguments import machine_faults
 from tutti.training.one_device import OneDeviceTrainer
 from tutti.training.precision import with_precision
@@ -52,7 +52,7 @@ class Pretrained:
     Attributes:
         path: the folder of the new backbone.
         rows: the number of distinct rows, including held-out ones.
-        loss: mean cross-entropy of the masked tokens of held-out rows, in nats.
+        loss: cross-entropy of the masked tokens of held-out rows in nats: the mean over batches of each batch's mean.
     """
 
     path: Path
@@ -268,11 +268,15 @@ def _load(backbone: str) -> PreTrainedModel:
             remedy = "name an encoder such as BERT or RoBERTa"
             raise BackboneError(Fault(what, "have a form that guesses masked tokens", config.model_type, remedy))
         with no_progress_bars():
-            model = AutoModelForMaskedLM.from_pretrained(backbone, config=config, dtype=torch.float32)
+            model, loading = AutoModelForMaskedLM.from_pretrained(
+                backbone, config=config, dtype=torch.float32, output_loading_info=True
+            )
     except (OSError, ValueError, RuntimeError, ImportError) as error:
         remedy = "check that the id is right and the hub can be reached, or name a folder"
         raise BackboneError(Fault(what, "load", first_line(error).rstrip("."), remedy)) from error
     assert isinstance(model, PreTrainedModel)
+    encoder = f"{model.base_model_prefix}."
+    check_complete(backbone, [name for name in loading["missing_keys"] if name.startswith(encoder)])
     return model
 
 
