@@ -52,6 +52,8 @@ def test_a_study_kept_by_a_server_is_run_listed_and_resumed_and_its_folder_has_n
 
     for file in ("database.json", "owner"):  # as of a study that has not begun
         (tmp_path / "elsewhere" / "tiny" / file).unlink()
+    for part in ("trials", "bank"):
+        shutil.rmtree(tmp_path / "elsewhere" / "tiny" / part)
     text = study.file.read_text().replace(str(tmp_path / "studies"), str(tmp_path / "elsewhere"))
     theirs = replace(study, file=tmp_path / "theirs.yaml", folder=StudyFolder(tmp_path / "elsewhere" / "tiny"))
     theirs.file.write_text(text)

@@ -393,21 +393,6 @@ def test_a_queue_file_that_is_gone_at_the_end_costs_a_warning(queue, store, capl
     assert "its queue cannot be read" in caplog.text
 
 
-def test_a_queue_whose_events_were_all_delivered_takes_no_room_and_delivers_what_comes_later(store, tmp_path):
-    first, spool = QueuedTracker(lambda: store, spool=tmp_path / "spool.jsonl"), tmp_path / "spool.jsonl"
-    first.start()
-    first.start_study(**NONE, files=[])
-    first.log_picture("", "long", b"0" * 10_000)
-    assert first.close(10) == 0
-    assert spool.stat().st_size == 0
-    killed = QueuedTracker(lambda: store, spool=spool)  # never starts, and is not closed
-    _trial(killed, "t0", steps=300)
-    last = QueuedTracker(lambda: store, spool=spool)
-    last.start()
-    assert last.close(10) == 0
-    assert store.steps == [*range(300)]
-
-
 def test_a_queue_file_in_an_impossible_place_is_a_storage_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="file"):

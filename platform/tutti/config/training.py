@@ -25,8 +25,9 @@ class TrainingOptions(Strict):
             equally often), ``weights`` (in proportion to sampling_weights). It does not change the number of batches
             per epoch.
         pooling: how token vectors are combined: ``attention`` (Lin et al. 2017, one learned query per task), ``cls``
-            (the first token), ``mean`` (over tokens other than padding), or ``pair`` (arXiv 1705.02364: the means of
-            a pair's two texts, their difference and product; ``mean`` for single texts).
+            (the first token), ``mean`` (over tokens other than padding), or ``pair`` or ``bi_encoder`` (arXiv
+            1705.02364: the means of a pair's two texts, their difference and product; ``mean`` for single texts).
+            ``bi_encoder`` encodes each of the two texts alone.
         pooling_layers: number of last encoder layers that are summed with learned weights before pooling.
         head_dropout: dropout probability before each head.
         head_dropout_samples: multi-sample dropout (arXiv 1905.09788): number of masks over which the head's output is

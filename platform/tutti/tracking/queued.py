@@ -12,7 +12,7 @@ from functools import partial
 from itertools import groupby
 from pathlib import Path
 
-from tutti.errors import StorageError, TrackingError, counted
+from tutti.errors import TrackingError, counted
 from tutti.files import is_inside
 from tutti.records import Scalar, TrialState
 from tutti.tracking.protocol import MetricRow, RefusedError, Tracker
@@ -109,7 +109,7 @@ class QueuedTracker:
         """Delivers as many events as possible within ``timeout`` seconds, then stops.
 
         Returns:
-            The number of events left in the file, which is emptied if there are none.
+            The number of events left in the file.
         """
         with self._writing:
             try:
@@ -122,10 +122,8 @@ class QueuedTracker:
             self._thread.join(timeout)
         self._signal(stopped=True)
         try:
-            if not self._thread.is_alive():  # otherwise it may still be delivering an event
-                self._spool.clear()
             return self._spool.pending()
-        except (OSError, StorageError) as error:
+        except OSError as error:
             _log.warning("MLflow may miss some of what happened: its queue cannot be read (%s).", error)
             return 0
 

@@ -101,19 +101,6 @@ class Spool:
         except (OSError, StorageError) as error:  # harmless: a later process delivers some events again
             _log.warning("The position in %s could not be kept: %s", self._path, error)
 
-    def clear(self) -> None:
-        """Empties the file if all its events were delivered, including those of other processes.
-
-        Raises:
-            OSError: where the file cannot be written.
-            StorageError: where the position cannot be.
-        """
-        with self._lock, self._path.open("rb+") as file:
-            if os.fstat(file.fileno()).st_size == self._position:
-                write_whole(_position_file(self._path), "0")  # first: a position must never point into later lines
-                file.truncate(0)
-                self._position = self._end = 0
-
 
 def undelivered(path: Path) -> int:
     """Number of undelivered events in a spool's file, including an incomplete one. Nothing is created or written.
