@@ -167,9 +167,10 @@ def bytes_of(trial: TrialFolder) -> int:
 
 def _weights(folder: StudyFolder, trial: TrialRecord) -> Weights | None:
     size = bytes_of(folder.trial(trial.key))
-    if trial.state is not TrialState.FINISHED:
-        return Weights(trial.key, size, None, {}) if size else None
-    return Weights(trial.key, size, trial.score, trial.task_scores) if size else None
+    if not size:
+        return None
+    may_vote = trial.state is TrialState.FINISHED
+    return Weights(trial.key, size, trial.score if may_vote else None, trial.task_scores if may_vote else {})
 
 
 def _checkpoints(trial: TrialFolder) -> list[Path]:

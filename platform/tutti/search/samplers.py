@@ -158,10 +158,11 @@ class _WithUnfinished:
         scores = [float(trial.value) for trial in trials if trial.state is TrialState.COMPLETE]
         if not scores:
             return trials
+        worst = min(scores)
         unfinished = self._study._get_trials(deepcopy=False, states=(TrialState.PRUNED, TrialState.FAIL))
         return trials + [
             create_trial(
-                value=min(scores) if trial.value is None else min(*scores, trial.value),
+                value=worst if trial.value is None else min(worst, trial.value),
                 params=trial.params,
                 distributions=trial.distributions,
             )

@@ -69,7 +69,7 @@ class MlflowTracker:
         self._uri = uri
         self._name, self._owner = experiment, owner
         self._runs: dict[str, str] = {}
-        self._steps: dict[tuple[str, str], set[int]] = {}
+        self._steps: dict[str, dict[str, set[int]]] = {}  # by run and metric, of runs that have not ended
         with self._faults():
             self._client = MlflowClient(tracking_uri=uri)
             self._experiment_id = self._open_experiment(artifact_location)
@@ -153,8 +153,7 @@ class MlflowTracker:
             self._log(run_id, points)
             self._tag(run_id, {**tags, STATE: state.value} | ({_REASON: reason} if reason else {}))
             self._client.set_terminated(run_id, STATUS[state], ended)
-        for logged in [logged for logged in self._steps if logged[0] == run_id]:
-            del self._steps[logged]
+        self._steps.pop(run_id, None)
 
     def end_study(self, *, state: TrialState, metrics: Mapping[str, float], at: float | None = None) -> None:
         self.end_trial("", state=state, reason=None, metrics=metrics, tags={}, at=at)
@@ -236,16 +235,16 @@ class MlflowTracker:
 
     def _steps_of(self, run_id: str, metric: str) -> set[int]:
         """Steps with a value of this metric, queried from the store once, since an earlier process may have logged."""
-        if (run_id, metric) not in self._steps:
-            history = self._client.get_metric_history(run_id, metric)
-            self._steps[run_id, metric] = {point.step for point in history}
-        return self._steps[run_id, metric]
+        by_metric = self._steps.setdefault(run_id, {})
+        if metric not in by_metric:
+            by_metric[metric] = {point.step for point in self._client.get_metric_history(run_id, metric)}
+        return by_metric[metric]
 
     def _log(self, run_id: str, points: Sequence[Metric]) -> None:
         for chunk in _chunks(points, _METRICS_PER_REQUEST):
             self._client.log_batch(run_id, metrics=chunk)
             for point in chunk:
-                self._steps.setdefault((run_id, point.key), set()).add(point.step)
+                self._steps.setdefault(run_id, {}).setdefault(point.key, set()).add(point.step)
 
     def _tag(self, run_id: str, tags: Mapping[str, str]) -> None:
         run_tags = [RunTag(name, _truncated(value, _TAG_CHARACTERS)) for name, value in tags.items()]
