@@ -224,7 +224,7 @@ def test_a_folder_with_a_config_alone_has_no_tokenizer(prepared: Prepared, tmp_p
 def test_an_empty_text_to_predict_is_its_special_tokens(
     make_spec: Callable[..., TaskSpec], tokenizer_folder: str, tmp_path: Path
 ) -> None:
-    spec = make_spec(train=[("0", "w1", "a"), ("1", "w2", "b"), ("2", "w1", "a"), ("3", "w2", "b")], test=[("0", "")])
+    spec = make_spec(train=[("0", "w1", "a"), ("1", "w2", "b"), ("2", "w3", "a"), ("3", "w4", "b")], test=[("0", "")])
     prepared = prepare([spec], validation=0.5, seed=0, folder=tmp_path / "prepared")
     assert encode_test(prepared, tokenizer_folder, tmp_path / "cache") == [[CLS, SEP]]
 

@@ -18,14 +18,19 @@ from tutti.data.split import fold_numbers
 from tutti.errors import StorageError, StudyError, TaskFileError
 from tutti.tasks.build import TaskSpec
 
-TRAIN = [(f"r{n}", " ".join(f"w{k}" for k in range(n % 7 + 1)), "yes" if n % 3 else "no") for n in range(31)]
+TRAIN = [
+    (f"r{n}", f"row {n} " + " ".join(f"w{k}" for k in range(n % 7 + 1)), "yes" if n % 3 else "no") for n in range(31)
+]
 NONE = np.empty(0, dtype=np.int64)
 
 
-def numbers(labels: Any, *, folds: int = 5, seed: int = 0, task: str = "A", extra: Any = NONE) -> np.ndarray:
+def numbers(
+    labels: Any, groups: Any = None, *, folds: int = 5, seed: int = 0, task: str = "A", extra: Any = NONE
+) -> np.ndarray:
     labels = np.asarray(labels)
     names = [] if labels.dtype.kind == "f" else [f"c{n}" for n in range(int(labels.max()) + 1)]
-    return fold_numbers(labels, extra=np.asarray(extra), names=names, folds=folds, seed=seed, task=task)
+    groups = np.arange(len(labels)) if groups is None else np.asarray(groups)
+    return fold_numbers(labels, groups, extra=np.asarray(extra), names=names, folds=folds, seed=seed, task=task)
 
 
 @given(
@@ -69,14 +74,25 @@ def test_each_fold_of_a_regression_gets_one_of_each_run_of_neighbouring_values(r
 
 def test_a_class_of_one_row_is_refused_by_name_unless_other_files_have_it() -> None:
     labels = [0] * 20 + [1] + [2] * 2
-    rule = "task A must have two training rows or more of each class, .* got one row of 'c1'; add rows"
+    rule = "task A must have training rows of each class outside each fold; got all rows of 'c1' in one fold; add rows"
     with pytest.raises(TaskFileError, match=rule):
         numbers(labels)
     assert len(numbers(labels, extra=[0, 1])) == 23
 
 
+def test_rows_of_one_text_are_validated_in_one_fold_and_need_another_text_of_their_class() -> None:
+    groups = [*range(10), *range(10), 3, 3]
+    assigned = numbers([0] * 22, groups)
+    assert len(set(zip(groups, assigned.tolist(), strict=True))) == 10
+    assert np.bincount(assigned[:10]).tolist() == [2] * 5
+    with pytest.raises(TaskFileError, match="got all rows of 'c1' in one fold"):
+        numbers([0] * 10 + [1] * 2, [*range(10), 10, 10])
+
+
 def test_fewer_rows_than_folds_are_refused() -> None:
-    with pytest.raises(TaskFileError, match=r"at least 5 training rows for 5 folds; got 4; lower split.folds"):
+    with pytest.raises(
+        TaskFileError, match=r"at least 5 training rows of different texts for 5 folds; got 4; lower split.folds"
+    ):
         numbers([0, 0, 1, 1])
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from task_rows import TRAIN, MakeSpec
 
+from tutti.data.clean import row_texts
 from tutti.data.prepare import prepare
 from tutti.errors import ConfigError, TaskFileError
 from tutti.tasks.build import CleaningSteps
@@ -95,6 +96,28 @@ def test_extra_rows_do_not_change_the_split(make_spec: MakeSpec, run_preparation
     before = run_preparation(make_spec("A", train=TRAIN), folder="one")
     after = run_preparation(make_spec("A", train=TRAIN, extra=[([("0", "a", "aa")], 1.0)]), folder="two")
     assert before.ids("A", "validation").tolist() == after.ids("A", "validation").tolist()
+
+
+@pytest.mark.parametrize("folds", [None, 5])
+def test_rows_with_the_same_texts_are_on_one_side_of_the_split_and_in_one_fold(
+    make_spec: MakeSpec, tmp_path: Path, folds: int | None
+) -> None:
+    rows = [(f"r{n}", f"text {n % 20}", f"other {n % 3}", "yes" if n % 7 else "no") for n in range(90)]
+    prepared = prepare(
+        [make_spec(train=rows, pair=True)],
+        validation=None if folds else 0.2,
+        folds=folds,
+        seed=0,
+        folder=tmp_path / "prepared",
+    )
+    train, held_out = prepared.rows("A", "train"), prepared.rows("A", "validation")
+    if folds:
+        assert len(train) == 90
+        assert len(train.drop_duplicates(["text", "text_b", "fold"])) == 60
+    else:
+        assert len(train) + len(held_out) == 90
+        assert len(held_out.drop_duplicates(["text", "text_b"])) == 12
+        assert not set(row_texts(train)) & set(row_texts(held_out))
 
 
 def test_duplicates_leave_the_training_rows_alone(make_spec: MakeSpec, run_preparation: Any) -> None:

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import math
 from collections import Counter
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,8 +25,11 @@ def test_the_split_is_stable_and_leaves_training_rows_of_every_class(
     labels: list[int], share: float, seed: int
 ) -> None:
     labels_array = np.array(labels)
-    held_out = validation_rows(labels_array, share=share, seed=seed, task="A")
-    assert held_out.tolist() == validation_rows(labels_array, share=share, seed=seed, task="A").tolist()
+    held_out = validation_rows(labels_array, np.arange(len(labels_array)), share=share, seed=seed, task="A")
+    assert (
+        held_out.tolist()
+        == validation_rows(labels_array, np.arange(len(labels_array)), share=share, seed=seed, task="A").tolist()
+    )
     assert held_out.tolist() == sorted(set(held_out.tolist()))
     assert 0 < len(held_out) < len(labels)
     assert set(np.delete(labels_array, held_out)) == set(labels)
@@ -32,14 +37,15 @@ def test_the_split_is_stable_and_leaves_training_rows_of_every_class(
 
 def test_shares_of_classes_are_kept() -> None:
     labels = np.array([0] * 600 + [1] * 300 + [2] * 100)
-    held_out = validation_rows(labels, share=0.2, seed=0, task="A")
+    held_out = validation_rows(labels, np.arange(len(labels)), share=0.2, seed=0, task="A")
     assert Counter(labels[held_out].tolist()) == {0: 120, 1: 60, 2: 20}
 
 
 def test_rows_are_shuffled_and_seed_and_task_each_change_the_split() -> None:
     labels = np.zeros(100, dtype=np.int64)
     splits = [
-        tuple(validation_rows(labels, share=0.3, seed=seed, task=task)) for seed, task in ((0, "A"), (1, "A"), (0, "B"))
+        tuple(validation_rows(labels, np.arange(len(labels)), share=0.3, seed=seed, task=task))
+        for seed, task in ((0, "A"), (1, "A"), (0, "B"))
     ]
     assert len({*splits, tuple(range(30)), tuple(range(70, 100))}) == 5
 
@@ -47,17 +53,17 @@ def test_rows_are_shuffled_and_seed_and_task_each_change_the_split() -> None:
 def test_a_class_with_one_row_stays_in_training() -> None:
     labels = np.array([0] * 20 + [1])
     for seed in range(20):
-        assert 20 not in validation_rows(labels, share=0.4, seed=seed, task="A")
+        assert 20 not in validation_rows(labels, np.arange(len(labels)), share=0.4, seed=seed, task="A")
 
 
 def test_rows_of_single_row_classes_alone_cannot_be_split() -> None:
-    with pytest.raises(TaskFileError, match="must have a class with two rows or more to split"):
-        validation_rows(np.array([0, 1, 2]), share=0.5, seed=0, task="A")
+    with pytest.raises(TaskFileError, match="must have a class with two rows or more of different texts to split"):
+        validation_rows(np.array([0, 1, 2]), np.arange(3), share=0.5, seed=0, task="A")
 
 
 def test_a_share_that_leaves_a_class_without_training_rows_is_refused() -> None:
     with pytest.raises(TaskFileError, match=r"got a validation share of 0.9; lower split.validation"):
-        validation_rows(np.array([0] * 1000 + [1] * 2), share=0.9, seed=0, task="A")
+        validation_rows(np.array([0] * 1000 + [1] * 2), np.arange(1002), share=0.9, seed=0, task="A")
 
 
 @given(
@@ -69,8 +75,11 @@ def test_the_split_of_a_regression_is_stable_and_leaves_training_rows(
     values: list[float], share: float, seed: int
 ) -> None:
     values_array = np.array(values, dtype=np.float32)
-    held_out = validation_values(values_array, share=share, seed=seed, task="A")
-    assert held_out.tolist() == validation_values(values_array, share=share, seed=seed, task="A").tolist()
+    held_out = validation_values(values_array, np.arange(len(values_array)), share=share, seed=seed, task="A")
+    assert (
+        held_out.tolist()
+        == validation_values(values_array, np.arange(len(values_array)), share=share, seed=seed, task="A").tolist()
+    )
     assert held_out.tolist() == sorted(set(held_out.tolist()))
     assert 2 <= len(held_out) < len(values)
     assert len(held_out) >= min(share * len(values) - 1e-6, len(values) - 1)
@@ -79,22 +88,51 @@ def test_the_split_of_a_regression_is_stable_and_leaves_training_rows(
 def test_every_tenth_of_the_values_gives_its_share_to_validation() -> None:
     values = np.random.default_rng(0).exponential(size=1000).astype(np.float32)
     for seed in range(5):
-        held_out = validation_values(values, share=0.2, seed=seed, task="A")
+        held_out = validation_values(values, np.arange(len(values)), share=0.2, seed=seed, task="A")
         assert Counter((values.argsort().argsort()[held_out] // 100).tolist()) == dict.fromkeys(range(10), 20)
 
 
 def test_rows_of_a_regression_are_shuffled_within_their_tenth_and_seed_and_task_change_the_split() -> None:
     values = np.arange(100, dtype=np.float32)
     splits = {
-        tuple(validation_values(values, share=0.5, seed=seed, task=task))
+        tuple(validation_values(values, np.arange(len(values)), share=0.5, seed=seed, task=task))
         for seed, task in ((0, "A"), (1, "A"), (0, "B"))
     }
     assert len({*splits, tuple(range(0, 100, 2)), tuple(range(1, 100, 2))}) == 5
 
 
 def test_two_rows_of_a_regression_cannot_be_split() -> None:
-    with pytest.raises(TaskFileError, match="task A must have three rows or more to split; got 2; add rows"):
-        validation_values(np.array([0.5, 1.0]), share=0.5, seed=0, task="A")
+    with pytest.raises(
+        TaskFileError, match="task A must have three rows or more of different texts to split; got 2; add rows"
+    ):
+        validation_values(np.array([0.5, 1.0]), np.arange(2), share=0.5, seed=0, task="A")
+
+
+@given(
+    groups=st.lists(st.integers(0, 20), min_size=20, max_size=80).filter(lambda groups: len(set(groups)) > 9),
+    share=st.floats(0.05, 0.5),
+    seed=st.integers(0, 2**32),
+)
+def test_rows_of_one_text_stay_on_one_side_and_the_share_is_of_texts(
+    groups: list[int], share: float, seed: int
+) -> None:
+    codes = pd.factorize(np.array(groups))[0]
+    classes = np.random.default_rng(seed).integers(2, size=codes.max() + 1)
+    classes[:4] = 0, 0, 1, 1
+    for held_out in (
+        validation_rows(classes[codes], codes, share=share, seed=seed, task="A"),
+        validation_values(codes.astype(np.float32), codes, share=share, seed=seed, task="A"),
+    ):
+        texts = set(codes[held_out])
+        assert not texts & set(np.delete(codes, held_out))
+        assert len(texts) == max(math.ceil(share * len(set(groups)) - 1e-9), 2)
+
+
+def test_a_class_that_would_follow_its_text_into_validation_is_refused() -> None:
+    labels, texts = np.array([0, 1, 0]), np.array([0, 0, 1])  # the only row of class 1 shares the text of a row of 0
+    with pytest.raises(TaskFileError, match="must keep a training row of each class after the split"):
+        validation_rows(labels, texts, share=0.5, seed=0, task="A")
+    assert validation_rows(labels, texts, share=0.5, seed=1, task="A").tolist() == [2]
 
 
 def test_numeric_labels_are_ordered_as_numbers_and_others_as_text() -> None:

@@ -37,6 +37,8 @@ def prepare(
     index, or float32 value for a regression; absent without labels) and weight (float32, train only).
     ``folder/prepared.json`` is written last.
 
+    Training rows with the same texts stay on one side of the split, and in one fold.
+
     Rows of ``extra_train`` go to train only, with ids prefixed by ``extraN/`` (N counted from 0). Extra rows whose
     texts also occur among validation rows are dropped, since they would bias the validation score. If extra rows have
     soft labels, train has a column probabilities (list of float32 in class order; null for other rows), and their
@@ -196,15 +198,21 @@ def _prepare_task(
         train, extra = _drop_extra_duplicates(train, extra, texts_of=train[~extra])
         labels, numbers = train["label"].to_numpy(), np.full(len(train), -1, dtype=np.int32)
         numbers[~extra] = fold_numbers(
-            labels[~extra], extra=labels[extra], names=classes, folds=folds, seed=seed, task=spec.name
+            labels[~extra],
+            _text_groups(train[~extra]),
+            extra=labels[extra],
+            names=classes,
+            folds=folds,
+            seed=seed,
+            task=spec.name,
         )
         held_out = train[~extra].drop(columns=_TRAIN_COLUMNS, errors="ignore").reset_index(drop=True)
         train = train.assign(fold=numbers)
     elif held_out is None:
         assert validation is not None
-        regular = np.flatnonzero(~extra)
-        choose = validation_values if spec.regression else validation_rows
-        chosen = regular[choose(train["label"].to_numpy()[regular], share=validation, seed=seed, task=spec.name)]
+        regular, choose = train[~extra], validation_values if spec.regression else validation_rows
+        rows = choose(regular["label"].to_numpy(), _text_groups(regular), share=validation, seed=seed, task=spec.name)
+        chosen = np.flatnonzero(~extra)[rows]
         held_out = train.iloc[chosen].drop(columns=_TRAIN_COLUMNS, errors="ignore").reset_index(drop=True)
         train, _ = _drop_extra_duplicates(train.drop(index=chosen), np.delete(extra, chosen), texts_of=held_out)
     else:
@@ -232,6 +240,11 @@ def _drop_extra_duplicates(
     known = set(row_texts(texts_of))
     remaining = ~extra | np.array([texts not in known for texts in row_texts(train)], dtype=bool)
     return train[remaining].reset_index(drop=True), extra[remaining]
+
+
+def _text_groups(rows: pd.DataFrame) -> np.ndarray:
+    """``(rows,)`` int64: the same number for rows with the same texts, from 0 in order of appearance."""
+    return rows.groupby([name for name in ("text", "text_b") if name in rows], sort=False).ngroup().to_numpy()
 
 
 def _read(spec: TaskSpec, part: str, layout: Layout, source: str) -> pd.DataFrame:

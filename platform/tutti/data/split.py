@@ -1,4 +1,7 @@
-"""Class names, and the stratified split of training rows into training and validation parts or into folds."""
+"""Class names, and the stratified split of training rows into training and validation parts or into folds.
+
+Rows of one group, which have the same texts, stay together: a model that was trained on a text is not judged on it.
+"""
 
 from __future__ import annotations
 
@@ -20,76 +23,92 @@ def ordered_classes(labels: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(names, key=float) if all(map(NUMBER.fullmatch, names)) else names)
 
 
-def validation_rows(labels: np.ndarray, *, share: float, seed: int, task: str) -> np.ndarray:
+def validation_rows(labels: np.ndarray, groups: np.ndarray, *, share: float, seed: int, task: str) -> np.ndarray:
     """Chooses the validation rows: stratified, shuffled, and reproducible on any machine.
 
-    A class with a single row stays in training. At least as many rows are held out as there are other classes.
+    A group counts as one row, of the class of its first row. A class with a single group stays in training. At least
+    as many groups are held out as there are other classes.
 
     Args:
         labels: ``(rows,)`` class indices of any integer type.
-        share: the share of rows to hold out, strictly between 0 and 1.
+        groups: ``(rows,)`` the group of each row, numbered from 0 in order of appearance.
+        share: the share of groups to hold out, strictly between 0 and 1.
         seed: of the study; each task has its own random stream, independent of the other tasks.
 
     Returns:
         ``(held out,)`` int64 row indices in ascending order.
 
     Raises:
-        TaskFileError: if no class has two rows, or a class would have no training row left.
+        TaskFileError: if no class has two groups, or a class would have no training row left.
     """
     from sklearn.model_selection import train_test_split  # slow to import
 
-    counts = np.bincount(labels)
-    candidates = np.flatnonzero(counts[labels] >= 2)
+    strata = labels[_first_rows(groups)]
+    counts = np.bincount(strata)
+    candidates = np.flatnonzero(counts[strata] >= 2)
     classes = int((counts >= 2).sum())
     if not classes:
-        remedy = "add rows, or name a validation file"
-        raise TaskFileError(Fault(f"task {task}", "have a class with two rows or more to split", "none", remedy))
+        rule, remedy = (
+            "have a class with two rows or more of different texts to split",
+            "add rows, or name a validation file",
+        )
+        raise TaskFileError(Fault(f"task {task}", rule, "none", remedy))
     held_out = min(max(math.ceil(share * len(candidates) - 1e-9), classes), len(candidates) - classes)
     task_seed = _task_seed(seed, task)
-    _, chosen = train_test_split(candidates, test_size=held_out, stratify=labels[candidates], random_state=task_seed)
-    remaining = counts - np.bincount(labels[chosen], minlength=len(counts))
-    if (remaining[counts > 0] == 0).any():
+    _, chosen = train_test_split(candidates, test_size=held_out, stratify=strata[candidates], random_state=task_seed)
+    rows = np.flatnonzero(np.isin(groups, chosen))
+    if len(np.unique(np.delete(labels, rows))) < len(np.unique(labels)):
         rule, got = "keep a training row of each class after the split", f"a validation share of {share}"
         raise TaskFileError(Fault(f"task {task}", rule, got, "lower split.validation, or name a validation file"))
-    return np.sort(chosen).astype(np.int64)
+    return rows
 
 
-def validation_values(values: np.ndarray, *, share: float, seed: int, task: str) -> np.ndarray:
+def validation_values(values: np.ndarray, groups: np.ndarray, *, share: float, seed: int, task: str) -> np.ndarray:
     """Chooses the validation rows of a regression: like ``validation_rows``, stratified by quantiles of the values.
 
-    There are as many quantiles as held-out rows, but at most ``_QUANTILES``.
+    There are as many quantiles as held-out groups, but at most ``_QUANTILES``.
 
     Args:
         values: ``(rows,)`` of any float type.
 
     Raises:
-        TaskFileError: if there are fewer than three rows.
+        TaskFileError: if there are fewer than three groups.
     """
     from scipy.stats import rankdata  # slow to import
     from sklearn.model_selection import train_test_split
 
-    rows = len(values)
-    if rows < 3:
-        rule, remedy = "have three rows or more to split", "add rows, or name a validation file"
-        raise TaskFileError(Fault(f"task {task}", rule, str(rows), remedy))
-    held_out = min(max(math.ceil(share * rows - 1e-9), 2), rows - 1)  # at least two, to compute a correlation
-    ranks = rankdata(values, method="ordinal") - 1  # from 0
-    groups = ranks * min(_QUANTILES, held_out, rows - held_out) // rows
+    first = _first_rows(groups)
+    count = len(first)
+    if count < 3:
+        rule, remedy = "have three rows or more of different texts to split", "add rows, or name a validation file"
+        raise TaskFileError(Fault(f"task {task}", rule, str(count), remedy))
+    held_out = min(max(math.ceil(share * count - 1e-9), 2), count - 1)  # at least two, to compute a correlation
+    ranks = rankdata(values[first], method="ordinal") - 1  # from 0
+    strata = ranks * min(_QUANTILES, held_out, count - held_out) // count
     task_seed = _task_seed(seed, task)
-    _, chosen = train_test_split(np.arange(rows), test_size=held_out, stratify=groups, random_state=task_seed)
-    return np.sort(chosen).astype(np.int64)
+    _, chosen = train_test_split(np.arange(count), test_size=held_out, stratify=strata, random_state=task_seed)
+    return np.flatnonzero(np.isin(groups, chosen))
 
 
 def fold_numbers(
-    labels: np.ndarray, *, extra: np.ndarray, names: Sequence[str], folds: int, seed: int, task: str
+    labels: np.ndarray,
+    groups: np.ndarray,
+    *,
+    extra: np.ndarray,
+    names: Sequence[str],
+    folds: int,
+    seed: int,
+    task: str,
 ) -> np.ndarray:
     """Assigns each row to the fold in which it is validated: stratified, shuffled, and reproducible.
 
-    Folds differ by at most one row, in total and per class; a class with fewer rows than folds is missing in some.
-    For a regression, each run of ``folds`` rows with neighbouring values contributes one row to each fold.
+    A group counts as one row, of the label of its first row. Folds differ by at most one group, in total and per class;
+    a class with fewer groups than folds is missing in some. For a regression, each run of ``folds`` groups with
+    neighbouring values contributes one group to each fold.
 
     Args:
         labels: ``(rows,)`` class indices of any integer type, or values of any float type.
+        groups: ``(rows,)`` the group of each row, numbered from 0 in order of appearance.
         extra: labels of the rows that train in every fold and are never validated.
         names: the class names; empty for a regression.
         folds: at least 2.
@@ -103,22 +122,37 @@ def fold_numbers(
     """
     from scipy.stats import rankdata  # slow to import
 
-    what, count = f"task {task}", len(labels)
+    first, what = _first_rows(groups), f"task {task}"
+    count = len(first)
     if count < folds:
-        rule, remedy = f"have at least {folds} training rows for {folds} folds", "lower split.folds, or add rows"
+        rule, remedy = (
+            f"have at least {folds} training rows of different texts for {folds} folds",
+            "lower split.folds, or add rows",
+        )
         raise TaskFileError(Fault(what, rule, f"{count}", remedy))
-    single = [name for index, name in enumerate(names) if (labels == index).sum() == 1 and not (extra == index).any()]
-    if single:
-        rule = "have two training rows or more of each class, so that it can be trained on in every fold"
-        got = f"one row of {', '.join(map(repr, single[:5]))}{' and others' * (len(single) > 5)}"
-        raise TaskFileError(Fault(what, rule, got, "add rows, or set split.validation instead of split.folds"))
-    groups = labels if len(names) else (rankdata(labels, method="ordinal") - 1) // folds
-    # Rows are sorted by group, in random order within each group, and dealt to the folds in turn. So each group is
+    strata = labels[first] if len(names) else (rankdata(labels[first], method="ordinal") - 1) // folds
+    # Groups are sorted by stratum, in random order within each, and dealt to the folds in turn. So each stratum is
     # spread over as many folds as possible.
-    order = np.lexsort((np.random.default_rng(_task_seed(seed, task)).random(count), groups))
-    numbers = np.empty(count, dtype=np.int32)
-    numbers[order] = np.arange(count, dtype=np.int32) % folds
+    order = np.lexsort((np.random.default_rng(_task_seed(seed, task)).random(count), strata))
+    dealt = np.empty(count, dtype=np.int32)
+    dealt[order] = np.arange(count, dtype=np.int32) % folds
+    numbers = dealt[groups]
+    single = [
+        name
+        for index, name in enumerate(names)
+        if not (extra == index).any() and len(np.unique(numbers[labels == index])) == 1
+    ]
+    if single:
+        rule = "have training rows of each class outside each fold"
+        got = f"all rows of {', '.join(map(repr, single[:5]))}{' and others' * (len(single) > 5)} in one fold"
+        remedy = "add rows of other texts, or set split.validation instead of split.folds"
+        raise TaskFileError(Fault(what, rule, got, remedy))
     return numbers
+
+
+def _first_rows(groups: np.ndarray) -> np.ndarray:
+    """``(groups,)``: the index of the first row of each group."""
+    return np.unique(groups, return_index=True)[1]
 
 
 def _task_seed(seed: int, task: str) -> int:
