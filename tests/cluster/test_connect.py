@@ -111,12 +111,17 @@ def test_workers_have_their_environment_from_a_ray_of_our_own_and_a_cluster_s_fr
         seen["inherited"] = os.environ.get(name)
         seen["job"] = given.get("runtime_env")
 
-    for unset in (name, "HF_HUB_DISABLE_PROGRESS_BARS"):
+    for unset in (name, "HF_HUB_DISABLE_PROGRESS_BARS", "GOMP_SPINCOUNT"):
         monkeypatch.delenv(unset, raising=False)
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", "true")
     monkeypatch.setattr(ray, "init", begin)
     connect._start(address)
-    asked = {name: value, "TOKENIZERS_PARALLELISM": "true", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+    asked = {
+        name: value,
+        "TOKENIZERS_PARALLELISM": "true",
+        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+        "GOMP_SPINCOUNT": "10000",
+    }
     expected = {"inherited": None, "job": {"env_vars": asked}} if address else {"inherited": value, "job": None}
     assert seen == expected
     assert name not in os.environ

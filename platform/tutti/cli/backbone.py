@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
@@ -64,6 +65,10 @@ def pretrain(
 
     Example: `tutti backbone pretrain chinese_trio.yaml --out adapted --epochs 20`
     """
+    from tutti.cluster.connect import TORCH_ENVIRONMENT
+
+    for name, value in TORCH_ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
     from tutti.cli.stores import read_study_file
     from tutti.data.encode import load_parts
     from tutti.orchestration.build import abilities_of, check_backbone, max_length_of, prepare_rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy, kl_div
+from torch.nn.functional import cross_entropy, kl_div, one_hot
 
 
 def row_losses(logits: Tensor, labels: Tensor, *, smoothing: float, focal_gamma: float) -> Tensor:
@@ -17,15 +17,13 @@ def row_losses(logits: Tensor, labels: Tensor, *, smoothing: float, focal_gamma:
     Labels may also be ``(rows, classes)`` probabilities. The loss is then the expectation, under these probabilities,
     of the loss with each class as the label (Hinton et al. 2015, arXiv 1503.02531, at temperature 1).
     """
-    if labels.ndim == 2 and focal_gamma > 0:
-        log_probabilities = logits.log_softmax(dim=1)
-        by_class = -(1 - smoothing) * log_probabilities - smoothing * log_probabilities.mean(dim=1, keepdim=True)
-        return (labels * by_class * (1 - log_probabilities.exp()).clamp(min=1e-8) ** focal_gamma).sum(dim=1)
-    losses = cross_entropy(logits, labels, reduction="none", label_smoothing=smoothing)
     if focal_gamma == 0:
-        return losses
-    log_likelihoods = -cross_entropy(logits, labels, reduction="none")
-    return losses * (1 - log_likelihoods.exp()).clamp(min=1e-8) ** focal_gamma
+        return cross_entropy(logits, labels, reduction="none", label_smoothing=smoothing)
+    if labels.ndim == 1:
+        labels = one_hot(labels, logits.shape[1])
+    log_probabilities = logits.log_softmax(dim=1)
+    by_class = -(1 - smoothing) * log_probabilities - smoothing * log_probabilities.mean(dim=1, keepdim=True)
+    return (labels * by_class * (1 - log_probabilities.exp()).clamp(min=1e-8) ** focal_gamma).sum(dim=1)
 
 
 def row_errors(values: Tensor, labels: Tensor, *, scale: Tensor) -> Tensor:
