@@ -123,7 +123,7 @@ def test_the_head_sees_the_same_number_of_tokens_however_many_are_masked(options
         torch.testing.assert_close(loss, plain(input_ids=ids, labels=labels).loss)
 
 
-def test_a_run_that_was_cut_off_goes_on_from_its_last_whole_epoch(options):
+def test_a_run_that_was_cut_off_goes_on_from_its_last_whole_epoch_as_if_it_had_not_been(options, tmp_path):
     class CutError(Exception):
         pass
 
@@ -141,6 +141,9 @@ def test_a_run_that_was_cut_off_goes_on_from_its_last_whole_epoch(options):
     epochs = []
     pretrain(**{**options, "on_epoch": lambda epoch, loss: epochs.append(epoch)})
     assert epochs == [3]
+    pretrain(**{**options, "out": tmp_path / "whole"})
+    resumed, whole = (load_file(folder / "model.safetensors") for folder in (options["out"], tmp_path / "whole"))
+    assert all(torch.equal(weight, whole[name]) for name, weight in resumed.items())
 
 
 def test_an_unfinished_run_of_other_settings_is_not_gone_on_with(options):
