@@ -27,7 +27,6 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 
-from tutti.ensembling.nested import judge
 from tutti.ensembling.procedure import Ballot, Procedure, auto_methods, out_of_fold
 from tutti.ensembling.select import Selection
 from tutti.tasks.metrics import score_decided
@@ -90,7 +89,7 @@ def resample(votes: np.ndarray, labels: np.ndarray, *, metric: str, rows: int, s
     members, order = rng.permutation(MODELS)[:MEMBERS], rng.permutation(len(labels))
     validation, unseen = order[:rows], order[rows:]
     score = partial(_score, metric, votes.shape[2])
-    ballot = Ballot(votes[members][:, validation], labels[validation], score)
+    ballot = Ballot(votes[members][:, validation], labels[validation], score, validation)
     rule = partial(Procedure, standing=ballot.scores, share=1)
     methods = auto_methods(rows=rows, values=False)
     auto = partial(rule, selection=Selection(top=5, diversity=0.002), methods=methods, offsets=True)
@@ -106,7 +105,7 @@ def resample(votes: np.ndarray, labels: np.ndarray, *, metric: str, rows: int, s
         ensemble = recipe.fit(ballot)
         combined = ensemble.combine(votes[members[ensemble.voters]][:, unseen])
         scores[name] = score(labels[unseen], ensemble.decide(combined))
-    estimate = judge(out_of_fold(recipes["auto"], ballot).decisions, ballot.labels, score=score, seed=0).estimate
+    estimate = ballot.judge(out_of_fold(recipes["auto"], ballot).decisions).estimate
     covered = float(estimate.low <= scores["auto"] <= estimate.high)
     return {**scores, "estimate": estimate.score, "covered": covered}
 

@@ -157,6 +157,7 @@ def main() -> None:
                 recipe_name="uniform",
                 tasks=prepared.tasks,
                 validation=prepared.validation_ids(),
+                groups=prepared.validation_groups(),
                 test_ids={TASK: {"test": ids}},
                 bank=bank,
                 rule=Rule(top=members),

@@ -89,7 +89,12 @@ def whole_folder(path: Path) -> Iterator[Path]:
             if path.exists():
                 retired = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".old", dir=path.parent))
                 path.replace(retired / path.name)
-                temporary.replace(path)
+                try:
+                    temporary.replace(path)
+                except BaseException:
+                    (retired / path.name).replace(path)
+                    retired.rmdir()
+                    raise
                 shutil.rmtree(retired, ignore_errors=True)
             else:
                 temporary.replace(path)
@@ -99,8 +104,13 @@ def whole_folder(path: Path) -> Iterator[Path]:
 
 
 def fixed_folder_fault(folder: Path) -> Fault | None:
-    """The fault of a folder that ``whole_folder`` cannot replace: a mount point, the current one, or one above that."""
+    """The fault of a folder that ``whole_folder`` cannot make or replace.
+
+    It is below a file, a mount point, the current folder or one above that.
+    """
     folder, current = folder.resolve(), Path.cwd()
+    if (file := next(parent for parent in folder.parents if parent.exists())) and not file.is_dir():
+        return Fault(str(folder), "be in a folder", f"the file {file}", "name another folder")
     if folder.is_mount():
         got = "a mount point"
     elif current.is_relative_to(folder):

@@ -171,12 +171,12 @@ FILES: dict[str, Sequence[Case]] = {
             ["keep a training row of each class", "lower split.validation"],
             both(
                 yaml("search:\n", "split: {validation: 0.9}\nsearch:\n"),
-                write("mood_train.tsv", "".join(f"{n}\tx\t{'ab'[n < 2]}\n" for n in range(40))),
+                write("mood_train.tsv", "".join(f"{n}\tx{n}\t{'ab'[n < 2]}\n" for n in range(40))),
             ),
         ),
         Case(
             "no class has two rows to split",
-            ["a class with two rows or more", "name a validation file"],
+            ["a class with two rows or more of different texts", "name a validation file"],
             write("mood_train.tsv", "0\tx\ta\n1\ty\tb\n"),
         ),
         Case(
@@ -191,12 +191,16 @@ FILES: dict[str, Sequence[Case]] = {
         ),
         Case(
             "too few rows of numbers to split",
-            ["have three rows or more to split", "got 2"],
+            ["have three rows or more of different texts to split", "got 2"],
             both(yaml("macro_f1", "pearson"), write("mood_train.tsv", "0\tx\t4.5\n1\ty\t3\n")),
         ),
         Case(
             "a class has one row, and the study has folds",
-            ["two training rows or more of each class", "one row of 'b'", "split.validation instead of"],
+            [
+                "training rows of each class outside each fold",
+                "all rows of 'b' in one fold",
+                "split.validation instead of",
+            ],
             both(
                 yaml("search:\n", "split: {folds: 3}\nsearch:\n"),
                 write("mood_train.tsv", "0\tx\ta\n1\ty\tb\n2\tz\ta\n"),
@@ -204,7 +208,7 @@ FILES: dict[str, Sequence[Case]] = {
         ),
         Case(
             "there are more folds than rows",
-            ["at least 31 training rows for 31 folds", "got 30", "lower split.folds"],
+            ["at least 31 training rows of different texts for 31 folds", "got 30", "lower split.folds"],
             yaml("search:\n", "split: {folds: 31}\nsearch:\n"),
         ),
         Case(

@@ -100,8 +100,15 @@ VOTES: dict[str, Sequence[Case]] = {
         ),
         Case(
             "a filter that chooses by scores",
-            ["members.filter must name tags and parameters alone", "got the metric score", "use members.top or"],
+            ["members.filter must not select by metrics", "got the metric score", "use members.top or"],
             write("own.yaml", "members: {filter: metrics.score > 0.8}\n"),
+            VOTE,
+            finished=True,
+        ),
+        Case(
+            "an empty filter",
+            ["members.filter must select trials; got ''", "take members.filter out"],
+            write("own.yaml", "members: {filter: ''}\n"),
             VOTE,
             finished=True,
         ),

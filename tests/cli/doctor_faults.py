@@ -9,7 +9,11 @@ from collections.abc import Callable
 
 from stored_study import NONE, StoredStudy, put_checkpoint, put_predictions, put_state
 
+from tutti.config.study import TaskConfig
+from tutti.data.prepare import prepare
+from tutti.data.prepared import PREPARED_FILE, Prepared, write_part
 from tutti.records import TrialState
+from tutti.tasks.build import task_specs
 from tutti.tracking.spool import Spool
 
 
@@ -179,6 +183,27 @@ def damaged_weights_to_go_on_with(study: StoredStudy) -> None:
     (study.folder.trial("t0002").best / "tutti.json").unlink()
 
 
+def prepared_rows_changed(study: StoredStudy) -> None:
+    prepared = _prepared(study)
+    rows = prepared.rows("A", "validation").assign(text="other")
+    write_part(rows, prepared.parts["A"]["validation"].path)
+
+
+def prepared_rows_damaged(study: StoredStudy) -> None:
+    _prepared(study).parts["A"]["train"].path.write_text("no rows")
+
+
+def prepared_list_damaged(study: StoredStudy) -> None:
+    (_prepared(study).folder / PREPARED_FILE).write_text("{")
+
+
+def _prepared(study: StoredStudy) -> Prepared:
+    file = study.folder.path / "rows.csv"
+    file.write_text("text,label\n" + "".join(f"text {n},{'ab'[n % 2]}\n" for n in range(8)))
+    specs = task_specs({"A": TaskConfig(layout="table", train=str(file), metric="accuracy")})
+    return prepare(specs, validation=0.5, seed=0, folder=study.folder.data)
+
+
 def damaged_predictions(study: StoredStudy) -> None:
     next((study.folder.bank / "t0000").rglob("*.parquet")).write_bytes(b"other")
 
@@ -252,13 +277,16 @@ LEFT: dict[str, dict[Callable[[StoredStudy], None], str]] = {
         predictions_of_no_trial: "bank/t0008: the study has no such trial; left: move it away",
         folder_of_no_trial: "trials/t0008: the study has no such trial; left: move it away",
         run_of_another_folder: "it was tracked from /elsewhere/moods/t0007; left: delete it in MLflow",
+        prepared_rows_changed: "data/A/validation.parquet: other texts than were prepared; left: remove ",
     },
     "others": {
+        prepared_rows_damaged: "data/A/train.parquet: *; left: remove *tune` with --resume, which prepares the rows",
         damaged_metadata: "bank/t0000: no whole predictions: no entry; left: restore",
         study_s_run_deleted: "MLflow, the study's run: it is gone, and its trials' runs are left; left: restore it",
         trial_in_another_place: "trials/t0001: a link; left: put the folder that it leads to in its place",
     },
     "gone": {
+        prepared_list_damaged: "data: *; left: remove *tune` with --resume, which prepares the rows again",
         checkpoint_gone: "trials/t0000/best: it is gone, and nothing says that it was pruned: the trial votes *; "
         "left: restore it from a copy, or make the empty file trials/t0000/best.pruned.json",
         store_gone: "mlflow.db: it is gone, and the study was told to it; left: restore it from a copy, or resume",

@@ -176,7 +176,7 @@ def test_an_ensemble_is_shown_with_the_scores_of_rows_that_chose_nothing(folder)
     labels = rng.integers(3, size=90)
     ids = np.array([str(row) for row in range(90)])
     known = load_prepared(folder / "studies/moods/data").parts["mood"]["validation"].path
-    write_part(pd.DataFrame({"id": ids, "text": "a", "label": labels}), known)
+    write_part(pd.DataFrame({"id": ids, "text": [f"a {n}" for n in range(90)], "label": labels}), known)
     for number in range(3):
         votes = rng.dirichlet([0.5] * 3, 90) + np.eye(3)[labels] * 0.7
         probabilities = (votes / votes.sum(axis=1, keepdims=True)).astype(np.float32)
@@ -196,5 +196,5 @@ def test_an_ensemble_is_shown_with_the_scores_of_rows_that_chose_nothing(folder)
 
 def test_an_ensemble_of_too_few_validation_rows_says_that_it_has_no_score(folder):
     result = run(folder, "ensemble studies/moods", code=0).out
-    assert "Too few validation rows to score an ensemble on, fewer than 25: mood (3)." in result
+    assert "Too few validation rows of different texts to score on, fewer than 25: mood (3 in all)." in result
     assert "±" not in result

@@ -170,7 +170,7 @@ def test_a_round_that_is_interrupted_names_the_command_that_goes_on_with_it(plac
 @pytest.mark.parametrize(
     ("gain", "error", "why"),
     [
-        (-0.01, 0.02, "with -0.0100 it gains nothing over its control"),
+        (-0.01, 0.02, "it gains nothing over its control (-0.0100)"),
         (0.01, 0.02, "it gains +0.0100 over its control, not more than one standard error, 0.0200"),
         (0.03, 0.02, "it gains +0.0300 over its control, but scores below the ensemble without either"),
     ],

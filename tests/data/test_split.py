@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -109,15 +110,14 @@ def test_two_rows_of_a_regression_cannot_be_split() -> None:
 
 
 @given(
-    groups=st.lists(st.integers(0, 20), min_size=20, max_size=80).filter(lambda groups: len(set(groups)) > 9),
+    sizes=st.lists(st.integers(1, 5), min_size=10, max_size=40),
     share=st.floats(0.05, 0.5),
     seed=st.integers(0, 2**32),
 )
-def test_rows_of_one_text_stay_on_one_side_and_the_share_is_of_texts(
-    groups: list[int], share: float, seed: int
-) -> None:
-    codes = pd.factorize(np.array(groups))[0]
-    classes = np.random.default_rng(seed).integers(2, size=codes.max() + 1)
+def test_rows_of_one_text_stay_on_one_side_and_the_share_is_of_texts(sizes: list[int], share: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    codes = pd.factorize(rng.permutation(np.repeat(np.arange(len(sizes)), sizes)))[0]
+    classes = rng.integers(2, size=len(sizes))
     classes[:4] = 0, 0, 1, 1
     for held_out in (
         validation_rows(classes[codes], codes, share=share, seed=seed, task="A"),
@@ -125,14 +125,26 @@ def test_rows_of_one_text_stay_on_one_side_and_the_share_is_of_texts(
     ):
         texts = set(codes[held_out])
         assert not texts & set(np.delete(codes, held_out))
-        assert len(texts) == max(math.ceil(share * len(set(groups)) - 1e-9), 2)
+        assert len(texts) == max(math.ceil(share * len(sizes) - 1e-9), 2)
 
 
-def test_a_class_that_would_follow_its_text_into_validation_is_refused() -> None:
-    labels, texts = np.array([0, 1, 0]), np.array([0, 0, 1])  # the only row of class 1 shares the text of a row of 0
-    with pytest.raises(TaskFileError, match="must keep a training row of each class after the split"):
-        validation_rows(labels, texts, share=0.5, seed=0, task="A")
-    assert validation_rows(labels, texts, share=0.5, seed=1, task="A").tolist() == [2]
+def test_a_text_with_the_only_row_of_a_class_stays_in_training() -> None:
+    labels, texts = np.array([0] * 20 + [1]), np.array([*range(20), 0])  # the row of class 1 has a text of class 0
+    for seed in range(50):
+        held_out = validation_rows(labels, texts, share=0.4, seed=seed, task="A")
+        assert len(held_out) == 8
+        assert not {0, 20} & set(held_out.tolist())
+
+
+@pytest.mark.parametrize("choose", [validation_rows, validation_values])
+def test_a_text_of_more_rows_than_are_to_be_held_out_stays_in_training(choose: Any) -> None:
+    texts = np.array([*range(100), *[0] * 400])
+    for seed in range(20):
+        held_out = choose(np.arange(500) % 2, texts, share=0.1, seed=seed, task="A")
+        assert len(held_out) == 10
+        assert 0 not in texts[held_out]
+    every_text_often = np.repeat(np.arange(10), 50)
+    assert len(choose(np.repeat(np.arange(10) % 2, 50), every_text_often, share=0.1, seed=0, task="A")) == 100
 
 
 def test_numeric_labels_are_ordered_as_numbers_and_others_as_text() -> None:

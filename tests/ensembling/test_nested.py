@@ -14,7 +14,7 @@ def accuracy(labels: np.ndarray, decisions: np.ndarray) -> float:
 def test_every_row_is_held_out_once_per_repeat_and_never_in_its_own_training_rows(rows):
     labels = np.random.default_rng(0).integers(3, size=rows)
     judged = np.zeros((3, rows), dtype=int)
-    for repeat, train, held_out in splits(labels, repeats=3, seed=0):
+    for repeat, train, held_out in splits(labels, np.arange(len(labels)), repeats=3, seed=0):
         assert sorted([*train, *held_out]) == list(range(rows))
         judged[repeat, held_out] += 1
     assert (judged == 1).all()
@@ -22,20 +22,21 @@ def test_every_row_is_held_out_once_per_repeat_and_never_in_its_own_training_row
 
 def test_folds_are_stratified_by_class_or_number():
     classes = np.repeat([0, 1, 2], [100, 40, 5])
-    for _, train, held_out in splits(classes, repeats=2, seed=1):
+    for _, train, held_out in splits(classes, np.arange(len(classes)), repeats=2, seed=1):
         assert np.bincount(classes[train]).tolist() == pytest.approx([80, 32, 4], abs=1)
         assert len(held_out) == 29
     numbers = np.random.default_rng(0).normal(size=500)
     assert all(
         abs(np.median(numbers[held_out]) - np.median(numbers)) < 0.1
-        for *_, held_out in splits(numbers, repeats=1, seed=0)
+        for *_, held_out in splits(numbers, np.arange(len(numbers)), repeats=1, seed=0)
     )
 
 
 def test_folds_follow_the_seed():
     labels = np.zeros(50, dtype=int)
     first, again, other = (
-        [held_out.tolist() for *_, held_out in splits(labels, repeats=2, seed=seed)] for seed in (1, 1, 2)
+        [held_out.tolist() for *_, held_out in splits(labels, np.arange(len(labels)), repeats=2, seed=seed)]
+        for seed in (1, 1, 2)
     )
     assert first == again
     assert first != other
@@ -54,7 +55,7 @@ def test_the_interval_covers_the_true_score_in_about_95_percent(shares, recalls)
     for number in range(200):
         labels = rng.choice(len(shares), size=300, p=shares)
         decisions = np.where(rng.random(300) < np.array(recalls)[labels], labels, (labels + 1) % len(shares))
-        estimate = judge(decisions[None], labels, score=accuracy, seed=number).estimate
+        estimate = judge(decisions[None], labels, np.arange(len(labels)), score=accuracy, seed=number).estimate
         covered.append(estimate.low <= true <= estimate.high)
         widths.append(estimate.high - estimate.score)
     assert 0.9 <= np.mean(covered) <= 0.99
@@ -68,7 +69,7 @@ def test_few_rows_that_are_all_right_have_an_interval_of_positive_width(rows, tr
     for number in range(100):
         labels = rng.integers(2, size=rows)
         decisions = np.where(rng.random(rows) < true, labels, 1 - labels)
-        estimate = judge(decisions[None], labels, score=accuracy, seed=number).estimate
+        estimate = judge(decisions[None], labels, np.arange(len(labels)), score=accuracy, seed=number).estimate
         assert estimate.low < estimate.score
         covered.append(estimate.low <= true <= estimate.high)
     assert np.mean(covered) >= 0.93
@@ -79,7 +80,9 @@ def test_a_paired_difference_has_a_smaller_error_than_each_score():
     labels = rng.integers(2, size=400)
     worse = np.where(rng.random(400) < 0.7, labels, 1 - labels)
     better = np.where(rng.random(400) < 0.1, labels, worse)
-    first, second = (judge(each[None], labels, score=accuracy, seed=3) for each in (better, worse))
+    first, second = (
+        judge(each[None], labels, np.arange(len(labels)), score=accuracy, seed=3) for each in (better, worse)
+    )
     gain = first.over(second)
     assert gain.score == pytest.approx(accuracy(labels, better) - accuracy(labels, worse))
     assert gain.error < 0.6 * first.estimate.error
@@ -92,7 +95,10 @@ def test_the_interval_of_a_gain_without_bounds_reaches_as_far_to_both_sides():
     def neg_mse(truth, decided):
         return -float(np.mean((truth - decided) ** 2))
 
-    good, bad = (judge((labels + error)[None], labels, score=neg_mse, seed=0) for error in (0.1, labels / 10))
+    good, bad = (
+        judge((labels + error)[None], labels, np.arange(len(labels)), score=neg_mse, seed=0)
+        for error in (0.1, labels / 10)
+    )
     gain = good.over(bad)
     assert gain.low > 1
     assert gain.high - gain.score == pytest.approx(gain.score - gain.low)
@@ -101,14 +107,22 @@ def test_the_interval_of_a_gain_without_bounds_reaches_as_far_to_both_sides():
 def test_no_resample_loses_a_rare_class():
     labels = np.repeat([0, 1], [200, 1])
     seen = []
-    judge(labels[None], labels, score=lambda truth, decisions: seen.append(np.bincount(truth)) or 1.0, seed=0)
+    judge(
+        labels[None],
+        labels,
+        np.arange(len(labels)),
+        score=lambda truth, decisions: seen.append(np.bincount(truth)) or 1.0,
+        seed=0,
+    )
     assert min(rare for _, rare in seen) == 1
     assert max(rare for _, rare in seen) > 1
 
 
 def test_numbers_are_resampled_as_they_come():
     labels = np.linspace(0, 1, 200).astype(np.float32)
-    estimate = judge(labels[None], labels, score=lambda truth, decisions: float(truth.mean()), seed=0).estimate
+    estimate = judge(
+        labels[None], labels, np.arange(len(labels)), score=lambda truth, decisions: float(truth.mean()), seed=0
+    ).estimate
     assert estimate.error == pytest.approx(labels.std() / np.sqrt(200), rel=0.15)
 
 
@@ -117,3 +131,22 @@ def test_the_mean_of_tasks_has_a_smaller_error_than_each():
     assert (mean.score, mean.error) == (pytest.approx(0.6), pytest.approx(0.025))
     assert str(mean) == "0.6000 ± 0.0490"
     assert (mean.low, mean.high) == (pytest.approx(0.6 - 0.049), pytest.approx(0.6 + 0.049))
+
+
+def test_rows_with_the_same_text_are_held_out_together():
+    groups = np.random.default_rng(0).integers(30, size=100)
+    for _, train, held_out in splits(groups % 3, groups, repeats=3, seed=0):
+        assert not set(groups[train]) & set(groups[held_out])
+        assert sorted([*train, *held_out]) == list(range(100))
+
+
+def test_intervals_of_rows_that_share_texts_hold_the_true_score():
+    """Of 100 texts, each is right with probability 0.8, in all its rows or none; a few have many rows."""
+    rng, covered = np.random.default_rng(0), 0
+    for number in range(100):
+        groups = np.repeat(np.arange(100), rng.geometric(0.4, size=100))
+        labels = (groups % 2).astype(np.int64)
+        decisions = np.where(rng.random(100)[groups] < 0.8, labels, 1 - labels)
+        estimate = judge(decisions[None], labels, groups, score=accuracy, seed=number).estimate
+        covered += estimate.low <= 0.8 <= estimate.high
+    assert covered >= 88

@@ -6,7 +6,6 @@ from sklearn.metrics import f1_score
 
 from tutti.ensembling.calibrate import expected_calibration_error
 from tutti.ensembling.methods.registry import METHODS
-from tutti.ensembling.nested import judge
 from tutti.ensembling.procedure import Ballot, Procedure, auto_methods, out_of_fold
 from tutti.ensembling.select import Selection
 
@@ -25,7 +24,7 @@ def ballot(seed: int = 0, *, members: int = 6, rows: int = 200, skill: float = 1
     logits = rng.normal(size=(members, rows, 3)) + shared * rng.normal(size=(rows, 3))
     logits[:, np.arange(rows), labels] += skill
     exp = np.exp(logits)
-    return Ballot((exp / exp.sum(axis=2, keepdims=True)).astype(np.float32), labels, accuracy)
+    return Ballot((exp / exp.sum(axis=2, keepdims=True)).astype(np.float32), labels, accuracy, np.arange(len(labels)))
 
 
 def procedure(of: Ballot, *methods: str, top: int | None = None, **changes) -> Procedure:
@@ -42,7 +41,7 @@ def test_uninformative_members_score_at_chance_however_they_are_chosen(name):
         rule = procedure(votes, name, top=5)
         ensemble = rule.fit(votes)
         optimistic.append(accuracy(votes.labels, ensemble.decide(ensemble.combine(votes.votes[ensemble.voters]))))
-        honest.append(judge(out_of_fold(rule, votes).decisions, votes.labels, score=accuracy, seed=0).score)
+        honest.append(votes.judge(out_of_fold(rule, votes).decisions).score)
     assert np.mean(honest) == pytest.approx(1 / 3, abs=0.06)
     assert np.mean(optimistic) > 1 / 3 + 0.08
 
@@ -51,11 +50,11 @@ def test_the_honest_score_of_the_best_member_is_that_of_new_rows_and_its_own_sco
     honest, own, new = [], [], []
     for seed in range(20):
         every = ballot(seed, members=20, rows=2100, skill=1.0)
-        votes = Ballot(every.votes[:, :100], every.labels[:100], accuracy)
+        votes = Ballot(every.votes[:, :100], every.labels[:100], accuracy, np.arange(100))
         rule = procedure(votes, top=1)
         best = int(rule.fit(votes).voters[0])
         own.append(votes.scores[best])
-        honest.append(judge(out_of_fold(rule, votes).decisions, votes.labels, score=accuracy, seed=0).score)
+        honest.append(votes.judge(out_of_fold(rule, votes).decisions).score)
         new.append(accuracy(every.labels[100:], every.decisions[best, 100:]))
     assert np.mean(honest) == pytest.approx(np.mean(new), abs=0.02)
     assert np.mean(own) > np.mean(new) + 0.04
@@ -66,7 +65,7 @@ def test_auto_with_offsets_is_judged_on_rows_that_chose_neither():
     for seed in range(3):
         votes = ballot(seed, members=10, rows=60, skill=0)
         rule = procedure(votes, "uniform", "greedy", "hard", top=5, offsets=True)
-        honest.append(judge(out_of_fold(rule, votes).decisions, votes.labels, score=accuracy, seed=0).score)
+        honest.append(votes.judge(out_of_fold(rule, votes).decisions).score)
     assert np.mean(honest) == pytest.approx(1 / 3, abs=0.08)
 
 
@@ -75,7 +74,7 @@ def test_auto_takes_a_clearly_better_method():
     rng = np.random.default_rng(1)
     votes.votes[0] = np.where(np.eye(3)[votes.labels] == 1, 0.6, 0.2)  # one knows, the others are sure of anything
     votes.votes[1:] = rng.dirichlet([0.01] * 3, (5, 300))
-    votes = Ballot(votes.votes, votes.labels, accuracy)
+    votes = Ballot(votes.votes, votes.labels, accuracy, votes.groups)
     assert procedure(votes, "uniform", "greedy").fit(votes).method == "greedy"
     assert procedure(votes, "hard", "uniform", "greedy", "stacking").fit(votes).method in ("greedy", "stacking")
 
@@ -137,7 +136,7 @@ def test_on_fewer_rows_the_standing_moves_by_the_score_s_share_in_it():
     votes.votes[:] = 0.1
     for member in range(2):
         votes.votes[member, np.arange(40), np.where(right[member], votes.labels, (votes.labels + 1) % 3)] = 0.8
-    votes = Ballot(votes.votes, votes.labels, accuracy)
+    votes = Ballot(votes.votes, votes.labels, accuracy, votes.groups)
     late = np.arange(20, 40)  # there the second member is the better one, by a half
     by_score = procedure(votes, top=1)
     assert by_score.fit(votes).voters.tolist() == [0]
@@ -158,7 +157,7 @@ def skewed_ballot() -> Ballot:
     labels = rng.choice(3, size=600, p=[0.7, 0.22, 0.08])
     logits = rng.normal(size=(4, 600, 3)) * 2 + rng.normal(size=(600, 3)) + 1.5 * np.eye(3)[labels]
     exp = np.exp(logits + 2 * np.log([0.7, 0.22, 0.08]))
-    return Ballot((exp / exp.sum(axis=2, keepdims=True)).astype(np.float32), labels, macro_f1)
+    return Ballot((exp / exp.sum(axis=2, keepdims=True)).astype(np.float32), labels, macro_f1, np.arange(len(labels)))
 
 
 def test_offsets_are_used_only_where_they_win():
@@ -167,7 +166,7 @@ def test_offsets_are_used_only_where_they_win():
     assert procedure(skewed, offsets=False).fit(skewed).offsets is None
     right = np.full((2, 90, 3), 0.1, dtype=np.float32)
     right[:, np.arange(90), np.arange(90) % 3] = 0.8
-    clear = Ballot(right, np.arange(90) % 3, macro_f1)
+    clear = Ballot(right, np.arange(90) % 3, macro_f1, np.arange(90))
     assert procedure(clear, offsets=True).fit(clear).offsets is None
 
 
@@ -176,7 +175,7 @@ def test_offsets_that_fit_only_the_rows_they_were_tuned_on_are_seldom_used():
     used = []
     for seed in range(20):
         known = ballot(seed, members=1, rows=60, skill=1.5)
-        votes = Ballot(known.votes, known.labels, macro_f1)
+        votes = Ballot(known.votes, known.labels, macro_f1, known.groups)
         used.append(procedure(votes, offsets=True).fit(votes).offsets is not None)
     assert np.mean(used) < 0.1
 
@@ -231,7 +230,7 @@ def test_the_temperature_makes_no_method_s_confidence_worse_on_new_rows(name):
     before, after = [], []
     for seed in range(6):
         every = ballot(seed, members=30, rows=4200, skill=0.5, shared=1.0)
-        votes = Ballot(every.votes[:, :200], every.labels[:200], accuracy)
+        votes = Ballot(every.votes[:, :200], every.labels[:200], accuracy, np.arange(200))
         ensemble = procedure(votes, name).fit(votes)
         combined = ensemble.combine(every.votes[ensemble.voters][:, 200:])
         before.append(expected_calibration_error(combined, every.labels[200:]))
@@ -246,6 +245,7 @@ def test_values_have_neither_temperature_nor_offsets():
         (labels + rng.normal(size=(4, 120))).astype(np.float32),
         labels,
         lambda truth, mean: float(np.corrcoef(truth, mean)[0, 1]),
+        np.arange(120),
     )
     rule = procedure(values, *auto_methods(rows=120, values=True), offsets=True)
     ensemble = rule.fit(values)
@@ -267,3 +267,27 @@ def test_the_same_ballot_gives_the_same_answer():
     votes = ballot(rows=40)
     rule = procedure(votes, "uniform", "stacking", offsets=True)
     assert np.array_equal(out_of_fold(rule, votes).decisions, out_of_fold(rule, votes).decisions)
+
+
+class Memory:
+    """A method that knows the label of every vote that it was fitted on."""
+
+    def fit(self, votes: np.ndarray, labels: np.ndarray) -> Memory:
+        self.weights = np.ones(1)
+        self.known = dict(zip(map(bytes, votes[0]), labels, strict=True))
+        return self
+
+    def combine(self, votes: np.ndarray) -> np.ndarray:
+        return np.array([np.eye(3, dtype=np.float32)[self.known.get(bytes(vote), 0)] for vote in votes[0]])
+
+
+def test_copies_of_a_text_are_predicted_by_an_ensemble_that_did_not_see_it(monkeypatch):
+    monkeypatch.setitem(METHODS, "memory", lambda score: Memory())
+    texts = np.repeat(np.arange(40), 3)
+    drawn = ballot(members=1, rows=40)
+    for groups, knows in ((texts, False), (np.arange(120), True)):  # as if the rows had different texts
+        votes = Ballot(drawn.votes[:, texts], drawn.labels[texts], accuracy, groups)
+        predicted = out_of_fold(procedure(votes, "memory"), votes)
+        assert (predicted.decisions.any(axis=0) == (knows & (votes.labels > 0))).all()
+    few = Ballot(votes.votes, votes.labels, accuracy, texts // 3)
+    assert (few.texts, procedure(few, "uniform", offsets=True).fit(few).temperature) == (14, 1)

@@ -38,6 +38,10 @@ class Study:
     def validation(self) -> dict[str, np.ndarray]:
         return {task: parts["validation"] for task, parts in self.ids.items()}
 
+    def groups(self) -> dict[str, np.ndarray]:
+        """Every row has a text of its own."""
+        return {task: np.arange(len(parts["validation"])) for task, parts in self.ids.items()}
+
     def unlabelled(self, task: str) -> pd.DataFrame:
         ids = self.ids[task]["unlabeled"]
         return pd.DataFrame({"id": list(ids), "text": [f'row "{each}" of {task}' for each in ids]})
@@ -49,6 +53,7 @@ class Study:
             "recipe_name": "baseline",
             "tasks": self.tasks,
             "validation": self.validation(),
+            "groups": self.groups(),
             "test_ids": self.tests(),
             "bank": self.bank,
             "rule": Rule(top=3),

@@ -118,7 +118,10 @@ def test_too_few_validation_rows_give_files_but_no_score(make_finished, tmp_path
         (None, None, None, "uniform")
     ] * 3
     assert card.objective is None
-    sentence = "Too few validation rows to score an ensemble on, fewer than 25: emotion (15), CoLA (15), topic (15)."
+    sentence = (
+        "Too few validation rows of different texts to score on, fewer than 25: "
+        "emotion (15 in all), CoLA (15 in all), topic (15 in all)."
+    )
     assert f"> {sentence}" in (tmp_path / "out" / "card.md").read_text()
     assert json.loads((tmp_path / "out" / "card.json").read_text())["objective"] is None
 

@@ -33,7 +33,8 @@ def bank(tmp_path) -> Bank:
 def choice(bank: Bank, *, tasks=(TASK, OTHER), needed=None, validation=("x", "y", "z"), study="demo", **rule):
     ids = {task.name: np.array(validation) for task in tasks}
     rule_ = Rule(**{"top": 2, **rule})
-    return elect(study=study, bank=bank, tasks=tasks, validation=ids, needed=needed or {}, rule=rule_)
+    groups = {name: np.arange(len(of_task)) for name, of_task in ids.items()}
+    return elect(study=study, bank=bank, tasks=tasks, validation=ids, groups=groups, needed=needed or {}, rule=rule_)
 
 
 def keys(election, task: str) -> list[str]:

@@ -39,7 +39,7 @@ def elected(method: str, *, offsets: bool = False):
         return score_decided("macro_f1", labels=truth, decided=decided, classes=3)
 
     procedure = Procedure(Selection(top=3), np.array([0.1, 0.3, 0.2]), share=1, methods=(method,), offsets=offsets)
-    return procedure.fit(Ballot(probabilities, labels, score))
+    return procedure.fit(Ballot(probabilities, labels, score, np.arange(60)))
 
 
 @pytest.mark.parametrize("method", list(METHODS))

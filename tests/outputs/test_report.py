@@ -51,7 +51,13 @@ def section(study, *, tasks: int = 1, labelling: Labelling = SURE, rule: Rule = 
     """The ensemble's part, of the first tasks alone."""
     chosen = study.tasks[:tasks]
     validation = {
-        task.name: pd.DataFrame({"id": study.ids[task.name]["validation"], "text": HOSTILE}) for task in chosen
+        task.name: pd.DataFrame(
+            {
+                "id": study.ids[task.name]["validation"],
+                "text": [f"{HOSTILE} {n}" for n in range(len(study.ids[task.name]["validation"]))],
+            }
+        )
+        for task in chosen
     }
     return vote(
         study="demo",
@@ -233,7 +239,7 @@ def test_what_is_not_there_yet_is_said(make_finished, tmp_path):
 def test_too_few_validation_rows_are_said(make_finished, tmp_path):
     study = make_finished(3, validation=15)
     page = page_of(study, tmp_path, vote=section(study))
-    assert page.count("Too few validation rows (15) to judge on.") == 1
+    assert page.count("Too few validation rows of different texts (15 in all) to judge on.") == 1
     assert "confusion_matrix" not in " ".join(path.name for path in (tmp_path / "report").iterdir())
 
 
@@ -267,12 +273,12 @@ def test_numbers_have_no_classes_but_their_disputed_rows(tmp_path):
         rule=Rule(top=3),
         labelling=Labelling(),
         pools={},
-        validation={"warmth": pd.DataFrame({"id": ids, "text": "a", "text_b": "b"})},
+        validation={"warmth": pd.DataFrame({"id": ids, "text": "a", "text_b": [f"b {n}" for n in range(len(ids))]})},
     )
     assert part.tasks[0].classes == ()
     assert set(part.pictures) == {"ensemble", "predicted_and_true_warmth"}
     assert re.fullmatch(r"-?[\d.e-]+ to -?[\d.e-]+", part.tasks[0].disputed[0].votes)
-    assert part.tasks[0].disputed[0].text == "a ‖ b"
+    assert part.tasks[0].disputed[0].text.startswith("a ‖ b ")
     page = write_report(
         study="demo", tasks=[task], trials=[], objective="score", search={}, vote=part, out=tmp_path / "out"
     )[0]

@@ -34,6 +34,7 @@ def ids(part: str) -> np.ndarray:
 
 
 VALIDATION = {task: ids("validation") for task in ("STS-B", "CoLA")}
+GROUPS = {task: np.arange(len(rows)) for task, rows in VALIDATION.items()}
 
 
 def put(bank: Bank) -> None:
@@ -79,7 +80,7 @@ def ensemble(bank: Bank, tmp_path: Path) -> Callable:
     def written(**changes):
         plain = {"study": "demo", "recipe_name": "baseline", "tasks": [STSB, COLA], "bank": bank, "rule": Rule(top=3)}
         plain |= {"test_ids": {task: {"test": ids("test")} for task in ("STS-B", "CoLA")}}
-        plain |= {"validation": VALIDATION, "submission": Layouts(), "out": tmp_path / "out"}
+        plain |= {"validation": VALIDATION, "groups": GROUPS, "submission": Layouts(), "out": tmp_path / "out"}
         return write_ensemble(**{**plain, **changes})
 
     return written
@@ -148,7 +149,13 @@ def test_a_squared_error_weighs_all_members_alike(bank, ensemble):
 
 def test_members_of_another_kind_are_named(bank):
     election = elect(
-        study="s", bank=bank, tasks=[STSB, COLA], validation=VALIDATION, needed={}, rule=Rule(top=2, by="task")
+        study="s",
+        bank=bank,
+        tasks=[STSB, COLA],
+        validation=VALIDATION,
+        groups=GROUPS,
+        needed={},
+        rule=Rule(top=2, by="task"),
     )
     values = Task("CoLA", (), pair=False, metric="pearson", submission="csv")
     with pytest.raises(
@@ -185,6 +192,7 @@ def pseudo(bank: Bank, out: Path, names: tuple[str, ...], select: str = "thresho
         recipe_name="baseline",
         tasks=[STSB, COLA],
         validation=VALIDATION,
+        groups=GROUPS,
         pools={name: Pool(rows, seen, prior, Glue(name), ".tsv", "5" * 64) for name in names},
         bank=bank,
         rule=Rule(top=3),

@@ -104,7 +104,7 @@ def make_soup(
 
 def folds_of(part: EncodedPart, voters: Sequence[tuple[str, ...]]) -> list[Fold]:
     assert part.labels is not None
-    parted = splits(part.labels, repeats=1, seed=0)
+    parted = splits(part.labels, np.arange(len(part.labels)), repeats=1, seed=0)
     return [Fold(keys, {"news": train}, {"news": held}) for keys, (_, train, held) in zip(voters, parted, strict=True)]
 
 
@@ -202,7 +202,13 @@ def test_rows_that_judge_a_soup_have_no_part_in_choosing_who_may_go_into_it(
             record = CheckpointRecord(key, number, 1, alone, {"news": alone}, None)
             bank.put(record, {"news": {"validation": known}})
         election = elect(
-            study="lots", bank=bank, tasks=[TASK], validation={"news": part.ids}, needed={}, rule=Rule(top=4)
+            study="lots",
+            bank=bank,
+            tasks=[TASK],
+            validation={"news": part.ids},
+            groups={"news": np.arange(len(part.ids))},
+            needed={},
+            rule=Rule(top=4),
         )
         members = [member.key for member in election.tasks["news"].members]
         fixed, anew = folds_of(part, [tuple(members)] * 5), refolded(election, by="objective")

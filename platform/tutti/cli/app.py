@@ -12,7 +12,7 @@ from rich.console import Console
 
 from tutti import __version__
 from tutti.cli import backbone, browse, demo, doctor, jobs, leaderboard, predict, report, round, soup, tune, vote
-from tutti.cluster.ending import EXIT_CODE
+from tutti.cluster.ending import EXIT_CODE, terminated_as_interrupted
 from tutti.errors import TuttiError
 
 app = typer.Typer(
@@ -59,7 +59,8 @@ def run() -> None:
     atexit.register(gc.freeze)  # saves 2 s at exit, when Python would collect garbage among torch's objects once more
     console = Console(stderr=True, soft_wrap=True, highlight=False)
     try:
-        app()
+        with terminated_as_interrupted():
+            app()
     except TuttiError as error:
         for fault in error.faults:
             console.print(f"error: {fault}", markup=False, style="red")

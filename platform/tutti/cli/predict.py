@@ -219,14 +219,22 @@ def chosen_members(studies: Mapping[str, VotingStudy], task: Task, name: str, re
     Raises:
         StudyError: if the banks lack what the election needs, or a member's weights are missing.
     """
+    from tutti.data.clean import text_groups
     from tutti.modeling.checkpoint import read_metadata
     from tutti.orchestration.inference import Checkpoint, weights_of
     from tutti.outputs.members import elect
     from tutti.outputs.predictions import TaskVote, needed_voters
 
     bank, rule, first = electorate_of(studies, members=recipe.members), rule_of(recipe), next(iter(studies.values()))
-    ids = {task.name: first.prepared.ids(task.name, "validation")}
-    election = elect(study=first.config.study, bank=bank, tasks=[task], validation=ids, needed={}, rule=rule)
+    election = elect(
+        study=first.config.study,
+        bank=bank,
+        tasks=[task],
+        validation={task.name: first.prepared.ids(task.name, "validation")},
+        groups={task.name: text_groups(first.prepared.rows(task.name, "validation"))},
+        needed={},
+        rule=rule,
+    )
     elected = election.tasks[task.name]
     groups: dict[int, list[int]] = {}
     checkpoints: list[Checkpoint] = []

@@ -174,6 +174,7 @@ def _run(base: _Base, current: Round, place: RoundFolder) -> bool:
         control=base.voters(*others, current.control, only=finished),
         with_round=base.voters(*others, current.study, only=finished),
         validation=base.prepared.validation_ids(),
+        groups=base.prepared.validation_groups(),
         needed={task: list(config.test_sets()) for task, config in base.config.tasks.items()},
         rule=vote.rule_of(base.recipe),
     )
@@ -197,7 +198,7 @@ def _run(base: _Base, current: Round, place: RoundFolder) -> bool:
 def _why_not(gain: Estimate) -> str:
     """Why a round with this gain over its control is not kept."""
     if gain.score <= 0:
-        return f"with {gain.score:+.4f} it gains nothing over its control"
+        return f"it gains nothing over its control ({gain.score:+.4f})"
     gains = f"it gains {gain.score:+.4f} over its control"
     if gain.score <= gain.error:
         return f"{gains}, not more than one standard error, {gain.error:.4f}"

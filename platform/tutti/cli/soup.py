@@ -53,6 +53,7 @@ def soup(
         bank=electorate_of(studies, members=chosen.members),
         tasks=prepared.tasks,
         validation=prepared.validation_ids(),
+        groups=prepared.validation_groups(),
         needed={},
         rule=rule_of(chosen),
     )

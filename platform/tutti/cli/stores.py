@@ -81,7 +81,7 @@ def load_store(study: StudyConfig, folder: StudyFolder, *, mend: bool = False) -
     """Opens the study's trials for reading, or for ``tutti doctor`` to ``mend``."""
     from tutti.search.study_store import StudyStore
 
-    begun = folder.database_file.is_file()
+    begun = folder.database_file.is_file() or folder.has_trials
     return StudyStore.load(database_url(study, folder), name=study.study, mend=mend, begun=begun)
 
 

@@ -321,7 +321,7 @@ def _check_place(folder: StudyFolder) -> None:
 
 def _check_no_trials(study: StudyConfig, folder: StudyFolder) -> None:
     """Refuses a study that has lost its database but not its trials: new trials would go on from those of their key."""
-    if any(folder.trials.glob("*")) or any(folder.bank.glob("*")):
+    if folder.has_trials:
         lost = "study.json" if not folder.study_file.is_file() else "optuna.db or database.json"
         rule, got = f"have {lost} beside its trials", "trials without it"
         remedy = f"restore it from a copy, move {folder.path} away, or give `study:` another name"

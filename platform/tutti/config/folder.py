@@ -78,6 +78,11 @@ class StudyFolder:
         return self.study_file.is_file() and (self.optuna_file.is_file() or self.database_file.is_file())
 
     @property
+    def has_trials(self) -> bool:
+        """Whether trials have left files, even where the database that knows them is lost."""
+        return any(self.trials.glob("*")) or any(self.bank.glob("*"))
+
+    @property
     def data(self) -> Path:
         """Cleaned rows, the split and the tasks, as prepared by ``tutti.data``."""
         return self.path / "data"

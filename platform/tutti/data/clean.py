@@ -8,6 +8,7 @@ import unicodedata
 from functools import lru_cache
 
 import emoji as emoji_library
+import numpy as np
 from pandas import DataFrame
 
 # A bracketed emoticon name, as in microblogs: no spaces, and at least one letter, so that [12] is not matched.
@@ -45,6 +46,11 @@ def drop_duplicates(rows: DataFrame) -> DataFrame:
 def row_texts(rows: DataFrame) -> list[tuple[str, ...]]:
     """Each row's text, or its two texts, as a tuple."""
     return list(rows[[name for name in ("text", "text_b") if name in rows]].itertuples(index=False, name=None))
+
+
+def text_groups(rows: DataFrame) -> np.ndarray:
+    """``(rows,)`` int64: the same number for rows with the same texts, from 0 in order of appearance."""
+    return rows.groupby([name for name in ("text", "text_b") if name in rows], sort=False).ngroup().to_numpy()
 
 
 def _emoji_to_words(text: str, language: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pandas as pd
 
-from tutti.data.clean import clean_text, drop_duplicates, row_texts
+from tutti.data.clean import clean_text, drop_duplicates, row_texts, text_groups
 from tutti.data.prepared import PREPARED_FILE, PartInfo, Prepared, load_prepared, texts_hash, write_part, write_prepared
 from tutti.data.split import fold_numbers, ordered_classes, validation_rows, validation_values
 from tutti.errors import ConfigError, Fault, StudyError, TaskFileError, UserError
@@ -199,7 +199,7 @@ def _prepare_task(
         labels, numbers = train["label"].to_numpy(), np.full(len(train), -1, dtype=np.int32)
         numbers[~extra] = fold_numbers(
             labels[~extra],
-            _text_groups(train[~extra]),
+            text_groups(train[~extra]),
             extra=labels[extra],
             names=classes,
             folds=folds,
@@ -211,7 +211,7 @@ def _prepare_task(
     elif held_out is None:
         assert validation is not None
         regular, choose = train[~extra], validation_values if spec.regression else validation_rows
-        rows = choose(regular["label"].to_numpy(), _text_groups(regular), share=validation, seed=seed, task=spec.name)
+        rows = choose(regular["label"].to_numpy(), text_groups(regular), share=validation, seed=seed, task=spec.name)
         chosen = np.flatnonzero(~extra)[rows]
         held_out = train.iloc[chosen].drop(columns=_TRAIN_COLUMNS, errors="ignore").reset_index(drop=True)
         train, _ = _drop_extra_duplicates(train.drop(index=chosen), np.delete(extra, chosen), texts_of=held_out)
@@ -240,11 +240,6 @@ def _drop_extra_duplicates(
     known = set(row_texts(texts_of))
     remaining = ~extra | np.array([texts not in known for texts in row_texts(train)], dtype=bool)
     return train[remaining].reset_index(drop=True), extra[remaining]
-
-
-def _text_groups(rows: pd.DataFrame) -> np.ndarray:
-    """``(rows,)`` int64: the same number for rows with the same texts, from 0 in order of appearance."""
-    return rows.groupby([name for name in ("text", "text_b") if name in rows], sort=False).ngroup().to_numpy()
 
 
 def _read(spec: TaskSpec, part: str, layout: Layout, source: str) -> pd.DataFrame:

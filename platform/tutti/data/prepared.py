@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pandas import DataFrame
 
+from tutti.data.clean import text_groups
 from tutti.errors import Fault, StorageError, StudyError, first_line
 from tutti.files import is_plain, whole_file, write_whole
 from tutti.tasks.task import Task
@@ -90,6 +91,10 @@ class Prepared:
     def validation_ids(self) -> dict[str, np.ndarray]:
         """Per task, the ids of its validation rows in order; raises as ``ids`` does."""
         return {task.name: self.ids(task.name, "validation") for task in self.tasks}
+
+    def validation_groups(self) -> dict[str, np.ndarray]:
+        """Per task ``(rows,)`` int64, equal for validation rows with the same texts; raises as ``ids`` does."""
+        return {task.name: text_groups(self.rows(task.name, "validation")) for task in self.tasks}
 
     def folds(self, task: str) -> np.ndarray:
         """``(rows of train,)`` int32: the fold, from 0, in which each row is validated, or -1 if it always trains.
@@ -200,5 +205,5 @@ def load_prepared(folder: Path) -> Prepared:
 
 
 def _damaged(path: Path, folder: Path, got: str) -> StorageError:
-    remedy = f"remove the folder {folder} and run `tutti tune` again"
+    remedy = f"remove the folder {folder} and run `tutti tune` with --resume"
     return StorageError(Fault(str(path), "be as preparation wrote it", got, remedy))

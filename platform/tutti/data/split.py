@@ -15,6 +15,7 @@ from tutti.errors import Fault, TaskFileError
 from tutti.tasks.layouts.reading import NUMBER
 
 _QUANTILES = 10  # strata of a regression's values
+_FEW_ROWS = 5  # rows with equal texts that are held out together, however few are to be held out
 
 
 def ordered_classes(labels: Iterable[str]) -> tuple[str, ...]:
@@ -26,8 +27,8 @@ def ordered_classes(labels: Iterable[str]) -> tuple[str, ...]:
 def validation_rows(labels: np.ndarray, groups: np.ndarray, *, share: float, seed: int, task: str) -> np.ndarray:
     """Chooses the validation rows: stratified, shuffled, and reproducible on any machine.
 
-    A group counts as one row, of the class of its first row. A class with a single group stays in training. At least
-    as many groups are held out as there are other classes.
+    A group counts as one row, of its rarest class. These stay in training: the only group of a class, and groups of
+    more than a tenth of the rows to hold out. At least as many groups are held out as there are other classes.
 
     Args:
         labels: ``(rows,)`` class indices of any integer type.
@@ -43,9 +44,10 @@ def validation_rows(labels: np.ndarray, groups: np.ndarray, *, share: float, see
     """
     from sklearn.model_selection import train_test_split  # slow to import
 
-    strata = labels[_first_rows(groups)]
+    strata, movable = _rarest_classes(labels, groups), _not_too_large(groups, share)
     counts = np.bincount(strata)
-    candidates = np.flatnonzero(counts[strata] >= 2)
+    counts = np.where(counts == 1, 0, np.bincount(strata[movable], minlength=len(counts)))
+    candidates = np.flatnonzero(movable & (counts[strata] >= 2))
     classes = int((counts >= 2).sum())
     if not classes:
         rule, remedy = (
@@ -77,16 +79,16 @@ def validation_values(values: np.ndarray, groups: np.ndarray, *, share: float, s
     from scipy.stats import rankdata  # slow to import
     from sklearn.model_selection import train_test_split
 
-    first = _first_rows(groups)
-    count = len(first)
+    candidates = np.flatnonzero(_not_too_large(groups, share))
+    count = len(candidates)
     if count < 3:
         rule, remedy = "have three rows or more of different texts to split", "add rows, or name a validation file"
         raise TaskFileError(Fault(f"task {task}", rule, str(count), remedy))
     held_out = min(max(math.ceil(share * count - 1e-9), 2), count - 1)  # at least two, to compute a correlation
-    ranks = rankdata(values[first], method="ordinal") - 1  # from 0
+    ranks = rankdata(values[_first_rows(groups)][candidates], method="ordinal") - 1  # from 0
     strata = ranks * min(_QUANTILES, held_out, count - held_out) // count
     task_seed = _task_seed(seed, task)
-    _, chosen = train_test_split(np.arange(count), test_size=held_out, stratify=strata, random_state=task_seed)
+    _, chosen = train_test_split(candidates, test_size=held_out, stratify=strata, random_state=task_seed)
     return np.flatnonzero(np.isin(groups, chosen))
 
 
@@ -102,9 +104,9 @@ def fold_numbers(
 ) -> np.ndarray:
     """Assigns each row to the fold in which it is validated: stratified, shuffled, and reproducible.
 
-    A group counts as one row, of the label of its first row. Folds differ by at most one group, in total and per class;
-    a class with fewer groups than folds is missing in some. For a regression, each run of ``folds`` groups with
-    neighbouring values contributes one group to each fold.
+    A group counts as one row, of its rarest class or its first value. Folds differ by at most one group, in total and
+    per class; a class with fewer groups than folds is missing in some. For a regression, each run of ``folds`` groups
+    with neighbouring values contributes one group to each fold.
 
     Args:
         labels: ``(rows,)`` class indices of any integer type, or values of any float type.
@@ -130,7 +132,8 @@ def fold_numbers(
             "lower split.folds, or add rows",
         )
         raise TaskFileError(Fault(what, rule, f"{count}", remedy))
-    strata = labels[first] if len(names) else (rankdata(labels[first], method="ordinal") - 1) // folds
+    ranked = _rarest_classes(labels, groups) if len(names) else rankdata(labels[first], method="ordinal") - 1
+    strata = ranked if len(names) else ranked // folds
     # Groups are sorted by stratum, in random order within each, and dealt to the folds in turn. So each stratum is
     # spread over as many folds as possible.
     order = np.lexsort((np.random.default_rng(_task_seed(seed, task)).random(count), strata))
@@ -153,6 +156,18 @@ def fold_numbers(
 def _first_rows(groups: np.ndarray) -> np.ndarray:
     """``(groups,)``: the index of the first row of each group."""
     return np.unique(groups, return_index=True)[1]
+
+
+def _rarest_classes(labels: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """``(groups,)`` the class of each group that has the fewest rows in all, so that no class is left to chance."""
+    order = np.lexsort((np.bincount(labels)[labels], groups))
+    return labels[order[np.unique(groups[order], return_index=True)[1]]]
+
+
+def _not_too_large(groups: np.ndarray, share: float) -> np.ndarray:
+    """``(groups,)`` bool: whether a group is too small to dominate a validation part, or as large as is usual."""
+    sizes = np.bincount(groups)
+    return sizes <= max(share * len(groups) / 10, _FEW_ROWS, float(np.median(sizes)))
 
 
 def _task_seed(seed: int, task: str) -> int:

@@ -10,11 +10,11 @@ import numpy as np
 from tutti.ensembling.methods.protocol import Score
 
 LEAST = 20
-"""Below this many rows no choice is made by their scores, which would be chance."""
+"""Below this many rows of different texts no choice is made by their scores, which would be chance."""
 
 _FOLDS = 5
 LEAST_JUDGED = LEAST * _FOLDS // (_FOLDS - 1)
-"""Below this many rows there is no nested estimate: four fifths of them are ``LEAST`` rows."""
+"""Below this many of them there is no nested estimate: four fifths of them are ``LEAST`` rows."""
 
 _REPEATED_ROWS = 2000  # foldings are repeated until about this many rows were held out in total
 _MAX_REPEATS = 5
@@ -60,18 +60,25 @@ Split = tuple[int, np.ndarray, np.ndarray]
 """The repeat's number, the training rows and the held-out rows."""
 
 
-def splits(labels: np.ndarray, *, repeats: int, seed: int) -> Iterator[Split]:
-    """Repeated stratified 5-fold splits.
+def splits(labels: np.ndarray, groups: np.ndarray, *, repeats: int, seed: int) -> Iterator[Split]:
+    """Repeated stratified 5-fold splits, in which the rows of a group stay together.
 
-    Folds are stratified by class or by number. scikit-learn's StratifiedKFold takes no numbers, and warns of classes
-    with fewer rows than folds.
+    Folds are stratified by class or by number, a group's being that of its first row. scikit-learn's StratifiedKFold
+    takes no numbers, and warns of classes with fewer rows than folds.
+
+    Args:
+        labels: ``(rows,)`` class indices, or numbers.
+        groups: ``(rows,)`` int64, as in ``Ballot``.
     """
     rng = np.random.default_rng(seed)
+    _, first, groups = np.unique(groups, return_index=True, return_inverse=True)
+    strata, count = labels[first], len(first)
     for repeat in range(repeats):
-        order = np.lexsort((rng.random(len(labels)), labels))
-        blocks = -(-len(labels) // _FOLDS)
-        fold = np.empty(len(labels), dtype=np.int64)
-        fold[order] = rng.permuted(np.tile(np.arange(_FOLDS), (blocks, 1)), axis=1).ravel()[: len(labels)]
+        order = np.lexsort((rng.random(count), strata))
+        blocks = -(-count // _FOLDS)
+        dealt = np.empty(count, dtype=np.int64)
+        dealt[order] = rng.permuted(np.tile(np.arange(_FOLDS), (blocks, 1)), axis=1).ravel()[:count]
+        fold = dealt[groups]
         for number in range(_FOLDS):
             yield repeat, np.flatnonzero(fold != number), np.flatnonzero(fold == number)
 
@@ -117,32 +124,51 @@ class Judged:
         return Estimate(self.score - other.score, float((self.resampled - other.resampled).std(ddof=1)))
 
 
-def judge(decisions: np.ndarray, labels: np.ndarray, *, score: Score, seed: int, resamples: int = _RESAMPLES) -> Judged:
+def judge(
+    decisions: np.ndarray,
+    labels: np.ndarray,
+    groups: np.ndarray,
+    *,
+    score: Score,
+    seed: int,
+    resamples: int = _RESAMPLES,
+) -> Judged:
     """Scores each repeat's decisions on all rows together, and on resamples of the rows.
 
-    Rows are drawn with replacement, at least one per class: a metric such as macro-F1 would otherwise average over
-    fewer classes. Each resample replaces about two classes by wrong ones, as Agresti and Coull (1998) add two wrong
-    rows to an interval's: otherwise rows that are all right would give an interval of width 0.
+    Groups of rows are drawn with replacement, at least one per class: a metric such as macro-F1 would otherwise average
+    over fewer classes. Each resample replaces about two classes by wrong ones, as Agresti and Coull (1998) add two
+    wrong rows to an interval's: otherwise rows that are all right would give an interval of width 0.
 
     Args:
         decisions: ``(repeats, rows)`` class indices, or values.
         labels: ``(rows,)`` class indices, or numbers.
+        groups: ``(rows,)`` int64, as in ``Ballot``.
     """
     rng = np.random.default_rng(seed)
-    rows = len(labels)
-    order = np.argsort(labels, kind="stable")
-    counts, classes = np.array([rows]), 0
+    _, first, groups = np.unique(groups, return_index=True, return_inverse=True)
+    count, of_group = len(first), labels[first]
+    order = np.argsort(of_group, kind="stable")
+    counts, classes = np.array([count]), 0
     if np.issubdtype(labels.dtype, np.integer):
-        counts, classes = np.unique_counts(labels).counts, max(int(labels.max()), 1) + 1
-    groups = np.split(order, np.cumsum(counts)[:-1])
+        counts, classes = np.unique_counts(of_group).counts, max(int(labels.max()), 1) + 1
+    strata = np.split(order, np.cumsum(counts)[:-1])
     resampled = np.empty(resamples)
     for number in range(resamples):
-        sizes = np.maximum(rng.multinomial(rows, counts / rows), 1)
-        drawn = np.concatenate([rng.choice(group, size) for group, size in zip(groups, sizes, strict=True)])
+        shares = np.maximum(rng.multinomial(count, counts / count), 1)
+        chosen = np.concatenate([rng.choice(stratum, share) for stratum, share in zip(strata, shares, strict=True)])
+        drawn = _rows_of(chosen, groups)
         resample = decisions[number % len(decisions), drawn]
         if classes:
-            replaced = rng.random(len(drawn)) < _EXTRA_WRONG / (rows + 2 * _EXTRA_WRONG)
+            replaced = rng.random(len(drawn)) < _EXTRA_WRONG / (count + 2 * _EXTRA_WRONG)
             wrong = (labels[drawn] + rng.integers(1, classes, len(drawn))) % classes
             resample = np.where(replaced, wrong, resample)
         resampled[number] = score(labels[drawn], resample)
     return Judged(float(np.mean([score(labels, of_repeat) for of_repeat in decisions])), resampled)
+
+
+def _rows_of(chosen: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """The rows of the chosen groups, in their order; a group that was chosen twice gives its rows twice."""
+    by_group, sizes = np.argsort(groups, kind="stable"), np.bincount(groups)
+    starts, lengths = (np.cumsum(sizes) - sizes)[chosen], sizes[chosen]
+    within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    return by_group[np.repeat(starts, lengths) + within]

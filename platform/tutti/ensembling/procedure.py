@@ -14,7 +14,7 @@ from tutti.ensembling.calibrate import fit_temperature, tempered
 from tutti.ensembling.decide import decide, tune_offsets
 from tutti.ensembling.methods.protocol import Combiner, Method, Score, decisions_of
 from tutti.ensembling.methods.registry import METHODS
-from tutti.ensembling.nested import LEAST, Split, judge, repeats_for, splits
+from tutti.ensembling.nested import LEAST, Judged, Split, judge, repeats_for, splits
 from tutti.ensembling.pseudo import opinion
 from tutti.ensembling.select import Selection
 
@@ -37,11 +37,19 @@ class Ballot:
         votes: ``(candidates, rows, classes)`` float32 probabilities, or ``(candidates, rows)`` float32 values.
         labels: ``(rows,)`` int64 class indices, or numbers.
         score: higher is better.
+        groups: ``(rows,)`` int64, equal for rows with the same texts: their votes are alike, so they stay together
+            where rows are split or drawn.
     """
 
     votes: np.ndarray
     labels: np.ndarray
     score: Score
+    groups: np.ndarray
+
+    @cached_property
+    def texts(self) -> int:
+        """How many different texts the rows have."""
+        return len(np.unique(self.groups))
 
     @cached_property
     def decisions(self) -> np.ndarray:
@@ -52,6 +60,10 @@ class Ballot:
     def scores(self) -> np.ndarray:
         """``(candidates,)`` float64, each candidate's own score on all rows."""
         return self.scores_on(np.arange(len(self.labels)))
+
+    def judge(self, decisions: np.ndarray) -> Judged:
+        """The score of ``(repeats, rows)`` decisions, and of resamples that are the same in every call."""
+        return judge(decisions, self.labels, self.groups, score=self.score, seed=0)
 
     def scores_on(self, rows: np.ndarray) -> np.ndarray:
         """``(candidates,)`` float64, each candidate's own score on some rows."""
@@ -114,17 +126,19 @@ class Procedure:
         rows = np.arange(len(ballot.labels)) if rows is None else rows
         score_change = ballot.scores_on(rows) - ballot.scores
         voters = self.selection.choose(self.standing + self.share * score_change, ballot.decisions[:, rows])
-        votes, labels = ballot.votes[voters[:, None], rows], ballot.labels[rows]
-        method, with_offsets = self._best_option(votes, labels, ballot.score, seed)
+        votes, labels, groups = ballot.votes[voters[:, None], rows], ballot.labels[rows], ballot.groups[rows]
+        method, with_offsets = self._best_option(votes, labels, groups, ballot.score, seed)
         rule = METHODS[method](ballot.score)
         offsets, temperature = None, 1.0
-        if votes.ndim == 3 and len(labels) >= LEAST:
-            combined = _cross_fitted(rule, votes, labels, list(splits(labels, repeats=1, seed=seed)))
+        if votes.ndim == 3 and len(np.unique(groups)) >= LEAST:
+            combined = _cross_fitted(rule, votes, labels, list(splits(labels, groups, repeats=1, seed=seed)))
             offsets = tune_offsets(combined, labels) if with_offsets else None
             temperature = fit_temperature(combined, labels)
         return Ensemble(voters, method, rule.fit(votes, labels), offsets, temperature)
 
-    def _best_option(self, votes: np.ndarray, labels: np.ndarray, score: Score, seed: int) -> tuple[str, bool]:
+    def _best_option(
+        self, votes: np.ndarray, labels: np.ndarray, groups: np.ndarray, score: Score, seed: int
+    ) -> tuple[str, bool]:
         """The method and whether to use offsets: the pair with the best cross-validated score.
 
         The first method without offsets is used unless that score is better by more than ``margin`` standard errors,
@@ -133,13 +147,13 @@ class Procedure:
         """
         offset_options = (False, True) if self.offsets and votes.ndim == 3 else (False,)
         options = [(method, offsets) for offsets in offset_options for method in self.methods]
-        if len(options) == 1 or len(labels) < LEAST:
+        if len(options) == 1 or len(np.unique(groups)) < LEAST:
             return options[0]
         repeats = min(_INNER_REPEATS, repeats_for(len(labels)))
         shape = (repeats, len(options), len(labels))
         decisions = np.empty(shape, dtype=np.int64 if votes.ndim == 3 else np.float32)
         best = 0
-        for repeat, each in groupby(splits(labels, repeats=repeats, seed=seed), key=itemgetter(0)):
+        for repeat, each in groupby(splits(labels, groups, repeats=repeats, seed=seed), key=itemgetter(0)):
             folds = list(each)
             for index, method in enumerate(self.methods):
                 combined = _cross_fitted(METHODS[method](score), votes, labels, folds)
@@ -148,7 +162,7 @@ class Procedure:
                     for _, train, held_out in folds:
                         offsets = tune_offsets(combined[train], labels[train])
                         decisions[repeat, len(self.methods) + index, held_out] = decide(combined[held_out], offsets)
-            best = _clearly_best(decisions[: repeat + 1], labels, score, self.margin, seed)
+            best = _clearly_best(decisions[: repeat + 1], labels, groups, score, self.margin, seed)
             if best == 0:  # most often so, which saves the other foldings
                 break
         return options[best]
@@ -165,7 +179,9 @@ def _cross_fitted(method: Method, votes: np.ndarray, labels: np.ndarray, folds: 
     return combined
 
 
-def _clearly_best(decisions: np.ndarray, labels: np.ndarray, score: Score, margin: float, seed: int) -> int:
+def _clearly_best(
+    decisions: np.ndarray, labels: np.ndarray, groups: np.ndarray, score: Score, margin: float, seed: int
+) -> int:
     """The option with the best mean score if it exceeds the first one's by ``margin`` standard errors, else 0.
 
     Args:
@@ -176,7 +192,8 @@ def _clearly_best(decisions: np.ndarray, labels: np.ndarray, score: Score, margi
     if best == 0:
         return 0
     judged = [
-        judge(decisions[:, option], labels, score=score, seed=seed, resamples=_INNER_RESAMPLES) for option in (best, 0)
+        judge(decisions[:, option], labels, groups, score=score, seed=seed, resamples=_INNER_RESAMPLES)
+        for option in (best, 0)
     ]
     gain = judged[0].over(judged[1])
     return best if gain.score > margin * gain.error else 0
@@ -206,7 +223,8 @@ def out_of_fold(procedure: Procedure, ballot: Ballot) -> OutOfFold:
     decisions = np.empty((repeats, rows), dtype=np.int64 if classes else np.float32)
     probabilities, calibrated = (np.empty((rows, *classes), dtype=np.float32) for _ in range(2))
     agreement = np.empty(rows, dtype=np.float32)
-    for number, (repeat, train, held_out) in enumerate(splits(ballot.labels, repeats=repeats, seed=0), start=1):
+    folds = splits(ballot.labels, ballot.groups, repeats=repeats, seed=0)
+    for number, (repeat, train, held_out) in enumerate(folds, start=1):
         ensemble = procedure.fit(ballot, train, seed=number)
         votes = ballot.votes[ensemble.voters[:, None], held_out]
         combined = ensemble.combine(votes)

@@ -10,7 +10,8 @@ from shutil import rmtree
 
 from tutti.bank.bank import Bank
 from tutti.config.folder import StudyFolder, TrialFolder
-from tutti.errors import StorageError, counted
+from tutti.data.prepared import load_prepared, read_columns, texts_hash
+from tutti.errors import StorageError, StudyError, counted
 from tutti.files import clear_stray, is_inside, storage_faults, strays
 from tutti.orchestration.budget import has_pruned
 from tutti.orchestration.folds import delete_states
@@ -52,6 +53,7 @@ def diagnose(
         what = "what was being replaced by a process" if is_replaced else "what was being written by a process"
         outcome = "put back, or removed where it has been replaced" if is_replaced else "removed"
         yield Finding(_inside(folder, stray), f"{what} that died", Repair(outcome, partial(clear_stray, stray)))
+    yield from _prepared_parts(folder)
     trials = store.records()
     yield from _trial_folders(folder, trials)
     yield from _predictions(folder, trials)
@@ -72,6 +74,26 @@ def _may_be_written(folder: StudyFolder, stray: Path) -> bool:
         return time.time() - stray.lstat().st_mtime < young_seconds
     except FileNotFoundError:  # its writer has just moved it to its final name
         return True
+
+
+def _prepared_parts(folder: StudyFolder) -> Iterator[Finding]:
+    """Findings for prepared rows that are damaged, missing, or not those that were prepared."""
+    remedy = f"remove {folder.data} and run `tutti tune` with --resume, which prepares the rows again"
+    try:
+        parts = load_prepared(folder.data).parts
+    except StudyError:  # nothing was prepared yet
+        return
+    except StorageError as error:
+        yield Finding(_inside(folder, folder.data), error.faults[0].got, remedy)
+        return
+    for info in (info for by_name in parts.values() for info in by_name.values()):
+        try:
+            texts = read_columns(info.path).to_pandas()
+        except StorageError as error:
+            yield Finding(_inside(folder, info.path), error.faults[0].got, remedy)
+            continue
+        if texts_hash(texts) != info.texts_sha256:
+            yield Finding(_inside(folder, info.path), "other texts than were prepared", remedy)
 
 
 def _trial_folders(folder: StudyFolder, trials: Sequence[TrialRecord]) -> Iterator[Finding]:

@@ -149,8 +149,10 @@ class Card:
     @property
     def remarks(self) -> tuple[str, ...]:
         """Caveats that belong beside the numbers, one sentence each."""
-        few = [f"{task.task} ({task.rows['validation']})" for task in self.tasks if task.score is None]
-        unscored = f"Too few validation rows to score an ensemble on, fewer than {LEAST_JUDGED}: {', '.join(few)}."
+        few = [f"{task.task} ({task.rows['validation']} in all)" for task in self.tasks if task.score is None]
+        unscored = (
+            f"Too few validation rows of different texts to score on, fewer than {LEAST_JUDGED}: {', '.join(few)}."
+        )
         alone = (
             f"The best trial in {graded.task} does not vote and has no predictions for {graded.part}: "
             "it has no score there."

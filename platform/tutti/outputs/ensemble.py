@@ -37,6 +37,7 @@ def write_ensemble(
     recipe_name: str,
     tasks: Sequence[Task],
     validation: Mapping[str, np.ndarray],
+    groups: Mapping[str, np.ndarray],
     test_ids: TestIds,
     bank: Checkpoints,
     rule: Rule,
@@ -52,6 +53,7 @@ def write_ensemble(
 
     Args:
         validation: by task, the ids of its validation rows, in order.
+        groups: by task, ``(rows,)`` int64, equal for validation rows with the same texts.
         test_ids: by task and test part, the ids of the test file, in its order. A task may have none.
         submission: the layouts of the files.
         out: a new or empty folder, or the folder of an earlier ensemble.
@@ -66,7 +68,9 @@ def write_ensemble(
     """
     needed = {task.name: list(test_ids.get(task.name, {})) for task in tasks}
     submission.check(test_ids)
-    election = elect(study=study, bank=bank, tasks=tasks, validation=validation, needed=needed, rule=rule)
+    election = elect(
+        study=study, bank=bank, tasks=tasks, validation=validation, groups=groups, needed=needed, rule=rule
+    )
     files = _submissions(bank, tasks, election, test_ids, submission)
     card = card_of(
         study=study,

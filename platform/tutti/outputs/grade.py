@@ -33,8 +33,8 @@ def read_labels(source: str, *, task: Task, layout: Layout, expected: Sequence[s
 
     Raises:
         TaskFileError: if the file cannot be read, or a label of a regression is not a number.
-        SubmissionError: if a test row has no label or an unknown one, or if the file has no ids and more rows than the
-            test file.
+        SubmissionError: if a test row has no label or an unknown one, or if the file's ids only count its rows, and
+            these are more than the test file's.
     """
     found = _layout_of(source, layout)
     rows = found.read(source, labelled=True, numbers=task.regression)
@@ -48,7 +48,8 @@ def read_labels(source: str, *, task: Task, layout: Layout, expected: Sequence[s
             remedy += ", with their ids: a table of the columns id and label"
         raise SubmissionError(Fault(source, f"have a label for every test row of {task.name}", got, remedy))
     if len(by_id) > len(expected) and numbered:  # row numbers fit any file, so a longer one is not this test file's
-        rule = f"have the {len(expected)} rows of the test file of {task.name} and no others, since they have no ids"
+        rows_of = f"the {len(expected)} rows of the test file of {task.name}"
+        rule = f"have {rows_of} and no others, since its ids only count rows"
         raise SubmissionError(Fault(source, rule, f"{len(by_id)} rows", remedy))
     labels = [by_id[row] for row in expected]
     if task.regression:

@@ -151,6 +151,7 @@ def elect(
     bank: Checkpoints,
     tasks: Sequence[Task],
     validation: Mapping[str, np.ndarray],
+    groups: Mapping[str, np.ndarray],
     needed: Mapping[str, Sequence[str]],
     rule: Rule,
 ) -> Election:
@@ -162,6 +163,7 @@ def elect(
     Args:
         validation: by task, the ids of its validation rows in order, ``(rows,)`` of str. A checkpoint with other
             validation rows is refused: it may have trained on the study's.
+        groups: by task, ``(rows,)`` int64, equal for validation rows with the same texts.
         needed: by task, the parts besides the validation rows that its members must have predictions for.
 
     Raises:
@@ -186,7 +188,7 @@ def elect(
         got, remedy = f"none in {' and '.join(lacking)}", "look at the trials' scores with `tutti trials`"
         raise StudyError(Fault(f"the study {study}", "have a trial with a score in every task", got, remedy))
     _raise_first(_of_another_split(bank, {name: able[0].key for name, able in candidates.items()}, validation, study))
-    elected = {task.name: _elected(bank, task, candidates[task.name], rule) for task in tasks}
+    elected = {task.name: _elected(bank, task, candidates[task.name], rule, groups[task.name]) for task in tasks}
     voting = {name: {member.key for member in each.members} for name, each in elected.items()}
     _raise_first(_without_parts(bank, needed, voting, study))
     ranking = top(np.array([record.score for record in records]), len(records))
@@ -211,12 +213,14 @@ def votes(bank: Checkpoints, *, task: Task, part: str, elected: Elected) -> Vote
     return Votes(ids, stacked, elected.ensemble.combine(stacked))
 
 
-def _elected(bank: Checkpoints, task: Task, records: Sequence[CheckpointRecord], rule: Rule) -> Elected:
+def _elected(
+    bank: Checkpoints, task: Task, records: Sequence[CheckpointRecord], rule: Rule, groups: np.ndarray
+) -> Elected:
     _, labels, stacked = _stacked_votes(bank, task, _LABELLED, [record.key for record in records])
     if labels is None:
         raise StudyError(Fault(f"trial {records[0].key}, {task.name}/{_LABELLED}", "have labels", "none", _AGAIN))
-    ballot = Ballot(stacked, labels, partial(_score, task.metric, task.outputs))
-    auto = auto_methods(rows=len(labels), values=task.regression)
+    ballot = Ballot(stacked, labels, partial(_score, task.metric, task.outputs), groups)
+    auto = auto_methods(rows=len(np.unique(groups)), values=task.regression)
     procedure = Procedure(
         selection=Selection(rule.top, rule.within, rule.diversity),
         standing=_ranking_scores(records, task.name, rule.by),

@@ -58,6 +58,7 @@ def write_pseudo_labels(
     recipe_name: str,
     tasks: Sequence[Task],
     validation: Mapping[str, np.ndarray],
+    groups: Mapping[str, np.ndarray],
     pools: Mapping[str, Pool],
     bank: Checkpoints,
     rule: Rule,
@@ -79,6 +80,7 @@ def write_pseudo_labels(
 
     Args:
         validation: by task, the ids of its validation rows, in order.
+        groups: by task, ``(rows,)`` int64, equal for validation rows with the same texts.
         pools: by task with unlabelled rows.
         out: a new or empty folder, or the folder of earlier pseudo-labels.
         folded: whether the study has folds, so that its validation rows differ from unlabelled rows: see ``FOLDED``.
@@ -96,7 +98,9 @@ def write_pseudo_labels(
         got = f"none but {', '.join(regressions)}, whose labels are numbers" if regressions else "none"
         raise StudyError(Fault(f"the study {study}", "have a task with unlabelled rows", got, remedy))
     needed = {task.name: [PART] for task in labellable}
-    election = elect(study=study, bank=bank, tasks=labellable, validation=validation, needed=needed, rule=rule)
+    election = elect(
+        study=study, bank=bank, tasks=labellable, validation=validation, groups=groups, needed=needed, rule=rule
+    )
     calibrated = rule.calibration == "temperature"
     labelled = [
         _labelled(bank, task, election.tasks[task.name], pools[task.name], labelling, calibrated) for task in labellable
@@ -240,7 +244,7 @@ def _judged(
     Their predictions are out of fold: from ensembles that were chosen without them.
     """
     ballot, classes = labelled.elected.ballot, labelled.task.outputs
-    if len(ballot.labels) < LEAST_JUDGED or not len(labelled.rows):
+    if ballot.texts < LEAST_JUDGED or not len(labelled.rows):
         return np.zeros(classes, dtype=np.int64), np.zeros(classes, dtype=np.int64)
     held_out = labelled.elected.held_out
     probabilities = held_out.calibrated if calibrated else held_out.probabilities

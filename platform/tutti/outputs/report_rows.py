@@ -63,7 +63,7 @@ def class_scores(task: Task, elected: Elected) -> tuple[ClassScores, ...]:
 def disputed(
     task: Task, elected: Elected, *, ids: Sequence[str], texts: Sequence[str], most: int
 ) -> tuple[Disputed, ...]:
-    """The validation rows that the members disagree on most, in descending order; none if a single member votes.
+    """The validation rows that the members disagree on most, most first, each text once; none if a single member votes.
 
     Args:
         ids: the ids of the validation rows.
@@ -75,7 +75,10 @@ def disputed(
     if len(votes) < 2:
         return ()
     disagreements = disagreement(votes)
-    rows = [int(row) for row in np.argsort(-disagreements, kind="stable")[:most] if disagreements[row] > 0]
+    by_text: dict[str, int] = {}  # the first row of each text
+    for row in np.argsort(-disagreements, kind="stable"):
+        if disagreements[row] > 0 and len(by_text) < most:
+            by_text.setdefault(texts[row], int(row))
     return tuple(
         Disputed(
             id=ids[row],
@@ -84,7 +87,7 @@ def disputed(
             predicted=_label_text(task, elected.held_out.decisions[0, row]),
             votes=_votes_text(task, votes[:, row]),
         )
-        for row in rows
+        for row in by_text.values()
     )
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter, ValidationError
 
 from tutti.bank.electorate import Checkpoints
-from tutti.ensembling.nested import Estimate, Judged, judge
+from tutti.ensembling.nested import Estimate, Judged
 from tutti.errors import Fault, StorageError, StudyError, misfit
 from tutti.files import write_whole
 from tutti.outputs.members import Rule, elect
@@ -66,6 +66,7 @@ def compare(
     control: Checkpoints,
     with_round: Checkpoints,
     validation: Mapping[str, np.ndarray],
+    groups: Mapping[str, np.ndarray],
     needed: Mapping[str, Sequence[str]],
     rule: Rule,
 ) -> Comparison:
@@ -77,6 +78,7 @@ def compare(
         control: the same with the control's checkpoints.
         with_round: the same with those of the round.
         validation: by task, the ids of its validation rows, in order.
+        groups: by task, ``(rows,)`` int64, equal for validation rows with the same texts.
         needed: by task, the parts that members must have predictions for.
 
     Raises:
@@ -84,13 +86,10 @@ def compare(
     """
 
     def judged(bank: Checkpoints) -> dict[str, Judged]:
-        election = elect(study=study, bank=bank, tasks=tasks, validation=validation, needed=needed, rule=rule)
-        by_task = {}
-        for task in tasks:
-            elected = election.tasks[task.name]
-            ballot = elected.ballot
-            by_task[task.name] = judge(elected.held_out.decisions, ballot.labels, score=ballot.score, seed=0)
-        return by_task
+        election = elect(
+            study=study, bank=bank, tasks=tasks, validation=validation, groups=groups, needed=needed, rule=rule
+        )
+        return {name: each.ballot.judge(each.held_out.decisions) for name, each in election.tasks.items()}
 
     judged_before, judged_control, judged_round = judged(before), judged(control), judged(with_round)
     return Comparison(

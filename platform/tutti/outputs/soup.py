@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Literal
 
-from tutti.ensembling.nested import LEAST_JUDGED, Estimate, Fold, judge, splits
+from tutti.ensembling.nested import LEAST_JUDGED, Estimate, Fold, splits
 from tutti.errors import counted
 from tutti.outputs.card import files_section, table
 
@@ -53,9 +53,11 @@ def refolded(election: Election, *, by: Literal["objective", "task"]) -> list[Fo
         None if a task has too few rows for the estimate.
     """
     elected = election.tasks
-    if min(len(each.ballot.labels) for each in elected.values()) < LEAST_JUDGED:
+    if min(each.ballot.texts for each in elected.values()) < LEAST_JUDGED:
         return None
-    splits_by_task = {name: list(splits(each.ballot.labels, repeats=1, seed=0)) for name, each in elected.items()}
+    splits_by_task = {
+        name: list(splits(each.ballot.labels, each.ballot.groups, repeats=1, seed=0)) for name, each in elected.items()
+    }
     folds = []
     for fold_splits in zip(*splits_by_task.values(), strict=True):
         rows = {name: train for name, (_, train, _) in zip(splits_by_task, fold_splits, strict=True)}
@@ -80,9 +82,8 @@ def versus(election: Election, soup_decisions: Mapping[str, np.ndarray]) -> dict
     """
     comparisons = {}
     for task, elected in election.tasks.items():
-        labels, score = elected.ballot.labels, elected.ballot.score
-        soup = judge(soup_decisions[task], labels, score=score, seed=0)
-        vote = judge(elected.held_out.decisions, labels, score=score, seed=0)
+        soup = elected.ballot.judge(soup_decisions[task])
+        vote = elected.ballot.judge(elected.held_out.decisions)
         comparisons[task] = Versus(soup.estimate, vote.estimate, soup.over(vote))
     return comparisons
 

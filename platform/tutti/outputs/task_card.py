@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tutti.ensembling.calibrate import expected_calibration_error, reliability
-from tutti.ensembling.nested import LEAST_JUDGED, judge
+from tutti.ensembling.nested import LEAST_JUDGED
 from tutti.ensembling.procedure import OutOfFold, out_of_fold
 from tutti.outputs.card import Calibration, TaskCard
 from tutti.outputs.members import Elected
@@ -19,17 +19,17 @@ def task_card(task: Task, elected: Elected, *, rows: Mapping[str, int]) -> TaskC
     """The task's part of the card, with nested 5-fold estimates of the ensemble and of the best trial alone.
 
     In each fold, both are chosen on four fifths of the validation rows and scored on the last fifth. They share folds
-    and bootstrap resamples, so their difference has a paired interval. Fewer than ``LEAST_JUDGED`` rows get no scores.
+    and bootstrap resamples, so their difference has a paired interval. Fewer than ``LEAST_JUDGED`` texts get no scores.
 
     Args:
         rows: the number of rows by test part.
     """
     ballot, ensemble = elected.ballot, elected.ensemble
     score = single = gain = calibration = None
-    if len(ballot.labels) >= LEAST_JUDGED:
+    if ballot.texts >= LEAST_JUDGED:
         held_out = elected.held_out
-        together = judge(held_out.decisions, ballot.labels, score=ballot.score, seed=0)
-        alone = judge(out_of_fold(elected.single, ballot).decisions, ballot.labels, score=ballot.score, seed=0)
+        together = ballot.judge(held_out.decisions)
+        alone = ballot.judge(out_of_fold(elected.single, ballot).decisions)
         score, single, gain = together.estimate, alone.estimate, together.over(alone)
         calibration = _calibration(elected, held_out)
     offsets = None if ensemble.offsets is None else dict(zip(task.class_names, ensemble.offsets.tolist(), strict=True))

@@ -14,7 +14,7 @@ _PAGE_SIZE = 1000  # runs
 
 
 def check_filter(wanted: str, *, what: str) -> None:
-    """Refuses a filter that MLflow cannot parse, or that selects by metrics. It does not contact a store.
+    """Refuses a filter that MLflow cannot parse, that is empty, or that selects by metrics. It contacts no store.
 
     Raises:
         StudyError: naming ``what``.
@@ -23,8 +23,11 @@ def check_filter(wanted: str, *, what: str) -> None:
         clauses = SearchUtils.parse_search_filter(wanted)
     except MlflowException as error:
         raise _parse_error(what, wanted, error) from error
+    if not clauses:
+        remedy = "write one such as tags.vote = 'yes', or take members.filter out"
+        raise StudyError(Fault(what, "select trials", f"{wanted!r}", remedy))
     if metrics := [clause["key"] for clause in clauses if clause["type"] == "metric"]:
-        rule = "name tags and parameters alone, for who is chosen by scores looks better on their rows than it is"
+        rule = "not select by metrics, for who is chosen by scores looks better on their rows than it is"
         remedy = "use members.top or members.within, which are judged on other rows than they choose on"
         raise StudyError(Fault(what, rule, f"the metric {metrics[0]}", remedy))
 
