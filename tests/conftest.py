@@ -33,6 +33,14 @@ settings.load_profile("any machine")
 os.environ["HF_HUB_OFFLINE"] = "1"  # no test asks the hub; its library reads this once, when it is imported
 
 
+@pytest.fixture
+def takes_ctrl_c() -> Iterator[None]:
+    """Restores Python's handler of SIGINT, which pytest-xdist's workers ignore."""
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, previous)
+
+
 @pytest.fixture(autouse=True, scope="module")
 def collect_quickly() -> None:
     """Lets collections pass over what was imported, as workers do: they took half of the tests' processor time."""

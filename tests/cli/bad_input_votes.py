@@ -16,6 +16,7 @@ from bad_input_changes import (
     no_second,
     not_a_number,
     other_study,
+    removed,
     write,
 )
 
@@ -90,6 +91,13 @@ VOTES: dict[str, Sequence[Case]] = {
             TOGETHER,
             finished=True,
             after=no_second,
+        ),
+        Case(
+            "the trials of a study whose database is lost",
+            ["the study 'moods' must be in the database in which it began", "or restore that database"],
+            removed("studies/moods/optuna.db"),
+            "trials studies/moods",
+            finished=True,
         ),
         Case(
             "a filter that MLflow does not understand",

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
 import pytest
 
-from tutti.cli import backbone, main
+from tutti.cli import app, backbone, main
 from tutti.cluster.connect import TORCH_ENVIRONMENT
 from tutti.errors import UserError
+from tutti.files import whole_folder
 
 
 class Interrupted:
@@ -28,6 +30,18 @@ def test_ctrl_c_while_the_command_line_is_imported_ends_it_without_a_traceback(m
         main.run()
     assert ended.value.code == 130
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.usefixtures("takes_ctrl_c")
+def test_sigterm_ends_a_command_like_ctrl_c_and_leaves_no_temporary_folder(monkeypatch, tmp_path):
+    def command():
+        with whole_folder(tmp_path / "out"):
+            signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(app, "app", command)
+    with pytest.raises(KeyboardInterrupt):
+        app.run()
+    assert not list(tmp_path.iterdir())
 
 
 def test_pretraining_sets_what_torch_reads_when_it_is_loaded_unless_it_is_set(monkeypatch, tmp_path):

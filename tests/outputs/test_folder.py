@@ -20,6 +20,13 @@ def test_a_page_that_a_user_wrote_beside_a_report_is_not_deleted(tmp_path: Path)
     assert (tmp_path / "card.md").is_file()
 
 
+def test_a_folder_below_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "notes").touch()
+    message = rf"out must be in a folder; got the file {tmp_path}/notes; name another folder"
+    with pytest.raises(StudyError, match=message), output_folder(tmp_path / "notes" / "more" / "out"):
+        pass
+
+
 @pytest.mark.parametrize(
     ("out", "got"),
     [(".", "the current folder"), ("..", "a folder above the current one"), ("/proc", "a mount point")],

@@ -45,15 +45,12 @@ def validation_rows(labels: np.ndarray, groups: np.ndarray, *, share: float, see
     from sklearn.model_selection import train_test_split  # slow to import
 
     strata, movable = _rarest_classes(labels, groups), _not_too_large(groups, share)
-    counts = np.bincount(strata)
-    counts = np.where(counts == 1, 0, np.bincount(strata[movable], minlength=len(counts)))
+    counts = np.bincount(strata[movable], minlength=int(strata.max()) + 1)
     candidates = np.flatnonzero(movable & (counts[strata] >= 2))
     classes = int((counts >= 2).sum())
     if not classes:
-        rule, remedy = (
-            "have a class with two rows or more of different texts to split",
-            "add rows, or name a validation file",
-        )
+        rule = "have a class with two rows or more of different texts to split"
+        remedy = "add rows, or name a validation file"
         raise TaskFileError(Fault(f"task {task}", rule, "none", remedy))
     held_out = min(max(math.ceil(share * len(candidates) - 1e-9), classes), len(candidates) - classes)
     task_seed = _task_seed(seed, task)
@@ -82,7 +79,8 @@ def validation_values(values: np.ndarray, groups: np.ndarray, *, share: float, s
     candidates = np.flatnonzero(_not_too_large(groups, share))
     count = len(candidates)
     if count < 3:
-        rule, remedy = "have three rows or more of different texts to split", "add rows, or name a validation file"
+        rule = "have three rows or more of different texts to split"
+        remedy = "add rows, or name a validation file"
         raise TaskFileError(Fault(f"task {task}", rule, str(count), remedy))
     held_out = min(max(math.ceil(share * count - 1e-9), 2), count - 1)  # at least two, to compute a correlation
     ranks = rankdata(values[_first_rows(groups)][candidates], method="ordinal") - 1  # from 0
@@ -127,13 +125,9 @@ def fold_numbers(
     first, what = _first_rows(groups), f"task {task}"
     count = len(first)
     if count < folds:
-        rule, remedy = (
-            f"have at least {folds} training rows of different texts for {folds} folds",
-            "lower split.folds, or add rows",
-        )
-        raise TaskFileError(Fault(what, rule, f"{count}", remedy))
-    ranked = _rarest_classes(labels, groups) if len(names) else rankdata(labels[first], method="ordinal") - 1
-    strata = ranked if len(names) else ranked // folds
+        rule = f"have at least {folds} training rows of different texts for {folds} folds"
+        raise TaskFileError(Fault(what, rule, f"{count}", "lower split.folds, or add rows"))
+    strata = _rarest_classes(labels, groups) if len(names) else (rankdata(labels[first], method="ordinal") - 1) // folds
     # Groups are sorted by stratum, in random order within each, and dealt to the folds in turn. So each stratum is
     # spread over as many folds as possible.
     order = np.lexsort((np.random.default_rng(_task_seed(seed, task)).random(count), strata))

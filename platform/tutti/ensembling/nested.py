@@ -152,11 +152,15 @@ def judge(
     if np.issubdtype(labels.dtype, np.integer):
         counts, classes = np.unique_counts(of_group).counts, max(int(labels.max()), 1) + 1
     strata = np.split(order, np.cumsum(counts)[:-1])
+    by_group, sizes = np.argsort(groups, kind="stable"), np.bincount(groups)
+    starts = np.cumsum(sizes) - sizes
     resampled = np.empty(resamples)
     for number in range(resamples):
         shares = np.maximum(rng.multinomial(count, counts / count), 1)
         chosen = np.concatenate([rng.choice(stratum, share) for stratum, share in zip(strata, shares, strict=True)])
-        drawn = _rows_of(chosen, groups)
+        lengths = sizes[chosen]
+        places = np.arange(lengths.sum()) + np.repeat(starts[chosen] - np.cumsum(lengths) + lengths, lengths)
+        drawn = by_group[places]  # all rows of each chosen group
         resample = decisions[number % len(decisions), drawn]
         if classes:
             replaced = rng.random(len(drawn)) < _EXTRA_WRONG / (count + 2 * _EXTRA_WRONG)
@@ -164,11 +168,3 @@ def judge(
             resample = np.where(replaced, wrong, resample)
         resampled[number] = score(labels[drawn], resample)
     return Judged(float(np.mean([score(labels, of_repeat) for of_repeat in decisions])), resampled)
-
-
-def _rows_of(chosen: np.ndarray, groups: np.ndarray) -> np.ndarray:
-    """The rows of the chosen groups, in their order; a group that was chosen twice gives its rows twice."""
-    by_group, sizes = np.argsort(groups, kind="stable"), np.bincount(groups)
-    starts, lengths = (np.cumsum(sizes) - sizes)[chosen], sizes[chosen]
-    within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    return by_group[np.repeat(starts, lengths) + within]

@@ -1,0 +1,30 @@
+"""What is written appears whole or not at all, and what it replaces is lost in no case."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tutti.errors import StorageError
+from tutti.files import whole_folder
+
+
+def test_the_earlier_folder_is_put_back_where_the_new_one_cannot_take_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "labels").write_text("earlier")
+    replace = Path.replace
+
+    def full(source: Path, target: Path) -> Path:
+        if source.suffix == ".tmp":
+            raise OSError(28, "No space left on device")
+        return replace(source, target)
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(StorageError, match="No space left on device"), whole_folder(out) as folder:
+        (folder / "labels").write_text("new")
+    assert (out / "labels").read_text() == "earlier"
+    assert list(tmp_path.iterdir()) == [out]
