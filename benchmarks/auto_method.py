@@ -89,7 +89,7 @@ def resample(votes: np.ndarray, labels: np.ndarray, *, metric: str, rows: int, s
     members, order = rng.permutation(MODELS)[:MEMBERS], rng.permutation(len(labels))
     validation, unseen = order[:rows], order[rows:]
     score = partial(_score, metric, votes.shape[2])
-    ballot = Ballot(votes[members][:, validation], labels[validation], score, validation)
+    ballot = Ballot(votes[members][:, validation], labels[validation], score, np.arange(rows))
     rule = partial(Procedure, standing=ballot.scores, share=1)
     methods = auto_methods(rows=rows, values=False)
     auto = partial(rule, selection=Selection(top=5, diversity=0.002), methods=methods, offsets=True)

@@ -109,8 +109,9 @@ def fixed_folder_fault(folder: Path) -> Fault | None:
     It is below a file, a mount point, the current folder or one above that.
     """
     folder, current = folder.resolve(), Path.cwd()
-    if (file := next(parent for parent in folder.parents if parent.exists())) and not file.is_dir():
-        return Fault(str(folder), "be in a folder", f"the file {file}", "name another folder")
+    nearest_parent = next(parent for parent in folder.parents if parent.exists())
+    if not nearest_parent.is_dir():
+        return Fault(str(folder), "be in a folder", f"the file {nearest_parent}", "name another folder")
     if folder.is_mount():
         got = "a mount point"
     elif current.is_relative_to(folder):

@@ -35,12 +35,10 @@ class Study:
             for task, parts in self.ids.items()
         }
 
-    def validation(self) -> dict[str, np.ndarray]:
-        return {task: parts["validation"] for task, parts in self.ids.items()}
-
-    def groups(self) -> dict[str, np.ndarray]:
+    def validation(self) -> dict[str, pd.DataFrame]:
         """Every row has a text of its own."""
-        return {task: np.arange(len(parts["validation"])) for task, parts in self.ids.items()}
+        validation = {task: parts["validation"] for task, parts in self.ids.items()}
+        return {task: pd.DataFrame({"id": ids, "text": ids}) for task, ids in validation.items()}
 
     def unlabelled(self, task: str) -> pd.DataFrame:
         ids = self.ids[task]["unlabeled"]
@@ -53,7 +51,6 @@ class Study:
             "recipe_name": "baseline",
             "tasks": self.tasks,
             "validation": self.validation(),
-            "groups": self.groups(),
             "test_ids": self.tests(),
             "bank": self.bank,
             "rule": Rule(top=3),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from tutti.bank.bank import Bank
@@ -31,10 +32,9 @@ def bank(tmp_path) -> Bank:
 
 
 def choice(bank: Bank, *, tasks=(TASK, OTHER), needed=None, validation=("x", "y", "z"), study="demo", **rule):
-    ids = {task.name: np.array(validation) for task in tasks}
+    rows = {task.name: pd.DataFrame({"id": validation, "text": validation}) for task in tasks}
     rule_ = Rule(**{"top": 2, **rule})
-    groups = {name: np.arange(len(of_task)) for name, of_task in ids.items()}
-    return elect(study=study, bank=bank, tasks=tasks, validation=ids, groups=groups, needed=needed or {}, rule=rule_)
+    return elect(study=study, bank=bank, tasks=tasks, validation=rows, needed=needed or {}, rule=rule_)
 
 
 def keys(election, task: str) -> list[str]:

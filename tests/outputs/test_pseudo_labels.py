@@ -26,7 +26,6 @@ def arguments(study, out, *, labelling=None, **changes):
     plain = {"study": "demo", "recipe_name": "baseline", "tasks": study.tasks, "bank": study.bank, "rule": Rule(top=3)}
     plain |= {
         "validation": study.validation(),
-        "groups": study.groups(),
         "pools": {name: pool(study, name) for name in ("emotion", "CoLA")},
     }
     plain["labelling"] = Labelling(**{"threshold": 0.8, "max_drift": None, **(labelling or {})})

@@ -56,7 +56,6 @@ def compared(studies, control: str, ours: str):
         control=Electorate({**first, control: banks[control]}),
         with_round=Electorate({**first, ours: banks[ours]}),
         validation=study.validation(),
-        groups=study.groups(),
         needed={},
         rule=RULE,
     )

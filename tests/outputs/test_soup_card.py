@@ -66,7 +66,7 @@ def test_the_card_of_a_soup_that_is_not_kept_names_no_files():
 
 
 def chosen(study, rule: Rule):
-    given = {"bank": study.bank, "tasks": study.tasks, "validation": study.validation(), "groups": study.groups()}
+    given = {"bank": study.bank, "tasks": study.tasks, "validation": study.validation()}
     return elect(study="demo", **given, needed={}, rule=rule)
 
 

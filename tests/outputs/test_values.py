@@ -33,8 +33,7 @@ def ids(part: str) -> np.ndarray:
     return np.array([str(row) for row in range(ROWS[part])])
 
 
-VALIDATION = {task: ids("validation") for task in ("STS-B", "CoLA")}
-GROUPS = {task: np.arange(len(rows)) for task, rows in VALIDATION.items()}
+VALIDATION = {task: pd.DataFrame({"id": ids("validation"), "text": ids("validation")}) for task in ("STS-B", "CoLA")}
 
 
 def put(bank: Bank) -> None:
@@ -80,7 +79,7 @@ def ensemble(bank: Bank, tmp_path: Path) -> Callable:
     def written(**changes):
         plain = {"study": "demo", "recipe_name": "baseline", "tasks": [STSB, COLA], "bank": bank, "rule": Rule(top=3)}
         plain |= {"test_ids": {task: {"test": ids("test")} for task in ("STS-B", "CoLA")}}
-        plain |= {"validation": VALIDATION, "groups": GROUPS, "submission": Layouts(), "out": tmp_path / "out"}
+        plain |= {"validation": VALIDATION, "submission": Layouts(), "out": tmp_path / "out"}
         return write_ensemble(**{**plain, **changes})
 
     return written
@@ -153,7 +152,6 @@ def test_members_of_another_kind_are_named(bank):
         bank=bank,
         tasks=[STSB, COLA],
         validation=VALIDATION,
-        groups=GROUPS,
         needed={},
         rule=Rule(top=2, by="task"),
     )
@@ -192,7 +190,6 @@ def pseudo(bank: Bank, out: Path, names: tuple[str, ...], select: str = "thresho
         recipe_name="baseline",
         tasks=[STSB, COLA],
         validation=VALIDATION,
-        groups=GROUPS,
         pools={name: Pool(rows, seen, prior, Glue(name), ".tsv", "5" * 64) for name in names},
         bank=bank,
         rule=Rule(top=3),

@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -205,8 +206,7 @@ def test_rows_that_judge_a_soup_have_no_part_in_choosing_who_may_go_into_it(
             study="lots",
             bank=bank,
             tasks=[TASK],
-            validation={"news": part.ids},
-            groups={"news": np.arange(len(part.ids))},
+            validation={"news": pd.DataFrame({"id": part.ids, "text": part.ids})},
             needed={},
             rule=Rule(top=4),
         )

@@ -219,7 +219,6 @@ def chosen_members(studies: Mapping[str, VotingStudy], task: Task, name: str, re
     Raises:
         StudyError: if the banks lack what the election needs, or a member's weights are missing.
     """
-    from tutti.data.clean import text_groups
     from tutti.modeling.checkpoint import read_metadata
     from tutti.orchestration.inference import Checkpoint, weights_of
     from tutti.outputs.members import elect
@@ -230,8 +229,7 @@ def chosen_members(studies: Mapping[str, VotingStudy], task: Task, name: str, re
         study=first.config.study,
         bank=bank,
         tasks=[task],
-        validation={task.name: first.prepared.ids(task.name, "validation")},
-        groups={task.name: text_groups(first.prepared.rows(task.name, "validation"))},
+        validation={task.name: first.prepared.rows(task.name, "validation")},
         needed={},
         rule=rule,
     )

@@ -88,6 +88,6 @@ def _vote(
         rule=rule_of(chosen),
         labelling=Labelling(**chosen.pseudo_labels.model_dump()),
         pools=pools_of(studies, config.study),
-        validation={task.name: prepared.rows(task.name, "validation") for task in prepared.tasks},
+        validation=prepared.validation_rows(),
         folded=config.split.folds is not None,
     )

@@ -173,8 +173,7 @@ def _run(base: _Base, current: Round, place: RoundFolder) -> bool:
         before=base.voters(*others),
         control=base.voters(*others, current.control, only=finished),
         with_round=base.voters(*others, current.study, only=finished),
-        validation=base.prepared.validation_ids(),
-        groups=base.prepared.validation_groups(),
+        validation=base.prepared.validation_rows(),
         needed={task: list(config.test_sets()) for task, config in base.config.tasks.items()},
         rule=vote.rule_of(base.recipe),
     )

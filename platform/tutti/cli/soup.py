@@ -52,8 +52,7 @@ def soup(
         study=config.study,
         bank=electorate_of(studies, members=chosen.members),
         tasks=prepared.tasks,
-        validation=prepared.validation_ids(),
-        groups=prepared.validation_groups(),
+        validation=prepared.validation_rows(),
         needed={},
         rule=rule_of(chosen),
     )

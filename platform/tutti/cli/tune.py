@@ -17,7 +17,7 @@ import typer
 
 from tutti.cli import stores, tracking_metadata
 from tutti.cli.console import console, program
-from tutti.cluster.ending import EXIT_CODE, terminated_as_interrupted
+from tutti.cluster.ending import EXIT_CODE
 from tutti.config.address import without_password
 from tutti.config.folder import StudyFolder, check_inside, studies_folder
 from tutti.config.load import dump_study, parse_study
@@ -96,8 +96,7 @@ def run(study: StudyConfig, folder: StudyFolder, *, resume: bool, again: Callabl
         again: returns the command that resumes the study; takes ``but`` as ``command_to_go_on`` does.
     """
     try:
-        with terminated_as_interrupted():
-            return _run(study, folder, resume=resume, again=again)
+        return _run(study, folder, resume=resume, again=again)
     except KeyboardInterrupt:
         console.print(f"Interrupted; go on with `{again()}`.", soft_wrap=True)
         sys.exit(EXIT_CODE)

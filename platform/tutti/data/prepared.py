@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pandas import DataFrame
 
-from tutti.data.clean import text_groups
 from tutti.errors import Fault, StorageError, StudyError, first_line
 from tutti.files import is_plain, whole_file, write_whole
 from tutti.tasks.task import Task
@@ -88,13 +87,9 @@ class Prepared:
         """
         return np.array(read_columns(self.parts[task][part].path, ["id"])["id"].to_pylist(), dtype=np.str_)
 
-    def validation_ids(self) -> dict[str, np.ndarray]:
-        """Per task, the ids of its validation rows in order; raises as ``ids`` does."""
-        return {task.name: self.ids(task.name, "validation") for task in self.tasks}
-
-    def validation_groups(self) -> dict[str, np.ndarray]:
-        """Per task ``(rows,)`` int64, equal for validation rows with the same texts; raises as ``ids`` does."""
-        return {task.name: text_groups(self.rows(task.name, "validation")) for task in self.tasks}
+    def validation_rows(self) -> dict[str, DataFrame]:
+        """The rows of each task's part ``validation``; raises as ``rows`` does."""
+        return {task.name: self.rows(task.name, "validation") for task in self.tasks}
 
     def folds(self, task: str) -> np.ndarray:
         """``(rows of train,)`` int32: the fold, from 0, in which each row is validated, or -1 if it always trains.

@@ -10,7 +10,7 @@ from shutil import rmtree
 
 from tutti.bank.bank import Bank
 from tutti.config.folder import StudyFolder, TrialFolder
-from tutti.data.prepared import load_prepared, read_columns, texts_hash
+from tutti.data.prepared import load_prepared, texts_hash
 from tutti.errors import StorageError, StudyError, counted
 from tutti.files import clear_stray, is_inside, storage_faults, strays
 from tutti.orchestration.budget import has_pruned
@@ -80,20 +80,21 @@ def _prepared_parts(folder: StudyFolder) -> Iterator[Finding]:
     """Findings for prepared rows that are damaged, missing, or not those that were prepared."""
     remedy = f"remove {folder.data} and run `tutti tune` with --resume, which prepares the rows again"
     try:
-        parts = load_prepared(folder.data).parts
+        prepared = load_prepared(folder.data)
     except StudyError:  # nothing was prepared yet
         return
     except StorageError as error:
         yield Finding(_inside(folder, folder.data), error.faults[0].got, remedy)
         return
-    for info in (info for by_name in parts.values() for info in by_name.values()):
-        try:
-            texts = read_columns(info.path).to_pandas()
-        except StorageError as error:
-            yield Finding(_inside(folder, info.path), error.faults[0].got, remedy)
-            continue
-        if texts_hash(texts) != info.texts_sha256:
-            yield Finding(_inside(folder, info.path), "other texts than were prepared", remedy)
+    for task, parts in prepared.parts.items():
+        for part, info in parts.items():
+            try:
+                intact = texts_hash(prepared.rows(task, part)) == info.texts_sha256
+                found = "other texts than were prepared"
+            except StorageError as error:
+                intact, found = False, error.faults[0].got
+            if not intact:
+                yield Finding(_inside(folder, info.path), found, remedy)
 
 
 def _trial_folders(folder: StudyFolder, trials: Sequence[TrialRecord]) -> Iterator[Finding]:

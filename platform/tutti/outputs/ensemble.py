@@ -23,6 +23,8 @@ from tutti.outputs.submission import Layouts, TestIds, check, zipped
 from tutti.outputs.task_card import task_card
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
     from tutti.records import CheckpointRecord
     from tutti.tasks.task import Task
 
@@ -36,8 +38,7 @@ def write_ensemble(
     study: str,
     recipe_name: str,
     tasks: Sequence[Task],
-    validation: Mapping[str, np.ndarray],
-    groups: Mapping[str, np.ndarray],
+    validation: Mapping[str, DataFrame],
     test_ids: TestIds,
     bank: Checkpoints,
     rule: Rule,
@@ -52,8 +53,7 @@ def write_ensemble(
     ``submission.zip``. ``out`` is replaced as a whole, after everything has been checked.
 
     Args:
-        validation: by task, the ids of its validation rows, in order.
-        groups: by task, ``(rows,)`` int64, equal for validation rows with the same texts.
+        validation: by task, its validation rows in order: ``id``, ``text``, and ``text_b`` for pairs.
         test_ids: by task and test part, the ids of the test file, in its order. A task may have none.
         submission: the layouts of the files.
         out: a new or empty folder, or the folder of an earlier ensemble.
@@ -68,9 +68,7 @@ def write_ensemble(
     """
     needed = {task.name: list(test_ids.get(task.name, {})) for task in tasks}
     submission.check(test_ids)
-    election = elect(
-        study=study, bank=bank, tasks=tasks, validation=validation, groups=groups, needed=needed, rule=rule
-    )
+    election = elect(study=study, bank=bank, tasks=tasks, validation=validation, needed=needed, rule=rule)
     files = _submissions(bank, tasks, election, test_ids, submission)
     card = card_of(
         study=study,

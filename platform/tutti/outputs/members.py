@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from tutti.bank.electorate import Checkpoints
+from tutti.data.clean import text_groups
 from tutti.ensembling.methods.registry import METHODS, combines_values
 from tutti.ensembling.procedure import Ballot, Ensemble, OutOfFold, Procedure, auto_methods, out_of_fold
 from tutti.ensembling.select import Selection, top
@@ -19,6 +20,8 @@ from tutti.records import CheckpointRecord
 from tutti.tasks.metrics import score_decided
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
     from tutti.tasks.task import Task
 
 _SHOWN = 10  # faults of one kind that one message lists
@@ -150,8 +153,7 @@ def elect(
     study: str,
     bank: Checkpoints,
     tasks: Sequence[Task],
-    validation: Mapping[str, np.ndarray],
-    groups: Mapping[str, np.ndarray],
+    validation: Mapping[str, DataFrame],
     needed: Mapping[str, Sequence[str]],
     rule: Rule,
 ) -> Election:
@@ -161,9 +163,8 @@ def elect(
     have all tasks.
 
     Args:
-        validation: by task, the ids of its validation rows in order, ``(rows,)`` of str. A checkpoint with other
-            validation rows is refused: it may have trained on the study's.
-        groups: by task, ``(rows,)`` int64, equal for validation rows with the same texts.
+        validation: by task, its validation rows in order: ``id``, ``text``, and ``text_b`` for pairs. A checkpoint with
+            other validation rows is refused: it may have trained on the study's.
         needed: by task, the parts besides the validation rows that its members must have predictions for.
 
     Raises:
@@ -188,7 +189,10 @@ def elect(
         got, remedy = f"none in {' and '.join(lacking)}", "look at the trials' scores with `tutti trials`"
         raise StudyError(Fault(f"the study {study}", "have a trial with a score in every task", got, remedy))
     _raise_first(_of_another_split(bank, {name: able[0].key for name, able in candidates.items()}, validation, study))
-    elected = {task.name: _elected(bank, task, candidates[task.name], rule, groups[task.name]) for task in tasks}
+    elected = {
+        task.name: _elected(bank, task, candidates[task.name], rule, text_groups(validation[task.name]))
+        for task in tasks
+    }
     voting = {name: {member.key for member in each.members} for name, each in elected.items()}
     _raise_first(_without_parts(bank, needed, voting, study))
     ranking = top(np.array([record.score for record in records]), len(records))
@@ -354,14 +358,15 @@ def _without_parts(
 
 
 def _of_another_split(
-    bank: Checkpoints, firsts: Mapping[str, str], validation: Mapping[str, np.ndarray], study: str
+    bank: Checkpoints, firsts: Mapping[str, str], validation: Mapping[str, DataFrame], study: str
 ) -> Iterator[Fault]:
     """A fault for each task whose validation rows are not those of its first candidate; ``firsts`` are their keys.
 
     ``_stacked_votes`` compares all other candidates with that one.
     """
     for task, key in firsts.items():
-        expected, got = validation[task], bank.predictions(key, task, _LABELLED).ids
+        expected = validation[task]["id"].to_numpy(dtype=np.str_)
+        got = bank.predictions(key, task, _LABELLED).ids
         if not np.array_equal(expected, got):
             rule = "hold the study's validation rows, in their order"
             remedy = _AGAIN if _owner(key) in ("", study) else _SPLIT

@@ -57,8 +57,7 @@ def write_pseudo_labels(
     study: str,
     recipe_name: str,
     tasks: Sequence[Task],
-    validation: Mapping[str, np.ndarray],
-    groups: Mapping[str, np.ndarray],
+    validation: Mapping[str, DataFrame],
     pools: Mapping[str, Pool],
     bank: Checkpoints,
     rule: Rule,
@@ -79,8 +78,7 @@ def write_pseudo_labels(
     earlier ones, the report is only returned.
 
     Args:
-        validation: by task, the ids of its validation rows, in order.
-        groups: by task, ``(rows,)`` int64, equal for validation rows with the same texts.
+        validation: by task, its validation rows in order: ``id``, ``text``, and ``text_b`` for pairs.
         pools: by task with unlabelled rows.
         out: a new or empty folder, or the folder of earlier pseudo-labels.
         folded: whether the study has folds, so that its validation rows differ from unlabelled rows: see ``FOLDED``.
@@ -98,9 +96,7 @@ def write_pseudo_labels(
         got = f"none but {', '.join(regressions)}, whose labels are numbers" if regressions else "none"
         raise StudyError(Fault(f"the study {study}", "have a task with unlabelled rows", got, remedy))
     needed = {task.name: [PART] for task in labellable}
-    election = elect(
-        study=study, bank=bank, tasks=labellable, validation=validation, groups=groups, needed=needed, rule=rule
-    )
+    election = elect(study=study, bank=bank, tasks=labellable, validation=validation, needed=needed, rule=rule)
     calibrated = rule.calibration == "temperature"
     labelled = [
         _labelled(bank, task, election.tasks[task.name], pools[task.name], labelling, calibrated) for task in labellable

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tutti.bank.electorate import Checkpoints
-from tutti.data.clean import row_texts, text_groups
+from tutti.data.clean import row_texts
 from tutti.ensembling.pseudo import Labelling
 from tutti.errors import counted
 from tutti.files import write_whole
@@ -89,15 +89,13 @@ def vote(
     Args:
         labelling: the recipe's settings for pseudo-labels.
         pools: by task with unlabelled rows.
-        validation: by task, its validation rows: ``id``, ``text``, and ``text_b`` for pairs.
+        validation: by task, its validation rows in order: ``id``, ``text``, and ``text_b`` for pairs.
         folded: whether the study has folds.
 
     Raises:
         StudyError, StorageError: as ``tutti.outputs.members.elect`` does.
     """
-    ids = {name: rows["id"].to_numpy(dtype=np.str_) for name, rows in validation.items()}
-    groups = {name: text_groups(rows) for name, rows in validation.items()}
-    election = elect(study=study, bank=bank, tasks=tasks, validation=ids, groups=groups, needed={}, rule=rule)
+    election = elect(study=study, bank=bank, tasks=tasks, validation=validation, needed={}, rule=rule)
     card = card_of(study=study, recipe_name=recipe_name, tasks=tasks, election=election, rows={}, folded=folded)
     pictures = {"ensemble": ensemble_png(card)}
     calibrations = {task.task: task.calibration for task in card.tasks if task.calibration}

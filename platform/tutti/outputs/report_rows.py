@@ -77,8 +77,9 @@ def disputed(
     disagreements = disagreement(votes)
     by_text: dict[str, int] = {}  # the first row of each text
     for row in np.argsort(-disagreements, kind="stable"):
-        if disagreements[row] > 0 and len(by_text) < most:
-            by_text.setdefault(texts[row], int(row))
+        if disagreements[row] == 0 or len(by_text) == most:
+            break
+        by_text.setdefault(texts[row], int(row))
     return tuple(
         Disputed(
             id=ids[row],

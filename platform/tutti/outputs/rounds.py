@@ -17,7 +17,7 @@ from tutti.files import write_whole
 from tutti.outputs.members import Rule, elect
 
 if TYPE_CHECKING:
-    import numpy as np
+    from pandas import DataFrame
 
     from tutti.tasks.task import Task
 
@@ -65,8 +65,7 @@ def compare(
     before: Checkpoints,
     control: Checkpoints,
     with_round: Checkpoints,
-    validation: Mapping[str, np.ndarray],
-    groups: Mapping[str, np.ndarray],
+    validation: Mapping[str, DataFrame],
     needed: Mapping[str, Sequence[str]],
     rule: Rule,
 ) -> Comparison:
@@ -77,8 +76,7 @@ def compare(
         before: the teachers' checkpoints.
         control: the same with the control's checkpoints.
         with_round: the same with those of the round.
-        validation: by task, the ids of its validation rows, in order.
-        groups: by task, ``(rows,)`` int64, equal for validation rows with the same texts.
+        validation: by task, its validation rows in order: ``id``, ``text``, and ``text_b`` for pairs.
         needed: by task, the parts that members must have predictions for.
 
     Raises:
@@ -86,9 +84,7 @@ def compare(
     """
 
     def judged(bank: Checkpoints) -> dict[str, Judged]:
-        election = elect(
-            study=study, bank=bank, tasks=tasks, validation=validation, groups=groups, needed=needed, rule=rule
-        )
+        election = elect(study=study, bank=bank, tasks=tasks, validation=validation, needed=needed, rule=rule)
         return {name: each.ballot.judge(each.held_out.decisions) for name, each in election.tasks.items()}
 
     judged_before, judged_control, judged_round = judged(before), judged(control), judged(with_round)
