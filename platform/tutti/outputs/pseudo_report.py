@@ -66,8 +66,9 @@ class ClassCoverage:
     def cells(self) -> tuple[str, ...]:
         """The cells of the class's row in a table."""
         expected = "–"
-        if self.expected_precision is not None:
-            expected = f"{self.expected_precision:.4f} of {counted(self.judged_rows, 'row')}"
+        if self.interval is not None:
+            low, high = self.interval
+            expected = f"{self.expected_precision:.4f} ({low:.2f} to {high:.2f}) of {counted(self.judged_rows, 'row')}"
         return self.label, f"{self.rows:,}", f"{self.share:.1%}", number(self.mean_confidence), expected
 
 
@@ -205,7 +206,7 @@ class PseudoLabelReport:
                 columns = ("label", "rows", "share of unlabelled rows", "mean confidence", "expected precision")
                 lines += [
                     f"{of_labels}, mean confidence {number(task.mean_confidence)}. Expected precision is that of "
-                    "validation rows which had no part in choosing the members.",
+                    "validation rows which had no part in choosing the members, with its 95 % interval.",
                     "",
                     *table(columns, [own.cells for own in task.coverage]),
                     "",
