@@ -91,7 +91,7 @@ def resample(votes: np.ndarray, labels: np.ndarray, *, metric: str, rows: int, s
     score = partial(_score, metric, votes.shape[2])
     ballot = Ballot(votes[members][:, validation], labels[validation], score, np.arange(rows))
     rule = partial(Procedure, standing=ballot.scores, share=1)
-    methods = auto_methods(rows=rows, values=False)
+    methods = auto_methods(texts=rows, values=False)
     auto = partial(rule, selection=Selection(top=5, diversity=0.002), methods=methods, offsets=True)
     recipes = {
         "single": rule(selection=Selection(top=1), methods=("uniform",)),

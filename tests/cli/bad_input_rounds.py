@@ -56,7 +56,11 @@ ROUNDS: dict[str, Sequence[Case]] = {
         ),
         Case(
             "a round of a study with few validation rows",
-            ["task mood of the study moods must have 25 validation rows or more", "got 3", "split.validation"],
+            [
+                "task mood of the study moods must have 25 validation rows of different texts or more",
+                "got 3",
+                "split.validation",
+            ],
             command=ROUND,
             finished=True,
         ),

@@ -203,6 +203,17 @@ def test_ties_between_classes_are_broken_by_confidence(name):
     assert combined(name, votes, np.array([0, 1])).argmax(axis=1).tolist() == [0, 1]
 
 
+def test_ties_of_ranks_are_broken_by_the_slightest_difference_of_the_mean_probability():
+    rng = np.random.default_rng(0)
+    first = rng.uniform(0.5, 1, 2000)
+    second = 1 - first + rng.choice([-1, 1], 2000) * 1e-3  # of two members one says each class
+    votes = np.stack([np.stack([each, 1 - each], axis=1) for each in (first, second)]).astype(np.float32)
+    tied = (votes.argmax(axis=2)[0] != votes.argmax(axis=2)[1]) & (votes != 0.5).all(axis=(0, 2))
+    best = votes.mean(axis=0, dtype=np.float64).argmax(axis=1)
+    assert tied.sum() > 1900
+    assert np.array_equal(combined("rank", votes, best).argmax(axis=1)[tied], best[tied])
+
+
 @every_with_values
 def test_values_are_combined_into_values(name):
     votes, labels = values()

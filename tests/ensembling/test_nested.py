@@ -62,14 +62,16 @@ def test_the_interval_covers_the_true_score_in_about_95_percent(shares, recalls)
     assert np.mean(widths) == pytest.approx(1.96 * np.sqrt(true * (1 - true) / 300), rel=0.1)
 
 
-@pytest.mark.parametrize(("rows", "true"), [(25, 0.95), (50, 0.98), (100, 0.97)])
-def test_few_rows_that_are_all_right_have_an_interval_of_positive_width(rows, true):
+@pytest.mark.parametrize("copies", [1, 10])
+@pytest.mark.parametrize(("texts", "true"), [(25, 0.95), (50, 0.98), (100, 0.97)])
+def test_few_texts_that_are_all_right_have_an_interval_of_positive_width_however_many_copies(texts, true, copies):
     rng = np.random.default_rng(0)
     covered = []
+    groups = np.repeat(np.arange(texts), copies)
     for number in range(100):
-        labels = rng.integers(2, size=rows)
-        decisions = np.where(rng.random(rows) < true, labels, 1 - labels)
-        estimate = judge(decisions[None], labels, np.arange(len(labels)), score=accuracy, seed=number).estimate
+        labels = rng.integers(2, size=texts)
+        decisions = np.where(rng.random(texts) < true, labels, 1 - labels)[groups]
+        estimate = judge(decisions[None], labels[groups], groups, score=accuracy, seed=number).estimate
         assert estimate.low < estimate.score
         covered.append(estimate.low <= true <= estimate.high)
     assert np.mean(covered) >= 0.93

@@ -94,7 +94,7 @@ def test_auto_leaves_its_default_only_for_a_gain_that_is_more_than_chance():
     left = []
     for seed in range(20):
         votes = ballot(seed, members=5, rows=300, shared=1.0)
-        left.append(procedure(votes, *auto_methods(rows=300, values=False)).fit(votes).method != "stacking")
+        left.append(procedure(votes, *auto_methods(texts=300, values=False)).fit(votes).method != "stacking")
     assert np.mean(left) < 0.1
 
 
@@ -104,21 +104,21 @@ def test_auto_breaks_ties_by_order():
 
 
 def test_auto_never_tries_greedy_selection_on_fewer_than_300_rows():
-    assert "greedy" not in auto_methods(rows=299, values=False)
-    assert "greedy" in auto_methods(rows=300, values=False)
+    assert "greedy" not in auto_methods(texts=299, values=False)
+    assert "greedy" in auto_methods(texts=300, values=False)
 
 
 def test_auto_takes_the_mean_of_ranks_for_values_alone():
-    assert "rank" in auto_methods(rows=100, values=True)
-    assert "rank" not in auto_methods(rows=100, values=False)
+    assert "rank" in auto_methods(texts=100, values=True)
+    assert "rank" not in auto_methods(texts=100, values=False)
 
 
 @pytest.mark.parametrize(("values", "default"), [(True, "uniform"), (False, "stacking")])
 def test_auto_prefers_stacking_of_classes_and_the_mean_of_values(values, default):
-    tried = auto_methods(rows=300, values=values)
+    tried = auto_methods(texts=300, values=values)
     assert tried[0] == default
     assert set(tried) < set(METHODS)
-    assert auto_methods(rows=19, values=values) == ("uniform",)
+    assert auto_methods(texts=19, values=values) == ("uniform",)
 
 
 def test_without_a_margin_the_best_of_all_options_is_used_however_little_better_it_is():
@@ -247,7 +247,7 @@ def test_values_have_neither_temperature_nor_offsets():
         lambda truth, mean: float(np.corrcoef(truth, mean)[0, 1]),
         np.arange(120),
     )
-    rule = procedure(values, *auto_methods(rows=120, values=True), offsets=True)
+    rule = procedure(values, *auto_methods(texts=120, values=True), offsets=True)
     ensemble = rule.fit(values)
     assert (ensemble.temperature, ensemble.offsets) == (1, None)
     combined = ensemble.combine(values.votes[ensemble.voters])
@@ -259,7 +259,7 @@ def test_values_have_neither_temperature_nor_offsets():
 
 def test_with_too_few_rows_the_simplest_choices_are_made():
     votes = ballot(rows=6)
-    ensemble = procedure(votes, *auto_methods(rows=6, values=False), offsets=True).fit(votes)
+    ensemble = procedure(votes, *auto_methods(texts=6, values=False), offsets=True).fit(votes)
     assert (ensemble.method, ensemble.offsets, ensemble.temperature) == ("uniform", None, 1)
 
 

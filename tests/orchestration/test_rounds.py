@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 
-from tutti.config.load import dump_study, parse_study
+from tutti.config.folder import StudyFolder
+from tutti.config.load import dump_study, load_recipe, parse_study
 from tutti.config.study import ExtraTrain, StudyConfig
-from tutti.orchestration.rounds import best_points, round_studies, steps_of
+from tutti.errors import StudyError
+from tutti.orchestration.rounds import best_points, check_rounds, round_studies, steps_of
 from tutti.records import TrialRecord, TrialState
 
 LABELS = {"mood": ExtraTrain(path=Path("/labels/mood.soft.parquet"), labels="soft")}
@@ -51,6 +55,23 @@ def test_they_differ_in_name_and_pseudo_labels_alone_and_begin_with_the_same_poi
     assert ours.search.seed == 4
     assert ours.training["max_steps"] == 3 * 13
     assert parse_study(dump_study(ours)) == ours
+
+
+def test_validation_rows_with_equal_texts_are_too_few_for_a_round(tmp_path):
+    rows = pd.DataFrame({"id": range(60), "text": [f"text {row % 6}" for row in range(60)]})
+    prepared = SimpleNamespace(parts={"mood": {"unlabeled": None}}, validation_rows=lambda: {"mood": rows})
+    records = [SimpleNamespace(state=TrialState.FINISHED, score=0.5) for _ in range(9)]
+    message = "must have 25 validation rows of different texts or more, to tell whether a round gains; got 6"
+    with pytest.raises(StudyError, match=message):
+        check_rounds(
+            study(),
+            StudyFolder(tmp_path),
+            prepared,
+            records,
+            seconds=0.0,
+            recipe=load_recipe("self_training")[1],
+            recipe_name="self_training",
+        )
 
 
 def test_each_point_is_trained_once():

@@ -20,6 +20,19 @@ def test_a_page_that_a_user_wrote_beside_a_report_is_not_deleted(tmp_path: Path)
     assert (tmp_path / "card.md").is_file()
 
 
+def test_one_kind_of_output_does_not_replace_another(tmp_path: Path) -> None:
+    labels = tmp_path / "mood.tsv"
+    labels.touch()
+    (tmp_path / "card.json").write_text('{"files": ["mood.tsv"], "kind": "pseudo-labels"}', encoding="utf-8")
+    message = "hold nothing but an ensemble that Tutti wrote there before; got the pseudo-labels of an earlier run"
+    with pytest.raises(StudyError, match=message), output_folder(tmp_path, kind="ensemble"):
+        pass
+    assert labels.exists()
+    with output_folder(tmp_path, kind="pseudo-labels"):
+        pass
+    assert not labels.exists()
+
+
 def test_a_folder_below_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes").touch()
     message = rf"out must be in a folder; got the file {tmp_path}/notes; name another folder"

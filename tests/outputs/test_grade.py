@@ -78,6 +78,11 @@ def test_a_table_with_ids_from_zero_on_has_ids(tmp_path):
         read(tmp_path, rows, expected=["t1"])
 
 
+def test_a_longer_file_whose_own_ids_count_from_zero_is_graded_by_them(tmp_path):
+    rows = "".join(f"{row}\tday {row}\t{'glad' if row % 2 else 'calm'}\n" for row in range(10))
+    assert read(tmp_path, rows, name="train.csv", expected=["2", "5", "7"]).tolist() == [0, 1, 1]
+
+
 def test_what_is_no_number_is_refused_for_a_regression(tmp_path):
     with pytest.raises(TaskFileError, match=r"must have a number as its label.*; got 'warm'"):
         read(tmp_path, "id,label\n3,1\n5,warm\n7,2\n", task=WARMTH)

@@ -177,6 +177,16 @@ def test_a_folder_that_is_not_of_shards_is_left_alone(tmp_path: Path) -> None:
     assert thesis.read_text() == "years of work"
 
 
+def test_a_folder_with_another_file_beside_a_manifest_is_left_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "out.csv.shards"
+    folder.mkdir()
+    (folder / "manifest.json").write_text('{"name": "my web app"}')
+    (folder / "thesis.txt").write_text("years of work")
+    with pytest.raises(StudyError, match=r"must be new, or hold the shards of an earlier run; got thesis.txt"):
+        shards_of(tmp_path / "out.csv").locked().__enter__()
+    assert {path.name for path in folder.iterdir()} == {"manifest.json", "thesis.txt"}
+
+
 def test_two_runs_do_not_write_one_file_together(tmp_path: Path) -> None:
     first, second = shards_of(tmp_path / "out.csv"), shards_of(tmp_path / "out.csv")
     with first.locked(), pytest.raises(StudyError, match="must be written by one process at a time"):

@@ -255,6 +255,19 @@ def test_too_few_validation_rows_give_no_expected_precision(make_finished, tmp_p
     assert report.tasks[0].expected_precision is None
 
 
+def test_validation_rows_with_equal_texts_tell_the_expected_precision_once(make_finished, tmp_path):
+    study = make_finished(validation=400)
+    validation = {
+        task: rows.assign(text=[f"text {row % 40}" for row in range(len(rows))])
+        for task, rows in study.validation().items()
+    }
+    report = write_pseudo_labels(
+        **arguments(study, tmp_path / "out", validation=validation, labelling={"threshold": 0.3})
+    )
+    for task in report.tasks:  # a text less sure than all that were labelled does not count
+        assert 35 <= sum(class_.judged_rows for class_ in task.coverage) <= 40
+
+
 def test_coverage_adds_up_and_stands_on_the_page(make_finished, tmp_path):
     report = write_pseudo_labels(**arguments(make_finished(), tmp_path / "out"))
     page = (tmp_path / "out" / "card.md").read_text()

@@ -18,7 +18,7 @@ from transformers import AutoModel
 from tutti.bank.bank import Bank
 from tutti.data.encode import EncodedPart, load_tokenizer
 from tutti.ensembling.nested import Fold, splits
-from tutti.errors import StorageError
+from tutti.errors import StorageError, TrialError
 from tutti.modeling.adapters import Adapter
 from tutti.modeling.average import shape_of, write_mean
 from tutti.modeling.checkpoint import load_checkpoint, save_checkpoint
@@ -30,6 +30,7 @@ from tutti.outputs.soup import refolded
 from tutti.records import CheckpointRecord, Predictions
 from tutti.tasks.metrics import score
 from tutti.tasks.task import Task
+from tutti.training import precision, soup
 from tutti.training.predict import predict
 from tutti.training.soup import Soup, _SoupEvaluator, greedy_soup
 
@@ -46,6 +47,7 @@ def save(backbone: Path, tmp_path: Path) -> Save:
         *,
         seed: int = 0,
         flipped: bool = False,
+        scale: float = 1,
         pooling: str = "mean",
         adapter: Adapter | None = None,
         max_length: int = 16,
@@ -57,6 +59,7 @@ def save(backbone: Path, tmp_path: Path) -> Save:
         with torch.no_grad():
             for weight in model.parameters():
                 weight += 0.01 * torch.randn(weight.shape)
+            model.head("news").linear.weight *= scale
             if flipped:  # predicts another class
                 model.head("news").linear.weight *= -9
         save_checkpoint(
@@ -92,6 +95,7 @@ def make_soup(
     *,
     folds: Sequence[Fold] | None = None,
     weights: Mapping[str, Path] | None = None,
+    float32: bool = False,
 ) -> Soup:
     return greedy_soup(
         list(candidates),
@@ -100,6 +104,7 @@ def make_soup(
         folder=folder,
         threads=1,
         folds=folds,
+        float32=float32,
     )
 
 
@@ -235,6 +240,31 @@ def test_a_fold_s_soup_is_one_of_its_voters_that_are_of_the_shape_of_their_best(
     decisions = predict(model, part, task="news", batch_size=32, device=torch.device("cpu")).argmax(axis=1)
     last = folds[4].held_out["news"]
     assert (made.held_out["news"][0, last] == decisions[last]).all()
+
+
+def test_a_soup_that_predicts_no_number_is_refused_and_leaves_nothing(
+    save: Save, part: EncodedPart, tmp_path: Path
+) -> None:
+    folder = save("overflows", scale=float("inf"))
+    message = "what the mean of overflows predicts in news must be finite; got NaN or infinity; set `bf16: false`"
+    with pytest.raises(TrialError, match=message):
+        make_soup({"overflows": folder}, part, tmp_path / "soup")
+    assert not (tmp_path / "soup").exists()
+
+
+@pytest.mark.parametrize("float32", [True, False])
+def test_a_study_of_float32_has_a_soup_of_it(
+    save: Save, part: EncodedPart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, float32: bool
+) -> None:
+    monkeypatch.setattr(precision, "cpu_gains_from_bf16", lambda: True)
+    seen = []
+    monkeypatch.setattr(
+        soup,
+        "predict",
+        lambda *args, **kwargs: seen.append(torch.is_autocast_enabled("cpu")) or predict(*args, **kwargs),
+    )
+    make_soup({"t": save("t")}, part, tmp_path / "soup", float32=float32)
+    assert seen == [not float32]
 
 
 def test_without_folds_a_soup_is_chosen_and_not_judged(save: Save, part: EncodedPart, tmp_path: Path) -> None:

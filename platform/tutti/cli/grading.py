@@ -10,6 +10,7 @@ import typer
 
 from tutti.config.study import StudyConfig
 from tutti.errors import Fault, SubmissionError, nearest
+from tutti.files import storage_faults
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,7 +34,7 @@ def answers(
 
     Raises:
         SubmissionError: if an option names no test file of the study, or the labels are not those of its rows.
-        TaskFileError: if a file cannot be read.
+        TaskFileError, StorageError: if a file cannot be read.
     """
     from tutti.outputs.grade import read_labels
     from tutti.outputs.submission import named
@@ -43,7 +44,9 @@ def answers(
     labels: dict[str, dict[str, np.ndarray[Any, Any]]] = {}
     for option in options:
         name, equals, file = option.partition("=")
-        if len(tests) == 1 and (not equals or (name not in tests and Path(option).is_file())):
+        with storage_faults(Path(option)):  # for example, a name that is too long
+            whole = not equals or (name not in tests and Path(option).is_file())
+        if len(tests) == 1 and whole:
             name, file = next(iter(tests)), option
         if name not in tests:
             rule = f"be TASK=FILE with a test file of the study ({', '.join(tests) or 'which has none'})"

@@ -57,7 +57,7 @@ def soup(
         rule=rule_of(chosen),
     )
     target = folder.soups / name
-    with output_folder(target) as place:
+    with output_folder(target, kind="soup") as place:
         card = _make_soup(studies[config.study], election, name, chosen, into=place / "checkpoint")
         _show(card)
         if not card.kept and (target / "checkpoint").exists():  # it may be in use
@@ -129,6 +129,7 @@ def _make_soup(study: VotingStudy, election: Election, name: str, recipe: Recipe
             folds=folds,
             backbone=config.backbone,
             into=into,
+            float32=config.training.get("bf16") is False,
             slot=Slots(1, cpus, gpus),
         )
     alone = {record.key: record.score for record in ranked}

@@ -16,7 +16,7 @@ _FOLDS = 5
 LEAST_JUDGED = LEAST * _FOLDS // (_FOLDS - 1)
 """Below this many of them there is no nested estimate: four fifths of them are ``LEAST`` rows."""
 
-_REPEATED_ROWS = 2000  # foldings are repeated until about this many rows were held out in total
+_REPEATED_TEXTS = 2000  # foldings are repeated until about this many texts were held out in total
 _MAX_REPEATS = 5
 _RESAMPLES = 500
 _EXTRA_WRONG = 2  # expected decisions per resample that are replaced by wrong ones
@@ -98,9 +98,9 @@ class Fold:
     held_out: Mapping[str, np.ndarray]
 
 
-def repeats_for(rows: int) -> int:
-    """How many foldings to use: with fewer rows, scores vary more between foldings."""
-    return int(np.clip(_REPEATED_ROWS // max(rows, 1), 1, _MAX_REPEATS))
+def repeats_for(texts: int) -> int:
+    """How many foldings to use: with fewer rows of different texts, scores vary more between foldings."""
+    return int(np.clip(_REPEATED_TEXTS // max(texts, 1), 1, _MAX_REPEATS))
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +136,7 @@ def judge(
     """Scores each repeat's decisions on all rows together, and on resamples of the rows.
 
     Groups of rows are drawn with replacement, at least one per class: a metric such as macro-F1 would otherwise average
-    over fewer classes. Each resample replaces about two classes by wrong ones, as Agresti and Coull (1998) add two
+    over fewer classes. Each resample gives about two groups wrong classes, as Agresti and Coull (1998) add two
     wrong rows to an interval's: otherwise rows that are all right would give an interval of width 0.
 
     Args:
@@ -163,7 +163,7 @@ def judge(
         drawn = by_group[places]  # all rows of each chosen group
         resample = decisions[number % len(decisions), drawn]
         if classes:
-            replaced = rng.random(len(drawn)) < _EXTRA_WRONG / (count + 2 * _EXTRA_WRONG)
+            replaced = np.repeat(rng.random(len(chosen)) < _EXTRA_WRONG / (count + 2 * _EXTRA_WRONG), lengths)
             wrong = (labels[drawn] + rng.integers(1, classes, len(drawn))) % classes
             resample = np.where(replaced, wrong, resample)
         resampled[number] = score(labels[drawn], resample)

@@ -18,8 +18,8 @@ from tutti.ensembling.nested import LEAST, Judged, Split, judge, repeats_for, sp
 from tutti.ensembling.pseudo import opinion
 from tutti.ensembling.select import Selection
 
-GREEDY_ROWS = 300
-"""Below this many rows ``auto`` does not try greedy selection, the method that overfits most."""
+GREEDY_TEXTS = 300
+"""Below this many rows of different texts ``auto`` does not try greedy selection, the method that overfits most."""
 
 # The more methods compete, the more often chance decides. Those that almost equal the mean of probabilities (score) or
 # lose to it (rank, hard) stay out: see benchmarks/auto_method.py. A correlation may gain from the mean of ranks.
@@ -149,7 +149,7 @@ class Procedure:
         options = [(method, offsets) for offsets in offset_options for method in self.methods]
         if len(options) == 1 or len(np.unique(groups)) < LEAST:
             return options[0]
-        repeats = min(_INNER_REPEATS, repeats_for(len(labels)))
+        repeats = min(_INNER_REPEATS, repeats_for(len(np.unique(groups))))
         shape = (repeats, len(options), len(labels))
         decisions = np.empty(shape, dtype=np.int64 if votes.ndim == 3 else np.float32)
         best = 0
@@ -219,7 +219,7 @@ class OutOfFold:
 def out_of_fold(procedure: Procedure, ballot: Ballot) -> OutOfFold:
     """Predicts each fold by the procedure fitted on the other folds."""
     rows, classes = len(ballot.labels), ballot.votes.shape[2:]
-    repeats = repeats_for(rows)
+    repeats = repeats_for(ballot.texts)
     decisions = np.empty((repeats, rows), dtype=np.int64 if classes else np.float32)
     probabilities, calibrated = (np.empty((rows, *classes), dtype=np.float32) for _ in range(2))
     agreement = np.empty(rows, dtype=np.float32)
@@ -237,12 +237,12 @@ def out_of_fold(procedure: Procedure, ballot: Ballot) -> OutOfFold:
     return OutOfFold(decisions, probabilities, calibrated, agreement)
 
 
-def auto_methods(*, rows: int, values: bool) -> tuple[str, ...]:
-    """The methods that ``auto`` compares, its default first: the mean alone below ``LEAST`` rows, and no greedy
-    selection below ``GREEDY_ROWS``.
+def auto_methods(*, texts: int, values: bool) -> tuple[str, ...]:
+    """The methods that ``auto`` compares, its default first: the mean alone below ``LEAST`` rows of different
+    texts, and no greedy selection below ``GREEDY_TEXTS``.
     """
-    if rows < LEAST:
+    if texts < LEAST:
         return ("uniform",)
     return tuple(
-        name for name in (_AUTO_VALUES if values else _AUTO_CLASSES) if name != "greedy" or rows >= GREEDY_ROWS
+        name for name in (_AUTO_VALUES if values else _AUTO_CLASSES) if name != "greedy" or texts >= GREEDY_TEXTS
     )

@@ -23,6 +23,8 @@ _WEIGHTS = "*.safetensors"
 def shape_of(folder: Path) -> dict[str, Any]:
     """The properties that checkpoints must share for the mean of their weights to be a valid model.
 
+    Of an adapter the mean is that of its factors, whose product is not the mean of the products.
+
     Every file is verified against its SHA-256 first, because a mean of damaged weights would load without error.
 
     Raises:

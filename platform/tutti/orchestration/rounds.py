@@ -14,6 +14,7 @@ from tutti.config.recipe import Recipe
 from tutti.config.space import Categorical, SearchSpace
 from tutti.config.stages import STAGES, overlay, staged
 from tutti.config.study import ExtraTrain, Search, StudyConfig
+from tutti.data.clean import row_texts
 from tutti.data.prepare import Prepared
 from tutti.ensembling.nested import LEAST_JUDGED
 from tutti.errors import Fault, StudyError, counted
@@ -64,11 +65,11 @@ def check_rounds(
     if not any("unlabeled" in parts for parts in prepared.parts.values()):
         remedy = "name a file of unlabelled rows as `unlabeled:` of a task and run a new study"
         raise StudyError(Fault(f"the study {name}", "have a task with unlabelled rows", "none", remedy))
-    for task, parts in prepared.parts.items():
-        if (rows := parts["validation"].rows) < LEAST_JUDGED:
-            rule = f"have {LEAST_JUDGED} validation rows or more, to tell whether a round gains"
+    for task, rows in prepared.validation_rows().items():
+        if (texts := len(set(row_texts(rows)))) < LEAST_JUDGED:
+            rule = f"have {LEAST_JUDGED} validation rows of different texts or more, to tell whether a round gains"
             remedy = "raise split.validation in a new study"
-            raise StudyError(Fault(f"task {task} of the study {name}", rule, str(rows), remedy))
+            raise StudyError(Fault(f"task {task} of the study {name}", rule, str(texts), remedy))
     if len(f"{name}-round-999-control") > 80:
         rule, remedy = "leave room for -round-N-control in 80 characters", "give the study a shorter name"
         raise StudyError(Fault(f"the name of the study {name}", rule, f"{len(name)} characters", remedy))

@@ -38,15 +38,18 @@ def compute_soup(
     folds: Sequence[Fold] | None,
     backbone: str,
     into: Path,
+    float32: bool,
     slot: Slots,
 ) -> Soup:
     """Runs ``greedy_soup`` on the Ray that this process is connected to.
 
     Args:
         into: folder for the checkpoint, visible to every node.
+        float32: whether to predict in float32 even where bf16 is faster.
 
     Raises:
         StorageError, BackboneError: if a checkpoint does not load, or a file cannot be written.
+        TrialError: if predictions are not finite.
         ClusterError: if the worker dies repeatedly.
     """
     import ray
@@ -71,7 +74,9 @@ def compute_soup(
                 for task in prepared.tasks
             }
 
-        return greedy_soup(candidates, weights=weights, parts=parts, folder=into, threads=slot.cpus, folds=folds)
+        return greedy_soup(
+            candidates, weights=weights, parts=parts, folder=into, threads=slot.cpus, folds=folds, float32=float32
+        )
 
     with worker_faults():
         return ray.get(ray.remote(compute).options(num_cpus=slot.cpus, num_gpus=slot.gpus, max_retries=2).remote(folds))

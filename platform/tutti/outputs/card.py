@@ -129,6 +129,7 @@ class Card:
     singles: tuple[Single, ...]
     notes: tuple[str, ...]
     files: Mapping[str, str]
+    kind: str = "ensemble"
     graded: tuple[Graded, ...] = ()
 
     @property

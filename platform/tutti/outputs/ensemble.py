@@ -87,7 +87,7 @@ def write_ensemble(
         ),
         folded=folded,
     )
-    with output_folder(out) as folder:
+    with output_folder(out, kind="ensemble") as folder:
         for part, rendered in files.items():
             place = folder / part.removeprefix("test").removeprefix("-")
             for name, content in {**rendered, _ZIP: zipped(rendered)}.items():

@@ -19,29 +19,36 @@ if TYPE_CHECKING:
 
 CARD = "card.json"
 PAGE = "card.md"
+_WHAT = {
+    None: "what",
+    "ensemble": "an ensemble that",
+    "pseudo-labels": "pseudo-labels that",
+    "soup": "a soup that",
+}
 CardT = TypeVar("CardT", "Card", "PseudoLabelReport", "SoupCard")
 
 
 @contextmanager
-def output_folder(out: Path, *, listing: str = CARD) -> Iterator[Path]:
+def output_folder(out: Path, *, listing: str = CARD, kind: str | None = None) -> Iterator[Path]:
     """Yields a temporary folder that replaces ``out`` if the block ends without an error.
 
     Args:
         listing: the JSON file in it whose ``files`` lists all other files.
+        kind: the ``kind`` in the listing of what is written, and so of what may be replaced.
 
     Raises:
-        StudyError: if ``out`` cannot be replaced as a whole (see ``fixed_folder_fault``), or holds a file that its
-            listing lacks. Only listed files are ever deleted.
+        StudyError: if ``out`` cannot be replaced as a whole (see ``fixed_folder_fault``), holds a file that its
+            listing lacks, or something of another kind. Only listed files are ever deleted.
         StorageError: if ``out`` cannot be read or written.
     """
     out = out.resolve()
     with storage_faults(out):  # the first access: reports, for example, a name that is too long
         fixed = fixed_folder_fault(out)
-        unlisted = _unlisted(out, listing) if fixed is None else []
+        unlisted = _unlisted(out, listing, kind) if fixed is None else []
     if fixed:
         raise StudyError(fixed)
     if unlisted:
-        rule = "be a new or empty folder, or hold nothing but what Tutti wrote there before"
+        rule = f"be a new or empty folder, or hold nothing but {_WHAT[kind]} Tutti wrote there before"
         raise StudyError(Fault(str(out), rule, unlisted[0], "name another folder with --out"))
     with whole_folder(out) as folder:
         yield folder
@@ -65,16 +72,19 @@ def write_card(folder: Path, card: CardT) -> CardT:
     return card
 
 
-def _unlisted(out: Path, listing: str) -> list[str]:
-    """The files in ``out`` that its listing lacks."""
+def _unlisted(out: Path, listing: str, kind: str | None) -> list[str]:
+    """The files in ``out`` that its listing lacks, or in words what it holds of another kind."""
     if not out.exists():
         return []
     if not out.is_dir():
         return ["a file"]
     present = {path.relative_to(out).as_posix() for path in out.rglob("*") if not path.is_dir()}
     try:
-        listed = {*json.loads((out / listing).read_text(encoding="utf-8"))["files"], listing}
+        content = json.loads((out / listing).read_text(encoding="utf-8"))
+        if (found := content.get("kind", kind)) != kind:  # none in folders of earlier versions
+            return [f"the {found} of an earlier run"]
+        listed = {*content["files"], listing}
         listed |= {PAGE} if listing == CARD else set()
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         listed = set()
     return sorted(present - listed)

@@ -11,6 +11,7 @@ from tutti.bank.electorate import Checkpoints
 from tutti.errors import Fault, SubmissionError, TaskFileError
 from tutti.outputs.card import Graded
 from tutti.outputs.members import Elected, votes
+from tutti.tasks.layouts.glue import Glue
 from tutti.tasks.layouts.reading import number
 from tutti.tasks.layouts.table import Table, column_names
 from tutti.tasks.metrics import score_decided
@@ -39,7 +40,7 @@ def read_labels(source: str, *, task: Task, layout: Layout, expected: Sequence[s
     found = _layout_of(source, layout)
     rows = found.read(source, labelled=True, numbers=task.regression)
     by_id = dict(zip(rows["id"], rows["label"], strict=True))
-    numbered = found is layout and [*by_id] == [*map(str, range(len(by_id)))]  # rows without ids are numbered when read
+    numbered = isinstance(found, Glue) or (isinstance(found, Table) and found.id is None)  # training rows without ids
     remedy = "name the labels of this very test file"
     if missing := [row for row in expected if row not in by_id]:
         named = ", ".join(map(repr, missing[:_SHOWN]))

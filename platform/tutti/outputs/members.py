@@ -224,7 +224,7 @@ def _elected(
     if labels is None:
         raise StudyError(Fault(f"trial {records[0].key}, {task.name}/{_LABELLED}", "have labels", "none", _AGAIN))
     ballot = Ballot(stacked, labels, partial(_score, task.metric, task.outputs), groups)
-    auto = auto_methods(rows=len(np.unique(groups)), values=task.regression)
+    auto = auto_methods(texts=ballot.texts, values=task.regression)
     procedure = Procedure(
         selection=Selection(rule.top, rule.within, rule.diversity),
         standing=_ranking_scores(records, task.name, rule.by),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".csv", ".jsonl", ".json", ".parquet")
 _MANIFEST, _LOCK = "manifest.json", "lock"
+_SHARD = re.compile(r"\d{6}\.parquet")
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,8 +136,9 @@ class Shards:
         with storage_faults(self.folder):
             names = {path.name for path in self.folder.iterdir()} if self.folder.exists() else set()
             names -= {path.name for path in strays(self.folder)}  # a kill while the manifest was written leaves some
-            if names - {_LOCK} and _MANIFEST not in names:
-                rule, got = "be new, or hold the shards of an earlier run", sorted(names)[0]
+            foreign = {name for name in names - {_LOCK, _MANIFEST} if not _SHARD.fullmatch(name)}
+            if foreign or (names - {_LOCK} and _MANIFEST not in names):
+                rule, got = "be new, or hold the shards of an earlier run", min(foreign or names)
                 raise StudyError(Fault(str(self.folder), rule, got, "move it away, or name another file with --out"))
             self.folder.mkdir(parents=True, exist_ok=True)
             lock = FileLock(self.folder / _LOCK)

@@ -119,7 +119,7 @@ def write_pseudo_labels(
     )
     if not any(each.file for each in report.tasks) and any(out.glob(ledger_of("*"))):
         return replace(report, notes=(*report.notes, f"{out} keeps the labels of an earlier run."))
-    with output_folder(out) as folder:
+    with output_folder(out, kind="pseudo-labels") as folder:
         for each, task_report in zip(labelled, report.tasks, strict=True):
             if task_report.file is not None:
                 _write_labels(each, labelling, folder / task_report.file)
@@ -237,7 +237,8 @@ def _judged(
 ) -> tuple[np.ndarray, np.ndarray]:
     """``(classes,)`` int64 twice: the validation rows that would get each label, and how many of them have it.
 
-    Their predictions are out of fold: from ensembles that were chosen without them.
+    Their predictions are out of fold: from ensembles that were chosen without them. Of rows with equal texts, whose
+    predictions are alike, the first counts.
     """
     ballot, classes = labelled.elected.ballot, labelled.task.outputs
     if ballot.texts < LEAST_JUDGED or not len(labelled.rows):
@@ -248,7 +249,10 @@ def _judged(
     assert held_out.agreement is not None
     best = probabilities.argmax(axis=1)
     opinions = Opinion(best, probabilities[np.arange(len(best)), best], held_out.agreement)
-    return precision(opinions, ballot.labels, like=chosen, least_agreement=labelling.agreement, classes=classes)
+    first = np.unique(ballot.groups, return_index=True)[1]
+    return precision(
+        opinions[first], ballot.labels[first], like=chosen, least_agreement=labelling.agreement, classes=classes
+    )
 
 
 def _write_labels(labelled: _Labelled, labelling: Labelling, path: Path) -> None:

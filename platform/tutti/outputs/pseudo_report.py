@@ -40,8 +40,8 @@ class ClassCoverage:
     Attributes:
         share: the share of all unlabelled rows of the task.
         expected_precision: the share of ``judged_rows`` that are labelled correctly; none if there are no such rows.
-        judged_rows: the number of validation rows that the ensemble, chosen without them, would give this label with
-            the same confidence.
+        judged_rows: the number of validation rows of different texts that the ensemble, chosen without them, would
+            give this label with the same confidence.
     """
 
     label: str
@@ -136,6 +136,7 @@ class PseudoLabelReport:
     passed_over: tuple[str, ...]
     notes: tuple[str, ...]
     files: Mapping[str, str]
+    kind: str = "pseudo-labels"
 
     @property
     def remarks(self) -> tuple[str, ...]:

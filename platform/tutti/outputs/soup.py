@@ -113,6 +113,7 @@ class SoupCard:
     estimates: Mapping[str, Versus] | None
     within: float
     files: Mapping[str, str]
+    kind: str = "soup"
 
     @property
     def members(self) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ import torch
 
 from tutti.data.encode import EncodedPart
 from tutti.ensembling.nested import Fold
+from tutti.errors import Fault, TrialError
 from tutti.modeling.average import shape_of, write_mean, write_scores
 from tutti.modeling.checkpoint import load_checkpoint, read_metadata
 from tutti.tasks.metrics import score_decided
@@ -61,6 +62,7 @@ def greedy_soup(
     folder: Path,
     threads: int,
     folds: Sequence[Fold] | None,
+    float32: bool = False,
 ) -> Soup:
     """Adds candidates in turn to the mean of weights, and keeps each one that does not lower the score.
 
@@ -71,12 +73,14 @@ def greedy_soup(
         weights: key to checkpoint folder, for all candidates and all voters of the folds.
         threads: number of CPU threads.
         folds: for the soup's unbiased score. Each fold gets a soup of its voters, selected on the fold's other rows.
+        float32: whether to predict in float32 even where bf16 is faster.
 
     Raises:
         StorageError, BackboneError: if a checkpoint does not load or the file system refuses.
+        TrialError: if predictions are not finite.
     """
     torch.set_num_threads(threads)
-    evaluator = _SoupEvaluator(weights, parts, folder.with_name(f"{folder.name}-tried"))
+    evaluator = _SoupEvaluator(weights, parts, folder.with_name(f"{folder.name}-tried"), float32)
     ingredients = evaluator.select(candidates)
     kept = [each for each in ingredients if each.kept]
     held_out = None if folds is None else _held_out_decisions(evaluator, folds)
@@ -102,8 +106,8 @@ def _held_out_decisions(evaluator: _SoupEvaluator, folds: Sequence[Fold]) -> dic
 class _SoupEvaluator:
     """Predicts and scores means of checkpoints' weights; computes each mean once."""
 
-    def __init__(self, weights: Mapping[str, Path], parts: Parts, trial_folder: Path) -> None:
-        self._weights, self._parts, self._trial_folder = weights, parts, trial_folder
+    def __init__(self, weights: Mapping[str, Path], parts: Parts, trial_folder: Path, float32: bool) -> None:
+        self._weights, self._parts, self._trial_folder, self._float32 = weights, parts, trial_folder, float32
         self.shapes = {key: shape_of(folder) for key, folder in weights.items()}
         metadata = read_metadata(next(iter(weights.values())))
         self._tasks = metadata.tasks
@@ -139,20 +143,24 @@ class _SoupEvaluator:
         """Per task ``(rows,)`` class indices or values, predicted by the members' mean."""
         if (decisions := self._decisions.get(frozenset(members))) is None:
             write_mean(self._trial_folder, [self._weights[key] for key in members], key="+".join(members))
-            decisions = self._decisions[frozenset(members)] = self._predict()
+            decisions = self._decisions[frozenset(members)] = self._predict(members)
             shutil.rmtree(self._trial_folder)
         return decisions
 
-    def _predict(self) -> dict[str, np.ndarray]:
+    def _predict(self, members: Sequence[str]) -> dict[str, np.ndarray]:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         model, metadata = load_checkpoint(self._trial_folder, device=device)
         model.to(device)
-        precision = with_precision({}, cpu=device.type == "cpu")
+        precision = with_precision({"bf16": False} if self._float32 else {}, cpu=device.type == "cpu")
         dtype = torch.float16 if precision.get("fp16") else torch.bfloat16
         decisions = {}
         with torch.autocast(device.type, dtype=dtype, enabled=bool(precision.get("fp16") or precision.get("bf16"))):
             parts = self._parts(metadata.max_length)
             for task in metadata.tasks:
                 outputs = predict(model, parts[task.name], task=task.name, batch_size=64, device=device)
+                if not np.isfinite(outputs).all():
+                    what = f"what the mean of {', '.join(members)} predicts in {task.name}"
+                    remedy = "set `bf16: false` in the study's training keys, or let fewer trials into the soup"
+                    raise TrialError(Fault(what, "be finite", "NaN or infinity", remedy))
                 decisions[task.name] = outputs if outputs.ndim == 1 else outputs.argmax(axis=1)
         return decisions

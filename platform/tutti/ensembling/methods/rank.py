@@ -9,7 +9,7 @@ import numpy as np
 
 from tutti.ensembling.methods.protocol import Weighted
 
-_TIE = 1e-5  # greatest weight of the mean probability as tie-breaker
+_TIE = 1e-3  # weight of the mean probability as tie-breaker; with less, float32 would lose small differences
 
 
 @dataclass(frozen=True)
