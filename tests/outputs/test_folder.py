@@ -14,7 +14,7 @@ def test_a_page_that_a_user_wrote_beside_a_report_is_not_deleted(tmp_path: Path)
     (tmp_path / "report.json").write_text('{"files": ["report.html"]}', encoding="utf-8")
     (tmp_path / "report.html").touch()
     (tmp_path / "card.md").touch()
-    message = "hold nothing but what Tutti wrote there before; got card.md"
+    message = "hold nothing but what this command wrote there before; got card.md"
     with pytest.raises(StudyError, match=message), output_folder(tmp_path, listing="report.json"):
         pass
     assert (tmp_path / "card.md").is_file()
@@ -24,7 +24,7 @@ def test_one_kind_of_output_does_not_replace_another(tmp_path: Path) -> None:
     labels = tmp_path / "mood.tsv"
     labels.touch()
     (tmp_path / "card.json").write_text('{"files": ["mood.tsv"], "kind": "pseudo-labels"}', encoding="utf-8")
-    message = "hold nothing but an ensemble that Tutti wrote there before; got the pseudo-labels of an earlier run"
+    message = "hold nothing but what this command wrote there before; got the pseudo-labels of an earlier run"
     with pytest.raises(StudyError, match=message), output_folder(tmp_path, kind="ensemble"):
         pass
     assert labels.exists()

@@ -147,9 +147,10 @@ class Procedure:
         """
         offset_options = (False, True) if self.offsets and votes.ndim == 3 else (False,)
         options = [(method, offsets) for offsets in offset_options for method in self.methods]
-        if len(options) == 1 or len(np.unique(groups)) < LEAST:
+        texts = len(np.unique(groups))
+        if len(options) == 1 or texts < LEAST:
             return options[0]
-        repeats = min(_INNER_REPEATS, repeats_for(len(np.unique(groups))))
+        repeats = min(_INNER_REPEATS, repeats_for(texts))
         shape = (repeats, len(options), len(labels))
         decisions = np.empty(shape, dtype=np.int64 if votes.ndim == 3 else np.float32)
         best = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 from tutti.ensembling.nested import LEAST_JUDGED, Estimate
@@ -129,7 +129,7 @@ class Card:
     singles: tuple[Single, ...]
     notes: tuple[str, ...]
     files: Mapping[str, str]
-    kind: str = "ensemble"
+    kind: str = field(default="ensemble", init=False)
     graded: tuple[Graded, ...] = ()
 
     @property

@@ -19,12 +19,6 @@ if TYPE_CHECKING:
 
 CARD = "card.json"
 PAGE = "card.md"
-_WHAT = {
-    None: "what",
-    "ensemble": "an ensemble that",
-    "pseudo-labels": "pseudo-labels that",
-    "soup": "a soup that",
-}
 CardT = TypeVar("CardT", "Card", "PseudoLabelReport", "SoupCard")
 
 
@@ -48,7 +42,7 @@ def output_folder(out: Path, *, listing: str = CARD, kind: str | None = None) ->
     if fixed:
         raise StudyError(fixed)
     if unlisted:
-        rule = f"be a new or empty folder, or hold nothing but {_WHAT[kind]} Tutti wrote there before"
+        rule = "be a new or empty folder, or hold nothing but what this command wrote there before"
         raise StudyError(Fault(str(out), rule, unlisted[0], "name another folder with --out"))
     with whole_folder(out) as folder:
         yield folder

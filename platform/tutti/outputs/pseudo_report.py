@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from tutti.ensembling.pseudo import Labelling
 from tutti.errors import counted
@@ -66,8 +66,8 @@ class ClassCoverage:
     def cells(self) -> tuple[str, ...]:
         """The cells of the class's row in a table."""
         expected = "–"
-        if self.interval is not None:
-            low, high = self.interval
+        if interval := self.interval:
+            low, high = interval
             expected = f"{self.expected_precision:.4f} ({low:.2f} to {high:.2f}) of {counted(self.judged_rows, 'row')}"
         return self.label, f"{self.rows:,}", f"{self.share:.1%}", number(self.mean_confidence), expected
 
@@ -136,7 +136,7 @@ class PseudoLabelReport:
     passed_over: tuple[str, ...]
     notes: tuple[str, ...]
     files: Mapping[str, str]
-    kind: str = "pseudo-labels"
+    kind: str = field(default="pseudo-labels", init=False)
 
     @property
     def remarks(self) -> tuple[str, ...]:

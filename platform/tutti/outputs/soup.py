@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from statistics import fmean
 from typing import TYPE_CHECKING, Literal
 
@@ -113,7 +113,7 @@ class SoupCard:
     estimates: Mapping[str, Versus] | None
     within: float
     files: Mapping[str, str]
-    kind: str = "soup"
+    kind: str = field(default="soup", init=False)
 
     @property
     def members(self) -> tuple[str, ...]:

@@ -62,7 +62,7 @@ def greedy_soup(
     folder: Path,
     threads: int,
     folds: Sequence[Fold] | None,
-    float32: bool = False,
+    float32: bool,
 ) -> Soup:
     """Adds candidates in turn to the mean of weights, and keeps each one that does not lower the score.
 
