@@ -88,6 +88,17 @@ def test_a_database_that_another_process_writes_to_is_waited_for(opened, locked)
     assert store.records()[0].scores_by_epoch == {1: 0.5}
 
 
+def test_a_database_that_is_not_yet_in_write_ahead_mode_waits_for_another_writer_too(opened, locked, tmp_path):
+    opened().close()
+    with closing(sqlite3.connect(tmp_path / "optuna.db")) as connection:
+        connection.execute("PRAGMA journal_mode=DELETE")
+    release = threading.Timer(0.5, locked())
+    release.start()
+    opened().ask()
+    assert not release.is_alive()
+    assert (tmp_path / "optuna.db-wal").is_file()
+
+
 def test_a_database_that_stays_locked_is_said_and_nothing_is_lost(opened, locked, monkeypatch):
     monkeypatch.setattr(database, "_BUSY_SECONDS", 0.2)
     store = opened()

@@ -9,7 +9,7 @@ import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from sqlite3 import SQLITE_ERROR, SQLITE_READONLY
+from sqlite3 import SQLITE_BUSY, SQLITE_ERROR, SQLITE_READONLY
 from sqlite3 import Connection as SqliteConnection
 from typing import Any
 from urllib.parse import quote
@@ -58,8 +58,7 @@ def open_for_writing(url: str) -> RDBStorage:
         Path(str(parsed.database)).parent.mkdir(parents=True, exist_ok=True)
     storage = _open_with_tables(url, parsed)
     if _is_file(parsed):
-        with storage.engine.connect() as connection:  # in WAL mode readers and the driver never wait for each other
-            connection.exec_driver_sql("PRAGMA journal_mode=WAL")
+        _write_ahead(storage.engine)
     return storage
 
 
@@ -290,6 +289,23 @@ def _open_with_tables(url: str, parsed: URL) -> RDBStorage:
                 raise
             time.sleep(0.1)
     raise AssertionError("the last attempt raises or returns")
+
+
+def _write_ahead(engine: Engine) -> None:
+    """Puts a SQLite file into WAL mode, in which readers and the driver never wait for each other.
+
+    For this one change SQLite does not wait for a connection that is writing, whatever the timeout.
+    """
+    end = time.monotonic() + _BUSY_SECONDS
+    while True:
+        try:
+            with engine.connect() as connection:
+                connection.exec_driver_sql("PRAGMA journal_mode=WAL")
+            return
+        except OperationalError as error:
+            if getattr(error.orig, "sqlite_errorcode", None) != SQLITE_BUSY or time.monotonic() > end:
+                raise
+            time.sleep(0.1)
 
 
 def _open(url: str, **options: Any) -> RDBStorage:
