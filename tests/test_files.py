@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -28,3 +29,16 @@ def test_the_earlier_folder_is_put_back_where_the_new_one_cannot_take_its_place(
         (folder / "labels").write_text("new")
     assert (out / "labels").read_text() == "earlier"
     assert list(tmp_path.iterdir()) == [out]
+
+
+def test_folders_below_one_that_is_written_can_be_read_by_others_too(tmp_path: Path) -> None:
+    mask = os.umask(0o077)
+    try:
+        with whole_folder(tmp_path / "out") as folder:
+            (folder / "checkpoint").mkdir()
+            (folder / "checkpoint" / "weights").write_text("")
+    finally:
+        os.umask(mask)
+    out = tmp_path / "out"
+    modes = [path.stat().st_mode & 0o777 for path in (out, out / "checkpoint", out / "checkpoint" / "weights")]
+    assert modes == [0o755, 0o755, 0o644]

@@ -80,12 +80,17 @@ def whole_folder(path: Path) -> Iterator[Path]:
         temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent))
         try:
             yield temporary
-            for file in temporary.rglob("*"):
-                if file.is_file():
-                    with file.open("rb+") as written:
+            for entry in (
+                *temporary.rglob("*"),
+                temporary,
+            ):  # storage may be shared, but safetensors' files are private
+                if entry.is_dir():
+                    entry.chmod(0o755)
+                    _sync_folder(entry)
+                elif entry.is_file():
+                    with entry.open("rb+") as written:
                         os.fsync(written.fileno())
-                    file.chmod(0o644)  # safetensors makes files readable by their owner only; storage may be shared
-            temporary.chmod(0o755)
+                    entry.chmod(0o644)
             if path.exists():
                 retired = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".old", dir=path.parent))
                 path.replace(retired / path.name)

@@ -56,6 +56,17 @@ def test_where_nothing_can_be_gained_all_offsets_stay_at_zero():
     assert tune_offsets(np.full((0, 3), 0.5), np.zeros(0, dtype=np.int64)).tolist() == [0, 0, 0]
 
 
+def test_offsets_of_rows_with_ties_change_only_for_a_better_score():
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        labels = rng.integers(3, size=30)
+        shares = rng.multinomial(4, [1 / 3] * 3, size=30) + np.eye(3)[labels]  # as of five members' hard votes
+        probabilities = (shares / 5).astype(np.float32)
+        offsets = tune_offsets(probabilities, labels)
+        gain = macro_f1(labels, decide(probabilities, offsets)) - macro_f1(labels, decide(probabilities))
+        assert gain > 0 if offsets.any() else gain == 0
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_where_a_class_has_no_rows_offsets_do_not_lower_macro_f1_on_the_rows_they_are_tuned_on(seed):
     rng = np.random.default_rng(seed)

@@ -200,6 +200,14 @@ def test_the_temperature_is_fitted_after_averaging():
     assert after < before / 2
 
 
+def test_copies_of_texts_do_not_change_the_temperature():
+    once = ballot(rows=40)
+    copied = np.repeat(np.arange(40), 20)
+    copies = Ballot(once.votes[:, copied], once.labels[copied], accuracy, copied)
+    temperature = procedure(once).fit(once).temperature
+    assert procedure(copies).fit(copies).temperature == pytest.approx(temperature)
+
+
 class ByHeart:
     """Is sure of the right class in the rows that it was fitted on, and has the mean for others."""
 

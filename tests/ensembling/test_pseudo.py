@@ -127,6 +127,7 @@ def test_ties_in_confidence_keep_the_exact_share():
 def test_drift_is_the_largest_difference_of_a_class_s_share_with_its_sign():
     assert drift(np.array([0.55, 0.3, 0.15, 0.0]), PRIOR) == (pytest.approx(0.15), 0)
     assert drift(np.array([0.45, 0.35, 0.2, 0.0]), PRIOR) == (pytest.approx(-0.1), 3)
+    assert drift(np.array([0.55, 0.45]), np.array([0.5, 0.5]))[0] <= 0.05  # in floats 0.55 - 0.5 is more
 
 
 def test_precision_counts_labelled_rows_that_would_be_chosen_and_those_that_are_right():

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tutti.errors import StudyError
+from tutti.files import write_whole
 from tutti.outputs.folder import output_folder
 
 
@@ -18,6 +19,24 @@ def test_a_page_that_a_user_wrote_beside_a_report_is_not_deleted(tmp_path: Path)
     with pytest.raises(StudyError, match=message), output_folder(tmp_path, listing="report.json"):
         pass
     assert (tmp_path / "card.md").is_file()
+
+
+def test_what_is_put_into_the_folder_while_the_output_is_made_is_not_deleted(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    message = "hold nothing but what this command wrote there before; got notes.txt"
+    with pytest.raises(StudyError, match=message), output_folder(out):
+        write_whole(out / "notes.txt", "years of work")
+    assert [path.name for path in out.iterdir()] == ["notes.txt"]
+
+
+def test_a_link_to_a_folder_is_not_deleted(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "data").symlink_to(tmp_path)
+    message = "hold nothing but what this command wrote there before; got data"
+    with pytest.raises(StudyError, match=message), output_folder(out):
+        pass
+    assert (out / "data").is_symlink()
 
 
 def test_one_kind_of_output_does_not_replace_another(tmp_path: Path) -> None:

@@ -177,14 +177,37 @@ def test_a_folder_that_is_not_of_shards_is_left_alone(tmp_path: Path) -> None:
     assert thesis.read_text() == "years of work"
 
 
-def test_a_folder_with_another_file_beside_a_manifest_is_left_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("manifest", ['{"name": "my data set"}', "[1, 2]", "not JSON"])
+@pytest.mark.parametrize("other", ["thesis.txt", "000000.parquet"])
+def test_a_folder_with_the_manifest_of_another_program_is_left_alone(tmp_path: Path, manifest: str, other: str) -> None:
     folder = tmp_path / "out.csv.shards"
     folder.mkdir()
-    (folder / "manifest.json").write_text('{"name": "my web app"}')
-    (folder / "thesis.txt").write_text("years of work")
-    with pytest.raises(StudyError, match=r"must be new, or hold the shards of an earlier run; got thesis.txt"):
+    (folder / "manifest.json").write_text(manifest)
+    (folder / other).write_text("years of work")
+    with pytest.raises(StudyError, match=r"must be new, or hold the shards of an earlier run; got "):
         shards_of(tmp_path / "out.csv").locked().__enter__()
-    assert {path.name for path in folder.iterdir()} == {"manifest.json", "thesis.txt"}
+    assert {path.name for path in folder.iterdir()} == {"manifest.json", other}
+
+
+def test_a_clean_up_that_is_interrupted_leaves_a_folder_that_a_later_run_takes(tmp_path: Path, monkeypatch) -> None:
+    shards = shards_of(tmp_path / "out.csv")
+    unlink = Path.unlink
+
+    def interrupted(path: Path, **options: bool) -> None:
+        unlink(path, **options)
+        if path.suffix == ".parquet":
+            raise KeyboardInterrupt
+
+    with shards.locked():
+        shards.begin("fp32")
+        write(shards, *range(shards.count))
+        monkeypatch.setattr(Path, "unlink", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            shards.finish()
+        monkeypatch.undo()
+    assert (tmp_path / "out.csv").is_file()
+    with shards_of(tmp_path / "out.csv", input="another").locked():
+        assert {path.name for path in shards.folder.iterdir()} == {"lock"}
 
 
 def test_two_runs_do_not_write_one_file_together(tmp_path: Path) -> None:

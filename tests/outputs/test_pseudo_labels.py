@@ -255,6 +255,21 @@ def test_too_few_validation_rows_give_no_expected_precision(make_finished, tmp_p
     assert report.tasks[0].expected_precision is None
 
 
+@pytest.mark.parametrize("method", ["rank", "hard"])
+def test_soft_labels_that_only_a_temperature_makes_probabilities_are_refused_without_one(
+    make_finished, tmp_path, method
+):
+    study, rule = make_finished(validation=19), Rule(top=5, method=method, calibration="temperature")
+    labelling = {"select": "all", "labels": "soft"}
+    message = (
+        rf"must have at least 20 different texts for soft labels by `method: {method}`.*; got 19; set `labels: hard`"
+    )
+    with pytest.raises(StudyError, match=message):
+        write_pseudo_labels(**arguments(study, tmp_path / "out", rule=rule, labelling=labelling))
+    hard = write_pseudo_labels(**arguments(study, tmp_path / "out", rule=rule))
+    assert any("too few validation rows with different texts for a temperature: 19" in each for each in hard.remarks)
+
+
 def test_validation_rows_with_equal_texts_tell_the_expected_precision_once(make_finished, tmp_path):
     study = make_finished(validation=400)
     validation = {
@@ -384,7 +399,7 @@ def test_calibrated_confidence_covers_what_averaging_left_too_unsure(make_finish
     )
     assert all(after.labelled > before.labelled for before, after in zip(plain.tasks, calibrated.tasks, strict=True))
     assert plain.remarks == ("Task topic has no unlabelled rows and was passed over.",)
-    assert any("fitted to 200 validation rows" in remark for remark in calibrated.remarks)
+    assert any("fitted to 200 validation rows with different texts" in remark for remark in calibrated.remarks)
     assert (
         "> Confidence in task emotion is that at temperature 0." in (tmp_path / "temperature" / "card.md").read_text()
     )

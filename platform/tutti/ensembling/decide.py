@@ -55,7 +55,9 @@ def _macro_f1_by_offset(logs: np.ndarray, index: int, labels: np.ndarray, label_
     others = logs.copy()
     others[:, index] = -np.inf
     runner_up = others.argmax(axis=1)
-    switch = np.searchsorted(_GRID, others.max(axis=1) - logs[:, index], side="right")  # first offset that wins
+    gap = others.max(axis=1) - logs[:, index]
+    wins_ties = index < runner_up  # as in ``decide``
+    switch = np.where(wins_ties, np.searchsorted(_GRID, gap), np.searchsorted(_GRID, gap, side="right"))
 
     def switched(rows: np.ndarray) -> np.ndarray:
         """How many of the rows switch from each other class, ``(offsets, classes)``."""

@@ -133,7 +133,8 @@ class Procedure:
         if votes.ndim == 3 and len(np.unique(groups)) >= LEAST:
             combined = _cross_fitted(rule, votes, labels, list(splits(labels, groups, repeats=1, seed=seed)))
             offsets = tune_offsets(combined, labels) if with_offsets else None
-            temperature = fit_temperature(combined, labels)
+            first = np.unique(groups, return_index=True)[1]  # copies of a text are no further evidence
+            temperature = fit_temperature(combined[first], labels[first])
         return Ensemble(voters, method, rule.fit(votes, labels), offsets, temperature)
 
     def _best_option(

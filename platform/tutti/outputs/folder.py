@@ -36,16 +36,10 @@ def output_folder(out: Path, *, listing: str = CARD, kind: str | None = None) ->
         StorageError: if ``out`` cannot be read or written.
     """
     out = out.resolve()
-    with storage_faults(out):  # the first access: reports, for example, a name that is too long
-        fixed = fixed_folder_fault(out)
-        unlisted = _unlisted(out, listing, kind) if fixed is None else []
-    if fixed:
-        raise StudyError(fixed)
-    if unlisted:
-        rule = "be a new or empty folder, or hold nothing but what this command wrote there before"
-        raise StudyError(Fault(str(out), rule, unlisted[0], "name another folder with --out"))
+    _check(out, listing, kind)
     with whole_folder(out) as folder:
         yield folder
+        _check(out, listing, kind)  # a soup takes long enough for somebody to put a file there
 
 
 def hashes(folder: Path) -> dict[str, str]:
@@ -66,13 +60,24 @@ def write_card(folder: Path, card: CardT) -> CardT:
     return card
 
 
+def _check(out: Path, listing: str, kind: str | None) -> None:
+    with storage_faults(out):  # the first access: reports, for example, a name that is too long
+        fixed = fixed_folder_fault(out)
+        unlisted = _unlisted(out, listing, kind) if fixed is None else []
+    if fixed:
+        raise StudyError(fixed)
+    if unlisted:
+        rule = "be a new or empty folder, or hold nothing but what this command wrote there before"
+        raise StudyError(Fault(str(out), rule, unlisted[0], "name another folder with --out"))
+
+
 def _unlisted(out: Path, listing: str, kind: str | None) -> list[str]:
     """The files in ``out`` that its listing lacks, or in words what it holds of another kind."""
     if not out.exists():
         return []
     if not out.is_dir():
         return ["a file"]
-    present = {path.relative_to(out).as_posix() for path in out.rglob("*") if not path.is_dir()}
+    present = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_symlink() or not path.is_dir()}
     try:
         content = json.loads((out / listing).read_text(encoding="utf-8"))
         if (found := content.get("kind", kind)) != kind:  # none in folders of earlier versions

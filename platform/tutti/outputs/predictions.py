@@ -7,7 +7,7 @@ import json
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".csv", ".jsonl", ".json", ".parquet")
 _MANIFEST, _LOCK = "manifest.json", "lock"
-_SHARD = re.compile(r"\d{6}\.parquet")
+_SHARD = re.compile(r"\d{6,}\.parquet")
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +98,8 @@ def check_out(out: Path, rows_file: Path) -> None:
         raise StudyError(Fault(f"--out {out}", "be another file than --input", "the same", "name another file"))
     if out.suffix.lower() not in SUFFIXES:
         rule = f"end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
-        raise StudyError(Fault(f"--out {out}", rule, repr(out.suffix), "name the file so"))
+        got = repr(out.suffix) if out.suffix else "no suffix"
+        raise StudyError(Fault(f"--out {out}", rule, got, "name the file so"))
     with storage_faults(out):
         folder = out.is_dir()
     if folder:
@@ -136,9 +137,11 @@ class Shards:
         with storage_faults(self.folder):
             names = {path.name for path in self.folder.iterdir()} if self.folder.exists() else set()
             names -= {path.name for path in strays(self.folder)}  # a kill while the manifest was written leaves some
-            foreign = {name for name in names - {_LOCK, _MANIFEST} if not _SHARD.fullmatch(name)}
-            if foreign or (names - {_LOCK} and _MANIFEST not in names):
-                rule, got = "be new, or hold the shards of an earlier run", min(foreign or names)
+            ours = {_LOCK}
+            if self._previous():
+                ours |= {_MANIFEST, *filter(_SHARD.fullmatch, names)}
+            if foreign := names - ours:
+                rule, got = "be new, or hold the shards of an earlier run", min(foreign)
                 raise StudyError(Fault(str(self.folder), rule, got, "move it away, or name another file with --out"))
             self.folder.mkdir(parents=True, exist_ok=True)
             lock = FileLock(self.folder / _LOCK)
@@ -156,18 +159,27 @@ class Shards:
 
     def _sweep(self) -> None:
         """Removes shards of an earlier run with another manifest, and files that a kill left incomplete."""
-        try:
-            previous = json.loads((self.folder / _MANIFEST).read_text(encoding="utf-8"))
-            self.precision = previous.pop("precision")
-        except (OSError, ValueError, KeyError, AttributeError):
-            previous = None
+        previous = self._previous()
+        self.precision = previous.pop("precision", None)
         if previous != self._manifest:
             self.precision = None
-            for path in self.folder.iterdir():
-                if path.name != _LOCK:
-                    path.unlink()
+            self._clear()
         for path in strays(self.folder):
             path.unlink()
+
+    def _previous(self) -> dict[str, Any]:
+        """The manifest of an earlier run; empty where there is none, or another program's."""
+        try:
+            found = json.loads((self.folder / _MANIFEST).read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):
+            return {}
+        return found if isinstance(found, dict) and {"format", "rows", "shard", "precision"} <= found.keys() else {}
+
+    def _clear(self) -> None:
+        """Removes all but the lock; the manifest last, since shards without one are taken for somebody else's files."""
+        for path in sorted(self.folder.iterdir(), key=lambda path: path.name == _MANIFEST):
+            if path.name != _LOCK:
+                path.unlink()
 
     def begin(self, precision: str) -> None:
         """Writes the manifest; call it before the first shard is written."""
@@ -199,7 +211,9 @@ class Shards:
         write = {".parquet": _write_parquet, ".csv": _write_csv}.get(self._out.suffix.lower(), _write_lines)
         with whole_file(self._out) as temporary:
             write(temporary, (self._read(number) for number in range(self.count)))
-        shutil.rmtree(self.folder, ignore_errors=True)
+        with suppress(OSError):  # the file is whole
+            self._clear()
+            shutil.rmtree(self.folder)
 
     def _file(self, number: int) -> Path:
         return self.folder / f"{number:06d}.parquet"

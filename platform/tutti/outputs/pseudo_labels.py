@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from tutti.bank.electorate import Checkpoints
 from tutti.data.clean import row_texts
-from tutti.ensembling.nested import LEAST_JUDGED
+from tutti.ensembling.nested import LEAST, LEAST_JUDGED
 from tutti.ensembling.pseudo import Labelling, Opinion, choose, drift, opinion, precision
 from tutti.errors import Fault, StudyError
 from tutti.files import whole_file
@@ -151,9 +151,12 @@ def _keep_earlier(out: Path, folder: Path, suffixes: Collection[str]) -> Iterato
 
 
 def _temperature_note(labelled: _Labelled) -> str:
-    value, rows = labelled.elected.ensemble.temperature, len(labelled.elected.ballot.labels)
+    task, value, texts = labelled.task.name, labelled.elected.ensemble.temperature, labelled.elected.ballot.texts
+    if texts < LEAST:
+        return f"Task {task} has too few validation rows with different texts for a temperature: {texts} of {LEAST}."
     return (
-        f"Confidence in task {labelled.task.name} is that at temperature {value:.3g}, fitted to {rows} validation rows."
+        f"Confidence in task {task} is that at temperature {value:.3g}, fitted to {texts} validation rows with "
+        "different texts."
     )
 
 
@@ -170,6 +173,11 @@ def _labelled(
         rows = np.flatnonzero(eligible)
         values = voted.combined[rows]
         return _Labelled(task, pool, elected, rows, [str(value) for value in values], values, None)
+    method, texts = elected.ensemble.method, elected.ballot.texts
+    if labelling.labels == "soft" and method in ("rank", "hard") and texts < LEAST:
+        rule = f"have at least {LEAST} different texts for soft labels by `method: {method}`, which need a temperature"
+        remedy = "set `labels: hard` or another method in the recipe"
+        raise StudyError(Fault(f"the validation rows of {task.name}", rule, str(texts), remedy))
     probabilities = elected.ensemble.calibrated(voted.combined) if calibrated else voted.combined
     opinions = opinion(probabilities, voted.members[elected.ensemble.combiner.weights != 0])
     rows = choose(opinions, labelling, prior=pool.prior, able=eligible)

@@ -50,7 +50,7 @@ def refolded(election: Election, *, by: Literal["objective", "task"]) -> list[Fo
         by: what ranks the candidates, as in ``Rule``.
 
     Returns:
-        None if a task has too few rows for the estimate.
+        None if a task has too few rows of different texts for the estimate.
     """
     elected = election.tasks
     if min(each.ballot.texts for each in elected.values()) < LEAST_JUDGED:
@@ -98,7 +98,7 @@ class SoupCard:
         passed_over: trials whose shape or max_length differs from the best trial's.
         task_scores: by task, the soup's metric on the validation rows, all of which chose it.
         vote_scores: by task, that of the recipe's vote on the same rows.
-        estimates: by task, the nested estimates of soup and vote; none if a task has too few rows.
+        estimates: by task, the nested estimates of soup and vote; none if a task has too few rows of different texts.
         within: how far the soup's mean may be below the vote's.
         files: SHA-256 of every file beside the card, by path.
     """

@@ -146,7 +146,8 @@ def _suffix(source: str) -> str:
     suffix = Path(source).suffix.lower()
     if suffix not in SUFFIXES:
         rule = f"end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
-        raise TaskFileError(Fault(source, rule, repr(suffix), "rename the file, or use another layout"))
+        got = repr(suffix) if suffix else "no suffix"
+        raise TaskFileError(Fault(source, rule, got, "rename the file, or use another layout"))
     return suffix
 
 
