@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tutti.errors import StorageError
-from tutti.files import whole_folder
+from tutti.files import whole_folder, write_whole
 
 
 def test_the_earlier_folder_is_put_back_where_the_new_one_cannot_take_its_place(
@@ -42,3 +42,9 @@ def test_folders_below_one_that_is_written_can_be_read_by_others_too(tmp_path: P
     out = tmp_path / "out"
     modes = [path.stat().st_mode & 0o777 for path in (out, out / "checkpoint", out / "checkpoint" / "weights")]
     assert modes == [0o755, 0o755, 0o644]
+
+
+def test_a_file_in_the_folder_that_cannot_be_written_is_named_as_the_user_knows_it(tmp_path: Path) -> None:
+    message = rf"^{tmp_path}/out/a+ must be written whole; got File name too long"
+    with pytest.raises(StorageError, match=message), whole_folder(tmp_path / "out") as folder:
+        write_whole(folder / ("a" * 300), "")

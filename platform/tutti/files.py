@@ -10,6 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 from tutti.errors import Fault, StorageError, nearest
@@ -104,6 +105,9 @@ def whole_folder(path: Path) -> Iterator[Path]:
             else:
                 temporary.replace(path)
             _sync_folder(path.parent)
+        except StorageError as error:  # name the folder that the user knows
+            faults = [replace(each, what=each.what.replace(str(temporary), str(path))) for each in error.faults]
+            raise StorageError(*faults) from error
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
 

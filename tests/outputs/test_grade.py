@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from tutti.errors import SubmissionError, TaskFileError
 from tutti.outputs.grade import read_labels
+from tutti.tasks.build import CleaningSteps
 from tutti.tasks.layouts.competition import Competition
 from tutti.tasks.layouts.glue import Glue
 from tutti.tasks.layouts.table import Table
@@ -18,9 +21,19 @@ WARMTH = Task("warmth", (), pair=False, metric="pearson", submission="csv")
 ROWS = ["7", "3", "5"]  # glad, calm, glad
 
 
-def read(tmp_path, content: str, *, name="labels.csv", task=MOOD, layout=None, expected=ROWS) -> np.ndarray:
+def rows_of(ids: Sequence[str] = ROWS, texts: Sequence[str] = ("sun", "still, sea", "a day")) -> pd.DataFrame:
+    return pd.DataFrame({"id": ids, "text": texts})
+
+
+def read(tmp_path, content: str, *, name="labels.csv", task=MOOD, layout=None, expected=None, **cleaning) -> np.ndarray:
     (tmp_path / name).write_text(content, encoding="utf8")
-    return read_labels(str(tmp_path / name), task=task, layout=layout or Competition(pair=False), expected=expected)
+    return read_labels(
+        str(tmp_path / name),
+        task=task,
+        layout=layout or Competition(pair=False),
+        expected=rows_of() if expected is None else expected,
+        cleaning=CleaningSteps(**cleaning),
+    )
 
 
 @pytest.mark.parametrize(
@@ -45,18 +58,31 @@ def test_numbers_are_read_for_a_regression(tmp_path):
 
 
 def test_a_glue_dev_file_grades_by_row_number(tmp_path):
-    rows = "sentence\tlabel\na day\tglad\nsea\tcalm\n"
-    assert read(tmp_path, rows, name="dev.tsv", layout=Glue("SST-2"), expected=["1", "0"]).tolist() == [0, 1]
-    with pytest.raises(SubmissionError, match="have the 1 rows of the test file of mood and no others"):
-        read(tmp_path, rows, name="dev.tsv", layout=Glue("SST-2"), expected=["0"])
-    with pytest.raises(SubmissionError, match="of this very test file, with their ids: a table of the columns id and"):
-        read(tmp_path, rows, name="dev.tsv", layout=Glue("SST-2"), expected=["7", "0"])
+    rows, dev = "sentence\tlabel\na day\tglad\nsea\tcalm\n", {"name": "dev.tsv", "layout": Glue("SST-2")}
+    assert read(tmp_path, rows, **dev, expected=rows_of(["1", "0"], ["sea", "a day"])).tolist() == [0, 1]
+    with pytest.raises(SubmissionError, match=r"or a table of its ids and labels \(columns id and label\)"):
+        read(tmp_path, rows, **dev, expected=rows_of(["7", "0"], ["sea", "a day"]))
 
 
-def test_a_longer_glue_file_is_no_test_file_s_where_repair_has_dropped_rows_of_it_either(tmp_path):
-    rows = "sentence\tlabel\na day\tglad\nbroken\nsea\tcalm\n"
-    with pytest.raises(SubmissionError, match="have the 1 rows of the test file of mood and no others"):
-        read(tmp_path, rows, name="dev.tsv", layout=Glue("SST-2", repair=True), expected=["0"])
+@pytest.mark.parametrize(
+    ("name", "content", "layout"),
+    [
+        ("train.csv", "0\tsun\tcalm\n1\tsea\tglad\n2\ta day\tglad\n", Competition(pair=False)),
+        ("dev.tsv", "sentence\tlabel\nsun\tcalm\nsea\tglad\na day\tglad\n", Glue("SST-2")),
+        ("train.tsv", "text\tlabel\nsun\tcalm\nsea\tglad\na day\tglad\n", Table()),
+    ],
+)
+def test_labels_of_other_texts_with_the_same_ids_are_refused(tmp_path, name, content, layout):
+    message = (
+        r"must have the texts of the test rows of mood; got others for 1 of 2 rows, such as '1'; name the labels of"
+    )
+    with pytest.raises(SubmissionError, match=message):
+        read(tmp_path, content, name=name, layout=layout, expected=rows_of(["1", "0"], ["the sea", "sun"]))
+
+
+def test_texts_are_compared_as_they_are_cleaned(tmp_path):
+    expected = rows_of(["0"], ["sun!"])
+    assert read(tmp_path, "0\tsun!!!\tglad\n", expected=expected, repeated_punctuation=True).tolist() == [1]
 
 
 @pytest.mark.parametrize(
@@ -73,14 +99,15 @@ def test_labels_of_another_file_are_refused(tmp_path, content, message):
 
 def test_a_table_with_ids_from_zero_on_has_ids(tmp_path):
     rows = "id,label\n0,calm\n1,glad\n2,calm\n"
-    assert read(tmp_path, rows, expected=["2", "1"]).tolist() == [0, 1]
-    with pytest.raises(SubmissionError, match=r"such as 't1'; name the labels of this very test file\.$"):
-        read(tmp_path, rows, expected=["t1"])
+    assert read(tmp_path, rows, expected=rows_of(["2", "1"], ["sun", "sea"])).tolist() == [0, 1]
+    with pytest.raises(SubmissionError, match=r"such as 't1'; name the labels of this very test file"):
+        read(tmp_path, rows, expected=rows_of(["t1"], ["sun"]))
 
 
-def test_a_longer_file_whose_own_ids_count_from_zero_is_graded_by_them(tmp_path):
+def test_a_longer_file_is_graded_by_its_ids(tmp_path):
     rows = "".join(f"{row}\tday {row}\t{'glad' if row % 2 else 'calm'}\n" for row in range(10))
-    assert read(tmp_path, rows, name="train.csv", expected=["2", "5", "7"]).tolist() == [0, 1, 1]
+    expected = rows_of(["2", "5", "7"], ["day 2", "day 5", "day 7"])
+    assert read(tmp_path, rows, name="train.csv", expected=expected).tolist() == [0, 1, 1]
 
 
 def test_what_is_no_number_is_refused_for_a_regression(tmp_path):
@@ -96,7 +123,8 @@ def test_a_file_in_no_known_layout_is_told_by_the_task_s_own(tmp_path):
 def test_labels_may_be_a_parquet_file(tmp_path):
     file = tmp_path / "labels.parquet"
     pd.DataFrame({"label": ["calm", "glad", "glad"], "id": ["3", "5", "7"]}).to_parquet(file)
-    assert read_labels(str(file), task=MOOD, layout=Competition(pair=False), expected=ROWS).tolist() == [1, 0, 1]
+    labels = read_labels(str(file), task=MOOD, layout=Competition(pair=False), expected=rows_of())
+    assert labels.tolist() == [1, 0, 1]
 
 
 @pytest.mark.parametrize(

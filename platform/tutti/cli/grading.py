@@ -54,10 +54,12 @@ def answers(
         if part in labels.get(task, {}) or not file:
             rule, got = "name one file for each test file of the study", "a second one" if file else "none"
             raise SubmissionError(Fault(f"--score {option}", rule, got, "write it like --score TASK=FILE"))
+        spec = task_spec(task, config.tasks[task])
         labels.setdefault(task, {})[part] = read_labels(
             file,
-            task=next(spec for spec in prepared.tasks if spec.name == task),
-            layout=task_spec(task, config.tasks[task]).extra_layout,
-            expected=prepared.ids(task, part).tolist(),
+            task=next(each for each in prepared.tasks if each.name == task),
+            layout=spec.extra_layout,
+            expected=prepared.rows(task, part),
+            cleaning=spec.cleaning,
         )
     return labels

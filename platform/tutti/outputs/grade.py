@@ -2,57 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tutti.bank.electorate import Checkpoints
+from tutti.data.clean import row_texts
+from tutti.data.prepare import clean_rows
 from tutti.errors import Fault, SubmissionError, TaskFileError
 from tutti.outputs.card import Graded
 from tutti.outputs.members import Elected, votes
-from tutti.tasks.layouts.glue import Glue
+from tutti.tasks.build import CleaningSteps
 from tutti.tasks.layouts.reading import number
 from tutti.tasks.layouts.table import Table, column_names
 from tutti.tasks.metrics import score_decided
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
     from tutti.tasks.layouts.protocol import Layout
     from tutti.tasks.task import Task
 
 _HEADERS = (("id", "label"), ("index", "prediction"))
 _SHOWN = 5
+_NO_CLEANING = CleaningSteps()
 
 
-def read_labels(source: str, *, task: Task, layout: Layout, expected: Sequence[str]) -> np.ndarray:
+def read_labels(
+    source: str, *, task: Task, layout: Layout, expected: DataFrame, cleaning: CleaningSteps = _NO_CLEANING
+) -> np.ndarray:
     """Reads labels of a test file's rows, in its order: ``(rows,)`` int64 class indices, or float32 values.
 
     Args:
         source: a file in the task's training layout, or a table (.csv, .tsv, .jsonl, .json, .parquet) of two columns:
             ``id`` and ``label``, or ``index`` and ``prediction``.
-        expected: the ids of the test file, in its order.
+        expected: the test file's rows in their order, cleaned: ``id``, ``text`` and, for pairs, ``text_b``.
+        cleaning: what was done to their texts.
 
     Raises:
         TaskFileError: if the file cannot be read, or a label of a regression is not a number.
-        SubmissionError: if a test row has no label or an unknown one, or if the file's ids only count its rows, and
-            these are more than the test file's.
+        SubmissionError: if a test row has no label, an unknown one, or another text.
     """
     found = _layout_of(source, layout)
     rows = found.read(source, labelled=True, numbers=task.regression)
-    by_id = dict(zip(rows["id"], rows["label"], strict=True))
-    numbered = isinstance(found, Glue) or (isinstance(found, Table) and found.id is None)  # training rows without ids
-    remedy = "name the labels of this very test file"
-    if missing := [row for row in expected if row not in by_id]:
-        named = ", ".join(map(repr, missing[:_SHOWN]))
-        got = f"none for {len(missing)} of {len(expected)} rows, such as {named}"
-        if numbered:
-            remedy += ", with their ids: a table of the columns id and label"
+    by_id, ids = rows.set_index("id"), expected["id"]
+    remedy = "name the labels of this very test file, or a table of its ids and labels (columns id and label)"
+    if missing := [row for row in ids if row not in by_id.index]:
+        got = f"none for {_some_of(missing, ids)}"
         raise SubmissionError(Fault(source, f"have a label for every test row of {task.name}", got, remedy))
-    if len(by_id) > len(expected) and numbered:  # row numbers fit any file, so a longer one is not this test file's
-        rows_of = f"the {len(expected)} rows of the test file of {task.name}"
-        rule = f"have {rows_of} and no others, since its ids only count rows"
-        raise SubmissionError(Fault(source, rule, f"{len(by_id)} rows", remedy))
-    labels = [by_id[row] for row in expected]
+    in_order = by_id.loc[ids]
+    if found is layout:  # ids often only count rows, so that those of any longer file fit
+        pairs = zip(ids, row_texts(expected), row_texts(clean_rows(in_order, cleaning)), strict=True)
+        if others := [row for row, text, found_text in pairs if text != found_text]:
+            got = f"others for {_some_of(others, ids)}"
+            raise SubmissionError(Fault(source, f"have the texts of the test rows of {task.name}", got, remedy))
+    labels = in_order["label"].tolist()
     if task.regression:
         return np.array([number(label) for label in labels], dtype=np.float32)
     if unknown := set(labels) - set(task.class_names):
@@ -60,6 +65,10 @@ def read_labels(source: str, *, task: Task, layout: Layout, expected: Sequence[s
         got = ", ".join(map(repr, sorted(unknown)[:_SHOWN]))
         raise SubmissionError(Fault(source, rule, got, remedy))
     return np.array([task.class_names.index(label) for label in labels], dtype=np.int64)
+
+
+def _some_of(rows: Sequence[str], ids: Sized) -> str:
+    return f"{len(rows)} of {len(ids)} rows, such as {', '.join(map(repr, rows[:_SHOWN]))}"
 
 
 def grade(bank: Checkpoints, task: Task, part: str, elected: Elected, labels: np.ndarray) -> Graded:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tutti.config.layouts import GLUE_NAMES, no_dataset, no_glue_kind
 from tutti.config.study import TaskConfig
-from tutti.errors import ConfigError, Fault
+from tutti.errors import ConfigError, Fault, TaskFileError
 from tutti.tasks.layouts.competition import Competition
 from tutti.tasks.layouts.glue import Glue
 from tutti.tasks.layouts.hub import Hub
@@ -146,10 +146,11 @@ def _layouts(name: str, config: TaskConfig) -> tuple[Layout, Layout, bool]:
 
 
 def new_rows_layout(spec: TaskSpec, file: Path) -> FileLayout:
-    """The layout of a file with new rows to predict: that of the task where the file has the suffix of its files.
+    """The layout of a file with new rows to predict.
 
-    Any other file is a table with the columns id (optional), text and, for pairs, text_b, or with the task's own column
-    names where it sets them.
+    A task that names its columns has them here too. For others, a file with the suffix of the task's own has its
+    layout, unless its first line is a header with the column text; such a file, and any other, is a table with the
+    columns id (optional), text and, for pairs, text_b.
 
     Raises:
         TaskFileError: where the file cannot be read.
@@ -160,7 +161,14 @@ def new_rows_layout(spec: TaskSpec, file: Path) -> FileLayout:
         case Hub():
             return spec.layout.columns
         case Competition() | Glue():
-            if file.suffix in {Path(source).suffix for source in spec.sources.values()}:
+            if file.suffix in {Path(source).suffix for source in spec.sources.values()} and not _has_header(file):
                 return spec.layout
     named = "id" in column_names(str(file))
     return Table(id="id" if named else None, text_b="text_b" if spec.pair else None)
+
+
+def _has_header(file: Path) -> bool:
+    try:
+        return any("text" in name.split("\t") for name in column_names(str(file)))
+    except TaskFileError:  # a line that is no row of a table
+        return False
