@@ -81,17 +81,14 @@ def whole_folder(path: Path) -> Iterator[Path]:
         temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent))
         try:
             yield temporary
-            for entry in (
-                *temporary.rglob("*"),
-                temporary,
-            ):  # storage may be shared, but safetensors' files are private
+            for entry in (*temporary.rglob("*"), temporary):
                 if entry.is_dir():
                     entry.chmod(0o755)
                     _sync_folder(entry)
                 elif entry.is_file():
                     with entry.open("rb+") as written:
                         os.fsync(written.fileno())
-                    entry.chmod(0o644)
+                    entry.chmod(0o644)  # safetensors makes files readable by their owner only; storage may be shared
             if path.exists():
                 retired = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".old", dir=path.parent))
                 path.replace(retired / path.name)
