@@ -50,7 +50,7 @@ PREDICT: dict[str, Sequence[Case]] = {
         ),
         Case(
             "a table with commas where the task's files have tabs",
-            ["table.tsv must have 2 tab-separated columns (id, text)", "separate the columns by tabs"],
+            ["table.tsv must have the column 'text'", "got the columns id,text; separate the columns by tabs"],
             write("table.tsv", "id,text\n1,rain\n"),
             "predict studies/moods --input table.tsv --out out.csv",
             finished=True,

@@ -123,7 +123,9 @@ def test_a_file_in_no_known_layout_is_told_by_the_task_s_own(tmp_path):
 def test_labels_may_be_a_parquet_file(tmp_path):
     file = tmp_path / "labels.parquet"
     pd.DataFrame({"label": ["calm", "glad", "glad"], "id": ["3", "5", "7"]}).to_parquet(file)
-    labels = read_labels(str(file), task=MOOD, layout=Competition(pair=False), expected=rows_of())
+    labels = read_labels(
+        str(file), task=MOOD, layout=Competition(pair=False), expected=rows_of(), cleaning=CleaningSteps()
+    )
     assert labels.tolist() == [1, 0, 1]
 
 

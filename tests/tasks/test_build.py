@@ -110,6 +110,8 @@ def test_new_rows_are_laid_out_as_the_task_s_own_where_the_ending_is_theirs(tmp_
     assert layout("new.jsonl", '{"text": "a"}\n') == Table(text_b="text_b")
     assert layout("new.csv", "0\ta\tb\n", train="rows.csv") == Competition(pair=True)
     assert layout("new.csv", "id,text,text_b\n0,a,b\n", train="rows.csv") == Table(id="id", text_b="text_b")
+    assert layout("new.csv", '"text","text_b"\n"a","b"\n', train="rows.csv") == Table(text_b="text_b")
+    assert layout("new.csv", "0\ta,text\tb\n", train="rows.csv") == Competition(pair=True)
     assert layout("new.tsv", "text\ttext_b\na\tb\n") == Table(text_b="text_b")
     assert layout("new.csv", "text\na\n", layout="glue", pair=False) == Table()
     named = {"id": "key", "text": "sentence"}

@@ -13,7 +13,6 @@ from tutti.data.prepare import clean_rows
 from tutti.errors import Fault, SubmissionError, TaskFileError
 from tutti.outputs.card import Graded
 from tutti.outputs.members import Elected, votes
-from tutti.tasks.build import CleaningSteps
 from tutti.tasks.layouts.reading import number
 from tutti.tasks.layouts.table import Table, column_names
 from tutti.tasks.metrics import score_decided
@@ -21,17 +20,15 @@ from tutti.tasks.metrics import score_decided
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from tutti.tasks.build import CleaningSteps
     from tutti.tasks.layouts.protocol import Layout
     from tutti.tasks.task import Task
 
 _HEADERS = (("id", "label"), ("index", "prediction"))
 _SHOWN = 5
-_NO_CLEANING = CleaningSteps()
 
 
-def read_labels(
-    source: str, *, task: Task, layout: Layout, expected: DataFrame, cleaning: CleaningSteps = _NO_CLEANING
-) -> np.ndarray:
+def read_labels(source: str, *, task: Task, layout: Layout, expected: DataFrame, cleaning: CleaningSteps) -> np.ndarray:
     """Reads labels of a test file's rows, in its order: ``(rows,)`` int64 class indices, or float32 values.
 
     Args:

@@ -173,11 +173,10 @@ def _labelled(
         rows = np.flatnonzero(eligible)
         values = voted.combined[rows]
         return _Labelled(task, pool, elected, rows, [str(value) for value in values], values, None)
-    method, texts = elected.ensemble.method, elected.ballot.texts
-    if labelling.labels == "soft" and method in ("rank", "hard") and texts < LEAST:
-        rule = f"have at least {LEAST} different texts for soft labels by `method: {method}`, which need a temperature"
-        remedy = "set `labels: hard` or another method in the recipe"
-        raise StudyError(Fault(f"the validation rows of {task.name}", rule, str(texts), remedy))
+    if calibrated and labelling.labels == "soft" and elected.ballot.texts < LEAST:
+        rule = f"have at least {LEAST} different texts for the temperature of soft labels"
+        remedy = "set `labels: hard` in the recipe, or, with a method that gives probabilities, `calibration: none`"
+        raise StudyError(Fault(f"the validation rows of {task.name}", rule, str(elected.ballot.texts), remedy))
     probabilities = elected.ensemble.calibrated(voted.combined) if calibrated else voted.combined
     opinions = opinion(probabilities, voted.members[elected.ensemble.combiner.weights != 0])
     rows = choose(opinions, labelling, prior=pool.prior, able=eligible)

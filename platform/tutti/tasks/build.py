@@ -8,13 +8,14 @@ from pathlib import Path
 
 from tutti.config.layouts import GLUE_NAMES, no_dataset, no_glue_kind
 from tutti.config.study import TaskConfig
-from tutti.errors import ConfigError, Fault, TaskFileError
+from tutti.errors import ConfigError, Fault
 from tutti.tasks.layouts.competition import Competition
 from tutti.tasks.layouts.glue import Glue
 from tutti.tasks.layouts.hub import Hub
 from tutti.tasks.layouts.protocol import FileLayout, Layout
 from tutti.tasks.layouts.soft import SoftLabels
 from tutti.tasks.layouts.table import Table, column_names
+from tutti.tasks.layouts.tabs import lines_of
 from tutti.tasks.metrics import is_regression
 
 _SUBMISSIONS = {"competition": "competition", "glue": "glue"}
@@ -168,7 +169,5 @@ def new_rows_layout(spec: TaskSpec, file: Path) -> FileLayout:
 
 
 def _has_header(file: Path) -> bool:
-    try:
-        return any("text" in name.split("\t") for name in column_names(str(file)))
-    except TaskFileError:  # a line that is no row of a table
-        return False
+    line = next(lines_of(str(file)), "")  # without tabs it is no row of the layout, so commas may separate names
+    return "text" in (cell.strip('"') for cell in line.split("\t" if "\t" in line else ","))
