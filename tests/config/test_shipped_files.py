@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -37,9 +38,12 @@ def test_a_name_is_told_from_a_path(name: str, expected: bool) -> None:
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
-def test_a_recipe_beside_the_examples_is_valid_and_its_study_names_it(path: Path) -> None:
+def test_a_recipe_beside_the_examples_is_valid_and_the_studies_it_refers_to_name_it(path: Path) -> None:
     assert load_recipe(str(path))[0] == path.stem
-    assert f"--recipe recipes/{path.name}" in (ROOT / "examples" / path.name).read_text(encoding="utf-8")
+    studies = re.findall(r"\.\./(\w+\.yaml)", path.read_text(encoding="utf-8"))
+    assert studies
+    for study in studies:
+        assert f"--recipe recipes/{path.name}" in (ROOT / "examples" / study).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("path", SPACES, ids=lambda path: path.stem)
