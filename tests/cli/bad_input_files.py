@@ -24,6 +24,11 @@ FILES: dict[str, Sequence[Case]] = {
             command="tune studies-here",
             change=lambda folder: (folder / "studies-here").mkdir(),
         ),
+        Case(
+            "a full-width colon, as Chinese keyboards write it",
+            ["write the ASCII character for the full-width '：' in line 1, or correct the line"],
+            yaml("study: moods", "study：moods"),
+        ),
         Case("the study file is empty", ["got an empty file"], write("study.yaml", "")),
         Case(
             "the study file is not YAML",

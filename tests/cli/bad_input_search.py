@@ -140,6 +140,16 @@ SEARCH: dict[str, Sequence[Case]] = {
             finished=True,
         ),
         Case(
+            "several trials, and nothing that varies",
+            ["search.trials must be 1 without a search space, as all trials would be the same; got 3"],
+            both(yaml(f"search_space:\n  {RATE}\n", ""), yaml("trials: 1", "trials: 3")),
+        ),
+        Case(
+            "a setting of another scheduler",
+            ["search.exchange_epochs must be used with the scheduler pbt only; got 2 with the scheduler asha"],
+            yaml("trials: 1", "trials: 1\n  exchange_epochs: 2"),
+        ),
+        Case(
             "the scheduler is unknown",
             ["search.scheduler must be one of asha, hyperband, median, pbt, none", "did you mean 'hyperband'"],
             yaml("trials: 1", "trials: 1\n  scheduler: hyper-band"),

@@ -31,7 +31,7 @@ SETTINGS: dict[str, Sequence[Case]] = {
         ),
         Case(
             "the backbone is not on the hub, or the hub is away",
-            ["nobody/no-such-model"],
+            ["nobody/no-such-model", "got no such folder, and ", "make or name the folder"],
             yaml("backbone: backbone", "backbone: nobody/no-such-model"),
         ),
         Case(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
 
 from bad_input_changes import (
@@ -49,6 +50,14 @@ VOTES: dict[str, Sequence[Case]] = {
             ["the study 'secnd' must be the folder of a study", "did you mean 'second'"],
             other_study(),
             "ensemble studies/moods --with secnd",
+            finished=True,
+            after=no_second,
+        ),
+        Case(
+            "another study without a finished trial",
+            ["the study second must have a finished trial to vote with; got none", "leave the study out"],
+            other_study(lambda study, known: shutil.rmtree(study / "bank")),
+            TOGETHER,
             finished=True,
             after=no_second,
         ),

@@ -28,7 +28,7 @@ def record(number: int, state: TrialState = TrialState.RUNNING, *scores: float, 
 
 
 def console(*, terminal: bool) -> Console:
-    return Console(file=io.StringIO(), force_terminal=terminal, width=120, height=24)
+    return Console(file=io.StringIO(), force_terminal=terminal, width=120, height=24, soft_wrap=True)
 
 
 def test_a_log_gets_one_line_for_each_thing_that_happened(monkeypatch):

@@ -67,6 +67,7 @@ def study(tmp_path) -> StudyConfig:
                 "c": {"layout": "hub", "dataset": str(tmp_path / "mine/hub"), "train": "train"},
                 "d": {"layout": "hub", "dataset": "org/name", "train": "train", "test": "test"},
             },
+            "search": {"trials": 1},
             "storage": {"path": str(tmp_path / "shared")},
             "ensemble": {"recipe": put("mine/own.yaml", "members: {top: 3}\n")},
         }

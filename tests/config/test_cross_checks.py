@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tutti.config.cross_checks import target_faults, worker_faults
+from tutti.config.cross_checks import population_faults, scheduler_faults, target_faults, worker_faults
 
 
 def _target_faults(target: Any, *metrics: str) -> list[str]:
@@ -61,3 +61,43 @@ def test_a_search_space_does_not_vary_how_weights_are_held() -> None:
     assert _worker_places(search_space={"fsdp": {"type": "categorical", "choices": [None, True]}}) == [
         "search_space.fsdp"
     ]
+
+
+def _scheduler_faults(**search: Any) -> list[str]:
+    return [str(fault) for fault in scheduler_faults({"search": search}, what=lambda key: key)]
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        {"grace_epochs": 3, "reduction_factor": 4},
+        {"scheduler": "median", "grace_epochs": 3},
+        {"scheduler": "pbt", "exchange_epochs": 2},
+        {"scheduler": "none", "grace_epochs": 3, "reduction_factor": 4, "exchange_epochs": 2},  # it switches them off
+        {"scheduler": "pbt", "grace_epochs": 1, "reduction_factor": 2},  # the defaults
+        {"scheduler": "nope", "exchange_epochs": 2},  # a fault of its own
+    ],
+)
+def test_settings_of_the_scheduler_are_sound(search: dict[str, Any]) -> None:
+    assert _scheduler_faults(**search) == []
+
+
+def test_settings_of_another_scheduler_are_refused() -> None:
+    assert _scheduler_faults(exchange_epochs=2) == [
+        "search.exchange_epochs must be used with the scheduler pbt only; got 2 with the scheduler asha; "
+        "take it out, or name another scheduler."
+    ]
+    assert "with the scheduler asha or hyperband only" in _scheduler_faults(scheduler="median", reduction_factor=3)[0]
+    assert len(_scheduler_faults(scheduler="pbt", grace_epochs=2, reduction_factor=3)) == 2
+
+
+@pytest.mark.parametrize("key", ["ema_decay", "head_learning_rate"])
+def test_a_population_varies_no_key_that_some_trials_lack(key: str) -> None:
+    def faults(*choices: float | None) -> list[str]:
+        space = {key: {"type": "categorical", "choices": [*choices]}}
+        raw = {"search": {"scheduler": "pbt"}, "search_space": space}
+        return [str(fault) for fault in population_faults(raw, what=lambda key: key)]
+
+    assert faults(0.9, 0.99) == []
+    assert len(faults(None, 0.99)) == 1
+    assert f"search_space.{key}.choices must have no null beside numbers with the scheduler pbt" in faults(None, 0.9)[0]

@@ -202,6 +202,8 @@ def test_a_grid_has_each_point_once_and_only_keys_that_are_drawn() -> None:
             "search.sampler must be one for several objectives; got cmaes, which is for one; name tpe, gp, nsgaii ",
         ),
         (FINITE, "{scheduler: pbt}", "search_space must vary a key that may change while a trial trains, for the "),
+        ("", "{trials: 2}", "search.trials must be 1 without a search space, as all trials would be the same; got 2; "),
+        ("", "{}", "search.trials must be 1 without a search space, as all trials would be the same; got 8; "),
         (INLINE, "{scheduler: pbt, trials: true}", "search.trials must be a whole number; got true; give a whole "),
         (INLINE, "{scheduler: pbt, trials: 3}", "search.trials must be at least 4 with the scheduler pbt: all trials "),
         (INLINE, "{scheduler: pbt, trials: 3.0}", "search.trials must be at least 4 with the scheduler pbt: all "),

@@ -97,6 +97,23 @@ def test_global_batches_are_those_of_one_worker_with_a_larger_batch(
 
 
 @settings(deadline=None)
+@given(weights=st.lists(st.floats(0.01, 10), min_size=1, max_size=40), batch=st.integers(1, 9), world=st.integers(1, 3))
+def test_a_row_weighs_the_same_in_the_loss_whatever_rows_it_comes_with(
+    weights: list[float], batch: int, world: int
+) -> None:
+    row_weights = np.array(weights)
+    rows = {"t": BatchRows(lengths=np.full(len(weights), 5), weights=row_weights)}
+    ranks = [
+        TaskBatchSampler(rows, plan=BatchPlan(per_device_batch=batch), seed=0, stage=0, rank=rank, world=world)
+        for rank in range(world)
+    ]
+    for shares in zip(*ranks, strict=True):
+        drawn = [row for share in shares for row in _real_rows(share)]
+        in_the_mean = row_weights[drawn] / shares[0].weight_sum * len(drawn)
+        assert in_the_mean == pytest.approx(row_weights[drawn] / row_weights.mean())
+
+
+@settings(deadline=None)
 @given(
     lengths=st.lists(st.integers(1, 128), min_size=1, max_size=300),
     max_tokens=st.integers(8, 600),

@@ -9,8 +9,9 @@ from tutti.orchestration.interrupt import Interrupt
 
 def test_ctrl_c_is_told_once_and_the_handler_of_before_is_there_again_afterwards():
     messages: list[str] = []
+    closed: list[None] = []
     before = signal.getsignal(signal.SIGINT)
-    with Interrupt(messages.append) as interrupt:
+    with Interrupt(messages.append, close=lambda: closed.append(None)) as interrupt:
         signal.signal(signal.SIGINT, lambda *_: None)  # as Tune does when it starts
         interrupt.setup()
         interrupt.on_step_end(1, [])
@@ -18,7 +19,7 @@ def test_ctrl_c_is_told_once_and_the_handler_of_before_is_there_again_afterwards
         signal.signal(signal.SIGINT, before)  # as Tune's handler does when it is called
         interrupt.on_step_end(2, [])
         interrupt.on_step_end(3, [])
-        assert len(messages) == 1
+        assert (len(messages), len(closed)) == (1, 1)
         assert "--resume" in messages[0]
     assert signal.getsignal(signal.SIGINT) == before
 
@@ -26,7 +27,7 @@ def test_ctrl_c_is_told_once_and_the_handler_of_before_is_there_again_afterwards
 def test_a_study_that_nobody_interrupted_leaves_no_handler_of_tunes_behind():
     messages: list[str] = []
     before = signal.getsignal(signal.SIGINT)
-    with Interrupt(messages.append) as interrupt:
+    with Interrupt(messages.append, close=lambda: None) as interrupt:
         signal.signal(signal.SIGINT, lambda *_: None)
         interrupt.setup()
         interrupt.on_step_end(1, [])

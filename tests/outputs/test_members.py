@@ -205,6 +205,7 @@ def test_only_those_who_may_vote_do_and_the_card_says_how_they_were_found(tmp_pa
     election = choice(found, tasks=[TASK], filter="tags.vote = 'yes'", top=1)
     assert keys(election, "a") == ["first/t0001"]
     assert "found with tags.vote = 'yes'" in election.rule
+    assert "The best trial, too, is one of those that the filter finds; others may be better." in election.notes
 
 
 @pytest.mark.parametrize(

@@ -226,6 +226,14 @@ def test_keys_in_a_remark_are_shown_as_code(make_finished, tmp_path):
 def test_who_has_no_weight_disputes_nothing(make_finished, tmp_path):
     part = section(make_finished(3, skill=0, growth=8), rule=Rule(method="greedy"))  # one knows everything
     assert all(len(task.card.members) == 3 and task.disputed == () for task in part.tasks)
+    assert part.card.to_markdown().count(" ●") == 1  # who has no weight does not vote
+
+
+def test_a_temperature_that_cannot_be_fitted_costs_the_page_nothing_but_the_pseudo_labels(make_finished, tmp_path):
+    study, soft = make_finished(3, validation=15), replace(SURE, labels="soft")
+    part = section(study, labelling=soft, rule=replace(BEST, calibration="temperature"))
+    assert part.tasks[0].pseudo is None
+    assert "Too few validation rows of different texts (15 in all)" in page_of(study, tmp_path, vote=part)
 
 
 def test_what_is_not_there_yet_is_said(make_finished, tmp_path):

@@ -9,7 +9,7 @@ import pytest
 from tutti.ensembling.nested import Estimate
 from tutti.ensembling.select import top
 from tutti.outputs.members import Rule, elect
-from tutti.outputs.soup import SoupCard, Tried, Versus, refolded
+from tutti.outputs.soup import SoupCard, Tried, Versus, refolded, versus
 
 CARD = SoupCard(
     study="s",
@@ -91,3 +91,10 @@ def test_few_rows_judge_no_soup(make_finished):
     study = make_finished(validation=24)
     election = chosen(study, Rule())
     assert refolded(election, by="objective") is None
+
+
+def test_a_soup_that_decides_as_the_vote_does_is_neither_above_nor_below_it(make_finished):
+    election = chosen(make_finished(8, skill=0.5, validation=100), Rule(top=5))
+    compared = versus(election, {name: each.held_out.decisions[:1] for name, each in election.tasks.items()})
+    assert all(len(each.held_out.decisions) > 1 for each in election.tasks.values())  # the vote's own foldings differ
+    assert [(each.gain.score, each.gain.error) for each in compared.values()] == [(0, 0)] * len(compared)

@@ -194,6 +194,18 @@ def test_gp_leaves_a_point_whose_trials_do_not_finish(opened, ending):
     assert sum(lost) <= 4  # without learning from them, all
 
 
+def test_cmaes_takes_no_trial_for_a_good_one_that_ran_out_of_memory_after_a_good_score(opened):
+    space = SearchSpace.model_validate({key: {"type": "uniform", "low": 0.0, "high": 1.0} for key in ("a", "b")})
+    store = opened(sampler="cmaes", space=space)
+    for _ in range(60):
+        proposal = store.ask()
+        a, b = proposal.parameters.values()
+        fits = a < 0.5
+        store.report(proposal.key, epoch=1, score=1 - b if fits else 2.0, task_scores={})
+        store.finish(proposal.key, state=TrialState.FINISHED if fits else TrialState.FAILED, infeasible=not fits)
+    assert sum(record.state is TrialState.FAILED for record in store.records()[-15:]) < 12  # otherwise all
+
+
 @pytest.mark.parametrize("sampler", ["tpe", "gp", "cmaes", "nsgaii", "nsgaiii"])
 def test_every_sampler_goes_on_after_a_trial_that_did_not_fit_into_memory(opened, sampler, recwarn):
     store = opened(sampler=sampler)

@@ -149,7 +149,9 @@ def test_a_fault_behind_the_first_block_names_its_line(
 
 
 def test_only_a_file_that_begins_so_is_said_to_have_the_wrong_columns_in_every_line(write: Write) -> None:
-    with pytest.raises(TaskFileError, match=r"got 3 in every line; check whether this is the right file"):
+    with pytest.raises(
+        TaskFileError, match=r"got 3 in every line; set `pair: true` where .*, or check whether this is the right file"
+    ):
         together(Competition(), write("0\ta\tb\n1\ta\tb\n"), 2)
     with pytest.raises(TaskFileError, match=r"got 1 in every line; separate the columns by tabs"):
         together(Competition(), write("0,a\n1,b\n"), 2)

@@ -14,7 +14,7 @@ from tutti.tasks.layouts.competition import Competition
 Write = Callable[..., str]
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\t\n\0"), min_size=1).filter(str.strip)
-LABELS = TEXTS.filter(lambda label: not label.endswith("\r"))
+LABELS = TEXTS.map(str.strip)
 
 
 def rows_of(source: str, *, labelled: bool = True, **options: bool) -> list[list[str]]:
@@ -54,6 +54,25 @@ def test_the_last_line_needs_no_line_feed(write: Write) -> None:
 
 def test_spaces_around_texts_stay(write: Write) -> None:
     assert rows_of(write("0\t a \t1\n")) == [["0", " a ", "1"]]
+
+
+def test_spaces_around_labels_make_no_class(write: Write) -> None:
+    assert [row[-1] for row in rows_of(write("0\ta\t1\n1\tb\t1 \n2\tc\t 1\n"))] == ["1", "1", "1"]
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_a_header_is_no_row(write: Write, labelled: bool) -> None:
+    source = write("ID\ttext\tlabel\n0\ta\t1\n" if labelled else "id\ttext\n0\ta\n")
+    with pytest.raises(TaskFileError, match=r"line 1 must be a row: this layout has no header; got a header; take"):
+        rows_of(source, labelled=labelled)
+
+
+@pytest.mark.parametrize(("rows", "labelled"), [("\n0\ta\n", False), ("0\ta\t1\n\n1\tb\t1\n", True)])
+def test_an_empty_line_is_not_joined_to_the_row_after_it(write: Write, rows: str, labelled: bool) -> None:
+    with pytest.raises(
+        TaskFileError, match=r"line [12] must have [23] tab-separated columns .*; got 1; correct the line"
+    ):
+        rows_of(write(rows), labelled=labelled, repair=True)
 
 
 def test_a_broken_text_of_a_labelled_row_is_joined_by_spaces(write: Write) -> None:
@@ -172,7 +191,7 @@ def test_a_file_without_rows_is_refused(write: Write, content: str) -> None:
 def test_tabs_and_line_ends_of_a_text_are_written_as_spaces(tmp_path: Path) -> None:
     rows = DataFrame({"id": ["0"], "text": ["a\tb\nc"], "label": ["1\r"]})
     Competition().write(rows, tmp_path / "rows.tsv")
-    assert Competition().read(str(tmp_path / "rows.tsv"), labelled=True).iloc[0].tolist() == ["0", "a b c", "1 "]
+    assert Competition().read(str(tmp_path / "rows.tsv"), labelled=True).iloc[0].tolist() == ["0", "a b c", "1"]
 
 
 @pytest.mark.parametrize(

@@ -400,6 +400,7 @@ def test_names_from_elsewhere_are_no_keys_and_what_they_mean_is_one() -> None:
         ({"stages": [{}, {"fsdp": False}]}, "training.stages.1.fsdp must not differ from stage to stage"),
         ({"loss_balancing": "uncertainty"}, "training must have no `loss_balancing: uncertainty` with fsdp"),
         ({"torch_compile": True}, "training must have no torch_compile with fsdp"),
+        ({"torch_compile_mode": "default"}, "training must have no torch_compile with fsdp"),
         ({"optim": "adagrad"}, "training must have one of the optimizers adamw_torch, adamw_torch_fused"),
     ],
 )

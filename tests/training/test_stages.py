@@ -59,7 +59,7 @@ def test_a_later_stage_begins_from_the_same_weights_whenever_it_is_begun_again(
 def test_a_frozen_stage_keeps_the_encoder_of_the_best_epoch_before_it_and_trains_the_heads(
     tune: Tune, tmp_path: Path
 ) -> None:
-    ruined = {"num_train_epochs": 3, "learning_rate": 1.0, "warmup_steps": 36}  # the rate rises until the last step
+    ruined = {"num_train_epochs": 3, "learning_rate": 0.3, "warmup_steps": 36}  # the rate rises until the last step
     _, reports = tune(tmp_path / "one", stages=[ruined])
     assert max(reports, key=lambda report: report.score).epoch == 1
     tune(tmp_path / "both", stages=[ruined, {"num_train_epochs": 1, "freeze_encoder": True, "learning_rate": 1e-3}])

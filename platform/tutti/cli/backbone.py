@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
@@ -10,6 +11,7 @@ from typing import Annotated
 import typer
 
 from tutti.cli.console import console
+from tutti.cluster.ending import EXIT_CODE
 from tutti.config.folder import StudyFolder
 from tutti.modeling.new_backbone import SMALLEST_VOCABULARY, Size, new_backbone
 from tutti.modeling.new_tokenizer import TokenizerKind
@@ -42,8 +44,7 @@ def new(
     """
     made = new_backbone(texts=[*texts, *(more or [])], size=size, out=out, tokenizer=tokenizer, vocabulary=vocabulary)
     console.print(
-        f"wrote {made.path}: {made.size}, {made.weights / 1e6:.1f} million weights, {made.vocabulary:,} tokens",
-        soft_wrap=True,
+        f"wrote {made.path}: {made.size}, {made.weights / 1e6:.1f} million weights, {made.vocabulary:,} tokens"
     )
 
 
@@ -83,15 +84,19 @@ def pretrain(
         console.print("Encoding the texts")
         length = max_length_of(config.training)
         parts = load_parts(prepared, tokenizer=config.backbone, max_length=length, cache=temporary.encoded)
-        made = pretrain(
-            backbone=config.backbone,
-            parts=[part for by_name in parts.values() for part in by_name.values()],
-            out=out,
-            epochs=epochs,
-            learning_rate=learning_rate,
-            batch_size=batch_size,
-            seed=config.search.seed,
-            on_epoch=lambda epoch, loss: console.print(f"epoch {epoch} of {epochs}, held-out loss {loss:.3f}"),
-        )
-    console.print(f"wrote {made.path}: {made.rows:,} different texts, held-out loss {made.loss:.3f}", soft_wrap=True)
-    console.print(f"Next: `backbone: {made.path}` in the study file", soft_wrap=True)
+        try:
+            made = pretrain(
+                backbone=config.backbone,
+                parts=[part for by_name in parts.values() for part in by_name.values()],
+                out=out,
+                epochs=epochs,
+                learning_rate=learning_rate,
+                batch_size=batch_size,
+                seed=config.search.seed,
+                on_epoch=lambda epoch, loss: console.print(f"epoch {epoch} of {epochs}, held-out loss {loss:.3f}"),
+            )
+        except KeyboardInterrupt:
+            console.print("Interrupted; the same command continues after the last whole epoch.")
+            sys.exit(EXIT_CODE)
+    console.print(f"wrote {made.path}: {made.rows:,} different texts, held-out loss {made.loss:.3f}")
+    console.print(f"Next: `backbone: {made.path}` in the study file")

@@ -54,9 +54,9 @@ def trials(
     console.print(table)
     if len(objectives) > 1:
         keys = ", ".join(front) or "none yet"
-        console.print(f"Pareto front (*) of {', '.join(objectives)}: {keys}", soft_wrap=True)
+        console.print(f"Pareto front (*) of {', '.join(objectives)}: {keys}")
     for line in failures(records):
-        console.print(line, soft_wrap=True)
+        console.print(line)
     console.print(summary(records, total=max(config.search.trials, len(records)), best=best))
 
 
@@ -76,13 +76,13 @@ def ui(
     uri = stores.tracking_uri(config, folder)
     experiment = experiment_id(uri, config.study)
     if uri.startswith(("http://", "https://")):
-        console.print(f"The study is tracked at {runs_page(uri, experiment)}", soft_wrap=True)
+        console.print(f"The study is tracked at {runs_page(uri, experiment)}")
         return
     for signal_ in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # closing the terminal must end the server too
         signal.signal(signal_, signal.default_int_handler)
     process, base = start_ui(uri, folder.mlflow_artifacts.as_uri(), port=port)
     try:
-        console.print(f"MLflow shows the study at {runs_page(base, experiment)}", soft_wrap=True)
+        console.print(f"MLflow shows the study at {runs_page(base, experiment)}")
         console.print("Ctrl-C ends it.")
         process.wait()
     except KeyboardInterrupt:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-# Paths may contain what rich would take for markup or emoji.
-console = Console(highlight=False, markup=False, emoji=False)
+# Paths may contain what rich would take for markup or emoji; and a command to copy must not be broken into lines.
+console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
 if not console.is_terminal:
     console.width = 120  # a log has no width; the default of 80 columns would break words in tables
 

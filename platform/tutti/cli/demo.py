@@ -57,15 +57,15 @@ def demo(
     vote.pseudo_label(str(folder.path), out=out / "pseudo-labels")
     console.rule("Every single trial and the ensemble on the test rows, whose labels no trial saw")
     _compare(folder, data / "truth", out / "submission")
-    console.print(f"\nDone in {time.monotonic() - began:.0f} s. Written below {out}:", soft_wrap=True)
+    console.print(f"\nDone in {time.monotonic() - began:.0f} s. Written below {out}:")
     for path, what in (
         ("submission/submission.zip", "the submission"),
         ("submission/card.md", "who voted, with what weight, and how good it was"),
         ("pseudo-labels", "training rows for the next round"),
         ("data/study.yaml", "the study file"),
     ):
-        console.print(f"  {out / path}  {what}", soft_wrap=True)
-    console.print(f"Browse the trials in MLflow:  {program()} ui {shlex.quote(str(folder.path))}", soft_wrap=True)
+        console.print(f"  {out / path}  {what}")
+    console.print(f"Browse the trials in MLflow:  {program()} ui {shlex.quote(str(folder.path))}")
 
 
 def _check_seed(data: Path, *, seed: int) -> None:

@@ -14,7 +14,7 @@ from tutti.cli.console import console, program
 from tutti.config.folder import find_study
 from tutti.config.load import parse_study
 from tutti.errors import Fault, TrackingError, TuttiError, counted
-from tutti.records import Finding, Repair, TrialRecord, TrialState
+from tutti.records import Finding, Repair, TrialRecord
 
 if TYPE_CHECKING:
     from tutti.config.folder import StudyFolder
@@ -42,7 +42,7 @@ def doctor(
             folder,
             store=store,
             deliver=lambda: _deliver(config, folder),
-            runs=lambda trials: _runs(config, folder, trials),
+            runs=lambda trials: _runs(config, folder, trials, seconds=store.run_seconds()),
         )
         mended, left = _mend_all(findings, dry_run=dry_run)
         interrupted = [proposal.key for proposal in store.unfinished()]
@@ -68,13 +68,13 @@ def _mend_all(findings: Iterable[Finding], *, dry_run: bool) -> tuple[int, int]:
             if isinstance(remedy, Repair):
                 mended += 1
                 outcome = f"{'to be ' * dry_run}{remedy.outcome}"
-                console.print(f"{finding.what}: {finding.found}; {outcome}", soft_wrap=True)
+                console.print(f"{finding.what}: {finding.found}; {outcome}")
             else:
                 left += 1
-                console.print(f"{finding.what}: {finding.found}; left: {remedy}", style="red", soft_wrap=True)
+                console.print(f"{finding.what}: {finding.found}; left: {remedy}", style="red")
     except TrackingError as error:  # MLflow is looked at last: everything else is done by now
         left += 1
-        console.print(f"MLflow was not checked: {error}", style="red", soft_wrap=True)
+        console.print(f"MLflow was not checked: {error}", style="red")
     return mended, left
 
 
@@ -104,7 +104,7 @@ def _store_is_gone(config: StudyConfig, folder: StudyFolder) -> bool:
     return not stores.is_tracked(config, folder) and was_delivered(folder.spool)
 
 
-def _runs(config: StudyConfig, folder: StudyFolder, trials: Sequence[TrialRecord]) -> list[Finding]:
+def _runs(config: StudyConfig, folder: StudyFolder, trials: Sequence[TrialRecord], *, seconds: float) -> list[Finding]:
     """What is wrong with the study's runs in MLflow; nothing if there is no store yet."""
     if _store_is_gone(config, folder):
         return [Finding("mlflow.db", "it is gone, and the study was told to it", _RESTORE)]
@@ -112,10 +112,11 @@ def _runs(config: StudyConfig, folder: StudyFolder, trials: Sequence[TrialRecord
         return []
     stores.quiet_mlflow()
     from tutti.cli.progress import cut_off
+    from tutti.search.limits import is_over
     from tutti.tracking.repair import run_findings
 
+    complete = is_over(config.search, trials, seconds=seconds)
     uri, trials = stores.tracking_uri(config, folder), cut_off(trials)
-    complete = len(trials) >= config.search.trials and all(t.state is not TrialState.INTERRUPTED for t in trials)
     return run_findings(
         uri, experiment=config.study, owner=folder.owner, folder=folder.path, trials=trials, complete=complete
     )

@@ -78,10 +78,15 @@ def electorate_of(
             recipe has a filter.
 
     Raises:
-        StudyError: if the recipe's filter is invalid or matches no trial.
+        StudyError: if a study beside the first has no finished trial, or the recipe's filter is invalid or finds no
+            trial.
         TrackingError: if there is a filter and a study's tracking store cannot be read.
     """
     banks = {name: Bank(study.folder.bank) for name, study in studies.items()}
+    for name in [*banks][1:]:
+        if not banks[name].records():
+            remedy = "wait until one has finished, or leave the study out"
+            raise StudyError(Fault(f"the study {name}", "have a finished trial to vote with", "none", remedy))
     if members.filter is None:
         return Electorate(banks, only=only)
     stores.quiet_mlflow()

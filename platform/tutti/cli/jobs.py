@@ -59,16 +59,16 @@ def submit(
             settings = [*settings, f"search.trials={count}"]
     study, folder = stores.read_study_file(study_file, overrides=settings, shared=True)
     job = jobs.submit_study(study, address=address, options=options)
-    console.print(f"Job {job}, study folder {folder.path}", soft_wrap=True)
+    console.print(f"Job {job}, study folder {folder.path}")
     if not wait:
-        console.print(f"Show its status with `tutti submit --status {job} --address {address}`.", soft_wrap=True)
+        console.print(f"Show its status with `tutti submit --status {job} --address {address}`.")
         return
     try:
         outcome = jobs.follow_job(job, address=address, show=lambda text: typer.echo(text, nl=False))
     except KeyboardInterrupt:
         console.print(f"The job continues; stop it with `tutti submit --stop {job} --address {address}`.")
         raise
-    console.print(f"Job {job}: {jobs.job_status(job, address=address)}", soft_wrap=True)
+    console.print(f"Job {job}: {jobs.job_status(job, address=address)}")
     if outcome != "SUCCEEDED":
         remedy = "correct what the log names" if outcome == "FAILED" else "go on with --resume"
         raise TrialError(Fault(f"the job {job}", "succeed", f"{outcome} (its log is above)", remedy))

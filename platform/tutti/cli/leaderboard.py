@@ -51,7 +51,7 @@ def add(
                 log_metrics(uri, experiment=config.study, metrics=metrics, step=len(entries), owner=folder.owner)
             log_files(uri, experiment=config.study, files=[folder.leaderboard], place="leaderboard", owner=folder.owner)
         except TrackingError as error:  # the study's folder has it already
-            console.print(f"Not stored in MLflow: {error}", soft_wrap=True)
+            console.print(f"Not stored in MLflow: {error}")
 
 
 @app.command("show")

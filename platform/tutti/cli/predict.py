@@ -135,9 +135,9 @@ def predict(
                 _run(config, new_rows, predictors, shards, done)
             shards.finish()
         except KeyboardInterrupt:
-            console.print("Interrupted; run the same command again to continue.", soft_wrap=True)
+            console.print("Interrupted; run the same command again to continue.")
             sys.exit(EXIT_CODE)
-    console.print(f"wrote {out} in {time.monotonic() - began:.0f} s", soft_wrap=True)
+    console.print(f"wrote {out} in {time.monotonic() - began:.0f} s")
 
 
 def _run(config: StudyConfig, new_rows: Input, predictors: Predictors, shards: Shards, done: set[int]) -> None:
@@ -248,8 +248,9 @@ def chosen_members(studies: Mapping[str, VotingStudy], task: Task, name: str, re
             groups[own[key]] = list(range(len(checkpoints), len(checkpoints) + len(weights)))
             checkpoints += [Checkpoint(path, read_metadata(path).max_length) for path in weights]
     vote = TaskVote(task, groups, elected.ensemble, calibrated=rule.calibration == "temperature")
-    # The ensemble depends on these alone, so they identify it in the manifest.
-    ballot = hashlib.sha256(elected.ballot.votes.tobytes() + elected.ballot.labels.tobytes()).hexdigest()
+    # The ensemble depends on these alone, so they identify it in the manifest: further trials may finish meanwhile.
+    votes = elected.ballot.votes[elected.ensemble.voters]
+    ballot = hashlib.sha256(votes.tobytes() + elected.ballot.labels.tobytes()).hexdigest()
     manifest = {"rule": asdict(rule), "ballot": ballot, "members": [member.key for member in elected.members]}
     listed = ", ".join(elected.members[place].key for place in voting)
     description = f"recipe {name}: {counted(len(groups), 'trial')} ({listed})"

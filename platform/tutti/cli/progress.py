@@ -205,7 +205,7 @@ class Progress:
                 line += f", {self._last_report(record, epoch)}"
             if record.reason:
                 line += f": {record.reason}"
-            self._console.print(f"{line} | {totals}", soft_wrap=True, highlight=False)
+            self._console.print(f"{line} | {totals}", highlight=False)
 
     def _last_report(self, record: TrialRecord, epoch: int) -> str:
         """The trial's last report, and its best score if that was another."""

@@ -56,7 +56,7 @@ def report(study: Study, recipe: RecipeName = None, others: With = None, out: Ou
         out=target,
     )
     for file in files:
-        console.print(f"wrote {file}", soft_wrap=True)
+        console.print(f"wrote {file}")
     if stores.is_tracked(config, folder):
         stores.quiet_mlflow()
         from tutti.tracking.artifacts import log_files
@@ -65,7 +65,7 @@ def report(study: Study, recipe: RecipeName = None, others: With = None, out: Ou
         try:
             log_files(uri, experiment=config.study, files=files, place="report", owner=folder.owner)
         except TrackingError as error:  # the page is written already
-            console.print(f"Not stored in MLflow: {error}", soft_wrap=True)
+            console.print(f"Not stored in MLflow: {error}")
 
 
 def _vote(

@@ -189,8 +189,8 @@ def _run(base: _Base, current: Round, place: RoundFolder) -> bool:
         vote.ensemble(str(base.folder.path), recipe=str(recipe_file), others=together, out=place.ensemble)
     else:
         stays = f"The ensemble stays that of {' and '.join(current.teachers)}."
-        console.print(f"Round {current.number} is not kept: {_why_not(gain)}. {stays}", soft_wrap=True)
-    console.print(f"wrote {write_round(place.path, current, comparison)}", soft_wrap=True)
+        console.print(f"Round {current.number} is not kept: {_why_not(gain)}. {stays}")
+    console.print(f"wrote {write_round(place.path, current, comparison)}")
     return comparison.kept
 
 
@@ -224,8 +224,7 @@ def _train(base: _Base, current: Round, place: RoundFolder) -> set[str]:
     both = set.intersection(*finished)
     if alone := set.union(*finished) - both:
         console.print(
-            f"Left out of the comparison, since only one of the two studies finished them: {', '.join(sorted(alone))}",
-            soft_wrap=True,
+            f"Left out of the comparison, since only one of the two studies finished them: {', '.join(sorted(alone))}"
         )
     return both
 

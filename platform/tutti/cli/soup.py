@@ -61,12 +61,12 @@ def soup(
         card = _make_soup(studies[config.study], election, name, chosen, into=place / "checkpoint")
         _show(card)
         if not card.kept and (target / "checkpoint").exists():  # it may be in use
-            console.print(f"{target} keeps the soup of an earlier run.", soft_wrap=True)
+            console.print(f"{target} keeps the soup of an earlier run.")
             raise typer.Exit(1)
         if not card.kept:
             shutil.rmtree(place / "checkpoint")
         card = write_card(place, card)
-    console.print(f"wrote {target / ('checkpoint' if card.kept else PAGE)}", soft_wrap=True)
+    console.print(f"wrote {target / ('checkpoint' if card.kept else PAGE)}")
     if not card.kept:
         raise typer.Exit(1)
 
@@ -85,7 +85,7 @@ def _show(card: SoupCard) -> None:
     console.print(table)
     if card.passed_over:
         console.print(f"Skipped, since their shape differs from the best's: {', '.join(card.passed_over)}")
-    console.print(card.verdict, soft_wrap=True)
+    console.print(card.verdict)
 
 
 def _make_soup(study: VotingStudy, election: Election, name: str, recipe: Recipe, *, into: Path) -> SoupCard:
@@ -109,9 +109,7 @@ def _make_soup(study: VotingStudy, election: Election, name: str, recipe: Recipe
     except StudyError as error:
         # The weights that are left belong to trials chosen on all rows, so there is no nested estimate.
         missing = " and ".join(fault.what for fault in error.faults)
-        console.print(
-            f"Without weights of {missing}, soup and vote are compared on the rows that chose.", soft_wrap=True
-        )
+        console.print(f"Without weights of {missing}, soup and vote are compared on the rows that chose.")
         folds = None
     cpus, gpus = slot_size(config.resources)
     console.print("Starting Ray")

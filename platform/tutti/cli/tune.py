@@ -98,7 +98,7 @@ def run(study: StudyConfig, folder: StudyFolder, *, resume: bool, again: Callabl
     try:
         return _run(study, folder, resume=resume, again=again)
     except KeyboardInterrupt:
-        console.print(f"Interrupted; go on with `{again()}`.", soft_wrap=True)
+        console.print(f"Interrupted; go on with `{again()}`.")
         sys.exit(EXIT_CODE)
 
 
@@ -114,7 +114,7 @@ def _run(study: StudyConfig, folder: StudyFolder, *, resume: bool, again: Callab
         if not folder.begun:
             _check_no_trials(study, folder)
             if resume:
-                console.print(f"There is no {study.study} in {folder.path.parent} yet: starting it", soft_wrap=True)
+                console.print(f"There is no {study.study} in {folder.path.parent} yet: starting it")
             for older, count in stores.fitting_trials(study, folder).items():
                 console.print(f"Warm start with {counted(count, 'trial')} of the study {older}")
         prepared = prepare_study(study, folder, resume=resume)
@@ -163,24 +163,24 @@ def _show_outcome(
     )
     console.print(table)
     for line in failures(records):
-        console.print(line, soft_wrap=True)
+        console.print(line)
     console.print(f"{summary(records, total=max(study.search.trials, len(records)), best=best)}, in {seconds:.0f} s")
     if outcome.ending:
         limit = f"search.{outcome.ending.limit}"
         go_on = f"raise or remove {limit} and run `{again(but=limit)}`"
-        console.print(f"Ended early: {outcome.ending.reason}. To go on, {go_on}.", soft_wrap=True)
+        console.print(f"Ended early: {outcome.ending.reason}. To go on, {go_on}.")
     elif not outcome.complete:
         interrupted = counted(len(outcome.interrupted), "trial")
-        console.print(f"Interrupted: {interrupted} cut off; go on with `{again()}`.", soft_wrap=True)
+        console.print(f"Interrupted: {interrupted} cut off; go on with `{again()}`.")
         sys.exit(EXIT_CODE)
     if best:
         console.print(f"Best: {best.key}, score {number(best.score)}. Next:")
         recipe = shlex.quote(study.ensemble.recipe)
-        console.print(f"  {program()} ensemble {_study_argument(folder)} --recipe {recipe}", soft_wrap=True)
-        console.print(f"  {program()} ui {_study_argument(folder)}", soft_wrap=True)
+        console.print(f"  {program()} ensemble {_study_argument(folder)} --recipe {recipe}")
+        console.print(f"  {program()} ui {_study_argument(folder)}")
     elif outcome.complete:
         more = "loosen or remove search.scheduler in a new study, or add trials: --resume --trials +4"
-        console.print(f"No trial finished, and only finished trials can vote: {more}.", soft_wrap=True)
+        console.print(f"No trial finished, and only finished trials can vote: {more}.")
 
 
 def _is_over(study: StudyConfig, folder: StudyFolder) -> bool:
@@ -235,7 +235,7 @@ def _run_trials(study: StudyConfig, folder: StudyFolder, prepared: Prepared, *, 
                 concurrent_trials=concurrent,
                 tags=tracking_metadata.run_tags(),
                 watch=progress,
-                notify=lambda text: console.print(text, soft_wrap=True),
+                notify=lambda text: console.print(text),
                 picture=_picture,
             )
         best = best_trial(outcome.trials)
@@ -256,8 +256,7 @@ def _run_trials(study: StudyConfig, folder: StudyFolder, prepared: Prepared, *, 
             events, they_are = counted(undelivered, "event"), "it is" if undelivered == 1 else "they are"
             console.print(
                 f"{events} did not reach the tracking store; {they_are} kept in {folder.path} and delivered by the "
-                "next `tutti tune --resume`.",
-                soft_wrap=True,
+                "next `tutti tune --resume`."
             )
     return outcome
 

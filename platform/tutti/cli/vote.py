@@ -65,7 +65,7 @@ def ensemble(
     )
     _show_card(card)
     for file in (*card.files, "card.json", "card.md"):
-        console.print(f"wrote {target / file}", soft_wrap=True)
+        console.print(f"wrote {target / file}")
 
 
 def _show_card(card: Card) -> None:
@@ -98,7 +98,7 @@ def _show_card(card: Card) -> None:
             f"{number(graded.score)}, the best trial alone {number(graded.single)}"
         )
     for remark in card.remarks:
-        console.print(remark, soft_wrap=True)
+        console.print(remark)
 
 
 def rule_of(recipe: Recipe) -> Rule:
@@ -193,7 +193,7 @@ def _show_pseudo_labels(report: PseudoLabelReport, target: Path) -> None:
     from tutti.outputs.pseudo_pool import ledger_of
     from tutti.outputs.pseudo_report import which_rows
 
-    console.print(f"Study {report.study}, recipe {report.recipe}. {which_rows(report.labelling)}", soft_wrap=True)
+    console.print(f"Study {report.study}, recipe {report.recipe}. {which_rows(report.labelling)}")
     table = Table()
     for column in ("task", "label"):
         table.add_column(column)
@@ -210,7 +210,7 @@ def _show_pseudo_labels(report: PseudoLabelReport, target: Path) -> None:
         table.add_row(task.task, "all", f"{task.labelled:,}", f"{share:.1%}", *means, style="bold")
     console.print(table)
     for remark in report.remarks:
-        console.print(remark, soft_wrap=True)
+        console.print(remark)
     for task in report.tasks:
         for file in (task.file, ledger_of(task.task)) if task.file else ():
-            console.print(f"wrote {target / file}", soft_wrap=True)
+            console.print(f"wrote {target / file}")

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient
 
 _IGNORE_FILES = (".gitignore", ".rayignore")  # in any folder, they would make Ray leave out what the study needs
+STOP_SECONDS = 60  # for a study to end in order before Ray kills the job; by default 3
 SHIPPED_MIB = 100  # Ray keeps shipped files in the head node's memory
 
 
@@ -55,7 +56,11 @@ def submit_study(study: StudyConfig, *, address: str, options: list[str]) -> str
         with _cluster_faults(address):
             return _client(address).submit_job(
                 entrypoint=shlex.join(["python", "-m", "tutti", "tune", "study.json", *options]),
-                runtime_env={"working_dir": staging, "py_modules": [str(Path(tutti.__file__).parent)]},
+                runtime_env={
+                    "working_dir": staging,
+                    "py_modules": [str(Path(tutti.__file__).parent)],
+                    "env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": str(STOP_SECONDS)},
+                },
                 metadata={"study": study.study},
             )
 
@@ -189,7 +194,7 @@ def job_status(job: str, *, address: str) -> str:
         return f"{info.status.value}: {info.message}" if info.message else str(info.status.value)
 
 
-def stop_job(job: str, *, address: str, seconds: float = 60.0) -> bool:
+def stop_job(job: str, *, address: str, seconds: float = STOP_SECONDS + 30.0) -> bool:
     """Stops a job and waits until it has ended; false if it had ended before.
 
     Raises:

@@ -6,14 +6,19 @@ All of them read the raw mapping, so that their faults are reported together wit
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, get_args
 
 from tutti.config.raw import metrics_of, section, tasks_of
 from tutti.config.stages import STAGES
-from tutti.config.study import CHANGING, Search
+from tutti.config.study import CHANGING, Scheduler, Search
 from tutti.config.yaml_file import show
 from tutti.errors import Fault
 
+_SETTINGS: dict[str, tuple[Scheduler, ...]] = {
+    "grace_epochs": ("asha", "hyperband", "median"),
+    "reduction_factor": ("asha", "hyperband"),
+    "exchange_epochs": ("pbt",),
+}
 MIN_POPULATION = 4  # trials, of which an exchange replaces one
 
 
@@ -74,6 +79,27 @@ def worker_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list
     return faults
 
 
+def scheduler_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[Fault]:
+    """A fault for each setting of another scheduler than the study's. ``none`` switches any off, with its settings.
+
+    A setting with its default value counts as absent, because a study file written by Tutti has all keys.
+    """
+    search, defaults = section(raw, "search"), Search()
+    scheduler = search.get("scheduler", defaults.scheduler)
+    return [
+        Fault(
+            what(f"search.{key}"),
+            f"be used with the scheduler {' or '.join(schedulers)} only",
+            f"{show(search[key])} with the scheduler {scheduler}",
+            "take it out, or name another scheduler",
+        )
+        for key, schedulers in _SETTINGS.items()
+        if search.get(key, getattr(defaults, key)) != getattr(defaults, key)
+        and scheduler in get_args(Scheduler)
+        and scheduler not in (*schedulers, "none")
+    ]
+
+
 def population_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[Fault]:
     """A fault for each setting that population-based training (``scheduler: pbt``) does not support."""
     search = section(raw, "search")
@@ -84,6 +110,12 @@ def population_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> 
     if not any(key in CHANGING for key in space):
         rule = f"vary a key that may change while a trial trains, for the scheduler pbt: {', '.join(CHANGING)}"
         faults.append(Fault(what("search_space"), rule, ", ".join(space) or "nothing", "add one, or name asha"))
+    for key in ("ema_decay", "head_learning_rate"):  # a trial cannot go on from weights or rates that another lacks
+        distribution = space.get(key)
+        choices = distribution.get("choices") if isinstance(distribution, dict) else None
+        if isinstance(choices, list | tuple) and None in choices and len(choices) > 1:
+            rule = "have no null beside numbers with the scheduler pbt: trials go on from each other's states"
+            faults.append(Fault(what(f"search_space.{key}.choices"), rule, show([*choices]), "take it out"))
     trials = search.get("trials", Search().trials)
     if type(trials) in (int, float) and trials < MIN_POPULATION:
         rule = f"be at least {MIN_POPULATION} with the scheduler pbt: all trials are one population"

@@ -42,18 +42,6 @@ def layout_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list
     ]
 
 
-def no_glue_kind(name: str, what: str) -> Fault:
-    """The fault of a task for which neither its name nor ``glue`` names its GLUE layout."""
-    *most, last = get_args(GlueKind)
-    rule, got = "say which layout of GLUE the task has where its name does not", f"none, and the name {name!r}"
-    return Fault(what, rule, got, f"set `glue:` to {', '.join(most)} or {last}")
-
-
-def no_dataset(what: str) -> Fault:
-    """The fault of a task with the layout hub and no data set."""
-    return Fault(what, "name the data set of the layout hub", "none", "set `dataset:` to a hub id or a folder")
-
-
 def _unused_keys(name: str, task: Mapping[str, Any], what: Callable[[str], str]) -> list[Fault]:
     layout, cleaning = task["layout"], task.get("cleaning")
     values = {**task, "cleaning.broken_rows": cleaning.get("broken_rows") if isinstance(cleaning, dict) else None}
@@ -85,9 +73,12 @@ def _soft_values(name: str, task: Mapping[str, Any], what: Callable[[str], str])
 
 def _missing_keys(name: str, task: Mapping[str, Any], what: Callable[[str], str]) -> list[Fault]:
     if task["layout"] == "glue" and not task.get("glue") and name.lower() not in GLUE_NAMES:
-        return [no_glue_kind(name, what(f"tasks.{name}.glue"))]
+        *most, last = get_args(GlueKind)
+        rule, got = "say which layout of GLUE the task has where its name does not", f"none, and the name {name!r}"
+        return [Fault(what(f"tasks.{name}.glue"), rule, got, f"set `glue:` to {', '.join(most)} or {last}")]
     if task["layout"] == "hub" and not task.get("dataset"):
-        return [no_dataset(what(f"tasks.{name}.dataset"))]
+        rule, remedy = "name the data set of the layout hub", "set `dataset:` to a hub id or a folder"
+        return [Fault(what(f"tasks.{name}.dataset"), rule, "none", remedy)]
     metric = task.get("metric", "macro_f1")
     kind = task.get("glue") or GLUE_NAMES.get(name.lower())
     if task["layout"] == "glue" and kind == "STS-B" and metric in get_args(ClassMetric):

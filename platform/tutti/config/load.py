@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tutti.config.cross_checks import fold_faults, population_faults, target_faults, worker_faults
+from tutti.config.cross_checks import fold_faults, population_faults, scheduler_faults, target_faults, worker_faults
 from tutti.config.folder import StudyFolder
 from tutti.config.layouts import layout_faults
 from tutti.config.names import Kind, is_path, shipped_folder, shipped_names
@@ -61,6 +61,7 @@ def load_study(
         search_faults,
         target_faults,
         worker_faults,
+        scheduler_faults,
         population_faults,
     )
     for check in checks:

@@ -32,6 +32,11 @@ def search_faults(raw: Mapping[str, Any], *, what: What) -> list[Fault]:
         if search.get("sampler") == "grid" and len(space) == len(known):
             faults += _grid_faults(search, space, fixed, what=what)
     faults += _objective_faults(search, what=what)
+    trials = search.get("trials", Search().trials)
+    if raw.get("search_space", {}) == {} and type(trials) in (int, float) and trials > 1:
+        rule = "be 1 without a search space, as all trials would be the same"
+        remedy = "add `search_space: small` or another one, or set it to 1"
+        faults.append(Fault(what("search.trials"), rule, str(trials), remedy))
     sampler = search.get("sampler", "tpe")
     if search.get("warm_start") and sampler not in LEARNING and isinstance(sampler, str):
         rule = f"go with a sampler that learns from trials: {', '.join(LEARNING)}"

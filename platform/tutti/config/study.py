@@ -28,6 +28,7 @@ GlueKind = Literal["CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE
 Layout = Literal["competition", "glue", "table", "hub"]
 SubmissionFormat = Literal["competition", "glue", "csv"]
 Sampler = Literal["tpe", "gp", "cmaes", "nsgaii", "nsgaiii", "qmc", "random", "grid"]
+Scheduler = Literal["asha", "hyperband", "median", "pbt", "none"]
 Objective = Literal["score", "gain", "seconds", "parameters", "disk"]
 LEARNING = ("tpe", "gp", "cmaes", "nsgaii", "nsgaiii")  # samplers that learn from the scores of earlier trials
 
@@ -156,7 +157,7 @@ class Search(Strict):
     sampler: Sampler = "tpe"
     enqueue: tuple[Annotated[dict[str, Choice], Field(min_length=1)], ...] = ()  # known good points, run first
     warm_start: tuple[str, ...] = ()  # folders of older studies from which the sampler learns
-    scheduler: Literal["asha", "hyperband", "median", "pbt", "none"] = "asha"
+    scheduler: Scheduler = "asha"
     grace_epochs: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1  # no trial is stopped earlier
     exchange_epochs: Annotated[int, Field(ge=1)] = 1  # pbt: epochs between two exchanges
     reduction_factor: Annotated[int, Field(ge=2)] = 2  # asha, hyperband: one in this many trials passes each rung

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,10 +50,20 @@ def parse_yaml(text: str, *, what: str) -> Any:
             if error.context and error.context_mark:
                 problem += f" {error.context}, which begins in line {error.context_mark.line + 1}"
             remedy = "correct the line: check its indentation (spaces only), colons, brackets and quotes"
+            if wide := _full_width(text.splitlines()[: mark.line + 1] if mark else []):
+                remedy = f"write the ASCII character for {wide}, or {remedy}"
         raise ConfigError(Fault(where, rule, problem, remedy)) from error
     except (YAMLError, ValueError, RecursionError) as error:
         got = getattr(error, "reason", None) or first_line(error)
         raise ConfigError(Fault(what, "be YAML", got, "remove what is not plain text")) from error
+
+
+def _full_width(lines: Sequence[str]) -> str:
+    """The last full-width punctuation in the lines, which Chinese keyboards write; empty without any."""
+    for number in range(len(lines), 0, -1):
+        if found := re.search("[：，｛｝［］]", lines[number - 1].partition("#")[0]):
+            return f"the full-width {found[0]!r} in line {number}"
+    return ""
 
 
 def odd_values(value: Any, *, key: str = "") -> Iterator[tuple[str, str, str, str]]:

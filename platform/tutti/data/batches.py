@@ -20,7 +20,7 @@ class TaskBatch:
     Attributes:
         rows: ``(rows,)`` indices into the task's part; the same number on every rank.
         fillers: number of rows at the end that only equalise the ranks' shares; their weight is 0.
-        weight_sum: total weight of all rows of the global batch, over all ranks.
+        weight_sum: number of rows of the global batch, over all ranks, times the mean weight of the task's rows.
     """
 
     task: str
@@ -146,6 +146,8 @@ class TaskBatchSampler(Sampler[TaskBatch]):
         self._rank = rank
         self._world = world
         self._epoch = 0
+        # By a batch's own weights, rows would count the same in batches where all weigh little and where all do much.
+        self._mean_weights = {task: float(rows.weights.mean(dtype=np.float64)) for task, rows in self._rows.items()}
         self._boundaries = {task: plan.boundaries(rows.lengths, world) for task, rows in self._rows.items()}
         self._group_by_length = plan.group_by_length
         self._counts = plan.counts({task: len(boundaries) - 1 for task, boundaries in self._boundaries.items()})
@@ -186,7 +188,7 @@ class TaskBatchSampler(Sampler[TaskBatch]):
         """This rank's share of a global batch."""
         own_rows = rows[self._rank :: self._world]
         fillers = -(-len(rows) // self._world) - len(own_rows)
-        weight_sum = float(self._rows[task].weights[rows].sum(dtype=np.float64))
+        weight_sum = len(rows) * self._mean_weights[task]
         return TaskBatch(task, np.concatenate([own_rows, rows[:fillers]]), fillers, weight_sum)
 
 
@@ -261,7 +263,7 @@ class TaskRows(Dataset):
 
         The latter are ``task`` (str); ``labels``, ``(rows,)`` int64 class indices or float32 values, or
         ``(rows, classes)`` float32 probabilities in a task with soft labels; ``weights``, ``(rows,)`` float32 with 0
-        for fillers; and ``weight_sum`` (float), the weight of the global batch, by which the loss is normalised.
+        for fillers; and ``weight_sum`` (float), the batch's weight on average, by which the loss is normalised.
         """
         weights = self._weights[batch.task][batch.rows]
         weights[len(weights) - batch.fillers :] = 0

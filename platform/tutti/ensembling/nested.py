@@ -9,12 +9,12 @@ import numpy as np
 
 from tutti.ensembling.methods.protocol import Score
 
-LEAST = 20
+MIN_TEXTS = 20
 """Below this many rows of different texts no choice is made by their scores, which would be chance."""
 
 _FOLDS = 5
-LEAST_JUDGED = LEAST * _FOLDS // (_FOLDS - 1)
-"""Below this many of them there is no nested estimate: four fifths of them are ``LEAST`` rows."""
+MIN_TEXTS_NESTED = MIN_TEXTS * _FOLDS // (_FOLDS - 1)
+"""Below this many of them there is no nested estimate: four fifths of them are ``MIN_TEXTS`` rows."""
 
 _REPEATED_TEXTS = 2000  # foldings are repeated until about this many texts were held out in total
 _MAX_REPEATS = 5

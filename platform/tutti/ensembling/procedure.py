@@ -14,11 +14,11 @@ from tutti.ensembling.calibrate import fit_temperature, tempered
 from tutti.ensembling.decide import decide, tune_offsets
 from tutti.ensembling.methods.protocol import Combiner, Method, Score, decisions_of
 from tutti.ensembling.methods.registry import METHODS
-from tutti.ensembling.nested import LEAST, Judged, Split, judge, repeats_for, splits
+from tutti.ensembling.nested import MIN_TEXTS, Judged, Split, judge, repeats_for, splits
 from tutti.ensembling.pseudo import opinion
 from tutti.ensembling.select import Selection
 
-GREEDY_TEXTS = 300
+MIN_TEXTS_GREEDY = 300
 """Below this many rows of different texts ``auto`` does not try greedy selection, the method that overfits most."""
 
 # The more methods compete, the more often chance decides. Those that almost equal the mean of probabilities (score) or
@@ -130,7 +130,7 @@ class Procedure:
         method, with_offsets = self._best_option(votes, labels, groups, ballot.score, seed)
         rule = METHODS[method](ballot.score)
         offsets, temperature = None, 1.0
-        if votes.ndim == 3 and len(np.unique(groups)) >= LEAST:
+        if votes.ndim == 3 and len(np.unique(groups)) >= MIN_TEXTS:
             combined = _cross_fitted(rule, votes, labels, list(splits(labels, groups, repeats=1, seed=seed)))
             offsets = tune_offsets(combined, labels) if with_offsets else None
             first = np.unique(groups, return_index=True)[1]  # copies of a text are no further evidence
@@ -149,7 +149,7 @@ class Procedure:
         offset_options = (False, True) if self.offsets and votes.ndim == 3 else (False,)
         options = [(method, offsets) for offsets in offset_options for method in self.methods]
         texts = len(np.unique(groups))
-        if len(options) == 1 or texts < LEAST:
+        if len(options) == 1 or texts < MIN_TEXTS:
             return options[0]
         repeats = min(_INNER_REPEATS, repeats_for(texts))
         shape = (repeats, len(options), len(labels))
@@ -240,11 +240,11 @@ def out_of_fold(procedure: Procedure, ballot: Ballot) -> OutOfFold:
 
 
 def auto_methods(*, texts: int, values: bool) -> tuple[str, ...]:
-    """The methods that ``auto`` compares, its default first: the mean alone below ``LEAST`` rows of different
-    texts, and no greedy selection below ``GREEDY_TEXTS``.
+    """The methods that ``auto`` compares, its default first: the mean alone below ``MIN_TEXTS`` rows of different
+    texts, and no greedy selection below ``MIN_TEXTS_GREEDY``.
     """
-    if texts < LEAST:
+    if texts < MIN_TEXTS:
         return ("uniform",)
     return tuple(
-        name for name in (_AUTO_VALUES if values else _AUTO_CLASSES) if name != "greedy" or texts >= GREEDY_TEXTS
+        name for name in (_AUTO_VALUES if values else _AUTO_CLASSES) if name != "greedy" or texts >= MIN_TEXTS_GREEDY
     )

@@ -204,11 +204,11 @@ def load_encoder(
         rule, remedy = "hold weights that can be read", "copy or download the folder again"
         raise BackboneError(Fault(f"the backbone {backbone!r}", rule, first_line(error).rstrip("."), remedy)) from error
     except (OSError, ValueError, RuntimeError, ImportError) as error:
-        hub_remedy = "check that the id is right and the hub can be reached, or name a folder"
-        remedy = REMEDY if Path(backbone).expanduser().is_dir() else hub_remedy
-        raise BackboneError(
-            Fault(f"the backbone {backbone!r}", "load", first_line(error).rstrip("."), remedy)
-        ) from error
+        rule, got, remedy = "load", first_line(error).rstrip("."), REMEDY
+        if not Path(backbone).expanduser().is_dir():
+            rule, got = "be a folder, relative to the study file, or an id of the hub", f"no such folder, and {got}"
+            remedy = "make or name the folder, or check that the id is right and the hub can be reached"
+        raise BackboneError(Fault(f"the backbone {backbone!r}", rule, got, remedy)) from error
     check_complete(backbone, loading["missing_keys"])
     if adapter is not None:
         add_adapter(encoder, adapter)

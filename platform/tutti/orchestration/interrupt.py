@@ -16,10 +16,13 @@ class Interrupt(NotSnapshotted, tune.Callback):
     """Notifies users of a Ctrl-C at once: Tune silently ends its trials first, which takes a while.
 
     As a context manager it restores SIGINT's handler. Tune leaves its own in place, which would ignore the next Ctrl-C.
+
+    Args:
+        close: called once, so that nobody waits for further reports.
     """
 
-    def __init__(self, notify: Callable[[str], None]) -> None:
-        self._notify = notify
+    def __init__(self, notify: Callable[[str], None], *, close: Callable[[], object]) -> None:
+        self._notify, self._close = notify, close
         self._previous_handler = signal.getsignal(signal.SIGINT)
         self._tune_handler: Any = self._previous_handler
 
@@ -39,4 +42,5 @@ class Interrupt(NotSnapshotted, tune.Callback):
         handler = signal.getsignal(signal.SIGINT)
         if handler != self._tune_handler:
             self._tune_handler = handler
+            self._close()
             self._notify("Interrupted: stopping the running trials; --resume continues them")

@@ -16,7 +16,7 @@ from tutti.config.stages import STAGES, overlay, staged
 from tutti.config.study import ExtraTrain, Search, StudyConfig
 from tutti.data.clean import row_texts
 from tutti.data.prepare import Prepared
-from tutti.ensembling.nested import LEAST_JUDGED
+from tutti.ensembling.nested import MIN_TEXTS_NESTED
 from tutti.errors import Fault, StudyError, counted
 from tutti.orchestration.build import max_length_of, prepare_rows
 from tutti.records import Scalar, TrialRecord, TrialState
@@ -66,8 +66,8 @@ def check_rounds(
         remedy = "name a file of unlabelled rows as `unlabeled:` of a task and run a new study"
         raise StudyError(Fault(f"the study {name}", "have a task with unlabelled rows", "none", remedy))
     for task, rows in prepared.validation_rows().items():
-        if (texts := len(set(row_texts(rows)))) < LEAST_JUDGED:
-            rule = f"have {LEAST_JUDGED} validation rows of different texts or more, to tell whether a round gains"
+        if (texts := len(set(row_texts(rows)))) < MIN_TEXTS_NESTED:
+            rule = f"have {MIN_TEXTS_NESTED} validation rows of different texts or more, to tell whether a round gains"
             remedy = "raise split.validation in a new study"
             raise StudyError(Fault(f"task {task} of the study {name}", rule, str(texts), remedy))
     if len(f"{name}-round-999-control") > 80:

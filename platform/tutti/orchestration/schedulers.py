@@ -166,10 +166,10 @@ def _is_stopping(trial: Any, result: Mapping[str, Any]) -> bool:
 def _starts_over(result: Mapping[str, Any]) -> bool:
     """Whether the trial trains anew, with half its batch or after its files were damaged: its earlier scores are void.
 
-    With half a donor's batch it goes on from the donor's state instead. Folds told again have the same scores.
+    Folds told again have the same scores.
     """
     is_first = result.get(TIME) == 1 and not result.get("repeated", False) and "fold" not in result
-    return is_first or ("halved" in result and "exchanged" not in result)
+    return is_first or "halved" in result
 
 
 def _numbers(result: Mapping[str, Any]) -> dict[str, float]:

@@ -282,7 +282,8 @@ def _tune(
             broker,
             pools,
         ),
-        Interrupt(notify) as interrupt,
+        # Tune would wait for reports of trials in mid-epoch, until it gives up after ten seconds.
+        Interrupt(notify, close=broker.close.remote) as interrupt,
     ):
         stopper, pool_watch = StudyStopper(store, study.search, broker=broker), PoolWatch(broker, pools)
         log.check_pools = pool_watch.check

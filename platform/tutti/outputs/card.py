@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
-from tutti.ensembling.nested import LEAST_JUDGED, Estimate
+from tutti.ensembling.nested import MIN_TEXTS_NESTED, Estimate
 from tutti.errors import counted
 from tutti.tasks.metrics import is_regression
 
@@ -152,7 +152,7 @@ class Card:
         """Caveats that belong beside the numbers, one sentence each."""
         few = [f"{task.task} ({task.rows['validation']} in all)" for task in self.tasks if task.score is None]
         unscored = (
-            f"Too few validation rows of different texts to score on, fewer than {LEAST_JUDGED}: {', '.join(few)}."
+            f"Too few validation rows of different texts to score on, fewer than {MIN_TEXTS_NESTED}: {', '.join(few)}."
         )
         alone = (
             f"The best trial in {graded.task} does not vote and has no predictions for {graded.part}: "
@@ -248,7 +248,7 @@ class Card:
 
     @staticmethod
     def _cell(single: Single, task: TaskCard) -> str:
-        votes = any(member.key == single.key for member in task.members)
+        votes = any(member.key == single.key and member.weight for member in task.members)
         return f"{number(single.task_scores.get(task.task))}{' ●' if votes else ''}"
 
 

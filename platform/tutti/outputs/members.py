@@ -201,6 +201,8 @@ def elect(
     if rule.top is not None and available < rule.top:
         request = f"The recipe asks for {counted(rule.top, 'member')}"
         notes = (f"{request}; there {'is' if available == 1 else 'are'} only {available}.",)
+    if rule.filter is not None:
+        notes = ("The best trial, too, is one of those that the filter finds; others may be better.", *notes)
     notes = (*_several_studies(records, tasks), *notes)
     counts = [len(each.members) for each in elected.values()]
     return Election(tuple(records[index] for index in ranking), elected, _in_words(rule, counts), notes)

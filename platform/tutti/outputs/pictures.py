@@ -29,6 +29,12 @@ _COUNTED = 20  # up to this many classes, each cell shows its count
 _NAMED = 120  # up to this many classes, the axes name each one
 
 _ENSEMBLE, _MEMBER, _OTHER = "#d55e00", "#0072b2", "#8a8a8a"  # distinguishable by colour-blind readers
+COST_STATES = {  # edge and fill
+    TrialState.FINISHED: (_MEMBER, _MEMBER),
+    TrialState.STOPPED: (_OTHER, "none"),
+    TrialState.FAILED: (_ENSEMBLE, "none"),
+}
+"""The trials that ``cost_png`` shows."""
 
 
 def confusion_matrix_png(
@@ -169,11 +175,7 @@ def cost_png(trials: Sequence[TrialRecord]) -> bytes:
     """Score against wall time in minutes: a dot for each trial that ended with a score."""
     figure = _figure(5.6, 3.9)
     axes = figure.add_subplot()
-    for state, colour, fill in (
-        (TrialState.FINISHED, _MEMBER, _MEMBER),
-        (TrialState.STOPPED, _OTHER, "none"),
-        (TrialState.FAILED, _ENSEMBLE, "none"),
-    ):
+    for state, (colour, fill) in COST_STATES.items():
         points = [(trial.seconds / 60, trial.score) for trial in trials if trial.state is state and trial.seconds]
         points = [(minutes, score) for minutes, score in points if score is not None]
         if points:
@@ -195,7 +197,8 @@ def _estimates(axes: Any, lane: int, score: Estimate, single: Estimate, gain: Es
 
 def _voters(card: Card, task: str | None) -> set[str]:
     """Keys of the trials that vote for the task, or, for none, in any task."""
-    return {member.key for own in card.tasks if task in (None, own.task) for member in own.members}
+    voting = (member for own in card.tasks if task in (None, own.task) for member in own.members)
+    return {member.key for member in voting if member.weight}
 
 
 def _legend(figure: Any) -> None:

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from tutti.bank.electorate import Checkpoints
 from tutti.data.clean import row_texts
-from tutti.ensembling.nested import LEAST, LEAST_JUDGED
+from tutti.ensembling.nested import MIN_TEXTS, MIN_TEXTS_NESTED
 from tutti.ensembling.pseudo import Labelling, Opinion, choose, drift, opinion, precision
 from tutti.errors import Fault, StudyError
 from tutti.files import whole_file
@@ -152,12 +152,19 @@ def _keep_earlier(out: Path, folder: Path, suffixes: Collection[str]) -> Iterato
 
 def _temperature_note(labelled: _Labelled) -> str:
     task, value, texts = labelled.task.name, labelled.elected.ensemble.temperature, labelled.elected.ballot.texts
-    if texts < LEAST:
-        return f"Task {task} has too few validation rows with different texts for a temperature: {texts} of {LEAST}."
+    if texts < MIN_TEXTS:
+        return (
+            f"Task {task} has too few validation rows with different texts for a temperature: {texts} of {MIN_TEXTS}."
+        )
     return (
         f"Confidence in task {task} is that at temperature {value:.3g}, fitted to {texts} validation rows with "
         "different texts."
     )
+
+
+def can_label(elected: Elected, labelling: Labelling, *, calibrated: bool) -> bool:
+    """Whether there are enough validation rows for the temperature of soft labels, if they shall have one."""
+    return not (calibrated and labelling.labels == "soft" and elected.ballot.texts < MIN_TEXTS)
 
 
 def _labelled(
@@ -173,8 +180,8 @@ def _labelled(
         rows = np.flatnonzero(eligible)
         values = voted.combined[rows]
         return _Labelled(task, pool, elected, rows, [str(value) for value in values], values, None)
-    if calibrated and labelling.labels == "soft" and elected.ballot.texts < LEAST:
-        rule = f"have at least {LEAST} different texts for the temperature of soft labels"
+    if not can_label(elected, labelling, calibrated=calibrated):
+        rule = f"have at least {MIN_TEXTS} different texts for the temperature of soft labels"
         remedy = "set `labels: hard` in the recipe, or, with a method that gives probabilities, `calibration: none`"
         raise StudyError(Fault(f"the validation rows of {task.name}", rule, str(elected.ballot.texts), remedy))
     probabilities = elected.ensemble.calibrated(voted.combined) if calibrated else voted.combined
@@ -248,7 +255,7 @@ def _judged(
     predictions are alike, the first counts.
     """
     ballot, classes = labelled.elected.ballot, labelled.task.outputs
-    if ballot.texts < LEAST_JUDGED or not len(labelled.rows):
+    if ballot.texts < MIN_TEXTS_NESTED or not len(labelled.rows):
         return np.zeros(classes, dtype=np.int64), np.zeros(classes, dtype=np.int64)
     held_out = labelled.elected.held_out
     probabilities = held_out.calibrated if calibrated else held_out.probabilities

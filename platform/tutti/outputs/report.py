@@ -21,8 +21,8 @@ from tutti.outputs.card import Card, TaskCard, estimate_text, number, short, sig
 from tutti.outputs.ensemble import card_of
 from tutti.outputs.folder import hashes, output_folder
 from tutti.outputs.members import Elected, Rule, elect
-from tutti.outputs.pictures import cost_png, ensemble_png, predictions_png, reliability_png
-from tutti.outputs.pseudo_labels import coverage_of
+from tutti.outputs.pictures import COST_STATES, cost_png, ensemble_png, predictions_png, reliability_png
+from tutti.outputs.pseudo_labels import can_label, coverage_of
 from tutti.outputs.pseudo_pool import PART, Pool
 from tutti.outputs.pseudo_report import TaskPseudoLabels, which_rows
 from tutti.outputs.report_rows import ClassScores, Disputed, class_scores, disputed
@@ -108,16 +108,15 @@ def vote(
         if own_card.score is not None:
             decided, labels = elected.held_out.decisions[0], elected.ballot.labels
             pictures[name] = predictions_png(labels, decided, task.class_names, task.name)
-        ids = bank.predictions(elected.best, task.name, "validation").ids.tolist()
         rows = validation[task.name]
-        texts = dict(zip(rows["id"], map(" ‖ ".join, row_texts(rows)), strict=True))
+        texts = [" ‖ ".join(each) for each in row_texts(rows)]
         sections.append(
             TaskSection(
                 card=own_card,
                 picture=name if name in pictures else None,
                 classes=class_scores(task, elected) if own_card.calibration else (),
                 pseudo=_pseudo(bank, task, elected, pools.get(task.name), labelling, rule),
-                disputed=disputed(task, elected, ids=ids, texts=[texts.get(row, "") for row in ids], most=_ROWS)
+                disputed=disputed(task, elected, ids=rows["id"].tolist(), texts=texts, most=_ROWS)
                 if own_card.score is not None
                 else (),
             )
@@ -154,7 +153,7 @@ def write_report(
     """
     created = datetime.now(UTC).isoformat(timespec="seconds")
     pictures = {**search, **(vote.pictures if vote else {})}
-    if any(trial.score is not None and trial.seconds for trial in trials):
+    if any(trial.score is not None and trial.seconds and trial.state in COST_STATES for trial in trials):
         pictures["cost"] = cost_png(trials)
     page = _page(
         study=study, created=created, tasks=tasks, trials=trials, objective=objective, vote=vote, pictures=pictures
@@ -217,7 +216,12 @@ def _pseudo(
 ) -> TaskPseudoLabels | None:
     """What would be labelled; none unless every member has predicted the unlabelled rows."""
     predicted = (PART in bank.parts(member.key).get(task.name, ()) for member in elected.members)
-    if pool is None or task.regression or not all(predicted):
-        return None
     calibrated = rule.calibration == "temperature"
+    if (
+        pool is None
+        or task.regression
+        or not all(predicted)
+        or not can_label(elected, labelling, calibrated=calibrated)
+    ):
+        return None
     return coverage_of(bank, task, elected, pool, labelling=labelling, calibrated=calibrated)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -114,7 +114,7 @@ class Round:
     recipe_sha256: str
     study: str
     teachers: tuple[str, ...]
-    kept: bool = False
+    kept: bool
 
     @property
     def control(self) -> str:
@@ -122,12 +122,7 @@ class Round:
         return f"{self.study}-control"
 
 
-@dataclass(frozen=True)
-class _Ended(Round):
-    kept: bool = field()
-
-
-_ENDED = TypeAdapter(_Ended)  # it validates ``round.json``, which may have been edited by hand
+_ENDED = TypeAdapter(Round)  # it validates ``round.json``, which may have been edited by hand
 
 
 @dataclass(frozen=True)
@@ -208,7 +203,7 @@ def next_round(ended: Sequence[Round], *, study: str, recipe: str, recipe_sha256
             rule = f"differ from that of round {earlier.number}, which was not kept"
             remedy = "change pseudo_labels or members, or name another recipe"
             raise StudyError(Fault(f"the recipe {recipe}", rule, "the same", remedy))
-    return Round(number, recipe, recipe_sha256, f"{study}-round-{number}", teachers)
+    return Round(number, recipe, recipe_sha256, f"{study}-round-{number}", teachers, kept=False)
 
 
 def write_round(path: Path, ended: Round, comparison: Comparison) -> Path:
@@ -232,7 +227,7 @@ def ended_rounds(folder: Path) -> list[Round]:
     rounds: list[Round] = []
     while (file := folder / str(len(rounds) + 1) / _FILE).is_file():
         try:
-            rounds.append(Round(**vars(_ENDED.validate_json(file.read_bytes()))))
+            rounds.append(_ENDED.validate_json(file.read_bytes()))
         except (OSError, ValidationError) as error:
             remedy = "restore the file, or remove it to compare the round again"
             raise StorageError(Fault(str(file), "be as `tutti round` wrote it", misfit(error), remedy)) from error

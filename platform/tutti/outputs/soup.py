@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from statistics import fmean
 from typing import TYPE_CHECKING, Literal
 
-from tutti.ensembling.nested import LEAST_JUDGED, Estimate, Fold, splits
+from tutti.ensembling.nested import MIN_TEXTS_NESTED, Estimate, Fold, splits
 from tutti.errors import counted
 from tutti.outputs.card import files_section, table
 
@@ -53,7 +53,7 @@ def refolded(election: Election, *, by: Literal["objective", "task"]) -> list[Fo
         None if a task has too few rows of different texts for the estimate.
     """
     elected = election.tasks
-    if min(each.ballot.texts for each in elected.values()) < LEAST_JUDGED:
+    if min(each.ballot.texts for each in elected.values()) < MIN_TEXTS_NESTED:
         return None
     splits_by_task = {
         name: list(splits(each.ballot.labels, each.ballot.groups, repeats=1, seed=0)) for name, each in elected.items()
@@ -75,15 +75,15 @@ def refolded(election: Election, *, by: Literal["objective", "task"]) -> list[Fo
 
 
 def versus(election: Election, soup_decisions: Mapping[str, np.ndarray]) -> dict[str, Versus]:
-    """By task, the soup compared with the vote, on the same bootstrap resamples of the rows.
+    """By task, the soup compared with the vote, in the same folding and on the same bootstrap resamples of the rows.
 
     Args:
-        soup_decisions: by task, ``(repeats, rows)`` decisions of soups that were chosen without these rows.
+        soup_decisions: by task, ``(1, rows)`` decisions of the soups of ``refolded``'s folds.
     """
     comparisons = {}
     for task, elected in election.tasks.items():
         soup = elected.ballot.judge(soup_decisions[task])
-        vote = elected.ballot.judge(elected.held_out.decisions)
+        vote = elected.ballot.judge(elected.held_out.decisions[:1])  # the folding of `refolded`
         comparisons[task] = Versus(soup.estimate, vote.estimate, soup.over(vote))
     return comparisons
 

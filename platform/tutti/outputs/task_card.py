@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tutti.ensembling.calibrate import expected_calibration_error, reliability
-from tutti.ensembling.nested import LEAST_JUDGED
+from tutti.ensembling.nested import MIN_TEXTS_NESTED
 from tutti.ensembling.procedure import OutOfFold, out_of_fold
 from tutti.outputs.card import Calibration, TaskCard
 from tutti.outputs.members import Elected
@@ -19,14 +19,15 @@ def task_card(task: Task, elected: Elected, *, rows: Mapping[str, int]) -> TaskC
     """The task's part of the card, with nested 5-fold estimates of the ensemble and of the best trial alone.
 
     In each fold, both are chosen on four fifths of the validation rows and scored on the last fifth. They share folds
-    and bootstrap resamples, so their difference has a paired interval. Fewer than ``LEAST_JUDGED`` texts get no scores.
+    and bootstrap resamples, so their difference has a paired interval. Fewer texts than
+    ``MIN_TEXTS_NESTED`` get no scores.
 
     Args:
         rows: the number of rows by test part.
     """
     ballot, ensemble = elected.ballot, elected.ensemble
     score = single = gain = calibration = None
-    if ballot.texts >= LEAST_JUDGED:
+    if ballot.texts >= MIN_TEXTS_NESTED:
         held_out = elected.held_out
         together = ballot.judge(held_out.decisions)
         alone = ballot.judge(out_of_fold(elected.single, ballot).decisions)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tutti.config.study import Search
 from tutti.errors import counted
-from tutti.records import TrialRecord, TrialState
+from tutti.records import TrialRecord, TrialState, best_trial
 
 SECONDS_PER_HOUR = 3600
 
@@ -37,8 +37,7 @@ def ending_of(search: Search, records: Sequence[TrialRecord], *, seconds: float)
         records: every trial of the study, by number.
         seconds: total duration of the study's runs so far.
     """
-    finished = [record for record in records if record.state is TrialState.FINISHED and record.score is not None]
-    best = max(finished, key=lambda record: record.score or 0.0, default=None)
+    best = best_trial(records)
     if search.target_score is not None and best and best.score is not None and best.score >= search.target_score:
         return Ending("target_score", f"{best.key} has reached the score {search.target_score:g} with {best.score:.4f}")
     if search.max_hours is not None and seconds >= search.max_hours * SECONDS_PER_HOUR:

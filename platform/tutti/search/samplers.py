@@ -25,6 +25,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from tutti.config.study import Sampler
+from tutti.search.trial_attributes import violates
 
 STARTUP_TRIALS = 5
 """Random trials before TPE or GP takes over. Optuna's 10 would never let them act in our default budget of 8 trials."""
@@ -213,8 +214,10 @@ class _CmaEs(CmaEsSampler):
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        # By the time of completion: later trials then never change which ones made up an earlier generation.
-        trials = sorted(self._get_trials(study), key=lambda ended: ended.datetime_complete)
+        # By the time of completion: later trials then never change which ones made up an earlier generation. Optuna
+        # would count one that ran out of memory by its last report.
+        feasible = [ended for ended in self._get_trials(study) if not violates(ended)]
+        trials = sorted(feasible, key=lambda ended: ended.datetime_complete)
         if not search_space or not trials:
             return {}
         transform = _SearchSpaceTransform(search_space, transform_step=True, transform_0_1=True)

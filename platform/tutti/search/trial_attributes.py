@@ -107,6 +107,11 @@ def measured(trial: FrozenTrial) -> dict[str, float]:
     return dict(trial.user_attrs.get(MEASURED, {"score": trial.values[0]}))
 
 
+def violates(trial: FrozenTrial) -> bool:
+    """Whether a trial violates a constraint: its parameters did not fit into memory."""
+    return any(value > 0 for value in trial.constraints.values())
+
+
 def record(trial: FrozenTrial, number: int) -> TrialRecord:
     """The record of a trial for the other rooms.
 
@@ -118,8 +123,7 @@ def record(trial: FrozenTrial, number: int) -> TrialRecord:
     best_epoch = next((epoch for epoch, score in scores.items() if score == best), None)
     best_scores = {} if best_epoch is None else trial.user_attrs.get(task_scores_of(best_epoch), {})
     # The constraint is written before the state, and a driver may die in between: a running trial can have one.
-    pruned = trial.state is optuna.trial.TrialState.PRUNED
-    infeasible = pruned and any(value > 0 for value in trial.constraints.values())
+    infeasible = trial.state is optuna.trial.TrialState.PRUNED and violates(trial)
     final = trial.user_attrs.get(ENDING, {"score": best, "task_scores": best_scores})
     return TrialRecord(
         key=trial_key(number),

@@ -18,7 +18,7 @@ from tutti.errors import Fault, StudyError, counted
 from tutti.records import Scalar
 from tutti.search import database
 from tutti.search.space import distributions
-from tutti.search.trial_attributes import EXCHANGES, measured
+from tutti.search.trial_attributes import EXCHANGES, measured, violates
 
 _ORIGIN = "warm_start"  # attribute of an older trial: DATABASE:STUDY:NUMBER of where it ran
 
@@ -120,7 +120,7 @@ def _is_informative(trial: FrozenTrial) -> bool:
     """Whether an ended trial finished, or was stopped early with scores and without violating a constraint."""
     if trial.state is TrialState.COMPLETE:
         return True
-    return bool(trial.intermediate_values) and not any(value > 0 for value in trial.constraints.values())
+    return bool(trial.intermediate_values) and not violates(trial)
 
 
 def _point_here(values: Mapping[str, Scalar], space: SearchSpace, fixed: Mapping[str, Any]) -> dict[str, Any] | None:

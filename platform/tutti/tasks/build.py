@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tutti.config.layouts import GLUE_NAMES, no_dataset, no_glue_kind
+from tutti.config.layouts import GLUE_NAMES
 from tutti.config.study import TaskConfig
-from tutti.errors import ConfigError, Fault
 from tutti.tasks.layouts.competition import Competition
 from tutti.tasks.layouts.glue import Glue
 from tutti.tasks.layouts.hub import Hub
@@ -81,29 +80,12 @@ class TaskSpec:
 
 
 def task_specs(tasks: Mapping[str, TaskConfig]) -> list[TaskSpec]:
-    """The specifications of all tasks, in the order of the study file.
-
-    Raises:
-        ConfigError: with the faults of all tasks.
-    """
-    specs: list[TaskSpec] = []
-    faults: list[Fault] = []
-    for name, config in tasks.items():
-        try:
-            specs.append(task_spec(name, config))
-        except ConfigError as error:
-            faults += error.faults
-    if faults:
-        raise ConfigError(*faults)
-    return specs
+    """The specifications of all tasks, in the order of the study file."""
+    return [task_spec(name, config) for name, config in tasks.items()]
 
 
 def task_spec(name: str, config: TaskConfig) -> TaskSpec:
-    """The specification of one task.
-
-    Raises:
-        ConfigError: where the layout lacks a key it needs.
-    """
+    """The specification of one task of a study file that was loaded, and so has the keys that its layout needs."""
     layout, extra_layout, pair = _layouts(name, config)
     sources = {"train": config.train, "validation": config.validation, **config.test_sets()}
     sources["unlabeled"] = config.unlabeled
@@ -133,16 +115,12 @@ def _layouts(name: str, config: TaskConfig) -> tuple[Layout, Layout, bool]:
             competition = Competition(pair=config.pair, repair=config.cleaning.broken_rows)
             return competition, competition, config.pair
         case "glue":
-            kind = config.glue or GLUE_NAMES.get(name.lower())
-            if kind is None:
-                raise ConfigError(no_glue_kind(name, f"tasks.{name}.glue"))
-            glue = Glue(kind, repair=config.cleaning.broken_rows)
+            glue = Glue(config.glue or GLUE_NAMES[name.lower()], repair=config.cleaning.broken_rows)
             return glue, glue, glue.pair
         case "table":
             return table, table, columns.text_b is not None
         case "hub":
-            if config.dataset is None:
-                raise ConfigError(no_dataset(f"tasks.{name}.dataset"))
+            assert config.dataset is not None
             return Hub(config.dataset, config.subset, table), table, columns.text_b is not None
 
 

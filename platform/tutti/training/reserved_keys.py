@@ -21,8 +21,8 @@ _REASONS = {
     "log_level log_level_replica skip_memory_metrics",
     "nothing is pushed to a hub": "push_to_hub hub_token hub_private_repo hub_model_id hub_strategy hub_always_push "
     "hub_revision",
-    "Ray starts the workers, as many as resources.workers says": "local_rank ddp_backend ddp_find_unused_parameters "
-    "ddp_broadcast_buffers ddp_static_graph parallelism_config accelerator_config",
+    "Ray starts the workers, as many as resources.workers says": "local_rank ddp_backend ddp_timeout "
+    "ddp_find_unused_parameters ddp_broadcast_buffers ddp_static_graph parallelism_config accelerator_config",
     "Tutti shards weights by FSDP, with `fsdp: true`": "deepspeed",
     "Tutti draws batches of one task each, in the same order on every machine": "train_sampling_strategy "
     "length_column_name remove_unused_columns label_names dataloader_drop_last auto_find_batch_size "

@@ -49,7 +49,9 @@ def violated_sharding_rules(options: TrainingOptions, arguments: Mapping[str, An
         "have no `loss_balancing: uncertainty` with fsdp, whose optimizer holds the model's weights alone": (
             options.loss_balancing == "uncertainty"
         ),
-        "have no torch_compile with fsdp": arguments.get("torch_compile"),
+        "have no torch_compile with fsdp": any(
+            arguments.get(key) for key in ("torch_compile", "torch_compile_backend", "torch_compile_mode")
+        ),
         "have bf16 or float32 with fsdp, not fp16, whose loss scaler sees a worker's shards alone": (
             arguments.get("fp16")
         ),

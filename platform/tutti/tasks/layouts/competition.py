@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pandas import DataFrame
 
+from tutti.errors import Fault
 from tutti.tasks.layouts.broken import LineRows, Rows
 from tutti.tasks.layouts.reading import FileSource, checked_frame
 from tutti.tasks.layouts.tabs import lines_of, write_lines
@@ -53,4 +54,10 @@ class Competition(FileSource):
 def _frame(line_rows: LineRows, found: Rows, *, numbers: bool = False, unique: bool = True) -> DataFrame:
     rows, places, faults = found
     columns = {name: [row[index] for row in rows] for index, name in enumerate(line_rows.names)}
+    if places[:1] == [1] and rows[0][0].strip().casefold() == "id":  # it would become a class and a row to predict
+        remedy = "take the line out, or use the layout table"
+        faults = [
+            Fault(f"{line_rows.origin}, line 1", "be a row: this layout has no header", "a header", remedy),
+            *faults,
+        ]
     return checked_frame(columns, origin=line_rows.origin, places=places, faults=faults, numbers=numbers, unique=unique)

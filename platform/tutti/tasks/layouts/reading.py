@@ -129,7 +129,7 @@ def checked_frame(
     numbers: bool = False,
     unique: bool = True,
 ) -> DataFrame:
-    """The columns as a data frame, after checking for empty cells and repeated ids.
+    """The columns as a data frame, after checking for empty cells and repeated ids; labels without surrounding space.
 
     Texts may be empty where there is no column ``label``: users cannot change the test file of a competition.
 
@@ -171,4 +171,6 @@ def checked_frame(
             )
         first.setdefault(row_id, number_in_file)
     raise_any(all_faults, origin=origin)
-    return DataFrame(dict(columns), dtype="str")
+    frame = DataFrame(dict(columns), dtype="str")
+    # White space around a label would make a class of its own.
+    return frame.assign(label=frame["label"].str.strip()) if "label" in frame else frame

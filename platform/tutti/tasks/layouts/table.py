@@ -110,7 +110,11 @@ def frame_of(
             f"have the column {name!r} (columns.{column})",
             f"the columns {', '.join(table) or 'none'}",
             _other_separator(origin, table)
-            or nearest(name, table, otherwise="rename the column, or set `columns:` (layouts table and hub)"),
+            or nearest(
+                name,
+                [other for other in table if other not in names.values()],
+                otherwise="rename the column, or set `columns:` (layouts table and hub)",
+            ),
         )
         for column, name in names.items()
         if name not in table

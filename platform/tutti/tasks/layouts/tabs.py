@@ -50,6 +50,8 @@ def split_columns(
     if starts and len(wrong_counts) == 1 and len(cells) > 1 and all(len(row) in wrong_counts for row in cells):
         commas = wrong_counts == {1} and all("," in line for line in lines)
         remedy = "separate the columns by tabs" if commas else "check whether this is the right file"
+        if wrong_counts == {len(names) + 1} and "text" in names and "text_b" not in names:
+            remedy = f"set `pair: true` where rows have two texts, or {remedy}"
         return [], [], [Fault(origin, rule, f"{wrong_counts.pop()} in every line", remedy)]
     rows: list[list[str]] = []
     places: list[int] = []
