@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
+from tutti.config.load import parse_study
 from tutti.records import TrialState
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
@@ -22,6 +24,7 @@ def test_a_job_is_followed_to_its_end_and_its_study_is_where_the_file_says(clust
     assert f"Job {job[1]}: SUCCEEDED" in output
     assert [record.state for record in study.records()] == [TrialState.FINISHED]
     assert study.runs()["t0000"].info.status == "FINISHED"
+    assert Path(parse_study(study.folder.study_file).backbone).is_relative_to(study.folder.shipped)  # not Ray's folder
     assert tutti("submit", "--status", job[1], *at, env=cluster.env).startswith("SUCCEEDED")
     assert "ended already" in tutti("submit", "--stop", job[1], *at, env=cluster.env)
 
@@ -44,6 +47,7 @@ def test_a_job_that_is_stopped_leaves_no_trial_running(cluster, make_study, tutt
     running.wait_for(lambda: not running.descendants(WORKER), what="the worker's end", seconds=30)
     assert tutti("submit", "--status", job, *at, env=cluster.env).startswith("STOPPED")
     assert study.resume_epochs("t0000")  # a --resume goes on from here
+    assert study.runs()["t0000"].info.status == "KILLED"  # it ended in order
 
 
 def test_a_job_that_the_cluster_does_not_know_is_told(cluster, tutti):

@@ -5,6 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shutil
+import subprocess
+import sys
 import tempfile
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -19,6 +22,7 @@ from ray.job_submission import JobStatus
 from tutti.cli import jobs
 from tutti.cli.stores import read_study_file
 from tutti.cluster import submit
+from tutti.cluster.shipped import FILES, keep
 from tutti.cluster.submit import _stage, job_status, stop_job, submit_study
 from tutti.config.folder import StudyFolder
 from tutti.config.load import dump_study, load_study, parse_study
@@ -35,7 +39,7 @@ def staged(tmp_path):
 
     def stage(study: StudyConfig) -> StudyConfig:
         (tmp_path / "job").mkdir()
-        _stage(study, tmp_path / "job")
+        keep(tmp_path / "job" / FILES, _stage(study, tmp_path / "job"))
         return parse_study(tmp_path / "job" / "study.json")
 
     return stage
@@ -101,16 +105,17 @@ def test_an_older_study_whose_database_is_damaged_is_named(study, staged, tmp_pa
         staged(study.model_copy(update={"search": warm}))
 
 
-def test_files_travel_under_relative_names_and_what_is_on_shared_storage_stays(study, staged, tmp_path):
+def test_files_travel_to_the_study_s_folder_and_what_is_on_shared_storage_stays(study, staged, tmp_path):
     job = staged(study)
     a, b, c, d = (job.tasks[name] for name in "abcd")
     moved = [job.backbone, a.train, a.validation, a.test["one"], str(a.extra_train[0].path), b.test, c.dataset]
     assert len(set(moved)) == len(moved)
-    assert all(name.startswith("files/") for name in moved)
+    [shipped] = (tmp_path / "shared/s/shipped").iterdir()
     for name in moved:
-        assert (tmp_path / "job" / name).exists()
-    assert (tmp_path / "job" / a.validation).read_text() == "another\n"
-    assert (tmp_path / "job" / job.backbone / "config.json").is_file()
+        assert Path(name).exists()
+        assert Path(name).is_relative_to(shipped)
+    assert Path(a.validation).read_text() == "another\n"
+    assert (Path(job.backbone) / "config.json").is_file()
     assert b.train == a.train  # a file that two tasks name travels once
     assert a.test["two"] == str(tmp_path / "shared/two.tsv")
     assert a.unlabeled == str(tmp_path / "shared/deep/unlabeled.tsv")
@@ -122,23 +127,43 @@ def test_files_travel_under_relative_names_and_what_is_on_shared_storage_stays(s
 def test_what_git_ignores_travels_too(study, staged, tmp_path):
     (tmp_path / "mine/backbone/.gitignore").write_text("*.json\n")
     job = staged(study)
-    assert [file.name for file in (tmp_path / "job" / job.backbone).iterdir()] == ["config.json"]
+    assert [file.name for file in Path(job.backbone).iterdir()] == ["config.json"]
+
+
+def test_the_same_files_travel_to_the_same_place_and_others_to_another(study, staged, tmp_path):
+    places = []
+    for text in ("1\ta\tx\n", "1\ta\tx\n", "changed\n"):
+        (tmp_path / "mine/train.tsv").write_text(text)
+        places.append(Path(staged(study).tasks["a"].train))
+        shutil.rmtree(tmp_path / "job")
+    assert places[0] == places[1] != places[2]
+    assert [place.read_text() for place in places[1:]] == ["1\ta\tx\n", "changed\n"]
+
+
+def test_files_that_find_no_room_are_told_in_a_sentence_and_leave_nothing_behind(study, tmp_path):
+    (tmp_path / "job").mkdir()
+    _stage(study, tmp_path / "job")
+    (tmp_path / "shared/s").write_text("no folder")
+    place = str(tmp_path / "shared/s/shipped/0123")
+    command = [sys.executable, "-m", "tutti.cluster.shipped", place]
+    run = subprocess.run(command, cwd=tmp_path / "job", capture_output=True, text=True, check=False)
+    assert run.returncode == 1
+    assert re.fullmatch(rf"error: {re.escape(place)} must be written whole; got Not a directory; .*\n", run.stderr)
 
 
 def test_the_staged_study_file_is_one_that_tutti_tune_takes(study, staged, tmp_path):
     staged(study)
     loaded = load_study(tmp_path / "job" / "study.json")
-    assert loaded.tasks["a"].train == str(tmp_path / "job" / "files" / "1" / "train.tsv")
+    assert Path(loaded.tasks["a"].train).parts[-2:] == ("1", "train.tsv")
     assert loaded.storage.path == tmp_path / "shared"
     assert loaded.tasks.keys() == study.tasks.keys()
 
 
 def test_a_recipe_file_travels(study, staged, tmp_path):
     job = staged(study)
-    assert job.ensemble.recipe.startswith("files/")
-    loaded = load_study(tmp_path / "job" / "study.json")
-    assert loaded.ensemble.recipe == str(tmp_path / "job" / job.ensemble.recipe)
-    assert (tmp_path / "job" / job.ensemble.recipe).read_text() == "members: {top: 3}\n"
+    assert Path(job.ensemble.recipe).is_relative_to(tmp_path / "shared/s/shipped")
+    assert load_study(tmp_path / "job" / "study.json").ensemble.recipe == job.ensemble.recipe
+    assert Path(job.ensemble.recipe).read_text() == "members: {top: 3}\n"
 
 
 def test_a_recipe_by_name_stays_a_name(study, staged):

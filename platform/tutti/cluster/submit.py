@@ -12,17 +12,19 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import tutti
+from tutti.cluster.shipped import FILES
 from tutti.config.folder import StudyFolder
 from tutti.config.load import dump_study, load_recipe
 from tutti.config.paths import map_task_paths
 from tutti.config.study import StudyConfig
 from tutti.errors import ClusterError, Fault, StorageError, StudyError, UserError
-from tutti.files import storage_faults
+from tutti.files import sha256_of, storage_faults
 
 if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient
@@ -52,10 +54,11 @@ def submit_study(study: StudyConfig, *, address: str, options: list[str]) -> str
     """
     temporary = Path("the temporary folder ($TMPDIR)")
     with storage_faults(temporary), tempfile.TemporaryDirectory(prefix="tutti-job-") as staging:
-        _stage(study, Path(staging))
+        shipped = _stage(study, Path(staging))
+        keep = shlex.join(["python", "-m", "tutti.cluster.shipped", str(shipped)])
         with _cluster_faults(address):
             return _client(address).submit_job(
-                entrypoint=shlex.join(["python", "-m", "tutti", "tune", "study.json", *options]),
+                entrypoint=f"{keep} && exec {shlex.join(['python', '-m', 'tutti', 'tune', 'study.json', *options])}",
                 runtime_env={
                     "working_dir": staging,
                     "py_modules": [str(Path(tutti.__file__).parent)],
@@ -65,36 +68,32 @@ def submit_study(study: StudyConfig, *, address: str, options: list[str]) -> str
             )
 
 
-def _stage(study: StudyConfig, staging: Path) -> None:
-    """Copies the files that the study names into ``staging``, with a study file that names the copies.
+def _stage(study: StudyConfig, staging: Path) -> Path:
+    """Copies the files that the study names into ``staging``, with a study file that names where they will be.
+
+    That is in the study's folder, by their content: later commands need them too, when Ray has removed the job's files.
+
+    Returns:
+        The folder where the job shall put ``staging / FILES``.
 
     Raises:
         StudyError: if the files are too large, or the recipe names templates.
         StorageError: if a file cannot be copied.
     """
-    shared = study.storage.path
-    names: dict[Path, str] = {}  # of the copies, relative to staging
-
-    def shipped(text: str) -> str:
-        path = Path(text)
-        if not path.is_absolute() or not path.exists() or (shared and path.is_relative_to(shared)):
-            return text
-        return names.setdefault(path, f"files/{len(names)}/{path.name}")
-
-    document: dict[str, Any] = study.model_dump(mode="json")
-    document["backbone"] = shipped(document["backbone"])
-    for name, task in document["tasks"].items():
-        document["tasks"][name] = map_task_paths(task, lambda _, path: shipped(path))
-    if load_recipe(recipe := document["ensemble"]["recipe"])[1].submission.templates:
+    shared, recipe = study.storage.path, study.ensemble.recipe
+    assert shared is not None
+    if load_recipe(recipe)[1].submission.templates:
         rule, remedy = "name no files of its own to travel with a job", "name it to `tutti ensemble` afterwards"
         raise StudyError(Fault(f"ensemble.recipe {recipe}", rule, "submission.templates", remedy))
-    document["ensemble"]["recipe"] = shipped(recipe)
-    document["search"]["warm_start"] = [
-        older
-        if shared and Path(older).is_relative_to(shared)
-        else _stage_older(StudyFolder(Path(older)), staging, index)
-        for index, older in enumerate(study.search.warm_start)
-    ]
+    names: dict[Path, str] = {}  # of the copies, relative to FILES
+
+    def collect(text: str) -> str:
+        path = Path(text)
+        if path.is_absolute() and path.exists() and not path.is_relative_to(shared):
+            names.setdefault(path, f"{len(names)}/{path.name}")
+        return text
+
+    _with_paths(study, collect)
     sizes = {path: _mib(path) for path in names}
     if sum(sizes.values()) > SHIPPED_MIB:
         largest = sorted(((path, mib) for path, mib in sizes.items() if mib >= 1), key=lambda x: -x[1])[:5]
@@ -108,8 +107,32 @@ def _stage(study: StudyConfig, staging: Path) -> None:
             )
         )
     for path, name in names.items():
-        _copy(path, staging / name)
+        _copy(path, staging / FILES / name)
+    target = StudyFolder(shared / study.study).shipped / _digest(staging / FILES)
+    document = _with_paths(study, lambda text: str(target / names[Path(text)]) if Path(text) in names else text)
+    document["search"]["warm_start"] = [
+        older if Path(older).is_relative_to(shared) else _stage_older(StudyFolder(Path(older)), staging, index)
+        for index, older in enumerate(study.search.warm_start)
+    ]
     (staging / "study.json").write_text(dump_study(StudyConfig.model_validate(document)), encoding="utf8")
+    return target
+
+
+def _with_paths(study: StudyConfig, change: Callable[[str], str]) -> dict[str, Any]:
+    """The study as a document in which each path is replaced by ``change(path)``."""
+    document: dict[str, Any] = study.model_dump(mode="json")
+    document["backbone"] = change(document["backbone"])
+    for name, task in document["tasks"].items():
+        document["tasks"][name] = map_task_paths(task, lambda _, path: change(path))
+    document["ensemble"]["recipe"] = change(document["ensemble"]["recipe"])
+    return document
+
+
+def _digest(folder: Path) -> str:
+    """A short hash of the names and contents of all files."""
+    files = sorted(file for file in folder.rglob("*") if file.is_file())
+    listed = "".join(f"{file.relative_to(folder)} {sha256_of(file)}\n" for file in files)
+    return sha256(listed.encode()).hexdigest()[:16]
 
 
 def _stage_older(older: StudyFolder, staging: Path, index: int) -> str:

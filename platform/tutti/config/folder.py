@@ -88,6 +88,11 @@ class StudyFolder:
         return self.path / "data"
 
     @property
+    def shipped(self) -> Path:
+        """The files that travelled with jobs of ``tutti submit``, in a folder for each content."""
+        return self.path / "shipped"
+
+    @property
     def backbone_file(self) -> Path:
         """The hashes of the backbone's files, as JSON."""
         return self.data / "backbone.json"
