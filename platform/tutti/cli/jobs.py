@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from tutti.cli import stores
-from tutti.cli.console import console
-from tutti.cli.tune import parse_trials
+from tutti.cli.console import console, program
+from tutti.cli.tune import parse_trials, without_passwords
 from tutti.errors import Fault, StudyError, TrialError
 
 
@@ -58,7 +60,9 @@ def submit(
         else:
             settings = [*settings, f"search.trials={count}"]
     study, folder = stores.read_study_file(study_file, overrides=settings, shared=True)
-    job = jobs.submit_study(study, address=address, options=options)
+    command = f"{program()} submit {shlex.join([str(study_file), '--address', address])}"
+    submitted = json.dumps((command, without_passwords(settings)))
+    job = jobs.submit_study(study, address=address, options=options, submitted=submitted)
     console.print(f"Job {job}, study folder {folder.path}")
     if not wait:
         console.print(f"Show its status with `tutti submit --status {job} --address {address}`.")

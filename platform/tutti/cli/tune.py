@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import shlex
 import shutil
@@ -18,6 +20,7 @@ import typer
 from tutti.cli import stores, tracking_metadata
 from tutti.cli.console import console, program
 from tutti.cluster.ending import EXIT_CODE
+from tutti.cluster.shipped import SUBMITTED
 from tutti.config.address import without_password
 from tutti.config.folder import StudyFolder, check_inside, studies_folder
 from tutti.config.load import dump_study, parse_study
@@ -78,15 +81,25 @@ def _budget(trials: str, study_file: Path, *, overrides: list[str]) -> int:
 def command_to_go_on(
     study_file: Path, *, trials: int | None = None, overrides: Sequence[str] = (), but: str = ""
 ) -> str:
-    """The command that resumes a study as it was started, without any override of the key ``but``."""
-    settings = [
-        key + equals + (without_password(value) if "://" in value else value)
-        for key, equals, value in (text.partition("=") for text in overrides)
-        if key.strip() != but
-    ]
+    """The command that resumes a study as it was started, without any override of the key ``but``.
+
+    In a job of ``tutti submit``, that command, since the job's own study file is out of its user's reach.
+    """
+    command = f"{program()} tune {shlex.quote(str(study_file))}"
+    if submitted := os.environ.get(SUBMITTED):
+        command, overrides = json.loads(submitted)
+    settings = [text for text in without_passwords(overrides) if text.partition("=")[0].strip() != but]
     options = [*(["--trials", str(trials)] if trials else [])]
     options += [word for setting in settings for word in ("--set", setting)]
-    return f"{program()} tune {shlex.join([str(study_file), '--resume', *options])}"
+    return f"{command} {shlex.join(['--resume', *options])}"
+
+
+def without_passwords(overrides: Sequence[str]) -> list[str]:
+    """The texts of ``--set``, in which no address has its password."""
+    return [
+        key + equals + (without_password(value) if "://" in value else value)
+        for key, equals, value in (text.partition("=") for text in overrides)
+    ]
 
 
 def run(study: StudyConfig, folder: StudyFolder, *, resume: bool, again: Callable[..., str]) -> list[TrialRecord]:

@@ -10,6 +10,7 @@ from tutti.errors import StorageError
 from tutti.files import whole_folder
 
 FILES = Path("files")  # within the job's working directory
+SUBMITTED = "TUTTI_SUBMITTED"  # the job's variable that tells how it was submitted: [command, overrides] in JSON
 
 
 def keep(files: Path, target: Path) -> None:

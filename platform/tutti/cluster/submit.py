@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import tutti
-from tutti.cluster.shipped import FILES
+from tutti.cluster.shipped import FILES, SUBMITTED
 from tutti.config.folder import StudyFolder
 from tutti.config.load import dump_study, load_recipe
 from tutti.config.paths import map_task_paths
@@ -34,7 +34,7 @@ STOP_SECONDS = 60  # for a study to end in order before Ray kills the job; by de
 SHIPPED_MIB = 100  # Ray keeps shipped files in the head node's memory
 
 
-def submit_study(study: StudyConfig, *, address: str, options: list[str]) -> str:
+def submit_study(study: StudyConfig, *, address: str, options: list[str], submitted: str = "") -> str:
     """Ships the study, the files it names and this package to the cluster, and starts ``tutti tune`` there.
 
     Files below ``storage.path`` are on shared storage and are not shipped.
@@ -42,6 +42,7 @@ def submit_study(study: StudyConfig, *, address: str, options: list[str]) -> str
     Args:
         study: with absolute paths only, including ``storage.path``.
         options: further options of ``tutti tune``.
+        submitted: the value of ``SUBMITTED``; it must not hold passwords, since Ray's dashboard shows it.
 
     Returns:
         The job's id.
@@ -62,7 +63,7 @@ def submit_study(study: StudyConfig, *, address: str, options: list[str]) -> str
                 runtime_env={
                     "working_dir": staging,
                     "py_modules": [str(Path(tutti.__file__).parent)],
-                    "env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": str(STOP_SECONDS)},
+                    "env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": str(STOP_SECONDS), SUBMITTED: submitted},
                 },
                 metadata={"study": study.study},
             )
