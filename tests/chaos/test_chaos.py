@@ -1,6 +1,6 @@
 """Workers, drivers and nodes are killed at random moments, and a study ends as one that nobody touched.
 
-Each kind of process is killed at 3 moments; ``make chaos`` kills each at 20, in studies whose trials are three times as
+Each kind of process is killed at 3 moments; ``make chaos`` kills each at 20, in studies whose trials are six times as
 long.
 """
 
@@ -22,7 +22,7 @@ from tutti.records import TrialState
 
 MOMENTS = int(os.environ.get("CHAOS_MOMENTS", "3"))
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
-TRIALS, EPOCHS = 8, (60 if MOMENTS > 3 else 20)
+TRIALS, EPOCHS = 8, (60 if MOMENTS > 3 else 10)
 SEED = int(os.environ.get("CHAOS_SEED", "20"))
 PROCESS = {
     "worker": "ray::RayTrainWorker",
@@ -114,11 +114,11 @@ def kill(running, study, moment: Moment, chance: random.Random) -> bool:
             return False
         assert time.monotonic() < limit, f"no epoch within 500 s:\n{running.output}"
         running.descendants()
-        time.sleep(0.2)
+        time.sleep(0.5)
     until = time.monotonic() + moment.seconds
     while time.monotonic() < until:
         running.descendants()  # seen once, a process is found again when its parent is gone
-        time.sleep(0.1)
+        time.sleep(min(0.5, max(0.0, until - time.monotonic())))
     while running.process.poll() is None:
         if moment.kind == "driver":
             os.kill(running.process.pid, signal.SIGKILL)

@@ -183,21 +183,6 @@ def test_a_finished_study_resumed_runs_nothing(finished, tutti, tmp_path):
     assert study.runs().keys() == {"", "t0000", "t0001"}
 
 
-@pytest.mark.slow
-def test_a_study_that_is_there_is_not_run_again_unasked(finished, tutti):
-    output = tutti("tune", finished.study.file, code=2)
-    assert "error: the study 'tiny' must be new in" in output
-    assert "--resume" in output
-
-
-@pytest.mark.slow
-def test_a_resumed_study_must_be_what_it_was(finished, tutti):
-    changes = ("--set", "training.num_train_epochs=9", "--set", "split.seed=4")
-    output = tutti("tune", finished.study.file, "--resume", *changes, code=2)
-    assert "error: split.seed of the study 'tiny' must stay as it was" in output
-    assert "error: training.num_train_epochs of the study 'tiny' must stay" in output
-
-
 def test_a_second_study_on_the_same_data_encodes_nothing(finished, make_study, tmp_path):
     from tutti.cli.tune import prepare_study
 

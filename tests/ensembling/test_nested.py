@@ -5,6 +5,8 @@ import pytest
 
 from tutti.ensembling.nested import Estimate, judge, repeats_for, splits
 
+FEW = 200  # resamples, which suffice for an interval
+
 
 def accuracy(labels: np.ndarray, decisions: np.ndarray) -> float:
     return float((labels == decisions).mean())
@@ -55,7 +57,9 @@ def test_the_interval_covers_the_true_score_in_about_95_percent(shares, recalls)
     for number in range(200):
         labels = rng.choice(len(shares), size=300, p=shares)
         decisions = np.where(rng.random(300) < np.array(recalls)[labels], labels, (labels + 1) % len(shares))
-        estimate = judge(decisions[None], labels, np.arange(len(labels)), score=accuracy, seed=number).estimate
+        estimate = judge(
+            decisions[None], labels, np.arange(len(labels)), score=accuracy, seed=number, resamples=FEW
+        ).estimate
         covered.append(estimate.low <= true <= estimate.high)
         widths.append(estimate.high - estimate.score)
     assert 0.9 <= np.mean(covered) <= 0.99
@@ -71,7 +75,7 @@ def test_few_texts_that_are_all_right_have_an_interval_of_positive_width_however
     for number in range(100):
         labels = rng.integers(2, size=texts)
         decisions = np.where(rng.random(texts) < true, labels, 1 - labels)[groups]
-        estimate = judge(decisions[None], labels[groups], groups, score=accuracy, seed=number).estimate
+        estimate = judge(decisions[None], labels[groups], groups, score=accuracy, seed=number, resamples=FEW).estimate
         assert estimate.low < estimate.score
         covered.append(estimate.low <= true <= estimate.high)
     assert np.mean(covered) >= 0.93
@@ -149,6 +153,6 @@ def test_intervals_of_rows_that_share_texts_hold_the_true_score():
         groups = np.repeat(np.arange(100), rng.geometric(0.4, size=100))
         labels = (groups % 2).astype(np.int64)
         decisions = np.where(rng.random(100)[groups] < 0.8, labels, 1 - labels)
-        estimate = judge(decisions[None], labels, groups, score=accuracy, seed=number).estimate
+        estimate = judge(decisions[None], labels, groups, score=accuracy, seed=number, resamples=FEW).estimate
         covered += estimate.low <= 0.8 <= estimate.high
     assert covered >= 88

@@ -14,6 +14,8 @@ from typing import Any
 
 from bad_input_run import FOREIGN
 
+LOOK_SECONDS = 0.5  # between two looks through all processes, which take milliseconds each
+
 
 @dataclass
 class Running:
@@ -67,9 +69,11 @@ class Running:
 
     def wait_for(self, condition: Callable[[], Any], *, seconds: float = 300, what: str = "what is waited for") -> Any:
         """The condition's first true value while the process runs."""
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
-            self.descendants()
+        until, look = time.monotonic() + seconds, 0.0
+        while (now := time.monotonic()) < until:
+            if now >= look:
+                self.descendants()
+                look = now + LOOK_SECONDS
             if value := condition():
                 return value
             assert self.process.poll() is None, f"ended before {what}:\n{self.output}"
@@ -82,7 +86,7 @@ class Running:
         while self.process.poll() is None:
             assert time.monotonic() < until, f"still running after {seconds} s:\n{self.output}"
             self.descendants()
-            time.sleep(0.5)  # looking through all processes is not free
+            time.sleep(LOOK_SECONDS)
         return int(self.process.returncode)
 
     def left_behind(self, seconds: float = 30) -> list[str]:

@@ -131,7 +131,7 @@ def logged(store, tmp_path, folds) -> Logged:
     return Logged(store, tracker, folder, log, watched, pruned)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def cluster_of_two() -> Iterator[None]:
     """A Ray in which two trials run at a time."""
     from tutti.cluster.connect import connected

@@ -60,8 +60,8 @@ def test_a_study_whose_disk_fails_it_halts_with_one_sentence_and_goes_on_once_th
 ):
     study = make_study(
         small_disk,
-        training__num_train_epochs=40,
-        search={"trials": 2, "scheduler": "none"},
+        training__num_train_epochs=15,
+        search={"trials": 1, "scheduler": "none"},
         resources={"concurrent_trials": 1, "isolation": isolation},
     )
     running = tutti_command("tune", study.file)
@@ -78,7 +78,7 @@ def test_a_study_whose_disk_fails_it_halts_with_one_sentence_and_goes_on_once_th
 
     again = tutti_command("tune", study.file, "--resume")
     assert again.wait() == 0, again.output
-    assert [record.state for record in study.records()] == [TrialState.FINISHED] * 2
+    assert [record.state for record in study.records()] == [TrialState.FINISHED]
     epochs = study.reported_epochs("t0000")
     assert epochs == sorted(set(epochs)), "an epoch was trained twice"
     assert {run.info.status for run in study.runs().values()} == {"FINISHED"}

@@ -11,7 +11,7 @@ import pytest
 from tutti.records import TrialState
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
-EPOCHS = 40
+EPOCHS = 15
 
 
 def ends(study) -> dict[int, object]:

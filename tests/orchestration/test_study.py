@@ -16,7 +16,7 @@ from filelock import FileLock
 from tutti.bank.bank import Bank
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
-from tutti.errors import ClaimLostError, ConfigError, Fault, StorageError, StudyError
+from tutti.errors import ClaimLostError, ConfigError, Fault, StorageError, StudyError, TrialError
 from tutti.orchestration import pool
 from tutti.orchestration.build import Abilities, check_backbone, prepare_rows
 from tutti.orchestration.log import StudyLog
@@ -201,6 +201,15 @@ def test_trials_that_a_killed_driver_left_running_are_told_as_interrupted_where_
     assert done.ending.limit == "max_hours"
     assert tracker.runs[left.key].state is TrialState.INTERRUPTED
     assert tracker.runs[left.key].reason == "the study ended: its trials have run for 1 h"
+
+
+def test_a_study_whose_trials_have_all_failed_is_an_error_with_the_first_reason(tmp_path):
+    config, folder = study(search={"trials": 1}), StudyFolder(tmp_path / "s")
+    folder.path.mkdir()
+    store = StudyStore.open(folder.optuna_url, name="s", space=config.search_space, sampler="random", seed=0)
+    store.finish(store.ask().key, state=TrialState.FAILED, reason="the loss of step 3 is not finite")
+    with pytest.raises(TrialError, match=r"at least one trial that finishes; got 1 failed, .* the loss of step 3"):
+        resumed(config, folder, store, MemoryTracker())
 
 
 @pytest.mark.parametrize(("address", "grows"), [(None, False), ("head:6379", True)])

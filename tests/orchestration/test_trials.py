@@ -81,14 +81,6 @@ def test_hopeless_trials_are_stopped_and_broken_ones_fail_while_the_study_goes_o
     assert "3 of 3 trials done (1 stopped early, 1 failed), 0 running" in output
 
 
-def test_a_study_whose_trials_all_fail_has_exit_code_1(make_study, tutti, tmp_path):
-    study = make_study(tmp_path, search_space={}, training__learning_rate=BROKEN, search__trials=1)
-    output = tutti("tune", study.file, code=1)
-    assert "error: the study 'tiny' must have at least one trial that finishes; got 1 failed" in output
-    assert "Traceback" not in output
-    assert study.runs()["t0000"].info.status == "FAILED"
-
-
 @pytest.mark.strain
 def test_a_tracking_server_that_is_away_costs_nothing_but_the_view(make_study, tutti, free_port, tmp_path):
     port = free_port()
