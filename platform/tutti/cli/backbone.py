@@ -53,7 +53,9 @@ def pretrain(
     study: Annotated[Path, typer.Argument(metavar="STUDY.yaml", help="Its backbone and the texts of its tasks.")],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where to write the new backbone.")],
     epochs: Annotated[int, typer.Option("--epochs", min=1)] = 10,
-    learning_rate: Annotated[float, typer.Option("--learning-rate", help="1e-3 suits random weights.")] = 1e-4,
+    learning_rate: Annotated[
+        float, typer.Option("--learning-rate", help="1e-3 suits random weights, 2e-3 those of size tiny.")
+    ] = 1e-4,
     batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Rows a step.")] = 64,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key; may be repeated.")

@@ -89,7 +89,9 @@ def _of_size(blocks: Iterator[DataFrame], size: int) -> Iterator[DataFrame]:
 def predict(
     study: Study,
     file: Annotated[Path, typer.Option("--input", metavar="FILE", help="New rows: CSV, TSV, JSON Lines or Parquet.")],
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="What is written: .csv, .jsonl or .parquet.")],
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FILE", help="What is written: .csv, .jsonl, .json or .parquet.")
+    ],
     recipe: RecipeName = None,
     others: With = None,
     task: Annotated[str | None, typer.Option("--task", help="Which task, where the study has several.")] = None,

@@ -75,7 +75,7 @@ def round_(
     before, on rows that had no part in choosing members.
     Interrupted, it goes on where it was when it is started again.
 
-    Example: `tutti round glue_trio --recipe self_training`
+    Example: `tutti round tnews_round --recipe examples/recipes/tnews_round.yaml`
     """
     from tutti.orchestration.study import study_lock
     from tutti.outputs.rounds import RoundFolder, ended_rounds, next_round

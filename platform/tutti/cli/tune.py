@@ -49,7 +49,7 @@ def tune(
 
     Runs on the cluster that RAY_ADDRESS names, otherwise on a Ray of its own on this machine.
 
-    Example: `tutti tune examples/glue_trio.yaml --trials 12 --set training.num_train_epochs=2`
+    Example: `tutti tune examples/glue_trio.yaml --trials 12 --set training.max_length=96`
     """
     settings = overrides or []
     count = None if trials is None else _budget(trials, study_file, overrides=settings)
