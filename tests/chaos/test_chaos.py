@@ -1,6 +1,6 @@
 """Workers, drivers and nodes are killed at random moments, and a study ends as one that nobody touched.
 
-Each kind of process is killed at 3 moments; ``make chaos`` kills each at 20, in studies whose trials are six times as
+Each kind of process is killed at 3 moments; ``make chaos`` kills each at 20, in studies whose trials are three times as
 long.
 """
 
@@ -22,7 +22,7 @@ from tutti.records import TrialState
 
 MOMENTS = int(os.environ.get("CHAOS_MOMENTS", "3"))
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
-TRIALS, EPOCHS = 8, (60 if MOMENTS > 3 else 10)
+TRIALS, EPOCHS = 8, (60 if MOMENTS > 3 else 20)
 SEED = int(os.environ.get("CHAOS_SEED", "20"))
 PROCESS = {
     "worker": "ray::RayTrainWorker",
