@@ -23,9 +23,9 @@ test: $(INSTALLED)
 	$(PARALLEL)
 
 test-slow: $(INSTALLED)
-	$(PARALLEL) --dist loadgroup -m "slow and not ray"
-	# Ray tests also wait: run three at a time, each with its own Ray, in order, as the longest is the first
-	$(BIN)/pytest -n 3 --dist loadgroup --no-loadscope-reorder -m "slow and ray and not strain"
+	$(PARALLEL) -m "slow and not ray"
+	# Ray tests also wait: run three at a time, each with its own Ray
+	$(BIN)/pytest -n 3 --dist worksteal -m "slow and ray and not strain"
 
 strain: $(INSTALLED)
 	$(BIN)/pytest -m strain

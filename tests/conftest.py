@@ -33,19 +33,6 @@ settings.load_profile("any machine")
 os.environ["HF_HUB_OFFLINE"] = "1"  # no test asks the hub; its library reads this once, when it is imported
 
 
-SHARED = ("finished", "cluster", "cluster_of_two", "by_two")  # fixtures that take a minute to make
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keeps the tests of such a fixture in one process, for ``--dist loadgroup``."""
-    for item in items:
-        for name in SHARED:
-            if name in getattr(item, "fixturenames", ()):
-                item.add_marker(pytest.mark.xdist_group(name))
-                break
-
-
 @pytest.fixture
 def takes_ctrl_c() -> Iterator[None]:
     """Restores Python's handler of SIGINT, which pytest-xdist's workers ignore."""
