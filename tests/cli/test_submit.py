@@ -51,7 +51,7 @@ def test_a_job_that_is_stopped_leaves_no_trial_running(cluster, make_study, tutt
     assert study.runs()["t0000"].info.status == "KILLED"  # it ended in order
     header = {"Authorization": f"Bearer {cluster.env['RAY_AUTH_TOKEN']}"}
     log = requests.get(f"{cluster.address}/api/jobs/{job}/logs", headers=header, timeout=30).json()["logs"]
-    assert f"go on with `python -m tutti submit {study.file} --address {cluster.address} --resume`" in log
+    assert f"tutti submit {study.file} --address {cluster.address} --resume`" in log
 
 
 def test_a_job_that_the_cluster_does_not_know_is_told(cluster, tutti):
