@@ -114,11 +114,11 @@ def kill(running, study, moment: Moment, chance: random.Random) -> bool:
             return False
         assert time.monotonic() < limit, f"no epoch within 500 s:\n{running.output}"
         running.descendants()
-        time.sleep(0.5)
+        time.sleep(0.2)
     until = time.monotonic() + moment.seconds
     while time.monotonic() < until:
         running.descendants()  # seen once, a process is found again when its parent is gone
-        time.sleep(min(0.5, max(0.0, until - time.monotonic())))
+        time.sleep(0.1)
     while running.process.poll() is None:
         if moment.kind == "driver":
             os.kill(running.process.pid, signal.SIGKILL)

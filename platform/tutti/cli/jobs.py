@@ -11,7 +11,7 @@ import typer
 
 from tutti.cli import stores
 from tutti.cli.console import console, program
-from tutti.cli.tune import parse_trials, without_passwords
+from tutti.cli.tune import overrides_without_passwords, parse_trials
 from tutti.errors import Fault, StudyError, TrialError
 
 
@@ -61,7 +61,7 @@ def submit(
             settings = [*settings, f"search.trials={count}"]
     study, folder = stores.read_study_file(study_file, overrides=settings, shared=True)
     command = f"{program()} submit {shlex.join([str(study_file), '--address', address])}"
-    submitted = json.dumps((command, without_passwords(settings)))
+    submitted = json.dumps((command, overrides_without_passwords(settings)))
     job = jobs.submit_study(study, address=address, options=options, submitted=submitted)
     console.print(f"Job {job}, study folder {folder.path}")
     if not wait:

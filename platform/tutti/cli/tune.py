@@ -88,13 +88,13 @@ def command_to_go_on(
     command = f"{program()} tune {shlex.quote(str(study_file))}"
     if submitted := os.environ.get(SUBMITTED):
         command, overrides = json.loads(submitted)
-    settings = [text for text in without_passwords(overrides) if text.partition("=")[0].strip() != but]
+    settings = [text for text in overrides_without_passwords(overrides) if text.partition("=")[0].strip() != but]
     options = [*(["--trials", str(trials)] if trials else [])]
     options += [word for setting in settings for word in ("--set", setting)]
     return f"{command} {shlex.join(['--resume', *options])}"
 
 
-def without_passwords(overrides: Sequence[str]) -> list[str]:
+def overrides_without_passwords(overrides: Sequence[str]) -> list[str]:
     """The texts of ``--set``, in which no address has its password."""
     return [
         key + equals + (without_password(value) if "://" in value else value)

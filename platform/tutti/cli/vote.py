@@ -145,7 +145,7 @@ def pseudo_label(study: Study, recipe: RecipeName = None, others: With = None, o
     The next study's `extra_train:` takes each file. How often labels are right is estimated by class. Exit code 1 where
     no task got a file: no row was chosen, or the labels drift from the training rows' class shares.
 
-    Example: `tutti pseudo-label tnews_round --recipe self_training`
+    Example: `tutti pseudo-label tnews_round --recipe examples/recipes/tnews_round.yaml`
     """
     config, folder, prepared = stores.open_folder(study)
     name, chosen = load_recipe(recipe or config.ensemble.recipe)
