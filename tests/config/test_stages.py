@@ -25,6 +25,13 @@ def test_a_trials_parameters_reach_the_stage_they_name() -> None:
     assert TRAINING["stages"] == [{"num_train_epochs": 6}, {"learning_rate": 1e-3}]
 
 
+def test_a_trials_weight_of_a_task_leaves_those_of_the_others() -> None:
+    training = {"task_weights": {"a.b": 2.0, "c": 3.0}}
+    assert overlay(training, {"task_weights.a.b": 0.5}) == {"task_weights": {"a.b": 0.5, "c": 3.0}}
+    assert training == {"task_weights": {"a.b": 2.0, "c": 3.0}}
+    assert overlay({}, {"sampling_weights.c": 1}) == {"sampling_weights": {"c": 1}}
+
+
 def test_a_stage_of_heads_alone_has_its_own_rate_before_the_common_one_of_heads() -> None:
     training = {"head_learning_rate": 1e-3, "stages": [{}, {"freeze_encoder": True, "learning_rate": 1e-4}]}
     first, second = staged(training)

@@ -38,6 +38,12 @@ def test_of_one_task_what_is_on_by_default_or_scales_the_loss_may_stand():
     assert not faults({"a": MOOD}, {"task_sampling": "proportional", "loss_balancing": "uncertainty"})
 
 
+def test_a_search_space_varies_the_weights_of_the_study_s_own_tasks():
+    space = {"task_weights.a.b": {}, "sampling_weights.A.b": {}, "learning_rate": {}}
+    (fault,) = task_key_faults({"tasks": {"a.b": MOOD, "c": MOOD}, "search_space": space}, what=str)
+    assert str(fault).startswith("search_space.sampling_weights.A.b must name a task of the study; got 'A.b'; did you")
+
+
 @pytest.mark.parametrize("odd", [None, [], "text", {"a": None}, {}])
 def test_what_is_no_mapping_of_tasks_is_left_to_the_schema(odd):
     assert not faults(odd, {"class_weights": "balanced", "stages": "text"})

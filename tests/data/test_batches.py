@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tutti.data.batches import BatchPlan, BatchRows, TaskBatch, TaskBatchSampler, TaskRows, TokenRows
+from tutti.data.batches import BatchPlan, BatchRows, TaskBatch, TaskBatchSampler, TaskRows, TokenRows, step_weights
 from tutti.data.encode import EncodedPart
 
 SIZES = st.dictionaries(st.sampled_from(["a", "b", "c"]), st.integers(1, 40), min_size=1)
@@ -111,6 +111,26 @@ def test_a_row_weighs_the_same_in_the_loss_whatever_rows_it_comes_with(
         drawn = [row for share in shares for row in _real_rows(share)]
         in_the_mean = row_weights[drawn] / shares[0].weight_sum * len(drawn)
         assert in_the_mean == pytest.approx(row_weights[drawn] / row_weights.mean())
+
+
+@settings(deadline=None)
+@given(lengths=st.lists(st.integers(1, 128), min_size=1, max_size=99), world=st.integers(1, 3), grouped=st.booleans())
+def test_a_token_budget_lets_long_rows_weigh_as_much_as_short_ones(
+    lengths: list[int], world: int, grouped: bool
+) -> None:
+    row_weights = np.random.default_rng(len(lengths)).uniform(0.1, 2, len(lengths))
+    rows = {"t": BatchRows(lengths=np.array(lengths), weights=row_weights)}
+    plan = BatchPlan(per_device_batch=4, group_by_length=grouped, max_tokens=200)
+    sampler = TaskBatchSampler(rows, plan=plan, seed=0, stage=0, rank=0, world=world)
+    (weight_sum,) = {batch.weight_sum for batch in sampler}
+    assert weight_sum * len(sampler) == pytest.approx(row_weights.sum())  # a mean over batches is one over rows
+
+
+def test_the_loss_of_accumulated_batches_is_the_mean_of_their_tasks_losses_by_batches() -> None:
+    batches = [{"task": "long", "weight_sum": 2.0}, {"task": "short", "weight_sum": 9.0}]
+    assert step_weights(batches[:1]) == {"long": 2.0}
+    # Of three batches, two are of the short task: two thirds of the loss are the mean over its 9 + 3 rows.
+    assert step_weights([*batches, {"task": "short", "weight_sum": 3.0}]) == {"long": 2 * 3, "short": (9 + 3) * 3 / 2}
 
 
 @settings(deadline=None)

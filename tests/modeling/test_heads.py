@@ -141,21 +141,15 @@ def test_a_head_without_a_mix_takes_the_last_layer_alone() -> None:
     torch.testing.assert_close(head([other, states], mask), head([states], mask))
 
 
-def _spread(samples: int) -> torch.Tensor:
-    """The standard deviation over dropout masks of a head's output for one row."""
+def test_several_dropout_samples_give_the_output_with_each_mask() -> None:
     torch.manual_seed(0)
-    options = HeadOptions(pooling="mean", dropout=0.5, dropout_samples=samples)
+    states, mask = [torch.randn(2, 4, 64)], torch.ones(2, 4)
+    options = HeadOptions(pooling="mean", dropout=0.5, dropout_samples=400)
     head = Head(hidden=64, outputs=3, options=options, std=0.5)
-    states, mask = [torch.randn(1, 4, 64)], torch.ones(1, 4)
-    with torch.no_grad():
-        outputs = torch.stack([head(states, mask) for _ in range(400)])
-        torch.testing.assert_close(outputs.mean(dim=0), head.eval()(states, mask), rtol=0, atol=0.6)
-    return outputs.std(dim=0)
-
-
-def test_several_dropout_samples_are_averaged_so_that_the_output_varies_less() -> None:
-    ratio = (_spread(1) / _spread(16)).mean().item()
-    assert ratio == pytest.approx(4, rel=0.15)  # the square root of 16
+    outputs = head(states, mask).detach()
+    assert outputs.shape == (400, 2, 3)
+    assert len(outputs.unique(dim=0)) == 400
+    torch.testing.assert_close(outputs.mean(dim=0), head.eval()(states, mask), rtol=0, atol=0.6)
 
 
 def test_dropout_samples_change_nothing_once_training_is_over() -> None:

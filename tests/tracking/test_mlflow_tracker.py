@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 
 import pytest
 import requests
@@ -176,6 +178,15 @@ def test_a_server_that_is_away_is_an_error_within_seconds():
         MlflowTracker(f"http://me:secret@127.0.0.1:{port}", experiment="s")
     assert time.monotonic() - start < 10
     assert not isinstance(caught.value, RefusedError)
+
+
+def test_whoever_reads_a_sqlite_store_does_not_hold_up_the_study(uri, tmp_path):
+    tracker = MlflowTracker(uri, experiment="s")
+    with closing(sqlite3.connect(tmp_path / "mlflow.db")) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM runs").fetchall()  # holds a lock for which a rollback journal's commit waits in vain
+        tracker.start_study(parameters={}, tags={}, files=[])
+        assert reader.execute("SELECT * FROM runs").fetchall() == []
 
 
 @pytest.mark.slow

@@ -1,17 +1,18 @@
 from __future__ import annotations
 
-from functools import partial
-from types import SimpleNamespace
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from tutti.tasks.task import Task
-from tutti.training.losses import class_weights, divergences, duplicate_rows, row_errors, row_losses
-from tutti.training.trainer import MultiTaskTrainer
+from tutti.training.losses import (
+    class_weights,
+    divergences,
+    duplicate_rows,
+    row_errors,
+    row_losses,
+    training_losses,
+)
 
 LOGITS = torch.tensor([[2.0, 0.0, -1.0], [0.1, 0.0, 0.0]])
 LABELS = torch.tensor([0, 1])
@@ -59,33 +60,40 @@ def test_the_divergence_of_two_masks_is_symmetric_and_nothing_between_equals() -
     assert (divergences(LOGITS, other) > 0).all()
 
 
-def rdrop_losses(task: Task, outputs: torch.Tensor, labels: torch.Tensor, *, alpha: float) -> torch.Tensor:
-    """The trainer's losses of rows whose outputs with two dropout masks follow each other."""
-    options = SimpleNamespace(rdrop_alpha=alpha, focal_gamma=0.0)
-    model = SimpleNamespace(head=lambda task: SimpleNamespace(scale=torch.tensor(2.0)))
-    args = SimpleNamespace(label_smoothing_factor=0.0)
-    trainer: Any = SimpleNamespace(options=options, args=args, model=model, _tasks={task.name: task})
-    trainer._plain_losses = partial(MultiTaskTrainer._plain_losses, trainer)
-    return MultiTaskTrainer._row_losses(trainer, task.name, outputs, labels)
-
-
 def test_r_drop_is_half_of_the_paper_s_loss_where_two_masks_disagree() -> None:
-    task = Task(name="mood", class_names=("a", "b", "c"), pair=False, metric="accuracy", submission="csv")
     other = torch.tensor([[1.0, 0.5, -1.0], [0.0, 0.3, 0.2]])
     first, second = LOGITS.softmax(1), other.softmax(1)
     likelihood = cross_entropy(LOGITS, LABELS, reduction="none") + cross_entropy(other, LABELS, reduction="none")
     apart = (first * (first / second).log()).sum(1) / 2 + (second * (second / first).log()).sum(1) / 2
-    losses = rdrop_losses(task, torch.cat([LOGITS, other]), LABELS, alpha=3.0)
+    both = torch.cat([LOGITS, other])
+    losses = training_losses(both, LABELS, scale=None, smoothing=0.0, focal_gamma=0.0, rdrop_alpha=3.0)
     torch.testing.assert_close(losses, (likelihood + 3.0 * apart) / 2)
 
 
 def test_r_drop_of_a_regression_punishes_two_masks_that_disagree() -> None:
-    task = Task(name="score", class_names=(), pair=False, metric="pearson", submission="csv")
+    scale = torch.tensor(2.0)
     labels, same, apart = torch.tensor([2.0]), torch.tensor([[2.0], [2.0]]), torch.tensor([[1.0], [3.0]])
-    assert rdrop_losses(task, same, labels, alpha=3.0).item() == 0
-    plain, punished = (rdrop_losses(task, apart, labels, alpha=alpha).item() for alpha in (1e-9, 3.0))
-    assert punished == pytest.approx(plain + 3.0 / 2 * row_errors(apart[:1], apart[1], scale=torch.tensor(2.0)).item())
+
+    def loss(outputs: torch.Tensor, alpha: float) -> float:
+        keys = {"smoothing": 0.0, "focal_gamma": 0.0, "rdrop_alpha": alpha}
+        return training_losses(outputs, labels, scale=scale, **keys).item()
+
+    assert loss(same, 3.0) == 0
+    plain, punished = loss(apart, 1e-9), loss(apart, 3.0)
+    assert punished == pytest.approx(plain + 3.0 / 2 * row_errors(apart[:1], apart[1], scale=scale).item())
     assert punished > plain
+
+
+@pytest.mark.parametrize("alpha", [0.0, 2.0])
+def test_the_loss_of_several_dropout_masks_is_the_mean_of_each_one_s_and_not_that_of_their_mean(alpha: float) -> None:
+    torch.manual_seed(0)
+    masks = torch.randn(3, 4 if alpha else 2, 3)
+
+    def losses(outputs: torch.Tensor) -> torch.Tensor:
+        return training_losses(outputs, LABELS, scale=None, smoothing=0.1, focal_gamma=1.0, rdrop_alpha=alpha)
+
+    torch.testing.assert_close(losses(masks), (losses(masks[0]) + losses(masks[1]) + losses(masks[2])) / 3)
+    assert (losses(masks) > losses(masks.mean(dim=0))).all()
 
 
 def test_rows_come_twice_in_order() -> None:

@@ -117,6 +117,25 @@ def test_switches_that_do_not_go_together_are_a_fault(training: dict[str, object
     assert f"must {rule}" in fault
 
 
+def test_a_search_space_varies_weights_of_single_tasks() -> None:
+    weight: dict[str, object] = {"type": "log_uniform", "low": 0.5, "high": 2}
+    assert not _space_faults({"task_weights.a.b": weight})
+    choices: dict[str, object] = {"type": "categorical", "choices": [1, 2]}
+    assert not _faults({"task_sampling": "weights"}, {"sampling_weights.lora_r": choices})
+    (fault,) = _space_faults({"sampling_weights.a": weight})
+    assert "search_space.sampling_weights.a must be used with `task_sampling`: weights" in fault
+    for wrong in ({"type": "uniform", "low": 0.0, "high": 1.0}, {"type": "categorical", "choices": [0.0, 1.0]}):
+        (fault,) = _space_faults({"task_weights.a": wrong})
+        assert "must be above 0; got 0.0;" in fault
+
+
+@pytest.mark.parametrize("key", ["task_weights", "stages.0.task_weights", "stages.0.sampling_weights.a"])
+def test_a_search_space_varies_no_weights_of_all_tasks_at_once_or_of_one_stage(key: str) -> None:
+    faults = _faults({"stages": [{}], "task_sampling": "weights"}, {key: {"type": "uniform", "low": 1, "high": 2}})
+    assert len(faults) == 1
+    assert f"search_space.{key} must vary the weight of one task, in all stages" in faults[0]
+
+
 @pytest.mark.parametrize("order", [[0.999, None], [None, 0.999]])
 def test_a_search_space_passes_where_some_of_its_trials_can_run(order: list[float | None]) -> None:
     space: dict[str, object] = {

@@ -99,6 +99,7 @@ def by_two(
     # only a backward pass frees gathered weights, and an evaluation has none
     runs["sharded adapter"]["training"]["fsdp_config"] = {"reshard_after_forward": False}
     again = {"training": {**runs["plain"]["training"], "head_dropout": 0.3, "ema_decay": 0.9}}
+    again["training"] |= {"optim": "adamw_torch_fused", "learning_rate": 1e-3}  # unlike SGD it has a state
     runs["whole"] = {**again, "folder": str(folder / "whole")}
     runs["stopped"] = {**again, "folder": str(folder / "stopped"), "stop_after": 1}
     runs["resumed"] = {**again, "folder": str(folder / "stopped")}
@@ -106,8 +107,7 @@ def by_two(
     runs["whole within"] = {**within, "folder": str(folder / "whole within")}
     runs["cut within"] = {**within, "folder": str(folder / "cut within"), "lose": "stage-0-step-24"}
     runs["resumed within"] = {**within, "folder": str(folder / "cut within")}
-    shards = {"training": {**again["training"], "fsdp": True, "optim": "adamw_torch_fused", "learning_rate": 1e-3}}
-    shards["training"] |= {"state_steps": 4, "num_train_epochs": 1}
+    shards = {"training": {**again["training"], "fsdp": True, "state_steps": 4, "num_train_epochs": 1}}
     runs["whole of shards"] = {**shards, "folder": str(folder / "whole of shards")}
     runs["cut shards"] = {**shards, "folder": str(folder / "cut shards"), "lose": "stage-0-step-12"}
     runs["resumed shards"] = {**shards, "folder": str(folder / "cut shards")}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from training_runs import TRAINING, WORDS, Tune, assert_same_end, final_weights
+from transformers.models.bert.modeling_bert import BertIntermediate
 
 from tutti.modeling.checkpoint import load_checkpoint
 from tutti.training import EpochReport, FineTuned
@@ -68,6 +70,23 @@ def test_a_frozen_stage_keeps_the_encoder_of_the_best_epoch_before_it_and_trains
     for name, tensor in frozen.items():
         assert torch.equal(tensor, best[name]) == name.startswith("encoder."), name
     assert not torch.equal(last[WORDS], best[WORDS])
+
+
+def test_a_frozen_encoder_computes_a_batch_once_where_activations_are_checkpointed(
+    tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed, forward = [], BertIntermediate.forward
+
+    def count(self: BertIntermediate, *args: Any, **kwargs: Any) -> Any:
+        computed[-1] += self.training
+        return forward(self, *args, **kwargs)
+
+    monkeypatch.setattr(BertIntermediate, "forward", count)
+    for checkpointing in (False, True):
+        computed.append(0)
+        keys = {"activation_checkpointing": checkpointing, "freeze_encoder": True, "num_train_epochs": 1}
+        tune(tmp_path / str(checkpointing), **keys)
+    assert computed[0] == computed[1] > 0
 
 
 def test_the_last_report_of_each_stage_but_the_last_says_that_another_follows(tune: Tune, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 STAGES = "stages"
+WEIGHTS = ("task_weights", "sampling_weights")  # task to weight: a search space varies one as ``task_weights.NAME``
 
 # Keys that define the model or are read once per trial, and so cannot differ between stages.
 OF_THE_TRIAL = frozenset(
@@ -34,11 +35,25 @@ def _stage(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def overlay(training: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """``training`` updated with a trial's parameters; ``stages.1.learning_rate`` goes into the second stage."""
-    merged = {**training, **{key: value for key, value in parameters.items() if not key.startswith(f"{STAGES}.")}}
+    """``training`` updated with a trial's parameters.
+
+    ``stages.1.learning_rate`` goes into the second stage, ``task_weights.CoLA`` into ``task_weights``.
+    """
+    merged = dict(training)
     stages = [dict(stage) for stage in training.get(STAGES) or ()]
     for key, value in parameters.items():
-        if key.startswith(f"{STAGES}."):
-            _, index, name = key.split(".", 2)
+        first, _, rest = key.partition(".")
+        if first == STAGES:
+            index, _, name = rest.partition(".")
             stages[int(index)][name] = value
+        elif first in WEIGHTS:
+            merged[first] = {**(merged.get(first) or {}), rest: value}
+        else:
+            merged[key] = value
     return {**merged, STAGES: stages} if stages else merged
+
+
+def without_task(key: str) -> str:
+    """``task_weights`` of ``task_weights.CoLA``; any other key as it is."""
+    first, _, task = key.partition(".")
+    return first if task and first in WEIGHTS else key

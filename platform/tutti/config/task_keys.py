@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
-from tutti.config.raw import metrics_of
-from tutti.config.stages import STAGES
+from tutti.config.raw import metrics_of, section
+from tutti.config.stages import STAGES, WEIGHTS
 from tutti.config.study import ClassMetric
 from tutti.config.yaml_file import show
 from tutti.errors import Fault, nearest
@@ -27,15 +27,21 @@ _OFF: Mapping[str, tuple[Any, ...]] = {
 def task_key_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[Fault]:
     """A fault for each weight of an unknown task, and for each key without effect on the study's tasks.
 
-    Keys of single stages are checked too. Keys of the search space are not: the shipped ones are for any tasks.
+    Keys of single stages are checked too. Of the search space only weights are: the shipped ones are for any tasks.
     """
-    tasks, training = raw.get("tasks"), raw.get("training")
-    if not isinstance(tasks, dict) or not isinstance(training, dict):
+    tasks, training = raw.get("tasks"), section(raw, "training")
+    if not isinstance(tasks, dict):
         return []
     metrics = list(metrics_of(raw).values())
     stages = training.get(STAGES)
     stages = list(enumerate(stages)) if isinstance(stages, list | tuple) else []
     places = [("training", training), *((f"training.{STAGES}.{index}", stage) for index, stage in stages)]
+    varied: dict[str, dict[str, Any]] = {key: {} for key in WEIGHTS}
+    for key, distribution in section(raw, "search_space").items():
+        first, _, task = str(key).partition(".")
+        if task and first in varied:
+            varied[first][task] = distribution
+    places.append(("search_space", varied))
     return [
         replace(fault, what=what(f"{place}.{fault.what}"))
         for place, keys in places
@@ -45,7 +51,7 @@ def task_key_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> li
 
 
 def _weight_faults(keys: Mapping[str, Any], tasks: Mapping[str, Any]) -> Iterator[Fault]:
-    for key in ("task_weights", "sampling_weights"):
+    for key in WEIGHTS:
         weights = keys.get(key)
         for name in weights if isinstance(weights, dict) else ():
             if name not in tasks:

@@ -13,7 +13,8 @@ Weights = dict[Name, Annotated[float, Field(gt=0)]]
 
 
 class TrainingOptions(Strict):
-    """Options of a trial beyond TrainingArguments; a search space may vary each of them.
+    """Options of a trial beyond TrainingArguments; a search space may vary each of them except ``stages`` and
+    ``evals_per_epoch``: those of single stages as ``stages.N.KEY``, weights of single tasks as ``task_weights.NAME``.
 
     Attributes:
         max_length: maximum input length in tokens; longer inputs are truncated.
@@ -30,8 +31,8 @@ class TrainingOptions(Strict):
             ``bi_encoder`` encodes each of the two texts alone.
         pooling_layers: number of last encoder layers that are summed with learned weights before pooling.
         head_dropout: dropout probability before each head.
-        head_dropout_samples: multi-sample dropout (arXiv 1905.09788): number of masks over which the head's output is
-            averaged.
+        head_dropout_samples: multi-sample dropout (arXiv 1905.09788): number of masks over whose losses the mean is
+            taken.
         task_weights: factor of each task's loss; 1 for tasks that are not named.
         loss_balancing: ``fixed`` (task_weights only), ``uncertainty`` (arXiv 1705.07115), or ``dynamic`` (dynamic
             weight average, arXiv 1803.10704, from the third epoch of a stage on).

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +20,8 @@ class TaskBatch:
     Attributes:
         rows: ``(rows,)`` indices into the task's part; the same number on every rank.
         fillers: number of rows at the end that only equalise the ranks' shares; their weight is 0.
-        weight_sum: number of rows of the global batch, over all ranks, times the mean weight of the task's rows.
+        weight_sum: the sum of the batch's row losses, over all ranks, is divided by this: its number of rows, or with a
+            token budget that of the task's average batch, times the mean weight of the task's rows.
     """
 
     task: str
@@ -149,6 +150,12 @@ class TaskBatchSampler(Sampler[TaskBatch]):
         # By a batch's own weights, rows would count the same in batches where all weigh little and where all do much.
         self._mean_weights = {task: float(rows.weights.mean(dtype=np.float64)) for task, rows in self._rows.items()}
         self._boundaries = {task: plan.boundaries(rows.lengths, world) for task, rows in self._rows.items()}
+        # A token budget makes batches of few long or many short rows. By a batch's own number of rows, long rows would
+        # count more.
+        self._mean_rows = {
+            task: None if plan.max_tokens is None else len(rows.lengths) / (len(self._boundaries[task]) - 1)
+            for task, rows in self._rows.items()
+        }
         self._group_by_length = plan.group_by_length
         self._counts = plan.counts({task: len(boundaries) - 1 for task, boundaries in self._boundaries.items()})
 
@@ -188,7 +195,7 @@ class TaskBatchSampler(Sampler[TaskBatch]):
         """This rank's share of a global batch."""
         own_rows = rows[self._rank :: self._world]
         fillers = -(-len(rows) // self._world) - len(own_rows)
-        weight_sum = len(rows) * self._mean_weights[task]
+        weight_sum = (self._mean_rows[task] or len(rows)) * self._mean_weights[task]
         return TaskBatch(task, np.concatenate([own_rows, rows[:fillers]]), fillers, weight_sum)
 
 
@@ -278,6 +285,17 @@ class TaskRows(Dataset):
     def __getitems__(self, batch: TaskBatch) -> dict[str, Any]:
         """Called by a DataLoader with each item that its batch sampler yields."""
         return self[batch]
+
+
+def step_weights(batches: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Task to what the sum of its row losses over an optimizer step's batches, as of ``TaskRows``, is divided by.
+
+    That gives the mean over the task's rows, times the task's share of the batches.
+    """
+    of_task: dict[str, list[float]] = {}
+    for batch in batches:
+        of_task.setdefault(batch["task"], []).append(batch["weight_sum"])
+    return {task: sum(own) * len(batches) / len(own) for task, own in of_task.items()}
 
 
 def _label_tensor(part: EncodedPart) -> torch.Tensor:

@@ -159,6 +159,9 @@ class Head(nn.Module):
     token types to ``(rows, outputs)`` float32: logits, or values of a regression. A head that ``is_bi_encoder`` takes
     the states and the mask of ``texts_apart``.
 
+    While it trains with several ``options.dropout_samples`` it gives ``(samples, rows, outputs)``, one for each dropout
+    mask: the loss is the mean of their losses (multi-sample dropout, Inoue 2019, arXiv 1905.09788).
+
     A bi-encoder's regression adds to the linear layer, which starts at zero, the cosine of the two texts' means
     (Sentence-BERT, Reimers and Gurevych 2019, arXiv 1908.10084): at first a cosine of 0 is the lowest training label
     and one of 1 the highest, so that an encoder pretrained for similarity starts from what it knows.
@@ -218,7 +221,7 @@ class Head(nn.Module):
         pooled = self.pooling(states[-1] if self.mix is None else self.mix(states), mask, types).float()
         with torch.autocast(pooled.device.type, enabled=False):  # bfloat16 has only 8 bits of precision for outputs
             if self.training and self._samples > 1:
-                outputs = torch.stack([self.linear(self.dropout(pooled)) for _ in range(self._samples)]).mean(dim=0)
+                outputs = torch.stack([self.linear(self.dropout(pooled)) for _ in range(self._samples)])
             else:
                 outputs = self.linear(self.dropout(pooled))
             if self.similarity is not None:

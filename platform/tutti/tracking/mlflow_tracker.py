@@ -20,7 +20,7 @@ from tutti.errors import Fault, TrackingError
 from tutti.records import Scalar, TrialState
 from tutti.tracking.links import run_page, shared_view
 from tutti.tracking.protocol import SCORE, MetricRow, RefusedError, parent_of
-from tutti.tracking.store import has_refused, store_faults
+from tutti.tracking.store import has_refused, store_faults, write_ahead
 
 # MLflow's limits.
 _METRICS_PER_REQUEST, _PARAMETERS_PER_REQUEST = 1000, 100
@@ -73,6 +73,7 @@ class MlflowTracker:
         with self._faults():
             self._client = MlflowClient(tracking_uri=uri)
             self._experiment_id = self._open_experiment(artifact_location)
+            write_ahead(uri)
 
     def start_study(
         self,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import re
+import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 
 import requests
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException, RestException
+from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
 
 from tutti.config.address import without_password
@@ -40,6 +42,18 @@ def store_faults(uri: str) -> Iterator[None]:
             raise _unreachable(what, error) from error
         remedy = "check whether the file exists and its folder can be written to"
         raise RefusedError(Fault(what, "take what is tracked", str(error), remedy)) from error
+
+
+def write_ahead(uri: str) -> None:
+    """Puts a SQLite store into WAL mode, in which the study and those who browse it never wait for each other.
+
+    Does nothing to other stores, and to one that another connection uses at this moment: WAL only saves waits.
+    """
+    if not uri.startswith("sqlite:"):
+        return
+    if file := make_url(uri).database:
+        with closing(sqlite3.connect(file)) as connection, suppress(sqlite3.OperationalError):
+            connection.execute("PRAGMA journal_mode=WAL")
 
 
 def experiment_id(uri: str, name: str) -> str:

@@ -20,7 +20,7 @@ class FixedBalance:
         self._weights = dict(weights)
 
     def __call__(self, task: str, loss: Tensor, share: float) -> Tensor:
-        """The balanced loss of one batch, which holds the fraction ``share`` of the optimizer step's row weight."""
+        """The balanced loss of one batch, which is the fraction ``share`` of the optimizer step."""
         return loss * self._weights.get(task, 1.0)
 
     def parameters(self) -> list[nn.Parameter]:

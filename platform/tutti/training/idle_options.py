@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from tutti.config.conditions import written
-from tutti.config.stages import STAGES
+from tutti.config.stages import STAGES, without_task
 from tutti.errors import Fault
 
 # Keys that have no effect unless another key has this value (None: any value that switches it on).
@@ -59,9 +59,9 @@ def unused_key_faults(
 
 
 def _key(full: str) -> str:
-    """A key without its stage, by its present name."""
-    key = full.split(".")[-1]
-    return key.replace("gradient_checkpointing", "activation_checkpointing")
+    """A key without its stage or task, by its present name."""
+    key = full.split(".", 2)[-1] if full.startswith(f"{STAGES}.") else full
+    return without_task(key).replace("gradient_checkpointing", "activation_checkpointing")
 
 
 def _budgets(full: str, possible: Mapping[str, Sequence[Any]], stages: int) -> Iterator[Sequence[Any]]:

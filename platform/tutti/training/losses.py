@@ -2,10 +2,40 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, kl_div, one_hot
+
+
+def training_losses(
+    outputs: Tensor, labels: Tensor, *, scale: Tensor | None, smoothing: float, focal_gamma: float, rdrop_alpha: float
+) -> Tensor:
+    """``(rows,)`` losses that a trial minimises.
+
+    Args:
+        outputs: a head's ``(rows, outputs)``; with ``rdrop_alpha`` above 0 those of rows duplicated by
+            ``duplicate_rows``, and the loss is half of R-Drop's (Liang et al. 2021, arXiv 2106.14448). For several
+            dropout masks ``(samples, rows, outputs)``, and the loss is the mean over them.
+        labels: as for ``row_losses``, or ``(rows,)`` numbers of a regression.
+        scale: of a regression's head; None for classification.
+    """
+    if outputs.ndim == 3:
+        of_mask = partial(training_losses, scale=scale, smoothing=smoothing, focal_gamma=focal_gamma)
+        return torch.stack([of_mask(each, labels, rdrop_alpha=rdrop_alpha) for each in outputs]).mean(dim=0)
+
+    def plain(own: Tensor) -> Tensor:
+        if scale is not None:
+            return row_errors(own, labels, scale=scale)
+        return row_losses(own, labels, smoothing=smoothing, focal_gamma=focal_gamma)
+
+    if not rdrop_alpha:
+        return plain(outputs)
+    first, second = outputs.chunk(2)
+    apart = divergences(first, second) if scale is None else row_errors(first, second.squeeze(1), scale=scale)
+    return (plain(first) + plain(second)) / 2 + rdrop_alpha / 2 * apart
 
 
 def row_losses(logits: Tensor, labels: Tensor, *, smoothing: float, focal_gamma: float) -> Tensor:

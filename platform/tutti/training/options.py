@@ -11,13 +11,14 @@ import random
 import re
 import typing
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from tutti.config.conditions import fixed_values, without_undrawn
 from tutti.config.space import Categorical, Distribution
-from tutti.config.stages import OF_THE_TRIAL, STAGES, overlay, staged
+from tutti.config.stages import OF_THE_TRIAL, STAGES, WEIGHTS, overlay, staged, without_task
 from tutti.config.training import TrainingOptions
 from tutti.config.yaml_file import show
 from tutti.errors import Fault, TrialError, first_line, nearest
@@ -121,7 +122,7 @@ def check_training(training: Mapping[str, Any], *, search_space: Mapping[str, Di
 
     A key is a field of TrainingOptions, or an init field of transformers.TrainingArguments that Tutti does not set
     itself. The choices of a search space's key, or its low and high, are checked as values of the key.
-    ``stages.N.KEY`` is a key of stage N, counted from 0.
+    ``stages.N.KEY`` is a key of stage N, counted from 0, and ``task_weights.NAME`` the weight of a task.
     """
     faults = []
     for key, value in training.items():
@@ -138,7 +139,8 @@ def check_training(training: Mapping[str, Any], *, search_space: Mapping[str, Di
         if full == "evals_per_epoch":
             remedy = "set it below training:"
             key_faults = [Fault(what, "not vary: trials are compared by their evaluations", "a range of it", remedy)]
-        faults += (key_faults or _key_faults(what, key) or _kind_faults(what, key, distribution)) or [
+        key_faults = key_faults or _mapping_faults(what, full) or _key_faults(what, without_task(key))
+        faults += (key_faults or _kind_faults(what, key, distribution)) or [
             fault for place, value in _values(distribution) for fault in _value_faults(f"{what}.{place}", key, value)
         ]
     if not faults:
@@ -219,6 +221,8 @@ def _key_faults(what: str, key: str) -> list[Fault]:
 
 def _kind_faults(what: str, key: str, distribution: Distribution) -> list[Fault]:
     """The fault of a distribution of floats for an integer key, even if its low and high are whole numbers."""
+    if key != without_task(key):
+        return []  # a weight may be any number
     field = TrainingOptions.model_fields.get(key)
     annotation = field.annotation if field else _argument_types()[key]
     types = {
@@ -230,7 +234,19 @@ def _kind_faults(what: str, key: str, distribution: Distribution) -> list[Fault]
     return [Fault(f"{what}.type", "be int or categorical for a key of whole numbers", repr(distribution.type), remedy)]
 
 
+def _mapping_faults(what: str, full: str) -> list[Fault]:
+    """The fault of a search space's key for the weights of all tasks at once, or in a single stage."""
+    key = full.removeprefix(f"{STAGES}.").partition(".")[2] if full.startswith(f"{STAGES}.") else full
+    if key not in WEIGHTS and (key == full or without_task(key) == key):
+        return []
+    rule, remedy = "vary the weight of one task, in all stages", f"write it like {without_task(key)}.NAME"
+    return [Fault(what, rule, repr(full), remedy)]
+
+
 def _value_faults(what: str, key: str, value: Any) -> list[Fault]:
+    if (weights := without_task(key)) != key:
+        faults = _value_faults(what, weights, {key.removeprefix(f"{weights}."): value})
+        return [replace(fault, got=repr(value)) for fault in faults]
     if key == STAGES and isinstance(value, list | tuple):
         return _stage_type_faults(what, value)
     if key == "fsdp":  # transformers still accepts the values of its former versions too

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 from transformers import ProgressCallback, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from tutti.config.training import TrainingOptions
-from tutti.data.batches import BatchPlan, BatchRows, TaskBatchSampler, TaskLoader, TaskRows
+from tutti.data.batches import BatchPlan, BatchRows, TaskBatchSampler, TaskLoader, TaskRows, step_weights
 from tutti.data.encode import EncodedPart
 from tutti.errors import Fault, TrialError
 from tutti.modeling.model import MultiTaskModel
@@ -23,7 +23,7 @@ from tutti.training.adversarial import make_attack
 from tutti.training.arguments import machine_faults
 from tutti.training.averages import make_average
 from tutti.training.balance import make_balance
-from tutti.training.losses import class_weights, divergences, duplicate_rows, row_errors, row_losses
+from tutti.training.losses import class_weights, duplicate_rows, training_losses
 from tutti.training.one_device import OneDeviceTrainer
 from tutti.training.precision import autocast
 from tutti.training.ranks import lowest, summed, world_size
@@ -36,9 +36,9 @@ _NEVER = torch.iinfo(torch.int64).max  # the first step with a non-finite loss, 
 class MultiTaskTrainer(OneDeviceTrainer):
     """Trains one encoder and its heads; calls ``save`` at each evaluation and every ``state_steps`` steps.
 
-    The loss of an optimizer step is the weighted mean over all its rows, over all ranks and accumulated batches. So 2
-    workers with batch b give the loss, gradients and weights of one worker with batch 2b; so do 2 accumulation steps
-    with a single task. With several tasks, each accumulated batch holds one task.
+    Each batch holds one task. The loss of an optimizer step is the mean of its tasks' losses, by their number of
+    accumulated batches; a task's loss is the weighted mean over all its rows, over all ranks. So 2 workers with batch b
+    give the loss, gradients and weights of one worker with batch 2b; so do 2 accumulation steps with a single task.
 
     Args:
         parts: task to its training rows, which have labels.
@@ -219,7 +219,7 @@ class MultiTaskTrainer(OneDeviceTrainer):
         model: torch.nn.Module,
         inputs: dict[str, Any],
         return_outputs: bool = False,
-        num_items_in_batch: float | None = None,
+        num_items_in_batch: Mapping[str, float] | None = None,
     ) -> Any:
         """This rank's share of the loss times the number of ranks: DDP and the log both average over ranks."""
         inputs = dict(inputs)
@@ -229,8 +229,16 @@ class MultiTaskTrainer(OneDeviceTrainer):
             inputs = duplicate_rows(inputs)
         with autocast(self.args) if self.is_fsdp_enabled else nullcontext():  # accelerate autocasts other models
             outputs = model(task, **inputs).float()
-        step_weight = num_items_in_batch or weight_sum  # of all rows of the optimizer step, over all ranks
-        loss_sum = (self._row_losses(task, outputs, labels) * weights).sum()
+        step_weight = (num_items_in_batch or {}).get(task, weight_sum)
+        losses = training_losses(
+            outputs,
+            labels,
+            scale=self.model.head(task).scale if self._tasks[task].regression else None,
+            smoothing=self.args.label_smoothing_factor,
+            focal_gamma=self.options.focal_gamma,
+            rdrop_alpha=self.options.rdrop_alpha,
+        )
+        loss_sum = (losses * weights).sum()
         loss = self.balance(task, loss_sum * (self.args.world_size / step_weight), weight_sum / step_weight)
         self._finite &= loss.detach().isfinite()
         if not self._attacking:
@@ -239,25 +247,8 @@ class MultiTaskTrainer(OneDeviceTrainer):
             self._sums[-1, 0] += loss.detach()
         return (loss, outputs) if return_outputs else loss
 
-    def _row_losses(self, task: str, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """``(rows,)``. With R-Drop, half of the paper's loss, computed from outputs for duplicated rows."""
-        alpha = self.options.rdrop_alpha
-        if not alpha:
-            return self._plain_losses(task, outputs, labels)
-        first, second = outputs.chunk(2)
-        plain = (self._plain_losses(task, first, labels) + self._plain_losses(task, second, labels)) / 2
-        if self._tasks[task].regression:
-            return plain + alpha / 2 * row_errors(first, second.squeeze(1), scale=self.model.head(task).scale)
-        return plain + alpha / 2 * divergences(first, second)
-
-    def _plain_losses(self, task: str, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        if self._tasks[task].regression:
-            return row_errors(outputs, labels, scale=self.model.head(task).scale)
-        smoothing = self.args.label_smoothing_factor
-        return row_losses(outputs, labels, smoothing=smoothing, focal_gamma=self.options.focal_gamma)
-
-    def _get_num_items_in_batch(self, batch_samples: list[dict[str, Any]], device: torch.device) -> float | None:
-        return sum(batch["weight_sum"] for batch in batch_samples) or None
+    def _get_num_items_in_batch(self, batch_samples: list[dict[str, Any]], device: torch.device) -> dict[str, float]:
+        return step_weights(batch_samples)
 
     def before_step(self) -> None:
         """Records the first non-finite loss; except on a GPU, raises at once as ``check_finite`` does."""
@@ -298,7 +289,7 @@ class MultiTaskTrainer(OneDeviceTrainer):
         """Updates the weight average with the new weights."""
         for weight in self.balance.parameters():
             weight.grad = None
-        if self.average is not None:
+        if self.average is not None and not self.accelerator.optimizer_step_was_skipped:  # as fp16's scaler may
             self.average.after_step()
 
     def take_train_losses(self) -> tuple[float, dict[str, float]]:
