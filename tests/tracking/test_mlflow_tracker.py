@@ -184,7 +184,7 @@ def test_whoever_reads_a_sqlite_store_does_not_hold_up_the_study(uri, tmp_path):
     tracker = MlflowTracker(uri, experiment="s")
     with closing(sqlite3.connect(tmp_path / "mlflow.db")) as reader:
         reader.execute("BEGIN")
-        reader.execute("SELECT * FROM runs").fetchall()  # holds a lock for which a rollback journal's commit waits in vain
+        reader.execute("SELECT * FROM runs").fetchall()  # without WAL, a commit waits in vain for its lock
         tracker.start_study(parameters={}, tags={}, files=[])
         assert reader.execute("SELECT * FROM runs").fetchall() == []
 

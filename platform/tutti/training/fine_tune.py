@@ -164,7 +164,7 @@ class _Run:
     def make_trainer(self, index: int, keys: Mapping[str, Any], threads: int) -> MultiTaskTrainer:
         """The trainer of a stage, positioned at the stage's first step."""
         options, arguments = split_training(keys)
-        if options.freeze_encoder:  # else transformers lets the backward pass go, and compute, through the encoder again
+        if options.freeze_encoder:  # else transformers sends the backward pass through the encoder, computed once more
             arguments["activation_checkpointing"] = False
         args = training_arguments(arguments, self.folder.path, began_in=self.precision)
         self.precision = name_of(args)
