@@ -155,13 +155,20 @@ def run_alone(cluster_of_two) -> Callable[..., tuple[StudyOutcome, StudyFolder]]
     """Runs a study without its command, or goes on with it, its trials made of ``train``."""
 
     def run(
-        folder: Path, train: Any, *, concurrent: int = 1, watch: Callable[[], None] = lambda: None, **search: Any
+        folder: Path,
+        train: Any,
+        *,
+        concurrent: int = 1,
+        isolation: str = "auto",
+        watch: Callable[[], None] = lambda: None,
+        **search: Any,
     ) -> tuple[StudyOutcome, StudyFolder]:
         document = {
             "study": "s",
             "backbone": "b",
             "tasks": {"a": {"layout": "competition", "train": "/x"}},
             "search": {"trials": 3, "scheduler": "none", "retries": 1, **search},
+            "resources": {"isolation": isolation},
         }
         study, place = StudyConfig.model_validate(document), StudyFolder(folder / "s")
         place.path.mkdir(exist_ok=True)

@@ -74,7 +74,7 @@ def test_trials_that_the_hours_cut_off_go_on_when_there_are_more(run_alone, tmp_
     assert (more.complete, more.ending) == (True, None)
 
 
-def test_a_trial_that_takes_too_long_is_stopped_and_its_workers_take_the_next(run_alone, tmp_path):
+def test_an_isolated_trial_that_takes_too_long_is_stopped_and_makes_room_for_the_next(run_alone, tmp_path):
     def second_takes_long(study: StudyConfig, folder: StudyFolder, trial: dict[str, Any], *, tell: Any) -> None:
         hour = 3600.0 * (trial["number"] == 1)
         for epoch in (1, 2):
@@ -82,7 +82,7 @@ def test_a_trial_that_takes_too_long_is_stopped_and_its_workers_take_the_next(ru
                 raise Stopped
         tell(report(3, 0.5, final=True, best_epoch=1, best_score=0.5, best_task_scores={"a": 0.5}))
 
-    done, _ = run_alone(tmp_path, second_takes_long, max_trial_hours=1.5)
+    done, _ = run_alone(tmp_path, second_takes_long, isolation="isolated", max_trial_hours=1.5)
     assert states(done) == [FINISHED, STOPPED, FINISHED]
     assert done.trials[1].reason == "had trained for 2 h of at most 1.5 after epoch 2"
     assert done.trials[1].scores_by_epoch == {1: 0.5, 2: 0.5}

@@ -125,26 +125,41 @@ def epoch_report(epoch: int, score: float, **more: Any) -> dict[str, Any]:
     return {"epoch": epoch, "score": score, "task_scores": {"a": score}, "metrics": {}, "at": 0.0, "host": "", **more}
 
 
-def raises_at_first(study: StudyConfig, folder: StudyFolder, trial: dict[str, Any], *, tell: Any) -> None:
-    """Trials that train nothing: t0001 raises what may pass, once, and t0002 what comes again whenever it is tried."""
-    tries = folder.path / f"{trial['key']}-tries"
-    tries.write_text(tries.read_text() + "." if tries.exists() else ".")
-    if trial["number"] == 1 and len(tries.read_text()) == 1:
+def fails_in_many_ways(study: StudyConfig, folder: StudyFolder, trial: dict[str, Any], *, tell: Any) -> None:
+    """Trials that train nothing: t0000 fits with half its batch and t0001 never does; t0002 raises what may pass, once,
+    and t0003 what comes again whenever it is tried.
+    """
+    file = folder.path / "tries"
+    tries = file.read_text().splitlines() if file.exists() else []
+    file.write_text("\n".join([*tries, f"{trial['key']} {'halved' if 'halved' in trial else 'whole'}"]))
+    if trial["number"] == 0 and "halved" not in trial:
+        bytearray(1 << 62)
+    if trial["number"] == 1:
+        torch.empty(1 << 62, dtype=torch.uint8)
+    if trial["number"] == 2 and "t0002 whole" not in tries:
         raise OSError("the disk is away")
-    if trial["number"] == 2:
+    if trial["number"] == 3:
         raise KeyError("what is not there")
     if not tell(epoch_report(1, 0.5)):
         raise Stopped
     tell(epoch_report(1, 0.5, final=True, best_epoch=1, best_score=0.5, best_task_scores={"a": 0.5}))
 
 
-def test_a_trial_that_raises_is_tried_again_unless_it_would_raise_that_again(run_alone, tmp_path):
-    done, folder = run_alone(tmp_path, raises_at_first)
-    assert [trial.state for trial in done.trials] == [TrialState.FINISHED, TrialState.FINISHED, TrialState.FAILED]
-    reason = r"worker 0: KeyError: 'what is not there' in raises_at_first \(orchestration/test_pools.py, line \d+\)"
-    assert re.fullmatch(reason, done.trials[2].reason)
-    assert (folder.path / "t0001-tries").read_text() == ".."
-    assert (folder.path / "t0002-tries").read_text() == "."
+def test_a_trial_is_tried_again_with_half_its_batch_after_it_ran_out_of_memory_and_unless_it_would_fail_alike(
+    run_alone, tmp_path
+):
+    done, folder = run_alone(tmp_path, fails_in_many_ways, trials=4)
+    finished, failed = TrialState.FINISHED, TrialState.FAILED
+    assert [trial.state for trial in done.trials] == [finished, failed, finished, failed]
+    assert done.trials[1].reason.startswith("out of memory, with half the batch too: worker 0: RuntimeError: ")
+    assert "can't allocate memory" in done.trials[1].reason
+    reason = r"worker 0: KeyError: 'what is not there' in fails_in_many_ways \(orchestration/test_pools.py, line \d+\)"
+    assert re.fullmatch(reason, done.trials[3].reason)
+    tries = ["t0000 whole", "t0000 halved", "t0001 whole", "t0001 halved", *["t0002 whole"] * 2, "t0003 whole"]
+    assert (folder.path / "tries").read_text().splitlines() == tries
+    stored = optuna.load_study(study_name="s", storage=folder.optuna_url).trials
+    assert [trial.constraints for trial in stored] == [{}, {"memory": 1.0}, {}, {}]
+    assert "MemoryError" in stored[0].user_attrs["halved"]
 
 
 def test_a_study_whose_workers_cannot_start_ends_with_the_reason_and_fails_no_trial(run_alone, tmp_path):
@@ -152,33 +167,10 @@ def test_a_study_whose_workers_cannot_start_ends_with_the_reason_and_fails_no_tr
     folder.ray.mkdir(parents=True)
     (folder.ray / "pools").write_text("where a folder has to be")
     with pytest.raises(ClusterError, match="the study's workers must start and stay"):
-        run_alone(tmp_path, raises_at_first)
+        run_alone(tmp_path, fails_in_many_ways)
     store = StudyStore.load(folder.optuna_url, name="s")
     assert {record.state for record in store.records()} == {TrialState.RUNNING}  # to go on with
     store.close()
-
-
-def needs_memory(study: StudyConfig, folder: StudyFolder, trial: dict[str, Any], *, tell: Any) -> None:
-    """Trials that train nothing: t0000 fits with half its batch, t0001 never does, and t0002 at once."""
-    with (folder.path / "tries").open("a") as tries:
-        tries.write(f"{trial['key']} {'halved' if 'halved' in trial else 'whole'}\n")
-    if trial["number"] == 1:
-        torch.empty(1 << 62, dtype=torch.uint8)
-    if trial["number"] == 0 and "halved" not in trial:
-        bytearray(1 << 62)
-    tell(epoch_report(1, 0.5, final=True, best_epoch=1, best_score=0.5, best_task_scores={"a": 0.5}))
-
-
-def test_a_trial_that_runs_out_of_memory_is_tried_once_with_half_its_batch_and_is_infeasible_then(run_alone, tmp_path):
-    done, folder = run_alone(tmp_path, needs_memory, retries=0)
-    assert [trial.state for trial in done.trials] == [TrialState.FINISHED, TrialState.FAILED, TrialState.FINISHED]
-    assert done.trials[1].reason.startswith("out of memory, with half the batch too: worker 0: RuntimeError: ")
-    assert "can't allocate memory" in done.trials[1].reason
-    tries = (folder.path / "tries").read_text().splitlines()
-    assert tries == ["t0000 whole", "t0000 halved", "t0001 whole", "t0001 halved", "t0002 whole"]
-    stored = optuna.load_study(study_name="s", storage=folder.optuna_url).trials
-    assert [trial.constraints for trial in stored] == [{}, {"memory": 1.0}, {}]
-    assert "MemoryError" in stored[0].user_attrs["halved"]
 
 
 def holds_the_database(study: StudyConfig, folder: StudyFolder, trial: dict[str, Any], *, tell: Any) -> None:
