@@ -82,11 +82,10 @@ def test_a_frozen_encoder_computes_a_batch_once_where_activations_are_checkpoint
         return forward(self, *args, **kwargs)
 
     monkeypatch.setattr(BertIntermediate, "forward", count)
-    for checkpointing in (False, True):
+    for key in ("group_by_length", "activation_checkpointing", "gradient_checkpointing"):
         computed.append(0)
-        keys = {"activation_checkpointing": checkpointing, "freeze_encoder": True, "num_train_epochs": 1}
-        tune(tmp_path / str(checkpointing), **keys)
-    assert computed[0] == computed[1] > 0
+        tune(tmp_path / key, freeze_encoder=True, num_train_epochs=1, **{key: True})
+    assert computed[0] == computed[1] == computed[2] > 0
 
 
 def test_the_last_report_of_each_stage_but_the_last_says_that_another_follows(tune: Tune, tmp_path: Path) -> None:

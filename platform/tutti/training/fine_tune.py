@@ -164,9 +164,9 @@ class _Run:
     def make_trainer(self, index: int, keys: Mapping[str, Any], threads: int) -> MultiTaskTrainer:
         """The trainer of a stage, positioned at the stage's first step."""
         options, arguments = split_training(keys)
-        if options.freeze_encoder:  # else transformers sends the backward pass through the encoder, computed once more
-            arguments["activation_checkpointing"] = False
         args = training_arguments(arguments, self.folder.path, began_in=self.precision)
+        if options.freeze_encoder:  # else transformers sends the backward pass through the encoder, computed once more
+            args.activation_checkpointing = False
         self.precision = name_of(args)
         set_seed(args.seed)
         previous = self.position
