@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import logging
 import os
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,6 +43,7 @@ GLUE = Path(__file__).resolve().parents[2] / "shared" / "data" / "glue"  # besid
 clock: Callable[[], float] = time.perf_counter  # of all measurements
 device = torch.device("cpu")  # of all contenders
 backbone = BACKBONE  # of all contenders
+batch = 8  # rows, of all contenders: the default per_device_train_batch_size of TrainingArguments
 METRICS = {"CoLA": "matthews", "SST-2": "accuracy", "MRPC": "f1", "STS-B": "pearson_spearman"}
 MAX_LENGTH = 128
 
@@ -50,6 +53,19 @@ def now() -> float:
     if device.type == "cuda":
         torch.cuda.synchronize()
     return clock()
+
+
+@contextmanager
+def peak_memory() -> Iterator[Callable[[], int]]:
+    """Gives a function that returns the block's peak of a GPU's allocated memory in MiB; 0 on a CPU."""
+    peak = 0
+    if device.type == "cuda":
+        gc.collect()  # a trainer and its callbacks form a cycle
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    yield lambda: peak
+    if device.type == "cuda":
+        peak = round(torch.cuda.max_memory_allocated() / 2**20)
 
 
 def quiet() -> None:

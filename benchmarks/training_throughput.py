@@ -1,6 +1,6 @@
 """The training throughput of a trial compared with what a user would write instead, in one process on one CPU thread.
 
-    python benchmarks/training_throughput.py [--quick] [--json FILE] [--data GLUE] [--device cuda] [--base]
+    python benchmarks/training_throughput.py [--quick] [--json FILE] [--data GLUE] [--device cuda] [--base] [--batch N]
 
 Fine-tunes MiniLM on the same rows of SST-2 and MRPC with the same optimizer (fused AdamW) and learning rate:
 
@@ -9,7 +9,7 @@ Fine-tunes MiniLM on the same rows of SST-2 and MRPC with the same optimizer (fu
 * padded: the same, with every row padded to 128 tokens as in GLUE's run_glue.py.
 * grouped bf16: the same as trainer with train_sampling_strategy="group_by_length" and bf16.
 * bare: a plain PyTorch loop: the trial's tokens per batch, bf16 autocast, AdamW, clipping, schedule.
-* trial, 8 rows: the trial with the Trainer's 8 rows per batch instead of the token budget.
+* trial, same rows: the trial with the Trainer's rows per batch instead of the token budget.
 
 The token budget equals a batch of "padded", 8 x 128, so no step needs more memory than its steps. A batch of short
 rows then has more than 8 rows, and an epoch has fewer steps; the table shows the rows per step. Only the training loop
@@ -17,8 +17,9 @@ is measured, without loading, evaluating and saving. Contenders alternate; ratio
 kernels for new batch shapes are compiled before measuring, as after a trial's first epoch. oneDNN's cache is enlarged,
 since it holds the kernels of one contender only, and five in one process would recompile them in each turn. All
 contenders have the environment of Tutti's workers; large pages make the Trainer no faster. bf16 is float32 if the CPU
-does not compute in bfloat16. With --device cuda all contenders train on the first GPU, and with --base an encoder of
-BERT-base's size with random weights; the targets, which apply to MiniLM on a CPU, are then not shown.
+does not compute in bfloat16. With --device cuda all contenders train on the first GPU, whose peak memory is shown too.
+With --base they train an encoder of BERT-base's size with random weights, and with --batch N the Trainer has N rows per
+batch, the trial N x 128 tokens. The targets apply to MiniLM on a CPU with 8 rows, and are not shown otherwise.
 
 Measured separately: the share of padding in the trial's batches of the whole training file, the overhead of the
 trial's trainer per step on a toy model over a bare loop with the same batches, and an update of the weight average.
@@ -66,8 +67,7 @@ from tutti.modeling.model import load_encoder
 from tutti.training.averages import ExponentialAverage
 from tutti.training.precision import cpu_gains_from_bf16
 
-BATCH = 8  # the default per_device_train_batch_size of TrainingArguments
-MAX_TOKENS = BATCH * MAX_LENGTH
+BATCH = shared.batch
 RATE = 5e-5  # the default learning rate of TrainingArguments
 TRAINING = {"num_train_epochs": 1, "learning_rate": RATE, "weight_decay": 0.0, "warmup_steps": 0}
 TARGETS = {
@@ -91,6 +91,10 @@ def _bf16() -> bool:
     if shared.device.type == "cpu":
         return cpu_gains_from_bf16()
     return torch.cuda.is_bf16_supported(including_emulation=False)
+
+
+def _max_tokens() -> int:
+    return shared.batch * MAX_LENGTH
 
 
 def _autocast(*, bf16: bool) -> AbstractContextManager[object]:
@@ -122,6 +126,7 @@ def _plain_trainer(rows: Rows, folder: Path, *, padded: bool = False, **keys: An
         report_to="none",
         disable_tqdm=True,
         use_cpu=shared.device.type == "cpu",
+        **({} if shared.batch == BATCH else {"per_device_train_batch_size": shared.batch}),
         **keys,
     )
     args._n_gpu = min(args.n_gpu, 1)
@@ -131,7 +136,7 @@ def _plain_trainer(rows: Rows, folder: Path, *, padded: bool = False, **keys: An
         train_dataset=shared.plain_rows(rows.parts[task.name]["train"]),
         data_collator=DataCollatorWithPadding(tokenizer, **padding),
     )
-    assert trainer.args.per_device_train_batch_size == BATCH
+    assert trainer.args.per_device_train_batch_size == shared.batch
     torch.set_num_threads(1)  # accelerate may have increased it
     watch = shared.timed(trainer)
     return watch.seconds, watch.steps
@@ -147,7 +152,7 @@ def _bare(rows: Rows, folder: Path) -> Timed:
     pad = AutoTokenizer.from_pretrained(shared.backbone).pad_token_id
     batches: list[list[dict[str, Any]]] = [[]]
     for row in sorted(plain_rows, key=lambda row: len(row["input_ids"])):
-        if batches[-1] and (len(batches[-1]) + 1) * len(row["input_ids"]) > MAX_TOKENS:
+        if batches[-1] and (len(batches[-1]) + 1) * len(row["input_ids"]) > _max_tokens():
             batches.append([])
         batches[-1].append(row)
 
@@ -178,48 +183,55 @@ def _bare(rows: Rows, folder: Path) -> Timed:
 
 
 CONTENDERS: dict[str, Callable[[Rows, Path], Timed]] = {
-    "trial": lambda rows, folder: _trial(rows, folder, max_tokens_per_batch=MAX_TOKENS),
+    "trial": lambda rows, folder: _trial(rows, folder, max_tokens_per_batch=_max_tokens()),
     "trainer": _plain_trainer,
     "padded": lambda rows, folder: _plain_trainer(rows, folder, padded=True),
     "grouped bf16": lambda rows, folder: _plain_trainer(
         rows, folder, train_sampling_strategy="group_by_length", bf16=_bf16()
     ),
     "bare": _bare,
-    "trial, 8 rows": lambda rows, folder: _trial(rows, folder, per_device_train_batch_size=BATCH),
+    "trial, same rows": lambda rows, folder: _trial(rows, folder, per_device_train_batch_size=shared.batch),
 }
 IN_FLOAT32 = ("trainer", "padded")
-ON_MRPC = ("trial", "trainer", "trial, 8 rows")
+ON_MRPC = ("trial", "trainer", "trial, same rows")
 
 
 def compare(rows: Rows, names: tuple[str, ...], *, count: int, repeats: int, folder: Path) -> dict[str, float]:
     """For each contender, the trial's examples/s relative to the contender's; and the trial's ``tokens_per_second``.
 
+    On a GPU also ``memory``, the trial's peak relative to the Trainer's.
+
     Prints all results.
     """
     (task,) = rows.tasks
     drawn = rows.drawn({task.name: count}, part="train", seed=0)
-    first = rows.drawn({task.name: 4 * BATCH}, part="train", seed=0)
+    first = rows.drawn({task.name: 4 * shared.batch}, part="train", seed=0)
     for name in names:  # the first steps of a process are slow, and in bfloat16 also those with a new batch shape
         CONTENDERS[name](first if name in IN_FLOAT32 else drawn, folder / "warm-up")
     seconds: dict[str, list[float]] = {name: [] for name in names}
-    steps = {}
+    steps, mib = {}, {}
     for turn in range(repeats):
         order = names if turn % 2 == 0 else names[::-1]  # so that no contender always follows the same one
         for name in order:
-            duration, steps[name] = CONTENDERS[name](drawn, folder / f"{name} {turn}")
+            with shared.peak_memory() as peak:
+                duration, steps[name] = CONTENDERS[name](drawn, folder / f"{name} {turn}")
             seconds[name].append(duration)
+            mib[name] = peak()
     count = len(drawn.parts[task.name]["train"].ids)
     ratios = {
         name: median(theirs / ours for ours, theirs in zip(seconds["trial"], seconds[name], strict=True))
         for name in names
     }
     ratios["tokens_per_second"] = int(drawn.parts[task.name]["train"].lengths.sum()) / median(seconds["trial"])
+    on_gpu = shared.device.type == "cuda"
+    if on_gpu:
+        ratios["memory"] = mib["trial"] / mib["trainer"]
     print(f"\n{task.name}, {count} rows, {repeats} turns")
-    print(f"{'':16}{'examples/s':>12}{'rows/step':>11}{'ms/step':>10}{'the trial is':>15}")
+    print(f"{'':16}{'examples/s':>12}{'rows/step':>11}{'ms/step':>10}{'the trial is':>15}{'MiB' if on_gpu else '':>8}")
     for name in names:
         duration = median(seconds[name])
         speed = f"{count / duration:12.1f}{count / steps[name]:11.1f}{duration / steps[name] * 1000:10.1f}"
-        print(f"{name:16}{speed}{ratios[name]:14.2f}x", flush=True)
+        print(f"{name:16}{speed}{ratios[name]:14.2f}x{mib[name] if on_gpu else '':8}", flush=True)
     return ratios
 
 
@@ -238,7 +250,7 @@ def padding_waste(rows: Rows, *, epochs: int = 3) -> float:
     lengths = rows.parts[task.name]["train"].lengths
     sampler = TaskBatchSampler(
         {task.name: BatchRows(lengths=lengths, weights=np.ones(len(lengths)))},
-        plan=BatchPlan(per_device_batch=BATCH, max_tokens=MAX_TOKENS),
+        plan=BatchPlan(per_device_batch=BATCH, max_tokens=_max_tokens()),
         seed=0,
         stage=0,
         rank=0,
@@ -340,11 +352,12 @@ def main() -> None:
     parser.add_argument("--small-parts", action="store_true", help="only what is measured by itself, no contenders")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="what all contenders train on")
     parser.add_argument("--base", action="store_true", help="an encoder of BERT-base's size with random weights")
+    parser.add_argument("--batch", type=int, default=BATCH, help=f"the Trainer's rows per batch ({BATCH})")
     options = parser.parse_args()
     if options.device == "cuda" and (options.cpu_time or not torch.cuda.is_available()):
         parser.error("--device cuda needs a GPU that torch can use, and reads the clock: leave out --cpu-time")
     shared.quiet()
-    shared.device = torch.device(options.device)
+    shared.device, shared.batch = torch.device(options.device), options.batch
     if options.cpu_time:
         shared.clock = time.process_time  # of all work, since contenders have a single thread
     torch.set_num_threads(1)
@@ -363,8 +376,10 @@ def main() -> None:
             mrpc = compare(rows.of("MRPC"), ON_MRPC, count=count, repeats=turns, folder=folder / "mrpc")
             results["mrpc_vs_trainer"] = mrpc["trainer"]
             for short_name, ratios in (("sst2", sst2), ("mrpc", mrpc)):
-                results[f"{short_name}_8_rows_vs_trainer"] = ratios["trainer"] / ratios["trial, 8 rows"]
+                results[f"{short_name}_same_rows_vs_trainer"] = ratios["trainer"] / ratios["trial, same rows"]
                 results[f"{short_name}_tokens_per_second"] = ratios["tokens_per_second"]
+                if "memory" in ratios:
+                    results[f"{short_name}_memory_vs_trainer"] = ratios["memory"]
             share = share_of_peak(rows.of("SST-2"), sst2["tokens_per_second"])
             results["sst2_share_of_matrix_peak"] = share
         for task, short_name in SHORT_NAMES.items():
@@ -372,7 +387,8 @@ def main() -> None:
         steps = 100 if options.quick else 300
         results["engine_ms_per_step"] = engine_ms_per_step(rows.of("SST-2"), steps=steps, repeats=turns, folder=folder)
         results["ema_ms"] = ema_ms(repeats=10 * turns)
-    shared.show_results(results, {} if options.base or options.device == "cuda" else TARGETS)
+    as_targets = (options.device, options.batch, options.base) == ("cpu", BATCH, False)
+    shared.show_results(results, TARGETS if as_targets else {})
     shared.write_json(results, options.json)
 
 
