@@ -1,24 +1,14 @@
-"""How much of a device's measured matrix peak the training of an encoder uses; and an encoder of BERT-base's size."""
+"""How much of a device's measured matrix peak the training of an encoder uses."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from statistics import median
 
 import shared
 import torch
-from transformers import AutoConfig, AutoTokenizer, BertConfig, BertModel
+from transformers import AutoConfig
 
 SIZES = {"cpu": 2048, "cuda": 8192}  # of the square matrices that are multiplied
-
-
-def base_backbone(folder: Path) -> str:
-    """An encoder of BERT-base's shape (12 layers, 768 wide, 109 million weights), random, with MiniLM's tokenizer."""
-    tokenizer = AutoTokenizer.from_pretrained(shared.BACKBONE)
-    tokenizer.save_pretrained(folder)
-    torch.manual_seed(0)
-    BertModel(BertConfig(vocab_size=len(tokenizer)), add_pooling_layer=False).save_pretrained(folder)
-    return str(folder)
 
 
 def measured_peak(*, bf16: bool) -> float:

@@ -43,6 +43,7 @@ GLUE = Path(__file__).resolve().parents[2] / "shared" / "data" / "glue"  # besid
 clock: Callable[[], float] = time.perf_counter  # of all measurements
 device = torch.device("cpu")  # of all contenders
 backbone = BACKBONE  # of all contenders
+epochs = 1  # of all contenders
 batch = 8  # rows, of all contenders: the default per_device_train_batch_size of TrainingArguments
 METRICS = {"CoLA": "matthews", "SST-2": "accuracy", "MRPC": "f1", "STS-B": "pearson_spearman"}
 MAX_LENGTH = 128
@@ -61,7 +62,6 @@ def peak_memory() -> Iterator[Callable[[], int]]:
     peak = 0
     if device.type == "cuda":
         gc.collect()  # a trainer and its callbacks form a cycle
-        torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
     yield lambda: peak
     if device.type == "cuda":

@@ -1,6 +1,6 @@
 """The training throughput of a trial compared with what a user would write instead, in one process on one CPU thread.
 
-    python benchmarks/training_throughput.py [--quick] [--json FILE] [--data GLUE] [--device cuda] [--base] [--batch N]
+    python benchmarks/training_throughput.py [--quick] [--json FILE] [--device cuda] [--base] [--batch N] [--epochs N]
 
 Fine-tunes MiniLM on the same rows of SST-2 and MRPC with the same optimizer (fused AdamW) and learning rate:
 
@@ -45,17 +45,14 @@ import numpy as np
 import shared
 import torch
 from datasets import Dataset
-from matrix_peak import base_backbone, measured_peak, operations_per_token
+from encoders import base_backbone, toy_backbone
+from matrix_peak import measured_peak, operations_per_token
 from shared import MAX_LENGTH, Rows, Target
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from torch import nn
 from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
-    BertConfig,
-    BertModel,
     DataCollatorWithPadding,
-    PreTrainedTokenizerFast,
     Trainer,
     TrainingArguments,
     get_linear_schedule_with_warmup,
@@ -69,7 +66,7 @@ from tutti.training.precision import cpu_gains_from_bf16
 
 BATCH = shared.batch
 RATE = 5e-5  # the default learning rate of TrainingArguments
-TRAINING = {"num_train_epochs": 1, "learning_rate": RATE, "weight_decay": 0.0, "warmup_steps": 0}
+TRAINING = {"learning_rate": RATE, "weight_decay": 0.0, "warmup_steps": 0}
 TARGETS = {
     "sst2_vs_trainer": Target(4),
     "sst2_vs_padded": Target(10),
@@ -108,7 +105,7 @@ def _on_device(values: torch.Tensor) -> torch.Tensor:
 
 
 def _trial(rows: Rows, folder: Path, **keys: Any) -> Timed:
-    training = {**TRAINING, "max_length": MAX_LENGTH, **keys}
+    training = {**TRAINING, "num_train_epochs": shared.epochs, "max_length": MAX_LENGTH, **keys}
     watch = shared.timed(shared.trial_trainer(rows, training, folder=folder))
     return watch.seconds, watch.steps
 
@@ -120,7 +117,7 @@ def _plain_trainer(rows: Rows, folder: Path, *, padded: bool = False, **keys: An
     padding = {"padding": "max_length", "max_length": MAX_LENGTH} if padded else {}
     args = TrainingArguments(
         output_dir=str(folder),
-        num_train_epochs=1,
+        num_train_epochs=shared.epochs,
         learning_rate=RATE,
         save_strategy="no",
         report_to="none",
@@ -156,8 +153,12 @@ def _bare(rows: Rows, folder: Path) -> Timed:
             batches.append([])
         batches[-1].append(row)
 
+    order = [
+        index for epoch in range(shared.epochs) for index in np.random.default_rng(epoch).permutation(len(batches))
+    ]
+
     def collated() -> Iterator[dict[str, torch.Tensor]]:
-        for index in np.random.default_rng(0).permutation(len(batches)):
+        for index in order:
             batch = batches[index]
             width = max(len(row["input_ids"]) for row in batch)
             fill = {"input_ids": pad, "token_type_ids": 0, "attention_mask": 0}
@@ -168,7 +169,7 @@ def _bare(rows: Rows, folder: Path) -> Timed:
             } | {"labels": torch.tensor([row["labels"] for row in batch])}
 
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.0, fused=True)
-    schedule = get_linear_schedule_with_warmup(optimizer, 0, len(batches))
+    schedule = get_linear_schedule_with_warmup(optimizer, 0, len(order))
     model.train()
     bf16, start = _bf16(), shared.now()
     for batch in collated():
@@ -179,7 +180,7 @@ def _bare(rows: Rows, folder: Path) -> Timed:
         optimizer.step()
         schedule.step()
         optimizer.zero_grad()
-    return shared.now() - start, len(batches)
+    return shared.now() - start, len(order)
 
 
 CONTENDERS: dict[str, Callable[[Rows, Path], Timed]] = {
@@ -217,12 +218,13 @@ def compare(rows: Rows, names: tuple[str, ...], *, count: int, repeats: int, fol
                 duration, steps[name] = CONTENDERS[name](drawn, folder / f"{name} {turn}")
             seconds[name].append(duration)
             mib[name] = peak()
-    count = len(drawn.parts[task.name]["train"].ids)
+    count = len(drawn.parts[task.name]["train"].ids) * shared.epochs
     ratios = {
         name: median(theirs / ours for ours, theirs in zip(seconds["trial"], seconds[name], strict=True))
         for name in names
     }
-    ratios["tokens_per_second"] = int(drawn.parts[task.name]["train"].lengths.sum()) / median(seconds["trial"])
+    tokens = int(drawn.parts[task.name]["train"].lengths.sum()) * shared.epochs
+    ratios["tokens_per_second"] = tokens / median(seconds["trial"])
     on_gpu = shared.device.type == "cuda"
     if on_gpu:
         ratios["memory"] = mib["trial"] / mib["trainer"]
@@ -266,20 +268,6 @@ def padding_waste(rows: Rows, *, epochs: int = 3) -> float:
     return 1 - real / padded
 
 
-def toy_backbone(folder: Path) -> str:
-    """A BERT with 40 thousand random weights and a tokenizer of 60 words."""
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *(f"w{i}" for i in range(60))]
-    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
-    PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]"
-    ).save_pretrained(folder)
-    config = BertConfig(vocab_size=64, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
-    BertModel(config, add_pooling_layer=False).save_pretrained(folder)
-    return str(folder)
-
-
 def engine_ms_per_step(rows: Rows, *, steps: int, repeats: int, folder: Path) -> float:
     """Milliseconds per step that the trial's trainer adds to a bare loop with the same model and batches."""
     (task,) = rows.tasks
@@ -288,7 +276,7 @@ def engine_ms_per_step(rows: Rows, *, steps: int, repeats: int, folder: Path) ->
     words = [[4 + token % 60 for token in row] for row in part.encoded["input_ids"]]
     toy = {"train": replace(part, encoded=Dataset.from_dict({"input_ids": words}), pad_token_id=0)}
     toy_rows = Rows(rows.tasks, {task.name: toy})
-    keys = {**TRAINING, "per_device_train_batch_size": BATCH, "max_length": MAX_LENGTH}
+    keys = {**TRAINING, "num_train_epochs": 1, "per_device_train_batch_size": BATCH, "max_length": MAX_LENGTH}
     backbone = toy_backbone(folder / "toy")
     differences = []
     for turn in range(repeats + 1):
@@ -353,11 +341,12 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="what all contenders train on")
     parser.add_argument("--base", action="store_true", help="an encoder of BERT-base's size with random weights")
     parser.add_argument("--batch", type=int, default=BATCH, help=f"the Trainer's rows per batch ({BATCH})")
+    parser.add_argument("--epochs", type=int, default=1, help="of each contender (1)")
     options = parser.parse_args()
     if options.device == "cuda" and (options.cpu_time or not torch.cuda.is_available()):
         parser.error("--device cuda needs a GPU that torch can use, and reads the clock: leave out --cpu-time")
     shared.quiet()
-    shared.device, shared.batch = torch.device(options.device), options.batch
+    shared.device, shared.batch, shared.epochs = torch.device(options.device), options.batch, options.epochs
     if options.cpu_time:
         shared.clock = time.process_time  # of all work, since contenders have a single thread
     torch.set_num_threads(1)

@@ -156,6 +156,13 @@ def test_four_bit_weights_are_multiplied_in_what_the_trial_computes_in(precision
 
 @pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize("compute_dtype", ["float32", "bfloat16", "float16"])
+def test_what_is_trained_is_float32_whatever_is_computed_in(base: Path, bits: int | None, compute_dtype: str) -> None:
+    encoder = load_encoder(str(base), adapter=Adapter(bits=bits, compute_dtype=compute_dtype))
+    assert {weight.dtype for weight in encoder.parameters() if weight.requires_grad} == {torch.float32}
+
+
+@pytest.mark.parametrize("bits", BITS)
+@pytest.mark.parametrize("compute_dtype", ["float32", "bfloat16", "float16"])
 def test_an_evaluation_leaves_the_next_training_step_as_it_was(
     base: Path, odd_tasks: tuple[Task, ...], bits: int | None, compute_dtype: str
 ) -> None:

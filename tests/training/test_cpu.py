@@ -153,7 +153,7 @@ def test_a_trial_trains_with_the_attention_that_it_names(backbone, tasks, parts,
             backbone=str(backbone),
             tasks=tasks,
             parts=parts,
-            training={"num_train_epochs": 1, "bf16": True, "attn_implementation": attention},
+            training={"num_train_epochs": 1, "bf16": True, "attn_implementation": attention, "use_cpu": True},
             folder=tmp_path / str(attention),
             on_epoch=lambda report: None,
         )

@@ -68,9 +68,9 @@ def test_its_weights_are_the_donor_s_before_its_next_step_and_its_rate_is_its_ow
     def step(self: MultiTaskTrainer, *args: Any, **kwargs: Any) -> Any:
         if not seen:
             optimizer: Any = self.optimizer
-            seen["weights"] = {name: each.clone() for name, each in self.model.trained_state().items()}
-            seen["average"] = {name: each.clone() for name, each in self.average.state_dict().items()}
-            seen["moments"] = [each["exp_avg"].clone() for each in optimizer.state.values()]
+            seen["weights"] = {name: each.clone().cpu() for name, each in self.model.trained_state().items()}
+            seen["average"] = {name: each.clone().cpu() for name, each in self.average.state_dict().items()}
+            seen["moments"] = [each["exp_avg"].clone().cpu() for each in optimizer.state.values()]
             seen["rates"] = {group["initial_lr"] for group in optimizer.param_groups}
             seen["rate"], seen["step"] = optimizer.param_groups[0]["lr"], self.state.global_step
         return plain(self, *args, **kwargs)
@@ -80,7 +80,7 @@ def test_its_weights_are_the_donor_s_before_its_next_step_and_its_rate_is_its_ow
     state = states(donor)[0]
     torch.testing.assert_close(seen["weights"], load_file(state / "model.safetensors"), rtol=0, atol=0)
     torch.testing.assert_close(seen["average"], load_file(state / "average.safetensors"), rtol=0, atol=0)
-    optimizer_state = torch.load(state / "optimizer.pt", weights_only=True)
+    optimizer_state = torch.load(state / "optimizer.pt", weights_only=True, map_location="cpu")
     moments = [each["exp_avg"] for each in optimizer_state["state"].values()]
     torch.testing.assert_close(seen["moments"], moments, rtol=0, atol=0)
     assert seen["rates"] == {RATE * 1.2}

@@ -101,7 +101,7 @@ def test_logits_of_masked_tokens_alone_give_the_loss_of_all_logits(options):
     ids = torch.randint(4, 60, (5, 9))
     labels = torch.where(torch.rand(ids.shape) < 0.3, ids, -100)
     expected = model(input_ids=ids, labels=labels).loss
-    trainer = module._MaskedTrainer(model)
+    trainer = module._MaskedTrainer(model, args=TrainingArguments(use_cpu=True))
     assert trainer._head_selects
     loss = trainer.compute_loss(model, {"input_ids": ids, "labels": labels.clone()})
     torch.testing.assert_close(loss, expected)
@@ -113,7 +113,7 @@ def test_the_head_sees_the_same_number_of_tokens_however_many_are_masked(options
     torch.manual_seed(0)
     model = AutoModelForMaskedLM.from_pretrained(options["backbone"]).eval()
     plain = copy.deepcopy(model)
-    trainer = module._MaskedTrainer(model)
+    trainer = module._MaskedTrainer(model, args=TrainingArguments(use_cpu=True))
     ids = torch.randint(4, 60, (20, 9))
     for masked in (1, 63, 64, 65, 128):
         places = torch.randperm(ids.numel())[:masked]
@@ -193,7 +193,8 @@ def test_of_several_gpus_one_is_used(options, monkeypatch):
 
 
 def test_a_gpu_is_not_waited_for_when_a_batch_is_copied(options, monkeypatch):
-    trainer = module._MaskedTrainer(AutoModelForMaskedLM.from_pretrained(options["backbone"]))
+    model, args = AutoModelForMaskedLM.from_pretrained(options["backbone"]), TrainingArguments(use_cpu=True)
+    trainer = module._MaskedTrainer(model, args=args)
     copies = []
     monkeypatch.setattr(torch.Tensor, "to", lambda *args, **kwargs: copies.append((*args[1:], kwargs)))
     trainer._prepare_input({"input_ids": torch.zeros(2)})

@@ -96,12 +96,12 @@ def test_a_run_whose_data_workers_stay_ends_bit_equal_when_cut_within_an_epoch(t
 def test_a_run_goes_on_in_its_precision_on_a_machine_where_the_other_is_the_faster(
     tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gains: bool
 ) -> None:
-    whole, _ = tune(tmp_path / "whole", bf16=gains)
+    whole, _ = tune(tmp_path / "whole", bf16=gains, use_cpu=True)
     monkeypatch.setattr(precision, "cpu_gains_from_bf16", lambda: gains)
     with pytest.raises(InterruptedError):
-        tune(tmp_path / "cut", bf16=None, stop_after=1)
+        tune(tmp_path / "cut", bf16=None, use_cpu=True, stop_after=1)
     monkeypatch.setattr(precision, "cpu_gains_from_bf16", lambda: not gains)
-    done, _ = tune(tmp_path / "cut", bf16=None)
+    done, _ = tune(tmp_path / "cut", bf16=None, use_cpu=True)
     assert_same_end(whole, done, tmp_path / "whole", tmp_path / "cut")
 
 

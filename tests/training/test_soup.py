@@ -256,6 +256,7 @@ def test_a_soup_that_predicts_no_number_is_refused_and_leaves_nothing(
 def test_a_study_of_float32_has_a_soup_of_it(
     save: Save, part: EncodedPart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, float32: bool
 ) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(precision, "cpu_gains_from_bf16", lambda: True)
     seen = []
     monkeypatch.setattr(

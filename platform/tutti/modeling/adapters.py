@@ -120,12 +120,14 @@ def add_adapter(encoder: PreTrainedModel, adapter: Adapter) -> None:
     """Freezes the encoder and adds a trainable adapter to each of its linear layers.
 
     A is drawn from torch's default generator (seed it first) and B is zero, so that the encoder's outputs are unchanged
-    at first.
+    at first. Both are float32: in the 16 bits that 4-bit layers compute in, small updates would be rounded away, and
+    fp16's loss scaler refuses such gradients.
 
     Raises:
         TrialError: if the encoder has no linear layer.
     """
     from peft import LoraConfig
+    from peft.tuners.tuners_utils import cast_adapter_dtype
 
     linear = [name for name, module in encoder.named_modules() if isinstance(module, nn.Linear)]
     if not linear:
@@ -145,6 +147,7 @@ def add_adapter(encoder: PreTrainedModel, adapter: Adapter) -> None:
             revision=getattr(encoder.config, "_commit_hash", None),
         )
     )
+    cast_adapter_dtype(encoder, "default")
     folder = Path(encoder.name_or_path).expanduser()
     if folder.is_dir():  # an absolute path, because checkpoints record it and are loaded from any working directory
         encoder.peft_config["default"].base_model_name_or_path = str(folder.absolute())
