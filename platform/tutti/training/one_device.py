@@ -5,10 +5,11 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PrinterCallback, Trainer, TrainingArguments
 
 from tutti.training.cpu import eager_attention, quick_masks, slow_attention
+from tutti.training.gpu import without_asking_for_padding
 
 
 class OneDeviceTrainer(Trainer):
@@ -34,9 +35,10 @@ class OneDeviceTrainer(Trainer):
         with self._masks():
             return super().train(*args, **kwargs)
 
-    def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
-        with eager_attention(self._slow_attention):
-            return super().training_step(*args, **kwargs)
+    def training_step(self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Tensor:
+        asks_nothing = without_asking_for_padding(inputs["attention_mask"], self.args.device)
+        with eager_attention(self._slow_attention), asks_nothing:
+            return super().training_step(model, inputs, *args, **kwargs)
 
     def _prepare_input(self, data: Any) -> Any:
         """Copies pinned batches to a GPU asynchronously, while it computes the previous batch."""

@@ -8,6 +8,7 @@ import torch
 from tutti.data.batches import TokenRows
 from tutti.data.encode import EncodedPart
 from tutti.modeling.model import MultiTaskModel
+from tutti.training.gpu import without_asking_for_padding
 from tutti.training.ranks import summed
 from tutti.training.sharding import is_sharded, reshard
 
@@ -52,8 +53,10 @@ def predict(
             padded_rows = order[:1]  # keeps a sharded model in step with the other ranks; its output is dropped
         else:
             padded_rows = rows if max_tokens is None else _pad_batch(rows, lengths, max_tokens)
-        inputs = {name: _copy_to(device, values) for name, values in tokens.pad(padded_rows).items()}
-        own_outputs.append(model(task, **inputs).float()[: len(rows)])
+        batch = tokens.pad(padded_rows)
+        inputs = {name: _copy_to(device, values) for name, values in batch.items()}
+        with without_asking_for_padding(batch["attention_mask"], device):
+            own_outputs.append(model(task, **inputs).float()[: len(rows)])
         own_rows.append(rows)
     model.train(training)
     reshard(model)
