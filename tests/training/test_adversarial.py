@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from training_runs import Tune
 
 from tutti.modeling.heads import HeadOptions
 from tutti.modeling.model import MultiTaskModel, load_encoder
 from tutti.tasks.task import Task
 from tutti.training.adversarial import make_attack
+from tutti.training.trainer import MultiTaskTrainer
 
 TASK = Task(name="t", class_names=("a", "b"), pair=False, metric="accuracy", submission="csv")
 IDS = torch.tensor([[2, 5, 6, 3], [2, 7, 8, 3]])
@@ -72,3 +76,36 @@ def test_a_gradient_that_is_not_finite_moves_nothing(model: MultiTaskModel) -> N
     before = words.detach().clone()
     with attack.perturbed():
         assert torch.equal(words, before)
+
+
+@pytest.mark.parametrize("kind", ["fgm", "awp"])
+def test_a_step_takes_the_sum_of_both_passes_gradients(
+    make_tune: Callable[..., Tune], steady_backbone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    steps = []
+    plain = MultiTaskTrainer.training_step
+
+    def gradients(trainer: MultiTaskTrainer) -> dict[str, torch.Tensor]:
+        named = trainer.model.named_parameters()
+        return {name: weight.grad.clone() for name, weight in named if weight.grad is not None}
+
+    def step(self: MultiTaskTrainer, model: torch.nn.Module, inputs: dict[str, Any], items: Any = None) -> torch.Tensor:
+        assert self._attack is not None
+        batch = self._prepare_inputs(dict(inputs))
+        self.compute_loss(model.train(), batch, num_items_in_batch=items).backward()
+        clean = gradients(self)
+        with self._attack.perturbed():
+            self.compute_loss(model, batch, num_items_in_batch=items).backward()
+        both = gradients(self)
+        model.zero_grad()
+        loss = plain(self, model, inputs, items)
+        steps.append((clean, both, gradients(self)))
+        return loss
+
+    monkeypatch.setattr(MultiTaskTrainer, "training_step", step)
+    tune = make_tune(steady_backbone, per_device_train_batch_size=8, num_train_epochs=1, bf16=False)
+    tune(tmp_path, adversarial=kind, head_dropout=0.0)
+    assert len(steps) > 1
+    for clean, both, taken in steps:
+        torch.testing.assert_close(taken, both, rtol=1e-5, atol=1e-7)
+        assert any(not torch.allclose(taken[name], 2 * clean[name], rtol=1e-3) for name in taken)

@@ -15,6 +15,7 @@ from tutti.data.encode import EncodedPart
 from tutti.modeling.checkpoint import load_checkpoint
 from tutti.tasks.task import Task
 from tutti.training import EpochReport, fine_tune
+from tutti.training.trainer import MultiTaskTrainer
 
 
 def test_a_run_learns_reports_each_epoch_and_predicts_the_other_parts(
@@ -145,12 +146,24 @@ def test_a_regression_is_learnt_on_the_scale_of_its_labels(
     assert tuned.predictions["score"]["validation"].values.mean() == pytest.approx(320, abs=15)
 
 
-def test_a_run_is_silent_and_leaves_the_thread_count_alone(
-    tune: Tune, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+def test_a_run_is_silent_and_computes_with_the_threads_that_it_found(
+    tune: Tune, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    threads = torch.get_num_threads()
-    tune(tmp_path, num_train_epochs=1)
-    assert torch.get_num_threads() == threads
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)  # without which accelerate would take every core
+    before, during = torch.get_num_threads(), []
+    plain = MultiTaskTrainer.training_step
+
+    def step(self: MultiTaskTrainer, *args: Any) -> torch.Tensor:
+        during.append(torch.get_num_threads())
+        return plain(self, *args)
+
+    monkeypatch.setattr(MultiTaskTrainer, "training_step", step)
+    torch.set_num_threads(3)
+    try:
+        tune(tmp_path, num_train_epochs=1)
+        assert set(during) == {torch.get_num_threads()} == {3}
+    finally:
+        torch.set_num_threads(before)
     captured = capfd.readouterr()
     assert captured.out == ""
     assert captured.err == ""

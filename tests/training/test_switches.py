@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from training_runs import WORDS, Tune, final_weights, newest_state
 
 from tutti.data.encode import EncodedPart
 from tutti.training import EpochReport
+from tutti.training.trainer import MultiTaskTrainer
 
 SWITCHES: dict[str, dict[str, Any]] = {
     "class weights": {"class_weights": "balanced"},
@@ -169,3 +171,26 @@ def test_fields_of_training_arguments_work_under_their_own_names(
     assert done.checkpoint.epoch == 1
     same = reports[0].metrics["train_loss"] == plain_epoch.metrics["train_loss"]
     assert same == (next(iter(training)) in ("activation_checkpointing", "dataloader_num_workers"))
+
+
+def test_neftune_adds_noise_of_its_size_to_the_words_of_a_batch_and_to_none_when_it_evaluates(
+    tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = []
+    plain = MultiTaskTrainer.training_step
+
+    def step(self: MultiTaskTrainer, model: torch.nn.Module, inputs: dict[str, Any], *args: Any) -> torch.Tensor:
+        loss = plain(self, model, inputs, *args)
+        words, ids = self.model.get_input_embeddings(), inputs["input_ids"].to(self.args.device)
+        with torch.no_grad():
+            clean = words.eval()(ids)
+            noise = (words.train()(ids) - clean).abs().max().item()
+        sizes.append((noise, 5.0 / math.sqrt(ids.shape[1] * clean.shape[-1]), torch.equal(words.eval()(ids), clean)))
+        return loss
+
+    monkeypatch.setattr(MultiTaskTrainer, "training_step", step)
+    tune(tmp_path, neftune_noise_alpha=5.0, num_train_epochs=1)
+    assert sizes
+    for noise, most, evaluates_alike in sizes:  # uniform within alpha / sqrt(tokens x width): arXiv 2310.05914
+        assert 0.9 * most < noise <= most * 1.001
+        assert evaluates_alike
