@@ -12,7 +12,7 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
 
 
 @contextmanager
-def without_asking_for_padding(mask: Tensor, device: torch.device) -> Iterator[None]:
+def without_asking_for_padding(mask: Tensor | None, device: torch.device) -> Iterator[None]:
     """Keeps transformers from asking a GPU, in each forward pass of the block, whether the batch has padding.
 
     The answer only matters for a batch without any, whose attention needs no mask. To get it, the process waits until
@@ -20,10 +20,11 @@ def without_asking_for_padding(mask: Tensor, device: torch.device) -> Iterator[N
     effect on a CPU, and on a batch without padding, for which faster kernels are worth the wait. Not thread-safe.
 
     Args:
-        mask: ``(rows, tokens)`` attention mask, on the CPU where it was made; on a GPU it is taken to have padding.
+        mask: ``(rows, tokens)`` attention mask, on the CPU where it was made; on a GPU it is taken to have padding. None
+            if there is no mask, and so no padding.
         device: what the model is on.
     """
-    if device.type == "cpu" or (mask.device.type == "cpu" and bool(mask.all())):
+    if device.type == "cpu" or mask is None or (mask.device.type == "cpu" and bool(mask.all())):
         yield
         return
     ALL_MASK_ATTENTION_FUNCTIONS["sdpa"] = _masked  # an override of the shared instance's own function

@@ -36,7 +36,7 @@ class OneDeviceTrainer(Trainer):
             return super().train(*args, **kwargs)
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Tensor:
-        asks_nothing = without_asking_for_padding(inputs["attention_mask"], self.args.device)
+        asks_nothing = without_asking_for_padding(inputs.get("attention_mask"), self.args.device)
         with eager_attention(self._slow_attention), asks_nothing:
             return super().training_step(model, inputs, *args, **kwargs)
 
