@@ -20,8 +20,8 @@ def without_asking_for_padding(mask: Tensor | None, device: torch.device) -> Ite
     effect on a CPU, and on a batch without padding, for which faster kernels are worth the wait. Not thread-safe.
 
     Args:
-        mask: ``(rows, tokens)`` attention mask, on the CPU where it was made; on a GPU it is taken to have padding. None
-            if there is no mask, and so no padding.
+        mask: ``(rows, tokens)`` attention mask, on the CPU where it was made; on a GPU it is taken to have padding.
+            Without one there is no padding.
         device: what the model is on.
     """
     if device.type == "cpu" or mask is None or (mask.device.type == "cpu" and bool(mask.all())):
