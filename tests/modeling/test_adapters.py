@@ -230,7 +230,7 @@ def test_without_bitsandbytes_there_is_lora_and_bits_name_what_to_install(base: 
     count, message = run.stdout.splitlines()
     assert count == "24"
     assert message.startswith("the training key bits must have the package bitsandbytes that quantises")
-    assert message.endswith("install it with: pip install 'tutti[qlora]'.")
+    assert message.endswith("install it with: pip install 'bitsandbytes>=0.50'.")
 
 
 @pytest.mark.slow

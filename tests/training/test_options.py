@@ -246,7 +246,7 @@ def test_what_needs_bitsandbytes_says_so_before_any_trial_where_it_is_not_instal
     assert not _faults(training)
     assert not _space_faults(space)
     monkeypatch.setattr(options, "has_bitsandbytes", lambda: False)
-    rule, rest = "must have the package bitsandbytes installed", "install it with: pip install 'tutti[qlora]'."
+    rule, rest = "must have the package bitsandbytes installed", "install it with: pip install 'bitsandbytes>=0.50'."
     assert _faults(training) == [
         f"study.yaml: training.bits {rule}; got 4 without it; {rest}",
         f"study.yaml: training.optim {rule}; got 'paged_adamw_32bit' without it; {rest}",

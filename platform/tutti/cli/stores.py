@@ -244,7 +244,7 @@ def check_stores(study: StudyConfig, folder: StudyFolder) -> None:
 
         reach(database_url(study, folder))
     if uri.startswith("postgresql") and find_spec("psycopg") is None:
-        remedy = "install it with `pip install 'tutti[postgres]'`"
+        remedy = "install it with `pip install 'psycopg[binary]>=3.3'`"
         raise StudyError(Fault("tracking.uri", "have its driver, psycopg, installed", "none", remedy))
 
 

@@ -18,7 +18,7 @@ from tutti.config.training import TrainingOptions
 from tutti.errors import Fault, TrialError
 from tutti.files import sha256_of
 
-INSTALL = "install it with: pip install 'tutti[qlora]'"
+INSTALL = "install it with: pip install 'bitsandbytes>=0.50'"
 _MATRICES = (".lora_A.", ".lora_B.")
 
 

@@ -232,7 +232,7 @@ def faults(url: str) -> Iterator[None]:
         got = first_line(error.__cause__ or error)
         remedy = "check whether the address is right, the database is up and not damaged, and there is space"
         if isinstance(error, ImportError):
-            remedy = "install the driver with `pip install 'tutti[postgres]'`"
+            remedy = "install the driver with `pip install 'psycopg[binary]>=3.3'`"
         elif not url.startswith("sqlite"):
             remedy = "check whether the server is up and the address right, and go on with --resume: nothing is lost"
         if "no password supplied" in got:
