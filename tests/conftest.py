@@ -133,7 +133,7 @@ def free_port() -> Callable[[], int]:
 
 @dataclass(frozen=True)
 class Cluster:
-    """A Ray that was started by ``ray start --head``, of 2 CPUs.
+    """A Ray that was started by ``ray start --head``, of 2 CPUs and of a GPU, as it was told.
 
     Attributes:
         env: what a client needs to be let in.
@@ -151,7 +151,7 @@ def cluster(tutti_command, free_port) -> Iterator[Cluster]:
     names = ("port", "dashboard-port", "ray-client-server-port", "dashboard-agent-listen-port", "metrics-export-port")
     ports = {name: free_port() for name in names}
     options = [f"--{name}={port}" for name, port in ports.items()]
-    options += ["--num-cpus=2", f"--temp-dir={temporary}", "--disable-usage-stats", "--block"]
+    options += ["--num-cpus=2", "--num-gpus=1", f"--temp-dir={temporary}", "--disable-usage-stats", "--block"]
     env = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "t" * 40}
     running = tutti_command("start", "--head", *options, env=env, command=[str(Path(sys.executable).with_name("ray"))])
     address = f"http://127.0.0.1:{ports['dashboard-port']}"

@@ -22,6 +22,7 @@ def test_a_job_is_followed_to_its_end_and_its_study_is_where_the_file_says(clust
     job = re.search(r"^Job (\S+), study folder (\S+)$", output, re.MULTILINE)
     assert job[2] == str(study.folder.path)
     assert "t0000 finished, epoch 2" in output
+    assert "Training on CPUs; to use the 1 GPU, set resources.gpus_per_worker" in output
     assert f"Job {job[1]}: SUCCEEDED" in output
     assert [record.state for record in study.records()] == [TrialState.FINISHED]
     assert study.runs()["t0000"].info.status == "FINISHED"

@@ -41,6 +41,19 @@ def test_an_override_reaches_the_entries_of_a_list_by_their_number(faults: Fault
     assert fault.endswith("got a list of 2 at 'training.stages'; correct the key.")
 
 
+def test_null_removes_a_key_so_that_its_default_applies(faults: Faults, changed: Changed) -> None:
+    path = changed(add="  pooling: {type: categorical, choices: [cls, mean]}\nsearch: {trials: 3, seed: 5}\n")
+    overrides = ["search_space.pooling=null", "training.num_train_epochs=null", "search.seed=null"]
+    config = load_study(path, overrides=[*overrides, "search.patience=null"])  # the file does not have this one
+    assert [*config.search_space.root] == ["learning_rate"]
+    assert config.training == {}
+    assert (config.search.seed, config.search.trials, config.search.patience) == (0, 3, None)
+    (fault,) = faults(path, overrides=["backbone=null"])
+    assert fault.startswith("--set backbone must be given; ")
+    (fault,) = faults(path, overrides=["search_space.poling=null"])
+    assert fault.startswith("--set search_space.poling must ")
+
+
 @pytest.mark.parametrize(
     ("override", "sentence"),
     [

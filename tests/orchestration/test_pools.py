@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sqlite3
 import time
@@ -160,6 +161,17 @@ def test_a_trial_is_tried_again_with_half_its_batch_after_it_ran_out_of_memory_a
     stored = optuna.load_study(study_name="s", storage=folder.optuna_url).trials
     assert [trial.constraints for trial in stored] == [{}, {"memory": 1.0}, {}, {}]
     assert "MemoryError" in stored[0].user_attrs["halved"]
+
+
+def scores_hidden_gpus(study: StudyConfig, folder: StudyFolder, trial: dict[str, Any], *, tell: Any) -> None:
+    score = float(os.environ["CUDA_VISIBLE_DEVICES"] == "")
+    tell(epoch_report(1, score, final=True, best_epoch=1, best_score=score, best_task_scores={"a": score}))
+
+
+@pytest.mark.parametrize("isolation", ["warm", "isolated"])
+def test_workers_that_request_no_gpu_see_none(run_alone, tmp_path, isolation):
+    done, _ = run_alone(tmp_path, scores_hidden_gpus, trials=1, isolation=isolation)
+    assert [trial.score for trial in done.trials] == [1.0]
 
 
 def test_a_study_whose_workers_cannot_start_ends_with_the_reason_and_fails_no_trial(run_alone, tmp_path):

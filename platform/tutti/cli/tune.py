@@ -117,7 +117,7 @@ def run(study: StudyConfig, folder: StudyFolder, *, resume: bool, again: Callabl
 
 def _run(study: StudyConfig, folder: StudyFolder, *, resume: bool, again: Callable[..., str]) -> list[TrialRecord]:
     from tutti.cli.progress import cut_off
-    from tutti.cluster.connect import connected
+    from tutti.cluster.connect import connected, gpus_of_cluster
     from tutti.orchestration.study import clear_ended, study_lock
 
     began = time.monotonic()
@@ -144,6 +144,8 @@ def _run(study: StudyConfig, folder: StudyFolder, *, resume: bool, again: Callab
                 gpus_per_worker=resources.gpus_per_worker,
                 concurrent_trials=resources.concurrent_trials,
             ) as concurrent:
+                if not resources.gpus_per_worker and (gpus := gpus_of_cluster()):
+                    console.print(f"Training on CPUs; to use the {counted(gpus, 'GPU')}, set resources.gpus_per_worker")
                 outcome = _run_trials(study, folder, prepared, concurrent=concurrent)
             clear_ended(folder, outcome.trials)  # Ray is disconnected, so no worker is left that writes
     records = cut_off(outcome.trials)

@@ -23,7 +23,13 @@ TORCH_ENVIRONMENT = {
 }
 """Environment variables of processes that train. They are read when torch is loaded."""
 
-_WORKER_ENVIRONMENT = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_PROGRESS_BARS": "1", **TORCH_ENVIRONMENT}
+_WORKER_ENVIRONMENT = {
+    "TOKENIZERS_PARALLELISM": "false",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    # Without it, workers that request no GPU would all see and use the first one.
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",
+    **TORCH_ENVIRONMENT,
+}
 
 
 def worker_environment() -> dict[str, str]:
@@ -55,7 +61,6 @@ def connected(
         ClusterError: if Ray cannot be reached.
         ResourcesError: if the cluster is too small for one trial.
     """
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     # Each trial has several small actors. With few CPUs Ray would warn of too many processes.
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", "PYTHON worker processes have been started")
     import ray
@@ -81,6 +86,13 @@ def connected(
     finally:
         with interrupts_ignored():
             ray.shutdown()
+
+
+def gpus_of_cluster() -> int:
+    """Number of GPUs of the connected cluster."""
+    import ray
+
+    return int(ray.cluster_resources().get("GPU", 0))
 
 
 def _start_interruptibly(address: str | None) -> None:

@@ -36,7 +36,7 @@ def load_study(
 
     Args:
         path: the YAML file. Paths in it, and in ``overrides``, are relative to its folder.
-        overrides: the arguments of ``--set``, each ``dotted.key=value`` with the value as YAML.
+        overrides: the arguments of ``--set``, each ``dotted.key=value`` with the value as YAML; null removes the key.
         check_training: called with the ``training`` mapping, the valid distributions of the search space, and the
             file's name as shown in messages. Its faults, ``FILE: training.KEY``, are reported with all others.
 
@@ -189,7 +189,9 @@ def _override(raw: dict[str, Any], overrides: Sequence[str], places: _Places) ->
 
 
 def _put(raw: dict[str, Any], parts: Sequence[str], value: Any) -> tuple[str | None, str]:
-    """Sets a value. The longest match finds keys that contain dots; entries of lists are numbered from 0.
+    """Sets a value; None removes a key that is there, so that its default applies.
+
+    The longest match finds keys that contain dots; entries of lists are numbered from 0.
 
     Returns:
         A description of the value that blocks the way, or None; and the dotted key of the outermost mapping that was
@@ -206,7 +208,10 @@ def _put(raw: dict[str, Any], parts: Sequence[str], value: Any) -> tuple[str | N
         parts = parts[length:]
         path = f"{path}.{name}" if path else str(name)
         if not parts:
-            node[name] = value
+            if value is None and isinstance(node, dict) and name in node:
+                del node[name]
+            else:
+                node[name] = value
             return None, created or path
         if (node[name] if isinstance(node, list) else node.get(name)) is None:
             node[name] = {}
