@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import shutil
 
 import pytest
 from mlflow import MlflowClient
@@ -10,10 +12,11 @@ from mlflow.exceptions import RestException
 from sqlalchemy.exc import DataError, IntegrityError, InternalError, TimeoutError
 from sqlalchemy.orm import Session
 
+from tutti.config.folder import sqlite_url
 from tutti.errors import TrackingError
 from tutti.tracking.protocol import RefusedError
 from tutti.tracking.queued import QueuedTracker
-from tutti.tracking.store import experiment_id, store_faults
+from tutti.tracking.store import experiment_id, store_faults, to_browse, write_ahead
 
 NONE = {"parameters": {}, "tags": {}}
 PASSES = {
@@ -82,3 +85,19 @@ def test_a_database_without_a_connection_to_spare_for_a_moment_costs_no_event(tr
     runs = MlflowClient(tracking_uri=uri).search_runs([experiment_id(uri, "s")])
     assert {run.info.run_name: run.data.metrics for run in runs} == {"s": {}, "t0": {"loss": 1.0}}
     assert errors == []
+
+
+@pytest.mark.usefixtures("tracker")
+def test_a_store_in_a_folder_that_is_another_s_is_read_and_nothing_is_left_beside_it(uri, tmp_path, monkeypatch):
+    file = tmp_path / "a b%20c?" / "mlflow.db"
+    file.parent.mkdir()
+    shutil.copy(tmp_path / "mlflow.db", file)
+    theirs = sqlite_url(file)
+    write_ahead(theirs)
+    assert to_browse(theirs) == theirs
+    monkeypatch.setattr(os, "access", lambda place, mode: mode != os.W_OK)
+    assert experiment_id(to_browse(theirs), "s") == experiment_id(uri, "s")
+    assert [path.name for path in file.parent.iterdir()] == ["mlflow.db"]
+    file.with_name("mlflow.db-wal").touch()
+    assert to_browse(theirs) == theirs
+    assert to_browse("postgresql://mlflow@host/mlflow") == "postgresql://mlflow@host/mlflow"

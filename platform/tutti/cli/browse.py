@@ -70,10 +70,10 @@ def ui(
     """
     from tutti.tracking.links import runs_page
     from tutti.tracking.server import start_ui, stop_ui
-    from tutti.tracking.store import experiment_id
+    from tutti.tracking.store import experiment_id, to_browse
 
     config, folder, _ = stores.open_folder(study)
-    uri = stores.tracking_uri(config, folder)
+    uri = to_browse(stores.tracking_uri(config, folder))
     experiment = experiment_id(uri, config.study)
     if uri.startswith(("http://", "https://")):
         console.print(f"The study is tracked at {runs_page(uri, experiment)}")
