@@ -38,6 +38,7 @@ class TrialRecord:
         parameters: the sampled values of the search space.
         scores_by_epoch: every reported score by epoch, or by evaluation where an epoch has several. With folds, the
             mean over the folds completed so far, by their number.
+        last_task_scores: metric of each task at the last report.
         seconds: wall time from start to end, or None while running. For a trial resumed in a later run of its study,
             the sum over all runs, each up to its last report.
         reason: why it failed or was stopped, in one sentence.
@@ -54,6 +55,7 @@ class TrialRecord:
     task_scores: Mapping[str, float] = field(default_factory=dict)
     parameters: Mapping[str, Scalar] = field(default_factory=dict)
     scores_by_epoch: Mapping[int, float] = field(default_factory=dict)
+    last_task_scores: Mapping[str, float] = field(default_factory=dict)
     seconds: float | None = None
     reason: str | None = None
     measured: Mapping[str, float] = field(default_factory=dict)

@@ -76,6 +76,7 @@ def _scheduler_faults(**search: Any) -> list[str]:
         {"scheduler": "none", "grace_epochs": 3, "reduction_factor": 4, "exchange_epochs": 2},  # it switches them off
         {"scheduler": "pbt", "grace_epochs": 1, "reduction_factor": 2},  # the defaults
         {"scheduler": "nope", "exchange_epochs": 2},  # a fault of its own
+        {"objectives": ["score", "seconds"], "exchange_epochs": 2},  # without a scheduler by default
     ],
 )
 def test_settings_of_the_scheduler_are_sound(search: dict[str, Any]) -> None:

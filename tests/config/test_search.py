@@ -261,6 +261,16 @@ def test_a_study_of_other_objectives_than_the_score_has_no_scheduler_unless_it_n
     assert load_study(path, overrides=gain).search.scheduler == "median"
 
 
+def test_a_point_relies_on_no_fixed_value_that_the_search_space_replaces(changed: Changed) -> None:
+    add = ADAPTER + RANK + "search: {enqueue: [{lora_r: 4}]}\n"
+    path = changed("num_train_epochs: 2", "num_train_epochs: 2\n  adapter: lora", add=add)
+    (fault,) = faults(path)
+    assert fault.startswith(
+        "search.enqueue.0.lora_r must be used with adapter: lora, without which lora_r is not drawn"
+    )
+    assert load_study(path, overrides=["search_space.adapter=null"]).search.enqueue
+
+
 @pytest.fixture
 def older(study: Path, tmp_path: Path) -> Path:
     """An earlier study of the same task, in the study file's folder of studies."""
@@ -293,6 +303,21 @@ def test_an_older_study_that_is_gone_is_not_missed_once_the_study_has_begun(chan
     assert len(faults(path)) == 1
     own.optuna_file.touch()
     assert load_study(path).search.warm_start == ("gone",)
+
+
+@pytest.mark.parametrize("content", ["{}", "of other tasks"])
+def test_an_older_study_that_is_another_now_is_not_looked_at_once_the_study_has_begun(
+    changed: Changed, older: Path, content: str
+) -> None:
+    path = changed(add="storage: {path: runs}\nsearch: {warm_start: [older]}\n")
+    own = StudyFolder(older.parent / load_study(path).study)
+    text = (older / "study.json").read_text(encoding="utf-8")
+    (older / "study.json").write_text(content if content == "{}" else text.replace("macro_f1", "accuracy"))
+    assert faults(path)
+    own.path.mkdir()
+    own.study_file.write_text("{}")
+    own.optuna_file.touch()
+    assert load_study(path).search.warm_start == (str(older),)
 
 
 def test_an_older_study_of_other_tasks_or_metrics_is_told(changed: Changed, older: Path) -> None:

@@ -29,7 +29,7 @@ def test_tempering_keeps_the_argmax_and_rows_sum_to_one():
     probabilities, _ = calibrated(500)
     for temperature in (0.1, 3.0):
         result = tempered(probabilities, temperature)
-        assert result.dtype == np.float32
+        assert result.dtype == np.float64
         assert np.allclose(result.sum(axis=1), 1, atol=1e-6)
         assert np.array_equal(result.argmax(axis=1), probabilities.argmax(axis=1))
     assert tempered(probabilities, 0.1).max(axis=1).mean() > probabilities.max(axis=1).mean()
@@ -64,3 +64,10 @@ def test_reliability_groups_rows_by_confidence_with_their_accuracy():
     low, middle, high = reliability(probabilities, np.array([0, 1, 1, 0]))
     assert (low.rows, low.accuracy, middle.rows, middle.accuracy, high.rows, high.accuracy) == (1, 0, 1, 1, 2, 0.5)
     assert (low.confidence, middle.confidence, high.confidence) == pytest.approx((0.55, 0.85, 0.96))
+
+
+def test_of_rows_that_become_very_confident_the_more_confident_ones_stay_so():
+    wrong = np.logspace(-6, -3, 50, dtype=np.float32)
+    confidence = tempered(np.stack([1 - wrong, wrong], axis=1), 0.5).max(axis=1)
+    assert np.unique(confidence.astype(np.float32)).size < 30
+    assert (np.diff(confidence) < 0).all()

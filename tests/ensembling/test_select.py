@@ -58,4 +58,10 @@ def test_values_that_differ_only_in_scale_are_near_copies():
     values = np.stack([first, 2 * first + 1, second])
     assert Selection(diversity=0.01).choose(np.array([0.3, 0.2, 0.1]), values).tolist() == [0, 2]
     assert difference(first, 2 * first + 1) == pytest.approx(0, abs=1e-6)
-    assert difference(first, np.ones(50, np.float32)) == 0
+    assert difference(first, np.ones(50, np.float32)) == 1
+    assert difference(np.zeros(50, np.float32), np.ones(50, np.float32)) == 0
+
+
+def test_a_member_that_predicts_one_value_for_all_rows_is_no_near_copy_of_others():
+    values = np.stack([np.full(50, 2.5), np.arange(50.0), np.full(50, 1.5)]).astype(np.float32)
+    assert Selection(diversity=0.002).choose(np.array([0.3, 0.2, 0.1]), values).tolist() == [0, 1]

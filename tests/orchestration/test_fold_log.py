@@ -84,6 +84,24 @@ def test_a_trial_stopped_after_two_folds_says_so_and_has_the_mean_of_both(logged
     assert (run.metrics["score"], run.metrics["folds"]) == ({0: 0.7}, {0: 2})
 
 
+@pytest.mark.parametrize("end", ["failed", "interrupted", "stopped by the study's end"])
+def test_a_trial_that_ends_otherwise_after_two_folds_has_the_mean_of_both_too(logged, end):
+    trial = logged.start()
+    for fold, (best, mean) in enumerate(((0.9, 0.9), (0.5, 0.7))):
+        fold_epoch(logged, trial, fold, 1, best)
+        fold_end(logged, trial, fold, best, mean)
+    if end == "failed":
+        logged.log.on_trial_result(0, [], trial, {"failed": "the loss is nan"})
+        logged.log.on_trial_complete(0, [], trial)
+    else:  # by a run of the study that it has not gone on in
+        logged.log._running.clear()
+        logged.log.interrupt() if end == "interrupted" else logged.log.stop("the study has reached its target")
+    record, run = logged.record(trial), logged.run(trial)
+    assert (run.metrics["score"], run.metrics["folds"]) == ({0: 0.7}, {0: 2})
+    assert run.metrics["score/mood"] == {0: 0.7}
+    assert end == "interrupted" or (record.score, record.task_scores) == (0.7, {"mood": 0.7})
+
+
 def test_a_fold_that_was_being_trained_ends_as_its_trial_does(logged):
     failed, cut_off = logged.start(), logged.start()
     for trial in (failed, cut_off):

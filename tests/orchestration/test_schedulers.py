@@ -242,6 +242,18 @@ def test_in_a_resumed_study_trials_are_compared_with_those_that_have_ended(sched
     assert resumed.report(200, 4, 0.95) == CONTINUE
 
 
+@pytest.mark.parametrize("scheduler", ["asha", "hyperband", "median"])
+def test_scores_of_trials_that_failed_later_count_in_a_resumed_study_as_in_the_run_they_failed_in(scheduler):
+    past = [record(number, TrialState.FAILED, 0.9) for number in range(30)]
+    within = Trials(make_scheduler(searching(scheduler=scheduler)))
+    for number in range(30):
+        within.report(number, 1, 0.9)
+    resumed = Trials(make_scheduler(searching(scheduler=scheduler), past))
+    decisions = [[trials.report(number, 1, 0.1) for number in range(99, 119)] for trials in (within, resumed)]
+    assert decisions[0] == decisions[1]
+    assert STOP in decisions[0]
+
+
 def test_a_trial_that_is_still_to_go_on_is_not_compared_with_itself():
     past = [record(number, TrialState.RUNNING, 0.9) for number in range(4)]
     resumed = Trials(make_scheduler(searching(scheduler="median"), past))

@@ -51,7 +51,7 @@ def test_rows_are_answered_as_the_ensemble_answers_by_every_method(method: str) 
     table = vote.table([f"r{row}" for row in range(9)], [probabilities[member] for member in places])
     combined = ensemble.combine(probabilities)
     shown = np.stack([table[f"p_{name}"].to_numpy() for name in MOOD.class_names], axis=1)
-    np.testing.assert_array_equal(shown, ensemble.calibrated(combined))
+    np.testing.assert_array_equal(shown, ensemble.calibrated(combined).astype(np.float32))
     classes = ensemble.decide(combined)
     assert table["label"].to_pylist() == [MOOD.class_names[index] for index in classes]
     np.testing.assert_array_equal(table["confidence"].to_numpy(), shown[np.arange(9), classes])

@@ -105,10 +105,11 @@ def test_a_row_with_an_empty_text_gets_no_pseudo_label(make_finished, tmp_path):
     assert report.tasks[0].labelled == len(sure) - 1
 
 
-def test_where_every_row_is_asked_for_and_none_has_a_text_the_advice_can_be_followed(make_finished, tmp_path):
+@pytest.mark.parametrize("labelling", [{"select": "all"}, {"select": "all", "agreement": 0.8}, {"threshold": 0.8}])
+def test_where_no_row_has_a_text_the_advice_can_be_followed(make_finished, tmp_path, labelling):
     study = make_finished()
     blank = {"emotion": pool(study, "emotion", rows=study.unlabelled("emotion").assign(text=" "))}
-    report = write_pseudo_labels(**arguments(study, tmp_path / "out", pools=blank, labelling={"select": "all"}))
+    report = write_pseudo_labels(**arguments(study, tmp_path / "out", pools=blank, labelling=labelling))
     assert report.tasks[0].file is None
     assert any("have no text: no file was written for it. Name rows with text." in each for each in report.remarks)
 
@@ -237,13 +238,13 @@ def test_labels_that_nobody_can_know_are_expected_to_be_right_by_chance_alone(ma
 def test_labels_of_a_class_that_no_row_tells_of_are_not_counted_as_told():
     judged = ClassCoverage("A", 10, 0.01, 0.99, 0.98, 50)
     unjudged = ClassCoverage("B", 990, 0.99, 0.99, None, 0)
-    report = TaskPseudoLabels("t", 1000, 0, 1000, 0.99, 0.0, None, "t.csv", (judged, unjudged), ())
+    report = TaskPseudoLabels("t", 1000, 0, 1000, 1000, 0.99, 0.0, None, "t.csv", (judged, unjudged), ())
     assert (report.judged_labels, report.labelled, report.expected_precision) == (10, 1000, pytest.approx(0.98))
 
 
 def test_a_class_that_is_called_like_a_tag_is_text_on_the_page():
     tag = ClassCoverage("<img src=x> & |", 10, 1.0, 0.98, None, 0)
-    task = TaskPseudoLabels("t", 10, 0, 10, 0.98, 0.2, tag.label, None, (tag,), ())
+    task = TaskPseudoLabels("t", 10, 0, 10, 10, 0.98, 0.2, tag.label, None, (tag,), ())
     page = PseudoLabelReport("s", "r", "now", "all", Labelling(), (task,), (), (), {}).to_markdown()
     assert "| &lt;img src=x> &amp; \\| | 10 |" in page
     assert "the class &lt;img src=x> &amp; | has a share" in page

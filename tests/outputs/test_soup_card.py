@@ -8,6 +8,8 @@ import pytest
 
 from tutti.ensembling.nested import Estimate
 from tutti.ensembling.select import top
+from tutti.errors import StudyError
+from tutti.outputs.folder import write_card
 from tutti.outputs.members import Rule, elect
 from tutti.outputs.soup import SoupCard, Tried, Versus, refolded, versus
 
@@ -31,9 +33,19 @@ def test_a_soup_is_kept_down_to_the_margin_below_the_vote():
         "The soup of 2 trials scores 0.8200, the vote 0.8215: it is kept. "
         "These are scores on the rows that chose them, which flatter both."
     )
+    at_the_limit = replace(CARD, task_scores={"A": 0.1234}, vote_scores={"A": 0.1254})
+    assert at_the_limit.score < at_the_limit.vote - at_the_limit.within  # by rounding
+    assert at_the_limit.kept
     short = replace(CARD, vote_scores={"A": 0.91, "B": 0.7341})
     assert not short.kept
     assert "it is not kept, for it is more than 0.002 below." in short.verdict
+
+
+def test_a_file_of_a_task_that_is_called_as_the_card_does_not_give_way_to_it(tmp_path):
+    (tmp_path / "card.json").write_text("labels")
+    with pytest.raises(StudyError, match=r"must not be called card\.json, as the report is; got the task 'card'"):
+        write_card(tmp_path, CARD)
+    assert (tmp_path / "card.json").read_text() == "labels"
 
 
 def test_where_there_are_estimates_on_other_rows_these_decide():

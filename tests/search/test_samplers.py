@@ -15,6 +15,7 @@ from tutti.config.points import grid, value_fault
 from tutti.config.space import SearchSpace
 from tutti.config.study import LEARNING, Sampler
 from tutti.records import TrialState
+from tutti.search import space as search_space
 from tutti.search import study_store
 from tutti.search.samplers import POPULATION, STARTUP_TRIALS, _CmaEs
 
@@ -84,6 +85,45 @@ def test_a_trial_whose_driver_died_while_asking_has_the_point_of_the_undisturbed
     monkeypatch.undo()
     (left,) = opened(url=url, sampler=sampler).unfinished()
     assert [dict(left.parameters)] == undisturbed
+
+
+@pytest.mark.parametrize("number", [2, STARTUP_TRIALS + 2])
+@pytest.mark.parametrize("sampler", ALL)
+def test_a_trial_whose_driver_died_in_the_midst_of_its_parameters_and_those_after_it_have_their_points(
+    opened, one_by_one, monkeypatch, tmp_path, sampler, number
+):
+    """Every key has its own uniform draw, so that one which got that of another key would show."""
+    space = SearchSpace.model_validate({key: {"type": "uniform", "low": 0.0, "high": 1.0} for key in "abc"})
+    if sampler == "grid":
+        space = SearchSpace.model_validate({key: {"type": "categorical", "choices": [0, 1, 2]} for key in "abc"})
+    suggest = search_space._suggest
+
+    def dies(trial, key, kind):
+        suggest(trial, key, kind)
+        raise KeyboardInterrupt
+
+    def sum_of(point):
+        return float(sum(point.values()))
+
+    runs = []
+    for killed in (False, True):
+        url = f"sqlite:///{tmp_path / str(killed)}.db"
+        store = opened(url=url, sampler=sampler, space=space)
+        points = one_by_one(store, number, score=sum_of)
+        if killed:
+            monkeypatch.setattr(search_space, "_suggest", dies)
+            with pytest.raises(KeyboardInterrupt):
+                store.ask()
+            monkeypatch.undo()
+            store = opened(url=url, sampler=sampler, space=space)
+            (proposal,) = store.unfinished()
+        else:
+            proposal = store.ask()
+        points.append(dict(proposal.parameters))
+        store.report(proposal.key, epoch=1, score=sum_of(proposal.parameters), task_scores={})
+        store.finish(proposal.key, state=TrialState.FINISHED)
+        runs.append(points + one_by_one(store, 2, score=sum_of))
+    assert runs[0] == runs[1]
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from tutti.config.load import load_study, parse_study
 from tutti.config.paths import DATABASES
 from tutti.config.study import StudyConfig
 from tutti.data.prepare import Prepared, load_prepared
-from tutti.errors import Fault, StudyError
+from tutti.errors import ConfigError, Fault, StudyError
 from tutti.files import write_whole
 
 if TYPE_CHECKING:
@@ -179,15 +179,18 @@ def fitting_trials(study: StudyConfig, folder: StudyFolder) -> dict[str, int]:
 def _older_studies(study: StudyConfig, folder: StudyFolder) -> list[OlderStudy]:
     """The studies named in ``search.warm_start``.
 
-    A study that has begun already holds their trials, so a folder that has been removed since is skipped.
+    A study that has begun already holds their trials, so a folder that has been removed or damaged since is skipped.
     """
     from tutti.search.warm_start import OlderStudy
 
     older_studies = []
     for older_folder in map(StudyFolder, map(Path, study.search.warm_start)):
-        if folder.begun and not older_folder.study_file.is_file():
-            continue
-        older = parse_study(older_folder.study_file)
+        try:
+            older = parse_study(older_folder.study_file)
+        except ConfigError:
+            if folder.begun:
+                continue
+            raise
         older_studies.append(OlderStudy(older.study, database_url(older, older_folder), fixed_values(older.training)))
     return older_studies
 

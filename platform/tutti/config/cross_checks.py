@@ -85,7 +85,8 @@ def scheduler_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> l
     A setting with its default value counts as absent, because a study file written by Tutti has all keys.
     """
     search, defaults = section(raw, "search"), Search()
-    scheduler = search.get("scheduler", defaults.scheduler)
+    by_default = defaults.scheduler if search.get("objectives", ["score"]) == ["score"] else "none"
+    scheduler = search.get("scheduler", by_default)
     return [
         Fault(
             what(f"search.{key}"),

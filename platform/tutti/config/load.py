@@ -14,7 +14,7 @@ from tutti.config.cross_checks import fold_faults, population_faults, scheduler_
 from tutti.config.folder import StudyFolder
 from tutti.config.layouts import layout_faults
 from tutti.config.names import Kind, is_path, shipped_folder, shipped_names
-from tutti.config.paths import absolute, missing_file, older_folders, resolve_paths
+from tutti.config.paths import absolute, has_begun, missing_file, older_folders, resolve_paths
 from tutti.config.pydantic_faults import faults_of
 from tutti.config.raw import metrics_of, section
 from tutti.config.recipe import Recipe
@@ -276,7 +276,12 @@ def _recipe_faults(raw: dict[str, Any], folder: Path, places: _Places) -> list[F
 
 
 def _older_faults(raw: Mapping[str, Any], places: _Places) -> list[Fault]:
-    """A fault for each warm-start study that cannot be read, or has other tasks, metrics or objectives."""
+    """A fault for each warm-start study that cannot be read, or has other tasks, metrics or objectives.
+
+    None once the study has begun: it has copies of the trials then.
+    """
+    if has_begun(raw):
+        return []
     own = metrics_of(raw)
     faults: list[Fault] = []
     for index, folder in older_folders(raw).items():

@@ -85,7 +85,7 @@ def resolve_paths(
     if isinstance(search, dict) and isinstance(search.get("warm_start"), list):
         path = resolved["storage"].get("path") if isinstance(storage, dict) else None
         beside = Path(path) if isinstance(path, str) else None
-        begun = _has_begun(raw.get("study"), beside or studies_folder())  # it then has copies of their trials
+        begun = has_begun(resolved)  # it then has copies of their trials
         entries = enumerate(search["warm_start"])
         older = [paths.study(index, value, beside=beside, needed=not begun) for index, value in entries]
         resolved["search"] = search | {"warm_start": older}
@@ -95,7 +95,10 @@ def resolve_paths(
     return resolved, paths.faults
 
 
-def _has_begun(study: Any, studies: Path) -> bool:
+def has_begun(raw: Mapping[str, Any]) -> bool:
+    """Whether the folder of a raw study, whose paths are absolute, holds one that has begun."""
+    study, path = raw.get("study"), section(raw, "storage").get("path")
+    studies = Path(path) if isinstance(path, str) else studies_folder()
     return isinstance(study, str) and is_plain(study) and StudyFolder(studies / study).begun
 
 

@@ -85,10 +85,10 @@ class Recipe(Strict):
 
     @model_validator(mode="after")
     def _soft_labels_are_probabilities(self) -> Recipe:
-        if self.pseudo_labels.labels == "soft" and self.method in ("rank", "hard") and self.calibration == "none":
+        if self.pseudo_labels.labels == "soft" and self.method in ("rank", "hard"):
             raise ValueError(
-                f"set `calibration: temperature` with `method: {self.method}` and `labels: soft`, since shares of "
-                "ranks or votes are no probabilities"
+                f"set another method than {self.method} with `labels: soft`, since shares of ranks or votes are no "
+                "probabilities, at any temperature"
             )
         return self
 

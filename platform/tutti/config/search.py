@@ -128,12 +128,18 @@ def _enqueue_faults(
         for key, value in point.items() if isinstance(point, dict) else ():
             place = what(f"search.enqueue.{index}.{key}")
             if key in space:
-                faults += _point_faults(place, key, value, space[key], {**fixed, **point})
+                faults += _point_faults(place, key, value, space[key], {**_undrawn(fixed, space, point), **point})
             elif key not in known:
                 otherwise = "take it out" if key in fixed else "add it to the search space, or take it out"
                 remedy = nearest(key, known, otherwise=otherwise)
                 faults.append(Fault(place, "be a key of the search space", repr(key), remedy))
     return faults
+
+
+def _undrawn(fixed: Values, space: Mapping[str, Distribution], point: Values) -> Values:
+    """The fixed values that the search space does not replace in a trial that begins with the point."""
+    values = {**fixed, **point}
+    return {key: value for key, value in fixed.items() if not (key in space and applies(space[key], values))}
 
 
 def _point_faults(place: str, key: str, value: Any, distribution: Distribution, values: Values) -> list[Fault]:

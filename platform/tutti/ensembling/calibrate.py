@@ -19,15 +19,17 @@ def log_probabilities(probabilities: np.ndarray) -> np.ndarray:
 
 
 def tempered(probabilities: np.ndarray, temperature: float) -> np.ndarray:
-    """Probabilities ``(rows, classes)`` float32 at a temperature: below 1 more confident, above 1 less confident.
+    """Probabilities ``(rows, classes)`` at a temperature: below 1 more confident, above 1 less confident.
 
-    The order of the classes stays. Temperature 1 returns the input unchanged.
+    The order of the classes stays. Temperature 1 returns the input unchanged; otherwise the result is float64, since
+    in float32 many confident rows would have a confidence of exactly 1.
     """
     from scipy.special import softmax  # slow to import
 
     if temperature == 1:
         return probabilities
-    return softmax(log_probabilities(probabilities) / temperature, axis=1).astype(np.float32)
+    exact: np.ndarray = softmax(log_probabilities(probabilities.astype(np.float64)) / temperature, axis=1)
+    return exact
 
 
 def fit_temperature(probabilities: np.ndarray, labels: np.ndarray) -> float:

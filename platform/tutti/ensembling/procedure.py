@@ -96,7 +96,7 @@ class Ensemble:
         return combined if combined.ndim == 1 else decide(combined, self.offsets)
 
     def calibrated(self, combined: np.ndarray) -> np.ndarray:
-        """Combined probabilities at the fitted temperature."""
+        """Combined probabilities at the fitted temperature, as ``tempered`` returns them."""
         return tempered(combined, self.temperature)
 
 
@@ -208,7 +208,7 @@ class OutOfFold:
     Attributes:
         decisions: ``(repeats, rows)`` class indices, or values.
         probabilities: ``(rows, classes)`` float32 of the first repeat, or none for values.
-        calibrated: the same at each fold's temperature.
+        calibrated: the same at each fold's temperature, float64.
         agreement: ``(rows,)`` float32, the share of the fold's voters whose most likely class is the ensemble's.
     """
 
@@ -223,7 +223,8 @@ def out_of_fold(procedure: Procedure, ballot: Ballot) -> OutOfFold:
     rows, classes = len(ballot.labels), ballot.votes.shape[2:]
     repeats = repeats_for(ballot.texts)
     decisions = np.empty((repeats, rows), dtype=np.int64 if classes else np.float32)
-    probabilities, calibrated = (np.empty((rows, *classes), dtype=np.float32) for _ in range(2))
+    probabilities = np.empty((rows, *classes), dtype=np.float32)
+    calibrated = np.empty((rows, *classes), dtype=np.float64)
     agreement = np.empty(rows, dtype=np.float32)
     folds = splits(ballot.labels, ballot.groups, repeats=repeats, seed=0)
     for number, (repeat, train, held_out) in enumerate(folds, start=1):

@@ -17,7 +17,7 @@ class Opinion:
 
     Attributes:
         classes: ``(rows,)`` int64, the most likely class (ties go to the first).
-        confidence: ``(rows,)`` float32, its probability.
+        confidence: ``(rows,)`` float32, or float64 at a temperature: its probability.
         agreement: ``(rows,)`` float32, the share of the members for which this class is the most likely.
     """
 
@@ -56,7 +56,7 @@ def opinion(probabilities: np.ndarray, member_probabilities: np.ndarray) -> Opin
     """The ensemble's class of each row, its confidence, and the members' agreement.
 
     Args:
-        probabilities: ``(rows, classes)`` float32, the ensemble's.
+        probabilities: ``(rows, classes)`` float32 or float64, the ensemble's.
         member_probabilities: ``(members, rows, classes)`` float32, those of the members with a vote.
     """
     best = probabilities.argmax(axis=1)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-_ROUNDING = 1e-9  # scores that differ by less are equal
+ROUNDING = 1e-9  # scores that differ by less are equal
 
 
 def top(scores: np.ndarray, k: int) -> np.ndarray:
@@ -32,7 +32,7 @@ class Selection:
         within: maximum distance to the best score; none for no limit.
         diversity: a candidate that differs by less than this from a better voter is skipped as a near-copy; 0 skips
             nobody. The difference of classes is the share of rows with different ones, that of values 1 minus their
-            correlation.
+            correlation, which is 0 if only one of the two is constant.
     """
 
     top: int | None = None
@@ -48,7 +48,7 @@ class Selection:
         """
         order = top(scores, len(scores))
         if self.within is not None and len(order):
-            order = order[scores[order] >= scores[order[0]] - self.within - _ROUNDING]
+            order = order[scores[order] >= scores[order[0]] - self.within - ROUNDING]
         voters: list[int] = []
         for index in order:
             if self.top is not None and len(voters) == self.top:
@@ -62,6 +62,8 @@ def difference(first: np.ndarray, second: np.ndarray) -> float:
     """How much the decisions of two members differ, 0 for equal ones; see ``Selection.diversity``."""
     if np.issubdtype(first.dtype, np.integer):
         return float((first != second).mean()) if len(first) else 0.0
-    if len(first) < 2 or not (np.ptp(first) and np.ptp(second)):
+    if len(first) < 2:
         return 0.0
+    if not (np.ptp(first) and np.ptp(second)):
+        return float(np.ptp(first) != np.ptp(second))
     return 1 - float(np.corrcoef(first.astype(np.float64), second.astype(np.float64))[0, 1])

@@ -274,7 +274,7 @@ class StudyLog(NotSnapshotted, Callback):
         progress = self._running[key]
         measured = measured or {}
         seconds = measured.get("seconds", progress.wall_seconds)
-        report = progress.last_report
+        report = self._last_report(key, progress)
         is_finished = state is TrialState.FINISHED
         if is_finished:
             if not self._folds:  # states of earlier versions do not contain their epoch's report
@@ -330,6 +330,14 @@ class StudyLog(NotSnapshotted, Callback):
             self._tracker.end_trial(fold_key, state=state, reason=reason, metrics={}, tags={})
         progress.open_folds.clear()
 
+    def _last_report(self, key: str, progress: TrialProgress) -> Report:
+        """The trial's last report; with folds one without a score, as of a failure, gets that of the complete folds."""
+        report, record = progress.last_report, self._store.record(key)
+        if not self._folds or "score" in report or not record.scores_by_epoch:
+            return report
+        last, score = max(record.scores_by_epoch.items())
+        return {**report, "epoch": last, "score": score, "task_scores": record.last_task_scores}
+
     def _best_metrics(self, key: str, report: Report) -> dict[str, float]:
         """The best evaluation so far of an unfinished trial, as ``tutti trials`` shows it; with folds, the last one.
 
@@ -381,7 +389,7 @@ class StudyLog(NotSnapshotted, Callback):
             self._end_open_folds(progress, TrialState.INTERRUPTED, reason)
             metrics = {"seconds": progress.wall_seconds}
             with suppress(StorageError):
-                metrics |= self._best_metrics(key, progress.last_report)
+                metrics |= self._best_metrics(key, self._last_report(key, progress))
             self._tracker.end_trial(key, state=TrialState.INTERRUPTED, reason=reason, metrics=metrics, tags={})
         return keys
 

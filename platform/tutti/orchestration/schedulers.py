@@ -61,7 +61,7 @@ def make_scheduler(study: StudyConfig, past: Sequence[TrialRecord] = ()) -> Tria
                 min_time_slice=math.inf,  # never pauses a trial
             )
     for record in past:
-        if record.state in (TrialState.FINISHED, TrialState.STOPPED):
+        if record.state is not TrialState.RUNNING:  # failed ones too: their scores count in the run they fail in
             scheduler.on_trial_add(None, _EndedTrial(record.key, {"key": record.key}))
     return scheduler
 

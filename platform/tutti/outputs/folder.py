@@ -52,9 +52,13 @@ def write_card(folder: Path, card: CardT) -> CardT:
     """Writes a card as Markdown and JSON beside its files; returns the card with the files' hashes.
 
     Raises:
+        StudyError: if one of the files has the name of the card: a task may be called ``card``.
         StorageError: if a file cannot be read or written.
     """
     card = replace(card, files=hashes(folder))
+    if CARD in card.files:
+        rule, remedy = f"not be called {CARD}, as the report is", "give the task another name in a new study"
+        raise StudyError(Fault("a file of a task", rule, f"the task {Path(CARD).stem!r}", remedy))
     write_whole(folder / PAGE, card.to_markdown())
     write_whole(folder / CARD, card.to_json())
     return card

@@ -66,9 +66,9 @@ class TaskVote:
         if self.task.regression:
             return pa.table({"id": id_column, "value": pa.array(combined)})
         classes = decide(combined) if self.ensemble is None else self.ensemble.decide(combined)
-        probabilities = (
-            self.ensemble.calibrated(combined) if self.ensemble is not None and self.calibrated else combined
-        )
+        probabilities = combined
+        if self.ensemble is not None and self.calibrated:
+            probabilities = self.ensemble.calibrated(combined).astype(np.float32)
         columns = {
             "id": id_column,
             "label": pa.array([self.task.class_names[index] for index in classes], pa.string()),

@@ -37,6 +37,7 @@ class _Labelled:
     """The rows of one task that are labelled, with their labels.
 
     Attributes:
+        eligible: the number of rows with texts that no trial has seen.
         rows: ``(chosen,)`` indices into the pool's rows.
         labels: ``(chosen,)``, as written to a training file.
         predictions: ``(chosen, classes)`` probabilities, or ``(chosen,)`` values.
@@ -46,6 +47,7 @@ class _Labelled:
     task: Task
     pool: Pool
     elected: Elected
+    eligible: int
     rows: np.ndarray
     labels: list[str]
     predictions: np.ndarray
@@ -179,16 +181,16 @@ def _labelled(
     if task.regression:
         rows = np.flatnonzero(eligible)
         values = voted.combined[rows]
-        return _Labelled(task, pool, elected, rows, [str(value) for value in values], values, None)
+        return _Labelled(task, pool, elected, len(rows), rows, [str(value) for value in values], values, None)
     if not can_label(elected, labelling, calibrated=calibrated):
         rule = f"have at least {MIN_TEXTS} different texts for the temperature of soft labels"
-        remedy = "set `labels: hard` in the recipe, or, with a method that gives probabilities, `calibration: none`"
+        remedy = "set `labels: hard` or `calibration: none` in the recipe"
         raise StudyError(Fault(f"the validation rows of {task.name}", rule, str(elected.ballot.texts), remedy))
     probabilities = elected.ensemble.calibrated(voted.combined) if calibrated else voted.combined
     opinions = opinion(probabilities, voted.members[elected.ensemble.combiner.weights != 0])
     rows = choose(opinions, labelling, prior=pool.prior, able=eligible)
     labels = [task.class_names[index] for index in opinions.classes[rows]]
-    return _Labelled(task, pool, elected, rows, labels, probabilities[rows], opinions[rows])
+    return _Labelled(task, pool, elected, int(eligible.sum()), rows, labels, probabilities[rows], opinions[rows])
 
 
 def _with_texts(rows: DataFrame) -> np.ndarray:
@@ -216,6 +218,7 @@ def _task_report(labelled: _Labelled, labelling: Labelling, calibrated: bool) ->
         task=task.name,
         unlabelled=len(labelled.pool.rows),
         seen=int(labelled.pool.seen.sum()),
+        eligible=labelled.eligible,
         labelled=len(labelled.rows),
         mean_confidence=mean_confidence,
         drift=largest_drift,

@@ -19,7 +19,7 @@ FOLDED = (
 )
 _SELECT_SENTENCES = {
     "threshold": "A row is labelled where the ensemble's confidence is at least {threshold:g}",
-    "quantile": "Of each class the surest {share:.4g} of its rows are labelled",
+    "quantile": "Of each class the surest {share:.4g} of the rows that may be are labelled",
     "prior": "The surest of each class are labelled, {share:.4g} of those that may be, with training's class shares",
     "all": "Every row is labelled",
 }
@@ -79,6 +79,7 @@ class TaskPseudoLabels:
     Attributes:
         unlabelled: the number of rows in the pool.
         seen: the number of rows left out because the trials have seen them with a label.
+        eligible: the number of other rows, without those that lack a text.
         labelled: the number of rows that were chosen.
         mean_confidence: the mean over the chosen rows; none if there are none.
         drift: the difference of largest magnitude between a class's share among the labels and among training rows.
@@ -90,6 +91,7 @@ class TaskPseudoLabels:
     task: str
     unlabelled: int
     seen: int
+    eligible: int
     labelled: int
     mean_confidence: float | None
     drift: float | None
@@ -171,6 +173,10 @@ class PseudoLabelReport:
             )
         if labels.seen == labels.unlabelled:
             return f"The trials have seen each row of task {task} with a label: {no_file}. Name rows that are new."
+        if not labels.eligible:
+            return (
+                f"The rows of task {task} that the trials have not seen have no text: {no_file}. Name rows with text."
+            )
         if labelling.select == "threshold" and not labelling.agreement:
             return (
                 f"No row of task {task} reached {labelling.threshold:g}: {no_file}. Set a lower threshold, "
@@ -179,10 +185,6 @@ class PseudoLabelReport:
             )
         relax_selection = {"threshold": "lower the threshold", "all": ""}.get(labelling.select, "raise `share`")
         remedies = [way for way in ("lower `agreement`" if labelling.agreement else "", relax_selection) if way]
-        if not remedies:  # ``select: all`` without ``agreement``: no row is eligible
-            return (
-                f"The rows of task {task} that the trials have not seen have no text: {no_file}. Name rows with text."
-            )
         return f"No row of task {task} was chosen: {no_file}. In the recipe, {' or '.join(remedies)}."
 
     def to_json(self) -> str:

@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Literal
 
 from tutti.ensembling.nested import MIN_TEXTS_NESTED, Estimate, Fold, splits
+from tutti.ensembling.select import ROUNDING
 from tutti.errors import counted
 from tutti.outputs.card import files_section, table
 
@@ -140,7 +141,7 @@ class SoupCard:
 
     @property
     def kept(self) -> bool:
-        return self.score >= self.vote - self.within
+        return self.score >= self.vote - self.within - ROUNDING
 
     @property
     def verdict(self) -> str:

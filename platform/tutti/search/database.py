@@ -17,7 +17,12 @@ from urllib.parse import quote
 import optuna
 from optuna.exceptions import StorageInternalError
 from optuna.storages import RDBStorage
-from optuna.storages._rdb.models import TrialIntermediateValueModel, TrialUserAttributeModel
+from optuna.storages._rdb.models import (
+    TrialIntermediateValueModel,
+    TrialParamModel,
+    TrialSystemAttributeModel,
+    TrialUserAttributeModel,
+)
 from sqlalchemy import create_engine, delete, text
 from sqlalchemy.engine import URL, Connection, Engine, make_url
 from sqlalchemy.exc import ArgumentError, IntegrityError, OperationalError, ProgrammingError, SQLAlchemyError
@@ -137,6 +142,15 @@ def delete_reports(storage: RDBStorage, trial_id: int, attributes: Collection[st
         connection.execute(
             delete(user_attributes).where(user_attributes.trial_id == trial_id, user_attributes.key.in_(attributes))
         )
+
+
+def delete_draw(storage: RDBStorage, trial_id: int) -> None:
+    """Deletes a trial's parameters and what a sampler stored of its proposal, in one transaction."""
+    parameters, attributes = TrialParamModel, TrialSystemAttributeModel
+    proposed = attributes.key.contains(":relative_params:", autoescape=True)
+    with storage.engine.begin() as connection:
+        connection.execute(delete(parameters).where(parameters.trial_id == trial_id))
+        connection.execute(delete(attributes).where(attributes.trial_id == trial_id, proposed))
 
 
 class Claim:

@@ -60,7 +60,7 @@ def make_sampler(
         "random": RandomSampler,
         "grid": RandomSampler,  # every point is enqueued in full: nothing is left to sample
     }
-    return _QuasiMonteCarlo(seed, space) if name == "qmc" else _SeededByTrial(makers[name], seed=seed)
+    return _QuasiMonteCarlo(seed, space, first=len(older)) if name == "qmc" else _SeededByTrial(makers[name], seed=seed)
 
 
 def first_generation(name: Sampler) -> dict[str, int]:
@@ -175,18 +175,31 @@ class _WithUnfinished:
 class _QuasiMonteCarlo(QMCSampler):
     """A scrambled Sobol sequence over the whole space; a trial uses the coordinates of the keys that it samples.
 
-    Optuna's sampler infers the space from the first finished trial, which may lack conditional keys. Optuna stores the
-    position in the sequence with the study under the seed, so that a resumed study continues it.
+    Optuna's sampler infers the space from the first finished trial, which may lack conditional keys, and counts its
+    proposals, of which a trial that a killed driver left half drawn would take two. Here the trial's number counts.
+
+    Args:
+        first: Optuna's number of the study's first own trial.
     """
 
-    def __init__(self, seed: int, space: Mapping[str, BaseDistribution]) -> None:
+    def __init__(self, seed: int, space: Mapping[str, BaseDistribution], *, first: int) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             super().__init__(seed=seed, scramble=True, warn_independent_sampling=False)
         self._space = {key: kind for key, kind in space.items() if not kind.single()}
+        self._first = self._place = first
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         return self._space
+
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        self._place = trial.number - self._first
+        return super().sample_relative(study, trial, search_space)
+
+    def _find_sample_id(self, study: optuna.Study, search_space: dict[str, BaseDistribution]) -> int:
+        return self._place
 
 
 class _CmaEs(CmaEsSampler):

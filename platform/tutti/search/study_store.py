@@ -358,10 +358,12 @@ class StudyStore:
             if trial.constraints:
                 self._study.tell(trial.number, state=optuna.trial.TrialState.PRUNED)
             elif PROPOSED not in trial.user_attrs:
+                # From the first parameter on: a seeded sampler would give the later ones the draws of the earlier ones.
+                database.delete_draw(self._storage, trial._trial_id)
                 self._choose(optuna.Trial(self._study, trial._trial_id))
 
     def _choose(self, trial: optuna.Trial) -> None:
-        """Samples the parameters that the trial lacks."""
+        """Samples a new trial's parameters."""
         draw(trial, self._space, fixed=self._fixed)
         trial.set_user_attr(PROPOSED, True)
 

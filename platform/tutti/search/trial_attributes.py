@@ -133,6 +133,7 @@ def record(trial: FrozenTrial, number: int) -> TrialRecord:
         task_scores=final["task_scores"],
         parameters=dict(trial.params),
         scores_by_epoch=scores,
+        last_task_scores=trial.user_attrs.get(task_scores_of(max(scores, default=0)), {}),
         seconds=trial.user_attrs.get("seconds"),
         reason=trial.user_attrs.get("reason"),
         exchanges=tuple(trial.user_attrs.get(EXCHANGES, ())),
