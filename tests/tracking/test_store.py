@@ -12,11 +12,12 @@ from mlflow.exceptions import RestException
 from sqlalchemy.exc import DataError, IntegrityError, InternalError, TimeoutError
 from sqlalchemy.orm import Session
 
+from tutti.config.address import to_read
 from tutti.config.folder import sqlite_url
 from tutti.errors import TrackingError
 from tutti.tracking.protocol import RefusedError
 from tutti.tracking.queued import QueuedTracker
-from tutti.tracking.store import experiment_id, store_faults, to_browse, write_ahead
+from tutti.tracking.store import experiment_id, store_faults, write_ahead
 
 NONE = {"parameters": {}, "tags": {}}
 PASSES = {
@@ -94,10 +95,10 @@ def test_a_store_in_a_folder_that_is_another_s_is_read_and_nothing_is_left_besid
     shutil.copy(tmp_path / "mlflow.db", file)
     theirs = sqlite_url(file)
     write_ahead(theirs)
-    assert to_browse(theirs) == theirs
+    assert to_read(theirs) == theirs
     monkeypatch.setattr(os, "access", lambda place, mode: mode != os.W_OK)
-    assert experiment_id(to_browse(theirs), "s") == experiment_id(uri, "s")
+    assert experiment_id(to_read(theirs), "s") == experiment_id(uri, "s")
     assert [path.name for path in file.parent.iterdir()] == ["mlflow.db"]
-    file.with_name("mlflow.db-wal").touch()
-    assert to_browse(theirs) == theirs
-    assert to_browse("postgresql://mlflow@host/mlflow") == "postgresql://mlflow@host/mlflow"
+    file.with_name("mlflow.db-wal").write_text("rows")
+    assert to_read(theirs) == theirs
+    assert to_read("postgresql://mlflow@host/mlflow") == "postgresql://mlflow@host/mlflow"

@@ -12,6 +12,7 @@ import typer
 
 from tutti.cli import stores
 from tutti.cli.console import console
+from tutti.config.address import to_read
 
 Study = Annotated[str, typer.Argument(metavar="STUDY", help="A study's name or folder.")]
 
@@ -70,10 +71,10 @@ def ui(
     """
     from tutti.tracking.links import runs_page
     from tutti.tracking.server import start_ui, stop_ui
-    from tutti.tracking.store import experiment_id, to_browse
+    from tutti.tracking.store import experiment_id
 
     config, folder, _ = stores.open_folder(study)
-    uri = to_browse(stores.tracking_uri(config, folder))
+    uri = to_read(stores.tracking_uri(config, folder))
     experiment = experiment_id(uri, config.study)
     if uri.startswith(("http://", "https://")):
         console.print(f"The study is tracked at {runs_page(uri, experiment)}")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
-from urllib.parse import urlsplit
+from pathlib import Path
+from urllib.parse import quote, urlsplit
 
 _SERVER_PASSWORD = re.compile(r"(?<=://)([^/?#\s:@]*):[^/?#\s]*(?=@)")
 _DATABASE_PASSWORD = re.compile(r"(?<=://)([^/?#\s:@]*):\S*(?=@)")  # may contain a slash
@@ -14,6 +16,25 @@ def without_password(address: str) -> str:
     """The address as it may be shown and stored: without the password, but with the user."""
     password = _SERVER_PASSWORD if address.startswith("http") else _DATABASE_PASSWORD
     return _PASSWORD_OPTION.sub("", password.sub(r"\1", address)).rstrip("?&")
+
+
+def to_read(address: str) -> str:
+    """The address under which a database is read: a SQLite file in WAL mode opens only where its folder is writable.
+
+    Elsewhere it is opened as one that nobody changes, unless a log beside it shows that somebody does.
+    """
+    if not address.startswith("sqlite"):
+        return address
+    from sqlalchemy.engine import make_url  # slow to import
+
+    url = make_url(address)
+    if url.database in (None, "", ":memory:"):
+        return address
+    file, log = Path(str(url.database)), Path(f"{url.database}-wal")
+    if os.access(file.parent, os.W_OK) or (log.is_file() and log.stat().st_size):
+        return address
+    query = {"mode": "ro", "immutable": "1", "uri": "true"}
+    return url.set(database=f"file:{quote(str(file))}", query=query).render_as_string()
 
 
 def has_place(address: str) -> bool:

@@ -12,7 +12,6 @@ from pathlib import Path
 from sqlite3 import SQLITE_BUSY, SQLITE_ERROR, SQLITE_READONLY
 from sqlite3 import Connection as SqliteConnection
 from typing import Any
-from urllib.parse import quote
 
 import optuna
 from optuna.exceptions import StorageInternalError
@@ -27,6 +26,7 @@ from sqlalchemy import create_engine, delete, text
 from sqlalchemy.engine import URL, Connection, Engine, make_url
 from sqlalchemy.exc import ArgumentError, IntegrityError, OperationalError, ProgrammingError, SQLAlchemyError
 
+from tutti.config.address import to_read
 from tutti.errors import ClaimLostError, Fault, StorageError, StudyError, first_line
 
 _SERVER_OPTIONS = {
@@ -75,9 +75,8 @@ def open_for_reading(url: str) -> RDBStorage | None:
     parsed = make_url(url)
     if _is_file(parsed) and not Path(str(parsed.database)).is_file():
         return None
-    address = _immutable(parsed) if _is_file(parsed) and _cannot_change(Path(str(parsed.database))) else url
     try:
-        return _open(address, engine_kwargs=_engine_arguments(parsed, reader=True), skip_table_creation=True)
+        return _open(to_read(url), engine_kwargs=_engine_arguments(parsed, reader=True), skip_table_creation=True)
     except (SQLAlchemyError, StorageInternalError) as error:
         origin = getattr(error.__cause__ if isinstance(error, StorageInternalError) else error, "orig", None)
         refused = getattr(origin, "sqlite_errorcode", None) in (SQLITE_READONLY, SQLITE_ERROR)
@@ -262,18 +261,6 @@ def faults(url: str) -> Iterator[None]:
 
 def _is_file(url: URL) -> bool:
     return url.get_backend_name() == "sqlite" and url.database not in (None, "", ":memory:")
-
-
-def _cannot_change(file: Path) -> bool:
-    """Whether a database is whole and in a folder where SQLite cannot create the files that readers share."""
-    wal = file.with_name(file.name + "-wal")
-    return not os.access(file.parent, os.W_OK) and not (wal.is_file() and wal.stat().st_size)
-
-
-def _immutable(url: URL) -> str:
-    """The address of a SQLite file that SQLite reads without any file beside it."""
-    query = {"mode": "ro", "immutable": "1", "uri": "true"}
-    return url.set(database=f"file:{quote(str(url.database))}", query=query).render_as_string()
 
 
 def _engine_arguments(url: URL, *, reader: bool = False) -> dict[str, object]:

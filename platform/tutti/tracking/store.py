@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import errno
-import os
 import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from pathlib import Path
-from urllib.parse import quote
 
 import requests
 from mlflow import MlflowClient
@@ -57,17 +54,6 @@ def write_ahead(uri: str) -> None:
     if file := make_url(uri).database:
         with closing(sqlite3.connect(file)) as connection, suppress(sqlite3.OperationalError):
             connection.execute("PRAGMA journal_mode=WAL")
-
-
-def to_browse(uri: str) -> str:
-    """The address under which a store is read: a SQLite file in WAL mode opens only where its folder can be written to.
-
-    Elsewhere it is opened as one that nobody changes, unless a log beside it shows that its study is running.
-    """
-    file = make_url(uri).database if uri.startswith("sqlite:") else None
-    if not file or os.access(Path(file).parent, os.W_OK) or Path(f"{file}-wal").exists():
-        return uri
-    return f"sqlite:///file:{quote(quote(file))}?immutable=1&uri=true"  # read by SQLAlchemy, then by SQLite
 
 
 def experiment_id(uri: str, name: str) -> str:
