@@ -2,12 +2,13 @@
 
     python benchmarks/time_to_score.py [--rows N] [--trials 16] [--quick] [--json FILE]
 
-Sixteen trials of MiniLM on SST-2, three epochs each, evaluated on the validation rows after each epoch:
+Sixteen trials of MiniLM on SST-2, three epochs each, evaluated on the validation rows after each epoch (by Tutti after
+each half):
 
 * loop: an Optuna study whose objective trains a transformers.Trainer with default settings, one trial after the other,
   with one thread per core. Its model, AutoModelForSequenceClassification, uses the first token; batches have 16 rows.
-* tutti: a study with ASHA on warm workers, with one concurrent trial per core, a token budget per batch, and mean
-  pooling as in examples/glue_sentences.yaml.
+* tutti: a study with ASHA on warm workers, which may stop a trial from half an epoch on, with one concurrent trial per
+  core, a token budget per batch, and mean pooling as in examples/glue_sentences.yaml.
 
 Both use the same search space and TPE with the same seed. Each runs in its own process. The time starts before the
 first import, so it includes loading data, Ray and models.
@@ -162,12 +163,13 @@ def tutti(
         "tasks": {"SST-2": studies.sst2(data, folder, rows=rows)},
         "training": {
             "num_train_epochs": EPOCHS,
+            "evals_per_epoch": 2,
             "max_tokens_per_batch": TOKENS,
             "max_length": shared.MAX_LENGTH,
             "pooling": "mean",
         },
         "search_space": SPACE,
-        "search": {"trials": MAX_TRIALS_FACTOR * trials, "seed": SEED, "scheduler": "asha"},
+        "search": {"trials": MAX_TRIALS_FACTOR * trials, "seed": SEED, "scheduler": "asha", "grace_epochs": 0.5},
         "resources": {"isolation": "warm"},
         "storage": {"path": str(folder)},
     }

@@ -77,7 +77,7 @@ def test_there_are_at_least_two_hundred_of_them():
     assert len(NAMES) >= 200
 
 
-@pytest.mark.parametrize(("command", "name"), zip(itertools.cycle(COMMANDS), NAMES, strict=False), ids=ascii)
+@pytest.mark.parametrize(("command", "name"), list(zip(itertools.cycle(COMMANDS), NAMES, strict=False)), ids=ascii)
 def test_no_name_leads_out_of_its_folder(command, name, place):
     """Each name for a study, a task, a test file and a trial, and as the STUDY argument of a command."""
     task = CONFIG["tasks"]["mood"]
