@@ -273,14 +273,22 @@ print(sorted({"torch", "ray", "mlflow", "optuna", "transformers", "matplotlib", 
 
 
 def test_a_zip_for_glue_has_official_names_and_the_card_says_what_it_lacks(make_finished, tmp_path):
-    layouts = Layouts("glue", names={"topic": "SST-2", "emotion": "RTE"})
-    card = write_ensemble(**make_finished().ensemble(tmp_path / "out", submission=layouts))
-    assert {"CoLA.tsv", "SST-2.tsv", "RTE.tsv"} <= set(card.files)
+    card = write_ensemble(**make_finished().ensemble(tmp_path / "out", submission=Layouts("glue")))
+    assert {"CoLA.tsv", "emotion.tsv", "topic.tsv"} <= set(card.files)
     remark = next(note for note in card.remarks if note.startswith("submission.zip lacks AX.tsv, MNLI-m.tsv, "))
-    assert "SST-2.tsv" not in remark
-    clash = Layouts("glue", names={"topic": "CoLA"})
-    with pytest.raises(SubmissionError, match=r"topic, test must have a file of its own; got CoLA.tsv twice"):
-        write_ensemble(**make_finished().ensemble(tmp_path / "out", submission=clash))
+    assert "CoLA.tsv" not in remark
+
+
+def test_of_two_tasks_of_one_kind_of_glue_s_each_has_a_file_of_its_own(make_finished, tmp_path):
+    layouts = Layouts("glue", kinds={"emotion": "emotion", "CoLA": "CoLA", "topic": "CoLA"})
+    card = write_ensemble(**make_finished().ensemble(tmp_path / "out", submission=layouts))
+    assert {"CoLA.tsv", "emotion.tsv", "topic.tsv"} <= set(card.files)
+
+
+def test_an_official_file_of_glue_s_takes_no_other_labels(make_finished, tmp_path):
+    layouts = Layouts("glue", kinds={"topic": "SST-2"})
+    with pytest.raises(SubmissionError, match=r"the file SST-2.tsv must have GLUE's labels, 0, 1; got '100', '101'"):
+        write_ensemble(**make_finished().ensemble(tmp_path / "out", submission=layouts))
 
 
 def test_a_template_is_followed_for_its_task_and_test_set_alone(make_finished, tmp_path):

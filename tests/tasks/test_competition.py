@@ -98,6 +98,13 @@ def test_mending_does_not_swallow_the_row_after_one_that_cannot_be_mended(write:
     assert [(fault.what.rsplit(", ")[-1], fault.got) for fault in caught.value.faults] == [("line 1", "2")]
 
 
+@pytest.mark.parametrize("stray", [" ", "foo"])
+def test_a_stray_line_takes_nothing_from_the_row_after_it(write: Write, stray: str) -> None:
+    with pytest.raises(TaskFileError) as caught:
+        rows_of(write(f"0\ta\t1\n{stray}\n1\tb\t1\n"), repair=True)
+    assert [(fault.what.rsplit(", ")[-1], fault.got) for fault in caught.value.faults] == [("line 2", "1")]
+
+
 def test_a_line_with_too_few_columns_is_named_with_what_was_expected(write: Write) -> None:
     source = write("0\ta\t1\n1\tb\n2\tc\t0\td\n")
     with pytest.raises(TaskFileError) as caught:

@@ -5,6 +5,7 @@ from pathlib import Path
 import datasets
 import pytest
 
+from tutti.data.split import ordered_classes
 from tutti.errors import TaskFileError
 from tutti.tasks.layouts.hub import Hub
 from tutti.tasks.layouts.table import Table
@@ -30,6 +31,20 @@ def saved(folder: Path, texts: list[str]) -> Hub:
 def test_class_labels_become_their_names(tmp_path: Path) -> None:
     rows = saved(tmp_path / "set", ["a", "b"]).read("train", labelled=True)
     assert rows.to_numpy().tolist() == [["0", "a", "bad"], ["1", "b", "good"]]
+
+
+def test_classes_have_the_order_of_the_data_set_so_that_f1_is_that_of_its_second_one(tmp_path: Path) -> None:
+    features = datasets.Features(
+        {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["not_equivalent", "equivalent", "rest"])}
+    )
+    data = datasets.Dataset.from_dict({"text": ["a", "b"], "label": [1, 0]}, features=features)
+    datasets.DatasetDict({"train": data}).save_to_disk(tmp_path / "pairs")
+    order = Hub(str(tmp_path / "pairs")).class_order("train")
+    assert ordered_classes(["equivalent", "not_equivalent"], order) == ("not_equivalent", "equivalent")
+    assert ordered_classes(["other", "equivalent", "a", "rest"], order) == ("equivalent", "rest", "a", "other")
+    texts = datasets.Dataset.from_dict({"text": ["a"], "label": ["x"]})
+    datasets.DatasetDict({"train": texts}).save_to_disk(tmp_path / "texts")
+    assert Hub(str(tmp_path / "texts")).class_order("train") == ()
 
 
 def test_numbers_of_a_regression_are_read_and_other_labels_named(tmp_path: Path) -> None:

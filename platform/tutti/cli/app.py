@@ -57,7 +57,7 @@ app.add_typer(leaderboard.app, name="leaderboard")
 def run() -> None:
     """Runs the command. Exit code: 0 on success, 2 for a user's mistake, 130 when interrupted, 1 for other errors."""
     atexit.register(gc.freeze)  # saves 2 s at exit, when Python would collect garbage among torch's objects once more
-    console = Console(stderr=True, soft_wrap=True, highlight=False)
+    console = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
     try:
         with terminated_as_interrupted():
             app()

@@ -65,12 +65,13 @@ def submit(
     job = jobs.submit_study(study, address=address, options=options, submitted=submitted)
     console.print(f"Job {job}, study folder {folder.path}")
     if not wait:
-        console.print(f"Show its status with `tutti submit --status {job} --address {address}`.")
+        console.print(f"Show its status with `{program()} submit --status {job} --address {shlex.quote(address)}`.")
         return
     try:
         outcome = jobs.follow_job(job, address=address, show=lambda text: typer.echo(text, nl=False))
     except KeyboardInterrupt:
-        console.print(f"The job continues; stop it with `tutti submit --stop {job} --address {address}`.")
+        stop = f"{program()} submit --stop {job} --address {shlex.quote(address)}"
+        console.print(f"The job continues; stop it with `{stop}`.")
         raise
     console.print(f"Job {job}: {jobs.job_status(job, address=address)}")
     if outcome != "SUCCEEDED":

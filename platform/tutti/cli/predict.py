@@ -243,7 +243,8 @@ def chosen_members(studies: Mapping[str, VotingStudy], task: Task, name: str, re
     for study_name, study in able.items():
         places = {bank.locate(elected.members[place].key): place for place in voting}
         own = {key: place for (owner, key), place in places.items() if owner == study_name}
-        if own and study.config.tasks[task.name].cleaning != first.config.tasks[task.name].cleaning:
+        cleanings = [each.config.tasks[task.name].cleaning for each in (study, first)]
+        if own and len({(each.emoji, each.emoticons, each.repeated_punctuation) for each in cleanings}) > 1:
             needed = f"clean the texts of {task.name} as {first.config.study} does, to predict new rows with it"
             raise StudyError(Fault(f"the study {study_name}", needed, "other steps", "leave one of the two out"))
         for key, weights in weights_of(study.folder, [*own], folds=study.config.split.folds, tasks=[task]).items():

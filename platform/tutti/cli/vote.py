@@ -125,8 +125,8 @@ def layouts(config: StudyConfig, recipe: Recipe) -> Layouts:
     """The layouts of a recipe's submission files."""
     from tutti.outputs.submission import Layouts
 
-    names = {name: task.glue for name, task in config.tasks.items() if task.glue is not None}
-    return Layouts(recipe.submission.format, recipe.submission.templates, names)
+    kinds = {name: task.glue or name for name, task in config.tasks.items()}
+    return Layouts(recipe.submission.format, recipe.submission.templates, kinds)
 
 
 def _changed_test_files(config: StudyConfig, prepared: Prepared) -> Iterator[Fault]:

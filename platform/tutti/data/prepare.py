@@ -186,7 +186,8 @@ def _prepare_task(
     train = _join_train(spec, parts)
     if spec.cleaning.duplicates:
         train = drop_duplicates(train)
-    classes = () if spec.regression else ordered_classes(train["label"][~_is_soft(train)])
+    order = () if spec.regression else spec.layout.class_order(spec.sources["train"])
+    classes = () if spec.regression else ordered_classes(train["label"][~_is_soft(train)], order)
     if spec.regression:
         _check_values(spec, train["label"])
     else:

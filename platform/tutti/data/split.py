@@ -18,10 +18,16 @@ _QUANTILES = 10  # strata of a regression's values
 _FEW_ROWS = 5  # rows with equal texts that are held out together, however few are to be held out
 
 
-def ordered_classes(labels: Iterable[str]) -> tuple[str, ...]:
-    """The distinct labels, in numeric order if all are numbers, otherwise in alphabetical order."""
+def ordered_classes(labels: Iterable[str], order: Sequence[str] = ()) -> tuple[str, ...]:
+    """The distinct labels, in numeric order if all are numbers, otherwise in alphabetical order.
+
+    Args:
+        order: another order, which comes before that.
+    """
     names = sorted(set(labels))
-    return tuple(sorted(names, key=float) if all(map(NUMBER.fullmatch, names)) else names)
+    names = sorted(names, key=float) if all(map(NUMBER.fullmatch, names)) else names
+    places = {name: place for place, name in enumerate(order)}
+    return tuple(sorted(names, key=lambda name: places.get(name, len(places))))
 
 
 def validation_rows(labels: np.ndarray, groups: np.ndarray, *, share: float, seed: int, task: str) -> np.ndarray:

@@ -178,7 +178,7 @@ def _submissions(
                 if name in files.setdefault(place, {}):
                     what, remedy = f"the submission of {task.name}, {part}", "give one of them another name or format"
                     faults.append(Fault(what, "have a file of its own", f"{name} twice", remedy))
-                files[place][name] = submission.of(task, part).render(ids, labels)
+                files[place][name] = submission.render(task, part, ids, labels)
             except SubmissionError as error:
                 faults.extend(error.faults)
     if faults:

@@ -16,7 +16,7 @@ import numpy as np
 from tutti.errors import Fault, SubmissionError, nearest
 from tutti.outputs.formats.competition import Competition
 from tutti.outputs.formats.csv import Csv
-from tutti.outputs.formats.glue import Glue
+from tutti.outputs.formats.glue import Glue, plain, spelled
 from tutti.outputs.formats.protocol import SubmissionFormat
 
 if TYPE_CHECKING:
@@ -33,12 +33,12 @@ class Layouts:
     Attributes:
         everywhere: the name of the format, of ``FORMATS``, for all tasks; none for each task's own.
         templates: sample CSV files to follow, by ``TASK``, or by ``TASK/SET`` for one of several test sets.
-        names: by task, the name that its file has instead of the task's own: GLUE's official name.
+        kinds: by task, the GLUE task that it is, whose official name its file has in the format ``glue``.
     """
 
     everywhere: str | None = None
     templates: Mapping[str, Path] = field(default_factory=dict)
-    names: Mapping[str, str] = field(default_factory=dict)
+    kinds: Mapping[str, str] = field(default_factory=dict)
 
     def check(self, test_ids: TestIds) -> None:
         """Checks that each template belongs to a test file and has its rows.
@@ -72,7 +72,21 @@ class Layouts:
 
     def place(self, task: Task, part: str) -> tuple[str, str]:
         """The part whose folder the file goes to, and the file's name."""
-        return self.of(task, part).place(self.names.get(task.name, task.name), part)
+        form = self.of(task, part)
+        return form.place(self._kind(task) if isinstance(form, Glue) else task.name, part)
+
+    def render(self, task: Task, part: str, ids: Sequence[str], labels: Sequence[str] | Sequence[float]) -> bytes:
+        """The content of the file of one part of one task; raises SubmissionError as the format does."""
+        form = self.of(task, part)
+        if isinstance(form, Glue) and not task.regression:
+            labels = spelled(self.place(task, part)[1], [str(label) for label in labels])
+        return form.render(ids, labels)
+
+    def _kind(self, task: Task) -> str:
+        """The GLUE task that names the file; the task's own name where another task is of the same kind."""
+        kind = self.kinds.get(task.name, task.name)
+        same = [name for name, other in self.kinds.items() if plain(other) == plain(kind)]
+        return task.name if len(same) > 1 else kind
 
 
 def named(task: str, part: str) -> str:

@@ -21,8 +21,27 @@ OFFICIAL = (
 )
 """The files of a complete submission; gluebenchmark.com rejects a zip that lacks one."""
 
+_ZERO_ONE = {
+    "CoLA.tsv": ("unacceptable", "acceptable"),
+    "MRPC.tsv": ("not_equivalent", "equivalent"),
+    "QQP.tsv": ("not_duplicate", "duplicate"),
+    "SST-2.tsv": ("negative", "positive"),
+    "WNLI.tsv": ("not_entailment", "entailment"),
+}
+"""The files whose labels are 0 and 1, with the names that these have on the hub."""
+
+_WORDS = dict.fromkeys(("AX.tsv", "MNLI-m.tsv", "MNLI-mm.tsv"), ("contradiction", "entailment", "neutral")) | (
+    dict.fromkeys(("QNLI.tsv", "RTE.tsv"), ("entailment", "not_entailment"))
+)
 _SEPARATORS = ("\t", "\n", "\r")
-_BY_NAME = {name.lower().replace("-", ""): name for name in OFFICIAL} | {"mnliax.tsv": "AX.tsv"}
+
+
+def plain(name: str) -> str:
+    """The name without what its spellings differ in: sst2 for SST-2 and sst_2."""
+    return name.lower().replace("-", "").replace("_", "")
+
+
+_BY_NAME = {plain(name): name for name in OFFICIAL} | {"mnliax.tsv": "AX.tsv"}
 
 
 class Glue:
@@ -32,9 +51,9 @@ class Glue:
     """
 
     def place(self, task: str, part: str) -> tuple[str, str]:
-        if official := _official("-".join((task, *part.split("-", 1)[1:]))):
-            return "test", official
-        return part, _official(task) or f"{task}.tsv"
+        if file := official("-".join((task, *part.split("-", 1)[1:]))):
+            return "test", file
+        return part, official(task) or f"{task}.tsv"
 
     def render(self, ids: Sequence[str], labels: Sequence[str] | Sequence[float]) -> bytes:
         texts = [label if isinstance(label, str) else f"{label:z.3f}" for label in labels]
@@ -47,8 +66,24 @@ class Glue:
         return "".join(f"{line}\n" for line in lines).encode()
 
 
-def _official(name: str) -> str | None:
-    return _BY_NAME.get(f"{name}.tsv".lower().replace("-", "").replace("_", ""))
+def spelled(file: str, labels: Sequence[str]) -> list[str]:
+    """The labels as GLUE takes them in a file of this name: 0 and 1 for the names that data sets of the hub have.
+
+    Raises:
+        SubmissionError: if the file is an official one, and GLUE takes no such label in it.
+    """
+    numbers = {name: str(number) for number, name in enumerate(_ZERO_ONE.get(file, ()))}
+    known = _WORDS.get(file, ("0", "1") if numbers else ())
+    texts = [numbers.get(label, label) for label in labels]
+    if known and (odd := sorted(set(texts) - set(known))):
+        rule, remedy = f"have GLUE's labels, {', '.join(known)}", "set `submission: csv` in the recipe or in the task"
+        raise SubmissionError(Fault(f"the file {file}", rule, ", ".join(map(repr, odd[:5])), remedy))
+    return texts
+
+
+def official(name: str) -> str | None:
+    """The official file of a task of this name, or of its test set, in whatever spelling; None if there is none."""
+    return _BY_NAME.get(plain(f"{name}.tsv"))
 
 
 def lacking(files: Iterable[str]) -> tuple[str, ...]:

@@ -60,8 +60,9 @@ class LineRows:
     def _joined(self, lines: Sequence[str], first_line: int) -> tuple[list[list[str]], list[int]]:
         """Joins a row that has too few columns with the following lines, and replaces each line feed by a space.
 
-        The first line of a row has at least an id and a tab. Therefore, if the last column is a text, a line without a
-        tab continues the row before it, even if that row is complete. No line continues an empty one.
+        The first line of a row that begins with an id has a tab. Therefore, if the last column is a text, a line
+        without a tab continues the row before it, even if that row is complete; and no line continues one without a
+        tab, nor an empty one.
 
         Returns:
             The rows, and the number of each row's first line.
@@ -70,7 +71,8 @@ class LineRows:
         places: list[int] = []
         for number, line in enumerate(lines, start=first_line):
             cells = line.split("\t")
-            missing = len(self.names) - len(rows[-1]) if rows and rows[-1] != [""] else 0
+            begun = rows and rows[-1] != [""] and not (self.names[0] == "id" and len(rows[-1]) == 1)
+            missing = len(self.names) - len(rows[-1]) if begun else 0
             continues = missing > 0 or (self.ends_in_text and len(cells) == 1 and bool(rows))
             if continues and len(cells) - 1 <= missing:
                 rows[-1][-1] += f" {cells[0]}"

@@ -52,6 +52,10 @@ class Hub:
         places = list(range(1, 1 + len(data)))
         return frame_of(columns, names, origin=self.origin(source), places=places, place="row", numbers=numbers)
 
+    def class_order(self, source: str) -> tuple[str, ...]:
+        data = self._load(source)
+        return tuple(_class_names(data, self.columns.label) or ()) if self.columns.label in data.features else ()
+
     def write(self, rows: DataFrame, path: Path) -> None:
         """Writes a table with the same columns, for the layout ``table``; the suffix selects the format."""
         self.columns.write(rows, path)
@@ -76,6 +80,9 @@ class Hub:
 
 
 def _values(data: Dataset, name: str) -> list[Any]:
-    names = getattr(data.features[name], "names", None)  # only class labels have names
-    values = list(data[name])
+    names, values = _class_names(data, name), list(data[name])
     return values if names is None else [names[value] if value is not None and value >= 0 else None for value in values]
+
+
+def _class_names(data: Dataset, column: str) -> list[str] | None:
+    return getattr(data.features[column], "names", None)  # only class labels have names

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -38,6 +38,10 @@ class Layout(Protocol):
         Raises:
             TaskFileError: with the first faults in the source, and the number of further ones.
         """
+        ...
+
+    def class_order(self, source: str) -> Sequence[str]:
+        """The labels in the order in which ``source`` itself lists them; empty where it has no such list."""
         ...
 
     def write(self, rows: DataFrame, path: Path) -> None:

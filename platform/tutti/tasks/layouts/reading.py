@@ -33,6 +33,9 @@ class FileSource:
     def fingerprint(self, source: str) -> str:
         return sha256_of(existing_file(source))
 
+    def class_order(self, source: str) -> tuple[str, ...]:
+        return ()
+
 
 def existing_file(source: str) -> Path:
     """The path of an existing, readable file.
