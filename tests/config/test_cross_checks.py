@@ -102,3 +102,9 @@ def test_a_population_varies_no_key_that_some_trials_lack(key: str) -> None:
     assert faults(0.9, 0.99) == []
     assert len(faults(None, 0.99)) == 1
     assert f"search_space.{key}.choices must have no null beside numbers with the scheduler pbt" in faults(None, 0.9)[0]
+
+
+def test_a_population_has_one_length_of_texts_at_which_its_checkpoints_predict() -> None:
+    space = {"max_length": {"type": "categorical", "choices": [64, 128]}, "learning_rate": {}}
+    raw = {"search": {"scheduler": "pbt"}, "search_space": space}
+    assert [fault.what for fault in population_faults(raw, what=lambda key: key)] == ["search_space.max_length"]

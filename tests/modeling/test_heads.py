@@ -179,7 +179,7 @@ def test_a_regression_takes_the_weighted_mean_and_spread_of_its_labels() -> None
 def test_a_regression_learns_alike_whatever_the_scale_of_its_labels() -> None:
     states, mask, labels = [torch.randn(6, 3, 8)], torch.ones(6, 3), torch.randn(6)
     gradients, outputs = [], []
-    for factor, shift in ((1.0, 0.0), (1000.0, -7.0)):
+    for factor, shift in ((1.0, 0.0), (1000.0, -7.0), (1e-8, 0.0)):
         head = _regression()
         own = labels * factor + shift
         head.fit_labels(own, torch.ones(6))
@@ -188,8 +188,9 @@ def test_a_regression_learns_alike_whatever_the_scale_of_its_labels() -> None:
         assert head.linear.weight.grad is not None
         gradients.append(head.linear.weight.grad)
         outputs.append((values - shift) / factor)
-    torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(outputs[0], outputs[1], rtol=1e-4, atol=1e-5)
+    for other in (1, 2):
+        torch.testing.assert_close(gradients[0], gradients[other], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(outputs[0], outputs[other], rtol=1e-4, atol=1e-5)
 
 
 def test_labels_that_are_all_the_same_leave_a_regression_finite() -> None:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from training_runs import Tune
 
@@ -62,6 +63,27 @@ def test_weights_that_the_last_step_ruined_end_the_trial_before_they_are_kept(tu
     with pytest.raises(TrialError, match=r"predicts of the task .+ after step 1 must be a finite number.*rate=1e\+30"):
         tune(tmp_path, learning_rate=1e30, optim="sgd", warmup_steps=0, max_steps=1)
     assert not (tmp_path / "best").exists()
+
+
+def test_a_prediction_of_a_row_to_predict_that_is_not_finite_ends_the_trial_alone(
+    tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that no evaluation has seen: their predictions could not be saved, whichever run tried it."""
+    predict = fine_tune.predict
+
+    def overflows(model: Any, part: EncodedPart, **options: Any) -> np.ndarray:
+        outputs = predict(model, part, **options)
+        if part.labels is None:
+            outputs[0] = np.nan
+        return outputs
+
+    monkeypatch.setattr(fine_tune, "predict", overflows)
+    with pytest.raises(TrialError, match=r"predicts of the test rows of the task .+ must be a finite number.*learning_r"):
+        tune(tmp_path, learning_rate=1e-3)
+
+
+def test_a_cpu_trains_also_where_the_default_of_use_cpu_is_written_out(tune: Tune, tmp_path: Path) -> None:
+    assert tune(tmp_path, use_cpu=False, max_steps=2).record.key
 
 
 def test_fp16_without_a_gpu_is_a_trial_error(tune: Tune, tmp_path: Path) -> None:

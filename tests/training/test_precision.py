@@ -40,9 +40,19 @@ def test_a_cpu_without_bf16_takes_float32(monkeypatch: pytest.MonkeyPatch) -> No
     precision.cpu_gains_from_bf16.cache_clear()
 
 
-@pytest.mark.parametrize("arguments", [{"bf16": False}, {"bf16": True}, {"fp16": False}])
+@pytest.mark.parametrize("arguments", [{"bf16": False}, {"bf16": True}, {"fp16": True}])
 def test_what_the_user_says_stays(arguments: dict[str, Any]) -> None:
     assert _given(**arguments) == arguments
+
+
+@pytest.mark.parametrize("bf16", [True, False])
+def test_without_fp16_the_faster_of_the_others_is_taken(monkeypatch: pytest.MonkeyPatch, bf16: bool) -> None:
+    monkeypatch.setattr(precision, "cpu_gains_from_bf16", lambda: bf16)
+    assert _given(fp16=False) == {"fp16": False, "bf16": bf16}
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: bf16)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (7, 0))
+    chosen = precision.with_precision({"fp16": False}, cpu=False)
+    assert chosen == ({"fp16": False, "bf16": True} if bf16 else {"fp16": False})
 
 
 @pytest.mark.parametrize(

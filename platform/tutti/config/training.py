@@ -41,10 +41,10 @@ class TrainingOptions(Strict):
         adversarial: ``fgm`` (arXiv 1605.07725, on the word embeddings) or ``awp`` (arXiv 2004.05884, on the weights).
         adversarial_epsilon: size of the perturbation: its norm for fgm (default 1.0), its share of a weight's norm for
             awp (default 0.01).
-        adversarial_start: epoch at which adversarial training starts.
+        adversarial_start: epoch of each stage, from 0, at which adversarial training starts.
         rdrop_alpha: weight of R-Drop's divergence between two dropout masks (arXiv 2106.14448); 0 is off.
         mixout: share of the encoder's weights that each step replaces by their values at the start of the stage
-            (arXiv 1909.11299), which in the first stage are the pretrained ones. Reinitialised layers are excluded.
+            (arXiv 1909.11299), which in the first stage are the pretrained ones, except in reinitialised layers.
         reinit_layers: number of last encoder layers that are reinitialised (arXiv 2006.05987).
         ema_decay: decay of an exponential moving average of the weights, which replaces them for evaluation and
             checkpoints; None is off.

@@ -144,8 +144,8 @@ class HeadOptions:
             for the last two.
         layers: number of last encoder layers that are mixed before pooling; 1 uses the last layer only.
         dropout: dropout probability before the linear layer.
-        dropout_samples: multi-sample dropout (arXiv 1905.09788): the training output is the mean over this many
-            dropout masks. (The paper averages their losses instead.)
+        dropout_samples: multi-sample dropout (arXiv 1905.09788): in training there is an output for each of this many
+            dropout masks.
     """
 
     pooling: str = "attention"
@@ -210,9 +210,12 @@ class Head(nn.Module):
     @torch.no_grad()
     def fit_labels(self, labels: Tensor, weights: Tensor) -> None:
         """Sets shift and scale from ``(rows,)`` training labels and weights: labels of any scale train alike."""
-        mean = (labels * weights).sum() / weights.sum()
+        exact, shares = labels.double(), weights.double() / weights.double().sum()
+        mean = (exact * shares).sum()
+        deviation = ((exact - mean).square() * shares).sum().sqrt()
         self.shift.copy_(mean)
-        self.scale.copy_((((labels - mean).square() * weights).sum() / weights.sum()).sqrt().clamp(min=1e-6))
+        varies = deviation > 1e-12 * mean.abs()
+        self.scale.copy_(torch.where(varies, deviation, 1e-6))
         if self.similarity is not None:
             low, high = labels[weights > 0].aminmax()
             self.similarity.copy_(torch.stack([high - low, low - mean]) / self.scale)

@@ -92,7 +92,10 @@ class MultiTaskModel(nn.Module):
     def forward(
         self, task: str, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
     ) -> Tensor:
-        """``(rows, tokens)`` int64 inputs to the task's ``(rows, outputs)`` float32: logits, or values."""
+        """``(rows, tokens)`` int64 inputs to the task's ``(rows, outputs)`` float32: logits, or values.
+
+        While it trains with several dropout samples, ``(samples, rows, outputs)``.
+        """
         options: dict[str, Any] = {}
         head = self.head(task)
         if head.is_bi_encoder:

@@ -365,16 +365,13 @@ class Broker:
             return
         epoch = min(epochs.values())
         members = {key: live[key] for key, waiting_since in epochs.items() if waiting_since == epoch}
-        scores = {key: trial.score for key, trial in members.items()}
-        parameters = {key: trial.config["parameters"] for key, trial in members.items()}
-        for key, exchange in self._population.plan_exchanges(epoch, scores, parameters).items():
-            trial = members[key]
-            trial.config = {**trial.config, "parameters": exchange.parameters}
-            report: Report = {"exchanged": asdict(exchange)}
-            donor = members[exchange.donor].config
-            if "halved" in donor:  # a batch that is too large for the donor is too large for this trial
-                trial.config["halved"] = report["halved"] = donor["halved"]
-            trial.reports.append(report)
+        for halved in (False, True):  # an epoch of halved batches may have another number of steps
+            alike = {key: trial for key, trial in members.items() if ("halved" in trial.config) == halved}
+            scores = {key: trial.score for key, trial in alike.items()}
+            parameters = {key: trial.config["parameters"] for key, trial in alike.items()}
+            for key, exchange in self._population.plan_exchanges(epoch, scores, parameters).items():
+                alike[key].config = {**alike[key].config, "parameters": exchange.parameters}
+                alike[key].reports.append({"exchanged": asdict(exchange)})
         self._at_exchange = {key: len(trial.reports) for key, trial in members.items()}
         self._release_population()
 

@@ -130,10 +130,9 @@ class StudyLog(NotSnapshotted, Callback):
             self._exchange(key, result["exchanged"])
         if "halved" in result:
             progress.halved = result["halved"]
-            if "exchanged" not in result:  # the trial restarts; delete its reports first, in case the driver dies
-                self._notify(f"{key}: starts again with half the batch, out of memory: {progress.halved}")
-                self._store.forget_reports(key)
-                progress.epoch, progress.last_report, progress.fitted = 0, {}, False
+            self._notify(f"{key}: starts again with half the batch, out of memory: {progress.halved}")
+            self._store.forget_reports(key)  # before what binds the halving, in case the driver dies
+            progress.epoch, progress.last_report, progress.fitted = 0, {}, False
             self._store.bind(key, halved=progress.halved, **{FITTED: progress.fitted})
         if result.keys() & {"exchanged", "halved", "overtime"}:
             return

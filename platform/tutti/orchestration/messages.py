@@ -79,8 +79,8 @@ class Report(Evaluation, total=False):
         infeasible: the failed trial does not fit into memory.
         notice: a sentence for the user. Sent alone.
         overtime: the trial has used up ``max_trial_hours``. Sent alone, with no new score.
-        halved: why the trial restarts with half its batch size. Sent alone, or with ``exchanged``.
-        exchanged: the fields of the ``Exchange`` that the trial continues from. Sent alone, or with ``halved``.
+        halved: why the trial restarts with half its batch size. Sent alone.
+        exchanged: the fields of the ``Exchange`` that the trial continues from. Sent alone.
         stopped: why the study's stopper ends the trial with this report.
     """
 

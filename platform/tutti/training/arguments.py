@@ -12,7 +12,7 @@ from transformers import TrainingArguments
 
 from tutti.errors import Fault, TrialError, first_line
 from tutti.training.options import FIXED
-from tutti.training.precision import PRECISIONS, with_precision
+from tutti.training.precision import PRECISIONS, is_automatic, with_precision
 from tutti.training.ranks import gathered, world_size
 from tutti.training.sharding import keep_full_precision
 
@@ -26,9 +26,9 @@ def training_arguments(arguments: Mapping[str, Any], folder: Path, *, began_in: 
     Raises:
         TrialError: if the fields do not fit this machine, or the process group does not match the environment.
     """
-    fields = {"use_cpu": not torch.cuda.is_available(), **arguments}
-    fields = with_precision(fields, cpu=fields["use_cpu"], began_in=began_in)
-    if not {"bf16", "fp16"} & arguments.keys():  # unlike machines use what all of them support
+    use_cpu = bool(arguments.get("use_cpu")) or not torch.cuda.is_available()
+    fields = with_precision({**arguments, "use_cpu": use_cpu}, cpu=use_cpu, began_in=began_in)
+    if is_automatic(arguments):  # unlike machines use what all of them support
         by_rank = gathered({name: bool(fields.get(name)) for name in PRECISIONS})
         fields |= {name: all(flags[name] for flags in by_rank) for name in PRECISIONS if name in fields}
     with machine_faults(ValueError, ImportError):  # for example bf16 on a GPU that lacks it

@@ -40,7 +40,7 @@ from tutti.training.report import EpochReport, FineTuned
 from tutti.training.resume import Position, load_state, newest_state, remove_later, save_state, stage_start
 from tutti.training.seen_words import exclude_unseen_words
 from tutti.training.sharding import forget_sharding, is_sharded, whole_state
-from tutti.training.trainer import MultiTaskTrainer
+from tutti.training.trainer import MultiTaskTrainer, diverged
 
 Parts = Mapping[str, Mapping[str, EncodedPart]]
 _SEED_STRIDE = 2**16  # between the seeds of consecutive ranks; larger than any number of stages
@@ -296,7 +296,7 @@ class _Run:
             outputs = probabilities[task.name] = self._predict(trainer.args, trainer.model, task, part)
             if not np.isfinite(outputs).all():  # the last step's loss was finite, but its gradient was not
                 step = trainer.state.global_step
-                raise trainer.diverged(f"what the model predicts of the task {task.name} after step {step}")
+                raise diverged(f"what the model predicts of the task {task.name} after step {step}", trainer.parameters)
             values = measure(task, part, outputs)
             task_scores[task.name] = values[f"{task.name}/{task.metric}"]
             metrics |= values
@@ -331,7 +331,11 @@ class _Run:
 
         def predictions_of(task: Task, name: str, part: EncodedPart) -> Predictions:
             outputs = self.best_probabilities.get(task.name) if name == "validation" else None
-            return _predictions(task, part, self._predict(args, model, task, part) if outputs is None else outputs)
+            if outputs is None:
+                outputs = self._predict(args, model, task, part)
+            if not np.isfinite(outputs).all():  # no evaluation has seen these rows, and one may be too long for fp16
+                raise diverged(f"what the model predicts of the {name} rows of the task {task.name}", keys)
+            return _predictions(task, part, outputs)
 
         predictions = {
             task.name: {

@@ -17,27 +17,32 @@ MIN_SPEEDUP = 1.2
 
 
 def with_precision(arguments: Mapping[str, Any], *, cpu: bool, began_in: str | None = None) -> dict[str, Any]:
-    """TrainingArguments' fields with bf16, fp16 and tf32 chosen if the user set neither bf16 nor fp16.
+    """TrainingArguments' fields with bf16, fp16 and tf32 chosen if that ``is_automatic``.
 
     The choice is bf16 on a GPU from Ampere on and on a CPU where bf16 is faster, otherwise fp16 on a GPU, otherwise
-    float32. TF32 is used for the remaining float32 operations on a GPU that has it. ``bf16: false`` selects float32.
-    Sharded weights are never trained in fp16.
+    float32. TF32 is used for the remaining float32 operations on a GPU that has it. ``bf16: false`` selects float32,
+    ``fp16: false`` leaves bf16 and float32 to choose from. Sharded weights are never trained in fp16.
 
     Args:
         began_in: the precision of a resumed run, which is kept on a processor of the same kind that supports it, even
             if another precision is faster there.
     """
     chosen: dict[str, Any] = {}
-    if not {"bf16", "fp16"} & arguments.keys():
+    if is_automatic(arguments):
         if cpu:
             chosen["bf16"] = began_in == "bf16" if began_in in ("bf16", "float32") else cpu_gains_from_bf16()
         elif began_in != "fp16" and torch.cuda.is_bf16_supported(including_emulation=False):
             chosen["bf16"] = True
-        elif not arguments.get("fsdp"):
+        elif not arguments.get("fsdp") and "fp16" not in arguments:
             chosen["fp16"] = True
     if not cpu and "tf32" not in arguments and torch.cuda.get_device_capability() >= (8, 0):
         chosen["tf32"] = True
     return {**chosen, **arguments}
+
+
+def is_automatic(arguments: Mapping[str, Any]) -> bool:
+    """Whether the precision is chosen by the processor: neither ``bf16`` nor ``fp16: true`` is set."""
+    return "bf16" not in arguments and not arguments.get("fp16")
 
 
 @cache

@@ -80,7 +80,7 @@ class MultiTaskTrainer(OneDeviceTrainer):
         self.logged: list[tuple[int, dict[str, float]]] = []
         self._attack = make_attack(options.adversarial, model, epsilon=options.adversarial_epsilon)
         self._attacking = False
-        self._parameters = dict(parameters)
+        self.parameters = dict(parameters)
         self._save_state = save
         self._finite = torch.ones((), dtype=torch.bool, device=args.device)
         self._first_bad = torch.full((), _NEVER, device=args.device)
@@ -277,13 +277,7 @@ class MultiTaskTrainer(OneDeviceTrainer):
         """
         first = lowest(self._first_bad.clone()).item()
         if first < _NEVER:
-            raise self.diverged(f"the training loss at step {first}")
-
-    def diverged(self, what: str) -> TrialError:
-        """The error for a non-finite ``what``, which ends the trial; it names the parameters."""
-        parameters = ", ".join(f"{name}={value}" for name, value in self._parameters.items()) or "the defaults"
-        remedy = "lower the learning_rate or set max_grad_norm"
-        return TrialError(Fault(what, "be a finite number", f"nan or infinity with {parameters}", remedy))
+            raise diverged(f"the training loss at step {first}", self.parameters)
 
     def after_step(self) -> None:
         """Updates the weight average with the new weights."""
@@ -388,3 +382,10 @@ def _row_weights(task: Task, part: EncodedPart, options: TrainingOptions) -> np.
 
 def _identity(batch: Any) -> Any:
     return batch
+
+
+def diverged(what: str, parameters: Mapping[str, Any]) -> TrialError:
+    """The error for a non-finite ``what``, which ends the trial; it names the parameters."""
+    named = ", ".join(f"{name}={value}" for name, value in parameters.items()) or "the defaults"
+    remedy = "lower the learning_rate or set max_grad_norm"
+    return TrialError(Fault(what, "be a finite number", f"nan or infinity with {named}", remedy))
