@@ -78,7 +78,7 @@ def test_a_prediction_of_a_row_to_predict_that_is_not_finite_ends_the_trial_alon
         return outputs
 
     monkeypatch.setattr(fine_tune, "predict", overflows)
-    with pytest.raises(TrialError, match=r"predicts of the test rows of the task .+ must be a finite number.*learning_r"):
+    with pytest.raises(TrialError, match=r"predicts of the test rows of the task .+ must be a finite number.*learni"):
         tune(tmp_path, learning_rate=1e-3)
 
 
