@@ -78,7 +78,7 @@ COMMANDS: dict[str, Sequence[Case]] = {
         ),
         Case(
             "`backbone pretrain` goes on with other settings than it was begun with",
-            ["be begun with the same texts and settings", "or remove"],
+            ["be begun with the same texts, backbone and settings", "or remove"],
             command="backbone pretrain study.yaml --out made --epochs 2",
             change=both(
                 lambda folder: (folder / "made.unfinished").mkdir(), write("made.unfinished/settings.json", "{}")

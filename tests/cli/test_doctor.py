@@ -28,8 +28,10 @@ from stored_study import NONE, StoredStudy, make_stored_study
 
 from tutti.bank.bank import Bank
 from tutti.cli import stores
+from tutti.config.folder import StudyFolder
+from tutti.orchestration.doctor import _trial_folder
 from tutti.orchestration.study import study_lock
-from tutti.records import TrialState
+from tutti.records import TrialRecord, TrialState
 from tutti.tracking.mlflow_tracker import MlflowTracker
 from tutti.tracking.spool import Spool
 
@@ -246,3 +248,12 @@ def test_a_study_that_was_never_tracked_gets_no_store(study):
     (study.folder.path / "mlflow.db").unlink()
     assert doctor(study).out.splitlines() == [CUT_OFF, HEALTHY]
     assert not (study.folder.path / "mlflow.db").exists()
+
+
+def test_a_fold_whose_folder_is_gone_is_missed(tmp_path: Path) -> None:
+    folder = StudyFolder(tmp_path)
+    for fold in (0, 2):
+        folder.trial("t0000").fold(fold).path.mkdir(parents=True)
+        folder.trial("t0000").fold(fold).best.with_name("best.pruned.json").touch()
+    findings = _trial_folder(folder, TrialRecord("t0000", 0, TrialState.FINISHED), 3)
+    assert [finding.what for finding in findings] == ["trials/t0000/fold-1/best"]

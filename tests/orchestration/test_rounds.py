@@ -129,6 +129,21 @@ def test_every_stage_has_its_own_steps():
     assert [stage["max_steps"] for stage in ours.training["stages"]] == [13, 6]
 
 
+def test_what_counts_epochs_takes_as_many_steps_in_the_control_whose_epochs_are_shorter():
+    stages = [{"swa_epochs": 2}, {"adversarial": "fgm", "adversarial_start": 1.5}]
+    ours, control = both(study(training={**study().training, "stages": stages}), [{"learning_rate": 3e-4}], longer=2.0)
+    assert [stage.get("swa_epochs") for stage in ours.training["stages"]] == [2, None]
+    assert [stage.get("swa_epochs") for stage in control.training["stages"]] == [4, None]
+    assert control.training["stages"][1]["adversarial_start"] == 3.0
+
+    space = {"swa_epochs": {"type": "int", "low": 0, "high": 3}}
+    ours, control = both(study(search_space=space), [{"swa_epochs": 0}, {"swa_epochs": 3}], longer=1.5)
+    assert ours.search.enqueue == ({"swa_epochs": 0}, {"swa_epochs": 3})
+    assert control.search.enqueue == ({"swa_epochs": 0}, {"swa_epochs": 4})
+    assert control.search_space.root["swa_epochs"].choices == (0, 4)
+    assert parse_study(dump_study(control)) == control
+
+
 def test_steps_that_the_study_itself_names_stay():
     ours, control = both(study(training={"max_steps": 77}), [{"learning_rate": 3e-4}])
     assert ours.training == control.training == {"max_steps": 77}

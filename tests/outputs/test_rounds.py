@@ -11,9 +11,9 @@ import pytest
 from tutti.bank.bank import Bank
 from tutti.bank.electorate import Electorate
 from tutti.ensembling.nested import Estimate
-from tutti.errors import StorageError
+from tutti.errors import StorageError, StudyError
 from tutti.outputs.members import Rule
-from tutti.outputs.rounds import Comparison, Round, compare, ended_rounds, write_round
+from tutti.outputs.rounds import Comparison, Round, RoundFolder, compare, ended_rounds, next_round, write_round
 from tutti.records import Predictions
 
 RULE = Rule(top=3, by="task")
@@ -116,3 +116,24 @@ def test_a_damaged_round_is_named(tmp_path, content, got):
     (tmp_path / "1" / "round.json").write_text(json.dumps(content))
     with pytest.raises(StorageError, match=rf"1/round.json must be as `tutti round` wrote it; got {got}"):
         ended_rounds(tmp_path)
+
+
+def test_a_round_that_was_not_kept_is_repeated_only_with_other_labels_or_teachers():
+    unkept = Round(1, "r", "0", "a-round-1", ("a",), kept=False, trials=8)
+    with pytest.raises(
+        StudyError, match=r"the recipe r must differ from that of round 1, which was not kept; got the same"
+    ):
+        next_round([unkept], study="a", trials=8, recipe="r", recipe_sha256="0")
+    assert next_round([unkept], study="a", trials=8, recipe="r", recipe_sha256="1").number == 2
+    assert next_round([unkept], study="a", trials=28, recipe="r", recipe_sha256="0").trials == 28
+
+
+def test_a_round_does_not_go_on_with_the_labels_of_other_teachers(tmp_path):
+    place = RoundFolder(tmp_path / "2")
+    begun = Round(2, "r", "0", "a-round-2", ("a", "a-round-1"), kept=False)
+    place.write_plan(begun, trials=2)
+    place.check_plan(begun, trials=None, studies=tmp_path)
+    with pytest.raises(
+        StudyError, match=r"the teachers a must be .*; got others than a and a-round-1; remove .*a-round-2"
+    ):
+        place.check_plan(replace(begun, teachers=("a",)), trials=None, studies=tmp_path)

@@ -150,7 +150,7 @@ def test_an_unfinished_run_of_other_settings_is_not_gone_on_with(options):
     work = options["out"].with_name("adapted.unfinished")
     work.mkdir()
     (work / "settings.json").write_text("{}")
-    with pytest.raises(StudyError, match="must be begun with the same texts and settings; got others"):
+    with pytest.raises(StudyError, match="must be begun with the same texts, backbone and settings; got others"):
         pretrain(**options)
 
 
@@ -168,8 +168,23 @@ def test_an_unfinished_run_of_as_many_other_texts_is_not_gone_on_with(options):
     next(row for row in words if words.count(row) == 1)[1] = 40  # a token that no other row contains
     changed = replace(part, encoded=datasets.Dataset.from_dict({"input_ids": words, "length": part.lengths}))
     assert len(distinct_rows([changed])) == len(distinct_rows([part]))
-    with pytest.raises(StudyError, match="must be begun with the same texts and settings; got others"):
+    with pytest.raises(StudyError, match="must be begun with the same texts, backbone and settings; got others"):
         pretrain(**{**options, "parts": [changed]})
+
+
+def test_an_unfinished_run_of_a_backbone_that_has_changed_is_not_gone_on_with(options):
+    class CutError(Exception):
+        pass
+
+    def cut(epoch, loss):
+        raise CutError
+
+    with pytest.raises(CutError):
+        pretrain(**{**options, "on_epoch": cut})
+    weights = Path(options["backbone"]) / "model.safetensors"
+    save_file({name: weight + 1 for name, weight in load_file(weights).items()}, weights, metadata={"format": "pt"})
+    with pytest.raises(StudyError, match="must be begun with the same texts, backbone and settings; got others"):
+        pretrain(**options)
 
 
 def test_of_several_gpus_one_is_used(options, monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +17,7 @@ from tutti.cli.console import console, program
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
 from tutti.errors import Fault, StudyError
+from tutti.files import new_folder_fault
 
 if TYPE_CHECKING:
     from tutti.data.prepare import Prepared
@@ -33,14 +35,16 @@ def demo(
 
     Example: `tutti demo --out /tmp/tutti-demo`
     """
-    from tutti.demo.generate import write_demo_data
+    from tutti.demo.generate import SEED_FILE, write_demo_data
     from tutti.modeling.new_backbone import new_backbone
 
     began = time.monotonic()
     out = out.absolute()
     data = out / "data"
-    if (data / "study.yaml").is_file():
+    if (data / SEED_FILE).is_file():
         _check_seed(data, seed=seed)
+    elif fault := new_folder_fault(data):  # somebody's own data
+        raise StudyError(replace(fault, remedy="name another folder as --out"))
     else:
         console.print("Generating three tasks: inference, emotion, topic")
         write_demo_data(data, seed=seed)
@@ -72,7 +76,7 @@ def _check_seed(data: Path, *, seed: int) -> None:
     """Raises StudyError if the data was generated with another seed."""
     from tutti.demo.generate import SEED_FILE
 
-    previous = (data / SEED_FILE).read_text(encoding="utf8").strip() if (data / SEED_FILE).is_file() else "0"
+    previous = (data / SEED_FILE).read_text(encoding="utf8").strip()
     if previous != str(seed):
         got, remedy = (
             f"{seed} where it was {previous}",

@@ -40,6 +40,7 @@ def doctor(
     with study_lock(folder), closing(stores.load_store(config, folder, mend=not dry_run)) as store:
         findings = diagnose(
             folder,
+            folds=config.split.folds,
             store=store,
             deliver=lambda: _deliver(config, folder),
             runs=lambda trials: _runs(config, folder, trials, seconds=store.run_seconds()),

@@ -22,7 +22,7 @@ app = typer.Typer(help="Keeps what a competition's leaderboard said of submissio
 def add(
     study: Study,
     submission: Annotated[Path, typer.Argument(metavar="SUBMISSION", help="A folder that `tutti ensemble` wrote.")],
-    score: Annotated[float, typer.Option("--score", help="Its public score. The same submission again: the new one.")],
+    score: Annotated[float, typer.Option("--score", help="Its public score, higher is better: negate an error.")],
 ) -> None:
     """Keeps a submission's public score beside its local one, in the study's folder and in MLflow.
 
@@ -56,7 +56,7 @@ def add(
 
 @app.command("show")
 def show(study: Study) -> None:
-    """Shows a study's submissions, the best public score first, and how public and local scores go together.
+    """Shows a study's submissions, the highest public score first, and how public and local scores go together.
 
     Example: `tutti leaderboard show glue_trio`
     """

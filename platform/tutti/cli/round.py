@@ -89,7 +89,9 @@ def round_(
         base = _Base(config, folder, prepared, _checked_records(config, folder, prepared, chosen, name), chosen, again)
         while True:
             ended = ended_rounds(folder.rounds)
-            current = next_round(ended, study=config.study, recipe=name, recipe_sha256=chosen.sha256)
+            finished = sum(record.state is TrialState.FINISHED for record in base.records)
+            hash_ = chosen.sha256
+            current = next_round(ended, study=config.study, trials=finished, recipe=name, recipe_sha256=hash_)
             place = RoundFolder(folder.rounds / str(current.number))
             if place.is_planned:
                 place.check_plan(current, trials=trials, studies=folder.path.parent)
@@ -218,7 +220,7 @@ def _train(base: _Base, current: Round, place: RoundFolder) -> set[str]:
         records = tune.run(stores.with_stores(config, folder), folder, resume=True, again=lambda **_: base.again)
         finished.append({record.key for record in records if record.state is TrialState.FINISHED})
         if not set.intersection(*finished):  # checked before the control is trained in vain
-            remedy = "look at its trials with `tutti trials`, then start the round again"
+            remedy = f"mend what `tutti trials` says, and {place.anew(current, folder.path.parent)}"
             rule = "have a finished trial" + " of a point that the round finished too" * control
             raise TrialError(Fault(f"the study {name}", rule, "none", remedy))
     both = set.intersection(*finished)

@@ -29,6 +29,7 @@ _WITHOUT = "the trial votes without it, and `tutti predict` and `tutti soup` can
 def diagnose(
     folder: StudyFolder,
     *,
+    folds: int | None,
     store: StudyStore,
     deliver: Callable[[], None],
     runs: Callable[[Sequence[TrialRecord]], Iterable[Finding]],
@@ -39,6 +40,7 @@ def diagnose(
     complete an interrupted pruning. The caller holds the study's lock.
 
     Args:
+        folds: the study's.
         deliver: sends queued reports to the tracker.
         runs: finds what is wrong with the tracker's runs, given all trials; called last.
 
@@ -55,7 +57,7 @@ def diagnose(
         yield Finding(_inside(folder, stray), f"{what} that died", Repair(outcome, partial(clear_stray, stray)))
     yield from _prepared_parts(folder)
     trials = store.records()
-    yield from _trial_folders(folder, trials)
+    yield from _trial_folders(folder, trials, folds)
     yield from _predictions(folder, trials)
     spool = folder.spool
     if waiting := undelivered(spool):
@@ -97,7 +99,7 @@ def _prepared_parts(folder: StudyFolder) -> Iterator[Finding]:
                 yield Finding(_inside(folder, info.path), found, remedy)
 
 
-def _trial_folders(folder: StudyFolder, trials: Sequence[TrialRecord]) -> Iterator[Finding]:
+def _trial_folders(folder: StudyFolder, trials: Sequence[TrialRecord], folds: int | None) -> Iterator[Finding]:
     """Findings in trials' folders: states of ended trials, and checkpoints that are damaged or missing."""
     keys = {trial.key for trial in trials}
     for path in sorted(folder.trials.glob("*")):
@@ -108,10 +110,10 @@ def _trial_folders(folder: StudyFolder, trials: Sequence[TrialRecord]) -> Iterat
             yield Finding(_inside(folder, path), "a link", _UNLINK)
     for trial in trials:
         if not folder.trial(trial.key).path.is_symlink():
-            yield from _trial_folder(folder, trial)
+            yield from _trial_folder(folder, trial, folds)
 
 
-def _trial_folder(folder: StudyFolder, trial: TrialRecord) -> Iterator[Finding]:
+def _trial_folder(folder: StudyFolder, trial: TrialRecord, folds: int | None) -> Iterator[Finding]:
     from tutti.modeling.checkpoint import is_pruned
 
     own = folder.trial(trial.key)
@@ -123,7 +125,7 @@ def _trial_folder(folder: StudyFolder, trial: TrialRecord) -> Iterator[Finding]:
         if part.best.is_dir():
             yield from _checkpoint(folder, part, state=trial.state)
     if trial.state is TrialState.FINISHED:
-        for best in (part.best for part in own.folds or [own]):
+        for best in (part.best for part in ([own] if folds is None else map(own.fold, range(folds)))):
             if not best.is_dir() and not is_pruned(best):
                 note = f"make the empty file {_inside(folder, best)}.pruned.json, which says that it was given up"
                 problem = f"it is gone, and nothing says that it was pruned: {_WITHOUT}"

@@ -25,6 +25,7 @@ from tutti.search.limits import is_over
 Point = dict[str, Scalar]
 
 _STEPS = "max_steps"
+_COUNTING_EPOCHS = ("swa_epochs", "adversarial_start")
 _MAX_EVALUATION_FACTOR = 3  # how many times the study's evaluations per epoch are enough to match both studies
 _TOLERANCE = 0.1  # relative difference in evaluation counts that is not worth the cost of further evaluations
 
@@ -166,11 +167,12 @@ def round_studies(
     steps: Sequence[Sequence[int | None]],
     longer: float,
 ) -> tuple[StudyConfig, StudyConfig]:
-    """The study of a round and its control. They differ in the round's pseudo-labels and the evaluations per epoch.
+    """The study of a round and its control. They differ in the round's pseudo-labels and what counts epochs.
 
     Both have a trial for each point. No trial is stopped early, since only finished trials vote. In both studies a
     trial takes as many steps as it would with pseudo-labels. It is also evaluated about as often in all, because the
-    best of more evaluations looks better.
+    best of more evaluations looks better. Epochs of the control have fewer steps, so ``swa_epochs`` and
+    ``adversarial_start`` are larger there.
 
     Args:
         study: the study before the first round.
@@ -186,23 +188,50 @@ def round_studies(
         trials=len(points),
         seed=study.search.seed,
         sampler="random",  # never used: all trials are enqueued
-        enqueue=tuple(point for point in trial_points if point),
         scheduler="none",
         retries=study.search.retries,
     )
-    shared = {"search_space": space, "search": search}
 
-    def with_rows(name: str, labels: Mapping[str, ExtraTrain], evals_per_epoch: int) -> StudyConfig:
+    def with_rows(name: str, labels: Mapping[str, ExtraTrain], evals_per_epoch: int, factor: float) -> StudyConfig:
         tasks = {
             task: config.model_copy(update={"extra_train": (*known[task], *([labels[task]] if task in labels else []))})
             for task, config in study.tasks.items()
         }
-        keys = training if evals_per_epoch == 1 else overlay(training, {"evals_per_epoch": evals_per_epoch})
-        return study.model_copy(update={**shared, "training": keys, "study": name, "tasks": tasks})
+        keys, own_space, own_points = _with_epochs(training, space, trial_points, factor)
+        keys = keys if evals_per_epoch == 1 else overlay(keys, {"evals_per_epoch": evals_per_epoch})
+        own_search = search.model_copy(update={"enqueue": tuple(point for point in own_points if point)})
+        own = {"search_space": own_space, "search": own_search, "training": keys, "study": name, "tasks": tasks}
+        return study.model_copy(update=own)
 
     epochs = [_epochs(study, point) for point in points]
     evals, control_evals = _evaluations_per_epoch(study.evals_per_epoch, epochs=epochs, longer=longer)
-    return with_rows(name, labels, evals), with_rows(f"{name}-control", {}, control_evals)
+    return with_rows(name, labels, evals, 1.0), with_rows(f"{name}-control", {}, control_evals, longer)
+
+
+def _with_epochs(
+    training: Mapping[str, Any], space: SearchSpace, points: Sequence[Point], factor: float
+) -> tuple[Mapping[str, Any], SearchSpace, list[Point]]:
+    """Training keys, search space and points with what counts epochs multiplied, so that it takes as many steps."""
+
+    def scaled(keys: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: _scaled(key, value, factor) for key, value in keys.items()}
+
+    keys, distributions = scaled(training), dict(space.root)
+    if isinstance(keys.get(STAGES), list):
+        keys[STAGES] = [scaled(stage or {}) for stage in keys[STAGES]]
+    own_points = [scaled(point) for point in points]
+    for key, distribution in distributions.items():
+        values = {point[key] for point in own_points if key in point}
+        if values and key.rpartition(".")[2] in _COUNTING_EPOCHS:
+            choices = tuple(sorted(values, key=str))
+            distributions[key] = Categorical(type="categorical", choices=choices, when=distribution.when)
+    return keys, SearchSpace(distributions), own_points
+
+
+def _scaled(key: str, value: Any, factor: float) -> Any:
+    if key.rpartition(".")[2] not in _COUNTING_EPOCHS or not value:
+        return value
+    return round(value * factor) if isinstance(value, int) else value * factor
 
 
 def _with_steps(

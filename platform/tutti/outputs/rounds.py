@@ -107,6 +107,7 @@ class Round:
         study: the name of the study that is trained on pseudo-labels.
         teachers: the names of the studies whose trials make the labels.
         kept: see ``Comparison.kept``; false as long as that is unknown.
+        trials: how many trials of the first teacher had finished.
     """
 
     number: int
@@ -115,6 +116,7 @@ class Round:
     study: str
     teachers: tuple[str, ...]
     kept: bool
+    trials: int = 0
 
     @property
     def control(self) -> str:
@@ -177,8 +179,13 @@ class RoundFolder:
             remedy = "restore the file, or remove it to plan the round again"
             raise StorageError(Fault(str(file), "be as `tutti round` wrote it", repr(error), remedy)) from error
         rule = f"be that which round {resumed.number} was begun with"
-        both = f"{studies / resumed.study} and {studies / resumed.control}"
-        restart = f"or remove {self.path}, {both} to begin the round anew"
+        restart = f"or {self.anew(resumed, studies)}"
+        if plan.get("teachers", [*resumed.teachers]) != [*resumed.teachers]:
+            what, got = (
+                f"the teachers {' and '.join(resumed.teachers)}",
+                f"others than {' and '.join(plan['teachers'])}",
+            )
+            raise StudyError(Fault(what, rule, got, self.anew(resumed, studies)))
         if recipe_sha256 != resumed.recipe_sha256:
             what, got = f"the recipe {resumed.recipe}", f"another one than {recipe}"
             raise StudyError(Fault(what, rule, got, f"name that recipe, {restart}"))
@@ -186,12 +193,18 @@ class RoundFolder:
             got = f"another one than {begun_trials}"
             raise StudyError(Fault(f"--trials {trials}", rule, got, f"leave it out, {restart}"))
 
+    def anew(self, begun: Round, studies: Path) -> str:
+        """What to do to begin a round anew."""
+        both = f"{studies / begun.study} and {studies / begun.control}"
+        return f"remove {self.path}, {both} to begin the round anew"
 
-def next_round(ended: Sequence[Round], *, study: str, recipe: str, recipe_sha256: str) -> Round:
+
+def next_round(ended: Sequence[Round], *, study: str, trials: int, recipe: str, recipe_sha256: str) -> Round:
     """The round after those that ended.
 
     Args:
         study: the name of the study that the rounds start from; it and the study of each kept round are the teachers.
+        trials: how many trials of that study have finished.
 
     Raises:
         StudyError: if an earlier round with the recipe and the teachers was not kept; other teachers label anew.
@@ -199,11 +212,12 @@ def next_round(ended: Sequence[Round], *, study: str, recipe: str, recipe_sha256
     number = len(ended) + 1
     teachers = (study, *(earlier.study for earlier in ended if earlier.kept))
     for earlier in ended:
-        if not earlier.kept and earlier.recipe_sha256 == recipe_sha256 and earlier.teachers == teachers:
+        same = (earlier.recipe_sha256, earlier.teachers, earlier.trials) == (recipe_sha256, teachers, trials)
+        if same and not earlier.kept:
             rule = f"differ from that of round {earlier.number}, which was not kept"
             remedy = "change pseudo_labels or members, or name another recipe"
             raise StudyError(Fault(f"the recipe {recipe}", rule, "the same", remedy))
-    return Round(number, recipe, recipe_sha256, f"{study}-round-{number}", teachers, kept=False)
+    return Round(number, recipe, recipe_sha256, f"{study}-round-{number}", teachers, kept=False, trials=trials)
 
 
 def write_round(path: Path, ended: Round, comparison: Comparison) -> Path:

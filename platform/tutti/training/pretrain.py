@@ -33,6 +33,7 @@ from tutti.data.batches import BatchPlan, BatchRows, TaskBatch, TaskBatchSampler
 from tutti.data.encode import EncodedPart, distinct_rows, load_tokenizer, tokens_sha256
 from tutti.errors import BackboneError, Fault, StudyError, TrialError, first_line
 from tutti.files import new_folder_fault, storage_faults, whole_folder, write_whole
+from tutti.modeling.adapters import backbone_files
 from tutti.modeling.model import check_backbone_folder, check_complete, no_progress_bars
 from tutti.training.arguments import machine_faults
 from tutti.training.one_device import OneDeviceTrainer
@@ -100,6 +101,7 @@ def pretrain(
         raise StudyError(Fault("the study's tasks", rule, str(len(rows)), "add rows or files"))
     settings = {
         "backbone": backbone,
+        "files": backbone_files(backbone),
         "rows": len(rows),
         "tokens": tokens_sha256(rows),  # with other rows, rows held out now may have been trained on
         "epochs": epochs,
@@ -296,7 +298,7 @@ def _newest_state(folder: Path, settings: Mapping[str, Any]) -> str | None:
         saved_settings = None
     if saved_settings != settings:
         remedy = f"call the command as it was, or remove {folder}"
-        raise StudyError(Fault(str(folder), "be begun with the same texts and settings", "others", remedy))
+        raise StudyError(Fault(str(folder), "be begun with the same texts, backbone and settings", "others", remedy))
     complete = [state for state in folder.glob("checkpoint-*") if (state / _WHOLE).is_file()]
     newest = max(complete, key=lambda state: int(state.name.rpartition("-")[2]), default=None)
     return None if newest is None else str(newest)
