@@ -184,8 +184,7 @@ def test_a_demo_that_is_interrupted_names_the_command_that_goes_on_with_it(tmp_p
         raise TrialError(Fault("the study", "go on", "Ctrl-C", again()))
 
     (tmp_path / "my demo/data/backbone").mkdir(parents=True)
-    (tmp_path / "my demo/data/study.yaml").write_text("")
-    monkeypatch.setattr(cli_demo, "_check_seed", lambda *_, **__: None)
+    (tmp_path / "my demo/data/seed.txt").write_text("3")
     monkeypatch.setattr(cli_demo, "_study_in", lambda _: (None, None))
     monkeypatch.setattr(cli_demo.tune, "run", interrupted)
     monkeypatch.setattr(cli_demo, "program", lambda: "tutti")

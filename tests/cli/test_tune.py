@@ -269,6 +269,7 @@ def test_what_a_worker_leaves_behind_that_lives_until_ray_ends_is_cleared_away(t
 
     outcome = StudyOutcome(trials=(stopped,), interrupted=(), complete=True)
     monkeypatch.setattr("tutti.cluster.connect.connected", ray)
+    monkeypatch.setattr("tutti.cluster.connect.gpus_of_cluster", lambda: 0)
     for module, name, answer in (
         (cli_tune, "prepare_study", None),
         (cli_tune, "_run_trials", outcome),

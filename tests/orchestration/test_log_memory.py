@@ -55,14 +55,6 @@ def test_a_trial_that_begins_anew_with_half_its_batch_has_the_scores_of_that_alo
     assert run.metrics.get("score", {}) == ({} if score is None else {0: score})
 
 
-def test_a_population_s_trial_that_takes_half_its_batch_over_goes_on_and_keeps_its_scores(logged, monkeypatch):
-    monkeypatch.setattr(logged.log, "_exchange", lambda key, exchange: None)
-    trial = logged.start()
-    logged.epoch(trial, 1, 0.9)
-    logged.log.on_trial_result(0, [], trial, {"exchanged": {}, "halved": "no memory"})
-    assert logged.record(trial).scores_by_epoch == {1: 0.9}
-
-
 @pytest.mark.parametrize(("whole", "fits"), [(False, False), (True, True)])
 def test_a_trial_has_once_fitted_into_memory_from_its_first_whole_epoch_on_in_later_runs_too(logged, whole, fits):
     trial = logged.start()

@@ -144,6 +144,19 @@ def test_what_counts_epochs_takes_as_many_steps_in_the_control_whose_epochs_are_
     assert parse_study(dump_study(control)) == control
 
 
+def test_an_attack_begins_after_as_many_steps_in_the_control_and_conditions_on_epochs_still_hold():
+    config = study(training={**study().training, "adversarial": "fgm", "adversarial_start": 1})
+    ours, control = both(config, [{"learning_rate": 3e-4}], longer=1.4)
+    assert (ours.training["adversarial_start"], control.training["adversarial_start"]) == (1, 1.4)
+    space = {
+        "swa_epochs": {"type": "categorical", "choices": [0, 2]},
+        "weight_decay": {"type": "uniform", "low": 0.0, "high": 1.0, "when": {"swa_epochs": 2}},
+    }
+    _, control = both(study(search_space=space), [{"swa_epochs": 2, "weight_decay": 0.5}], longer=1.5)
+    assert control.search_space.root["weight_decay"].when == {"swa_epochs": (3,)}
+    assert control.search.enqueue == ({"swa_epochs": 3, "weight_decay": 0.5},)
+
+
 def test_steps_that_the_study_itself_names_stay():
     ours, control = both(study(training={"max_steps": 77}), [{"learning_rate": 3e-4}])
     assert ours.training == control.training == {"max_steps": 77}

@@ -130,9 +130,9 @@ def test_a_round_that_was_not_kept_is_repeated_only_with_other_labels_or_teacher
 
 def test_a_round_does_not_go_on_with_the_labels_of_other_teachers(tmp_path):
     place = RoundFolder(tmp_path / "2")
-    begun = Round(2, "r", "0", "a-round-2", ("a", "a-round-1"), kept=False)
+    begun = Round(2, "r", "0", "a-round-2", ("a", "a-round-1"), kept=False, trials=8)
     place.write_plan(begun, trials=2)
-    place.check_plan(begun, trials=None, studies=tmp_path)
+    assert place.check_plan(replace(begun, trials=28), trials=None, studies=tmp_path) == begun
     with pytest.raises(
         StudyError, match=r"the teachers a must be .*; got others than a and a-round-1; remove .*a-round-2"
     ):

@@ -243,3 +243,5 @@ def test_of_two_tasks_of_a_kind_the_one_that_is_called_so_has_the_official_file(
     tasks = [Task(name, ("0", "1"), pair=True, metric="f1", submission="glue") for name in ("rte", "scitail", "nli")]
     layouts = Layouts(kinds={"rte": "rte", "scitail": "RTE", "nli": "MNLI", "topic": "topic"})
     assert [layouts.place(task, "test")[1] for task in tasks] == ["RTE.tsv", "scitail.tsv", "MNLI.tsv"]
+    misnamed = Task("qnli", ("0", "1"), pair=True, metric="f1", submission="glue")
+    assert Layouts(kinds={"rte": "rte", "qnli": "RTE"}).place(misnamed, "test")[1] == "RTE.tsv"

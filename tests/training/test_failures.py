@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,8 @@ def test_a_prediction_of_a_row_to_predict_that_is_not_finite_ends_the_trial_alon
     tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows that no evaluation has seen: their predictions could not be saved, whichever run tried it."""
-    predict = fine_tune.predict
+    module = import_module("tutti.training.fine_tune")
+    predict = module.predict
 
     def overflows(model: Any, part: EncodedPart, **options: Any) -> np.ndarray:
         outputs = predict(model, part, **options)
@@ -77,13 +79,14 @@ def test_a_prediction_of_a_row_to_predict_that_is_not_finite_ends_the_trial_alon
             outputs[0] = np.nan
         return outputs
 
-    monkeypatch.setattr(fine_tune, "predict", overflows)
+    monkeypatch.setattr(module, "predict", overflows)
     with pytest.raises(TrialError, match=r"predicts of the test rows of the task .+ must be a finite number.*learni"):
         tune(tmp_path, learning_rate=1e-3)
 
 
 def test_a_cpu_trains_also_where_the_default_of_use_cpu_is_written_out(tune: Tune, tmp_path: Path) -> None:
-    assert tune(tmp_path, use_cpu=False, max_steps=2).record.key
+    _, reports = tune(tmp_path, use_cpu=False, max_steps=2)
+    assert reports[-1].done
 
 
 def test_fp16_without_a_gpu_is_a_trial_error(tune: Tune, tmp_path: Path) -> None:

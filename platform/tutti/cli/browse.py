@@ -39,6 +39,8 @@ def trials(
     front = pareto_front(records, objectives)
     if as_json:
         documents = [dataclasses.asdict(record) for record in records]
+        for document in documents:
+            del document["last_task_scores"]  # with folds, what a trial that ends otherwise is told by
         if len(objectives) > 1:
             documents = [document | {"front": document["key"] in front} for document in documents]
         typer.echo(json.dumps(documents, indent=2, ensure_ascii=False))

@@ -94,7 +94,7 @@ def round_(
             current = next_round(ended, study=config.study, trials=finished, recipe=name, recipe_sha256=hash_)
             place = RoundFolder(folder.rounds / str(current.number))
             if place.is_planned:
-                place.check_plan(current, trials=trials, studies=folder.path.parent)
+                current = place.check_plan(current, trials=trials, studies=folder.path.parent)
                 console.print(f"Continuing round {current.number}")
             elif not _plan(base, current, place, trials=trials):
                 shutil.rmtree(place.path, ignore_errors=True)

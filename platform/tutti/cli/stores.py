@@ -179,7 +179,7 @@ def fitting_trials(study: StudyConfig, folder: StudyFolder) -> dict[str, int]:
 def _older_studies(study: StudyConfig, folder: StudyFolder) -> list[OlderStudy]:
     """The studies named in ``search.warm_start``.
 
-    A study that has begun already holds their trials, so a folder that has been removed or damaged since is skipped.
+    A study that has trials of its own holds theirs, so a folder that has been removed or damaged since is skipped.
     """
     from tutti.search.warm_start import OlderStudy
 
@@ -188,7 +188,7 @@ def _older_studies(study: StudyConfig, folder: StudyFolder) -> list[OlderStudy]:
         try:
             older = parse_study(older_folder.study_file)
         except ConfigError:
-            if folder.begun:
+            if folder.begun and (folder.has_trials or not older_folder.study_file.is_file()):
                 continue
             raise
         older_studies.append(OlderStudy(older.study, database_url(older, older_folder), fixed_values(older.training)))

@@ -18,6 +18,7 @@ from tutti.config.load import load_recipe
 from tutti.config.study import StudyConfig
 from tutti.errors import Fault, SubmissionError, counted
 from tutti.files import sha256_of
+from tutti.tasks.build import submission_of
 
 if TYPE_CHECKING:
     from tutti.config.recipe import Recipe
@@ -125,7 +126,9 @@ def layouts(config: StudyConfig, recipe: Recipe) -> Layouts:
     """The layouts of a recipe's submission files."""
     from tutti.outputs.submission import Layouts
 
-    kinds = {name: task.glue or name for name, task in config.tasks.items()}
+    tested = {name: task for name, task in config.tasks.items() if task.test_sets()}
+    formats = {name: recipe.submission.format or submission_of(task) for name, task in tested.items()}
+    kinds = {name: task.glue or name for name, task in tested.items() if formats[name] == "glue"}
     return Layouts(recipe.submission.format, recipe.submission.templates, kinds)
 
 

@@ -278,9 +278,9 @@ def _recipe_faults(raw: dict[str, Any], folder: Path, places: _Places) -> list[F
 def _older_faults(raw: Mapping[str, Any], places: _Places) -> list[Fault]:
     """A fault for each warm-start study that cannot be read, or has other tasks, metrics or objectives.
 
-    None once the study has begun: it has copies of the trials then.
+    None once the study has trials: it has copies of theirs then.
     """
-    if has_begun(raw):
+    if has_begun(raw, trials=True):
         return []
     own = metrics_of(raw)
     faults: list[Fault] = []

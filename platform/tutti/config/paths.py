@@ -95,11 +95,12 @@ def resolve_paths(
     return resolved, paths.faults
 
 
-def has_begun(raw: Mapping[str, Any]) -> bool:
-    """Whether the folder of a raw study, whose paths are absolute, holds one that has begun."""
+def has_begun(raw: Mapping[str, Any], *, trials: bool = False) -> bool:
+    """Whether the folder of a raw study, whose paths are absolute, holds one that has begun, or even has trials."""
     study, path = raw.get("study"), section(raw, "storage").get("path")
     studies = Path(path) if isinstance(path, str) else studies_folder()
-    return isinstance(study, str) and is_plain(study) and StudyFolder(studies / study).begun
+    folder = StudyFolder(studies / study) if isinstance(study, str) and is_plain(study) else None
+    return folder is not None and folder.begun and (folder.has_trials or not trials)
 
 
 def older_folders(raw: Mapping[str, Any]) -> dict[int, Path]:

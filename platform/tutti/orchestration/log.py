@@ -331,8 +331,8 @@ class StudyLog(NotSnapshotted, Callback):
 
     def _last_report(self, key: str, progress: TrialProgress) -> Report:
         """The trial's last report; with folds one without a score, as of a failure, gets that of the complete folds."""
-        report, record = progress.last_report, self._store.record(key)
-        if not self._folds or "score" in report or not record.scores_by_epoch:
+        report = progress.last_report
+        if not self._folds or "score" in report or not (record := self._store.record(key)).scores_by_epoch:
             return report
         last, score = max(record.scores_by_epoch.items())
         return {**report, "epoch": last, "score": score, "task_scores": record.last_task_scores}

@@ -221,17 +221,21 @@ def _with_epochs(
         keys[STAGES] = [scaled(stage or {}) for stage in keys[STAGES]]
     own_points = [scaled(point) for point in points]
     for key, distribution in distributions.items():
+        when = {name: tuple(_scaled(name, value, factor) for value in own) for name, own in distribution.when.items()}
         values = {point[key] for point in own_points if key in point}
         if values and key.rpartition(".")[2] in _COUNTING_EPOCHS:
             choices = tuple(sorted(values, key=str))
-            distributions[key] = Categorical(type="categorical", choices=choices, when=distribution.when)
+            distributions[key] = Categorical(type="categorical", choices=choices, when=when)
+        else:
+            distributions[key] = distribution.model_copy(update={"when": when})
     return keys, SearchSpace(distributions), own_points
 
 
 def _scaled(key: str, value: Any, factor: float) -> Any:
-    if key.rpartition(".")[2] not in _COUNTING_EPOCHS or not value:
+    name = key.rpartition(".")[2]
+    if name not in _COUNTING_EPOCHS or not value or factor == 1:
         return value
-    return round(value * factor) if isinstance(value, int) else value * factor
+    return round(value * factor) if name == "swa_epochs" else value * factor
 
 
 def _with_steps(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -107,7 +107,7 @@ class Round:
         study: the name of the study that is trained on pseudo-labels.
         teachers: the names of the studies whose trials make the labels.
         kept: see ``Comparison.kept``; false as long as that is unknown.
-        trials: how many trials of the first teacher had finished.
+        trials: how many trials of the first teacher had finished; none where that was not recorded.
     """
 
     number: int
@@ -116,7 +116,7 @@ class Round:
     study: str
     teachers: tuple[str, ...]
     kept: bool
-    trials: int = 0
+    trials: int | None = None
 
     @property
     def control(self) -> str:
@@ -157,11 +157,16 @@ class RoundFolder:
         Raises:
             StorageError: if the file cannot be written.
         """
-        plan = {"recipe": planned.recipe, "recipe_sha256": planned.recipe_sha256, "teachers": planned.teachers}
+        plan = {
+            "recipe": planned.recipe,
+            "recipe_sha256": planned.recipe_sha256,
+            "teachers": planned.teachers,
+            "finished": planned.trials,
+        }
         write_whole(self.path / _PLAN, json.dumps({**plan, "trials": trials}, ensure_ascii=False, indent=2) + "\n")
 
-    def check_plan(self, resumed: Round, *, trials: int | None, studies: Path) -> None:
-        """Checks that the round was begun with this recipe and number of trials.
+    def check_plan(self, resumed: Round, *, trials: int | None, studies: Path) -> Round:
+        """Checks that the round was begun with this recipe, teachers and number of trials; the round as it was begun.
 
         Args:
             trials: none if any number will do.
@@ -175,16 +180,14 @@ class RoundFolder:
         try:
             plan = json.loads(file.read_text(encoding="utf-8"))
             recipe, recipe_sha256, begun_trials = (plan[key] for key in ("recipe", "recipe_sha256", "trials"))
+            teachers = tuple(map(str, plan.get("teachers", resumed.teachers)))
         except (OSError, ValueError, KeyError, TypeError) as error:
             remedy = "restore the file, or remove it to plan the round again"
             raise StorageError(Fault(str(file), "be as `tutti round` wrote it", repr(error), remedy)) from error
         rule = f"be that which round {resumed.number} was begun with"
         restart = f"or {self.anew(resumed, studies)}"
-        if plan.get("teachers", [*resumed.teachers]) != [*resumed.teachers]:
-            what, got = (
-                f"the teachers {' and '.join(resumed.teachers)}",
-                f"others than {' and '.join(plan['teachers'])}",
-            )
+        if teachers != resumed.teachers:
+            what, got = f"the teachers {' and '.join(resumed.teachers)}", f"others than {' and '.join(teachers)}"
             raise StudyError(Fault(what, rule, got, self.anew(resumed, studies)))
         if recipe_sha256 != resumed.recipe_sha256:
             what, got = f"the recipe {resumed.recipe}", f"another one than {recipe}"
@@ -192,6 +195,7 @@ class RoundFolder:
         if trials not in (None, begun_trials):
             got = f"another one than {begun_trials}"
             raise StudyError(Fault(f"--trials {trials}", rule, got, f"leave it out, {restart}"))
+        return replace(resumed, trials=plan.get("finished"))
 
     def anew(self, begun: Round, studies: Path) -> str:
         """What to do to begin a round anew."""
@@ -212,10 +216,10 @@ def next_round(ended: Sequence[Round], *, study: str, trials: int, recipe: str, 
     number = len(ended) + 1
     teachers = (study, *(earlier.study for earlier in ended if earlier.kept))
     for earlier in ended:
-        same = (earlier.recipe_sha256, earlier.teachers, earlier.trials) == (recipe_sha256, teachers, trials)
-        if same and not earlier.kept:
+        same = (earlier.recipe_sha256, earlier.teachers) == (recipe_sha256, teachers)
+        if same and earlier.trials in (None, trials) and not earlier.kept:
             rule = f"differ from that of round {earlier.number}, which was not kept"
-            remedy = "change pseudo_labels or members, or name another recipe"
+            remedy = "change pseudo_labels or members, name another recipe, or add trials to the study"
             raise StudyError(Fault(f"the recipe {recipe}", rule, "the same", remedy))
     return Round(number, recipe, recipe_sha256, f"{study}-round-{number}", teachers, kept=False, trials=trials)
 

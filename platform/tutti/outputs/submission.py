@@ -16,7 +16,7 @@ import numpy as np
 from tutti.errors import Fault, SubmissionError, nearest
 from tutti.outputs.formats.competition import Competition
 from tutti.outputs.formats.csv import Csv
-from tutti.outputs.formats.glue import Glue, plain, spelled
+from tutti.outputs.formats.glue import Glue, official, plain, spelled
 from tutti.outputs.formats.protocol import SubmissionFormat
 
 if TYPE_CHECKING:
@@ -33,7 +33,8 @@ class Layouts:
     Attributes:
         everywhere: the name of the format, of ``FORMATS``, for all tasks; none for each task's own.
         templates: sample CSV files to follow, by ``TASK``, or by ``TASK/SET`` for one of several test sets.
-        kinds: by task, the GLUE task that it is, whose official name its file has in the format ``glue``.
+        kinds: by task that writes a file in the format ``glue``, the GLUE task that it is, whose official name the
+            file has.
     """
 
     everywhere: str | None = None
@@ -83,10 +84,11 @@ class Layouts:
         return form.render(ids, labels)
 
     def _kind(self, task: Task) -> str:
-        """The GLUE task that names the file; the task's own name where another task is of the same kind."""
+        """The GLUE task that names the file; the task's own name where another file would have the same one."""
         kind = self.kinds.get(task.name, task.name)
         same = [name for name, other in self.kinds.items() if plain(other) == plain(kind)]
-        return task.name if len(same) > 1 else kind
+        misleading = official(task.name) not in (None, official(kind))
+        return task.name if len(same) > 1 and not misleading else kind
 
 
 def named(task: str, part: str) -> str:

@@ -20,6 +20,11 @@ from tutti.tasks.metrics import is_regression
 _SUBMISSIONS = {"competition": "competition", "glue": "glue"}
 
 
+def submission_of(config: TaskConfig) -> str:
+    """The submission format of a task: its own, or that of its layout."""
+    return config.submission or _SUBMISSIONS.get(config.layout, "csv")
+
+
 @dataclass(frozen=True)
 class CleaningSteps:
     """Cleaning steps for a task's rows; see ``tutti.data.clean``. Broken rows are repaired by the layout."""
@@ -96,7 +101,7 @@ def task_spec(name: str, config: TaskConfig) -> TaskSpec:
         sources={part: source for part, source in sources.items() if source is not None},
         pair=pair,
         metric=config.metric,
-        submission=config.submission or _SUBMISSIONS.get(config.layout, "csv"),
+        submission=submission_of(config),
         extra_train=tuple(
             ExtraRows(extra.path, extra.weight, SoftLabels(pair) if extra.labels == "soft" else extra_layout)
             for extra in config.extra_train
