@@ -63,6 +63,8 @@ def test_with_every_step_off_a_text_stays_as_it_is(text: str) -> None:
         ("太好😂了", "zh", "太好笑哭了了"),
         ("so good😂!", "en", "so good face with tears of joy !"),
         ("👍👍", "en", "thumbs up thumbs up"),
+        ("love🪅party", "en", "love piñata party"),
+        ("go🇨🇮team", "en", "go Côte d’Ivoire team"),
         ("  two  spaces stay", "en", "  two  spaces stay"),
         ("❤️", "zh", "红心"),
     ],

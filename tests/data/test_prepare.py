@@ -92,6 +92,37 @@ def test_extra_rows_with_the_texts_of_rows_to_validate_on_are_left_out(
         assert (train["fold"][train["id"].str.startswith("extra")] == -1).all()
 
 
+@pytest.mark.parametrize(("one", "other"), [("1", "1.0"), ("true", "True"), ("1000", "1e3")])
+def test_two_spellings_of_a_class_are_told(make_spec: MakeSpec, run_preparation: Any, one: str, other: str) -> None:
+    rows = [(f"r{n}", f"text {n}", one if n % 2 else "0") for n in range(30)]
+    spec = make_spec(train=rows, extra=[([("e", "another", other)], 1.0)])
+    with pytest.raises(TaskFileError, match="must have one spelling of each class; got ") as caught:
+        run_preparation(spec)
+    assert repr(one) in str(caught.value)
+    assert repr(other) in str(caught.value)
+
+
+def test_numbers_that_float_cannot_tell_apart_are_classes_of_their_own(
+    make_spec: MakeSpec, run_preparation: Any
+) -> None:
+    rows = [(f"r{n}", f"text {n}", str(2**53 + n % 2)) for n in range(30)]
+    assert run_preparation(make_spec(train=rows)).tasks[0].class_names == (str(2**53), str(2**53 + 1))
+
+
+@pytest.mark.parametrize("folds", [None, 3])
+def test_a_class_of_extra_rows_alone_that_are_all_left_out_is_told(
+    make_spec: MakeSpec, tmp_path: Path, folds: int | None
+) -> None:
+    file = {} if folds else {"validation": [("v", "seen there", "maybe"), ("w", "too", "yes")]}
+    extra = [([("e", "text 3" if folds else "seen there", "maybe")], 1.0)]
+    message = (
+        "must have a row of each class besides those of extra_train whose texts are validated on; got none of 'maybe'"
+    )
+    spec = make_spec(train=TRAIN, extra=extra, **file)
+    with pytest.raises(TaskFileError, match=message):
+        prepare([spec], validation=None, folds=folds, seed=0, folder=tmp_path / "data")
+
+
 def test_extra_rows_do_not_change_the_split(make_spec: MakeSpec, run_preparation: Any) -> None:
     before = run_preparation(make_spec("A", train=TRAIN), folder="one")
     after = run_preparation(make_spec("A", train=TRAIN, extra=[([("0", "a", "aa")], 1.0)]), folder="two")

@@ -20,7 +20,7 @@ from tutti.errors import ClaimLostError, ConfigError, Fault, StorageError, Study
 from tutti.orchestration import pool
 from tutti.orchestration.build import Abilities, check_backbone, prepare_rows
 from tutti.orchestration.log import StudyLog
-from tutti.orchestration.study import clear_ended, is_running, run_study, study_lock
+from tutti.orchestration.study import _check_folders, clear_ended, is_running, run_study, study_lock
 from tutti.records import CheckpointRecord, TrialRecord, TrialState
 from tutti.search.study_store import StudyStore
 from tutti.tracking.memory import MemoryTracker
@@ -230,6 +230,16 @@ def test_workers_wait_for_further_nodes_only_of_a_cluster_that_somebody_else_sta
     with pytest.raises(Made) as caught, pools:
         pass
     assert caught.value.args == ({"grows": grows},)
+
+
+def test_folders_of_trials_that_the_database_has_lost_are_not_gone_on_from(tmp_path):
+    folder = StudyFolder(tmp_path / "s")
+    for key in ("t0000", "t0001"):
+        folder.trial(key).path.mkdir(parents=True)
+    known = [TrialRecord("t0000", 0, TrialState.FINISHED)]
+    _check_folders(folder, [*known, TrialRecord("t0001", 1, TrialState.RUNNING)])
+    with pytest.raises(StudyError, match="must hold only folders of the 1 trial that its database has; got t0001"):
+        _check_folders(folder, known)
 
 
 def test_predictions_that_a_dying_worker_added_after_its_trial_s_end_do_not_vote(tmp_path):

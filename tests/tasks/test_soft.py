@@ -60,6 +60,9 @@ def test_a_file_that_others_wrote_with_doubles_is_read(tmp_path: Path) -> None:
         ),
         ({"id": ["0", "0"]}, "row 2 must have an id of its own"),
         ({"text": ["x", None]}, "row 2 must have a text that is not empty"),
+        ({"text": [1.5, float("nan")]}, "row 2 must have a text that is not empty"),
+        ({"text": [b"x", b"y"]}, "must have texts or numbers in 'text'; got a column of the type binary"),
+        ({"text": [["x"], ["y"]]}, "must have texts or numbers in 'text'; got a column of the type list"),
     ],
 )
 def test_a_row_or_column_that_is_no_soft_label_is_named(tmp_path: Path, columns: dict, message: str) -> None:
@@ -73,3 +76,11 @@ def test_what_is_no_parquet_file_is_told_how_to_be_read(tmp_path: Path) -> None:
         TaskFileError, match=r"more.tsv must be a Parquet file of soft labels; .*take out `labels: soft`"
     ):
         SoftLabels().read(str(tmp_path / "more.tsv"), labelled=True)
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    file = put(tmp_path / "s.parquet")
+    table = pq.read_table(file)
+    pq.write_table(table.append_column("text", table["text"]), file)
+    with pytest.raises(TaskFileError, match="must have columns of different names; got text twice"):
+        SoftLabels().read(file, labelled=True)

@@ -17,7 +17,7 @@ from tutti.config.folder import sqlite_url
 from tutti.errors import TrackingError
 from tutti.tracking.protocol import RefusedError
 from tutti.tracking.queued import QueuedTracker
-from tutti.tracking.store import experiment_id, store_faults, write_ahead
+from tutti.tracking.store import create_whole, experiment_id, store_faults, write_ahead
 
 NONE = {"parameters": {}, "tags": {}}
 PASSES = {
@@ -102,3 +102,25 @@ def test_a_store_in_a_folder_that_is_another_s_is_read_and_nothing_is_left_besid
     file.with_name("mlflow.db-wal").write_text("rows")
     assert to_read(theirs) == theirs
     assert to_read("postgresql://mlflow@host/mlflow") == "postgresql://mlflow@host/mlflow"
+
+
+def test_a_store_whose_creation_is_cut_off_leaves_no_file_that_mlflow_cannot_open(tmp_path, monkeypatch):
+    class KilledError(Exception):
+        pass
+
+    file, uri = tmp_path / "mlflow.db", sqlite_url(tmp_path / "mlflow.db")
+
+    def dies(client, **options):
+        raise KilledError  # where all tables are there, but not all that belongs to them
+
+    with monkeypatch.context() as patched:
+        patched.setattr(MlflowClient, "search_experiments", dies)
+        with pytest.raises(KilledError):
+            create_whole(uri)
+    assert not file.exists()
+    create_whole(uri)
+    content = file.read_bytes()
+    assert [path.name for path in tmp_path.iterdir()] == ["mlflow.db"]
+    create_whole(uri)
+    assert file.read_bytes() == content
+    assert MlflowClient(tracking_uri=uri).create_experiment("s")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import shutil
@@ -15,8 +16,10 @@ import pytest
 import torch
 from training_runs import EMA_AND_DROPOUT, Tune, assert_same_end, final_weights, newest_state
 
+from tutti.errors import StorageError
 from tutti.files import sha256_of
-from tutti.training import EpochReport, FineTuned, precision
+from tutti.training import EpochReport, FineTuned, precision, resume
+from tutti.training.exchange import exchange_of
 from tutti.training.resume import Position, ResumeState, remove_later
 
 
@@ -180,6 +183,27 @@ def test_a_damaged_newest_state_is_passed_over_for_the_one_before(
     assert [(report.epoch, report.repeated) for report in reports] == [(2, True), (3, False)]
     assert "stage-0-step-36 is passed over" in caplog.text
     assert_same_end(done, again, folder, damaged)
+
+
+def test_a_fault_of_the_file_system_that_may_pass_costs_no_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: tuple[FineTuned, list[EpochReport], Path]
+) -> None:
+    folder, read = whole[2], Path.read_text
+
+    def stale(path: Path, **options: Any) -> str:
+        if path.name == "manifest.json":
+            raise OSError(errno.ESTALE, "Stale file handle")
+        return read(path, **options)
+
+    monkeypatch.setattr(Path, "read_text", stale)
+    with pytest.raises(StorageError, match=r"manifest\.json must be readable; got Stale file handle; .*--resume"):
+        resume.newest_state(folder / "resume", best=folder / "best")
+    with pytest.raises(StorageError, match="Stale file handle"):
+        exchange_of(folder / "resume")
+    monkeypatch.undo()
+    state, notices = resume.newest_state(folder / "resume", best=folder / "best")
+    assert state is not None
+    assert notices == []
 
 
 def test_without_a_whole_state_a_run_starts_anew(tune: Tune, tmp_path: Path) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from tutti.errors import Fault, StudyError, nearest
-from tutti.files import is_inside, is_plain
+from tutti.files import is_inside, is_plain, storage_faults
 
 
 def studies_folder() -> Path:
@@ -123,11 +124,14 @@ class StudyFolder:
 
     @property
     def owner(self) -> str | None:
-        """An id that distinguishes this study from others of its name on a shared server; None if it has no id."""
-        try:
+        """An id that distinguishes this study from others of its name on a shared server; None if it has no id.
+
+        Raises:
+            StorageError: if the file system refuses to read it.
+        """
+        with storage_faults(self.owner_file), suppress(FileNotFoundError):
             return self.owner_file.read_text(encoding="utf-8").strip() or None
-        except OSError:
-            return None
+        return None
 
     @property
     def mlflow_file(self) -> Path:

@@ -56,7 +56,8 @@ def text_groups(rows: DataFrame) -> np.ndarray:
 def _emoji_to_words(text: str, language: str) -> str:
     def words(emoji: str, _data: dict[str, str]) -> str:
         name = emoji_library.demojize(emoji, delimiters=("", ""), language=language)
-        return emoji if name == emoji else _spaced(name.replace("_", " "))
+        word = name.replace("_", " ")
+        return emoji if name == emoji else f" {word} " if language == "en" else _spaced(word)  # also piñata
 
     replaced = _trim_spaces(text, emoji_library.replace_emoji(text, replace=words))
     return replaced if replaced.strip() else text  # a lone variation selector is removed, and may be the whole text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,7 +17,7 @@ from tutti.data.split import fold_numbers, ordered_classes, validation_rows, val
 from tutti.errors import ConfigError, Fault, StudyError, TaskFileError, UserError
 from tutti.tasks.build import CleaningSteps, TaskSpec
 from tutti.tasks.layouts.protocol import Layout
-from tutti.tasks.layouts.reading import number
+from tutti.tasks.layouts.reading import NUMBER, number
 from tutti.tasks.layouts.soft import PROBABILITY
 from tutti.tasks.metrics import check_classes
 from tutti.tasks.task import Task
@@ -219,6 +220,10 @@ def _prepare_task(
     else:
         held_out = _with_class_indices(held_out, classes)
         train, _ = _drop_extra_duplicates(train, extra, texts_of=held_out)
+    if untrained := [name for index, name in enumerate(classes) if not (train["label"] == index).any()]:
+        rule = "have a row of each class besides those of extra_train whose texts are validated on"
+        got = f"none of {', '.join(map(repr, untrained))}"
+        raise TaskFileError(Fault(f"task {spec.name}", rule, got, "add training rows of that class"))
     if "probabilities" in train and train["probabilities"].isna().all():  # every soft row was dropped
         train = train.drop(columns="probabilities")
     task = Task(spec.name, class_names=classes, pair=spec.pair, metric=spec.metric, submission=spec.submission)
@@ -307,6 +312,15 @@ def _check_labels(
     if len(classes) < 2:
         got = f"only {classes[0]!r}"
         faults.append(Fault(source, "have rows of two classes or more", got, "add rows, or take the task out"))
+    spellings: dict[object, list[str]] = {}
+    for name in classes:
+        is_truth = name.casefold() in ("true", "false")
+        key = Decimal(name) if NUMBER.fullmatch(name) else name.casefold() if is_truth else name
+        spellings.setdefault(key, []).append(name)
+    for same in spellings.values():
+        if len(same) > 1:
+            rule, remedy = "have one spelling of each class", "correct the labels, also in the files of extra_train"
+            faults.append(Fault(source, rule, " and ".join(map(repr, same)), remedy))
     if held_out is not None:
         where = spec.layout.origin(spec.sources["validation"])
         for label, count in held_out["label"].value_counts().items():

@@ -148,10 +148,13 @@ def _complete_folds(fold_bank: Bank, count: int) -> list[CheckpointRecord]:
 
 
 def _is_readable(fold_bank: Bank, key: str) -> bool:
+    from tutti.training.resume import check_readable
+
     try:
         fold_bank.check(key)
-    except StorageError:  # a damaged file: train the fold again
-        return False
+    except StorageError as error:
+        check_readable(error)
+        return False  # a damaged file: train the fold again
     return True
 
 

@@ -16,7 +16,7 @@ from ray.tune.experiment import Trial
 
 from tutti.bank.bank import Bank
 from tutti.config.folder import StudyFolder, fold_name
-from tutti.errors import StorageError, TuttiError, counted, first_line
+from tutti.errors import ClaimLostError, StorageError, TuttiError, counted, first_line
 from tutti.orchestration.folds import delete_states
 from tutti.orchestration.messages import Evaluation, Report, TrialConfig, completes_epoch, trial_config
 from tutti.orchestration.objectives import Measure
@@ -308,6 +308,8 @@ class StudyLog(NotSnapshotted, Callback):
         delete_states(self._folder.trial(key))
         try:
             self._prune()
+        except ClaimLostError:
+            raise
         except TuttiError as error:  # the end of the next trial prunes again
             _logger.warning("The checkpoints are beyond storage.max_gigabytes: %s", error)
         self._watch()

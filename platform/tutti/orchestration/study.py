@@ -18,7 +18,7 @@ from filelock import FileLock, SoftFileLock, Timeout
 from tutti.bank.bank import Bank
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
-from tutti.errors import ClusterError, Fault, StorageError, StudyError, TrialError
+from tutti.errors import ClusterError, Fault, StorageError, StudyError, TrialError, counted
 from tutti.files import is_inside, storage_faults
 from tutti.orchestration.broker import Broker
 from tutti.orchestration.budget import prune
@@ -120,6 +120,16 @@ def _holder(folder: StudyFolder) -> str:
     return "".join(character for character in text if character.isprintable()) or "another process"
 
 
+def _check_folders(folder: StudyFolder, records: Sequence[TrialRecord]) -> None:
+    """Refuses folders of trials that the store does not know: new trials of their keys would go on from them."""
+    known = {record.key for record in records}
+    unknown = sorted(path.name for path in folder.trials.glob("t*") if path.name not in known)
+    if unknown:
+        rule, got = f"hold only folders of the {counted(len(known), 'trial')} that its database has", ", ".join(unknown)
+        remedy = "restore the database that knows the others, or move their folders away"
+        raise StudyError(Fault(str(folder.trials), rule, got, remedy))
+
+
 def run_study(
     study: StudyConfig,
     folder: StudyFolder,
@@ -144,6 +154,7 @@ def run_study(
         train: trains a trial on every worker: ``train_trial``, or a function with the same arguments.
 
     Raises:
+        StudyError: if there are folders of trials that the store does not know.
         TrialError: if every trial failed.
         ClusterError: if the workers of no trial can start.
         StorageError: if a disk or the database failed. A resumed study continues the trials that ran.
@@ -152,6 +163,7 @@ def run_study(
     from tutti.orchestration.log import StudyLog
 
     records = store.records()
+    _check_folders(folder, records)
     clear_ended(folder, records)  # a driver may have died before it did
     if study.search.scheduler == "pbt":
         _record_exchanges(folder, store)

@@ -20,7 +20,7 @@ from tutti.errors import Fault, TrackingError
 from tutti.records import Scalar, TrialState
 from tutti.tracking.links import run_page, shared_view
 from tutti.tracking.protocol import SCORE, MetricRow, RefusedError, parent_of
-from tutti.tracking.store import has_refused, store_faults, write_ahead
+from tutti.tracking.store import create_whole, has_refused, store_faults, write_ahead
 
 # MLflow's limits.
 _METRICS_PER_REQUEST, _PARAMETERS_PER_REQUEST = 1000, 100
@@ -71,6 +71,7 @@ class MlflowTracker:
         self._runs: dict[str, str] = {}
         self._steps: dict[str, dict[str, set[int]]] = {}  # by run and metric, of runs that have not ended
         with self._faults():
+            create_whole(uri)
             self._client = MlflowClient(tracking_uri=uri)
             self._experiment_id = self._open_experiment(artifact_location)
             write_ahead(uri)

@@ -7,6 +7,7 @@ import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from pathlib import Path
 
 import requests
 from mlflow import MlflowClient
@@ -15,7 +16,9 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
 
 from tutti.config.address import without_password
-from tutti.errors import Fault, TrackingError, first_line
+from tutti.config.folder import sqlite_url
+from tutti.errors import Fault, StorageError, TrackingError, first_line
+from tutti.files import whole_file
 from tutti.tracking.protocol import RefusedError
 
 _REFUSALS = {"BAD_REQUEST", "INVALID_PARAMETER_VALUE", "RESOURCE_ALREADY_EXISTS", "RESOURCE_DOES_NOT_EXIST"}
@@ -42,6 +45,24 @@ def store_faults(uri: str) -> Iterator[None]:
             raise _unreachable(what, error) from error
         remedy = "check whether the file exists and its folder can be written to"
         raise RefusedError(Fault(what, "take what is tracked", str(error), remedy)) from error
+
+
+def create_whole(uri: str) -> None:
+    """Creates the file of a SQLite store, if it is missing, with all of MLflow's tables at once.
+
+    MLflow would make them one by one in place, and a process that is killed meanwhile would leave a file that no MLflow
+    can open.
+    """
+    file = make_url(uri).database if uri.startswith("sqlite:") else None
+    if not file or Path(file).exists():
+        return
+    try:
+        with whole_file(Path(file)) as temporary:
+            client = MlflowClient(tracking_uri=sqlite_url(temporary))
+            client.search_experiments(max_results=1)
+            client._tracking_client.store._dispose_engine()
+    except StorageError as error:
+        raise error.__cause__ or error from None
 
 
 def write_ahead(uri: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from tutti.errors import Fault, StorageError
 from tutti.files import storage_faults, whole_folder
-from tutti.training.resume import MANIFEST, REPORT, states, whole_manifest
+from tutti.training.resume import MANIFEST, REPORT, check_readable, states, whole_manifest
 
 EXCHANGE = "exchange"  # key of a manifest: the exchange that the state was copied in
 
@@ -53,11 +53,17 @@ def exchange_of(own: Path) -> dict[str, Any] | None:
     """The exchange that produced the state which a trial will resume from, or None if it is the trial's own state.
 
     If ``take_over`` was killed while it removed the trial's own states, one of those may be the newest.
+
+    Raises:
+        StorageError: if the file system refuses to read a file, which may pass.
     """
     for state in states(own):
         try:
             exchange: dict[str, Any] | None = whole_manifest(state).get(EXCHANGE)
-        except (StorageError, OSError, ValueError, KeyError, TypeError):  # the trial will skip this state too
+        except StorageError as error:
+            check_readable(error)
+            continue
+        except (OSError, ValueError, KeyError, TypeError):  # the trial will skip this state too
             continue
         return exchange
     return None

@@ -200,7 +200,14 @@ def whole_manifest(path: Path) -> dict[str, Any]:
     Raises:
         StorageError, OSError, ValueError, KeyError, TypeError: if the state is incomplete or modified.
     """
-    manifest: dict[str, Any] = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+    try:
+        text = (path / MANIFEST).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise
+    except OSError as error:  # of the file system, which may pass: no reason to give the state up
+        remedy = "see whether the disk or its server is well, and go on with --resume"
+        raise StorageError(Fault(str(path / MANIFEST), "be readable", error.strerror or str(error), remedy)) from error
+    manifest: dict[str, Any] = json.loads(text)
     for name, expected in manifest["files"].items():
         check_file(path / name, expected)
     return manifest
@@ -213,7 +220,7 @@ def _newest(folder: Path, best: Path) -> tuple[ResumeState | None, list[str]]:
             state = _read_state(path)
             break
         except StorageError as error:
-            _check_readable(error)
+            check_readable(error)
             notices.append(f"the state {path} is passed over: {error}")
         except (OSError, ValueError, KeyError, TypeError) as error:
             notices.append(f"the state {path} is passed over: its manifest does not serve: {error}")
@@ -223,7 +230,7 @@ def _newest(folder: Path, best: Path) -> tuple[ResumeState | None, list[str]]:
     try:
         _check_checkpoints(state, best)
     except StorageError as error:
-        _check_readable(error)
+        check_readable(error)
         notices.append(f"no state in {folder} is of use: {error}")
         logger.warning(notices[-1])
         return None, notices
@@ -247,7 +254,7 @@ def _check_checkpoints(state: ResumeState, best: Path) -> None:
         raise StorageError(Fault(str(state.folder), "be of the latest stage that has begun", got, remedy))
 
 
-def _check_readable(error: StorageError) -> None:
+def check_readable(error: StorageError) -> None:
     """Raises the error if it may pass, so that no state is given up because of a fault of the file system."""
     if isinstance(error.__cause__, OSError) and not isinstance(error.__cause__, FileNotFoundError):
         raise error

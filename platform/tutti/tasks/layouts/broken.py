@@ -13,6 +13,9 @@ Rows = tuple[list[list[str]], list[int], list[Fault]]
 """The cells of the rows with all columns, the number of each row's first line, and a fault for each other row."""
 
 
+_IDS = ("id", "index")  # names of a first column
+
+
 @dataclass(frozen=True)
 class LineRows:
     """How the lines of one file become rows.
@@ -71,7 +74,7 @@ class LineRows:
         places: list[int] = []
         for number, line in enumerate(lines, start=first_line):
             cells = line.split("\t")
-            begun = rows and rows[-1] != [""] and not (self.names[0] == "id" and len(rows[-1]) == 1)
+            begun = rows and rows[-1] != [""] and not (self.names[0] in _IDS and len(rows[-1]) == 1)
             missing = len(self.names) - len(rows[-1]) if begun else 0
             continues = missing > 0 or (self.ends_in_text and len(cells) == 1 and bool(rows))
             if continues and len(cells) - 1 <= missing:

@@ -66,7 +66,12 @@ class Hub:
         folder = Path(self.dataset)
         try:
             if not any((folder / file).is_file() for file in ("dataset_dict.json", "state.json")):
-                return datasets.load_dataset(self.dataset, self.subset, split=split)
+                options: dict[str, Any] = {}
+                if getattr(datasets.load_dataset_builder(self.dataset, self.subset), "name", None) == "csv":
+                    # By default pandas guesses: the id 007 would become 7, the text None an empty one.
+                    names = self.columns.names(labelled=True).values()
+                    options = {"keep_default_na": False, "converters": dict.fromkeys(names, str)}
+                return datasets.load_dataset(self.dataset, self.subset, split=split, **options)
             saved = datasets.load_from_disk(folder)
         except (ValueError, OSError, KeyError, datasets.exceptions.DatasetsError) as error:
             got = first_line(error)

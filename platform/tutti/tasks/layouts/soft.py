@@ -14,6 +14,7 @@ from pandas import DataFrame
 from tutti.errors import Fault, TaskFileError, first_line
 from tutti.files import whole_file
 from tutti.tasks.layouts.reading import UNREADABLE, FileSource, checked_frame, existing_file
+from tutti.tasks.layouts.table import check_names
 
 PROBABILITY = "probability of "
 """Prefix of the class name in the columns that ``SoftLabels.read`` adds."""
@@ -23,6 +24,7 @@ SUFFIX = ".soft.parquet"
 
 _COLUMN = "probabilities"
 _SHOWN = 10
+_BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ class SoftLabels(FileSource):
         texts = ["id", "text", *(["text_b"] if self.pair else [])]
         try:
             table = pq.ParquetFile(source).read()
+            check_names(table.column_names, source)
             cells = {name: table.column(name).to_pylist() for name in texts if name in table.column_names}
         except UNREADABLE as error:
             got = first_line(error)
@@ -53,8 +56,16 @@ class SoftLabels(FileSource):
             rule, got = f"have the columns {', '.join((*texts, _COLUMN))}", f"{', '.join(present) or 'none'}"
             remedy = f"add {', '.join(missing)}, or take out `labels: soft` where each row has one label"
             raise TaskFileError(Fault(source, rule, got, remedy))
+        for name in texts:
+            kind = table.schema.field(name).type
+            if pa.types.is_nested(kind) or any(check(kind) for check in _BYTES):
+                rule, remedy = f"have texts or numbers in {name!r}", "name a column of texts"
+                raise TaskFileError(Fault(source, rule, f"a column of the type {kind}", remedy))
         classes, probabilities = _probabilities(table.column(_COLUMN), source)
-        columns = {name: ["" if cell is None else str(cell) for cell in values] for name, values in cells.items()}
+        columns = {  # NaN is how pandas writes none
+            name: ["" if cell is None or cell != cell else str(cell) for cell in values]
+            for name, values in cells.items()
+        }
         columns["label"] = [classes[index] for index in probabilities.argmax(axis=1)] if table.num_rows else []
         faults = _row_faults(probabilities, source)
         places = range(1, 1 + table.num_rows)

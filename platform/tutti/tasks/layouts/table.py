@@ -202,7 +202,7 @@ def _csv_blocks(source: str, limit: int | None) -> Iterator[_Block]:
                 break
             if not header:
                 header = row
-                _check_names(header, source)
+                check_names(header, source)
             elif row and len(row) != len(header):
                 rule, remedy = f"have {len(header)} columns like the header", "quote cells that hold a comma"
                 faults.append(Fault(f"{source}, line {start}", rule, str(len(row)), remedy))
@@ -236,7 +236,7 @@ def _next_of_any_length(reader: Iterator[list[str]]) -> list[str] | None:
 def _tsv_blocks(source: str, limit: int | None) -> Iterator[_Block]:
     lines = lines_of(source)
     header = next(lines).split("\t")
-    _check_names(header, source)
+    check_names(header, source)
     blocks = [list(lines)] if limit is None else blocks_of(lines, limit)
     first = 2
     for block in chain(blocks, [[]]):
@@ -288,7 +288,7 @@ def _parquet_blocks(source: str, limit: int | None, wanted: Set[str]) -> Iterato
     try:
         with pq.ParquetFile(source) as file:  # pq.read_table has its own message for repeated names
             names = file.schema_arrow.names
-            _check_names(names, source)
+            check_names(names, source)
             read = [name for name in names if name in wanted]
             whole = limit is None or not file.metadata.num_rows
             first = 0
@@ -301,7 +301,8 @@ def _parquet_blocks(source: str, limit: int | None, wanted: Set[str]) -> Iterato
         raise TaskFileError(Fault(source, "be a Parquet file", got, "write the file again")) from error
 
 
-def _check_names(names: Sequence[str], source: str) -> None:
-    if repeated := sorted(name for name, count in Counter(names).items() if count > 1):
+def check_names(names: Sequence[str], source: str) -> None:
+    """Raises TaskFileError where two columns have the same name; any number may have none, as Excel writes them."""
+    if repeated := sorted(name for name, count in Counter(names).items() if name and count > 1):
         got = f"{', '.join(repeated)} twice"
         raise TaskFileError(Fault(source, "have columns of different names", got, "rename one"))
