@@ -257,3 +257,17 @@ def test_of_trials_that_have_ended_only_those_that_finished_have_predictions_tha
         logged.log.on_trial_complete(0, [], trial)
     left = {"stopped": [], "failed": ["t0001"], "finished": ["t0000", "t0001"]}[ended]
     assert [record.key for record in Bank(logged.folder.bank).records()] == left
+
+
+def test_a_trial_that_another_driver_has_ended_keeps_that_end_and_its_predictions(logged):
+    """As after a driver was cut off from its server, and another one went on in its place and ended."""
+    trial = logged.start()
+    key = trial.config["key"]
+    bank = Bank(logged.folder.bank)
+    bank.put(CheckpointRecord(key, 0, 1, 0.9, {"mood": 0.9}, None), {})
+    logged.store.finish(key, state=TrialState.FINISHED, score=0.9, task_scores={"mood": 0.9})
+    logged.log.on_trial_result(0, [], trial, {"failed": "its workers are lost"})
+    logged.log.on_trial_complete(0, [], trial)
+    assert [record.key for record in bank.records()] == [key]
+    assert logged.record(trial).state is TrialState.FINISHED
+    assert logged.run(trial).state is TrialState.RUNNING  # that is for the other driver to end

@@ -46,13 +46,14 @@ def test_a_trial_ends_soon_after_its_time_is_over_within_an_epoch_too(monkeypatc
 
 @pytest.mark.parametrize(("error", "infeasible"), [(TrialError, False), (TrialMemoryError, True)])
 def test_a_trial_that_fails_reports_why_and_how_long_it_trained(monkeypatch, tmp_path, error, infeasible):
-    clock, reports = SimpleNamespace(now=1000.0), []
+    clock, reports = SimpleNamespace(now=1000.0, wall=1e9), []
 
     def fails(*_: Any, **__: Any) -> None:
         clock.now += 60
+        clock.wall += 60 + 8 * 3600  # the machine slept in between
         raise error(Fault("the loss", "be finite", "NaN", "lower the learning rate"))
 
-    monkeypatch.setattr(trial, "time", SimpleNamespace(time=lambda: clock.now))
+    monkeypatch.setattr(trial, "time", SimpleNamespace(time=lambda: clock.wall, monotonic=lambda: clock.now))
     monkeypatch.setattr(build, "fine_tune_once", fails)
     study = StudyConfig.model_validate(
         {"study": "s", "backbone": "b", "tasks": {"a": {"layout": "competition", "train": "/x"}}}

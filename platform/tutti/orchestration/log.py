@@ -265,11 +265,10 @@ class StudyLog(NotSnapshotted, Callback):
     def _end(
         self, key: str, state: TrialState, reason: str | None = None, measured: Mapping[str, float] | None = None
     ) -> None:
-        """Records the end of a trial in the tracker, then in the store.
-
-        The store comes last: if the driver dies before that, a resumed study ends the trial again, and repeating the
-        tracker's part is harmless.
-        """
+        """Records the end of a trial in the tracker, then in the store: a driver that dies in between ends it again."""
+        if self._store.record(key).state is not TrialState.RUNNING:  # another driver has ended it, whose word counts
+            self._running.pop(key, None)
+            return
         progress = self._running[key]
         measured = measured or {}
         seconds = measured.get("seconds", progress.wall_seconds)

@@ -72,7 +72,7 @@ class _Reporter(TrialListener):
 
     def __init__(self, tell: Callable[[Report], bool], *, max_hours: float | None) -> None:
         self._tell = tell
-        self._began = time.time()
+        self._began, self._started = time.time(), time.monotonic()
         self._clock = None if max_hours is None else _Clock(max_hours)
         self._last: Report = {}
 
@@ -129,7 +129,8 @@ class _Reporter(TrialListener):
             raise Stopped
 
     def _stamped(self, report: Report) -> Report:
-        return {**report, "began": self._began, "at": time.time(), "host": socket.gethostname()}
+        at = self._began + time.monotonic() - self._started  # a machine's sleep, or a clock that is set, is no training
+        return {**report, "began": self._began, "at": at, "host": socket.gethostname()}
 
 
 class _Clock:
