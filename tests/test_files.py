@@ -48,3 +48,13 @@ def test_a_file_in_the_folder_that_cannot_be_written_is_named_as_the_user_knows_
     message = rf"^{tmp_path}/out/a+ must be written whole; got File name too long"
     with pytest.raises(StorageError, match=message), whole_folder(tmp_path / "out") as folder:
         write_whole(folder / ("a" * 300), "")
+
+
+def test_a_folder_that_another_process_has_completed_meanwhile_stays(tmp_path: Path) -> None:
+    folder = tmp_path / "table"
+    with whole_folder(folder, unless=folder.exists) as temporary:
+        (temporary / "rows").write_text("ours")
+        with whole_folder(folder) as theirs:
+            (theirs / "rows").write_text("theirs")
+    assert (folder / "rows").read_text() == "theirs"
+    assert [path.name for path in tmp_path.iterdir()] == ["table"]

@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -68,10 +68,13 @@ def write_whole(path: Path, content: str | bytes) -> None:
 
 
 @contextmanager
-def whole_folder(path: Path) -> Iterator[Path]:
+def whole_folder(path: Path, *, unless: Callable[[], bool] = lambda: False) -> Iterator[Path]:
     """Yields a temporary sibling folder, and replaces ``path`` by it when the block succeeds.
 
     See ``fixed_folder_fault`` for a path that a user names.
+
+    Args:
+        unless: asked last, after all files are on the disk: if true, ``path`` stays, which others may be reading.
 
     Raises:
         StorageError: where the file system refuses.
@@ -89,6 +92,8 @@ def whole_folder(path: Path) -> Iterator[Path]:
                     with entry.open("rb+") as written:
                         os.fsync(written.fileno())
                     entry.chmod(0o644)  # safetensors makes files readable by their owner only; storage may be shared
+            if unless():
+                return
             if path.exists():
                 retired = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".old", dir=path.parent))
                 path.replace(retired / path.name)

@@ -27,10 +27,6 @@ _ATTEMPTS = 5
 _TABLE, _INFO = "encoded.arrow", "info.json"
 
 
-class _AlreadyWritten(Exception):
-    """Aborts writing a table that another process has completed meanwhile."""
-
-
 @dataclass(frozen=True, eq=False)
 class EncodedPart:
     """One part of one task, encoded. Index i is the same row in all attributes.
@@ -222,12 +218,8 @@ def _encode(path: Path, folder: Path, tokenizer: Any, max_length: int) -> Datase
 def _write_table(folder: Path, path: Path, tokenizer: Any, max_length: int) -> None:
     """Writes the table atomically, unless another process completes it first."""
     try:
-        with whole_folder(folder) as temporary:
+        with whole_folder(folder, unless=lambda: _is_complete(folder)) as temporary:
             _write_files(temporary, path, tokenizer, max_length)
-            if _is_complete(folder):
-                raise _AlreadyWritten
-    except _AlreadyWritten:
-        pass
     except StorageError:
         if not _is_complete(folder):
             raise
