@@ -48,6 +48,24 @@ def test_a_study_stays_its_driver_s_when_the_server_is_started_anew(opened, post
         StudyStore.open(url, name="s", space=space, sampler="tpe", seed=0, owner="us")
 
 
+def test_a_driver_gives_way_to_one_that_took_its_study_and_has_ended_before_it_noticed(opened, postgres, url, space):
+    """As a driver that was suspended, or cut off from the server, while another one went on in its place."""
+    first = StudyStore.open(url, name="s", space=space, sampler="tpe", seed=0, owner="us")
+    key = first.ask().key
+    postgres.stop()
+    postgres.start()
+    second = StudyStore.open(url, name="s", space=space, sampler="tpe", seed=0, owner="us")
+    second.report(key, epoch=1, score=0.5, task_scores={})
+    second.finish(key, state=TrialState.FINISHED)
+    second.close()
+    for _ in range(2):
+        with pytest.raises(ClaimLostError, match="one process at a time; got another driver that has ended since"):
+            first.ask()
+    first.close()
+    third = opened(owner="us")
+    assert [record.state for record in third.records()] == [TrialState.FINISHED]
+
+
 def test_a_driver_gives_way_to_one_that_took_its_study_while_the_server_was_started_anew(opened, postgres, url, space):
     first = StudyStore.open(url, name="s", space=space, sampler="tpe", seed=0, owner="us")
     key = first.ask().key

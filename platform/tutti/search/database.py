@@ -6,7 +6,8 @@ import getpass
 import os
 import socket
 import time
-from collections.abc import Collection, Iterator
+import uuid
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from sqlite3 import SQLITE_BUSY, SQLITE_ERROR, SQLITE_READONLY
@@ -42,6 +43,7 @@ _HOLDER = """
     AND (classid::bigint << 32 | objid::bigint) = hashtextextended(:study, 0)
 """
 _MISSING = ("42P01", "25006")  # PostgreSQL's codes: no such table; a write in a read-only transaction
+_DRIVER = "driver"  # name of a study attribute
 _BUSY_SECONDS = 30  # how long a SQLite connection waits for another one's lock
 _CONNECT_SECONDS = 10
 _ATTEMPTS = 5  # to create the tables, which another process may be creating at the same time
@@ -163,15 +165,22 @@ class Claim:
 
     def __init__(self, engine: Engine, study: str) -> None:
         self._engine, self._study = engine, study
+        self._unchanged: Callable[[], bool] = lambda: True
         self._lost: ClaimLostError | None = None
         self._connection: Connection | None = self._acquire()
+
+    def sign(self, storage: RDBStorage, study_id: int) -> None:
+        """Stores with the study that this claim is the latest, for ``ensure``."""
+        token = uuid.uuid4().hex
+        storage.set_study_user_attr(study_id, _DRIVER, token)
+        self._unchanged = lambda: storage.get_study_user_attrs(study_id).get(_DRIVER) == token
 
     def ensure(self) -> None:
         """Checks the claim, and acquires it again where a restart of the server has released it.
 
         Raises:
-            ClaimLostError: where another driver has acquired it meanwhile. The claim stays lost even after that driver
-                has ended, because it has continued these trials.
+            ClaimLostError: where another driver has acquired it meanwhile, even if that driver has ended since, because
+                it has continued these trials.
         """
         if self._lost is not None:
             raise ClaimLostError(*self._lost.faults)
@@ -183,7 +192,10 @@ class Claim:
                 self.close()
         try:
             self._connection = self._acquire()
+            if not self._unchanged():
+                raise self._held_by("another driver that has ended since")
         except StudyError as error:
+            self.close()
             self._lost = ClaimLostError(*error.faults)
             raise self._lost from error
 
@@ -206,9 +218,11 @@ class Claim:
             connection.close()
             raise
         connection.close()
-        driver = holder.removeprefix(_PREFIX) or "another one"
-        got, remedy = f"{driver} holding it in its database", "wait for the other run to end, or stop it"
-        raise StudyError(Fault(f"the study {self._study!r}", "be run by one process at a time", got, remedy))
+        raise self._held_by(f"{holder.removeprefix(_PREFIX) or 'another one'} holding it in its database")
+
+    def _held_by(self, driver: str) -> StudyError:
+        remedy = "wait for the other run to end, or stop it"
+        return StudyError(Fault(f"the study {self._study!r}", "be run by one process at a time", driver, remedy))
 
 
 @contextmanager

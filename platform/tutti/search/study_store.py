@@ -110,6 +110,8 @@ class StudyStore:
                 checks.check_objectives(study, objectives)
                 store = cls(study, storage, space=space, fixed=fixed or {})
                 store._claim = claim
+                if claim is not None:
+                    claim.sign(storage, store._study_id)
                 if owner is not None:
                     checks.set_owner(study, owner)
                 checks.check_space(study.study_name, store._own_trials(), distributions(space))
