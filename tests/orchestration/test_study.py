@@ -234,7 +234,7 @@ def test_workers_wait_for_further_nodes_only_of_a_cluster_that_somebody_else_sta
 
 def test_folders_of_trials_that_the_database_has_lost_are_not_gone_on_from(tmp_path):
     folder = StudyFolder(tmp_path / "s")
-    for key in ("t0000", "t0001"):
+    for key in ("t0000", "t0001", "t0002.bak", "tensorboard"):
         folder.trial(key).path.mkdir(parents=True)
     known = [TrialRecord("t0000", 0, TrialState.FINISHED)]
     _check_folders(folder, [*known, TrialRecord("t0001", 1, TrialState.RUNNING)])

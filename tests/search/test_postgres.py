@@ -59,7 +59,7 @@ def test_a_driver_gives_way_to_one_that_took_its_study_and_has_ended_before_it_n
     second.finish(key, state=TrialState.FINISHED)
     second.close()
     for _ in range(2):
-        with pytest.raises(ClaimLostError, match="one process at a time; got another driver that has ended since"):
+        with pytest.raises(ClaimLostError, match="got another driver that has run it since; go on with"):
             first.ask()
     first.close()
     third = opened(owner="us")

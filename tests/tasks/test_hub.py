@@ -113,8 +113,8 @@ def test_written_rows_are_read_back_by_the_table_layout(tmp_path: Path) -> None:
 def test_cells_of_csv_files_are_read_as_they_are_written(tmp_path: Path) -> None:
     folder = tmp_path / "files"
     folder.mkdir()
-    (folder / "train.csv").write_text("id,text,label\n000,fine,01\n001,1e3,02\n")
-    (folder / "test.csv").write_text("id,text\n007,None\n008,null\n009,NA\n")
+    (folder / "train.csv").write_text("id,text,label,votes\n000,fine,01,5\n001,1e3,02,6\n")
+    (folder / "test.csv").write_text("id,text,votes\n007,None,\n008,null,\n009,NA,7\n")  # a column that is not read
     layout = Hub(str(folder), columns=Table(id="id"))
     assert layout.read("train", labelled=True).to_numpy().tolist() == [["000", "fine", "01"], ["001", "1e3", "02"]]
     assert layout.read("test", labelled=False).to_numpy().tolist() == [["007", "None"], ["008", "null"], ["009", "NA"]]

@@ -123,4 +123,19 @@ def test_a_store_whose_creation_is_cut_off_leaves_no_file_that_mlflow_cannot_ope
     assert [path.name for path in tmp_path.iterdir()] == ["mlflow.db"]
     create_whole(uri)
     assert file.read_bytes() == content
+    assert [path.name for path in tmp_path.iterdir()] == ["mlflow.db"]
     assert MlflowClient(tracking_uri=uri).create_experiment("s")
+
+
+def test_a_store_that_another_study_has_made_meanwhile_is_not_replaced(tmp_path, monkeypatch):
+    file, search = tmp_path / "mlflow.db", MlflowClient.search_experiments
+
+    def late(client, **options):
+        found = search(client, **options)
+        file.write_text("theirs")
+        return found
+
+    monkeypatch.setattr(MlflowClient, "search_experiments", late)
+    create_whole(sqlite_url(file))
+    assert file.read_text() == "theirs"
+    assert [path.name for path in tmp_path.iterdir()] == ["mlflow.db"]

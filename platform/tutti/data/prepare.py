@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
-from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,7 +17,7 @@ from tutti.data.split import fold_numbers, ordered_classes, validation_rows, val
 from tutti.errors import ConfigError, Fault, StudyError, TaskFileError, UserError
 from tutti.tasks.build import CleaningSteps, TaskSpec
 from tutti.tasks.layouts.protocol import Layout
-from tutti.tasks.layouts.reading import NUMBER, number
+from tutti.tasks.layouts.reading import number
 from tutti.tasks.layouts.soft import PROBABILITY
 from tutti.tasks.metrics import check_classes
 from tutti.tasks.task import Task
@@ -26,6 +26,7 @@ __all__ = ["PartInfo", "Prepared", "load_prepared", "prepare"]
 
 T = TypeVar("T")
 
+_WHOLE = re.compile(r"\+?(-?)([0-9]+)(?:\.0+)?")  # a whole number, as different tools write one
 _TRAIN_COLUMNS = ["weight", "probabilities"]  # columns of the part train only
 
 
@@ -312,10 +313,10 @@ def _check_labels(
     if len(classes) < 2:
         got = f"only {classes[0]!r}"
         faults.append(Fault(source, "have rows of two classes or more", got, "add rows, or take the task out"))
-    spellings: dict[object, list[str]] = {}
+    spellings: dict[str, list[str]] = {}
     for name in classes:
-        is_truth = name.casefold() in ("true", "false")
-        key = Decimal(name) if NUMBER.fullmatch(name) else name.casefold() if is_truth else name
+        whole, is_truth = _WHOLE.fullmatch(name), name.casefold() in ("true", "false")
+        key = f"{whole[1]}{whole[2].lstrip('0')}" if whole else name.casefold() if is_truth else name
         spellings.setdefault(key, []).append(name)
     for same in spellings.values():
         if len(same) > 1:

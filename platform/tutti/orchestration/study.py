@@ -31,6 +31,7 @@ from tutti.records import Predictions, TrialRecord, TrialState
 from tutti.search.database import this_process
 from tutti.search.limits import Ending, ending_of, is_over
 from tutti.search.study_store import StudyStore
+from tutti.search.trial_attributes import is_key
 from tutti.tracking.protocol import Tracker
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def _holder(folder: StudyFolder) -> str:
 def _check_folders(folder: StudyFolder, records: Sequence[TrialRecord]) -> None:
     """Refuses folders of trials that the store does not know: new trials of their keys would go on from them."""
     known = {record.key for record in records}
-    unknown = sorted(path.name for path in folder.trials.glob("t*") if path.name not in known)
+    unknown = sorted(path.name for path in folder.trials.glob("t*") if path.name not in known and is_key(path.name))
     if unknown:
         rule, got = f"hold only folders of the {counted(len(known), 'trial')} that its database has", ", ".join(unknown)
         remedy = "restore the database that knows the others, or move their folders away"

@@ -173,7 +173,13 @@ class Claim:
         """Stores with the study that this claim is the latest, for ``ensure``."""
         token = uuid.uuid4().hex
         storage.set_study_user_attr(study_id, _DRIVER, token)
-        self._unchanged = lambda: storage.get_study_user_attrs(study_id).get(_DRIVER) == token
+
+        def unchanged() -> bool:
+            with suppress(KeyError):  # somebody has deleted the study
+                return bool(storage.get_study_user_attrs(study_id).get(_DRIVER) == token)
+            return False
+
+        self._unchanged = unchanged
 
     def ensure(self) -> None:
         """Checks the claim, and acquires it again where a restart of the server has released it.
@@ -193,11 +199,14 @@ class Claim:
         try:
             self._connection = self._acquire()
             if not self._unchanged():
-                raise self._held_by("another driver that has ended since")
+                raise self._held_by("another driver that has run it since", "go on with --resume")
         except StudyError as error:
             self.close()
             self._lost = ClaimLostError(*error.faults)
             raise self._lost from error
+        except BaseException:  # unknown yet: to be asked again
+            self.close()
+            raise
 
     def close(self) -> None:
         """Releases the claim. It does not wait for a server that is unreachable."""
@@ -218,10 +227,10 @@ class Claim:
             connection.close()
             raise
         connection.close()
-        raise self._held_by(f"{holder.removeprefix(_PREFIX) or 'another one'} holding it in its database")
+        driver = f"{holder.removeprefix(_PREFIX) or 'another one'} holding it in its database"
+        raise self._held_by(driver, "wait for the other run to end, or stop it")
 
-    def _held_by(self, driver: str) -> StudyError:
-        remedy = "wait for the other run to end, or stop it"
+    def _held_by(self, driver: str, remedy: str) -> StudyError:
         return StudyError(Fault(f"the study {self._study!r}", "be run by one process at a time", driver, remedy))
 
 

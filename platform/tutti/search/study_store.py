@@ -110,11 +110,11 @@ class StudyStore:
                 checks.check_objectives(study, objectives)
                 store = cls(study, storage, space=space, fixed=fixed or {})
                 store._claim = claim
-                if claim is not None:
-                    claim.sign(storage, store._study_id)
                 if owner is not None:
                     checks.set_owner(study, owner)
                 checks.check_space(study.study_name, store._own_trials(), distributions(space))
+                if claim is not None:
+                    claim.sign(storage, store._study_id)
                 store._begin(sampler, seed=seed, older=older)
                 store._complete()
                 store._grid = Grid(space, fixed=store._fixed, seed=seed) if sampler == "grid" else None

@@ -60,6 +60,11 @@ def trial_key(number: int) -> str:
     return f"t{number:04d}"
 
 
+def is_key(name: str) -> bool:
+    """Whether a name is a trial's key."""
+    return name[:1] == "t" and name[1:].isdecimal() and name == trial_key(int(name[1:]))
+
+
 def proposal(trial: FrozenTrial, number: int) -> Proposal:
     """The proposal of a trial that an earlier driver left running.
 

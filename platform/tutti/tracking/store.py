@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
 import sqlite3
+import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -17,8 +19,7 @@ from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
 
 from tutti.config.address import without_password
 from tutti.config.folder import sqlite_url
-from tutti.errors import Fault, StorageError, TrackingError, first_line
-from tutti.files import whole_file
+from tutti.errors import Fault, TrackingError, first_line
 from tutti.tracking.protocol import RefusedError
 
 _REFUSALS = {"BAD_REQUEST", "INVALID_PARAMETER_VALUE", "RESOURCE_ALREADY_EXISTS", "RESOURCE_DOES_NOT_EXIST"}
@@ -56,13 +57,25 @@ def create_whole(uri: str) -> None:
     file = make_url(uri).database if uri.startswith("sqlite:") else None
     if not file or Path(file).exists():
         return
+    place = Path(file)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{place.name}.", suffix=".tmp", dir=place.parent)
+    os.close(handle)
+    temporary = Path(name)
     try:
-        with whole_file(Path(file)) as temporary:
-            client = MlflowClient(tracking_uri=sqlite_url(temporary))
-            client.search_experiments(max_results=1)
-            client._tracking_client.store._dispose_engine()
-    except StorageError as error:
-        raise error.__cause__ or error from None
+        client = MlflowClient(tracking_uri=sqlite_url(temporary))
+        client.search_experiments(max_results=1)
+        client._tracking_client.store._dispose_engine()
+        temporary.chmod(0o644)
+        try:
+            place.hardlink_to(temporary)  # unlike a rename, it replaces no file that another study has made meanwhile
+        except FileExistsError:
+            return
+        except OSError:  # a file system without such links
+            if not place.exists():
+                temporary.replace(place)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def write_ahead(uri: str) -> None:

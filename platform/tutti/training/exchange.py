@@ -39,6 +39,8 @@ def take_over(donor: Path, own: Path, *, best_score: float, exchange: Mapping[st
             manifest = whole_manifest(temporary)
             manifest["position"]["best_score"] = best_score
         except (StorageError, ValueError, KeyError, TypeError) as error:
+            if isinstance(error, StorageError):
+                check_readable(error)
             got, remedy = "a file that is missing or changed", "remove it, and go on with --resume"
             raise StorageError(Fault(str(newest), "be as it was written", got, remedy)) from error
         manifest.pop(REPORT, None)  # the donor's

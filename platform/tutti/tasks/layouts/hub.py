@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,18 +61,33 @@ class Hub:
         """Writes a table with the same columns, for the layout ``table``; the suffix selects the format."""
         self.columns.write(rows, path)
 
+    def _load_files(self, split: str) -> Dataset:
+        """Loads data files. Cells of CSV files whose types nobody declared stay as they are written.
+
+        By default pandas guesses: the id 007 would become 7, and the text None an empty one.
+        """
+        import datasets
+
+        names = tuple(self.columns.names(labelled=True).values())
+        # Only these columns: an empty cell in a later file would not fit the type of a number's column.
+        verbatim = {"keep_default_na": False, "converters": dict.fromkeys(names, str), "usecols": names.__contains__}
+        try:
+            builder = datasets.load_dataset_builder(self.dataset, self.subset)
+            attempts: list[dict[str, Any]] = [verbatim if _is_csv_without_types(builder) else {}]
+        except ValueError:  # offline, the cache has only what was loaded before, with the same options
+            attempts = [verbatim, {}]
+        for options in attempts[:-1]:
+            with suppress(ValueError):
+                return datasets.load_dataset(self.dataset, self.subset, split=split, **options)
+        return datasets.load_dataset(self.dataset, self.subset, split=split, **attempts[-1])
+
     def _load(self, split: str) -> Dataset:
         import datasets  # slow to import
 
         folder = Path(self.dataset)
         try:
             if not any((folder / file).is_file() for file in ("dataset_dict.json", "state.json")):
-                options: dict[str, Any] = {}
-                if getattr(datasets.load_dataset_builder(self.dataset, self.subset), "name", None) == "csv":
-                    # By default pandas guesses: the id 007 would become 7, the text None an empty one.
-                    names = self.columns.names(labelled=True).values()
-                    options = {"keep_default_na": False, "converters": dict.fromkeys(names, str)}
-                return datasets.load_dataset(self.dataset, self.subset, split=split, **options)
+                return self._load_files(split)
             saved = datasets.load_from_disk(folder)
         except (ValueError, OSError, KeyError, datasets.exceptions.DatasetsError) as error:
             got = first_line(error)
@@ -82,6 +98,10 @@ class Hub:
             remedy = nearest(split, splits, otherwise="name one of these")
             raise TaskFileError(Fault(self.origin(split), "be a split", f"the splits {', '.join(splits)}", remedy))
         return splits[split]
+
+
+def _is_csv_without_types(builder: Any) -> bool:
+    return getattr(builder, "name", None) == "csv" and builder.info.features is None
 
 
 def _values(data: Dataset, name: str) -> list[Any]:
