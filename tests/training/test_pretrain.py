@@ -146,6 +146,19 @@ def test_a_run_that_was_cut_off_goes_on_from_its_last_whole_epoch_as_if_it_had_n
     assert all(torch.equal(weight, whole[name]) for name, weight in resumed.items())
 
 
+def cut_off(options):
+    """Ends a run after its first epoch."""
+
+    class CutError(Exception):
+        pass
+
+    def cut(epoch, loss):
+        raise CutError
+
+    with pytest.raises(CutError):
+        pretrain(**{**options, "on_epoch": cut})
+
+
 def test_an_unfinished_run_of_other_settings_is_not_gone_on_with(options):
     work = options["out"].with_name("adapted.unfinished")
     work.mkdir()
@@ -155,14 +168,7 @@ def test_an_unfinished_run_of_other_settings_is_not_gone_on_with(options):
 
 
 def test_an_unfinished_run_of_as_many_other_texts_is_not_gone_on_with(options):
-    class CutError(Exception):
-        pass
-
-    def cut(epoch, loss):
-        raise CutError
-
-    with pytest.raises(CutError):
-        pretrain(**{**options, "on_epoch": cut})
+    cut_off(options)
     (part,) = options["parts"]
     words = [list(row) for row in part.encoded["input_ids"]]
     next(row for row in words if words.count(row) == 1)[1] = 40  # a token that no other row contains
@@ -173,14 +179,7 @@ def test_an_unfinished_run_of_as_many_other_texts_is_not_gone_on_with(options):
 
 
 def test_an_unfinished_run_of_a_backbone_that_has_changed_is_not_gone_on_with(options):
-    class CutError(Exception):
-        pass
-
-    def cut(epoch, loss):
-        raise CutError
-
-    with pytest.raises(CutError):
-        pretrain(**{**options, "on_epoch": cut})
+    cut_off(options)
     weights = Path(options["backbone"]) / "model.safetensors"
     save_file({name: weight + 1 for name, weight in load_file(weights).items()}, weights, metadata={"format": "pt"})
     with pytest.raises(StudyError, match="must be begun with the same texts, backbone and settings; got others"):

@@ -87,11 +87,10 @@ def round_(
     again = f"{program()} round {shlex.join([study, *words, *['--until-no-gain'] * until_no_gain])}"
     with study_lock(folder):
         base = _Base(config, folder, prepared, _checked_records(config, folder, prepared, chosen, name), chosen, again)
+        finished = sum(record.state is TrialState.FINISHED for record in base.records)
         while True:
             ended = ended_rounds(folder.rounds)
-            finished = sum(record.state is TrialState.FINISHED for record in base.records)
-            hash_ = chosen.sha256
-            current = next_round(ended, study=config.study, trials=finished, recipe=name, recipe_sha256=hash_)
+            current = next_round(ended, study=config.study, trials=finished, recipe=name, recipe_sha256=chosen.sha256)
             place = RoundFolder(folder.rounds / str(current.number))
             if place.is_planned:
                 current = place.check_plan(current, trials=trials, studies=folder.path.parent)

@@ -212,6 +212,8 @@ def _with_epochs(
     training: Mapping[str, Any], space: SearchSpace, points: Sequence[Point], factor: float
 ) -> tuple[Mapping[str, Any], SearchSpace, list[Point]]:
     """Training keys, search space and points with what counts epochs multiplied, so that it takes as many steps."""
+    if factor == 1:
+        return training, space, [*points]
 
     def scaled(keys: Mapping[str, Any]) -> dict[str, Any]:
         return {key: _scaled(key, value, factor) for key, value in keys.items()}
@@ -233,7 +235,7 @@ def _with_epochs(
 
 def _scaled(key: str, value: Any, factor: float) -> Any:
     name = key.rpartition(".")[2]
-    if name not in _COUNTING_EPOCHS or not value or factor == 1:
+    if name not in _COUNTING_EPOCHS or not value:
         return value
     return round(value * factor) if name == "swa_epochs" else value * factor
 
