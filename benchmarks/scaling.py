@@ -48,6 +48,7 @@ TASK = "SST-2"
 MAX_TOKENS = 2048  # of a global batch
 BATCH = 16
 TARGETS = {"memory_vs_trainer": Target(1, most=True)}
+TORCHS_OWN = {"THP_MEM_ALLOC_ENABLE": "0", "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "1024", "LRU_CACHE_CAPACITY": "1024"}
 LIMIT_S = 900
 
 
@@ -150,7 +151,7 @@ def run(kind: str, job: dict[str, Any], *, folder: Path, workers: int = 1, threa
         environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(workers)}
         environment |= {"LOCAL_WORLD_SIZE": str(workers)}
     if kind == "plain":
-        environment["THP_MEM_ALLOC_ENABLE"] = "0"  # set for Tutti's workers only; a user's own script lacks it
+        environment |= TORCHS_OWN  # what Tutti's workers have instead, a user's own script lacks
     started = [
         subprocess.Popen(
             [sys.executable, __file__, "--job", str(file), "--kind", kind],

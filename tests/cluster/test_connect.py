@@ -111,16 +111,15 @@ def test_workers_have_their_environment_from_a_ray_of_our_own_and_a_cluster_s_fr
         seen["inherited"] = os.environ.get(name)
         seen["job"] = given.get("runtime_env")
 
-    for unset in (name, "HF_HUB_DISABLE_PROGRESS_BARS", "GOMP_SPINCOUNT", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"):
+    for unset in (*connect.TORCH_ENVIRONMENT, "HF_HUB_DISABLE_PROGRESS_BARS", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"):
         monkeypatch.delenv(unset, raising=False)
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", "true")
     monkeypatch.setattr(ray, "init", begin)
     connect._start(address)
     asked = {
-        name: value,
+        **connect.TORCH_ENVIRONMENT,
         "TOKENIZERS_PARALLELISM": "true",
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-        "GOMP_SPINCOUNT": "10000",
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",
     }
     expected = {"inherited": None, "job": {"env_vars": asked}} if address else {"inherited": value, "job": None}

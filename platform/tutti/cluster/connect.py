@@ -20,6 +20,10 @@ TORCH_ENVIRONMENT = {
     # OpenMP's threads wait for each other many times per step. Beside another process on their cores, the default of
     # 300,000 turns per wait makes a step ten times as long; this shorter wait costs 8 % where the cores are free.
     "GOMP_SPINCOUNT": "10000",
+    # A bfloat16 product on the CPU is compiled for its shape, and a batch of another size has ten or more new shapes.
+    # oneDNN, and ideep between it and PyTorch, would keep 1,024 each, a quarter of a MiB at a time.
+    "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "96",
+    "LRU_CACHE_CAPACITY": "96",
 }
 """Environment variables of processes that train. They are read when torch is loaded."""
 
