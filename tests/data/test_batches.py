@@ -113,6 +113,17 @@ def test_a_row_weighs_the_same_in_the_loss_whatever_rows_it_comes_with(
         assert in_the_mean == pytest.approx(row_weights[drawn] / row_weights.mean())
 
 
+@pytest.mark.parametrize("grouped", [True, False])
+@pytest.mark.parametrize("world", [1, 2])
+def test_no_row_is_in_a_much_smaller_batch_than_others_where_it_would_weigh_more(grouped: bool, world: int) -> None:
+    lengths = np.arange(3, 68)
+    rows = {"t": BatchRows(lengths=lengths, weights=np.ones(65))}
+    plan = BatchPlan(per_device_batch=16 // world, group_by_length=grouped)
+    sizes = [len(batch.rows) for batch in TaskBatchSampler(rows, plan=plan, seed=0, stage=0, rank=0, world=world)]
+    assert len(sizes) == 5
+    assert set(sizes) == ({13} if world == 1 else {7})
+
+
 @settings(deadline=None)
 @given(lengths=st.lists(st.integers(1, 128), min_size=1, max_size=99), world=st.integers(1, 3), grouped=st.booleans())
 def test_a_token_budget_lets_long_rows_weigh_as_much_as_short_ones(
@@ -275,7 +286,7 @@ def test_the_width_is_rounded_up_where_asked_within_the_encoders_positions(
 ) -> None:
     rows = TokenRows(part, multiple=8, positions=positions)
     assert rows.pad(np.array([2]))["input_ids"].shape == (1, width)
-    tasks = TaskRows({"t": part}, weights={"t": part.weights}, multiple=8, positions=positions)
+    tasks = TaskRows({"t": part}, multiple=8, positions=positions)
     assert tasks[TaskBatch("t", np.array([2]), 0, 1.0)]["input_ids"].shape == (1, width)
 
 
@@ -304,7 +315,7 @@ def test_rows_chosen_from_a_larger_table_are_read_as_chosen(part: EncodedPart) -
 
 
 def test_a_batch_holds_what_the_loss_needs_and_fillers_weigh_nothing(part: EncodedPart) -> None:
-    batch = TaskRows({"t": part}, weights={"t": part.weights})[TaskBatch("t", np.array([1, 3, 0]), 1, 1.75)]
+    batch = TaskRows({"t": part})[TaskBatch("t", np.array([1, 3, 0]), 1, 1.75)]
     assert batch["task"] == "t"
     assert batch["labels"].tolist() == [1, 1, 0]
     assert batch["weights"].tolist() == [0.5, 0.25, 0]
@@ -314,8 +325,6 @@ def test_a_batch_holds_what_the_loss_needs_and_fillers_weigh_nothing(part: Encod
 
 def test_a_batch_of_a_task_with_soft_labels_holds_probabilities(part: EncodedPart) -> None:
     targets = np.array([[1, 0], [0.25, 0.75], [1, 0], [0, 1]], dtype=np.float32)
-    batch = TaskRows({"t": replace(part, targets=targets)}, weights={"t": part.weights})[
-        TaskBatch("t", np.array([1, 3]), 0, 0.75)
-    ]
+    batch = TaskRows({"t": replace(part, targets=targets)})[TaskBatch("t", np.array([1, 3]), 0, 0.75)]
     assert batch["labels"].dtype == torch.float32
     assert batch["labels"].tolist() == [[0.25, 0.75], [0, 1]]

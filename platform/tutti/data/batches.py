@@ -53,7 +53,7 @@ class BatchPlan:
     """How rows are divided into batches, and how often each task is sampled.
 
     Attributes:
-        per_device_batch: number of rows of a rank's batch.
+        per_device_batch: most rows of a rank's batch; all batches of a task have as many, up to one.
         group_by_length: whether rows are sorted by length, with new noise in each epoch, before division.
         max_tokens: most tokens of a rank's batch, padding included; replaces ``per_device_batch`` if given. A longer
             row is a batch by itself.
@@ -79,7 +79,9 @@ class BatchPlan:
         max_tokens with these longer lengths satisfy it in every epoch.
         """
         if self.max_tokens is None:
-            return np.append(np.arange(0, len(lengths), self.per_device_batch * world), len(lengths))
+            # Of equal size, up to a row: a short last batch would hold the longest rows, which would weigh more.
+            count = -(-len(lengths) // (self.per_device_batch * world))
+            return np.arange(count + 1) * len(lengths) // count
         if self.group_by_length:
             longest = np.minimum(np.sort(lengths) / (1 - LENGTH_NOISE), lengths.max())
         else:
@@ -246,7 +248,6 @@ class TaskRows(Dataset):
     """The labelled rows of all tasks, indexed by TaskBatch.
 
     Args:
-        weights: task to ``(rows,)`` weights in the loss, which replace the parts' own.
         multiple, positions: see TokenRows.
     """
 
@@ -254,13 +255,12 @@ class TaskRows(Dataset):
         self,
         parts: Mapping[str, EncodedPart],
         *,
-        weights: Mapping[str, np.ndarray],
         multiple: int = 1,
         positions: int | None = None,
     ) -> None:
         self._labels = {task: _label_tensor(part) for task, part in parts.items()}
         self._tokens = {task: TokenRows(part, multiple=multiple, positions=positions) for task, part in parts.items()}
-        self._weights = {task: row_weights.astype(np.float32) for task, row_weights in weights.items()}
+        self._weights = {task: part.weights.astype(np.float32) for task, part in parts.items()}
 
     def __len__(self) -> int:
         return sum(map(len, self._labels.values()))
