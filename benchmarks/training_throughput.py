@@ -293,16 +293,15 @@ def engine_ms_per_step(rows: Rows, *, steps: int, repeats: int, folder: Path) ->
 def _bare_loop(model: nn.Module, rows: Rows, *, bf16: bool) -> float:
     (task,) = rows.tasks
     parts = {task.name: rows.parts[task.name]["train"]}
-    weights = {task.name: parts[task.name].weights}
     batches = TaskBatchSampler(
-        {task.name: BatchRows(lengths=parts[task.name].lengths, weights=weights[task.name])},
+        {task.name: BatchRows(lengths=parts[task.name].lengths, weights=parts[task.name].weights)},
         plan=BatchPlan(per_device_batch=BATCH),
         seed=0,
         stage=0,
         rank=0,
         world=1,
     )
-    task_rows = TaskRows(parts, weights=weights, multiple=8 if shared.device.type == "cuda" else 1)  # like a trial's
+    task_rows = TaskRows(parts, multiple=8 if shared.device.type == "cuda" else 1)  # like a trial's
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.0, fused=True)
     schedule = get_linear_schedule_with_warmup(optimizer, 0, len(batches))
     model.train()

@@ -6,7 +6,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from tutti.training.losses import (
-    class_weights,
+    balanced_classes,
     divergences,
     duplicate_rows,
     row_errors,
@@ -103,7 +103,8 @@ def test_rows_come_twice_in_order() -> None:
 def test_balanced_classes_weigh_alike_and_the_mean_weight_stays() -> None:
     labels = np.array([0, 0, 0, 1, 3])
     weights = np.array([1, 1, 0.5, 1, 2], dtype=np.float32)
-    balanced = class_weights(labels, weights)
+    balanced, same = balanced_classes(labels, weights)
+    assert same is labels
     assert np.bincount(labels, weights=balanced)[[0, 1, 3]] == pytest.approx([5.5 / 3] * 3)
     assert balanced.sum() == pytest.approx(weights.sum())
     assert balanced[2] == pytest.approx(balanced[0] / 2)
@@ -135,8 +136,24 @@ def test_a_soft_label_is_learnt_as_it_is() -> None:
 def test_balanced_classes_weigh_alike_where_rows_belong_to_several() -> None:
     soft = np.array([[0.9, 0.1, 0, 0], [0.5, 0.5, 0, 0], [0, 0, 0, 1]], dtype=np.float32)
     weights = np.array([1, 0.5, 2], dtype=np.float32)
-    balanced = class_weights(soft, weights)
+    balanced, shifted = balanced_classes(soft, weights)
     assert balanced.sum() == pytest.approx(weights.sum())
+    np.testing.assert_allclose(shifted.sum(axis=1), 1, rtol=1e-6)
+    np.testing.assert_allclose(balanced @ shifted, np.array([1, 1, 0, 1]) * weights.sum() / 3, rtol=1e-6)
     hard = np.eye(4, dtype=np.float32)[[0, 0, 0, 1, 3]]
     old = np.array([1, 1, 0.5, 1, 2], dtype=np.float32)
-    np.testing.assert_allclose(class_weights(hard, old), class_weights(np.array([0, 0, 0, 1, 3]), old), rtol=1e-6)
+    balanced, unchanged = balanced_classes(hard, old)
+    np.testing.assert_allclose(balanced, balanced_classes(np.array([0, 0, 0, 1, 3]), old)[0], rtol=1e-6)
+    np.testing.assert_allclose(unchanged, hard, rtol=1e-6)
+
+
+def test_balanced_soft_labels_have_the_loss_of_torchs_class_weights() -> None:
+    rng = np.random.default_rng(0)
+    soft = rng.dirichlet([5, 1, 0.5], size=12).astype(np.float32)
+    ones = np.ones(12, dtype=np.float32)
+    logits = torch.randn(12, 3, generator=torch.Generator().manual_seed(0))
+    balanced, shifted = balanced_classes(soft, ones)
+    losses = row_losses(logits, torch.from_numpy(shifted), smoothing=0.0, focal_gamma=0.0)
+    factors = torch.from_numpy(12 / (3 * soft.sum(axis=0)))
+    expected = torch.nn.functional.cross_entropy(logits, torch.from_numpy(soft), weight=factors, reduction="none")
+    torch.testing.assert_close(losses * torch.from_numpy(balanced), expected)

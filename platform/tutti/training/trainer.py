@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader
@@ -23,7 +23,7 @@ from tutti.training.adversarial import make_attack
 from tutti.training.arguments import machine_faults
 from tutti.training.averages import make_average
 from tutti.training.balance import make_balance
-from tutti.training.losses import class_weights, duplicate_rows, training_losses
+from tutti.training.losses import balanced_classes, duplicate_rows, training_losses
 from tutti.training.one_device import OneDeviceTrainer
 from tutti.training.precision import autocast
 from tutti.training.ranks import lowest, summed, world_size
@@ -65,13 +65,13 @@ class MultiTaskTrainer(OneDeviceTrainer):
     ) -> None:
         self.options, self._stage, self.evals_per_epoch = options, stage, options.evals_per_epoch
         self._tasks = {task.name: task for task in tasks}
-        weights = {task.name: _row_weights(task, parts[task.name], options) for task in tasks}
+        parts = {task.name: _weighted(task, parts[task.name], options) for task in tasks}
         self._batch_rows = {
-            name: BatchRows(parts[name].batch_lengths(apart=model.head(name).is_bi_encoder), each)
-            for name, each in weights.items()
+            name: BatchRows(part.batch_lengths(apart=model.head(name).is_bi_encoder), part.weights)
+            for name, part in parts.items()
         }
         self._multiple = 8 if args.device.type == "cuda" else 1
-        rows = TaskRows(parts, weights=weights, multiple=self._multiple, positions=model.positions)
+        rows = TaskRows(parts, multiple=self._multiple, positions=model.positions)
         attention = options.attn_implementation
         super().__init__(model=model, args=args, attention=attention, train_dataset=rows, callbacks=[_Hooks(self)])
         self.remove_callback(ProgressCallback)
@@ -372,12 +372,14 @@ def _rate(group: Mapping[str, Any]) -> float:
     return float(group.get("initial_lr", group["lr"]))
 
 
-def _row_weights(task: Task, part: EncodedPart, options: TrainingOptions) -> np.ndarray:
+def _weighted(task: Task, part: EncodedPart, options: TrainingOptions) -> EncodedPart:
     if options.class_weights is None or task.regression:
-        return part.weights
-    labels = part.labels if part.targets is None else part.targets
-    assert labels is not None
-    return class_weights(labels, part.weights)
+        return part
+    if part.targets is not None:
+        weights, targets = balanced_classes(part.targets, part.weights)
+        return replace(part, weights=weights, targets=targets)
+    assert part.labels is not None
+    return replace(part, weights=balanced_classes(part.labels, part.weights)[0])
 
 
 def _identity(batch: Any) -> Any:
