@@ -55,13 +55,18 @@ def test_the_providers_in_comments_are_valid_too(cluster, provider):
 
 def test_nodes_install_this_project_from_its_pinned_constraints(cluster):
     assert cluster["file_mounts"] == {"~/tutti": "."}
-    assert any("-c ~/tutti/constraints.txt -e ~/tutti" in command for command in cluster["setup_commands"])
+    assert any(
+        '-c ~/tutti/constraints.txt -e "$HOME/tutti[postgres,qlora]"' in command
+        for command in cluster["setup_commands"]
+    )
     assert (ROOT / "constraints.txt").is_file()
 
 
-def test_there_are_two_values_to_fill_in(cluster):
+def test_there_are_three_values_to_fill_in(cluster):
     text = "\n".join(cluster["setup_commands"][:2])
     assert re.findall(r"export (\w+)=", text) == ["TUTTI_SHARED", "MLFLOW_TRACKING_URI"]
+    images = {node["node_config"]["ImageId"] for node in cluster["available_node_types"].values()}
+    assert images == {"ami-0123456789abcdef0"}  # one that is found by `resolve:ssm:` the head has no right to look up
 
 
 def test_the_head_runs_the_dashboard(cluster):
