@@ -86,3 +86,22 @@ def test_names_of_a_hub_tasks_splits_are_no_paths(changed: Changed) -> None:
 def test_an_mlflow_store_in_a_file_lies_beside_the_study_file(changed: Changed, uri: str, expected: str) -> None:
     path = changed(add=f"tracking: {{uri: '{uri}'}}\n")
     assert load_study(path).tracking.uri == expected.format(folder=path.parent)
+
+
+def test_what_is_below_storage_that_is_not_mounted_here_is_left_for_the_cluster_to_check(
+    changed: Changed, faults: Faults, tmp_path: Path
+) -> None:
+    mount = tmp_path / "mnt" / "studies"
+    changed("backbone: backbone/", f"backbone: {mount}/bert")
+    changed("    test: data/topic_test.csv", f"    test: {mount}/data/topic_test.csv")
+    path = changed(add=f"storage: {{path: {mount}}}\nsearch: {{warm_start: [older, {mount}/first]}}\n")
+    assert len(faults(path)) == 4  # `tutti tune` runs here
+    config = load_study(path, shared=True)
+    assert config.backbone == str(mount / "bert")
+    assert config.tasks["topic"].test_sets() == {"test": str(mount / "data" / "topic_test.csv")}
+    assert config.search.warm_start == (str(mount / "older"), str(mount / "first"))
+    assert [fault.split(" must")[0] for fault in faults(changed("data/topic_train.csv", "lost.csv"), shared=True)] == [
+        f"{path}: tasks.topic.train"
+    ]
+    mount.mkdir(parents=True)  # mounted: now they must be there
+    assert len(faults(path, shared=True)) == 5

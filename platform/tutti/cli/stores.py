@@ -31,7 +31,8 @@ def read_study_file(file: Path, *, overrides: Sequence[str], shared: bool = Fals
     """Loads and validates a study file; returns the study, with ``storage.path`` made absolute, and its folder.
 
     Args:
-        shared: whether other machines must see the folder, which rules out this machine's default folder.
+        shared: whether other machines must see the folder, which rules out this machine's default folder; what is
+            below it need not be visible here.
 
     Raises:
         ConfigError: with every fault of the file.
@@ -43,6 +44,7 @@ def read_study_file(file: Path, *, overrides: Sequence[str], shared: bool = Fals
         file,
         overrides=overrides,
         check_training=lambda training, space, name: check_training(training, search_space=space, file=name),
+        shared=shared,
     )
     if shared and study.storage.path is None and not os.environ.get("TUTTI_STUDIES"):
         rule, remedy = "name the folder of studies on a cluster", "set `storage.path` to a folder that every node sees"

@@ -30,7 +30,11 @@ _SPACE = "search_space"
 
 
 def load_study(
-    path: Path, *, overrides: Sequence[str] = (), check_training: CheckTraining | None = None
+    path: Path,
+    *,
+    overrides: Sequence[str] = (),
+    check_training: CheckTraining | None = None,
+    shared: bool = False,
 ) -> StudyConfig:
     """Loads and validates a study file; its search space is read in, and every path is made absolute.
 
@@ -39,6 +43,8 @@ def load_study(
         overrides: the arguments of ``--set``, each ``dotted.key=value`` with the value as YAML; null removes the key.
         check_training: called with the ``training`` mapping, the valid distributions of the search space, and the
             file's name as shown in messages. Its faults, ``FILE: training.KEY``, are reported with all others.
+        shared: whether the study will run on a cluster whose storage this machine may not have mounted: if
+            ``storage.path`` does not exist here, nothing below it has to.
 
     Raises:
         ConfigError: with every fault: a wrong, missing or unknown key, or a file that is not there.
@@ -51,7 +57,7 @@ def load_study(
     faults += _read_space(raw, path.parent, places)
     faults += _override(raw, for_space, places)
     faults += _odd_values(raw, places)
-    raw, path_faults = resolve_paths(raw, folder=path.parent, what=places.what)
+    raw, path_faults = resolve_paths(raw, folder=path.parent, what=places.what, shared=shared)
     faults += path_faults + _recipe_faults(raw, path.parent, places)
     faults += _older_faults(raw, places)
     checks = (

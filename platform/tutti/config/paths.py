@@ -64,21 +64,26 @@ def map_task_paths(task: Mapping[str, Any], change: Callable[[str, str], str]) -
 
 
 def resolve_paths(
-    raw: dict[str, Any], *, folder: Path, what: Callable[[str], str]
+    raw: dict[str, Any], *, folder: Path, what: Callable[[str], str], shared: bool = False
 ) -> tuple[dict[str, Any], list[Fault]]:
     """A copy of a raw study with every path absolute, and a fault for each path to nothing.
 
     Values of a wrong type are left for the validation of types.
+
+    Args:
+        shared: whether ``storage.path`` is on storage that this machine may not have mounted. Paths below it are then
+            left for the cluster to check.
     """
-    paths = _Paths(folder, what)
     resolved = dict(raw)
+    storage = raw.get("storage")
+    if isinstance(storage, dict) and isinstance(storage.get("path"), str):
+        resolved["storage"] = storage | {"path": str(absolute(storage["path"], folder))}
+    studies = _studies_of(resolved)
+    paths = _Paths(folder, what, unmounted=studies if shared and not studies.exists() else None)
     if isinstance(raw.get("tasks"), dict):
         resolved["tasks"] = {name: paths.task(name, task) for name, task in raw["tasks"].items()}
     if isinstance(raw.get("backbone"), str):
         resolved["backbone"] = paths.folder_or_hub_id("backbone", raw["backbone"])
-    storage = raw.get("storage")
-    if isinstance(storage, dict) and isinstance(storage.get("path"), str):
-        resolved["storage"] = storage | {"path": str(absolute(storage["path"], folder))}
     if isinstance(storage, dict) and isinstance(storage.get("database"), str):
         paths.database("storage.database", storage["database"])
     search = raw.get("search")
@@ -97,10 +102,14 @@ def resolve_paths(
 
 def has_begun(raw: Mapping[str, Any], *, trials: bool = False) -> bool:
     """Whether the folder of a raw study, whose paths are absolute, holds one that has begun, or even has trials."""
-    study, path = raw.get("study"), section(raw, "storage").get("path")
-    studies = Path(path) if isinstance(path, str) else studies_folder()
-    folder = StudyFolder(studies / study) if isinstance(study, str) and is_plain(study) else None
+    study = raw.get("study")
+    folder = StudyFolder(_studies_of(raw) / study) if isinstance(study, str) and is_plain(study) else None
     return folder is not None and folder.begun and (folder.has_trials or not trials)
+
+
+def _studies_of(raw: Mapping[str, Any]) -> Path:
+    path = section(raw, "storage").get("path")
+    return Path(path) if isinstance(path, str) else studies_folder()
 
 
 def older_folders(raw: Mapping[str, Any]) -> dict[int, Path]:
@@ -144,10 +153,14 @@ def _folders_in(path: Path) -> list[str] | None:
 class _Paths:
     """Resolves the paths of one study file and collects their faults."""
 
-    def __init__(self, folder: Path, what: Callable[[str], str]) -> None:
+    def __init__(self, folder: Path, what: Callable[[str], str], *, unmounted: Path | None) -> None:
         self.folder = folder
         self.what = what
+        self.unmounted = unmounted
         self.faults: list[Fault] = []
+
+    def _is_unmounted(self, path: Path) -> bool:
+        return self.unmounted is not None and path.is_relative_to(self.unmounted)
 
     def task(self, name: str, task: Any) -> Any:
         if not isinstance(task, dict):
@@ -161,7 +174,7 @@ class _Paths:
 
     def file(self, key: str, value: str) -> str:
         path = absolute(value, self.folder)
-        if fault := missing_file(path, what=self.what(key)):
+        if not self._is_unmounted(path) and (fault := missing_file(path, what=self.what(key))):
             self.faults.append(fault)
         return str(path)
 
@@ -173,6 +186,10 @@ class _Paths:
         if not isinstance(value, str):
             return value
         own = StudyFolder(absolute(value, self.folder))
+        if self.unmounted and not own.study_file.is_file():
+            own = StudyFolder(self.unmounted / value if is_plain(value) else own.path)
+            if self._is_unmounted(own.path):
+                return str(own.path)
         try:
             return str((own if own.study_file.is_file() else find_study(value, beside=beside)).path)
         except StudyError as error:
@@ -211,7 +228,7 @@ class _Paths:
 
     def folder_or_hub_id(self, key: str, value: str) -> str:
         path = absolute(value, self.folder)
-        if value and _folders_in(path) is not None:
+        if value and (self._is_unmounted(path) or _folders_in(path) is not None):
             return str(path)
         siblings = _folders_in(path.parent)
         if not _HUB_ID.match(value) or ("/" in value and siblings is not None):
