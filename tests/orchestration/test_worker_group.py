@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+from types import SimpleNamespace
+
+import psutil
 import pytest
 from ray.train import BackendConfig
 from ray.train.torch import TorchConfig
 
 from tutti.config.study import Resources
-from tutti.orchestration.worker_group import WorkerGroup
+from tutti.orchestration import worker_group
+from tutti.orchestration.worker_group import WorkerGroup, use_interface_of_ray
 
 
 def group(**resources: float) -> WorkerGroup:
@@ -32,3 +37,16 @@ def test_no_actor_is_started_for_datasets_that_there_are_none_of_and_to_watch_th
     assert "DatasetsCallback" not in names
     assert "PlacementGroupCleanerCallback" not in names
     assert "BackendSetupCallback" in names
+
+
+def test_gloo_listens_where_nodes_reach_each_other_unless_the_user_names_an_interface(monkeypatch):
+    interfaces = {"lo": ["127.0.0.1", "127.0.1.1"], "eth0": ["10.0.0.2", "fe80::1"]}
+    addresses = {name: [SimpleNamespace(address=each) for each in own] for name, own in interfaces.items()}
+    monkeypatch.setattr(psutil, "net_if_addrs", lambda: addresses)
+    monkeypatch.setattr(worker_group, "get_node_ip_address", lambda: "10.0.0.2")
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "ib0")
+    use_interface_of_ray()
+    assert os.environ["GLOO_SOCKET_IFNAME"] == "ib0"
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME")
+    use_interface_of_ray()
+    assert os.environ["GLOO_SOCKET_IFNAME"] == "eth0"

@@ -341,16 +341,18 @@ def _tuner(
     callbacks: list[Any],
 ) -> Tuner:
     from ray import tune
+    from ray.util import get_node_ip_address
 
     from tutti.orchestration.relay import RelayedTrial
     from tutti.orchestration.schedulers import make_scheduler
     from tutti.orchestration.searcher import StoreSearcher
 
     new = max(0, study.search.trials - len(records))
+    this_node = f"node:{get_node_ip_address()}"
     return tune.Tuner(
         # The trainable only relays reports. If it requested a CPU, trials that need all CPUs would hang. Tune requires
-        # some request, hence one byte of memory.
-        tune.with_resources(tune.with_parameters(RelayedTrial, broker=broker), {"memory": 1}),
+        # some request. This node's resource keeps the relays here: a lost node would end those of other nodes' trials.
+        tune.with_resources(tune.with_parameters(RelayedTrial, broker=broker), {this_node: 0.001}),
         tune_config=tune.TuneConfig(
             search_alg=StoreSearcher(store, unfinished=unfinished, new=new, reached=stopper.reached),
             scheduler=make_scheduler(study, records),

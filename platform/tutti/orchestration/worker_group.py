@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import psutil
 from ray import train
 from ray.train.v2._internal.callbacks import DatasetsCallback
 from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
 from ray.train.v2._internal.execution.controller import TrainController
 from ray.train.v2._internal.execution.worker_group import WorkerGroup as RayWorkerGroup
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
+from ray.util import get_node_ip_address
 
 from tutti.config.study import Resources
 
@@ -72,7 +75,28 @@ class WorkerGroup(DataParallelTrainer):
 
 
 def _process_group(resources: Resources) -> Any:
-    from ray.train.torch import TorchConfig
+    from ray.train.torch.config import TorchConfig, _TorchBackend
+
+    class Backend(_TorchBackend):
+        def on_start(self, worker_group: Any, backend_config: TorchConfig) -> None:
+            worker_group.execute(use_interface_of_ray)
+            super().on_start(worker_group, backend_config)
+
+    class Config(TorchConfig):
+        @property
+        def backend_cls(self) -> type[Backend]:
+            return Backend
 
     # Messages between ranks are on the CPU, hence gloo: a rank that waits for a trial in NCCL keeps its GPU busy.
-    return TorchConfig(backend="cpu:gloo,cuda:nccl" if resources.gpus_per_worker else "gloo")
+    return Config(backend="cpu:gloo,cuda:nccl" if resources.gpus_per_worker else "gloo")
+
+
+def use_interface_of_ray() -> None:
+    """Makes gloo listen where Ray's nodes reach each other, unless $GLOO_SOCKET_IFNAME names an interface.
+
+    By default it listens at the address of the host's own name, which Debian's installer makes a loopback address.
+    """
+    address = get_node_ip_address()
+    for name, own in psutil.net_if_addrs().items():
+        if any(each.address == address for each in own):
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
