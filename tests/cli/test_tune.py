@@ -18,7 +18,7 @@ from tutti.config.folder import StudyFolder
 from tutti.config.load import dump_study
 from tutti.config.study import StudyConfig, Tracking
 from tutti.data.prepare import Prepared
-from tutti.errors import ClaimLostError, ClusterError, Fault, StorageError
+from tutti.errors import ClaimLostError, ClusterError, Fault, StorageError, TrialError
 from tutti.orchestration.study import StudyOutcome
 from tutti.records import CheckpointRecord, TrialRecord, TrialState
 from tutti.search.study_store import StudyStore
@@ -281,9 +281,14 @@ def test_what_a_worker_leaves_behind_that_lives_until_ray_ends_is_cleared_away(t
 
 
 @pytest.mark.parametrize(
-    ("error", "state"), [(ClaimLostError, TrialState.RUNNING), (ClusterError, TrialState.INTERRUPTED)]
+    ("error", "state"),
+    [
+        (ClaimLostError, TrialState.RUNNING),
+        (ClusterError, TrialState.INTERRUPTED),
+        (TrialError, TrialState.FAILED),  # every trial
+    ],
 )
-def test_the_run_of_a_study_that_another_driver_has_taken_over_is_left_to_that_one(tmp_path, monkeypatch, error, state):
+def test_the_run_of_a_study_tells_how_it_ended_unless_another_driver_has_it(tmp_path, monkeypatch, error, state):
     def ended(*given, **named):
         raise error(Fault("the study 's'", "be run by one process at a time", "another one", "wait"))
 

@@ -134,6 +134,19 @@ def test_folds_told_again_by_a_trial_that_goes_on_stand_once_and_a_lost_end_is_m
     assert logged.record(trial).scores_by_epoch == {1: 0.9, 2: 0.75}
 
 
+def test_a_fold_that_has_ended_keeps_its_end_where_its_trial_goes_on_later(logged, monkeypatch):
+    trial = logged.start()
+    fold_epoch(logged, trial, 0, 1, 0.9)
+    fold_end(logged, trial, 0, 0.9, 0.9)
+    logged.log._running.clear()  # its driver is killed
+    again = logged.go_on(logged.store.unfinished()[0])
+    told = []
+    for call in ("start_trial", "end_trial"):
+        monkeypatch.setattr(logged.tracker, call, lambda key, **_: told.append(key))
+    fold_end(logged, again, 0, 0.9, 0.9)
+    assert told == []
+
+
 def test_a_trial_has_fitted_into_memory_after_an_epoch_of_its_first_fold(logged):
     trial = logged.start()
     assert [each.fitted for each in logged.store.unfinished()] == [False]

@@ -137,6 +137,22 @@ def test_a_parameter_that_a_resumed_run_changes_is_kept_beside_the_first(tracker
         tracker.start_trial("t0", number=0, parameters={"lr": rate}, tags={})
     run = _runs(client, uri)["t0"]
     assert (run.data.params["lr"], run.data.tags["tutti.resumed.lr"]) == ("0.1", "0.2")
+    tracker.start_trial("t0", number=0, parameters={"lr": 0.1}, tags={})
+    assert _runs(client, uri)["t0"].data.tags["tutti.resumed.lr"] == "0.1"
+
+
+def test_a_trial_goes_on_in_its_run_after_the_study_s_was_deleted(client, uri, tmp_path):
+    parents = []
+    for epoch in (1, 2):
+        tracker = MlflowTracker(uri, experiment="s", owner="us", artifact_location=str(tmp_path / "artifacts"))
+        tracker.start_study(**NONE, files=[])
+        tracker.start_trial("t0", number=0, **NONE)
+        tracker.log_metrics("t0", {"loss": 1 / epoch}, step=epoch, at=1.0)
+        parents.append(tracker.run_of(""))
+        client.delete_run(parents[0])
+    run = _runs(client, uri)["t0"]
+    assert parents[0] != parents[1] == run.data.tags["mlflow.parentRunId"]
+    assert [point.step for point in client.get_metric_history(run.info.run_id, "loss")] == [1, 2]
 
 
 def test_a_score_that_is_no_number_is_kept(tracker, client, uri):

@@ -8,6 +8,7 @@ from mlflow import MlflowClient
 from tutti.errors import StudyError, TrackingError
 from tutti.tracking.artifacts import log_files, log_metrics
 from tutti.tracking.mlflow_tracker import MlflowTracker
+from tutti.tracking.protocol import RefusedError
 from tutti.tracking.run_filter import check_filter, find_trials
 from tutti.tracking.store import experiment_id
 
@@ -52,6 +53,13 @@ def test_of_studies_of_one_name_the_owner_s_trials_are_found_and_its_run_keeps_f
     assert [file.path for file in client.list_artifacts(remaining[0].info.run_id)] == ["report"]
     with pytest.raises(TrackingError, match="have the study's run"):
         log_metrics(uri, experiment="s", metrics={"leaderboard": 0.5}, step=1, owner="nobody")
+
+
+def test_a_store_of_files_that_cannot_take_them_is_told(uri, tmp_path):
+    MlflowTracker(uri, experiment="s", artifact_location="s3://bucket/x").start_study(**NONE, files=[])
+    (tmp_path / "page.html").touch()
+    with pytest.raises(RefusedError, match=r"report/page\.html must be kept by MLflow"):  # there is no boto3
+        log_files(uri, experiment="s", files=[tmp_path / "page.html"], place="report")
 
 
 @pytest.mark.parametrize("wanted", ["tags.vote == yes", "vote", "tags.a = 'b' or tags.c = 'd'"])

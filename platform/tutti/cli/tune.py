@@ -26,7 +26,7 @@ from tutti.config.folder import StudyFolder, check_inside, studies_folder
 from tutti.config.load import dump_study, parse_study
 from tutti.config.paths import map_task_paths
 from tutti.config.study import StudyConfig
-from tutti.errors import ClaimLostError, Fault, StorageError, StudyError, counted
+from tutti.errors import ClaimLostError, Fault, StorageError, StudyError, TrialError, counted
 from tutti.files import write_whole
 from tutti.records import Predictions, TrialRecord, TrialState, best_trial
 
@@ -262,7 +262,8 @@ def _run_trials(study: StudyConfig, folder: StudyFolder, prepared: Prepared, *, 
         if isinstance(error, StorageError):  # the tracker's storage most likely fails too
             flush_seconds = 5.0
         if not isinstance(error, ClaimLostError):  # otherwise the run belongs to another driver
-            tracker.end_study(state=TrialState.INTERRUPTED, metrics={})
+            failed = isinstance(error, TrialError)  # every trial, and a resume would change nothing
+            tracker.end_study(state=TrialState.FAILED if failed else TrialState.INTERRUPTED, metrics={})
         raise
     finally:
         store.close()  # makes SQLite merge its write-ahead log, so that copying the one file is enough

@@ -187,6 +187,8 @@ class StudyLog(NotSnapshotted, Callback):
 
     def _end_fold(self, config: TrialConfig, progress: TrialProgress, report: Report) -> None:
         """Ends the tracker run of a fold. Starts it before that if an earlier driver did, or its epochs were lost."""
+        if report["epoch"] in self._store.record(config["key"]).scores_by_epoch:  # a resumed trial repeats it
+            return
         fold_key = self._start_fold(config, progress, report["fold"])
         best = report["fold_best"]
         scores = {f"{FOLD_SCORE}/{task}": value for task, value in best["task_scores"].items()}

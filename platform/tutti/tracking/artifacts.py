@@ -9,7 +9,7 @@ from mlflow import MlflowClient
 
 from tutti.errors import Fault, TrackingError
 from tutti.tracking.mlflow_tracker import is_owned_by, study_runs
-from tutti.tracking.store import experiment_id, store_faults
+from tutti.tracking.store import experiment_id, store_faults, upload
 
 
 def log_files(uri: str, *, experiment: str, files: Sequence[Path], place: str, owner: str | None = None) -> None:
@@ -25,7 +25,7 @@ def log_files(uri: str, *, experiment: str, files: Sequence[Path], place: str, o
     with store_faults(uri):
         client = MlflowClient(tracking_uri=uri)
         for file in files:
-            client.log_artifact(run_id, str(file), place)
+            upload(client, run_id, file, place)
 
 
 def log_metrics(

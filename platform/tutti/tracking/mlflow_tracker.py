@@ -14,13 +14,12 @@ from typing import TypeVar
 
 from mlflow import MlflowClient
 from mlflow.entities import Experiment, Metric, Param, Run, RunTag
-from mlflow.exceptions import MlflowException
 
 from tutti.errors import Fault, TrackingError
 from tutti.records import Scalar, TrialState
 from tutti.tracking.links import run_page, shared_view
 from tutti.tracking.protocol import SCORE, MetricRow, RefusedError, parent_of
-from tutti.tracking.store import create_whole, has_refused, store_faults, write_ahead
+from tutti.tracking.store import create_whole, store_faults, upload, write_ahead
 
 # MLflow's limits.
 _METRICS_PER_REQUEST, _PARAMETERS_PER_REQUEST = 1000, 100
@@ -34,6 +33,7 @@ STATUS = {
 }
 PARENT = "mlflow.parentRunId"
 _NOTE = "mlflow.note.content"
+_RESUMED = "tutti.resumed."
 OWNER = "tutti.owner"
 STUDY, TRIAL, _NUMBER, STATE, _REASON = "tutti.study", "tutti.trial", "tutti.number", "tutti.state", "tutti.reason"
 
@@ -206,9 +206,9 @@ class MlflowTracker:
         for chunk in _chunks(new, _PARAMETERS_PER_REQUEST):
             self._client.log_batch(run_id, params=chunk)
         changed = {
-            f"tutti.resumed.{parameter}": value
+            f"{_RESUMED}{parameter}": value
             for parameter, value in values.items()
-            if logged.get(parameter, value) != value
+            if logged.get(parameter, value) != value or (run is not None and f"{_RESUMED}{parameter}" in run.data.tags)
         }
         self._tag(run_id, {**identity, **changed, **tags, STATE: TrialState.RUNNING.value})
         return run_id
@@ -217,9 +217,15 @@ class MlflowTracker:
         if not key:
             runs = study_runs(self._client, self._experiment_id, self._name)
             return next((run for run in runs if is_owned_by(run, self._owner)), None)
-        query = f"tags.`{TRIAL}` = '{key}' and tags.`{PARENT}` = '{self.run_of(parent_of(key))}'"
-        runs = self._client.search_runs([self._experiment_id], query, max_results=1, order_by=["start_time ASC"])
-        return runs[0] if runs else None
+        owners = [f"tags.`{PARENT}` = '{self.run_of(parent_of(key))}'"]
+        if self._owner:  # the study's run was deleted and is a new one: the trial's run moves below it
+            owners.append(f"tags.`{OWNER}` = '{self._owner}'")
+        for owner in owners:
+            query = f"tags.`{TRIAL}` = '{key}' and {owner}"
+            runs = self._client.search_runs([self._experiment_id], query, max_results=1, order_by=["start_time ASC"])
+            if runs:
+                return runs[0]
+        return None
 
     def run_of(self, key: str) -> str:
         """The id of a started run.
@@ -255,13 +261,7 @@ class MlflowTracker:
 
     def _upload(self, run_id: str, file: Path, folder: str) -> None:
         with self._faults():
-            try:
-                self._client.log_artifact(run_id, str(file), folder)
-            except Exception as error:  # every object store has its own errors, such as for missing credentials
-                if isinstance(error, (MlflowException, OSError)) and not has_refused(error):
-                    raise
-                remedy = "check whether the store of MLflow's artifacts can be written from here"
-                raise RefusedError(Fault(f"{folder}/{file.name}", "be kept by MLflow", str(error), remedy)) from error
+            upload(self._client, run_id, file, folder)
 
     def _faults(self) -> AbstractContextManager[None]:
         return store_faults(self._uri)

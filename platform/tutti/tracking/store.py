@@ -140,7 +140,22 @@ def _check_health(uri: str) -> None:
         raise ConnectionError(f"it answers {answer.status_code} {answer.reason}")
 
 
-def has_refused(error: Exception) -> bool:
+def upload(client: MlflowClient, run_id: str, file: Path, folder: str) -> None:
+    """Uploads a file to a folder of a run's artifacts.
+
+    Raises:
+        RefusedError: if the store of the artifacts, which may be another than that of the runs, cannot take it.
+    """
+    try:
+        client.log_artifact(run_id, str(file), folder)
+    except Exception as error:  # every object store has its own errors, such as for missing credentials
+        if isinstance(error, (MlflowException, OSError)) and not _has_refused(error):
+            raise
+        remedy = "check whether the store of MLflow's artifacts can be written from here"
+        raise RefusedError(Fault(f"{folder}/{file.name}", "be kept by MLflow", str(error), remedy)) from error
+
+
+def _has_refused(error: Exception) -> bool:
     """Whether a server has answered a request with an error that a retry would only repeat."""
     answer = error.response if isinstance(error, requests.HTTPError) else None
     return answer is not None and answer.status_code not in _UNAVAILABLE
