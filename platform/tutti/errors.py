@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import SequenceMatcher, get_close_matches
 
-_PASSWORD = re.compile(r"(?<=://)([^/?#\s:@]*:)\S*(?=@)|(?<=[?&])(password=)[^&#\s]*")
+_PASSWORD = re.compile(r"(?<=://)([^/?#\s:@]*:)\S*(?=@)|(?<=[?&])((?:ssl)?password=)[^&#\s]*")
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import pytest
 import requests
 
 from tutti.cli import stores
-from tutti.cli.browse import trials
+from tutti.cli.browse import trials, ui
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
 from tutti.records import TrialState
@@ -98,3 +98,10 @@ def test_the_ui_leaves_no_server_behind_when_it_is_ended_from_outside(finished, 
     running.process.send_signal(signal.SIGTERM)
     assert running.wait() == 0
     assert running.left_behind() == []
+
+
+def test_the_password_of_a_server_is_not_shown(unrun, monkeypatch, capsys):
+    monkeypatch.setattr(stores, "tracking_uri", lambda *_: "http://me:secret@mlflow:5000")
+    monkeypatch.setattr("tutti.tracking.store.experiment_id", lambda *_: "7")
+    ui("s", port=0)
+    assert "tracked at http://me@mlflow:5000/" in capsys.readouterr().out.replace("\n", "")

@@ -257,3 +257,15 @@ def test_a_fold_whose_folder_is_gone_is_missed(tmp_path: Path) -> None:
         folder.trial("t0000").fold(fold).best.with_name("best.pruned.json").touch()
     findings = _trial_folder(folder, TrialRecord("t0000", 0, TrialState.FINISHED), 3)
     assert [finding.what for finding in findings] == ["trials/t0000/fold-1/best"]
+
+
+def test_states_that_cannot_be_removed_are_left_and_said(study, monkeypatch):
+    def refused(path, *_, **__):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    state = study.folder.trial("t0000").resume
+    state.mkdir(parents=True)
+    monkeypatch.setattr("tutti.orchestration.doctor.rmtree", refused)
+    result = doctor(study, code=1)
+    assert "0 findings mended, 1 left" in result.out
+    assert state.is_dir()

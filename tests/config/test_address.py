@@ -26,6 +26,11 @@ Faults = Callable[..., list[str]]
             "postgresql:///x?user=m&password=***&a=1",
         ),
         ("postgresql://me@db/x?password=pw", "postgresql://me@db/x", "postgresql://me@db/x?password=***"),
+        (
+            "postgresql://me@db/x?sslmode=verify-full&sslpassword=pw",
+            "postgresql://me@db/x?sslmode=verify-full",
+            "postgresql://me@db/x?sslmode=verify-full&sslpassword=***",
+        ),
         ("https://me:pw@mlflow:5000/a", "https://me@mlflow:5000/a", "https://me:***@mlflow:5000/a"),
         ("http://mlflow:5000/a", "http://mlflow:5000/a", "http://mlflow:5000/a"),
         ("sqlite:////a/b.db", "sqlite:////a/b.db", "sqlite:////a/b.db"),

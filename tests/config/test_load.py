@@ -80,3 +80,8 @@ def test_a_stored_study_that_was_spoilt_is_told(tmp_path: Path, text: str) -> No
         parse_study(tmp_path / "study.json")
     with pytest.raises(ConfigError, match="no such file"):
         parse_study(tmp_path / "none.json")
+
+
+def test_a_task_has_not_the_name_of_the_optimizer_steps_metrics(faults, changed):
+    (message,) = faults(changed("  topic:", "  Train:"))
+    assert "tasks must have no name 'train': its metrics in MLflow would mix with those" in message

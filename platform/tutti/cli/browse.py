@@ -12,7 +12,7 @@ import typer
 
 from tutti.cli import stores
 from tutti.cli.console import console
-from tutti.config.address import to_read
+from tutti.config.address import to_read, without_password
 
 Study = Annotated[str, typer.Argument(metavar="STUDY", help="A study's name or folder.")]
 
@@ -79,7 +79,7 @@ def ui(
     uri = to_read(stores.tracking_uri(config, folder))
     experiment = experiment_id(uri, config.study)
     if uri.startswith(("http://", "https://")):
-        console.print(f"The study is tracked at {runs_page(uri, experiment)}")
+        console.print(f"The study is tracked at {runs_page(without_password(uri), experiment)}")
         return
     for signal_ in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # closing the terminal must end the server too
         signal.signal(signal_, signal.default_int_handler)

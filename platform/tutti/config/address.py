@@ -9,7 +9,7 @@ from urllib.parse import quote, urlsplit
 
 _SERVER_PASSWORD = re.compile(r"(?<=://)([^/?#\s:@]*):[^/?#\s]*(?=@)")
 _DATABASE_PASSWORD = re.compile(r"(?<=://)([^/?#\s:@]*):\S*(?=@)")  # may contain a slash
-_PASSWORD_OPTION = re.compile(r"(?<=[?&])password=[^&#\s]*&?")
+_PASSWORD_OPTION = re.compile(r"(?<=[?&])(?:ssl)?password=[^&#\s]*&?")
 
 
 def without_password(address: str) -> str:

@@ -10,7 +10,7 @@ from tutti.config.conditions import Values, applies, drawing_order, same, writte
 from tutti.config.space import Categorical, Distribution, Int, LogUniform, Uniform
 from tutti.errors import nearest
 
-_CLOSE = 1e-6  # tolerance as a share of a step: three steps of 0.1 are 0.30000000000000004
+_CLOSE = 1e-8  # tolerance as a share of a step, like Optuna's: three steps of 0.1 are 0.30000000000000004
 
 
 def value_fault(distribution: Distribution, value: Any) -> tuple[str, str] | None:

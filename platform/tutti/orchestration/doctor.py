@@ -14,7 +14,6 @@ from tutti.data.prepared import load_prepared, texts_hash
 from tutti.errors import StorageError, StudyError, counted
 from tutti.files import clear_stray, is_inside, storage_faults, strays
 from tutti.orchestration.budget import has_pruned
-from tutti.orchestration.folds import delete_states
 from tutti.records import Finding, Repair, TrialRecord, TrialState
 from tutti.search.study_store import StudyStore
 from tutti.tracking.spool import undelivered
@@ -120,7 +119,7 @@ def _trial_folder(folder: StudyFolder, trial: TrialRecord, folds: int | None) ->
     has_ended = trial.state is not TrialState.RUNNING
     if has_ended and any(part.resume.is_dir() and not part.resume.is_symlink() for part in own.parts):
         problem = "what it would go on from, and the trial has ended"
-        yield Finding(_inside(folder, own.path), problem, Repair("removed", partial(delete_states, own)))
+        yield Finding(_inside(folder, own.path), problem, Repair("removed", partial(_remove_states, own)))
     for part in own.parts:
         if part.best.is_dir():
             yield from _checkpoint(folder, part, state=trial.state)
@@ -194,6 +193,12 @@ def _predictions(folder: StudyFolder, trials: Sequence[TrialRecord]) -> Iterator
             if is_own and checkpoints.get(trial.key) and has_pruned(folder.trial(trial.key)):
                 forget = partial(bank.forget_weights, trial.key)
                 yield Finding(what, "it names weights that were pruned", Repair("put right", forget))
+
+
+def _remove_states(trial: TrialFolder) -> None:
+    for part in trial.parts:
+        if part.resume.is_dir() and not part.resume.is_symlink():
+            _remove(part.resume)
 
 
 def _remove(path: Path) -> None:
