@@ -19,9 +19,10 @@ def board(tmp_path) -> Leaderboard:
     return Leaderboard(tmp_path / "leaderboard.json")
 
 
-def submission(make_finished, place, **rule):
+def submission(make_finished, place, *, test_files=True, **rule):
     study = make_finished()
-    write_ensemble(**study.ensemble(place, tasks=study.tasks[:1], rule=Rule(**rule)))
+    tests = {} if test_files else {"test_ids": {}}
+    write_ensemble(**study.ensemble(place, tasks=study.tasks[:1], rule=Rule(**rule), **tests))
     return place
 
 
@@ -56,6 +57,17 @@ def test_a_submission_is_the_same_where_a_picture_alone_changed(make_finished, t
     assert [each.public for each in board.entries()] == [0.72]
 
 
+def test_without_a_test_file_ensembles_are_told_apart_by_who_votes_and_how(make_finished, tmp_path, board):
+    rules = [{"top": 1}, {"top": 3}, {"top": 3, "method": "hard"}, {"top": 3, "method": "stacking"}]
+    for number, rule in enumerate(rules):
+        out = submission(make_finished, tmp_path / str(number), test_files=False, **rule)
+        assert not [file for file in json.loads((out / "card.json").read_text())["files"] if not file.endswith(".png")]
+        assert board.add(out, study="demo", public=0.7)[0] == number + 1
+    again = submission(make_finished, tmp_path / "again", test_files=False, top=3)
+    assert board.add(again, study="demo", public=0.75)[0] == 2
+    assert [each.public for each in board.entries()] == [0.7, 0.75, 0.7, 0.7]
+
+
 @pytest.mark.parametrize("public", [math.nan, math.inf])
 def test_a_score_that_is_no_number_is_refused(tmp_path, board, public):
     with pytest.raises(StudyError, match="--score must be a finite number"):
@@ -87,6 +99,7 @@ def test_a_submission_that_was_changed_or_is_another_study_s_is_refused_and_noth
         ({"files": ["a.csv"]}, "'list' object has no attribute 'items'"),
         ({"files": {"a.csv": 1}}, "1 where a text belongs"),
         ({"recipe": None}, "None where a text belongs"),
+        ({"files": {}, "tasks": [{"task": "emotion", "method": "uniform"}]}, "no 'members' where it belongs"),
     ],
 )
 def test_a_card_of_another_form_is_refused_in_one_sentence(make_finished, tmp_path, board, changes, got):

@@ -28,7 +28,7 @@ class Entry:
     """One submission.
 
     Attributes:
-        key: a hash of its recipe and the content of its files.
+        key: a hash of its recipe and the content of its files; if none is submitted, of how its tasks vote.
         submission: its folder.
         made: when the ensemble was written, UTC, ISO 8601.
         added: when the latest public score was added, UTC, ISO 8601.
@@ -143,7 +143,7 @@ def _read(submission: Path, *, public: float) -> tuple[str, dict[str, str], Entr
         files = {_text(name): _text(digest) for name, digest in card["files"].items()}
         # Pictures also show trials that do not vote, so they change when the submission itself does not.
         submitted = sorted(item for item in files.items() if not item[0].endswith(".png"))
-        identity = json.dumps([card["recipe"], submitted])
+        identity = json.dumps([card["recipe"], submitted or _voting(card["tasks"])])
         entry = Entry(
             key=hashlib.sha256(identity.encode()).hexdigest()[:16],
             submission=str(submission.resolve()),
@@ -163,6 +163,19 @@ def _read(submission: Path, *, public: float) -> tuple[str, dict[str, str], Entr
             siblings = [path.name for path in submission.parent.glob("*/")]
             got, remedy = "no such folder", nearest(submission.name, siblings, otherwise=remedy)
         raise StudyError(Fault(str(submission), rule, got, remedy)) from error
+
+
+def _voting(tasks: Sequence[Mapping[str, Any]]) -> list[object]:
+    """What tells ensembles without files apart. Weights are rounded, as another machine adds in another order."""
+    return [
+        [
+            task["task"],
+            task["method"],
+            sorted((_text(member["key"]), round(member["weight"], 6)) for member in task["members"]),
+            {name: round(offset, 6) for name, offset in (task["offsets"] or {}).items()},
+        ]
+        for task in tasks
+    ]
 
 
 def _text(value: object) -> str:
