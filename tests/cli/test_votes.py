@@ -170,6 +170,19 @@ def test_the_leaderboard_keeps_public_scores_beside_local_ones_and_in_mlflow(pla
     assert client.get_run(study.info.run_id).data.metrics["leaderboard/pearson"] != before
 
 
+def test_equal_public_scores_have_no_correlation_on_the_screen_or_in_mlflow(place, tmp_path):
+    run(place, f"ensemble studies/second --out {tmp_path / 'out'}", code=0)
+    card = json.loads((tmp_path / "out/card.json").read_text(encoding="utf8"))
+    for name in "abc":  # a submission of another recipe is another one
+        (tmp_path / "out/card.json").write_text(json.dumps(card | {"recipe": name}), encoding="utf8")
+        result = run(place, f"leaderboard add studies/second {tmp_path / 'out'} --score 0.7", code=0)
+    assert "A correlation of public and local scores needs three submissions, and scores that differ." in result.out
+    uri = f"sqlite:///{place / 'studies/second/mlflow.db'}"
+    runs = MlflowClient(tracking_uri=uri).search_runs([experiment_id(uri, "second")], "tags.`tutti.study` = 'second'")
+    assert runs[0].data.metrics["leaderboard/public"] == 0.7
+    assert "leaderboard/pearson" not in runs[0].data.metrics
+
+
 def test_a_study_of_one_task_votes_in_it_beside_one_of_several(place, tmp_path, monkeypatch):
     make_study(place, "single", tasks=("mood",), trials=2)
     (place / "by_task.yaml").write_text("members: {top: 9, by: task}\npseudo_labels: {threshold: 0.5, max_drift: 1}\n")

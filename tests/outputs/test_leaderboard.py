@@ -159,3 +159,8 @@ def test_the_correlation_is_that_of_submissions_with_both_scores():
 
 def test_two_submissions_say_nothing_about_a_correlation():
     assert correlation(entries((0.1, 1.0), (0.2, 2.0), (0.3, None))) is None
+
+
+@pytest.mark.parametrize("scores", [[(0.7, 1.0), (0.8, 1.0), (0.9, 1.0)], [(0.7, 1.0), (0.7, 2.0), (0.7, 3.0)]])
+def test_scores_that_do_not_differ_have_no_correlation(scores):
+    assert correlation(entries(*scores)) is None

@@ -86,7 +86,7 @@ def _show(study: str, entries: list[Entry]) -> None:
     console.print(table)
     together = correlation(entries)
     if together is None:
-        console.print("The correlation of public and local scores is shown from three submissions on.")
+        console.print("A correlation of public and local scores needs three submissions, and scores that differ.")
         return
     console.print(
         f"Public and local scores of {together.submissions} submissions: Pearson {together.pearson:+.3f}, "

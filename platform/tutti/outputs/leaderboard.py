@@ -112,9 +112,12 @@ class Leaderboard:
 
 
 def correlation(entries: Sequence[Entry]) -> Correlation | None:
-    """Pearson's and Spearman's coefficients of public and local scores; none for fewer than three submissions."""
+    """Pearson's and Spearman's coefficients of public and local scores.
+
+    None for fewer than three submissions, and where all public or all local scores are equal: neither is defined then.
+    """
     both = np.array([(entry.local, entry.public) for entry in entries if entry.local is not None], dtype=np.float64)
-    if len(both) < _LEAST:
+    if len(both) < _LEAST or not np.ptp(both, axis=0).all():
         return None
     local, public = both.T
     return Correlation(len(both), *(score(kind, labels=public, predicted=local) for kind in ("pearson", "spearman")))
