@@ -142,6 +142,24 @@ def test_the_searchs_pictures_are_said_to_show_the_first_objective(make_finished
     assert "variance of the gain" in page
 
 
+def test_a_trial_s_exchanges_follow_its_parameters_and_pictures_say_that_they_show_none(make_finished, tmp_path):
+    exchanges = tuple(
+        {"epoch": epoch, "donor": "t0001", "parameters": {"pooling": "<mean>", "learning_rate": 0.002 * epoch}}
+        for epoch in (2, 4)
+    )
+    said = "Parameters are as sampled, before any exchange."
+    before, *others = trials()
+    records, drawn = [replace(before, exchanges=exchanges), *others], {"importances": b"", "parallel_coordinates": b""}
+    page = page_of(make_finished(1), tmp_path, trials=records, search=drawn)
+    first, second = (
+        f"from t0001 after epoch {epoch}: learning_rate={rate} pooling=&lt;mean&gt;"
+        for epoch, rate in ((2, 0.004), (4, 0.008))
+    )
+    assert f"learning_rate=0.0001; {first}; {second}</td>" in page
+    assert page.count(f"{said}</figcaption>") == 2
+    assert said not in page_of(make_finished(1), tmp_path, search=drawn)
+
+
 def test_the_page_has_trials_members_gains_and_classes(make_finished, tmp_path):
     study = make_finished(4)
     part = section(study)
