@@ -9,11 +9,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from tutti.ensembling.calibrate import Bin
 from tutti.outputs.card import Calibration
 from tutti.outputs.ensemble import write_ensemble
-from tutti.outputs.pictures import confusion_matrix_png, cost_png, ensemble_png, reliability_png, scatter_png
+from tutti.outputs.pictures import _cut, confusion_matrix_png, cost_png, ensemble_png, reliability_png, scatter_png
 from tutti.records import TrialRecord, TrialState
 
 
@@ -41,6 +42,30 @@ def test_a_confusion_matrix_grows_with_its_classes_and_stays_within_bounds(count
 @pytest.mark.parametrize("names", [("快乐", "悲伤"), ("$x$", "$\\frac{"), ("😀", "a_b^c"), ("", "x" * 40)])
 def test_class_names_of_any_kind_are_drawn_without_complaint(names):
     assert size(picture(names))[0] > 200
+
+
+@pytest.mark.parametrize("names", [("short", "names"), ("x" * 40, "y" * 40), ("a long name of a class",) * 15])
+def test_class_names_of_any_length_leave_the_matrix_most_of_the_width(monkeypatch, names):
+    shares, save = [], Figure.savefig
+
+    def measured(figure, *args, **options):
+        save(figure, *args, **options)
+        shares.append(figure.axes[0].get_window_extent().width / figure.bbox.width)
+
+    monkeypatch.setattr(Figure, "savefig", measured)
+    picture(names)
+    assert shares[0] > 0.5
+
+
+def test_a_class_name_is_cut_where_it_is_wider_than_24_letters():
+    assert [_cut(name) for name in ("x" * 24, "x" * 25, "快" * 12, "快" * 13, "x快" * 9, "")] == [
+        "x" * 24,
+        "x" * 23 + "…",
+        "快" * 12,
+        "快" * 11 + "…",
+        "x快" * 7 + "x…",
+        "",
+    ]
 
 
 def test_a_class_without_rows_is_drawn_as_an_empty_row():

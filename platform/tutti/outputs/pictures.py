@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,8 @@ _CJK_FONTS = (  # the first installed one draws Chinese class names
 _COUNTED = 20  # up to this many classes, each cell shows its count
 _NAMED = 120  # up to this many classes, the axes name each one
 
+_LONGEST = 24  # columns of a drawn class name; a Chinese character takes two
+
 _ENSEMBLE, _MEMBER, _OTHER = "#d55e00", "#0072b2", "#8a8a8a"  # distinguishable by colour-blind readers
 COST_STATES = {  # edge and fill
     TrialState.FINISHED: (_MEMBER, _MEMBER),
@@ -45,24 +48,24 @@ def confusion_matrix_png(
     Args:
         labels: ``(rows,)`` int64 class indices.
         probabilities: ``(rows, classes)``, or ``(rows,)`` predicted class indices.
-        class_names: ``(classes,)``. A name that no installed font can draw is replaced by its number.
+        class_names: ``(classes,)``. A long name is cut; one that no installed font can draw is replaced by its number.
     """
     count = len(class_names)
     decided = probabilities if probabilities.ndim == 1 else probabilities.argmax(axis=1)
     flat = labels * count + decided
     matrix = np.bincount(flat, minlength=count * count).reshape(count, count)
     shares = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
+    named = range(0, count, -(-count // _NAMED))
+    families = _families()
+    drawable = _characters(families)
+    cut = {index: _cut(class_names[index]) for index in named}
+    names = [name if drawable.issuperset(map(ord, name)) else f"#{index}" for index, name in cut.items()]
     side = min(2.5 + count * (0.5 if count <= _COUNTED else 0.2), 30)
+    side += 0.1 * max(max(map(_columns, names)) - 4, 0)  # names beside the matrix take none of its room
     figure = _figure(side + 0.6, side)
     axes = figure.add_subplot()
     image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     figure.colorbar(image, ax=axes, label="share of the true class", fraction=0.046)
-    named = range(0, count, -(-count // _NAMED))
-    families = _families()
-    drawable = _characters(families)
-    names = [
-        class_names[index] if drawable.issuperset(map(ord, class_names[index])) else f"#{index}" for index in named
-    ]
     style: dict[str, Any] = {"fontfamily": families, "fontsize": 9 if count <= _COUNTED else 7, "parse_math": False}
     turn = any(len(name) > 3 for name in names) or count > _COUNTED
     axes.set_xticks(named, names, rotation=90 if turn else 0, **style)
@@ -211,6 +214,20 @@ def _legend(figure: Any) -> None:
         Line2D([], [], ls="", marker="D", color=_ENSEMBLE, label="ensemble, nested estimate"),
     ]
     figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
+
+
+def _columns(text: str) -> int:
+    """Its width in Latin characters."""
+    return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
+
+
+def _cut(name: str) -> str:
+    """The name, or as much of its beginning as fits, with an ellipsis."""
+    if _columns(name) <= _LONGEST:
+        return name
+    while _columns(name) >= _LONGEST:
+        name = name[:-1]
+    return f"{name}…"
 
 
 def _figure(width: float, height: float) -> Any:
