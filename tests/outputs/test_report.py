@@ -282,16 +282,16 @@ def test_a_folder_with_other_files_is_left_alone_and_an_earlier_report_replaced(
         page_of(study, tmp_path)
 
 
-def test_numbers_have_no_classes_but_their_disputed_rows(tmp_path):
+def regression(tmp_path, truth):
+    """A task whose labels are numbers, and its part of the page."""
     from tutti.bank.bank import Bank
     from tutti.records import CheckpointRecord, Predictions
     from tutti.tasks.task import Task
 
     task, bank, rng = Task("warmth", (), False, "pearson", "csv"), Bank(tmp_path / "bank"), np.random.default_rng(0)
-    truth = rng.normal(size=60).astype(np.float32)
-    ids = np.array([f"r{row}" for row in range(60)])
+    ids = np.array([f"r{row}" for row in range(len(truth))])
     for number in range(3):
-        values = (truth + rng.normal(size=60)).astype(np.float32)
+        values = (truth + rng.normal(size=len(truth))).astype(np.float32)
         record = CheckpointRecord(f"t{number:04d}", number, 1, 0.5, {"warmth": 0.5}, None)
         bank.put(record, {"warmth": {"validation": Predictions(ids=ids, values=values, labels=truth)}})
     part = vote(
@@ -304,6 +304,11 @@ def test_numbers_have_no_classes_but_their_disputed_rows(tmp_path):
         pools={},
         validation={"warmth": pd.DataFrame({"id": ids, "text": "a", "text_b": [f"b {n}" for n in range(len(ids))]})},
     )
+    return task, part
+
+
+def test_numbers_have_no_classes_but_their_disputed_rows(tmp_path):
+    task, part = regression(tmp_path, np.random.default_rng(1).normal(size=60).astype(np.float32))
     assert part.tasks[0].classes == ()
     assert set(part.pictures) == {"ensemble", "predicted_and_true_warmth"}
     assert re.fullmatch(r"-?[\d.e-]+ to -?[\d.e-]+", part.tasks[0].disputed[0].votes)
@@ -312,3 +317,16 @@ def test_numbers_have_no_classes_but_their_disputed_rows(tmp_path):
         study="demo", tasks=[task], trials=[], objective="score", search={}, vote=part, out=tmp_path / "out"
     )[0]
     assert "Class by class" not in page.read_text(encoding="utf8")
+
+
+def test_disputed_numbers_have_the_label_of_the_file_and_enough_digits_to_be_compared_with_it(tmp_path):
+    labels = ["1987", "2001.5", "1234567", "0.1"]
+    _, part = regression(tmp_path, np.array(labels * 15, dtype=np.float32))
+    rows = part.tasks[0].disputed
+    assert {row.label for row in rows} <= set(labels)
+    years = [row for row in rows if row.label in ("1987", "2001.5")]
+    assert years
+    for row in years:
+        low, high = map(float, row.votes.split(" to "))
+        assert all(re.fullmatch(r"\d{4}(\.\d{1,2})?", each) for each in (row.predicted, *row.votes.split(" to ")))
+        assert low < high

@@ -85,7 +85,7 @@ def disputed(
             id=ids[row],
             text=texts[row],
             label=_label_text(task, elected.ballot.labels[row]),
-            predicted=_label_text(task, elected.held_out.decisions[0, row]),
+            predicted=_predicted_text(task, elected.held_out.decisions[0, row]),
             votes=_votes_text(task, votes[:, row]),
         )
         for row in by_text.values()
@@ -94,13 +94,19 @@ def disputed(
 
 def _votes_text(task: Task, votes: np.ndarray) -> str:
     if task.regression:
-        return f"{votes.min():.3g} to {votes.max():.3g}"
+        return f"{votes.min():.6g} to {votes.max():.6g}"
     counts = Counter(task.class_names[index] for index in votes.argmax(axis=1))
     return ", ".join(f"{name} {count}" for name, count in counts.most_common())
 
 
-def _label_text(task: Task, decided: float) -> str:
-    return f"{decided:.3g}" if task.regression else task.class_names[int(decided)]
+def _label_text(task: Task, label: np.number) -> str:
+    if task.regression:  # the digits that float32 needs are those of the task's file
+        return np.format_float_positional(np.float32(label), trim="-")
+    return task.class_names[int(label)]
+
+
+def _predicted_text(task: Task, decided: np.number) -> str:
+    return f"{decided:.6g}" if task.regression else task.class_names[int(decided)]
 
 
 def _share(part: np.ndarray, whole: np.ndarray) -> float | None:
