@@ -11,7 +11,7 @@ from tutti.search.pictures import HISTORY, IMPORTANCES, PARALLEL, PARETO, search
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
-def stored(tmp_path, *, trials: int, directions=("maximize",), varied: bool = True) -> str:
+def stored(tmp_path, *, trials: int, directions=("maximize",), varied: bool = True, scored: bool = True) -> str:
     url = f"sqlite:///{tmp_path / 'optuna.db'}"
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.create_study(
@@ -23,7 +23,7 @@ def stored(tmp_path, *, trials: int, directions=("maximize",), varied: bool = Tr
     def objective(trial):
         rate = trial.suggest_float("learning_rate", 1e-4, 1e-2, log=True) if varied else 1.0
         pooling = trial.suggest_categorical("pooling", ["cls", "mean"]) if varied else "cls"
-        values = (rate * 10 + (pooling == "mean"), -rate)
+        values = (rate * 10 + (pooling == "mean") if scored else 0.5, -rate)
         return values[: len(directions)]
 
     study.optimize(objective, n_trials=trials)
@@ -52,6 +52,12 @@ def test_too_few_trials_give_no_picture(tmp_path, trials):
 
 def test_a_study_that_varies_nothing_gives_its_history_alone(tmp_path):
     assert HISTORY in search_pngs(stored(tmp_path, trials=3, varied=False), name="s")
+
+
+@pytest.mark.parametrize("directions", [("maximize",), ("maximize", "minimize")])
+def test_of_equal_scores_no_parameter_is_more_important_and_the_rest_is_drawn(tmp_path, directions):
+    drawn = search_pngs(stored(tmp_path, trials=4, directions=directions, scored=False), name="s")
+    assert list(drawn) == [HISTORY, PARALLEL, PARETO][: 1 + len(directions)]
 
 
 def test_a_study_that_is_not_there_gives_no_picture(tmp_path):

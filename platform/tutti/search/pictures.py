@@ -45,6 +45,8 @@ def search_pngs(url: str, *, name: str) -> dict[str, bytes]:
         IMPORTANCES: lambda: plots.plot_param_importances(study, target_name=names[0], **first),
         PARALLEL: lambda: plots.plot_parallel_coordinate(study, target_name=names[0], **first),
     }
+    if len({trial.values[0] for trial in study.trials}) == 1:
+        del wanted[IMPORTANCES]  # Optuna would draw them, all 0
     if len(study.directions) in (2, 3):
         wanted[PARETO] = lambda: plots.plot_pareto_front(study, target_names=[*names])
     mpl.use("Agg")  # Optuna draws with pyplot, which would otherwise look for a display
