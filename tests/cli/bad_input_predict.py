@@ -63,6 +63,13 @@ PREDICT: dict[str, Sequence[Case]] = {
             finished=True,
         ),
         Case(
+            "the first row has no id and a later one has",
+            ["new.jsonl, line 1 must have the key 'id' like other rows; got text"],
+            write("new.jsonl", '{"text": "rain"}\n{"id": "b", "text": "sun"}\n'),
+            "predict studies/moods --input new.jsonl --out out.csv",
+            finished=True,
+        ),
+        Case(
             "rows with labels where rows to predict are asked for",
             ["mood_train.tsv must have 2 tab-separated columns (id, text)", "got 3 in every line"],
             command="predict studies/moods --input mood_train.tsv --out out.csv",

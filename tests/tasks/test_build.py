@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tutti.config.study import TaskConfig
+from tutti.errors import TaskFileError
 from tutti.tasks.build import CleaningSteps, ExtraRows, new_rows_layout, task_spec, task_specs
 from tutti.tasks.layouts.competition import Competition
 from tutti.tasks.layouts.glue import Glue
@@ -93,14 +95,28 @@ def test_new_rows_are_laid_out_as_the_task_s_own_where_the_ending_is_theirs(tmp_
 
     assert layout("new.tsv", "0\ta\tb\n") == Competition(pair=True)
     assert layout("new.csv", "text,text_b,id\n") == Table(id="id", text_b="text_b")
-    assert layout("new.jsonl", '{"text": "a"}\n') == Table(text_b="text_b")
+    assert layout("new.jsonl", '{"text": "a"}\n') == Table(text_b="text_b", absent="id")
     assert layout("new.csv", "0\ta\tb\n", train="rows.csv") == Competition(pair=True)
     assert layout("new.csv", "id,text,text_b\n0,a,b\n", train="rows.csv") == Table(id="id", text_b="text_b")
-    assert layout("new.csv", '"text","text_b"\n"a","b"\n', train="rows.csv") == Table(text_b="text_b")
+    assert layout("new.csv", '"text","text_b"\n"a","b"\n', train="rows.csv") == Table(text_b="text_b", absent="id")
     assert layout("new.csv", "0\ta,text\tb\n", train="rows.csv") == Competition(pair=True)
-    assert layout("new.tsv", "text\ttext_b\na\tb\n") == Table(text_b="text_b")
-    assert layout("new.csv", "text\na\n", layout="glue", pair=False) == Table()
+    assert layout("new.tsv", "text\ttext_b\na\tb\n") == Table(text_b="text_b", absent="id")
+    assert layout("new.csv", "text\na\n", layout="glue", pair=False) == Table(absent="id")
     named = {"id": "key", "text": "sentence"}
     assert layout("new.tsv", "x\n", layout="table", pair=False, columns=named) == Table(id="key", text="sentence")
     hub = {"layout": "hub", "dataset": "d", "train": "train", "pair": False}
     assert layout("new.csv", "x\n", **hub, columns=named) == Table(id="key", text="sentence")
+
+
+@pytest.mark.parametrize("block", [1, 2, 9])
+@pytest.mark.parametrize("named", [[1], [2, 3]])
+def test_ids_that_the_first_new_row_lacks_are_not_dropped(tmp_path: Path, block: int, named: list[int]) -> None:
+    rows = [{"text": "a"} | ({"id": f"r{row}"} if row in named else {}) for row in range(4)]
+    file = tmp_path / "new.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    spec = task_spec("CoLA", config(layout="glue", glue="CoLA"))
+    with pytest.raises(TaskFileError, match=r"line 1 must have the key 'id' like other rows; got text; write the key"):
+        list(new_rows_layout(spec, file).blocks(str(file), rows=block))
+    file.write_text('{"text": "a"}\n{"text": "b", "key": 7}\n')
+    read = list(new_rows_layout(spec, file).blocks(str(file), rows=block))
+    assert [each for rows in read for each in rows["id"]] == ["0", "1"]

@@ -134,7 +134,7 @@ def new_rows_layout(spec: TaskSpec, file: Path) -> FileLayout:
 
     A task that names its columns has them here too. For others, a file with the suffix of the task's own has its
     layout, unless its first line is a header with the column text; such a file, and any other, is a table with the
-    columns id (optional), text and, for pairs, text_b.
+    columns id (optional, but then in every row), text and, for pairs, text_b.
 
     Raises:
         TaskFileError: where the file cannot be read.
@@ -147,8 +147,10 @@ def new_rows_layout(spec: TaskSpec, file: Path) -> FileLayout:
         case Competition() | Glue():
             if file.suffix in {Path(source).suffix for source in spec.sources.values()} and not _has_header(file):
                 return spec.layout
-    named = "id" in column_names(str(file))
-    return Table(id="id" if named else None, text_b="text_b" if spec.pair else None)
+    text_b = "text_b" if spec.pair else None
+    if "id" in column_names(str(file)):
+        return Table(id="id", text_b=text_b)
+    return Table(text_b=text_b, absent="id")
 
 
 def _has_header(file: Path) -> bool:

@@ -34,12 +34,15 @@ class Table(FileSource):
         text: name of the text column.
         text_b: name of the second text's column; None for single texts.
         label: name of the label column.
+        absent: name of a column that the first row lacks. ``blocks`` refuses rows of JSON Lines that have it, whose
+            values would be lost; None to pass over such columns.
     """
 
     id: str | None = None
     text: str = "text"
     text_b: str | None = None
     label: str = "label"
+    absent: str | None = None
 
     def read(self, source: str, *, labelled: bool, numbers: bool = False) -> DataFrame:
         names = self.names(labelled=labelled)
@@ -48,7 +51,8 @@ class Table(FileSource):
 
     def blocks(self, source: str, *, rows: int) -> Iterator[DataFrame]:
         first, names = 0, self.names(labelled=False)
-        for columns, places, place in _blocks(source, rows, wanted=set(names.values())):
+        wanted = {*names.values(), *([self.absent] if self.absent else [])}
+        for columns, places, place in _blocks(source, rows, wanted=wanted):
             yield frame_of(columns, names, origin=source, places=places, place=place, first_row=first, unique=False)
             first += len(places)
 
@@ -158,8 +162,8 @@ def _suffix(source: str) -> str:
 def _blocks(source: str, limit: int | None, *, wanted: Set[str]) -> Iterator[_Block]:
     """Blocks of so many rows, or one block of all; a table without rows gives one empty block.
 
-    Each row of JSON Lines has all of the keys ``wanted`` that any row before it or of its block has. Columns that are
-    not wanted may come without values.
+    Each row of JSON Lines has all of the keys ``wanted`` that any row before it or of its block has, and the first one
+    those of any row. Columns that are not wanted may come without values.
     """
     existing_file(source)
     match _suffix(source):
@@ -250,6 +254,7 @@ def _tsv_blocks(source: str, limit: int | None) -> Iterator[_Block]:
 
 def _json_blocks(source: str, limit: int | None, wanted: Set[str]) -> Iterator[_Block]:
     names: dict[str, None] = {}
+    head: list[tuple[int, dict[str, Any]]] = []  # the place and the keys of the first row, after its block
     lines, first = lines_of(source), 1
     blocks = [list(lines)] if limit is None else blocks_of(lines, limit)
     for block in blocks:
@@ -272,7 +277,7 @@ def _json_blocks(source: str, limit: int | None, wanted: Set[str]) -> Iterator[_
         first += len(block)
         names |= dict.fromkeys(name for row in rows for name in row)
         due = wanted & names.keys()  # frame_of reports what no row has
-        for number, row in zip(places, rows, strict=True):
+        for number, row in chain(head, zip(places, rows, strict=True)):
             for name in sorted(due - row.keys()) if len(row) < len(names) else ():
                 remedy = nearest(
                     name, row.keys() - wanted, otherwise="write the key, with null where there is no value"
@@ -280,6 +285,7 @@ def _json_blocks(source: str, limit: int | None, wanted: Set[str]) -> Iterator[_
                 got = ", ".join(row) or "none"
                 faults.append(Fault(f"{source}, line {number}", f"have the key {name!r} like other rows", got, remedy))
         raise_any(faults, origin=source)
+        head = head or [*zip(places[:1], rows, strict=False)]
         if rows or limit is None:
             yield {name: [row.get(name) for row in rows] for name in names}, places, "line"
 
