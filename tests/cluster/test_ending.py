@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 
 import pytest
 
+from tutti.cluster import ending
 from tutti.cluster.ending import EXIT_CODE, interrupts_deferred, interrupts_ignored, terminated_as_interrupted
+from tutti.errors import Fault
 
 pytestmark = pytest.mark.usefixtures("takes_ctrl_c")
 
@@ -114,3 +118,22 @@ def _run_steps(*steps: Callable[[], object]) -> None:
 def _terminated(*, is_lost: bool, seconds: float) -> subprocess.CompletedProcess[str]:
     program = TERMINATED.format(is_lost=is_lost, seconds=seconds)
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_a_block_that_lasts_longer_than_what_it_needs_ends_the_process(is_lost, monkeypatch, capfd):
+    ended = threading.Event()
+    monkeypatch.setattr(ending, "LOST_SECONDS", 0.01)
+    monkeypatch.setattr(ending, "CHECK_SECONDS", 0.001)
+    monkeypatch.setattr(os, "_exit", lambda code: ended.set())
+    with ending.ended_without(lambda: is_lost, Fault("Ray", "stay up", "nothing", "see why")):
+        assert ended.wait(10 if is_lost else 0.1) is is_lost
+    assert ("error: Ray must stay up" in capfd.readouterr().err) is is_lost
+
+
+def test_a_block_that_ends_soon_after_what_it_needs_ends_in_order(monkeypatch):
+    monkeypatch.setattr(ending, "CHECK_SECONDS", 0.001)
+    monkeypatch.setattr(os, "_exit", lambda code: pytest.fail("it was ended"))
+    with ending.ended_without(lambda: True, Fault("Ray", "stay up", "nothing", "see why")):
+        time.sleep(0.1)
+    time.sleep(0.1)

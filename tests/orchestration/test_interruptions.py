@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 
 import optuna
 import pytest
+import ray
 
 from tutti.records import TrialState
 
@@ -79,3 +81,17 @@ def test_a_study_that_is_terminated_ends_as_after_ctrl_c_and_tells_of_a_state_th
     output = tutti("tune", study.file, "--resume")
     assert f"t0000: the state {newest} is passed over: " in output
     assert newest.name in study.runs()["t0000"].data.tags["tutti.notice"]
+
+
+def test_a_study_whose_ray_is_lost_before_its_first_trial_does_not_wait_for_it(make_study, tutti_command, tmp_path):
+    study = make_study(tmp_path, search__trials=1)
+    running = tutti_command("tune", study.file)
+    running.wait_for(lambda: running.descendants("ray::PoolHost"), what="the study's first actors")
+    [raylet] = running.descendants(str(Path(ray.__file__).parent / "core/src/ray/raylet/raylet"))
+    raylet.kill()
+    assert running.wait(seconds=120) == 1, running.output
+    assert "error: the Ray of this command must stay up until it ends" in running.output
+    assert "Traceback" not in running.output
+    assert running.left_behind() == []
+    assert tutti_command("tune", study.file, "--resume").wait() == 0
+    assert [record.state for record in study.records()] == [TrialState.FINISHED]

@@ -11,7 +11,7 @@ from functools import partial
 
 import psutil
 
-from tutti.cluster.ending import interrupts_deferred, interrupts_ignored, terminated_as_interrupted
+from tutti.cluster.ending import ended_without, interrupts_deferred, interrupts_ignored, terminated_as_interrupted
 from tutti.errors import ClusterError, Fault, ResourcesError, first_line
 
 TORCH_ENVIRONMENT = {
@@ -34,6 +34,15 @@ _WORKER_ENVIRONMENT = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",
     **TORCH_ENVIRONMENT,
 }
+
+
+_NEEDED = {"raylet", "gcs_server"}  # of Ray's processes, as the system names them
+_LOST = Fault(
+    "the Ray of this command",
+    "stay up until it ends",
+    "one of its processes ended",
+    "see what ended it, such as a lack of memory, and run the command again, `tutti tune` with --resume",
+)
 
 
 def worker_environment() -> dict[str, str]:
@@ -85,7 +94,12 @@ def connected(
                     "lower them, or set resources.concurrent_trials where an autoscaler adds nodes",
                 )
             )
-        with terminated_as_interrupted(None if address else partial(_is_gone, psutil.Process().children())):
+        daemons = [] if address else psutil.Process().children()
+        needed = [daemon for daemon in daemons if daemon.name() in _NEEDED]
+        with (
+            terminated_as_interrupted(partial(_is_gone, daemons) if daemons else None),
+            ended_without(lambda: any(map(_has_ended, needed)), _LOST),
+        ):
             yield autoscaled or min(fits, concurrent_trials or fits)
     finally:
         with interrupts_ignored():

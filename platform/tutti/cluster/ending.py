@@ -10,8 +10,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
+from tutti.errors import ClusterError, Fault
+
 EXIT_CODE = 130  # as shells report for a process ended by Ctrl-C
 CHECKS, CHECK_SECONDS = 30, 0.1
+LOST_SECONDS = 30.0
 _SHOW_CURSOR = "\033[?25h"  # which a live table hides
 
 
@@ -44,6 +47,27 @@ def terminated_as_interrupted(is_lost: Callable[[], bool] | None = None) -> Iter
         yield
     finally:
         signal.signal(signal.SIGTERM, previous)
+
+
+@contextmanager
+def ended_without(is_lost: Callable[[], bool], fault: Fault) -> Iterator[None]:
+    """Ends the process if what the block needs is lost, and the block has not ended by itself some seconds later.
+
+    A driver may wait for ever for actors on a node that is gone. What it has done is stored, as if it had been killed.
+    """
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(CHECK_SECONDS * 10):
+            if is_lost() and not over.wait(LOST_SECONDS):
+                _print(f"error: {fault}")
+                os._exit(ClusterError.exit_code)
+
+    threading.Thread(target=watch, name="watch-ray", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
 
 
 def _becomes_true(condition: Callable[[], bool]) -> bool:
