@@ -88,7 +88,7 @@ def resample(votes: np.ndarray, labels: np.ndarray, *, metric: str, rows: int, s
     rng = np.random.default_rng(seed)
     members, order = rng.permutation(MODELS)[:MEMBERS], rng.permutation(len(labels))
     validation, unseen = order[:rows], order[rows:]
-    score = partial(_score, metric, votes.shape[2])
+    score = partial(score_decided, metric, classes=votes.shape[2])
     ballot = Ballot(votes[members][:, validation], labels[validation], score, np.arange(rows))
     rule = partial(Procedure, standing=ballot.scores, share=1)
     methods = auto_methods(texts=rows, values=False)
@@ -108,10 +108,6 @@ def resample(votes: np.ndarray, labels: np.ndarray, *, metric: str, rows: int, s
     estimate = ballot.judge(out_of_fold(recipes["auto"], ballot).decisions).estimate
     covered = float(estimate.low <= scores["auto"] <= estimate.high)
     return {**scores, "estimate": estimate.score, "covered": covered}
-
-
-def _score(metric: str, classes: int, labels: np.ndarray, decided: np.ndarray) -> float:
-    return score_decided(metric, labels=labels, decided=decided, classes=classes)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

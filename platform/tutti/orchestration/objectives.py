@@ -86,8 +86,4 @@ class Measure:
         """The score of predictions of a task's validation rows, and those of a trial."""
         predictions = bank.predictions(key, task, "validation")
         assert predictions.labels is not None
-        return partial(_score, self._metrics[task], predictions.labels), predictions.numbers
-
-
-def _score(metric: str, labels: np.ndarray, predicted: np.ndarray) -> float:
-    return score(metric, labels=labels, predicted=predicted)
+        return partial(score, self._metrics[task], predictions.labels), predictions.numbers

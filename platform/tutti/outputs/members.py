@@ -225,7 +225,7 @@ def _elected(
     _, labels, stacked = _stacked_votes(bank, task, _LABELLED, [record.key for record in records])
     if labels is None:
         raise StudyError(Fault(f"trial {records[0].key}, {task.name}/{_LABELLED}", "have labels", "none", _AGAIN))
-    ballot = Ballot(stacked, labels, partial(_score, task.metric, task.outputs), groups)
+    ballot = Ballot(stacked, labels, partial(score_decided, task.metric, classes=task.outputs), groups)
     auto = auto_methods(texts=ballot.texts, values=task.regression)
     procedure = Procedure(
         selection=Selection(rule.top, rule.within, rule.diversity),
@@ -242,10 +242,6 @@ def _elected(
     )
     best = records[int(top(single.standing, 1)[0])].key
     return Elected(members, ensemble, ballot, tuple(record.key for record in records), procedure, single, best)
-
-
-def _score(metric: str, classes: int, labels: np.ndarray, decided: np.ndarray) -> float:
-    return score_decided(metric, labels=labels, decided=decided, classes=classes)
 
 
 def _ranking_scores(records: Sequence[CheckpointRecord], task: str, by: str) -> np.ndarray:

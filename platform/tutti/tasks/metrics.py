@@ -18,7 +18,7 @@ def is_regression(metric: str) -> bool:
     return metric in VALUE_METRICS
 
 
-def score(metric: str, *, labels: np.ndarray, predicted: np.ndarray) -> float:
+def score(metric: str, labels: np.ndarray, predicted: np.ndarray) -> float:
     """Scores the most probable class of each row, or the values of a regression.
 
     ``macro_f1`` is the unweighted mean of F1 over the classes that occur in the labels or predictions, as in
@@ -41,10 +41,10 @@ def score(metric: str, *, labels: np.ndarray, predicted: np.ndarray) -> float:
     if is_regression(metric):
         return _score_values(metric, labels.astype(np.float64), predicted.astype(np.float64))
     classes = predicted.shape[-1]
-    return score_decided(metric, labels=labels, decided=predicted.argmax(axis=-1), classes=classes)
+    return score_decided(metric, labels, predicted.argmax(axis=-1), classes=classes)
 
 
-def score_decided(metric: str, *, labels: np.ndarray, decided: np.ndarray, classes: int) -> float:
+def score_decided(metric: str, labels: np.ndarray, decided: np.ndarray, *, classes: int) -> float:
     """The same as ``score``, for class indices instead of probabilities.
 
     It is computed from counts instead of by scikit-learn, which is 20 times slower: estimates need thousands of scores.
