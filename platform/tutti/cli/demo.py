@@ -6,7 +6,7 @@ import shlex
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import numpy as np
 import typer
@@ -18,9 +18,6 @@ from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
 from tutti.errors import Fault, StudyError
 from tutti.files import new_folder_fault
-
-if TYPE_CHECKING:
-    from tutti.data.prepare import Prepared
 
 
 def demo(
@@ -60,7 +57,7 @@ def demo(
     console.rule("Pseudo-labels")
     vote.pseudo_label(str(folder.path), out=out / "pseudo-labels")
     console.rule("Every single trial and the ensemble on the test rows, whose labels no trial saw")
-    _compare(folder, data / "truth", out / "submission")
+    _compare(study, folder, data / "truth", out / "submission")
     console.print(f"\nDone in {time.monotonic() - began:.0f} s. Written below {out}:")
     for path, what in (
         ("submission/submission.zip", "the submission"),
@@ -92,18 +89,20 @@ def _study_in(out: Path) -> tuple[StudyConfig, StudyFolder]:
     return study, StudyFolder(out / "studies" / study.study)
 
 
-def _compare(folder: StudyFolder, truth: Path, submission: Path) -> None:
+def _compare(study: StudyConfig, folder: StudyFolder, truth: Path, submission: Path) -> None:
     """Prints test scores: each trial alone, and the submission as written."""
     import json
 
     from rich.table import Table
 
+    from tutti.cli.grading import answers
     from tutti.data.prepare import load_prepared
     from tutti.outputs.card import number
     from tutti.tasks.metrics import score, score_decided
 
     prepared = load_prepared(folder.data)
-    labels = {task: _truth(prepared, truth, task) for task in prepared.parts}
+    given = answers(study, prepared, [f"{task}={truth / task}.csv" for task in prepared.parts])
+    labels = {task: by_part["test"] for task, by_part in given.items()}
     bank = Bank(folder.bank)
     table = Table()
     table.add_column("")
@@ -111,31 +110,16 @@ def _compare(folder: StudyFolder, truth: Path, submission: Path) -> None:
         table.add_column(column, justify="right")
     trials: dict[str, list[float]] = {}
     for record in bank.records():
-        probabilities = {
-            task.name: bank.predictions(record.key, task.name, "test").probabilities for task in prepared.tasks
-        }
         trials[record.key] = [
-            score(task.metric, labels=labels[task.name], predicted=probabilities[task.name])  # type: ignore[arg-type]
+            score(task.metric, labels[task.name], bank.predictions(record.key, task.name, "test").numbers)
             for task in prepared.tasks
         ]
     ensemble = []
     for task in prepared.tasks:
         lines = (submission / f"{task.name}_predict.json").read_text(encoding="utf8").splitlines()
         decided = [task.class_names.index(json.loads(line)["label"]) for line in lines]
-        ensemble.append(
-            score_decided(
-                task.metric, labels=labels[task.name], decided=np.array(decided), classes=len(task.class_names)
-            )
-        )
+        ensemble.append(score_decided(task.metric, labels[task.name], np.array(decided), classes=task.outputs))
     for name, scores in sorted(trials.items(), key=lambda item: -float(np.mean(item[1]))):
         table.add_row(name, *map(number, scores), number(float(np.mean(scores))))
     table.add_row("ensemble", *map(number, ensemble), number(float(np.mean(ensemble))), style="bold green")
     console.print(table)
-
-
-def _truth(prepared: Prepared, folder: Path, task: str) -> np.ndarray:
-    """True labels of the task's test rows: ``(rows,)`` int64 class indices, in the test file's order."""
-    names = next(spec.class_names for spec in prepared.tasks if spec.name == task)
-    lines = (folder / f"{task}.csv").read_text(encoding="utf8").splitlines()
-    by_id = {line.split("\t")[0]: line.split("\t")[-1] for line in lines}
-    return np.array([names.index(by_id[row]) for row in prepared.ids(task, "test").tolist()])
