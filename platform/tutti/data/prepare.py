@@ -24,6 +24,7 @@ from tutti.tasks.task import Task
 
 __all__ = ["PartInfo", "Prepared", "load_prepared", "prepare"]
 
+Item = TypeVar("Item")
 T = TypeVar("T")
 
 _WHOLE = re.compile(r"\+?(-?)([0-9]+)(?:\.0+)?")  # a whole number, as different tools write one
@@ -61,13 +62,15 @@ def prepare(
         StudyError: if the folder was prepared from other files or with other settings.
         StorageError: if the folder cannot be written, or is damaged.
     """
-    sources, settings = _each(specs, _fingerprints), {f"tasks.{spec.name}": _settings(spec) for spec in specs}
+    by_name = {spec.name: spec for spec in specs}
+    sources = _each(by_name, lambda spec: _each(_sources(spec), lambda source: _fingerprint(*source)))
+    settings = {f"tasks.{spec.name}": _settings(spec) for spec in specs}
     settings["split"] = {"validation": validation, "folds": folds, "seed": seed}
     if (folder / PREPARED_FILE).is_file():
         existing = load_prepared(folder)
         _check_unchanged(existing, sources=sources, settings=settings)
         return existing
-    results = _each(specs, lambda spec: _prepare_task(spec, validation=validation, folds=folds, seed=seed))
+    results = _each(by_name, lambda spec: _prepare_task(spec, validation=validation, folds=folds, seed=seed))
     parts: dict[str, dict[str, PartInfo]] = {}
     for spec in specs:
         _, frames = results[spec.name]
@@ -92,13 +95,13 @@ def prepare(
     return prepared
 
 
-def _each(specs: Sequence[TaskSpec], step: Callable[[TaskSpec], T]) -> dict[str, T]:
-    """The step's result for each task. Collects the faults of all failing steps in one error."""
+def _each(items: Mapping[str, Item], step: Callable[[Item], T]) -> dict[str, T]:
+    """The step's result for each item. Collects the faults of all failing steps in one error."""
     results: dict[str, T] = {}
     errors: list[UserError] = []
-    for spec in specs:
+    for name, item in items.items():
         try:
-            results[spec.name] = step(spec)
+            results[name] = step(item)
         except (TaskFileError, ConfigError) as error:
             errors.append(error)
     if errors:
@@ -107,31 +110,15 @@ def _each(specs: Sequence[TaskSpec], step: Callable[[TaskSpec], T]) -> dict[str,
     return results
 
 
-def _all_sources(spec: TaskSpec) -> dict[str, tuple[Layout, str]]:
-    """Part, or ``extraN``, to the layout that reads it and its source."""
+def _sources(spec: TaskSpec) -> dict[str, tuple[str, Layout, str]]:
+    """Part, or ``extraN``, to its name, the layout that reads it and its source."""
     sources = {part: (spec.layout, source) for part, source in spec.sources.items()}
-    return sources | {f"extra{n}": (extra.layout, str(extra.path)) for n, extra in enumerate(spec.extra_train)}
+    sources |= {f"extra{n}": (extra.layout, str(extra.path)) for n, extra in enumerate(spec.extra_train)}
+    return {part: (part, *own) for part, own in sources.items()}
 
 
-def _each_source(spec: TaskSpec, step: Callable[[str, Layout, str], T]) -> dict[str, T]:
-    """The step's result for each source of a task. Collects the faults of all failing steps in one error."""
-    results: dict[str, T] = {}
-    faults: list[Fault] = []
-    for part, (layout, source) in _all_sources(spec).items():
-        try:
-            results[part] = step(part, layout, source)
-        except TaskFileError as error:
-            faults += error.faults
-    if faults:
-        raise TaskFileError(*faults)
-    return results
-
-
-def _fingerprints(spec: TaskSpec) -> dict[str, dict[str, str]]:
-    return _each_source(
-        spec,
-        lambda _part, layout, source: {"source": layout.origin(source), "sha256": layout.fingerprint(source)},
-    )
+def _fingerprint(part: str, layout: Layout, source: str) -> dict[str, str]:
+    return {"source": layout.origin(source), "sha256": layout.fingerprint(source)}
 
 
 def _settings(spec: TaskSpec) -> dict[str, Any]:
@@ -183,7 +170,7 @@ def _prepare_task(
     spec: TaskSpec, *, validation: float | None, folds: int | None, seed: int
 ) -> tuple[Task, dict[str, pd.DataFrame]]:
     """The task, and its cleaned parts with labels as class indices, or as values for a regression."""
-    parts = _each_source(spec, lambda part, layout, source: _read(spec, part, layout, source))
+    parts = _each(_sources(spec), lambda source: _read(spec, *source))
     soft = {str(extra.path): _soft_classes(parts[f"extra{n}"]) for n, extra in enumerate(spec.extra_train)}
     train = _join_train(spec, parts)
     if spec.cleaning.duplicates:
