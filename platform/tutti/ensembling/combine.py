@@ -10,8 +10,8 @@ def average(votes: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
     Args:
         votes: ``(members, rows, classes)`` float32 probabilities, or ``(members, rows)`` float32 values.
-        weights: ``(members,)``, finite, at least 0, not all 0; normalized by their sum. Votes of members with weight 0
-            are not read.
+        weights: ``(members,)``, finite; normalized by their sum, which is above 0. Votes of members with weight 0 are
+            not read.
 
     Returns:
         ``(rows, classes)`` or ``(rows,)`` float32.

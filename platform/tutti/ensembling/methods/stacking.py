@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from tutti.ensembling.calibrate import log_probabilities
+from tutti.ensembling.methods.protocol import Weighted
 
 _SCALES = (0.05, 50.0)  # bounds of the inverse temperature that weights are fitted at
 
@@ -34,14 +35,14 @@ class Stacking:
     penalty: float = 10.0
     values: ClassVar[bool] = True
 
-    def fit(self, votes: np.ndarray, labels: np.ndarray) -> _LogPool | _Linear:
+    def fit(self, votes: np.ndarray, labels: np.ndarray) -> _LogPool | Weighted:
         strength = self.penalty * len(votes)
         if votes.ndim == 3:
             return _LogPool(_pool_weights(log_probabilities(votes), labels, strength))
         weights = np.full(len(votes), 1 / len(votes))
         if len(votes) > 1 and len(labels) and np.ptp(labels):
             weights += _ridge(votes.astype(np.float64), labels.astype(np.float64), strength)
-        return _Linear(weights)
+        return Weighted(weights)  # which may be negative
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,16 +56,6 @@ class _LogPool:
         for weight, vote in zip(self.weights, votes, strict=True):
             logs += weight * log_probabilities(vote)
         return softmax(logs, axis=1).astype(np.float32)
-
-
-@dataclass(frozen=True, eq=False)
-class _Linear:
-    """``weights`` sum to 1 and may be negative."""
-
-    weights: np.ndarray
-
-    def combine(self, votes: np.ndarray) -> np.ndarray:
-        return (self.weights @ votes.astype(np.float64)).astype(np.float32)
 
 
 def _pool_weights(logs: np.ndarray, labels: np.ndarray, strength: float) -> np.ndarray:
