@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
+from mlflow.utils import get_results_from_paginated_fn
 from mlflow.utils.search_utils import SearchUtils
 
 from tutti.errors import Fault, StudyError
 from tutti.tracking.mlflow_tracker import TRIAL, is_owned_by
 from tutti.tracking.store import experiment_id, store_faults
-
-_PAGE_SIZE = 1000  # runs
 
 
 def check_filter(wanted: str, *, what: str) -> None:
@@ -45,19 +46,16 @@ def find_trials(uri: str, *, experiment: str, wanted: str, what: str, owner: str
     """
     experiment_ids = [experiment_id(uri, experiment)]
     client = MlflowClient(tracking_uri=uri)
-    keys: set[str] = set()
-    token = None
+    page = partial(client.search_runs, experiment_ids, wanted)
     with store_faults(uri):
-        while True:
-            try:
-                page = client.search_runs(experiment_ids, wanted, max_results=_PAGE_SIZE, page_token=token)
-            except MlflowException as error:
-                if error.error_code != "INVALID_PARAMETER_VALUE":
-                    raise
-                raise _parse_error(what, wanted, error) from error
-            keys |= {run.data.tags[TRIAL] for run in page if TRIAL in run.data.tags and is_owned_by(run, owner)}
-            if not (token := page.token):
-                return {key for key in keys if "/" not in key}  # without the runs of folds
+        try:
+            runs = get_results_from_paginated_fn(lambda size, token: page(max_results=size, page_token=token), 1000)
+        except MlflowException as error:
+            if error.error_code != "INVALID_PARAMETER_VALUE":
+                raise
+            raise _parse_error(what, wanted, error) from error
+    keys = {run.data.tags[TRIAL] for run in runs if TRIAL in run.data.tags and is_owned_by(run, owner)}
+    return {key for key in keys if "/" not in key}  # without the runs of folds
 
 
 def _parse_error(what: str, wanted: str, error: MlflowException) -> StudyError:
