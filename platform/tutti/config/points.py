@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from tutti.config.conditions import Values, applies, drawing_order, same, written
-from tutti.config.space import Categorical, Distribution, Int, LogUniform, Uniform
+from tutti.config.space import Categorical, Distribution, Int, Uniform
 from tutti.errors import nearest
 
 _CLOSE = 1e-8  # tolerance as a share of a step, like Optuna's: three steps of 0.1 are 0.30000000000000004
@@ -23,7 +23,7 @@ def value_fault(distribution: Distribution, value: Any) -> tuple[str, str] | Non
     kind = int if isinstance(distribution, Int) else int | float
     if isinstance(value, bool) or not isinstance(value, kind):
         return ("be a whole number" if kind is int else "be a number"), "correct the value"
-    low, high, step = distribution.low, distribution.high, _step(distribution)
+    low, high, step = distribution.low, distribution.high, distribution.step
     if not low <= value <= high:
         return f"be from {low} to {high}, as the search space has it", "choose a value inside, or widen the range"
     if step is not None and abs((value - low) / step - round((value - low) / step)) > _CLOSE:
@@ -33,7 +33,7 @@ def value_fault(distribution: Distribution, value: Any) -> tuple[str, str] | Non
 
 def is_finite(distribution: Distribution) -> bool:
     """Whether a key has finitely many values."""
-    return isinstance(distribution, Categorical) or _step(distribution) is not None
+    return isinstance(distribution, Categorical) or distribution.step is not None
 
 
 def grid(space: Mapping[str, Distribution], fixed: Values) -> Iterator[dict[str, Any]]:
@@ -63,7 +63,3 @@ def _finite_values(distribution: Distribution) -> Iterator[Any]:
     elif isinstance(distribution, Uniform) and distribution.step is not None:
         low, high, step = (Decimal(str(number)) for number in (distribution.low, distribution.high, distribution.step))
         yield from (float(low + index * step) for index in range(int((high - low) // step) + 1))
-
-
-def _step(distribution: Uniform | LogUniform | Int) -> float | None:
-    return None if isinstance(distribution, LogUniform) else distribution.step

@@ -10,7 +10,7 @@ from typing import Any, get_args
 from tutti.config.conditions import Values, applies, condition_faults, fixed_values, same, written
 from tutti.config.points import grid, is_finite, value_fault
 from tutti.config.raw import section
-from tutti.config.space import Categorical, Distribution, LogUniform, sound_distributions
+from tutti.config.space import Categorical, Distribution, sound_distributions
 from tutti.config.study import LEARNING, Objective, Search
 from tutti.errors import Fault, nearest
 
@@ -51,7 +51,7 @@ def _distribution_faults(space: Mapping[str, Distribution], what: What) -> list[
     for key, distribution in space.items():
         if isinstance(distribution, Categorical):
             faults += _choice_faults(what(f"search_space.{key}.choices"), distribution.choices)
-        elif not isinstance(distribution, LogUniform) and distribution.step is not None:
+        elif distribution.step is not None:
             low, high, step = (
                 Decimal(str(number)) for number in (distribution.low, distribution.high, distribution.step)
             )

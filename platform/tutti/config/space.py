@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     BaseModel,
@@ -83,6 +83,7 @@ class LogUniform(_Range):
 
     type: Literal["log_uniform"]
     low: Annotated[float, Field(gt=0)]
+    step: ClassVar[None] = None
 
 
 class Int(_Range):

@@ -12,7 +12,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tutti.config.space import Categorical, Distribution, Int, LogUniform
+from tutti.config.space import Categorical, Distribution, Int
 from tutti.config.study import CHANGING
 from tutti.records import Scalar
 
@@ -88,8 +88,7 @@ def _perturbed(distribution: Distribution, value: Scalar, rng: random.Random) ->
         choices = [choice for choice in distribution.choices if (choice is None) == (value is None)]
         return rng.choice(choices) if rng.random() < RESAMPLE_PROBABILITY else value
     assert isinstance(value, int | float)
-    factor, low, high = rng.choice(FACTORS), distribution.low, distribution.high
-    step = None if isinstance(distribution, LogUniform) else distribution.step
+    factor, low, high, step = rng.choice(FACTORS), distribution.low, distribution.high, distribution.step
     scaled = min(max(value * factor, low), high)
     if step is None:
         return scaled
