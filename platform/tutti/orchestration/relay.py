@@ -68,8 +68,7 @@ class PoolWatch(NotSnapshotted, tune.Callback):
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         self._broker.stop.remote(trial.config["key"])
 
-    def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        self._broker.stop.remote(trial.config["key"])
+    on_trial_error = on_trial_complete
 
     def on_step_begin(self, iteration: int, trials: list[Trial], **info: Any) -> None:
         """Checks the pools once a second; raises what ``check`` raises."""
