@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tutti.ensembling.methods.protocol import Weighted
+from tutti.ensembling.combine import average
 
 _TIE = 1e-3  # weight of the mean probability as tie-breaker: too small to outvote one of up to 900 members
 
@@ -31,4 +31,4 @@ class _Majority:
         rows = np.arange(votes.shape[1])
         for vote in votes:
             counts[rows, vote.argmax(axis=1)] += 1
-        return (1 - _TIE) * counts / np.float32(len(votes)) + np.float32(_TIE) * Weighted(self.weights).combine(votes)
+        return (1 - _TIE) * counts / np.float32(len(votes)) + np.float32(_TIE) * average(votes, self.weights)

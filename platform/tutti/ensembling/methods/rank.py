@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tutti.ensembling.methods.protocol import Weighted
+from tutti.ensembling.combine import average
 
 _TIE = 1e-3  # weight of the mean probability as tie-breaker; with less, float32 would lose small differences
 
@@ -47,7 +47,7 @@ class _Ranks:
         row_sum = len(votes) * classes * (classes - 1) / 2
         ranks = total / row_sum if row_sum else total + 1 / len(votes)
         tie = min(_TIE, 0.25 / max(row_sum, 1))  # too small to change an order by ranks, which differ by half a rank
-        return ((1 - tie) * ranks + tie * Weighted(self.weights).combine(votes)).astype(np.float32)
+        return ((1 - tie) * ranks + tie * average(votes, self.weights)).astype(np.float32)
 
 
 @dataclass(frozen=True, eq=False)
