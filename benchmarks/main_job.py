@@ -18,6 +18,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -32,7 +33,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, Trai
 
 from tutti.bank.bank import Bank
 from tutti.config.study import TaskConfig
-from tutti.data.encode import load_part
+from tutti.data.encode import EncodedPart, load_parts
 from tutti.data.prepare import Prepared, prepare
 from tutti.demo.generate import write_demo_data
 from tutti.outputs.ensemble import write_ensemble
@@ -56,15 +57,17 @@ def seconds(run: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
+def encoded(prepared: Prepared, *parts: str, cache: Path) -> dict[str, dict[str, EncodedPart]]:
+    """These parts alone, as a study without others has them."""
+    alone = replace(prepared, parts={TASK: {part: prepared.parts[TASK][part] for part in parts}})
+    return load_parts(alone, tokenizer=BACKBONE, max_length=64, cache=cache)
+
+
 def tutti_trial(prepared: Prepared, cache: Path, folder: Path) -> FineTuned:
-    parts = {
-        part: load_part(prepared, task=TASK, part=part, tokenizer=BACKBONE, max_length=64, cache=cache)
-        for part in ("train", "validation")
-    }
     return fine_tune(
         backbone=BACKBONE,
         tasks=prepared.tasks,
-        parts={TASK: parts},
+        parts=encoded(prepared, "train", "validation", cache=cache),
         training=TRAINING,
         folder=folder,
         on_epoch=lambda report: None,
@@ -127,9 +130,7 @@ def main() -> None:
         prepared = prepare(task_specs({TASK: config}), validation=0.1, seed=0, folder=folder / "prepared")
 
         def encode(cache: str) -> None:
-            load_part(
-                prepared, task=TASK, part="train", tokenizer=BACKBONE, max_length=64, cache=folder / cache
-            ).encoded[:]
+            encoded(prepared, "train", cache=folder / cache)[TASK]["train"].encoded[:]
 
         first = [seconds(lambda i=i: encode(f"cache-{i}")) for i in range(repeats)]  # type: ignore[misc]
         again = [seconds(lambda i=i: encode(f"cache-{i}")) for i in range(repeats)]  # type: ignore[misc]

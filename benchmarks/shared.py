@@ -31,7 +31,7 @@ from transformers import PrinterCallback, Trainer, TrainerCallback, TrainerContr
 from transformers.utils import logging as transformers_logging
 
 from tutti.config.study import TaskConfig
-from tutti.data.encode import EncodedPart, load_part, load_tokenizer, take
+from tutti.data.encode import EncodedPart, load_parts, load_tokenizer, take
 from tutti.data.prepare import prepare
 from tutti.tasks.build import task_specs
 from tutti.tasks.task import Task
@@ -132,21 +132,11 @@ def glue_rows(data: Path, names: Sequence[str]) -> Rows:
     }
     with tempfile.TemporaryDirectory() as folder:
         prepared = prepare(task_specs(configs), validation=None, seed=0, folder=Path(folder) / "prepared")
-        parts: dict[str, dict[str, EncodedPart]] = {}
-        for name in names:
-            parts[name] = {}
-            for part in ("train", "validation"):
-                loaded = load_part(
-                    prepared,
-                    task=name,
-                    part=part,
-                    tokenizer=BACKBONE,
-                    max_length=MAX_LENGTH,
-                    cache=Path(folder) / "cache",
-                )
-                parts[name][part] = take(
-                    loaded, np.arange(len(loaded.ids))
-                )  # into memory, since the folder is temporary
+        loaded = load_parts(prepared, tokenizer=BACKBONE, max_length=MAX_LENGTH, cache=Path(folder) / "cache")
+        parts = {  # in memory, since the folder is temporary
+            name: {part: take(rows, np.arange(len(rows.ids))) for part, rows in by_part.items()}
+            for name, by_part in loaded.items()
+        }
     return Rows(prepared.tasks, parts)
 
 

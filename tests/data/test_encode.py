@@ -2,14 +2,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tutti.data import encode
-from tutti.data.encode import load_part, load_parts, marks_second_text, starts_special
+from tutti.data.encode import EncodedPart, load_parts, marks_second_text, starts_special
 from tutti.data.prepare import Prepared, prepare
 from tutti.errors import BackboneError, StorageError
 from tutti.tasks.build import TaskSpec
@@ -30,6 +32,15 @@ def prepared(make_spec: Callable[..., TaskSpec], tmp_path: Path) -> Prepared:
         test=[("0", "w0 w1 w2 w3 w4 w5", "w6 w7"), ("1", "w0", "w1")],
     )
     return prepare([single, pair], validation=0.2, seed=0, folder=tmp_path / "data")
+
+
+def alone(prepared: Prepared, task: str, part: str) -> Prepared:
+    """The study with no other part."""
+    return replace(prepared, parts={task: {part: prepared.parts[task][part]}})
+
+
+def load_part(prepared: Prepared, *, task: str, part: str, **arguments: Any) -> EncodedPart:
+    return load_parts(alone(prepared, task, part), **arguments)[task][part]
 
 
 def files_of(cache: Path) -> dict[Path, int]:
@@ -149,8 +160,8 @@ def test_all_parts_are_those_that_are_loaded_one_by_one_and_the_tokenizer_is_rea
     }
     for task, parts in together.items():
         for name, part in parts.items():
-            alone = load_part(prepared, task=task, part=name, **arguments, cache=tmp_path / "alone")
-            assert part.encoded[:] == alone.encoded[:]
+            by_itself = load_part(prepared, task=task, part=name, **arguments, cache=tmp_path / "alone")
+            assert part.encoded[:] == by_itself.encoded[:]
     tables = [{folder.name for folder in (tmp_path / name).iterdir()} for name in ("together", "alone")]
     assert tables[0] == tables[1]
 
@@ -200,9 +211,10 @@ def test_processes_that_encode_at_the_same_time_agree(
     cache = tmp_path / "cache"
     # Spawned, because this process has threads: a forked child may inherit a lock that is never released.
     with ProcessPoolExecutor(3, mp_context=get_context("spawn")) as pool:
-        arguments = {"task": "A", "part": "test", "tokenizer": tokenizer_folder, "max_length": 16, "cache": cache}
-        futures = [pool.submit(load_part, prepared, **arguments) for _ in range(6)]
-    assert [done.result().encoded["input_ids"][:] for done in futures] == [[[CLS, FIRST + 1, FIRST + 2, 1, SEP]]] * 6
+        arguments = {"tokenizer": tokenizer_folder, "max_length": 16, "cache": cache}
+        futures = [pool.submit(load_parts, alone(prepared, "A", "test"), **arguments) for _ in range(6)]
+    parts = [done.result()["A"]["test"] for done in futures]
+    assert [part.encoded["input_ids"][:] for part in parts] == [[[CLS, FIRST + 1, FIRST + 2, 1, SEP]]] * 6
     assert len([folder for folder in cache.iterdir() if not folder.name.startswith(".")]) == 1
     assert not list(cache.glob(".*"))
 

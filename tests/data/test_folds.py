@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from task_rows import MakeSpec
 
-from tutti.data.encode import load_part, take
+from tutti.data.encode import load_parts, take
 from tutti.data.prepare import Prepared, load_prepared, prepare
 from tutti.data.split import fold_numbers
 from tutti.errors import StorageError, StudyError, TaskFileError
@@ -155,8 +155,8 @@ def test_a_row_that_is_taken_from_a_part_is_the_same_row_everywhere(
     pairs = [(name, text, f"w5{n % 10} w1", label) for n, (name, text, label) in enumerate(TRAIN)]
     spec = make_spec(pair=True, train=pairs, extra=[([("x", "w9", "w8", "no")], 0.25)], test=[("0", "w1", "w2")])
     prepared = prepared_in(tmp_path / "data", spec)
-    arguments = {"task": "A", "tokenizer": tokenizer_folder, "max_length": 16, "cache": tmp_path / "cache"}
-    whole = load_part(prepared, part="train", **arguments)  # type: ignore[arg-type]
+    parts = load_parts(prepared, tokenizer=tokenizer_folder, max_length=16, cache=tmp_path / "cache")["A"]
+    whole = parts["train"]
     rows = np.array([31, 4, 30, 4, 0])
     for part, expected in ((take(whole, rows), rows), (take(take(whole, rows), np.array([2, 0])), rows[[2, 0]])):
         assert part.ids.tolist() == whole.ids[expected].tolist()
@@ -169,7 +169,7 @@ def test_a_row_that_is_taken_from_a_part_is_the_same_row_everywhere(
         assert part.labels.tolist() == whole.labels[expected].tolist()
         assert part.weights.tolist() == whole.weights[expected].tolist()
         assert part.pad_token_id == whole.pad_token_id
-    test = take(load_part(prepared, part="test", **arguments), np.array([0, 0]))  # type: ignore[arg-type]
+    test = take(parts["test"], np.array([0, 0]))
     assert test.labels is None
     none = take(whole, np.empty(0, dtype=np.int64))
     assert (len(none.ids), len(none.encoded), none.encoded.column_names) == (0, 0, whole.encoded.column_names)

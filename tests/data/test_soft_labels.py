@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from task_rows import TRAIN, MakeSpec
 
-from tutti.data.encode import load_part, take
+from tutti.data.encode import load_parts, take
 from tutti.data.prepare import load_prepared, prepare
 from tutti.errors import TaskFileError
 from tutti.tasks.layouts.soft import PROBABILITY, SoftLabels
@@ -48,12 +48,12 @@ def test_encoded_soft_labels_stand_beside_one_for_each_other_row(
     file = _soft(tmp_path / "s.parquet", ("yes", "no"), [[0.75, 0.25], [0.0, 1.0]])
     prepared = run_preparation(make_spec(train=TRAIN, soft=[(file, 1.0)]))
     arguments = {"tokenizer": tokenizer_folder, "max_length": 8, "cache": tmp_path / "cache"}
-    part = load_part(prepared, task="A", part="train", **arguments)
+    part = load_parts(prepared, **arguments)["A"]["train"]
     assert (part.targets.shape, part.targets.dtype) == ((26, 2), np.float32)
     assert part.targets[-2:].tolist() == [[0.25, 0.75], [1, 0]]
     assert np.array_equal(part.targets[:-2], np.eye(2, dtype=np.float32)[part.labels[:-2]])
     assert np.array_equal(take(part, np.array([24, 3])).targets, part.targets[[24, 3]])
-    assert load_part(prepared, task="A", part="validation", **arguments).targets is None
+    assert load_parts(prepared, **arguments)["A"]["validation"].targets is None
 
 
 def test_a_class_that_only_soft_labels_name_is_refused(
@@ -86,4 +86,4 @@ def test_where_no_row_with_soft_labels_is_left_the_others_have_labels_alone(
     prepared = prepare([spec], validation=None, folds=folds, seed=0, folder=tmp_path / "data")
     assert not prepared.parts["A"]["train"].soft
     arguments = {"tokenizer": tokenizer_folder, "max_length": 8, "cache": tmp_path / "cache"}
-    assert load_part(prepared, task="A", part="train", **arguments).targets is None
+    assert load_parts(prepared, **arguments)["A"]["train"].targets is None

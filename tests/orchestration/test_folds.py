@@ -23,7 +23,7 @@ from tutti.cli import stores, tracking_metadata
 from tutti.cli.tune import changed_keys, prepare_study
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
-from tutti.data.encode import EncodedPart, load_part, take
+from tutti.data.encode import EncodedPart, load_parts, take
 from tutti.data.prepare import load_prepared
 from tutti.errors import StorageError
 from tutti.modeling.checkpoint import load_checkpoint
@@ -75,7 +75,7 @@ class Job:
 
     def part(self, task: str, part: str) -> EncodedPart:
         cache, prepared = self.folder.encoded, load_prepared(self.folder.data)
-        return load_part(prepared, task=task, part=part, tokenizer=self.study.backbone, max_length=16, cache=cache)
+        return load_parts(prepared, tokenizer=self.study.backbone, max_length=16, cache=cache)[task][part]
 
     def weights(self, fold: int) -> tuple[int, int]:
         """Changes when a fold's checkpoint is written again."""

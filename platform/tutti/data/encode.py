@@ -143,13 +143,6 @@ def load_parts(
     }
 
 
-def load_part(prepared: Prepared, *, task: str, part: str, tokenizer: str, max_length: int, cache: Path) -> EncodedPart:
-    """A single part; see ``load_parts``."""
-    loaded = load_tokenizer(tokenizer)
-    state = _state_of(loaded)
-    return _load(prepared, task, part, tokenizer=loaded, state=state, max_length=max_length, cache=cache)
-
-
 def _load(
     prepared: Prepared, task: str, part: str, *, tokenizer: Any, state: bytes, max_length: int, cache: Path
 ) -> EncodedPart:

@@ -55,24 +55,15 @@ def compute_soup(
     import ray
 
     def compute(folds: Sequence[Fold] | None) -> Soup:  # an argument: Ray limits the size of what a function captures
-        from tutti.data.encode import load_part
+        from tutti.data.encode import load_parts
         from tutti.training.soup import greedy_soup
 
         prepared = load_prepared(folder.data)
 
         @cache
         def parts(max_length: int) -> dict[str, EncodedPart]:
-            return {
-                task.name: load_part(
-                    prepared,
-                    task=task.name,
-                    part="validation",
-                    tokenizer=backbone,
-                    max_length=max_length,
-                    cache=folder.encoded,
-                )
-                for task in prepared.tasks
-            }
+            loaded = load_parts(prepared, tokenizer=backbone, max_length=max_length, cache=folder.encoded)
+            return {task: by_part["validation"] for task, by_part in loaded.items()}
 
         return greedy_soup(
             candidates, weights=weights, parts=parts, folder=into, threads=slot.cpus, folds=folds, float32=float32
