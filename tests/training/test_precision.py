@@ -83,6 +83,6 @@ def test_a_run_that_goes_on_keeps_its_precision_on_a_gpu_that_has_it(
 def test_predictions_run_in_the_precision_of_training(tmp_path: Path, bf16: bool, name: str) -> None:
     args = TrainingArguments(output_dir=str(tmp_path), use_cpu=True, bf16=bf16)
     assert precision.name_of(args) == name
-    with precision.autocast(args):
+    with precision.autocast(args.device, name):
         product = torch.ones(2, 2) @ torch.ones(2, 2)
     assert product.dtype == (torch.bfloat16 if bf16 else torch.float32)

@@ -152,12 +152,11 @@ class Predictor:
         Raises:
             StorageError, BackboneError: if a checkpoint does not load.
         """
-        from tutti.training.precision import with_precision
+        from tutti.training.precision import fastest
 
         for number in self._folders:
             self._model(number)
-        keys = with_precision({}, cpu=self._device.type == "cpu")
-        return next((name for name in ("bf16", "fp16") if keys.get(name)), "float32")
+        return fastest(self._device)
 
     def predict(self, number: int, task: str, encoded: pa.Table, pad_token_id: int, precision: str) -> np.ndarray:
         """Predicts ``(rows, classes)`` float32 probabilities, or ``(rows,)`` values, in the order of the rows.
@@ -165,17 +164,15 @@ class Predictor:
         Raises:
             TrialError: if a prediction is not finite.
         """
-        import torch
-
         from tutti.data.encode import part_of
+        from tutti.training.precision import autocast
         from tutti.training.predict import predict
 
         part = part_of(np.arange(encoded.num_rows), encoded, pad_token_id=pad_token_id)
         model, max_tokens = self._model(number), _MAX_TOKENS[self._device.type]
-        dtype = torch.float16 if precision == "fp16" else torch.bfloat16
         while True:
             try:
-                with torch.autocast(self._device.type, dtype=dtype, enabled=precision != "float32"):
+                with autocast(self._device, precision):
                     predictions = predict(
                         model, part, task=task, batch_size=1, device=self._device, max_tokens=max_tokens
                     )

@@ -355,7 +355,7 @@ class _Run:
 
     @staticmethod
     def _predict(args: TrainingArguments, model: MultiTaskModel, task: Task, part: EncodedPart) -> np.ndarray:
-        with autocast(args):  # in the precision of training
+        with autocast(args.device, name_of(args)):  # in the precision of training
             return predict(
                 model,
                 part,

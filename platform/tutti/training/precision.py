@@ -74,8 +74,13 @@ def name_of(args: TrainingArguments) -> str:
     return "bf16" if args.bf16 else "fp16" if args.fp16 else "tf32" if args.tf32 else "float32"
 
 
-def autocast(args: TrainingArguments) -> AbstractContextManager[object]:
-    """The autocast context that gives a forward pass outside the Trainer the precision of training."""
-    if not (args.bf16 or args.fp16):
-        return nullcontext()
-    return torch.autocast(args.device.type, dtype=torch.bfloat16 if args.bf16 else torch.float16)
+def fastest(device: torch.device) -> str:
+    """The precision in which the device predicts fastest: ``bf16``, ``fp16`` or ``float32``."""
+    chosen = with_precision({}, cpu=device.type == "cpu")
+    return next((name for name in ("bf16", "fp16") if chosen.get(name)), "float32")
+
+
+def autocast(device: torch.device, precision: str) -> AbstractContextManager[object]:
+    """The context that gives a forward pass outside the Trainer a precision, named as by ``name_of``."""
+    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision)
+    return torch.autocast(device.type, dtype=dtype) if dtype else nullcontext()

@@ -16,7 +16,7 @@ from tutti.errors import Fault, TrialError
 from tutti.modeling.average import shape_of, write_mean, write_scores
 from tutti.modeling.checkpoint import load_checkpoint, read_metadata
 from tutti.tasks.metrics import score_decided
-from tutti.training.precision import with_precision
+from tutti.training.precision import autocast, fastest
 from tutti.training.predict import predict
 
 Parts = Callable[[int], Mapping[str, EncodedPart]]
@@ -151,10 +151,8 @@ class _SoupEvaluator:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         model, metadata = load_checkpoint(self._trial_folder, device=device)
         model.to(device)
-        precision = with_precision({"bf16": False} if self._float32 else {}, cpu=device.type == "cpu")
-        dtype = torch.float16 if precision.get("fp16") else torch.bfloat16
         decisions = {}
-        with torch.autocast(device.type, dtype=dtype, enabled=bool(precision.get("fp16") or precision.get("bf16"))):
+        with autocast(device, "float32" if self._float32 else fastest(device)):
             parts = self._parts(metadata.max_length)
             for task in metadata.tasks:
                 outputs = predict(model, parts[task.name], task=task.name, batch_size=64, device=device)

@@ -25,7 +25,7 @@ from tutti.training.averages import make_average
 from tutti.training.balance import make_balance
 from tutti.training.losses import balanced_classes, duplicate_rows, training_losses
 from tutti.training.one_device import OneDeviceTrainer
-from tutti.training.precision import autocast
+from tutti.training.precision import autocast, name_of
 from tutti.training.ranks import lowest, summed, world_size
 from tutti.training.rates import decayed_names, parameter_groups
 from tutti.training.sharding import shard_on_cpu
@@ -227,7 +227,8 @@ class MultiTaskTrainer(OneDeviceTrainer):
         task = inputs.pop("task")
         if self.options.rdrop_alpha:
             inputs = duplicate_rows(inputs)
-        with autocast(self.args) if self.is_fsdp_enabled else nullcontext():  # accelerate autocasts other models
+        # accelerate autocasts other models
+        with autocast(self.args.device, name_of(self.args)) if self.is_fsdp_enabled else nullcontext():
             outputs = model(task, **inputs).float()
         step_weight = (num_items_in_batch or {}).get(task, weight_sum)
         losses = training_losses(
