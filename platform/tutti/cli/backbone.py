@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from tutti.cli.console import console
+from tutti.cli.tune import Overrides
 from tutti.cluster.ending import EXIT_CODE
 from tutti.config.folder import StudyFolder
 from tutti.modeling.new_backbone import SMALLEST_VOCABULARY, Size, new_backbone
@@ -57,9 +58,7 @@ def pretrain(
         float, typer.Option("--learning-rate", help="1e-3 suits random weights, 2e-3 those of size tiny.")
     ] = 1e-4,
     batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Rows a step.")] = 64,
-    overrides: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key; may be repeated.")
-    ] = None,
+    overrides: Overrides = None,
 ) -> None:
     """Goes on pretraining a backbone on the texts of a study: it learns to guess masked tokens. No label is used.
 

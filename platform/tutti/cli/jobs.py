@@ -11,7 +11,7 @@ import typer
 
 from tutti.cli import stores
 from tutti.cli.console import console, program
-from tutti.cli.tune import overrides_without_passwords, parse_trials
+from tutti.cli.tune import Overrides, Trials, overrides_without_passwords, parse_trials
 from tutti.errors import Fault, StudyError, TrialError
 
 
@@ -19,12 +19,8 @@ def submit(
     study_file: Annotated[Path | None, typer.Argument(metavar="STUDY.yaml", help="The study file.")] = None,
     address: Annotated[str, typer.Option(help="The cluster's dashboard.")] = "http://127.0.0.1:8265",
     wait: Annotated[bool, typer.Option("--wait", help="Follow the log until the job ends.")] = False,
-    trials: Annotated[
-        str | None, typer.Option(metavar="N|+N", help="How many trials the study shall have, or how many more.")
-    ] = None,
-    overrides: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key; may be repeated.")
-    ] = None,
+    trials: Trials = None,
+    overrides: Overrides = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue an existing study.")] = False,
     status: Annotated[str | None, typer.Option("--status", metavar="ID", help="Show the status of a job.")] = None,
     stop: Annotated[str | None, typer.Option("--stop", metavar="ID", help="Stop a job.")] = None,

@@ -34,15 +34,18 @@ if TYPE_CHECKING:
     from tutti.data.prepare import Prepared
     from tutti.orchestration.study import StudyOutcome
 
+Trials = Annotated[
+    str | None, typer.Option(metavar="N|+N", help="How many trials the study shall have, or how many more.")
+]
+Overrides = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key; may be repeated.")
+]
+
 
 def tune(
     study_file: Annotated[Path, typer.Argument(metavar="STUDY.yaml", help="The study file.")],
-    trials: Annotated[
-        str | None, typer.Option(metavar="N|+N", help="How many trials the study shall have, or how many more.")
-    ] = None,
-    overrides: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key; may be repeated.")
-    ] = None,
+    trials: Trials = None,
+    overrides: Overrides = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue an existing study.")] = False,
 ) -> None:
     """Runs a study: trials on Ray, searched by Optuna, logged to MLflow.
