@@ -27,8 +27,7 @@ from tutti.modeling.model import load_encoder
 
 def test_depth_counts_the_layers_above(backbone: Path) -> None:
     encoder = load_encoder(str(backbone))
-    by_name, layers = depths(encoder)
-    assert layers == encoder.config.num_hidden_layers
+    by_name, layers = depths(encoder), encoder.config.num_hidden_layers
     assert set(by_name) == {name for name, _ in encoder.named_parameters()}
     assert by_name["embeddings.word_embeddings.weight"] == layers
     for index in range(layers):
@@ -47,7 +46,7 @@ SMALL = {"vocab_size": 20, "hidden_size": 8, "num_hidden_layers": 3, "num_attent
     ids=["DeBERTa", "MPNet"],
 )
 def test_embeddings_that_every_layer_reads_lie_below_all_layers(encoder: PreTrainedModel, table: str) -> None:
-    assert depths(encoder)[0][table] == 3
+    assert depths(encoder)[table] == 3
 
 
 def test_where_no_one_list_holds_the_layers_none_is_taken_for_it() -> None:

@@ -36,10 +36,10 @@ def own_layers(encoder: nn.Module) -> int:
         return 0
 
 
-def depths(encoder: nn.Module) -> tuple[dict[str, int], int]:
-    """The number of layers above each parameter, by parameter name, and the total number of layers.
+def depths(encoder: nn.Module) -> dict[str, int]:
+    """The number of layers above each parameter, by parameter name.
 
-    It is 0 for the top layer and everything after it, and the total for embeddings, including those that the model
+    It is 0 for the top layer and everything after it. All layers are above embeddings, including those that the model
     defines after its layers, such as the relative position embeddings of DeBERTa and MPNet.
     """
     prefix, layers = encoder_layers(encoder)
@@ -54,7 +54,7 @@ def depths(encoder: nn.Module) -> tuple[dict[str, int], int]:
             after_layers = True
         else:
             by_name[name] = 0 if after_layers else len(layers)
-    return by_name, len(layers)
+    return by_name
 
 
 def reinitialise(encoder: PreTrainedModel, count: int) -> None:

@@ -21,9 +21,8 @@ class OneDeviceTrainer(Trainer):
         attention: the attention implementation chosen by the user; None chooses the fastest one on a CPU in bfloat16.
     """
 
-    def __init__(self, *, args: TrainingArguments | None = None, attention: str | None = None, **options: Any) -> None:
-        if args is not None:
-            args._n_gpu = min(args.n_gpu, 1)
+    def __init__(self, *, args: TrainingArguments, attention: str | None = None, **options: Any) -> None:
+        args._n_gpu = min(args.n_gpu, 1)
         super().__init__(args=args, **options)
         self.remove_callback(PrinterCallback)
         on_cpu = self.args.device.type == "cpu" and not self.args.torch_compile

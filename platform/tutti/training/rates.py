@@ -46,7 +46,7 @@ def parameter_groups(
     Raises:
         ValueError: if ``layer_decay`` is below 1 and the encoder has no list of layers.
     """
-    layers_above = depths(model.encoder)[0] if layer_decay < 1 else {}
+    layers_above = depths(model.encoder) if layer_decay < 1 else {}
     groups: dict[tuple[int, float, bool], list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
