@@ -110,7 +110,7 @@ def put_checkpoint(
     (best / "model.safetensors").write_bytes(weights)
     metadata = {
         "format": 1,
-        "tasks": [TASK.to_dict()],
+        "tasks": [asdict(TASK)],
         "heads": asdict(HeadOptions()),
         "key": f"t{number:04d}",
         "number": number,

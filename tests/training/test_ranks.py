@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +129,7 @@ def _write_job(
 ) -> Path:
     job = {
         "backbone": str(backbone),
-        "tasks": [task.to_dict() for task in tasks],
+        "tasks": [asdict(task) for task in tasks],
         "parts": {task: {name: _rows(part) for name, part in by_part.items()} for task, by_part in parts.items()},
         "runs": runs,
     }

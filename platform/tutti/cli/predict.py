@@ -124,7 +124,7 @@ def predict(
         predictors = chosen_members(studies, own, name, chosen)
     rows = f"{counted(new_rows.rows, 'row')} of {file}"
     console.print(f"Study {config.study}, task {own.name}: {rows} by {predictors.description}")
-    manifest: dict[str, Any] = {"input": sha256_of(file), "layout": repr(new_rows.layout), "task": own.to_dict()}
+    manifest: dict[str, Any] = {"input": sha256_of(file), "layout": repr(new_rows.layout), "task": asdict(own)}
     manifest |= {"cleaning": asdict(new_rows.spec.cleaning), "checkpoints": _fingerprints(predictors.checkpoints)}
     manifest |= predictors.manifest
     shards = Shards(out, rows=new_rows.rows, size=SHARD, manifest=manifest)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -148,7 +148,7 @@ def write_prepared(prepared: Prepared) -> None:
         StorageError: if the file system refuses.
     """
     content = {
-        "tasks": [task.to_dict() for task in prepared.tasks],
+        "tasks": [asdict(task) for task in prepared.tasks],
         "parts": {
             task: {
                 part: {

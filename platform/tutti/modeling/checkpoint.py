@@ -88,7 +88,7 @@ def save_checkpoint(
         save_file({name: t.contiguous() for name, t in heads.items()}, temporary / HEADS)
         metadata = {
             "format": FORMAT,
-            "tasks": [task.to_dict() for task in tasks],
+            "tasks": [asdict(task) for task in tasks],
             "heads": asdict(model.head_options),
             "key": key,
             "number": number,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 
@@ -36,11 +36,7 @@ class Task:
         """Number of outputs of its head: one per class, or 1 for a regression."""
         return len(self.class_names) or 1
 
-    def to_dict(self) -> dict[str, Any]:
-        """The task as a dictionary that JSON can represent."""
-        return asdict(self) | {"class_names": list(self.class_names)}
-
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Task:
-        """The inverse of ``to_dict``."""
+        """The inverse of ``asdict``, from JSON too, which has lists for tuples."""
         return cls(**{**values, "class_names": tuple(values["class_names"])})
