@@ -16,7 +16,7 @@ from tutti.bank.bank import Bank
 from tutti.config.folder import StudyFolder
 from tutti.errors import StorageError
 from tutti.modeling.checkpoint import check_checkpoint, prune_checkpoint
-from tutti.orchestration.budget import Weights, disagreement, prune, select_to_keep
+from tutti.orchestration.budget import Weights, pairwise_distances, prune, select_to_keep
 from tutti.records import Predictions, TrialRecord, TrialState
 
 
@@ -102,13 +102,13 @@ def predictions(classes: list[int], values: list[float]) -> dict[str, Prediction
     }
 
 
-def test_disagreement_is_the_share_of_other_classes_and_of_lacking_correlation():
+def test_distances_are_the_share_of_other_classes_and_of_lacking_correlation():
     one, other = predictions([0, 0, 1, 1], [1, 2, 3, 4]), predictions([0, 1, 1, 1], [4, 3, 2, 1])
-    apart = disagreement([one, None, other, predictions([0, 0, 1, 1], [2, 2, 2, 2])])
+    apart = pairwise_distances([one, None, other, predictions([0, 0, 1, 1], [2, 2, 2, 2])])
     assert apart[0, 2] == pytest.approx((0.25 + 1) / 2)
     assert apart[0, 3] == pytest.approx((0 + 1) / 2)
     assert np.isnan(apart[1]).all()
-    assert np.isnan(disagreement([None, None])).all()
+    assert np.isnan(pairwise_distances([None, None])).all()
 
 
 @pytest.fixture

@@ -66,7 +66,7 @@ class Ballot:
         return judge(decisions, self.labels, self.groups, score=self.score, seed=0)
 
     def scores_on(self, rows: np.ndarray) -> np.ndarray:
-        """``(candidates,)`` float64, each candidate's own score on some rows."""
+        """``(candidates,)`` float64, each candidate's own score on the rows with ``(chosen,)`` indices."""
         return np.array([self.score(self.labels[rows], decisions[rows]) for decisions in self.decisions])
 
 
@@ -122,7 +122,7 @@ class Procedure:
     margin: float = 1.96
 
     def fit(self, ballot: Ballot, rows: np.ndarray | None = None, *, seed: int = 0) -> Ensemble:
-        """Makes all choices on some rows, by default all. At least one candidate may vote."""
+        """Makes all choices on the rows with ``(chosen,)`` indices, by default all. At least one candidate may vote."""
         rows = np.arange(len(ballot.labels)) if rows is None else rows
         score_change = ballot.scores_on(rows) - ballot.scores
         voters = self.selection.choose(self.standing + self.share * score_change, ballot.decisions[:, rows])

@@ -59,7 +59,7 @@ class Selection:
 
 
 def difference(first: np.ndarray, second: np.ndarray) -> float:
-    """How much the decisions of two members differ, 0 for equal ones; see ``Selection.diversity``."""
+    """How much two members' ``(rows,)`` decisions differ, 0 for equal ones; see ``Selection.diversity``."""
     if np.issubdtype(first.dtype, np.integer):
         return float((first != second).mean()) if len(first) else 0.0
     if len(first) < 2:

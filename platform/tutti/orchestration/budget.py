@@ -45,7 +45,7 @@ def select_to_keep(weights: Sequence[Weights], distances: np.ndarray, *, limit: 
     with one task, and one in T + 2 with T tasks.
 
     Args:
-        distances: ``(weights, weights)`` float64, disagreement between predictions; nan if one has none.
+        distances: ``(weights, weights)`` float64, ``pairwise_distances`` of their predictions.
         limit: bytes.
     """
     if not weights:
@@ -84,8 +84,8 @@ def _farthest(candidates: Sequence[int], chosen: Sequence[int], distances: np.nd
     return candidates[int(nearest.argmax())] if nearest.max() >= 0 else None
 
 
-def disagreement(predictions: Sequence[Mapping[str, Predictions] | None]) -> np.ndarray:
-    """Pairwise disagreement ``(members, members)`` float64 in [0, 1], the mean over tasks; nan without predictions.
+def pairwise_distances(predictions: Sequence[Mapping[str, Predictions] | None]) -> np.ndarray:
+    """How much predictions differ, ``(members, members)`` float64 in [0, 1], the mean over tasks; nan without them.
 
     For classification: the share of rows with different most probable classes. For regression: half of one minus the
     correlation (1 if a member's values are constant).
@@ -144,8 +144,8 @@ def prune(
     removed: list[str] = []
     if sum(each.size for each in weights) > limit:
         banked = {record.key for record in records}
-        distances = disagreement([_predictions(bank, each.key) if each.key in banked else None for each in weights])
-        keep = select_to_keep(weights, distances, limit=limit)
+        predictions = [_predictions(bank, each.key) if each.key in banked else None for each in weights]
+        keep = select_to_keep(weights, pairwise_distances(predictions), limit=limit)
         removed = [each.key for each in weights if each.key not in keep]
     for key in removed:
         for best in _checkpoints(folder.trial(key)):

@@ -92,5 +92,5 @@ def balanced_classes(labels: np.ndarray, weights: np.ndarray) -> tuple[np.ndarra
 
 
 def duplicate_rows(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The batch concatenated with itself, so that one forward pass applies two dropout masks to each row."""
+    """``(rows, ...)`` tensors to ``(2 * rows, ...)``, so that one forward pass has two dropout masks for each row."""
     return {name: torch.cat([values, values]) for name, values in inputs.items()}
