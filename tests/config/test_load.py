@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from tutti.config.folder import StudyFolder
 from tutti.config.load import dump_study, load_study, parse_study
+from tutti.config.yaml_file import read_mapping
 from tutti.errors import ConfigError, Fault
 
 Changed = Callable[..., Path]
@@ -82,6 +84,12 @@ def test_a_stored_study_that_was_spoilt_is_told(tmp_path: Path, text: str) -> No
         parse_study(tmp_path / "none.json")
 
 
-def test_a_task_has_not_the_name_of_the_optimizer_steps_metrics(faults, changed):
-    (message,) = faults(changed("  topic:", "  Train:"))
-    assert "tasks must have no name 'train': its metrics in MLflow would mix with those" in message
+def test_a_new_study_has_no_task_of_the_name_of_the_optimizer_steps_metrics(faults, changed, tmp_path):
+    path = changed("  topic:", "  Train:", add=f"storage: {{path: {tmp_path}}}\n")
+    (message,) = faults(path)
+    assert "tasks must have no task 'train', as MLflow names the optimizer steps; got 'Train'" in message
+    begun = StudyFolder(tmp_path / read_mapping(path, kind="study")["study"])
+    begun.path.mkdir()
+    begun.study_file.touch()
+    begun.optuna_file.touch()
+    assert "Train" in load_study(path).tasks

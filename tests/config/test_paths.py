@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tutti.config.load import load_study
+from tutti.config.load import dump_study, load_study
 
 Changed = Callable[..., Path]
 Faults = Callable[..., list[str]]
@@ -103,5 +103,10 @@ def test_what_is_below_storage_that_is_not_mounted_here_is_left_for_the_cluster_
     assert [fault.split(" must")[0] for fault in faults(changed("data/topic_train.csv", "lost.csv"), shared=True)] == [
         f"{path}: tasks.topic.train"
     ]
+    changed("lost.csv", "data/topic_train.csv")
+    older = tmp_path / "older"
+    older.mkdir()
+    (older / "study.json").write_text(dump_study(config))
+    assert load_study(path, shared=True).search.warm_start[0] == str(older)  # one that is here is shipped
     mount.mkdir(parents=True)  # mounted: now they must be there
-    assert len(faults(path, shared=True)) == 5
+    assert len(faults(path, shared=True)) == 3

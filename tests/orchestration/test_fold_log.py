@@ -134,6 +134,19 @@ def test_folds_told_again_by_a_trial_that_goes_on_stand_once_and_a_lost_end_is_m
     assert logged.record(trial).scores_by_epoch == {1: 0.9, 2: 0.75}
 
 
+def test_a_fold_that_is_trained_again_ends_again(logged):
+    trial = logged.start()
+    fold_epoch(logged, trial, 0, 1, 0.9)
+    fold_end(logged, trial, 0, 0.9, 0.9)
+    logged.log._running.clear()  # its driver is killed, and what the fold predicted is damaged
+    again = logged.go_on(logged.store.unfinished()[0])
+    fold_epoch(logged, again, 0, 1, 0.4)
+    fold_end(logged, again, 0, 0.4, 0.4)
+    logged.log.interrupt()
+    run = logged.tracker.runs["t0000/fold-0"]
+    assert (run.state, run.metrics["fold_score"]) == (TrialState.FINISHED, {0: 0.9, 1: 0.4})
+
+
 def test_a_fold_that_has_ended_keeps_its_end_where_its_trial_goes_on_later(logged, monkeypatch):
     trial = logged.start()
     fold_epoch(logged, trial, 0, 1, 0.9)

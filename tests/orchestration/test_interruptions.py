@@ -89,7 +89,7 @@ def test_a_study_whose_ray_is_lost_before_its_first_trial_does_not_wait_for_it(m
     running.wait_for(lambda: running.descendants("ray::PoolHost"), what="the study's first actors")
     [raylet] = running.descendants(str(Path(ray.__file__).parent / "core/src/ray/raylet/raylet"))
     raylet.kill()
-    assert running.wait(seconds=120) == 1, running.output
+    assert running.wait(seconds=200) == 1, running.output
     assert "error: the Ray of this command must stay up until it ends" in running.output
     assert "Traceback" not in running.output
     assert running.left_behind() == []

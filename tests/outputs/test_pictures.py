@@ -57,6 +57,18 @@ def test_class_names_of_any_length_leave_the_matrix_most_of_the_width(monkeypatc
     assert shares[0] > 0.5
 
 
+def test_class_names_that_are_cut_to_the_same_text_are_told_by_their_number(monkeypatch):
+    labels, save = [], Figure.savefig
+
+    def read(figure, *args, **options):
+        save(figure, *args, **options)
+        labels.append([tick.get_text() for tick in figure.axes[0].get_xticklabels()])
+
+    monkeypatch.setattr(Figure, "savefig", read)
+    picture(("account_payment_dispute_opened", "account_payment_dispute_closed", "account"))
+    assert labels == [["#0", "#1", "account"]]
+
+
 def test_a_class_name_is_cut_where_it_is_wider_than_24_letters():
     assert [_cut(name) for name in ("x" * 24, "x" * 25, "快" * 12, "快" * 13, "x快" * 9, "")] == [
         "x" * 24,

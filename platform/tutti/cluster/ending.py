@@ -14,7 +14,7 @@ from tutti.errors import ClusterError, Fault
 
 EXIT_CODE = 130  # as shells report for a process ended by Ctrl-C
 CHECKS, CHECK_SECONDS = 30, 0.1
-LOST_SECONDS = 30.0
+LOST_SECONDS = 75.0  # more than the minute in which the driver may deliver what MLflow has not got
 _SHOW_CURSOR = "\033[?25h"  # which a live table hides
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
+from tutti.config.paths import has_begun
 from tutti.config.raw import metrics_of, section, tasks_of
 from tutti.config.stages import STAGES
 from tutti.config.study import CHANGING, Scheduler, Search
@@ -20,6 +21,15 @@ _SETTINGS: dict[str, tuple[Scheduler, ...]] = {
     "exchange_epochs": ("pbt",),
 }
 MIN_POPULATION = 4  # trials, of which an exchange replaces one
+
+
+def task_name_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[Fault]:
+    """A fault where a task of a new study has the name under which MLflow shows the metrics of optimizer steps."""
+    names = [name for name in tasks_of(raw) if name.lower() == "train"]
+    if not names or has_begun(raw):
+        return []
+    remedy = "rename the task"
+    return [Fault(what("tasks"), "have no task 'train', as MLflow names the optimizer steps", repr(names[0]), remedy)]
 
 
 def fold_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[Fault]:

@@ -10,7 +10,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tutti.config.cross_checks import fold_faults, population_faults, scheduler_faults, target_faults, worker_faults
+from tutti.config.cross_checks import (
+    fold_faults,
+    population_faults,
+    scheduler_faults,
+    target_faults,
+    task_name_faults,
+    worker_faults,
+)
 from tutti.config.folder import StudyFolder
 from tutti.config.layouts import layout_faults
 from tutti.config.names import Kind, is_path, shipped_folder, shipped_names
@@ -62,6 +69,7 @@ def load_study(
     faults += _older_faults(raw, places)
     checks = (
         layout_faults,
+        task_name_faults,
         fold_faults,
         task_key_faults,
         search_faults,

@@ -186,13 +186,12 @@ class _Paths:
         if not isinstance(value, str):
             return value
         own = StudyFolder(absolute(value, self.folder))
-        if self.unmounted and not own.study_file.is_file():
-            own = StudyFolder(self.unmounted / value if is_plain(value) else own.path)
-            if self._is_unmounted(own.path):
-                return str(own.path)
         try:
             return str((own if own.study_file.is_file() else find_study(value, beside=beside)).path)
         except StudyError as error:
+            there = self.unmounted / value if self.unmounted and is_plain(value) else own.path
+            if self._is_unmounted(there):
+                return str(there)
             what = self.what(f"search.warm_start.{index}")
             self.faults += [replace(fault, what=what) for fault in error.faults] if needed else []
             return value

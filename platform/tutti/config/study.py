@@ -236,8 +236,6 @@ class StudyConfig(Strict):
     def _check_task_names(cls, tasks: dict[str, TaskConfig]) -> dict[str, TaskConfig]:
         if len({name.lower() for name in tasks}) != len(tasks):
             raise ValueError("have names that differ in more than upper and lower case")
-        if "train" in map(str.lower, tasks):
-            raise ValueError("have no name 'train': its metrics in MLflow would mix with those of the optimizer steps")
         return tasks
 
     @property

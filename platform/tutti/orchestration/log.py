@@ -187,15 +187,15 @@ class StudyLog(NotSnapshotted, Callback):
 
     def _end_fold(self, config: TrialConfig, progress: TrialProgress, report: Report) -> None:
         """Ends the tracker run of a fold. Starts it before that if an earlier driver did, or its epochs were lost."""
-        if report["epoch"] in self._store.record(config["key"]).scores_by_epoch:  # a resumed trial repeats it
-            return
+        is_open = f"{config['key']}/{fold_name(report['fold'])}" in progress.open_folds
+        if not is_open and report["epoch"] in self._store.record(config["key"]).scores_by_epoch:
+            return  # a resumed trial repeats it
         fold_key = self._start_fold(config, progress, report["fold"])
         best = report["fold_best"]
         scores = {f"{FOLD_SCORE}/{task}": value for task, value in best["task_scores"].items()}
         metrics = {FOLD_SCORE: best["score"], "best_epoch": best["epoch"] / self._evals_per_epoch, **scores}
-        self._tracker.end_trial(
-            fold_key, state=TrialState.FINISHED, reason=None, metrics=metrics, tags={"tutti.host": report["host"]}
-        )
+        tags = {"tutti.host": report["host"]}
+        self._tracker.end_trial(fold_key, state=TrialState.FINISHED, reason=None, metrics=metrics, tags=tags)
         progress.open_folds.remove(fold_key)
 
     def _log_epoch(self, key: str, progress: TrialProgress, report: Report) -> None:

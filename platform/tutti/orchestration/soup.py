@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -59,6 +60,8 @@ def compute_soup(
         from tutti.training.soup import greedy_soup
 
         prepared = load_prepared(folder.data)
+        alone = {task: {"validation": by_part["validation"]} for task, by_part in prepared.parts.items()}
+        prepared = replace(prepared, parts=alone)
 
         @cache
         def parts(max_length: int) -> dict[str, EncodedPart]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import unicodedata
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +60,11 @@ def confusion_matrix_png(
     families = _families()
     drawable = _characters(families)
     cut = {index: _cut(class_names[index]) for index in named}
-    names = [name if drawable.issuperset(map(ord, name)) else f"#{index}" for index, name in cut.items()]
+    told_apart = Counter(cut.values())
+    names = [
+        name if drawable.issuperset(map(ord, name)) and told_apart[name] == 1 else f"#{index}"
+        for index, name in cut.items()
+    ]
     side = min(2.5 + count * (0.5 if count <= _COUNTED else 0.2), 30)
     side += 0.1 * max(max(map(_columns, names)) - 4, 0)  # names beside the matrix take none of its room
     figure = _figure(side + 0.6, side)
