@@ -92,7 +92,33 @@ def test_a_paired_difference_has_a_smaller_error_than_each_score():
     gain = first.over(second)
     assert gain.score == pytest.approx(accuracy(labels, better) - accuracy(labels, worse))
     assert gain.error < 0.6 * first.estimate.error
-    assert first.over(first) == Estimate(0, 0)
+    same = first.over(first)
+    assert (same.score, same.error) == (0, pytest.approx(2**0.5 / 400))
+
+
+@pytest.mark.parametrize("texts", [25, 50, 100, 200])
+def test_a_gain_of_a_few_rows_lies_in_its_interval_also_where_hardly_any_row_differs(texts):
+    rng = np.random.default_rng(0)
+    covered = []
+    for number in range(200):
+        labels = rng.integers(2, size=texts)
+        draw = rng.random(texts)  # 0.02 are right with the better one alone, and 0.01 with the other
+        right = {"better": draw < 0.92, "other": (draw < 0.9) | ((draw >= 0.92) & (draw < 0.93))}
+        better, other = (
+            judge(
+                np.where(right[name], labels, 1 - labels)[None],
+                labels,
+                np.arange(texts),
+                score=accuracy,
+                seed=number,
+                resamples=FEW,
+            )
+            for name in ("better", "other")
+        )
+        gain = better.over(other)
+        covered.append(gain.low <= 0.01 <= gain.high)
+        assert gain.error > 0
+    assert np.mean(covered) >= 0.93
 
 
 def test_the_interval_of_a_gain_without_bounds_reaches_as_far_to_both_sides():

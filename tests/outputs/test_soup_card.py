@@ -109,4 +109,5 @@ def test_a_soup_that_decides_as_the_vote_does_is_neither_above_nor_below_it(make
     election = chosen(make_finished(8, skill=0.5, validation=100), Rule(top=5))
     compared = versus(election, {name: each.held_out.decisions[:1] for name, each in election.tasks.items()})
     assert all(len(each.held_out.decisions) > 1 for each in election.tasks.values())  # the vote's own foldings differ
-    assert [(each.gain.score, each.gain.error) for each in compared.values()] == [(0, 0)] * len(compared)
+    assert [each.gain.score for each in compared.values()] == [0] * len(compared)
+    assert all(each.gain.low < 0 < each.gain.high for each in compared.values())

@@ -20,6 +20,7 @@ _REPEATED_TEXTS = 2000  # foldings are repeated until about this many texts were
 _MAX_REPEATS = 5
 _RESAMPLES = 500
 _EXTRA_WRONG = 2  # expected decisions per resample that are replaced by wrong ones
+_EXTRA_DIFFERING = 2  # rows added to those that only one of two compared decisions has right
 _WIDTH = 1.96  # half-width of a 95 % interval in standard errors
 
 
@@ -110,18 +111,26 @@ class Judged:
     Attributes:
         resampled: ``(resamples,)`` float64. With the same rows and seed, an index means the same resample in every
             instance, so that two instances can be compared in pairs.
+        classified: number of rows of different texts that decisions classify; None where they are values.
     """
 
     score: float
     resampled: np.ndarray
+    classified: int | None
 
     @property
     def estimate(self) -> Estimate:
         return Estimate(self.score, float(self.resampled.std(ddof=1)))
 
     def over(self, other: Judged) -> Estimate:
-        """The difference of the scores, with the error of paired resamples."""
-        return Estimate(self.score - other.score, float((self.resampled - other.resampled).std(ddof=1)))
+        """The difference of the scores, with the error of paired resamples.
+
+        Two classifications get the variance of two further rows that only one of them has right, as Agresti and Min
+        (2005) add rows to a paired interval's: otherwise those that differ on no row would differ by 0 for certain.
+        """
+        error = float((self.resampled - other.resampled).std(ddof=1))
+        further = _EXTRA_DIFFERING**0.5 / self.classified if self.classified else 0.0
+        return Estimate(self.score - other.score, float(np.hypot(error, further)))
 
 
 def judge(
@@ -167,4 +176,5 @@ def judge(
             wrong = (labels[drawn] + rng.integers(1, classes, len(drawn))) % classes
             resample = np.where(replaced, wrong, resample)
         resampled[number] = score(labels[drawn], resample)
-    return Judged(float(np.mean([score(labels, of_repeat) for of_repeat in decisions])), resampled)
+    mean = float(np.mean([score(labels, of_repeat) for of_repeat in decisions]))
+    return Judged(mean, resampled, count if classes else None)
