@@ -8,7 +8,7 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 from tutti.errors import StorageError
-from tutti.modeling.checkpoint import load_checkpoint, save_checkpoint
+from tutti.modeling.checkpoint import load_checkpoint, save_checkpoint, tensor_faults
 from tutti.modeling.heads import HeadOptions
 from tutti.modeling.model import MultiTaskModel, load_encoder
 from tutti.tasks.task import Task
@@ -87,3 +87,14 @@ def test_without_its_metadata_a_checkpoint_is_not_complete(saved: Path) -> None:
     (saved / "tutti.json").unlink()
     with pytest.raises(StorageError, match=r"tutti\.json"):
         load_checkpoint(saved)
+
+
+def test_a_disk_that_fills_while_a_tokenizer_is_written_is_told_as_full(tmp_path: Path) -> None:
+    with (
+        pytest.raises(StorageError, match=r"must be written whole; got .*No space left on device"),
+        tensor_faults(tmp_path),
+    ):
+        raise Exception("No space left on device (os error 28)")  # what tokenizers raises
+    with pytest.raises(Exception, match="another") as other, tensor_faults(tmp_path):
+        raise Exception("another")
+    assert type(other.value) is Exception

@@ -92,6 +92,14 @@ def test_a_vocabulary_is_bounded(texts: Path, tmp_path: Path) -> None:
     assert make(texts, tmp_path / "backbone", vocabulary=100).vocabulary <= 100
 
 
+def test_a_unigram_vocabulary_that_is_too_small_for_the_characters_is_refused(tmp_path: Path) -> None:
+    texts = tmp_path / "texts.txt"
+    texts.write_text("\n".join(chr(0x4E00 + number) * 2 for number in range(300)), encoding="utf-8")
+    with pytest.raises(BackboneError, match=r"the vocabulary must hold every character .* got 200 entries; raise it"):
+        make(texts, tmp_path / "out", tokenizer="unigram", vocabulary=200)
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_folder_that_holds_files_is_never_overwritten_and_an_empty_one_is_used(texts: Path, tmp_path: Path) -> None:
     out = tmp_path / "backbone"
     out.mkdir()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,23 @@ def test_a_study_does_not_go_on_with_another_backbone_in_the_same_folder(tmp_pat
     folder.backbone_file.write_text("torn")
     with pytest.raises(StorageError, match=r"backbone.json must hold the hashes of the backbone's files; got"):
         keep_backbone(own, folder)
+
+
+def test_a_study_does_not_go_on_with_another_tokenizer_unless_it_has_kept_none(tmp_path: Path) -> None:
+    backbone, folder = tmp_path / "model", StudyFolder(tmp_path / "s")
+    backbone.mkdir()
+    folder.data.mkdir(parents=True)
+    for name in ("config.json", "model.safetensors", "tokenizer.json", "vocab.txt"):
+        (backbone / name).write_text(name)
+    own = study(backbone=str(backbone))
+    keep_backbone(own, folder)
+    kept = json.loads(folder.backbone_file.read_text())
+    (backbone / "tokenizer.json").write_text("trained again")
+    with pytest.raises(StudyError, match=r"hold the configuration, tokenizer and weights .* another tokenizer.json"):
+        keep_backbone(own, folder)
+    older = {name: kept[name] for name in ("config.json", "model.safetensors")}
+    folder.backbone_file.write_text(json.dumps(older))
+    keep_backbone(own, folder)
 
 
 @pytest.mark.parametrize(

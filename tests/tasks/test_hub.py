@@ -17,10 +17,8 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
 
 
-def saved(folder: Path, texts: list[str]) -> Hub:
-    features = datasets.Features(
-        {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["bad", "good"])}
-    )
+def saved(folder: Path, texts: list[str], *, names: tuple[str, ...] = ("bad", "good")) -> Hub:
+    features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=[*names])})
     rows = {"text": texts, "label": [number % 2 for number in range(len(texts))]}
     train = datasets.Dataset.from_dict(rows, features=features)
     test = datasets.Dataset.from_dict({"text": ["c"], "label": [-1]}, features=features)
@@ -101,6 +99,7 @@ def test_the_fingerprint_follows_the_rows_and_not_the_folder(tmp_path: Path) -> 
     first = saved(tmp_path / "one", ["a", "b"]).fingerprint("train")
     assert saved(tmp_path / "two", ["a", "b"]).fingerprint("train") == first
     assert saved(tmp_path / "three", ["a", "c"]).fingerprint("train") != first
+    assert saved(tmp_path / "four", ["a", "b"], names=("good", "bad")).fingerprint("train") != first
 
 
 def test_written_rows_are_read_back_by_the_table_layout(tmp_path: Path) -> None:

@@ -226,12 +226,16 @@ def check_file(file: Path, expected: str, *, remedy: str = "train the trial agai
 
 @contextmanager
 def tensor_faults(path: Path) -> Iterator[None]:
-    """Converts the errors of safetensors and torch for a full disk, which are no OSError, into a StorageError."""
+    """Converts errors of a full disk that are no OSError, from safetensors, torch and tokenizers, to a StorageError."""
     try:
         yield
-    except (SafetensorError, RuntimeError) as error:
+    except Exception as error:
         # torch's messages contain the name of its zip writer or of the C++ stream, but not the system's reason.
-        marks = ("inline_container", "PytorchStreamWriter", "basic_ios")
+        marks = ["inline_container", "PytorchStreamWriter", "basic_ios"]
+        if type(error) is Exception:  # as tokenizers raises
+            marks = ["os error"]
+        elif not isinstance(error, SafetensorError | RuntimeError):
+            raise
         if not isinstance(error, SafetensorError) and not any(mark in str(error) for mark in marks):
             raise
         got = f"a write that failed ({first_line(error)})"

@@ -73,6 +73,7 @@ def new_backbone(
     import torch
     from transformers import BertConfig, BertModel
 
+    from tutti.modeling.checkpoint import tensor_faults
     from tutti.modeling.model import no_progress_bars
 
     trained = train_tokenizer(_lines(texts), kind=tokenizer, vocabulary=vocabulary, longest_input=LONGEST_INPUT)
@@ -89,7 +90,7 @@ def new_backbone(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = BertModel(config)
-    with whole_folder(out) as folder, no_progress_bars():
+    with tensor_faults(out), whole_folder(out) as folder, no_progress_bars():
         model.save_pretrained(folder)
         trained.save_pretrained(folder)
     return NewBackbone(path=out, size=size, weights=model.num_parameters(), vocabulary=len(trained))

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Literal
 
+from tutti.errors import BackboneError, Fault
+
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
@@ -71,12 +73,16 @@ def _unigram(lines: Iterable[str], *, vocabulary: int, longest_input: int) -> Pr
     trained = Tokenizer(models.Unigram())
     trained.normalizer = normalizers.BertNormalizer(lowercase=True, handle_chinese_chars=False)
     trained.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    trained.train_from_iterator(
-        lines,
-        trainers.UnigramTrainer(
-            vocab_size=vocabulary, special_tokens=special, unk_token=SPECIAL["unk_token"], show_progress=False
-        ),
+    trainer = trainers.UnigramTrainer(
+        vocab_size=vocabulary, special_tokens=special, unk_token=SPECIAL["unk_token"], show_progress=False
     )
+    try:
+        trained.train_from_iterator(lines, trainer)
+    except Exception as error:  # tokenizers has no class for it
+        if "vocabulary is not large enough" not in str(error):
+            raise
+        rule, remedy = "hold every character of the texts", "raise it, or take wordpiece, which leaves rare ones out"
+        raise BackboneError(Fault("the vocabulary", rule, f"{vocabulary} entries", remedy)) from error
     # The trainer sums in the random order of a hash table, so the last digits of scores, and thus the order of pieces,
     # differ from run to run. So do the scores of rare characters, which the trainer appends below all pieces.
     raw_scores = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tutti.bank.bank import Bank
@@ -15,12 +16,14 @@ from tutti.config.study import StudyConfig
 from tutti.config.training import TrainingOptions
 from tutti.data.prepare import Prepared, load_prepared, prepare
 from tutti.errors import ConfigError, Fault, StorageError, StudyError
-from tutti.files import check_no_link, storage_faults, write_whole
+from tutti.files import check_no_link, sha256_of, storage_faults, write_whole
 from tutti.orchestration.folds import fine_tune_folds
 from tutti.orchestration.memory import with_smaller_batches
 from tutti.orchestration.trial_listener import TrialListener
 from tutti.records import CheckpointRecord, Scalar
 from tutti.tasks.build import task_specs
+
+_TOKENIZER = ("tokenizer*.json", "vocab.*", "merges.txt", "*.model")  # patterns of its files
 
 
 def prepare_rows(study: StudyConfig, folder: StudyFolder) -> Prepared:
@@ -134,7 +137,7 @@ def check_backbone(study: StudyConfig, abilities: Abilities) -> None:
 
 
 def keep_backbone(study: StudyConfig, folder: StudyFolder) -> None:
-    """Writes the hashes of the backbone's configuration and weights, or compares them with those of an earlier run.
+    """Writes the hashes of a backbone's configuration, weights and tokenizer, or compares them with an earlier run's.
 
     A backbone from the hub is not compared.
 
@@ -145,21 +148,29 @@ def keep_backbone(study: StudyConfig, folder: StudyFolder) -> None:
     from tutti.modeling.adapters import backbone_files
 
     place, files = folder.backbone_file, backbone_files(study.backbone)
+    tokenizer = _tokenizer_files(study.backbone) if files else {}
     with storage_faults(place):
         if not place.exists():
-            write_whole(place, json.dumps(files, indent=1))
+            write_whole(place, json.dumps(files | tokenizer, indent=1))
         try:
             kept = dict(json.loads(place.read_bytes()))
         except (ValueError, TypeError) as error:
             rule, remedy = "hold the hashes of the backbone's files", "restore it, or remove it to go on unchecked"
             raise StorageError(Fault(str(place), rule, str(error), remedy)) from error
+    if kept.keys() & tokenizer.keys():  # older studies have kept none of them
+        files |= tokenizer
     differing = sorted(name for name in kept.keys() | files.keys() if kept.get(name) != files.get(name))
     if differing and kept and files:
         name = differing[0]
         got = f"no {name}" if name not in files else f"{'another' if name in kept else 'a new'} {name}"
-        rule = f"hold the configuration and weights that it held when the study {study.study!r} began"
+        rule = f"hold the configuration, tokenizer and weights that it held when the study {study.study!r} began"
         remedy = "restore them, or give `study:` another name"
         raise StudyError(Fault(f"the backbone {study.backbone}", rule, got, remedy))
+
+
+def _tokenizer_files(backbone: str) -> dict[str, str]:
+    folder = Path(backbone).expanduser()
+    return {file.name: sha256_of(file) for pattern in _TOKENIZER for file in folder.glob(pattern) if file.is_file()}
 
 
 def _highest(study: StudyConfig, name: str) -> tuple[str, int]:

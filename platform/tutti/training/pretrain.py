@@ -34,6 +34,7 @@ from tutti.data.encode import EncodedPart, distinct_rows, load_tokenizer, tokens
 from tutti.errors import BackboneError, Fault, StudyError, TrialError, first_line
 from tutti.files import new_folder_fault, storage_faults, whole_folder, write_whole
 from tutti.modeling.adapters import backbone_files
+from tutti.modeling.checkpoint import tensor_faults
 from tutti.modeling.model import check_backbone_folder, check_complete, no_progress_bars
 from tutti.training.arguments import machine_faults
 from tutti.training.one_device import OneDeviceTrainer
@@ -125,11 +126,11 @@ def pretrain(
         data_collator=DataCollatorForLanguageModeling(tokenizer, mlm_probability=MASKED_SHARE),
         callbacks=[progress],
     )
-    with storage_faults(unfinished), no_progress_bars():
+    with storage_faults(unfinished), tensor_faults(unfinished), no_progress_bars():
         trainer.train(resume_from_checkpoint=state)
         if not progress.losses:  # the interrupted run had ended its last epoch
             trainer.evaluate()
-    with whole_folder(out) as folder, no_progress_bars():
+    with tensor_faults(out), whole_folder(out) as folder, no_progress_bars():
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
     shutil.rmtree(unfinished, ignore_errors=True)

@@ -40,7 +40,7 @@ class Hub:
         # Not the library's fingerprint, which for a folder depends on its path and date.
         data = self._load(source)
         names = [name for name in self.columns.names(labelled=True).values() if name in data.column_names]
-        digest = hashlib.sha256()
+        digest = hashlib.sha256(json.dumps(self._class_order(data)).encode())  # rows hold indices of classes
         for row in data.select_columns(names):
             digest.update(json.dumps(row, default=str).encode())
         return digest.hexdigest()
@@ -54,7 +54,9 @@ class Hub:
         return frame_of(columns, names, origin=self.origin(source), places=places, place="row", numbers=numbers)
 
     def class_order(self, source: str) -> tuple[str, ...]:
-        data = self._load(source)
+        return self._class_order(self._load(source))
+
+    def _class_order(self, data: Dataset) -> tuple[str, ...]:
         return tuple(_class_names(data, self.columns.label) or ()) if self.columns.label in data.features else ()
 
     def write(self, rows: DataFrame, path: Path) -> None:
