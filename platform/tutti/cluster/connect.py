@@ -35,7 +35,6 @@ _WORKER_ENVIRONMENT = {
     **TORCH_ENVIRONMENT,
 }
 
-
 _NEEDED = {"raylet", "gcs_server"}  # of Ray's processes, as the system names them
 _LOST = Fault(
     "the Ray of this command",
@@ -98,7 +97,7 @@ def connected(
         needed = [daemon for daemon in daemons if daemon.name() in _NEEDED]
         with (
             terminated_as_interrupted(partial(_is_gone, daemons) if daemons else None),
-            ended_without(lambda: any(map(_has_ended, needed)), _LOST),
+            ended_without(lambda: any(map(_has_ended, needed)), _LOST) if needed else nullcontext(),
         ):
             yield autoscaled or min(fits, concurrent_trials or fits)
     finally:
@@ -150,7 +149,7 @@ def _start(address: str | None) -> None:
                     runtime_env={"env_vars": worker_environment()} if address else None,
                     include_dashboard=None if address else False,
                     # By default Ray gives a node up after a minute without an answer, and with it the driver. A node
-                    # that is the whole machine is only busy: if it dies, its driver sees that by itself.
+                    # that is the whole machine is only busy: if it dies, `ended_without` ends the driver.
                     _system_config=None if address else {"health_check_failure_threshold": 1000},
                 )
             return

@@ -28,8 +28,8 @@ def task_name_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> l
     names = [name for name in tasks_of(raw) if name.lower() == "train"]
     if not names or has_begun(raw):
         return []
-    remedy = "rename the task"
-    return [Fault(what("tasks"), "have no task 'train', as MLflow names the optimizer steps", repr(names[0]), remedy)]
+    rule = "have no task 'train', as MLflow names the optimizer steps"
+    return [Fault(what("tasks"), rule, repr(names[0]), "rename the task")]
 
 
 def fold_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[Fault]:

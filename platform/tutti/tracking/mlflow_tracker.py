@@ -217,15 +217,11 @@ class MlflowTracker:
         if not key:
             runs = study_runs(self._client, self._experiment_id, self._name)
             return next((run for run in runs if is_owned_by(run, self._owner)), None)
-        owners = [f"tags.`{PARENT}` = '{self.run_of(parent_of(key))}'"]
-        if self._owner:  # the study's run was deleted and is a new one: the trial's run moves below it
-            owners.append(f"tags.`{OWNER}` = '{self._owner}'")
-        for owner in owners:
-            query = f"tags.`{TRIAL}` = '{key}' and {owner}"
-            runs = self._client.search_runs([self._experiment_id], query, max_results=1, order_by=["start_time ASC"])
-            if runs:
-                return runs[0]
-        return None
+        # By its owner, also below an earlier run of the study, which was deleted: it moves below the new one.
+        own = f"`{OWNER}` = '{self._owner}'" if self._owner else f"`{PARENT}` = '{self.run_of(parent_of(key))}'"
+        query = f"tags.`{TRIAL}` = '{key}' and tags.{own}"
+        runs = self._client.search_runs([self._experiment_id], query, max_results=1, order_by=["start_time ASC"])
+        return runs[0] if runs else None
 
     def run_of(self, key: str) -> str:
         """The id of a started run.
