@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import resource
 import shutil
@@ -305,6 +306,26 @@ def test_an_entry_that_is_replaced_while_it_is_read_is_read_whole(tmp_path, pred
         assert any(same(read, version) for version in versions)
         reads += 1
     writer.join()
+
+
+@pytest.mark.parametrize("seen", [[], ["t0000"], ["t0000", "t0000/0001-going"]])
+def test_a_listing_that_misses_both_the_old_and_the_new_version_of_an_entry_is_not_believed(
+    tmp_path, predictions, record, monkeypatch, seen
+):
+    bank = Bank(tmp_path)
+    bank.put(record(), {"emotion": {"validation": predictions()}})
+    true = bank._paths
+    for read in (bank.records, lambda: bank.predictions("t0000", "emotion", "validation"), lambda: bank.parts("t0000")):
+        listings = [seen]
+        monkeypatch.setattr(bank, "_paths", lambda under: listings.pop() if listings else true(under))  # noqa: B023
+        assert read()
+
+
+def test_an_entry_whose_versions_never_stay_is_a_storage_error(tmp_path, monkeypatch):
+    bank, turns = Bank(tmp_path), itertools.count()
+    monkeypatch.setattr(bank, "_paths", lambda under: ["t0000", f"t0000/{next(turns):04d}-going"])
+    with pytest.raises(StorageError, match="must hold still while it is read"):
+        bank.records()
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
@@ -92,13 +93,16 @@ def test_a_database_without_a_connection_to_spare_for_a_moment_costs_no_event(tr
 def test_a_store_in_a_folder_that_is_another_s_is_read_and_nothing_is_left_beside_it(uri, tmp_path, monkeypatch):
     file = tmp_path / "a b%20c?" / "mlflow.db"
     file.parent.mkdir()
+    (tmp_path / "elsewhere").mkdir()
     shutil.copy(tmp_path / "mlflow.db", file)
     theirs = sqlite_url(file)
     write_ahead(theirs)
     assert to_read(theirs) == theirs
+    monkeypatch.chdir(tmp_path / "elsewhere")
     monkeypatch.setattr(os, "access", lambda place, mode: mode != os.W_OK)
     assert experiment_id(to_read(theirs), "s") == experiment_id(uri, "s")
     assert [path.name for path in file.parent.iterdir()] == ["mlflow.db"]
+    assert not list(Path.cwd().iterdir())  # MLflow makes the folders of what it takes for a path
     file.with_name("mlflow.db-wal").write_text("rows")
     assert to_read(theirs) == theirs
     assert to_read("postgresql://mlflow@host/mlflow") == "postgresql://mlflow@host/mlflow"

@@ -24,7 +24,7 @@ from tutti.records import CheckpointRecord, Predictions
 logger = logging.getLogger(__name__)
 
 _METADATA = "record.json"
-_ATTEMPTS = 3  # an entry may be replaced while it is read; it is then looked up again
+_ATTEMPTS = 10  # an entry may be replaced while it is read; it is then looked up again
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Bank:
         except BaseException:
             self._delete(folder)
             raise
-        for complete in {path.rsplit("/", 1)[0] for path in self._metadata_paths(record.key)}:
+        for complete in {path.rsplit("/", 1)[0] for path in _metadata_of(self._paths(record.key))}:
             if _version(f"{complete}/") < version:
                 self._delete(complete)
 
@@ -163,8 +163,9 @@ class Bank:
             StorageError: if the store cannot be read.
         """
         newest = {key: _version(entry.folder) for key, entry in self._entries("").items()}
-        complete = {path.rsplit("/", 1)[0] for path in self._metadata_paths("")}
-        folders = [path for path in self._paths("") if path.count("/") == 1 and _version(path)]
+        paths = self._paths("")
+        complete = {path.rsplit("/", 1)[0] for path in _metadata_of(paths)}
+        folders = [path for path in paths if path.count("/") == 1 and _version(path)]
         return sorted(
             folder
             for folder in folders
@@ -219,12 +220,19 @@ class Bank:
 
     def _entries(self, under: str) -> dict[str, _Entry]:
         """The newest complete entry of every key below ``under`` (a key, or ``""`` for all)."""
+        before: set[str] | None = None
         for _ in range(_ATTEMPTS):
             with suppress(FileNotFoundError):  # replaced between listing and reading: retry
                 cut: list[str] = []
-                entries = {entry.folder.split("/")[0]: entry for entry in self._complete_entries(under, cut)}
-                self._tell_of(cut, standing=entries)
-                return entries
+                paths = self._paths(under)
+                entries = {entry.folder.split("/")[0]: entry for entry in self._complete_entries(paths, cut)}
+                # Beside a put, a listing may miss both the version that goes and the one that comes. A key without a
+                # complete version is believed once two listings in a row show the same folders of it.
+                without = {path for path in paths if path.count("/") <= 1 and path.split("/")[0] not in entries}
+                if (entries and not without) or without == before:
+                    self._tell_of(cut, standing=entries)
+                    return entries
+                before = without
         raise StorageError(
             Fault(self._shown(under), "hold still while it is read", "entries that come and go", "try again")
         )
@@ -239,9 +247,9 @@ class Bank:
                 outcome = "another version of its predictions stands" if key in standing else without
                 logger.warning("%s is cut short: %s", self._shown(path), outcome)
 
-    def _complete_entries(self, under: str, cut: list[str]) -> Iterator[_Entry]:
-        """All complete versions below ``under``, the newest of each key last; adds records cut short to ``cut``."""
-        for path in sorted(self._metadata_paths(under), key=lambda path: (_version(path), path)):
+    def _complete_entries(self, paths: Iterable[str], cut: list[str]) -> Iterator[_Entry]:
+        """All complete versions in a listing, the newest of each key last; adds records cut short to ``cut``."""
+        for path in sorted(_metadata_of(paths), key=lambda path: (_version(path), path)):
             try:
                 metadata = json.loads(self._read(path))
             except ValueError:
@@ -255,17 +263,13 @@ class Bank:
                 raise self._damaged(path, f"the record of {record.key}", kind="record")
             yield _Entry(path.rsplit("/", 1)[0], metadata, record)
 
-    def _metadata_paths(self, under: str) -> list[str]:
-        """Existing paths ``KEY/VERSION/record.json``."""
-        return [path for path in self._paths(under) if path.count("/") == 2 and path.endswith(f"/{_METADATA}")]
-
     def _paths(self, under: str) -> list[str]:
-        """All paths two or more levels below the root, relative to it."""
+        """All paths below ``under``, relative to the root."""
         selector = fs.FileSelector(self._path(under), recursive=True, allow_not_found=True)
         with self._storage_errors("be readable"):
             paths = [info.path for info in self._fs.get_file_info(selector)]
         prefix = len(self._base) + 1 if self._base else 0
-        return [path[prefix:] for path in paths if path[prefix:].count("/") >= 1]
+        return [path[prefix:] for path in paths]
 
     def _read(self, path: str) -> bytes:
         with (
@@ -308,6 +312,11 @@ class Bank:
         except (OSError, pa.ArrowException) as error:
             remedy = "check whether the store exists, can be reached, and has space and permission for it"
             raise StorageError(Fault(self._shown(path), rule, str(error), remedy)) from error
+
+
+def _metadata_of(paths: Iterable[str]) -> list[str]:
+    """The paths ``KEY/VERSION/record.json`` of a listing."""
+    return [path for path in paths if path.count("/") == 2 and path.endswith(f"/{_METADATA}")]
 
 
 def _version(path: str) -> int:

@@ -34,7 +34,8 @@ def to_read(address: str) -> str:
     if os.access(file.parent, os.W_OK) or (log.is_file() and log.stat().st_size):
         return address
     query = {"mode": "ro", "immutable": "1", "uri": "true"}
-    return url.set(database=f"file:{quote(str(file))}", query=query).render_as_string()
+    # Without a driver, MLflow takes "file:..." for a path and creates its folders.
+    return url.set(drivername="sqlite+pysqlite", database=f"file:{quote(str(file))}", query=query).render_as_string()
 
 
 def has_place(address: str) -> bool:
