@@ -1,19 +1,22 @@
 from __future__ import annotations
 
+from typing import get_args
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tutti.config.study import ClassMetric
 from tutti.errors import ConfigError
-from tutti.tasks.metrics import CLASS_METRICS, VALUE_METRICS, is_regression, score, score_decided
+from tutti.tasks.metrics import VALUE_METRICS, score, score_decided
 
 
 def one_hot(classes: list[int], count: int) -> np.ndarray:
     return np.eye(count, dtype=np.float32)[classes]
 
 
-@pytest.mark.parametrize("metric", CLASS_METRICS)
+@pytest.mark.parametrize("metric", get_args(ClassMetric))
 def test_a_perfect_prediction_scores_one(metric: str) -> None:
     assert score(metric, labels=np.array([0, 1, 1, 0]), predicted=one_hot([0, 1, 1, 0], 2)) == 1.0
 
@@ -48,20 +51,8 @@ def test_f1_is_refused_for_three_classes() -> None:
         score("f1", labels=np.array([0]), predicted=one_hot([0], 3))
 
 
-def test_a_study_file_may_name_the_metrics_that_there_are_and_no_other() -> None:
-    from typing import get_args
-
-    from tutti.config.study import Metric
-
-    assert get_args(Metric) == (*CLASS_METRICS, *VALUE_METRICS)
-
-
 LABELS = np.array([0.0, 1.5, 1.5, 4.0, 5.0], dtype=np.float32)
 CORRELATIONS = ("pearson", "spearman", "pearson_spearman")
-
-
-def test_the_metric_alone_says_whether_a_task_is_a_regression() -> None:
-    assert [metric for metric in (*CLASS_METRICS, *VALUE_METRICS) if is_regression(metric)] == list(VALUE_METRICS)
 
 
 @given(

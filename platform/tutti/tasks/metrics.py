@@ -6,10 +6,9 @@ from typing import get_args
 
 import numpy as np
 
-from tutti.config.study import ClassMetric, ValueMetric
+from tutti.config.study import ValueMetric
 from tutti.errors import ConfigError, Fault
 
-CLASS_METRICS: tuple[str, ...] = get_args(ClassMetric)
 VALUE_METRICS: tuple[str, ...] = get_args(ValueMetric)
 
 
@@ -31,7 +30,7 @@ def score(metric: str, labels: np.ndarray, predicted: np.ndarray) -> float:
     finite.
 
     Args:
-        metric: one of ``CLASS_METRICS`` or ``VALUE_METRICS``.
+        metric: a ``tutti.config.study.Metric``.
         labels: ``(rows,)`` int64 class indices; any float type for a regression.
         predicted: ``(rows, classes)`` probabilities or ``(rows,)`` values, of any float type.
 
