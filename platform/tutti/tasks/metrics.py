@@ -37,10 +37,8 @@ def score(metric: str, labels: np.ndarray, predicted: np.ndarray) -> float:
     Raises:
         ConfigError: where the metric is ``f1`` and the task does not have two classes.
     """
-    if is_regression(metric):
-        return _score_values(metric, labels.astype(np.float64), predicted.astype(np.float64))
-    classes = predicted.shape[-1]
-    return score_decided(metric, labels, predicted.argmax(axis=-1), classes=classes)
+    decided = predicted if is_regression(metric) else predicted.argmax(axis=-1)
+    return score_decided(metric, labels, decided, classes=predicted.shape[-1])
 
 
 def score_decided(metric: str, labels: np.ndarray, decided: np.ndarray, *, classes: int) -> float:
