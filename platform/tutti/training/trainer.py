@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch.utils.data import DataLoader
 from transformers import ProgressCallback, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
@@ -26,7 +25,7 @@ from tutti.training.balance import make_balance
 from tutti.training.losses import balanced_classes, duplicate_rows, training_losses
 from tutti.training.one_device import OneDeviceTrainer
 from tutti.training.precision import autocast, name_of
-from tutti.training.ranks import lowest, summed, world_size
+from tutti.training.ranks import lowest, summed
 from tutti.training.rates import decayed_names, parameter_groups
 from tutti.training.sharding import shard_on_cpu
 
@@ -261,9 +260,7 @@ class MultiTaskTrainer(OneDeviceTrainer):
         for weight in self.balance.parameters():  # DDP averages only the gradients of the model's own parameters
             if weight.grad is None:
                 weight.grad = torch.zeros_like(weight)
-            if world_size() > 1:
-                dist.all_reduce(weight.grad)
-                weight.grad /= world_size()
+            summed(weight.grad).div_(self.args.world_size)
 
     @property
     def _checks_each_step(self) -> bool:
