@@ -86,13 +86,12 @@ def _flatten(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
 def take(part: EncodedPart, rows: np.ndarray) -> EncodedPart:
     """The rows of a part at the indices ``rows``, in this order, read into memory."""
     from datasets import Dataset  # slow to import
-    from datasets.table import InMemoryTable
 
     # Dataset.select would leave one Arrow chunk per row, and reading is chunk by chunk.
     encoded = part.encoded.with_format("arrow")[:].take(pa.array(rows))
     return EncodedPart(
         ids=part.ids[rows],
-        encoded=Dataset(InMemoryTable(encoded)),
+        encoded=Dataset(encoded),
         lengths=part.lengths[rows],
         labels=None if part.labels is None else part.labels[rows],
         weights=part.weights[rows],
@@ -296,11 +295,10 @@ def encode_rows(texts: pa.Table, *, tokenizer: Any, max_length: int) -> pa.Table
 def part_of(ids: np.ndarray, encoded: pa.Table, *, pad_token_id: int) -> EncodedPart:
     """A part without labels, from the result of ``encode_rows``."""
     from datasets import Dataset  # slow to import
-    from datasets.table import InMemoryTable
 
     return EncodedPart(
         ids=ids,
-        encoded=Dataset(InMemoryTable(encoded)),
+        encoded=Dataset(encoded),
         lengths=encoded["length"].to_numpy(),
         labels=None,
         weights=np.ones(len(ids), dtype=np.float32),
