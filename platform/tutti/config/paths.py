@@ -64,7 +64,7 @@ def map_task_paths(task: Mapping[str, Any], change: Callable[[str, str], str]) -
 
 
 def resolve_paths(
-    raw: dict[str, Any], *, folder: Path, what: Callable[[str], str], shared: bool = False
+    raw: dict[str, Any], *, folder: Path, what: Callable[[str], str], shared: bool
 ) -> tuple[dict[str, Any], list[Fault]]:
     """A copy of a raw study with every path absolute, and a fault for each path to nothing.
 

@@ -17,11 +17,11 @@ from tutti.training.ranks import gathered, world_size
 from tutti.training.sharding import keep_full_precision
 
 
-def training_arguments(arguments: Mapping[str, Any], folder: Path, *, began_in: str | None = None) -> TrainingArguments:
+def training_arguments(arguments: Mapping[str, Any], folder: Path, *, began_in: str | None) -> TrainingArguments:
     """The user's fields, overridden by Tutti's fixed ones, with a precision that every rank supports.
 
     Args:
-        began_in: the precision of a resumed run, which is kept if this machine supports it.
+        began_in: the precision of a resumed run, which is kept if this machine supports it; None for a new run.
 
     Raises:
         TrialError: if the fields do not fit this machine, or the process group does not match the environment.

@@ -128,7 +128,7 @@ def checked_frame(
     origin: str,
     places: Sequence[int],
     place: str = "line",
-    faults: Sequence[Fault] = (),
+    faults: Sequence[Fault],
     numbers: bool = False,
     unique: bool = True,
 ) -> DataFrame:

@@ -40,7 +40,7 @@ def blocks_of(lines: Iterator[str], rows: int) -> Iterator[list[str]]:
 
 
 def split_columns(
-    lines: Sequence[str], names: Sequence[str], *, origin: str, first_line: int = 1, remedy: str
+    lines: Sequence[str], names: Sequence[str], *, origin: str, first_line: int, remedy: str
 ) -> tuple[list[list[str]], list[int], list[Fault]]:
     """The cells and numbers of the lines with the right column count, and a fault for each other line."""
     cells = [line.split("\t") for line in lines]
