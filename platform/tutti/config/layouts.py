@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
-from tutti.config.raw import tasks_of
+from tutti.config.raw import metric_of, tasks_of
 from tutti.config.study import ClassMetric, Columns, GlueKind, Layout, ValueMetric
 from tutti.config.yaml_file import show
 from tutti.errors import Fault
@@ -79,7 +79,7 @@ def _missing_keys(name: str, task: Mapping[str, Any], what: Callable[[str], str]
     if task["layout"] == "hub" and not task.get("dataset"):
         rule, remedy = "name the data set of the layout hub", "set `dataset:` to a hub id or a folder"
         return [Fault(what(f"tasks.{name}.dataset"), rule, "none", remedy)]
-    metric = task.get("metric", "macro_f1")
+    metric = metric_of(task)
     kind = task.get("glue") or GLUE_NAMES.get(name.lower())
     if task["layout"] == "glue" and kind == "STS-B" and metric in get_args(ClassMetric):
         rule, got = "be a metric of values, as the scores of STS-B are", show(metric)

@@ -19,7 +19,11 @@ def tasks_of(raw: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return {name: task for name, task in section(raw, "tasks").items() if isinstance(task, dict)}
 
 
+def metric_of(task: Mapping[str, Any]) -> Any:
+    """The metric of a task, the default where it names none. Its value may be of any type."""
+    return task.get("metric", TaskConfig.model_fields["metric"].default)
+
+
 def metrics_of(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """The metric of each task, the default where it names none. Its value may be of any type."""
-    default = TaskConfig.model_fields["metric"].default
-    return {name: task.get("metric", default) for name, task in tasks_of(raw).items()}
+    """The metric of each task."""
+    return {name: metric_of(task) for name, task in tasks_of(raw).items()}
