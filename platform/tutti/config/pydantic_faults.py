@@ -17,10 +17,8 @@ Phrase = tuple[str, str]  # rule and remedy
 
 _FIXED: dict[str, Phrase] = {
     "int_type": ("be a whole number", "give a whole number, such as 4"),
-    "int_parsing": ("be a whole number", "give a whole number, such as 4"),
     "int_from_float": ("be a whole number", "give a whole number, such as 4"),
     "float_type": ("be a number", "give a number, such as 0.1"),
-    "float_parsing": ("be a number", "give a number, such as 0.1"),
     "bool_type": ("be true or false", "write true or false"),
     "bool_parsing": ("be true or false", "write true or false"),
     "string_type": ("be a text", "put it in quotes if it is meant as a text"),
@@ -69,7 +67,7 @@ def faults_of(
             yield Fault(what(dotted), rule, got, remedy)
 
 
-def known_keys(model: type[BaseModel], keys: Sequence[str], raw: Any) -> tuple[str, ...]:
+def _known_keys(model: type[BaseModel], keys: Sequence[str], raw: Any) -> tuple[str, ...]:
     """The keys that ``model`` has at the location ``keys``; empty where any name is allowed."""
     annotation: Any = model
     for key in keys:
@@ -85,7 +83,7 @@ def _phrases(details: ErrorDetails, *, keys: Sequence[str], raw: Any, model: typ
     if kind == "missing":
         return "be given", "nothing", f"add `{keys[-1]}:`"
     if kind == "extra_forbidden":
-        known = known_keys(model, keys[:-1], raw)
+        known = _known_keys(model, keys[:-1], raw)
         return "be a known key", "an unknown one", nearest(keys[-1], known, otherwise=f"known here: {', '.join(known)}")
     if kind in ("literal_error", "union_tag_invalid"):
         choices = re.findall(r"'([^']*)'", str(context.get("expected") or context["expected_tags"]))
@@ -102,10 +100,8 @@ def _phrases(details: ErrorDetails, *, keys: Sequence[str], raw: Any, model: typ
         rule, _, specific = str(context["error"]).partition("; got ")  # a validator may describe the value itself
         return rule, specific or got, "correct it"
     if kind in _FIXED:
-        file_or_sets = details["loc"][-1:] == ("file",) and keys[-1:] != [
-            "file"
-        ]  # the tag of a union member, not a key
-        rule, remedy = _FILE_OR_SETS if file_or_sets else _FIXED[kind]
+        is_tag = details["loc"][-1:] == ("file",) and keys[-1:] != ["file"]  # of a union's member, and not a key
+        rule, remedy = _FILE_OR_SETS if is_tag else _FIXED[kind]
         return rule, got, remedy
     return f"be valid: {details['msg'][:1].lower()}{details['msg'][1:]}", got, "correct it"
 
