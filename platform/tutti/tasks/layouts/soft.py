@@ -42,7 +42,7 @@ class SoftLabels(FileSource):
 
     def read(self, source: str, *, labelled: bool, numbers: bool = False) -> DataFrame:
         existing_file(source)
-        texts = ["id", "text", *(["text_b"] if self.pair else [])]
+        texts = self._texts()
         try:
             table = pq.ParquetFile(source).read()
             check_names(table.column_names, source)
@@ -73,13 +73,15 @@ class SoftLabels(FileSource):
         return frame.assign(**{PROBABILITY + name: probabilities[:, index] for index, name in enumerate(classes)})
 
     def write(self, rows: DataFrame, path: Path) -> None:
-        texts = ["id", "text", *(["text_b"] if self.pair else [])]
         names = [name for name in map(str, rows) if name.startswith(PROBABILITY)]
         by_class = [pa.array(rows[name], pa.float32()) for name in names]
         struct = pa.StructArray.from_arrays(by_class, [name.removeprefix(PROBABILITY) for name in names])
-        columns = {name: pa.array(rows[name], pa.string()) for name in texts}
+        columns = {name: pa.array(rows[name], pa.string()) for name in self._texts()}
         with whole_file(path) as temporary:
             pq.write_table(pa.table({**columns, _COLUMN: struct}), temporary, compression="zstd")
+
+    def _texts(self) -> list[str]:
+        return ["id", "text", *(["text_b"] if self.pair else [])]
 
 
 def _probabilities(column: pa.ChunkedArray, source: str) -> tuple[list[str], np.ndarray]:
