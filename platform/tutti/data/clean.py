@@ -39,18 +39,22 @@ def clean_text(text: str, *, emoji: str | None, emoticons: bool, repeated_punctu
 
 def drop_duplicates(rows: DataFrame) -> DataFrame:
     """Drops training rows whose texts and label occur in an earlier row. Preserves the order."""
-    columns = [name for name in ("text", "text_b", "label") if name in rows]
-    return rows.drop_duplicates(subset=columns, keep="first").reset_index(drop=True)
+    return rows.drop_duplicates(subset=[*text_columns(rows), "label"]).reset_index(drop=True)
+
+
+def text_columns(rows: DataFrame) -> list[str]:
+    """``text``, and in pairs ``text_b``."""
+    return [name for name in ("text", "text_b") if name in rows]
 
 
 def row_texts(rows: DataFrame) -> list[tuple[str, ...]]:
     """Each row's text, or its two texts, as a tuple."""
-    return list(rows[[name for name in ("text", "text_b") if name in rows]].itertuples(index=False, name=None))
+    return list(rows[text_columns(rows)].itertuples(index=False, name=None))
 
 
 def text_groups(rows: DataFrame) -> np.ndarray:
     """``(rows,)`` int64: the same number for rows with the same texts, from 0 in order of appearance."""
-    return rows.groupby([name for name in ("text", "text_b") if name in rows], sort=False).ngroup().to_numpy()
+    return rows.groupby(text_columns(rows), sort=False).ngroup().to_numpy()
 
 
 def _emoji_to_words(text: str, language: str) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
 
-from tutti.data.clean import clean_text, drop_duplicates, row_texts, text_groups
+from tutti.data.clean import clean_text, drop_duplicates, row_texts, text_columns, text_groups
 from tutti.data.prepared import PREPARED_FILE, PartInfo, Prepared, load_prepared, texts_hash, write_part, write_prepared
 from tutti.data.split import fold_numbers, ordered_classes, validation_rows, validation_values
 from tutti.errors import ConfigError, Fault, StudyError, TaskFileError, UserError
@@ -249,20 +250,10 @@ def clean_rows(rows: pd.DataFrame, steps: CleaningSteps) -> pd.DataFrame:
     """The rows with cleaned texts. Drops no row."""
     if not (steps.emoji or steps.emoticons or steps.repeated_punctuation):
         return rows
-    cleaned = {
-        name: [
-            clean_text(
-                text,
-                emoji=steps.emoji,
-                emoticons=steps.emoticons,
-                repeated_punctuation=steps.repeated_punctuation,
-            )
-            for text in rows[name]
-        ]
-        for name in ("text", "text_b")
-        if name in rows
-    }
-    return rows.assign(**cleaned)
+    clean = partial(
+        clean_text, emoji=steps.emoji, emoticons=steps.emoticons, repeated_punctuation=steps.repeated_punctuation
+    )
+    return rows.assign(**{name: list(map(clean, rows[name])) for name in text_columns(rows)})
 
 
 def _soft_classes(rows: pd.DataFrame) -> list[str]:
