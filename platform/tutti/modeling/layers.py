@@ -22,9 +22,9 @@ def encoder_layers(encoder: nn.Module) -> tuple[str, nn.ModuleList]:
     return longest, lists[longest]
 
 
-def layer_count(encoder: nn.Module) -> int | None:
+def layer_count(encoder: PreTrainedModel) -> int | None:
     """The number of layers in the encoder's config, or None if it has no such field."""
-    count = getattr(getattr(encoder, "config", None), "num_hidden_layers", None)
+    count = getattr(encoder.config, "num_hidden_layers", None)
     return count if isinstance(count, int) else None
 
 
