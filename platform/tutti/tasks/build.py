@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import get_args
 
 from tutti.config.layouts import GLUE_NAMES
-from tutti.config.study import TaskConfig
+from tutti.config.study import SubmissionFormat, TaskConfig
 from tutti.tasks.layouts.competition import Competition
 from tutti.tasks.layouts.glue import Glue
 from tutti.tasks.layouts.hub import Hub
@@ -17,12 +18,10 @@ from tutti.tasks.layouts.table import Table, column_names
 from tutti.tasks.layouts.tabs import lines_of
 from tutti.tasks.metrics import is_regression
 
-_SUBMISSIONS = {"competition": "competition", "glue": "glue"}
-
 
 def submission_of(config: TaskConfig) -> str:
-    """The submission format of a task: its own, or that of its layout."""
-    return config.submission or _SUBMISSIONS.get(config.layout, "csv")
+    """The submission format of a task: its own, or that of its layout, or CSV where its layout has none."""
+    return config.submission or (config.layout if config.layout in get_args(SubmissionFormat) else "csv")
 
 
 @dataclass(frozen=True)
