@@ -3,26 +3,21 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from training_faults import training_faults
 from transformers import TrainingArguments
 
-from tutti.config.space import SearchSpace
 from tutti.errors import TrialError
 from tutti.training import options
-from tutti.training.options import DEFAULTS, FIXED, check_training, split_training
+from tutti.training.options import DEFAULTS, FIXED, split_training
 from tutti.training.reserved_keys import SET_BY_TUTTI
 
 
-def _faults(training: dict[str, object], space: dict[str, object] | None = None) -> list[str]:
-    checked = SearchSpace.model_validate(space or {}).root
-    return [str(fault) for fault in check_training(training, search_space=checked, file="study.yaml")]
-
-
 def _space_faults(space: dict[str, object]) -> list[str]:
-    return _faults({}, space)
+    return training_faults({}, space)
 
 
 def test_what_users_usually_write_passes() -> None:
-    assert not _faults(
+    assert not training_faults(
         {"learning_rate": 3e-5, "num_train_epochs": 2, "bf16": True, "pooling": "cls", "ema_decay": None}
         | {"lr_scheduler_type": "cosine", "optim": "adamw_torch", "warmup_steps": 0.06, "max_grad_norm": 1}
     )
@@ -37,13 +32,13 @@ def test_our_defaults_and_fixed_values_are_fields_of_training_arguments() -> Non
 
 
 def test_an_unknown_key_names_the_nearest_one() -> None:
-    (fault,) = _faults({"learning_rte": 1e-5})
+    (fault,) = training_faults({"learning_rte": 1e-5})
     assert fault.startswith("study.yaml: training.learning_rte must be")
     assert "did you mean 'learning_rate'?" in fault
 
 
 def test_a_key_that_tutti_sets_says_why() -> None:
-    (fault,) = _faults({"output_dir": "here"})
+    (fault,) = training_faults({"output_dir": "here"})
     assert fault.startswith("study.yaml: training.output_dir must not be set: every trial has a folder of its own;")
 
 
@@ -85,13 +80,13 @@ def test_a_key_that_tutti_sets_says_why() -> None:
     ],
 )
 def test_a_wrong_value_is_named_with_its_rule(key: str, value: object, rule: str) -> None:
-    (fault,) = _faults({key: value})
+    (fault,) = training_faults({key: value})
     assert fault.startswith(f"study.yaml: training.{key} must {rule}")
     assert f"got {value!r};" in fault
 
 
 def test_a_combination_that_cannot_be_is_a_fault() -> None:
-    (fault,) = _faults({"bf16": True, "fp16": True})
+    (fault,) = training_faults({"bf16": True, "fp16": True})
     assert "At most one of fp16 and bf16" in fault
 
 
@@ -113,7 +108,7 @@ def test_a_combination_that_cannot_be_is_a_fault() -> None:
     ],
 )
 def test_switches_that_do_not_go_together_are_a_fault(training: dict[str, object], rule: str) -> None:
-    (fault,) = _faults(training)
+    (fault,) = training_faults(training)
     assert f"must {rule}" in fault
 
 
@@ -121,7 +116,7 @@ def test_a_search_space_varies_weights_of_single_tasks() -> None:
     weight: dict[str, object] = {"type": "log_uniform", "low": 0.5, "high": 2}
     assert not _space_faults({"task_weights.a.b": weight})
     choices: dict[str, object] = {"type": "categorical", "choices": [1, 2]}
-    assert not _faults({"task_sampling": "weights"}, {"sampling_weights.lora_r": choices})
+    assert not training_faults({"task_sampling": "weights"}, {"sampling_weights.lora_r": choices})
     (fault,) = _space_faults({"sampling_weights.a": weight})
     assert "search_space.sampling_weights.a must be used with `task_sampling`: weights" in fault
     for wrong in ({"type": "uniform", "low": 0.0, "high": 1.0}, {"type": "categorical", "choices": [0.0, 1.0]}):
@@ -131,7 +126,9 @@ def test_a_search_space_varies_weights_of_single_tasks() -> None:
 
 @pytest.mark.parametrize("key", ["task_weights", "stages.0.task_weights", "stages.0.sampling_weights.a"])
 def test_a_search_space_varies_no_weights_of_all_tasks_at_once_or_of_one_stage(key: str) -> None:
-    faults = _faults({"stages": [{}], "task_sampling": "weights"}, {key: {"type": "uniform", "low": 1, "high": 2}})
+    faults = training_faults(
+        {"stages": [{}], "task_sampling": "weights"}, {key: {"type": "uniform", "low": 1, "high": 2}}
+    )
     assert len(faults) == 1
     assert f"search_space.{key} must vary the weight of one task, in all stages" in faults[0]
 
@@ -158,7 +155,8 @@ def test_what_a_search_space_chose_and_does_not_go_together_ends_the_trial() -> 
 def test_keys_of_a_stage_are_checked_like_all_others() -> None:
     stages = [{"learning_rate": 0, "ema_dekay": 0.9}, {"pooling": "cls"}]
     assert [
-        fault.split("; got")[0].removeprefix("study.yaml: training.stages.") for fault in _faults({"stages": stages})
+        fault.split("; got")[0].removeprefix("study.yaml: training.stages.")
+        for fault in training_faults({"stages": stages})
     ] == [
         "0.learning_rate must be above 0",
         "0.ema_dekay must be an option of Tutti or a field of transformers.TrainingArguments",
@@ -167,21 +165,18 @@ def test_keys_of_a_stage_are_checked_like_all_others() -> None:
 
 
 def test_a_search_space_varies_a_key_of_a_stage() -> None:
-    def faults(key: str, low: float) -> list[str]:
-        space = SearchSpace.model_validate({key: {"type": "log_uniform", "low": low, "high": 1}}).root
-        training = {"stages": [{}, {"freeze_encoder": True}]}
-        return [str(fault) for fault in check_training(training, search_space=space, file="study.yaml")]
+    def faults(key: str) -> list[str]:
+        space: dict[str, object] = {key: {"type": "log_uniform", "low": 1e-4, "high": 1}}
+        return training_faults({"stages": [{}, {"freeze_encoder": True}]}, space)
 
-    assert not faults("stages.1.learning_rate", 1e-4)
-    assert (
-        "search_space.stages.2.learning_rate must name a key of one of the 2 stages"
-        in faults("stages.2.learning_rate", 1e-4)[0]
-    )
-    assert "did you mean 'learning_rate'?" in faults("stages.1.learning_rat", 1e-4)[0]
+    assert not faults("stages.1.learning_rate")
+    rule = "search_space.stages.2.learning_rate must name a key of one of the 2 stages"
+    assert rule in faults("stages.2.learning_rate")[0]
+    assert "did you mean 'learning_rate'?" in faults("stages.1.learning_rat")[0]
 
 
 def test_all_faults_are_reported_at_once() -> None:
-    faults = _faults({"learning_rte": 1, "pooling": "max", "report_to": "all", "seed": -1})
+    faults = training_faults({"learning_rte": 1, "pooling": "max", "report_to": "all", "seed": -1})
     assert len(faults) == 4
 
 
@@ -206,7 +201,7 @@ def test_what_a_search_space_can_give_is_checked_as_a_value() -> None:
 def test_how_often_trials_are_evaluated_varies_neither_between_them_nor_between_stages() -> None:
     (fault,) = _space_faults({"evals_per_epoch": {"type": "int", "low": 1, "high": 4}})
     assert fault.startswith("study.yaml: search_space.evals_per_epoch must not vary")
-    (fault,) = _faults({"stages": [{"evals_per_epoch": 2}]})
+    (fault,) = training_faults({"stages": [{"evals_per_epoch": 2}]})
     assert "stages.0.evals_per_epoch must not differ from stage to stage" in fault
 
 
@@ -243,18 +238,18 @@ def test_what_needs_bitsandbytes_says_so_before_any_trial_where_it_is_not_instal
     training = {"adapter": "lora", "bits": 4, "optim": "paged_adamw_32bit"}
     space = {"optim": {"type": "categorical", "choices": ["adamw_torch", "adamw_8bit"]}}
     monkeypatch.setattr(options, "has_bitsandbytes", lambda: True)
-    assert not _faults(training)
+    assert not training_faults(training)
     assert not _space_faults(space)
     monkeypatch.setattr(options, "has_bitsandbytes", lambda: False)
     rule, rest = "must have the package bitsandbytes installed", "install it with: pip install 'bitsandbytes>=0.50'."
-    assert _faults(training) == [
+    assert training_faults(training) == [
         f"study.yaml: training.bits {rule}; got 4 without it; {rest}",
         f"study.yaml: training.optim {rule}; got 'paged_adamw_32bit' without it; {rest}",
     ]
     assert _space_faults(space) == [
         f"study.yaml: search_space.optim.choices.1 {rule}; got 'adamw_8bit' without it; {rest}"
     ]
-    assert not _faults({"adapter": "lora", "bits": None, "optim": "adamw_torch"})
+    assert not training_faults({"adapter": "lora", "bits": None, "optim": "adamw_torch"})
 
 
 def test_the_optimizers_of_bitsandbytes_are_those_that_transformers_takes_from_it() -> None:
@@ -265,55 +260,16 @@ def test_the_optimizers_of_bitsandbytes_are_those_that_transformers_takes_from_i
     assert names == {name.value for name in OptimizerNames if options._BITSANDBYTES_OPTIMIZERS.match(name.value)}
 
 
-@pytest.mark.parametrize(
-    ("training", "key"),
-    [
-        ({"lora_r": 8}, "training.lora_r"),
-        ({"lora_r": 8, "adapter": None}, "training.lora_r"),
-        ({"adapter": "lora", "bits": 8, "quant_type": "fp4"}, "training.quant_type"),
-        ({"adversarial_start": 1}, "training.adversarial_start"),
-        ({"stages": [{}, {"adversarial_start": 1}]}, "training.stages.1.adversarial_start"),
-        ({"task_sampling": "uniform", "sampling_temperature": 3.0}, "training.sampling_temperature"),
-        ({"dataloader_persistent_workers": True}, "training.dataloader_persistent_workers"),
-        ({"activation_checkpointing_kwargs": {"use_reentrant": True}}, "training.activation_checkpointing_kwargs"),
-    ],
-)
-def test_a_key_that_no_trial_uses_is_refused(training: dict[str, object], key: str) -> None:
-    (fault,) = _faults(training)
-    assert fault.startswith(f"study.yaml: {key} must be used with")
-
-
-def test_a_key_whose_switch_is_on_in_a_stage_or_in_some_trials_stays() -> None:
-    assert _faults({"adversarial_start": 1, "stages": [{}, {"adversarial": "awp"}]}) == []
-    space = {"adapter": {"type": "categorical", "choices": [None, "lora"]}}
-    assert _faults({"lora_r": 8}, space) == []
-
-
-def test_a_batch_size_stays_where_a_stage_or_a_trial_has_no_token_budget() -> None:
-    batch = {"per_device_train_batch_size": 8}
-    (fault,) = _faults({**batch, "max_tokens_per_batch": 512})
-    assert fault.startswith("study.yaml: training.per_device_train_batch_size must be left out where every trial")
-    assert not _faults({**batch, "stages": [{"max_tokens_per_batch": 512}, {}]})
-    space = {"per_device_train_batch_size": {"type": "categorical", "choices": [16, 32]}}
-    (fault,) = _faults({"max_tokens_per_batch": 512}, space)
-    assert fault.startswith("study.yaml: search_space.per_device_train_batch_size must be left out where every trial")
-    budgets = {"max_tokens_per_batch": {"type": "categorical", "choices": [None, 512]}}
-    assert not _faults({"max_tokens_per_batch": 512}, {**space, **budgets})
-    stages = [{"max_tokens_per_batch": 512, **batch}, {}]
-    (fault,) = _faults({"stages": stages})
-    assert fault.startswith("study.yaml: training.stages.0.per_device_train_batch_size")
-
-
 def test_settings_of_activation_checkpointing_are_those_that_it_takes() -> None:
     for on in ("activation_checkpointing", "gradient_checkpointing"):
-        assert not _faults({on: True, f"{on}_kwargs": {"use_reentrant": True}})
-        (fault,) = _faults({on: True, f"{on}_kwargs": {"foo": 1}})
+        assert not training_faults({on: True, f"{on}_kwargs": {"use_reentrant": True}})
+        (fault,) = training_faults({on: True, f"{on}_kwargs": {"foo": 1}})
         assert f"{on}_kwargs must hold use_reentrant" in fault
 
 
 @pytest.mark.parametrize("key", ["log_level", "debug", "dataloader_multiprocessing_context", "dataloader_in_order"])
 def test_what_a_trial_would_pass_over_is_set_by_tutti(key: str) -> None:
-    (fault,) = _faults({key: "nonsense"})
+    (fault,) = training_faults({key: "nonsense"})
     assert f"training.{key} must not be set" in fault
 
 
@@ -337,41 +293,6 @@ def test_one_trial_that_can_run_is_enough_however_many_before_it_cannot() -> Non
 
 
 @pytest.mark.parametrize(
-    ("training", "expected"),
-    [
-        ({"swa_epochs": 3}, None),
-        ({"swa_epochs": 4}, "training.swa_epochs must be at most num_train_epochs, 3; got 4"),
-        ({"swa_epochs": 4, "max_steps": 100}, None),
-        ({"swa_epochs": 2, "num_train_epochs": 1.5}, None),
-        ({"swa_epochs": 1}, "training.swa_epochs must be 0 or at least 2"),
-        ({"head_dropout_samples": 2, "head_dropout": 0.0}, "training.head_dropout must be above 0 with"),
-        ({"head_dropout_samples": 2}, None),
-        ({"loss_balancing": "dynamic", "num_train_epochs": 2}, "training.loss_balancing must be fixed or uncertainty"),
-        ({"loss_balancing": "dynamic", "num_train_epochs": 2.5}, None),
-        ({"loss_balancing": "dynamic", "num_train_epochs": 2, "max_steps": 100}, None),
-        ({"loss_balancing": "dynamic", "stages": [{}, {"num_train_epochs": 1}]}, None),
-        (
-            {"adversarial": "awp", "stages": [{}, {"num_train_epochs": 2, "adversarial_start": 2}]},
-            "training.stages.1.adversarial_start must be below num_train_epochs, 2; got 2",
-        ),
-        ({"optim_target_modules": ["query"]}, "training.optim_target_modules must be left out without an optimizer"),
-        ({"adapter": "lora", "stages": [{"freeze_encoder": True}, {}]}, None),
-        ({"mixout": 0.1, "freeze_encoder": True}, "training.freeze_encoder must be false in one stage at least with"),
-    ],
-)
-def test_a_trick_that_never_comes_into_play_is_a_fault(training: dict[str, object], expected: str | None) -> None:
-    faults = _faults(training)
-    assert len(faults) == (expected is not None)
-    assert expected is None or faults[0].startswith(f"study.yaml: {expected}")
-
-
-def test_a_trick_that_comes_into_play_in_some_trials_is_none() -> None:
-    space = {"num_train_epochs": {"type": "int", "low": 1, "high": 4}}
-    assert not _faults({"swa_epochs": 4}, space)
-    assert len(_faults({"swa_epochs": 5}, space)) == 1
-
-
-@pytest.mark.parametrize(
     ("training", "got"),
     [
         ({"lr_scheduler_type": "cosine", "lr_scheduler_kwargs": {"num_cycles": 1}}, None),
@@ -384,7 +305,7 @@ def test_a_trick_that_comes_into_play_in_some_trials_is_none() -> None:
     ],
 )
 def test_schedule_and_optimizer_are_built_once_before_any_trial(training: dict[str, object], got: str | None) -> None:
-    faults = _faults(training)
+    faults = training_faults(training)
     assert len(faults) == (got is not None)
     assert got is None or got in faults[0]
 
@@ -394,7 +315,7 @@ def test_schedule_and_optimizer_are_built_once_before_any_trial(training: dict[s
     [("lr", "learning_rate"), ("EMA", "ema_decay"), ("batch-size", "per_device_train_batch_size"), ("epochs", None)],
 )
 def test_a_key_by_the_name_that_it_has_elsewhere_is_recognised(name: str, key: str | None) -> None:
-    (fault,) = _faults({name: 1})
+    (fault,) = training_faults({name: 1})
     assert f"did you mean {key or 'num_train_epochs'!r}?" in fault
 
 
@@ -424,7 +345,7 @@ def test_names_from_elsewhere_are_no_keys_and_what_they_mean_is_one() -> None:
     ],
 )
 def test_what_does_not_go_with_sharded_weights_is_a_fault(training: dict[str, object], expected: str | None) -> None:
-    faults = _faults({"fsdp": True, **training})
+    faults = training_faults({"fsdp": True, **training})
     assert len(faults) == (expected is not None)
     assert expected is None or faults[0].startswith(f"study.yaml: {expected}")
 

@@ -1,0 +1,80 @@
+"""A key that would have no effect in any trial is refused."""
+
+from __future__ import annotations
+
+import pytest
+from training_faults import training_faults
+
+
+@pytest.mark.parametrize(
+    ("training", "key"),
+    [
+        ({"lora_r": 8}, "training.lora_r"),
+        ({"lora_r": 8, "adapter": None}, "training.lora_r"),
+        ({"adapter": "lora", "bits": 8, "quant_type": "fp4"}, "training.quant_type"),
+        ({"adversarial_start": 1}, "training.adversarial_start"),
+        ({"stages": [{}, {"adversarial_start": 1}]}, "training.stages.1.adversarial_start"),
+        ({"task_sampling": "uniform", "sampling_temperature": 3.0}, "training.sampling_temperature"),
+        ({"dataloader_persistent_workers": True}, "training.dataloader_persistent_workers"),
+        ({"activation_checkpointing_kwargs": {"use_reentrant": True}}, "training.activation_checkpointing_kwargs"),
+    ],
+)
+def test_a_key_that_no_trial_uses_is_refused(training: dict[str, object], key: str) -> None:
+    (fault,) = training_faults(training)
+    assert fault.startswith(f"study.yaml: {key} must be used with")
+
+
+def test_a_key_whose_switch_is_on_in_a_stage_or_in_some_trials_stays() -> None:
+    assert training_faults({"adversarial_start": 1, "stages": [{}, {"adversarial": "awp"}]}) == []
+    space = {"adapter": {"type": "categorical", "choices": [None, "lora"]}}
+    assert training_faults({"lora_r": 8}, space) == []
+
+
+def test_a_batch_size_stays_where_a_stage_or_a_trial_has_no_token_budget() -> None:
+    batch = {"per_device_train_batch_size": 8}
+    (fault,) = training_faults({**batch, "max_tokens_per_batch": 512})
+    assert fault.startswith("study.yaml: training.per_device_train_batch_size must be left out where every trial")
+    assert not training_faults({**batch, "stages": [{"max_tokens_per_batch": 512}, {}]})
+    space = {"per_device_train_batch_size": {"type": "categorical", "choices": [16, 32]}}
+    (fault,) = training_faults({"max_tokens_per_batch": 512}, space)
+    assert fault.startswith("study.yaml: search_space.per_device_train_batch_size must be left out where every trial")
+    budgets = {"max_tokens_per_batch": {"type": "categorical", "choices": [None, 512]}}
+    assert not training_faults({"max_tokens_per_batch": 512}, {**space, **budgets})
+    stages = [{"max_tokens_per_batch": 512, **batch}, {}]
+    (fault,) = training_faults({"stages": stages})
+    assert fault.startswith("study.yaml: training.stages.0.per_device_train_batch_size")
+
+
+@pytest.mark.parametrize(
+    ("training", "expected"),
+    [
+        ({"swa_epochs": 3}, None),
+        ({"swa_epochs": 4}, "training.swa_epochs must be at most num_train_epochs, 3; got 4"),
+        ({"swa_epochs": 4, "max_steps": 100}, None),
+        ({"swa_epochs": 2, "num_train_epochs": 1.5}, None),
+        ({"swa_epochs": 1}, "training.swa_epochs must be 0 or at least 2"),
+        ({"head_dropout_samples": 2, "head_dropout": 0.0}, "training.head_dropout must be above 0 with"),
+        ({"head_dropout_samples": 2}, None),
+        ({"loss_balancing": "dynamic", "num_train_epochs": 2}, "training.loss_balancing must be fixed or uncertainty"),
+        ({"loss_balancing": "dynamic", "num_train_epochs": 2.5}, None),
+        ({"loss_balancing": "dynamic", "num_train_epochs": 2, "max_steps": 100}, None),
+        ({"loss_balancing": "dynamic", "stages": [{}, {"num_train_epochs": 1}]}, None),
+        (
+            {"adversarial": "awp", "stages": [{}, {"num_train_epochs": 2, "adversarial_start": 2}]},
+            "training.stages.1.adversarial_start must be below num_train_epochs, 2; got 2",
+        ),
+        ({"optim_target_modules": ["query"]}, "training.optim_target_modules must be left out without an optimizer"),
+        ({"adapter": "lora", "stages": [{"freeze_encoder": True}, {}]}, None),
+        ({"mixout": 0.1, "freeze_encoder": True}, "training.freeze_encoder must be false in one stage at least with"),
+    ],
+)
+def test_a_trick_that_never_comes_into_play_is_a_fault(training: dict[str, object], expected: str | None) -> None:
+    faults = training_faults(training)
+    assert len(faults) == (expected is not None)
+    assert expected is None or faults[0].startswith(f"study.yaml: {expected}")
+
+
+def test_a_trick_that_comes_into_play_in_some_trials_is_none() -> None:
+    space = {"num_train_epochs": {"type": "int", "low": 1, "high": 4}}
+    assert not training_faults({"swa_epochs": 4}, space)
+    assert len(training_faults({"swa_epochs": 5}, space)) == 1
