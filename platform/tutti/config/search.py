@@ -37,7 +37,7 @@ def search_faults(raw: Mapping[str, Any], *, what: What) -> list[Fault]:
         rule = "be 1 without a search space, as all trials would be the same"
         remedy = "add `search_space: small` or another one, or set it to 1"
         faults.append(Fault(what("search.trials"), rule, str(trials), remedy))
-    sampler = search.get("sampler", "tpe")
+    sampler = search.get("sampler", Search().sampler)
     if search.get("warm_start") and sampler not in LEARNING and isinstance(sampler, str):
         rule = f"go with a sampler that learns from trials: {', '.join(LEARNING)}"
         remedy = "name one of these as search.sampler, or take search.warm_start out"
