@@ -123,16 +123,22 @@ def test_the_head_sees_the_same_number_of_tokens_however_many_are_masked(options
         torch.testing.assert_close(loss, plain(input_ids=ids, labels=labels).loss)
 
 
-def test_a_run_that_was_cut_off_goes_on_from_its_last_whole_epoch_as_if_it_had_not_been(options, tmp_path):
+def cut_off(options, *, after=1):
+    """Ends a run after this epoch."""
+
     class CutError(Exception):
         pass
 
     def cut(epoch, loss):
-        if epoch == 3:
+        if epoch == after:
             raise CutError
 
     with pytest.raises(CutError):
         pretrain(**{**options, "on_epoch": cut})
+
+
+def test_a_run_that_was_cut_off_goes_on_from_its_last_whole_epoch_as_if_it_had_not_been(options, tmp_path):
+    cut_off(options, after=3)
     work = options["out"].with_name("adapted.unfinished")
     newest = max(work.glob("checkpoint-*"), key=lambda folder: int(folder.name.rpartition("-")[2]))
     half = newest.with_name("checkpoint-999999")  # as left by a kill while saving
@@ -144,19 +150,6 @@ def test_a_run_that_was_cut_off_goes_on_from_its_last_whole_epoch_as_if_it_had_n
     pretrain(**{**options, "out": tmp_path / "whole"})
     resumed, whole = (load_file(folder / "model.safetensors") for folder in (options["out"], tmp_path / "whole"))
     assert all(torch.equal(weight, whole[name]) for name, weight in resumed.items())
-
-
-def cut_off(options):
-    """Ends a run after its first epoch."""
-
-    class CutError(Exception):
-        pass
-
-    def cut(epoch, loss):
-        raise CutError
-
-    with pytest.raises(CutError):
-        pretrain(**{**options, "on_epoch": cut})
 
 
 def test_an_unfinished_run_of_other_settings_is_not_gone_on_with(options):
