@@ -23,6 +23,14 @@ SEARCH: dict[str, Sequence[Case]] = {
             space(f"{POOLING}\n  {RATE[:-1]}, when: {{pooling: maen}}}}"),
         ),
         Case(
+            "a condition asks for another value than training: sets",
+            ["search_space.head_dropout.when.pooling must be 'mean', as training.pooling is", "got 'cls'"],
+            both(
+                yaml("training:\n", "training:\n  pooling: mean\n"),
+                space("head_dropout: {type: uniform, low: 0.0, high: 0.1, when: {pooling: cls}}"),
+            ),
+        ),
+        Case(
             "conditions lead in a circle",
             ["search_space.pooling.when must not lead back", "pooling -> adapter -> pooling"],
             space(

@@ -90,6 +90,46 @@ def test_each_kind_of_wrong_condition_has_its_sentence(changed: Changed, added: 
     assert [text[: len(sentence)] for text in messages] == [sentence]
 
 
+@pytest.mark.parametrize(
+    ("training", "condition", "sentence"),
+    [
+        (
+            "pooling: mean",
+            "pooling: maen",
+            "search_space.lora_r.when.pooling must be 'mean', as training.pooling is, or no trial would draw lora_r; "
+            "got 'maen'; did you mean 'mean'? Correct the name.",
+        ),
+        (
+            "adapter: null",
+            "adapter: [lora, dora]",
+            "search_space.lora_r.when.adapter must be null, as training.adapter is, or no trial would draw lora_r; got "
+            "'lora' or 'dora'; change one of the two, or take lora_r out of the search space.",
+        ),
+        (
+            "stages: [{bits: 4}]",
+            "stages.0.bits: 8",
+            "search_space.lora_r.when.stages.0.bits must be 4, as training.stages.0.bits is, or no trial would draw "
+            "lora_r; got 8; change one of the two, or take lora_r out of the search space.",
+        ),
+    ],
+)
+def test_a_condition_that_training_keeps_every_trial_from_meeting_is_told(
+    changed: Changed, training: str, condition: str, sentence: str
+) -> None:
+    path = changed("num_train_epochs: 2", training, add=RANK.replace("adapter: lora", condition))
+    assert faults(path) == [sentence]
+
+
+def test_a_condition_that_no_trial_meets_stays_in_a_study_that_has_begun(changed: Changed, tmp_path: Path) -> None:
+    path = changed("num_train_epochs: 2", "adapter: null", add=f"{RANK}storage: {{path: runs}}\n")
+    assert faults(path)
+    own = StudyFolder(tmp_path / "runs" / "little")
+    own.path.mkdir(parents=True)
+    own.study_file.write_text("{}")
+    own.optuna_file.touch()
+    assert "lora_r" in load_study(path).search_space.root
+
+
 def test_keys_are_drawn_after_those_that_their_conditions_name_and_else_as_in_the_file() -> None:
     kind = {"type": "categorical", "choices": ["x", "y"]}
     keys = space(c={**kind, "when": {"b": "x"}}, a=kind, b={**kind, "when": {"d": "x"}}, d=kind)

@@ -65,13 +65,19 @@ def without_undrawn(values: Values, space: Mapping[str, Distribution], fixed: Va
 
 
 def condition_faults(
-    space: Mapping[str, Distribution], fixed: Values, *, known: Mapping[str, Any], what: Callable[[str], str]
+    space: Mapping[str, Distribution],
+    fixed: Values,
+    *,
+    known: Mapping[str, Any],
+    begun: bool,
+    what: Callable[[str], str],
 ) -> list[Fault]:
     """A fault for each condition that names an unknown key or a value that its key cannot have, and for a cycle.
 
     Args:
         space: the valid distributions.
         known: all distributions of the file. Conditions on an invalid one are not checked.
+        begun: whether the study has begun. A key that none of its trials draws has to stay then, and is no fault.
     """
     faults = []
     for key, distribution in space.items():
@@ -79,7 +85,11 @@ def condition_faults(
             place = what(f"search_space.{key}.when.{name}")
             if name in space:
                 faults += _value_faults(place, name, space[name], wanted)
-            elif name not in known and name not in fixed:
+            elif name in known:
+                continue
+            elif name in fixed:
+                faults += [] if begun else _fixed_faults(place, name, fixed[name], wanted, key=key)
+            else:
                 rule = "name a key that the search space varies or training: sets"
                 remedy = nearest(
                     name, [*known, *fixed], otherwise=f"add it to training:, or take {name} out of `when:`"
@@ -100,12 +110,27 @@ def _value_faults(place: str, name: str, distribution: Distribution, wanted: tup
         Fault(
             place,
             f"be of the choices of {name}: {', '.join(choices)}",
-            repr(value) if isinstance(value, str) else written(value),
+            _quoted(value),
             nearest(written(value), choices, otherwise="choose one of them"),
         )
         for value in wanted
         if not any(same(value, choice) for choice in distribution.choices)
     ]
+
+
+def _fixed_faults(place: str, name: str, value: Any, wanted: tuple[Any, ...], *, key: str) -> list[Fault]:
+    """The fault of a condition that no trial can meet, as ``training:`` sets its key to another value."""
+    if any(same(value, each) for each in wanted):
+        return []
+    rule = f"be {_quoted(value)}, as training.{name} is, or no trial would draw {key}"
+    remedy = f"change one of the two, or take {key} out of the search space"
+    if isinstance(value, str):
+        remedy = nearest(written(wanted[0]), [value], otherwise=remedy)
+    return [Fault(place, rule, " or ".join(map(_quoted, wanted)), remedy)]
+
+
+def _quoted(value: Any) -> str:
+    return repr(value) if isinstance(value, str) else written(value)
 
 
 def _cycle(space: Mapping[str, Distribution]) -> list[str]:

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any, get_args
 
 from tutti.config.conditions import Values, applies, condition_faults, fixed_values, same, written
+from tutti.config.paths import has_begun
 from tutti.config.points import grid, is_finite, value_fault
 from tutti.config.raw import section
 from tutti.config.space import Categorical, Distribution, sound_distributions
@@ -26,7 +27,7 @@ def search_faults(raw: Mapping[str, Any], *, what: What) -> list[Fault]:
     known, search = section(raw, "search_space"), section(raw, "search")
     space, fixed = sound_distributions(known), fixed_values(raw.get("training"))
     faults = _distribution_faults(space, what)
-    faults += condition_faults(space, fixed, known=known, what=what)
+    faults += condition_faults(space, fixed, known=known, begun=has_begun(raw), what=what)
     if not faults:
         faults += _enqueue_faults(search.get("enqueue"), space, fixed, known=known, what=what)
         if search.get("sampler") == "grid" and len(space) == len(known):
