@@ -100,6 +100,24 @@ def test_a_unigram_vocabulary_that_is_too_small_for_the_characters_is_refused(tm
     assert not (tmp_path / "out").exists()
 
 
+def test_a_unigram_vocabulary_holds_no_more_than_it_was_given(tmp_path: Path) -> None:
+    texts, special = tmp_path / "texts.txt", 5
+    characters = [chr(0x4E00 + number) for number in range(120)]
+    draw = random.Random(0)
+    words = ["".join(draw.choices(characters, k=draw.randint(1, 4))) for _ in range(120)]
+    lines = ["".join(characters), *("".join(draw.choices(words, k=6)) for _ in range(300))]
+    texts.write_text("\n".join(lines), encoding="utf-8")
+    for most in (120 + special, 120 + special + 1, 150):
+        made = make(texts, tmp_path / str(most), tokenizer="unigram", vocabulary=most)
+        assert made.vocabulary == most
+    assert set(characters) <= set(AutoTokenizer.from_pretrained(tmp_path / str(120 + special)).get_vocab())
+    for few in (120, 120 + special - 1):
+        with pytest.raises(
+            BackboneError, match=r"every character of the texts, and 5 special tokens; got 12\d entries"
+        ):
+            make(texts, tmp_path / str(few), tokenizer="unigram", vocabulary=few)
+
+
 def test_a_folder_that_holds_files_is_never_overwritten_and_an_empty_one_is_used(texts: Path, tmp_path: Path) -> None:
     out = tmp_path / "backbone"
     out.mkdir()

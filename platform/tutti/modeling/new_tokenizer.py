@@ -81,8 +81,7 @@ def _unigram(lines: Iterable[str], *, vocabulary: int, longest_input: int) -> Pr
     except Exception as error:  # tokenizers has no class for it
         if "vocabulary is not large enough" not in str(error):
             raise
-        rule, remedy = "hold every character of the texts", "raise it, or take wordpiece, which leaves rare ones out"
-        raise BackboneError(Fault("the vocabulary", rule, f"{vocabulary} entries", remedy)) from error
+        raise BackboneError(_too_small(vocabulary)) from error
     # The trainer sums in the random order of a hash table, so the last digits of scores, and thus the order of pieces,
     # differ from run to run. So do the scores of rare characters, which the trainer appends below all pieces.
     raw_scores = {
@@ -90,14 +89,26 @@ def _unigram(lines: Iterable[str], *, vocabulary: int, longest_input: int) -> Pr
     }
     lowest = min((score for piece, score in raw_scores.items() if len(piece) > 1), default=0.0)
     scores = {piece: round(max(score, lowest), _DIGITS) for piece, score in raw_scores.items()}
+    # The trainer exceeds the size where the characters alone fill it. The best of the longer pieces take what is left.
+    by_score = sorted(scores.items(), key=lambda entry: (-entry[1], entry[0]))
+    room = vocabulary - len(special) - sum(len(piece) == 1 for piece in scores)
+    if room < 0:
+        raise BackboneError(_too_small(vocabulary))
+    kept = {piece for piece, _ in [entry for entry in by_score if len(entry[0]) > 1][:room]}
     pieces = [(piece, 0.0) for piece in special]
-    pieces += sorted(scores.items(), key=lambda entry: (-entry[1], entry[0]))
+    pieces += [(piece, score) for piece, score in by_score if len(piece) == 1 or piece in kept]
     trained.model = models.Unigram(pieces, unk_id=special.index(SPECIAL["unk_token"]))
     sep, cls = SPECIAL["sep_token"], SPECIAL["cls_token"]
     trained.post_processor = processors.BertProcessing((sep, special.index(sep)), (cls, special.index(cls)))
     return PreTrainedTokenizerFast(
         tokenizer_object=trained, model_max_length=longest_input, model_input_names=_INPUTS, **SPECIAL
     )
+
+
+def _too_small(vocabulary: int) -> Fault:
+    rule = f"hold every character of the texts, and {len(SPECIAL)} special tokens"
+    remedy = "raise it, or take wordpiece, which leaves rare characters out"
+    return Fault("the vocabulary", rule, f"{vocabulary} entries", remedy)
 
 
 def _alphabet(words: Mapping[str, int], *, most: int) -> tuple[list[str], list[str]]:
