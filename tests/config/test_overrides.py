@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,6 +42,36 @@ def test_an_override_reaches_the_entries_of_a_list_by_their_number(faults: Fault
     assert fault.endswith("got a list of 2 at 'training.stages'; correct the key.")
 
 
+def test_an_override_adds_and_changes_keys_of_a_search_space_that_contain_dots(changed: Changed) -> None:
+    path = changed("training:\n", "training:\n  stages: [{bits: 4}, {}]\n")
+    path = changed("  topic:", "  news.topic:", add="  stages.0.weight_decay: {type: uniform, low: 0, high: 0.1}\n")
+    overrides = [
+        "search_space.stages.0.weight_decay.high=0.2",
+        "search_space.stages.1.learning_rate={type: log_uniform, low: 1e-5, high: 1e-4}",
+        "search_space.stages.1.learning_rate.high=1e-3",
+        "search_space.task_weights.news.topic.type=uniform",
+        "search_space.task_weights.news.topic.low=0.5",
+        "search_space.task_weights.news.topic.high=2",
+        "search_space.head_dropout={type: uniform, low: 0, high: 0.1}",
+        "search_space.head_dropout.when.stages.0.bits=4",
+        "search.enqueue=[{learning_rate: 1e-4}]",
+        "search.enqueue.0.stages.1.learning_rate=2e-5",
+        "search.enqueue.0.stages.1.learning_rate=3e-5",
+        "training.sampling_weights.news.topic=3",
+    ]
+    config = load_study(path, overrides=overrides)
+    space: dict[str, Any] = config.search_space.root
+    rate, weight = space["stages.1.learning_rate"], space["task_weights.news.topic"]
+    assert space["stages.0.weight_decay"].high == 0.2
+    assert (rate.low, rate.high) == (1e-5, 1e-3)
+    assert (weight.low, weight.high) == (0.5, 2)
+    assert space["head_dropout"].when == {"stages.0.bits": (4,)}
+    assert config.search.enqueue == ({"learning_rate": 1e-4, "stages.1.learning_rate": 3e-5},)
+    assert config.training["sampling_weights"] == {"news.topic": 3}
+    removed = load_study(path, overrides=[*overrides[:3], "search_space.stages.1.learning_rate=null"])
+    assert [*removed.search_space.root] == ["learning_rate", "stages.0.weight_decay"]
+
+
 def test_null_removes_a_key_so_that_its_default_applies(faults: Faults, changed: Changed) -> None:
     path = changed(add="  pooling: {type: categorical, choices: [cls, mean]}\nsearch: {trials: 3, seed: 5}\n")
     overrides = ["search_space.pooling=null", "training.num_train_epochs=null", "search.seed=null"]
@@ -69,6 +100,10 @@ def test_null_removes_a_key_so_that_its_default_applies(faults: Faults, changed:
         ("=4", "--set =4 must be KEY=VALUE with a dotted key; "),
         ("search.trials=[1", "--set search.trials, line 1, column 3, must be YAML; "),
         ("tasks.topic.train=no.csv", "--set tasks.topic.train must be an existing file; got "),
+        (
+            "search_space.stages.1.learning_rate.low=a",
+            "--set search_space.stages.1.learning_rate.type must be given: ",
+        ),
         ("search_space.learning_rate.low=a", "--set search_space.learning_rate.low must be a number; got 'a'; "),
         ("training.day=.nan", "--set training.day must be a finite number; got nan; "),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,7 +27,8 @@ from tutti.config.pydantic_faults import faults_of
 from tutti.config.raw import metrics_of, section
 from tutti.config.recipe import Recipe
 from tutti.config.search import search_faults
-from tutti.config.space import Distribution, sound_distributions
+from tutti.config.space import FIELDS, Distribution, sound_distributions
+from tutti.config.stages import STAGES, WEIGHTS
 from tutti.config.study import StudyConfig
 from tutti.config.task_keys import task_key_faults
 from tutti.config.yaml_file import odd_values, parse_yaml, read_mapping, show
@@ -34,6 +36,8 @@ from tutti.errors import ConfigError, Fault, nearest
 
 CheckTraining = Callable[[Mapping[str, Any], Mapping[str, Distribution], str], Iterable[Fault]]
 _SPACE = "search_space"
+# Mappings whose values have no keys of their own, so that all of what follows in a dotted key is one key.
+_FLAT = re.compile(rf"search\.enqueue\.\d+|{_SPACE}\..+\.when|training\.(.+\.)?({'|'.join(WEIGHTS)})")
 
 
 def load_study(
@@ -205,7 +209,8 @@ def _override(raw: dict[str, Any], overrides: Sequence[str], places: _Places) ->
 def _put(raw: dict[str, Any], parts: Sequence[str], value: Any) -> tuple[str | None, str]:
     """Sets a value; None removes a key that is there, so that its default applies.
 
-    The longest match finds keys that contain dots; entries of lists are numbered from 0.
+    The longest match finds keys that contain dots (see ``_length_of_new`` for others); entries of lists are numbered
+    from 0.
 
     Returns:
         A description of the value that blocks the way, or None; and the dotted key of the outermost mapping that was
@@ -214,7 +219,7 @@ def _put(raw: dict[str, Any], parts: Sequence[str], value: Any) -> tuple[str | N
     node: Any = raw
     path = created = ""
     while True:
-        match = _match(node, parts)
+        match = _match(node, parts, path)
         if match is None:
             got = f"a list of {len(node)}" if isinstance(node, list) else show(node)
             return f"{got} at {path!r}", path
@@ -233,14 +238,33 @@ def _put(raw: dict[str, Any], parts: Sequence[str], value: Any) -> tuple[str | N
         node = node[name]
 
 
-def _match(node: Any, parts: Sequence[str]) -> tuple[Any, int] | None:
-    """The mapping's key or the list's index that the first parts name, and how many parts these are."""
+def _match(node: Any, parts: Sequence[str], path: str) -> tuple[Any, int] | None:
+    """The key of a mapping, or the index of a list, that the first parts name, and how many parts these are.
+
+    Args:
+        path: the dotted key of ``node``.
+    """
     if isinstance(node, list):
         return (int(parts[0]), 1) if parts[0].isdecimal() and int(parts[0]) < len(node) else None
     if not isinstance(node, dict):
         return None
-    length = next((n for n in range(len(parts), 0, -1) if ".".join(parts[:n]) in node), 1)
+    existing = (n for n in range(len(parts), 0, -1) if ".".join(parts[:n]) in node)
+    length = next(existing, None) or _length_of_new(parts, path)
     return ".".join(parts[:length]), length
+
+
+def _length_of_new(parts: Sequence[str], path: str) -> int:
+    """How many of the parts are the key that the mapping at ``path`` does not have yet.
+
+    One, except for ``stages.N.KEY`` and ``task_weights.NAME`` of a search space, and in mappings of single values.
+    """
+    if _FLAT.fullmatch(path):
+        return len(parts)
+    if path == _SPACE and parts[0] == STAGES:
+        return min(3, len(parts))
+    if path == _SPACE and parts[0] in WEIGHTS:  # a task's name may contain dots
+        return next((n for n in range(2, len(parts)) if parts[n] in FIELDS), len(parts))
+    return 1
 
 
 def _read_space(raw: dict[str, Any], folder: Path, places: _Places) -> list[Fault]:

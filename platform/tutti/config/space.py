@@ -112,6 +112,7 @@ class Categorical(_Distribution):
 
 
 Distribution = Annotated[Uniform | LogUniform | Int | Categorical, Field(discriminator="type")]
+FIELDS = frozenset(name for kind in (Uniform, LogUniform, Int, Categorical) for name in kind.model_fields)
 
 
 class SearchSpace(RootModel[dict[str, Distribution]]):
