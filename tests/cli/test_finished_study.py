@@ -73,6 +73,30 @@ def test_a_study_that_lacks_trials_or_has_one_cut_off_is_not_over(folder):
         assert not _is_over(study, place)
 
 
+@pytest.mark.parametrize(
+    ("interrupted", "trials", "sentence"),
+    [
+        ((), 0, "Interrupted: no trial cut off, 3 not begun; go on with `tutti tune --resume`."),
+        ((), 2, "Interrupted: no trial cut off, 1 not begun; go on with `tutti tune --resume`."),
+        (("t0001",), 2, "Interrupted: 1 trial cut off, 1 not begun; go on with `tutti tune --resume`."),
+        (("t0001", "t0002"), 3, "Interrupted: 2 trials cut off; go on with `tutti tune --resume`."),
+    ],
+)
+def test_an_interrupted_study_says_what_it_has_left_to_do(folder, capsys, interrupted, trials, sentence):
+    from tutti.cli.tune import _show_outcome
+    from tutti.orchestration.study import StudyOutcome
+
+    with inside(folder):
+        study, place = stores.read_study_file(Path("study.yaml"), overrides=["search.trials=3"])
+        with closing(stores.open_store(study, place)) as store:
+            records = store.records() * trials
+        outcome = StudyOutcome(trials=tuple(records), interrupted=interrupted, complete=False)
+        with pytest.raises(SystemExit) as exited:
+            _show_outcome(study, place, outcome, records, seconds=1.0, again=lambda **_: "tutti tune --resume")
+    assert exited.value.code == 130
+    assert sentence in " ".join(capsys.readouterr().out.split())
+
+
 def test_a_study_that_has_lost_its_database_is_not_begun_again_over_its_trials(folder):
     (folder / "studies/moods/optuna.db").unlink()
     for options in ("", " --resume"):

@@ -188,8 +188,7 @@ def _show_outcome(
         go_on = f"raise or remove {limit} and run `{again(but=limit)}`"
         console.print(f"Ended early: {outcome.ending.reason}. To go on, {go_on}.")
     elif not outcome.complete:
-        interrupted = counted(len(outcome.interrupted), "trial")
-        console.print(f"Interrupted: {interrupted} cut off; go on with `{again()}`.")
+        console.print(f"Interrupted: {_left(outcome, study.search.trials)}; go on with `{again()}`.")
         sys.exit(EXIT_CODE)
     if best:
         console.print(f"Best: {best.key}, score {number(best.score)}. Next:")
@@ -199,6 +198,14 @@ def _show_outcome(
     elif outcome.complete:
         more = "loosen or remove search.scheduler in a new study, or add trials: --resume --trials +4"
         console.print(f"No trial finished, and only finished trials can vote: {more}.")
+
+
+def _left(outcome: StudyOutcome, total: int) -> str:
+    """What an interrupted study has left to do: ``1 trial cut off, 2 not begun``."""
+    cut_off, others = len(outcome.interrupted), total - len(outcome.trials)
+    if not cut_off:
+        return f"no trial cut off, {others} not begun"
+    return f"{counted(cut_off, 'trial')} cut off" + (f", {others} not begun" if others > 0 else "")
 
 
 def _is_over(study: StudyConfig, folder: StudyFolder) -> bool:
