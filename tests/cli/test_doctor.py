@@ -244,6 +244,19 @@ def test_what_a_process_that_holds_no_lock_may_be_writing_now_is_left(study):
     assert not list(study.folder.trial("t0000").path.glob(".*"))
 
 
+def test_what_a_killed_encoding_left_in_the_cache_of_all_studies_is_removed_a_day_later(study):
+    cache = study.folder.encoded
+    ages = {"kept": 90000, ".dead.abcdefgh.tmp": 86401, ".growing.abcdefgh.tmp": 0, ".slow.ab_12xyz.tmp": 36000}
+    for name, seconds in ages.items():
+        (cache / name).mkdir(parents=True)
+        (cache / name / "encoded.arrow").write_bytes(b"rows")
+        os.utime(cache / name / "encoded.arrow", (time.time() - seconds,) * 2)
+        os.utime(cache / name, (time.time() - 90000,) * 2)
+    result = doctor(study, code=0).out
+    assert ".encoded/.dead.abcdefgh.tmp: what was being written by a process that died; removed" in result
+    assert {path.name for path in cache.iterdir()} == ages.keys() - {".dead.abcdefgh.tmp"}
+
+
 def test_a_study_that_was_never_tracked_gets_no_store(study):
     (study.folder.path / "mlflow.db").unlink()
     assert doctor(study).out.splitlines() == [CUT_OFF, HEALTHY]

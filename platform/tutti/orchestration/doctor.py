@@ -19,7 +19,9 @@ from tutti.search.study_store import StudyStore
 from tutti.tracking.spool import undelivered
 
 YOUNG = 600.0  # seconds since the last change for which a file may still be in use by a living process
-_YOUNG_SOUP = 86400.0  # a soup's folder does not change while a candidate predicts all validation rows
+# The same for a soup's folder, which does not change while a candidate predicts all validation rows, and for those of
+# encodings, which any study on any machine may be writing.
+_YOUNG_FOLDER = 86400.0
 _UNLINK = "put the folder that it leads to in its place"
 _ENDED = {TrialState.STOPPED: "was stopped early", TrialState.FAILED: "failed"}
 _WITHOUT = "the trial votes without it, and `tutti predict` and `tutti soup` cannot take it"
@@ -47,7 +49,8 @@ def diagnose(
         StorageError: if the folder or the database cannot be read.
         TrackingError: from ``runs``.
     """
-    for stray in strays(folder.path):
+    shared = [] if folder.encoded.is_symlink() else strays(folder.encoded)
+    for stray in (*strays(folder.path), *shared):
         if _may_be_written(folder, stray):
             continue
         is_replaced = stray.suffix == ".old"
@@ -66,13 +69,17 @@ def diagnose(
 
 
 def _may_be_written(folder: StudyFolder, stray: Path) -> bool:
-    """Whether a living process may be writing it. Training holds the study's lock; ensembling and reports do not."""
-    subfolder = stray.relative_to(folder.path).parts[0]
-    if subfolder in (folder.trials.name, folder.bank.name):
+    """Whether a living process may be writing it.
+
+    Training holds the study's lock; ensembling, reports and encodings for other studies do not.
+    """
+    if stray.is_relative_to(folder.trials) or stray.is_relative_to(folder.bank):
         return False
-    young_seconds = _YOUNG_SOUP if subfolder == folder.soups.name and stray.suffix == ".tmp" else YOUNG
+    is_slow = stray.is_relative_to(folder.encoded) or (stray.is_relative_to(folder.soups) and stray.suffix == ".tmp")
+    young_seconds = _YOUNG_FOLDER if is_slow else YOUNG
     try:
-        return time.time() - stray.lstat().st_mtime < young_seconds
+        changed = max(path.lstat().st_mtime for path in (stray, *stray.glob("*")))
+        return time.time() - changed < young_seconds
     except FileNotFoundError:  # its writer has just moved it to its final name
         return True
 
@@ -207,4 +214,6 @@ def _remove(path: Path) -> None:
 
 
 def _inside(folder: StudyFolder, path: Path) -> str:
-    return path.relative_to(folder.path).as_posix()
+    """A path in the study's folder, or in the cache beside it, as it is shown."""
+    place = folder.path.parent if path.is_relative_to(folder.encoded) else folder.path
+    return path.relative_to(place).as_posix()
