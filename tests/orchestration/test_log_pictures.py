@@ -17,11 +17,13 @@ def test_a_finished_trial_gets_a_picture_for_each_task_with_validation_rows(logg
     )
     parts = {"mood": {"validation": predictions, "test": predictions}, "odd": {"test": predictions}}
     Bank(logged.folder.bank).put(CheckpointRecord("t0000", 0, 1, 0.8, {"mood": 0.8}, None), parts)
+    logged.folder.trial("t0000").path.mkdir(parents=True)
     trial = logged.start()
     logged.epoch(trial, 1, 0.8, **logged.FINAL)
     logged.log.on_trial_complete(0, [], trial)
     logged.log.close()
     assert logged.run(trial).pictures == {"confusion_matrix/mood": b"mood: 2 rows"}
+    assert not logged.folder.trial("t0000").pictures_owed.exists()
 
 
 def test_the_picture_of_a_regression_has_a_name_of_its_own(logged):
@@ -37,6 +39,7 @@ def test_the_picture_of_a_regression_has_a_name_of_its_own(logged):
 
 
 def test_a_picture_that_cannot_be_drawn_costs_a_warning_and_nothing_else(logged, caplog):
+    logged.folder.trial("t0000").path.mkdir(parents=True)
     trial = logged.start()  # its bank entry is missing
     logged.epoch(trial, 1, 0.8, **logged.FINAL)
     logged.log.on_trial_complete(0, [], trial)
@@ -44,3 +47,4 @@ def test_a_picture_that_cannot_be_drawn_costs_a_warning_and_nothing_else(logged,
     assert logged.run(trial).state is TrialState.FINISHED
     assert logged.run(trial).pictures == {}
     assert "were not drawn: the bank" in caplog.text
+    assert logged.folder.trial("t0000").pictures_owed.exists()

@@ -10,6 +10,7 @@ import re
 import socket
 from contextlib import closing
 
+import numpy as np
 import pytest
 from filelock import FileLock
 
@@ -21,7 +22,7 @@ from tutti.orchestration import pool
 from tutti.orchestration.build import Abilities, check_backbone, prepare_rows
 from tutti.orchestration.log import StudyLog
 from tutti.orchestration.study import _check_folders, clear_ended, is_running, run_study, study_lock
-from tutti.records import CheckpointRecord, TrialRecord, TrialState
+from tutti.records import CheckpointRecord, Predictions, TrialRecord, TrialState
 from tutti.search.study_store import StudyStore
 from tutti.tracking.memory import MemoryTracker
 
@@ -167,7 +168,7 @@ def resumed(config, folder, store, tracker):
             concurrent_trials=1,
             tags={},
             watch=lambda: None,
-            picture=lambda task, predictions: b"",
+            picture=lambda task, predictions: task.encode(),
             notify=print,
         )
 
@@ -185,6 +186,28 @@ def test_trials_that_a_driver_died_before_it_told_them_that_the_target_is_reache
     assert "the study needs it no more: t0000 has reached the score 0.8" in done.trials[1].reason
     assert done.interrupted == ()
     assert tracker.runs["t0001"].state is TrialState.STOPPED
+
+
+def test_pictures_that_a_killed_driver_owed_a_finished_trial_are_drawn_when_a_study_with_nothing_to_run_is_resumed(
+    tmp_path,
+):
+    config, folder, tracker = study(search={"trials": 2}), StudyFolder(tmp_path / "s"), MemoryTracker()
+    folder.path.mkdir()
+    store = StudyStore.open(folder.optuna_url, name="s", space=config.search_space, sampler="random", seed=0)
+    labelled = {"ids": np.array(["a"]), "labels": np.array([1]), "class_names": ("n", "y")}
+    predictions = Predictions(probabilities=np.full((1, 2), 0.5, np.float32), **labelled)
+    tracker.start_study(parameters={}, tags={}, files=[])
+    for number in range(2):
+        key = store.ask().key
+        Bank(folder.bank).put(CheckpointRecord(key, number, 1, 0.9, {}, None), {"mood": {"validation": predictions}})
+        store.finish(key, state=TrialState.FINISHED, score=0.9)
+        tracker.start_trial(key, number=number, parameters={}, tags={})
+        folder.trial(key).path.mkdir(parents=True)
+    folder.trial("t0001").pictures_owed.touch()  # as a driver leaves it that dies before it has drawn them
+    assert resumed(config, folder, store, tracker).complete
+    assert tracker.runs["t0000"].pictures == {}
+    assert tracker.runs["t0001"].pictures == {"confusion_matrix/mood": b"mood"}
+    assert not folder.trial("t0001").pictures_owed.exists()
 
 
 def test_trials_that_a_killed_driver_left_running_are_told_as_interrupted_where_the_hours_are_over_by_then(tmp_path):

@@ -42,6 +42,11 @@ class TrialFolder:
         """What training resumes from after a crash. A trial with folds has a bank of its complete folds here."""
         return self.path / "resume"
 
+    @property
+    def pictures_owed(self) -> Path:
+        """The marker that the trial's pictures are still to be drawn."""
+        return self.path / "pictures.owed"
+
     def fold(self, fold: int) -> TrialFolder:
         return TrialFolder(self.path / fold_name(fold))
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, suppress
 
 from tutti.bank.bank import Bank
 from tutti.config.folder import StudyFolder
@@ -26,7 +27,14 @@ class PictureDrawer:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tutti-pictures")
 
     def submit(self, key: str) -> None:
-        """Queues the pictures of a trial, one for each task. A failure is logged and does not affect the trial."""
+        """Queues the pictures of a trial, one for each task. A failure is logged and does not affect the trial.
+
+        Until they are drawn, a marker tells ``draw_owed`` of another process that they are owed.
+        """
+        trial = self._folder.trial(key)
+        with suppress(OSError):
+            if not trial.path.is_symlink():
+                trial.pictures_owed.touch()
         self._thread.submit(self._draw, key).add_done_callback(_warn)
 
     def close(self) -> None:
@@ -40,6 +48,17 @@ class PictureDrawer:
                 predictions = bank.predictions(key, task, "validation")
                 kind = "confusion_matrix" if predictions.values is None else "predicted_and_true"
                 self._tracker.log_picture(key, f"{kind}/{task}", self._picture(task, predictions))
+        self._folder.trial(key).pictures_owed.unlink(missing_ok=True)
+
+
+def draw_owed(
+    keys: Iterable[str], *, folder: StudyFolder, tracker: Tracker, picture: Callable[[str, Predictions], bytes]
+) -> None:
+    """Draws the pictures that an earlier driver owed these finished trials when it died."""
+    with closing(PictureDrawer(folder=folder, tracker=tracker, picture=picture)) as drawer:
+        for key in keys:
+            if folder.trial(key).pictures_owed.is_file():
+                drawer.submit(key)
 
 
 def _warn(drawing: Future[None]) -> None:

@@ -24,6 +24,7 @@ from tutti.orchestration.broker import Broker
 from tutti.orchestration.budget import prune
 from tutti.orchestration.folds import delete_states
 from tutti.orchestration.memory import is_node_out_of_memory
+from tutti.orchestration.pictures import draw_owed
 from tutti.orchestration.pool import running_pools
 from tutti.orchestration.storage_failure import GO_ON, storage_fault
 from tutti.orchestration.trial import train_trial
@@ -166,6 +167,8 @@ def run_study(
     records = store.records()
     _check_folders(folder, records)
     clear_ended(folder, records)  # a driver may have died before it did
+    finished = [record.key for record in records if record.state is TrialState.FINISHED]
+    draw_owed(finished, folder=folder, tracker=tracker, picture=picture)
     if study.search.scheduler == "pbt":
         _record_exchanges(folder, store)
     prune_weights = partial(_prune_weights, study, folder, store, set())
