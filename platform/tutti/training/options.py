@@ -48,7 +48,9 @@ FIXED: Mapping[str, Any] = {
     "remove_unused_columns": False,
     "average_tokens_across_devices": False,
     "logging_nan_inf_filter": False,
-    "ddp_find_unused_parameters": True,  # each batch uses only the head of its task
+    # Each batch uses only the head of its task. With a single task the pooler of SqueezeBERT, the global attention of
+    # Longformer and what Flaubert's layerdrop leaves out are still unused.
+    "ddp_find_unused_parameters": True,
     "ddp_broadcast_buffers": False,  # no buffer changes in training
 }
 
