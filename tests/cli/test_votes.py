@@ -56,6 +56,14 @@ def test_labels_that_an_earlier_run_has_left_are_not_said_to_be_written(place, t
     assert f"wrote {tmp_path / 'labels/mood.tsv'}" not in again
 
 
+def test_the_table_of_pseudo_labels_says_what_its_columns_are(place, tmp_path):
+    (place / "all.yaml").write_text("pseudo_labels: {select: prior, max_drift: null}\n")
+    result = run(place, f"pseudo-label studies/moods --recipe all.yaml --out {tmp_path / 'labels'}", code=0)
+    shown = " ".join(result.out.split())
+    assert "recipe all. The surest rows of each class are labelled, 0.5 of the eligible, with training's" in shown
+    assert "Share is that of the task's unlabelled rows. Expected precision is the share of right labels among" in shown
+
+
 def test_a_trial_that_was_tagged_in_mlflow_votes_and_no_other(place, tmp_path):
     uri = f"sqlite:///{place / 'studies/second/mlflow.db'}"
     client = MlflowClient(tracking_uri=uri)

@@ -201,7 +201,7 @@ def test_classes_that_nobody_can_know_are_told_apart_by_chance_alone(make_finish
         (Labelling("all", max_drift=None), "Every row is labelled: 150 of 150 unlabelled rows."),
         (
             Labelling("quantile", share=0.1, max_drift=None),
-            "Of each class the surest 0.1 of the rows that may be are labelled: 1",
+            "Of each class the surest 0.1 of the eligible rows are labelled: 1",
         ),
         (Labelling("all", max_drift=0.0), "no file is written of them"),
     ],

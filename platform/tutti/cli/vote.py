@@ -194,10 +194,12 @@ def _show_pseudo_labels(report: PseudoLabelReport, target: Path) -> None:
 
     from tutti.outputs.card import number
     from tutti.outputs.pseudo_pool import ledger_of
-    from tutti.outputs.pseudo_report import which_rows
+    from tutti.outputs.pseudo_report import EXPECTED, which_rows
 
     console.print(f"Study {report.study}, recipe {report.recipe}. {which_rows(report.labelling)}")
-    table = Table()
+    judged = any(task.coverage for task in report.tasks)  # no regression's labels are
+    caption = f"Share is that of the task's unlabelled rows. {EXPECTED if judged else ''}".rstrip()
+    table = Table(caption=caption, caption_justify="left")
     for column in ("task", "label"):
         table.add_column(column)
     for column in ("rows", "share", "mean confidence", "expected precision"):

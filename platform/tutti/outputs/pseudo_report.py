@@ -17,10 +17,14 @@ FOLDED = (
     "folds, which is less sure: fewer rows than expected reach a threshold, and the expected precision is rather "
     "too low."
 )
+EXPECTED = (
+    "Expected precision is the share of right labels among the validation rows that would get the label with this "
+    "confidence and had no part in choosing the members, with its 95 % interval and their number."
+)
 _SELECT_SENTENCES = {
     "threshold": "A row is labelled where the ensemble's confidence is at least {threshold:g}",
-    "quantile": "Of each class the surest {share:.4g} of the rows that may be are labelled",
-    "prior": "The surest of each class are labelled, {share:.4g} of those that may be, with training's class shares",
+    "quantile": "Of each class the surest {share:.4g} of the eligible rows are labelled",
+    "prior": "The surest rows of each class are labelled, {share:.4g} of the eligible, with training's class shares",
     "all": "Every row is labelled",
 }
 
@@ -208,8 +212,7 @@ class PseudoLabelReport:
             if task.coverage:
                 columns = ("label", "rows", "share of unlabelled rows", "mean confidence", "expected precision")
                 lines += [
-                    f"{of_labels}, mean confidence {number(task.mean_confidence)}. Expected precision is that of "
-                    "validation rows which had no part in choosing the members, with its 95 % interval.",
+                    f"{of_labels}, mean confidence {number(task.mean_confidence)}. {EXPECTED}",
                     "",
                     *table(columns, [own.cells for own in task.coverage]),
                     "",
