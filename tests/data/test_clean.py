@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pandas import DataFrame
 
-from tutti.data.clean import clean_text, drop_duplicates
+from tutti.data.clean import clean_text, drop_duplicates, text_groups_of
 
 
 def clean(text: str, **steps: Any) -> str:
@@ -112,3 +112,18 @@ def test_of_rows_with_the_same_texts_and_label_the_first_stays() -> None:
         columns=["id", "text", "text_b", "label"],
     )
     assert drop_duplicates(rows)["id"].tolist() == ["0", "2", "3"]
+
+
+def test_the_same_texts_have_the_same_number_in_all_tasks() -> None:
+    groups = text_groups_of(
+        {
+            "one": DataFrame({"text": ["a", "b", "a"]}),
+            "pair": DataFrame({"text": ["a", "b", "b"], "text_b": ["", "a", "a"]}),
+            "none": DataFrame({"text": [], "text_b": []}, dtype="str"),
+        }
+    )
+    assert {name: numbers.tolist() for name, numbers in groups.items()} == {
+        "one": [0, 1, 0],
+        "pair": [0, 2, 2],
+        "none": [],
+    }

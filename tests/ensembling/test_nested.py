@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tutti.ensembling.nested import Estimate, judge, repeats_for, splits
+from tutti.ensembling.nested import Estimate, judge, on_label_scale, overlap_of, repeats_for, splits
 
 FEW = 200  # resamples, which suffice for an interval
 
@@ -159,10 +159,43 @@ def test_numbers_are_resampled_as_they_come():
 
 
 def test_the_mean_of_tasks_has_a_smaller_error_than_each():
-    mean = Estimate.mean([Estimate(0.5, 0.03), Estimate(0.7, 0.04)])
+    mean = Estimate.mean([Estimate(0.5, 0.03), Estimate(0.7, 0.04)], np.eye(2))
     assert (mean.score, mean.error) == (pytest.approx(0.6), pytest.approx(0.025))
     assert str(mean) == "0.6000 ± 0.0490"
     assert (mean.low, mean.high) == (pytest.approx(0.6 - 0.049), pytest.approx(0.6 + 0.049))
+
+
+def test_texts_that_two_tasks_share_make_the_error_of_their_mean_larger():
+    estimates = [Estimate(0.5, 0.03), Estimate(0.7, 0.04)]
+    errors = []
+    for shared in (0, 50, 100):
+        overlap = overlap_of([np.arange(100), np.arange(100 - shared, 200 - shared)])
+        errors.append(Estimate.mean(estimates, overlap).error)
+    assert errors[0] == pytest.approx(0.025)
+    assert errors[0] < errors[1] < errors[2] == pytest.approx(0.035)  # the mean of both errors
+
+
+def test_the_interval_of_the_mean_of_tasks_with_the_same_texts_holds_the_true_score():
+    """Of 100 texts, each is hard in all of three tasks or in none: right with probability 0.5 or 0.9."""
+    rng, covered, groups = np.random.default_rng(0), 0, np.arange(100)
+    for number in range(100):
+        chances, estimates = np.where(rng.random(100) < 0.5, 0.5, 0.9), []
+        luck = rng.random(100)
+        for _ in range(3):
+            labels = rng.integers(2, size=100)
+            decisions = np.where(luck < chances, labels, 1 - labels)
+            estimates.append(
+                judge(decisions[None], labels, groups, score=accuracy, seed=number, resamples=FEW).estimate
+            )
+        mean = Estimate.mean(estimates, overlap_of([groups] * 3))
+        covered += mean.low <= 0.7 <= mean.high
+    assert covered >= 88
+
+
+def test_values_of_another_scale_have_the_scale_of_the_labels():
+    labels = np.random.default_rng(0).normal(2.5, 1.2, size=50)
+    np.testing.assert_allclose(on_label_scale(3 * labels - 7, labels), labels)
+    np.testing.assert_allclose(on_label_scale(np.full(50, 4.0, np.float32), labels), labels.mean())
 
 
 def test_rows_with_the_same_text_are_held_out_together():

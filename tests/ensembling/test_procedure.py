@@ -18,6 +18,10 @@ def macro_f1(labels: np.ndarray, decisions: np.ndarray) -> float:
     return float(f1_score(labels, decisions, labels=[0, 1, 2], average="macro", zero_division=0))
 
 
+def pearson(labels: np.ndarray, values: np.ndarray) -> float:
+    return float(np.corrcoef(labels, values)[0, 1])
+
+
 def ballot(seed: int = 0, *, members: int = 6, rows: int = 200, skill: float = 1.5, shared: float = 0.0) -> Ballot:
     rng = np.random.default_rng(seed)
     labels = rng.integers(3, size=rows)
@@ -58,6 +62,39 @@ def test_the_honest_score_of_the_best_member_is_that_of_new_rows_and_its_own_sco
         new.append(accuracy(every.labels[100:], every.decisions[best, 100:]))
     assert np.mean(honest) == pytest.approx(np.mean(new), abs=0.02)
     assert np.mean(own) > np.mean(new) + 0.04
+
+
+def test_texts_held_out_in_one_task_have_no_part_in_the_ranking_by_another():
+    """Every trial errs on the same texts in both tasks, and all trials are equally good."""
+    flattery = []
+    for seed in range(40):
+        first = ballot(seed, members=20, rows=100, skill=1.0)
+        twin = Ballot(first.votes[:, ::-1], first.labels[::-1], accuracy, first.groups[::-1])  # its rows lie otherwise
+        standing = (first.scores + twin.scores) / 2
+        rule = procedure(first, top=1, standing=standing, share=0.5, others=[twin])
+        flattery.append(first.judge(out_of_fold(rule, first).decisions).score - first.scores.mean())
+        alone = Ballot(twin.votes, twin.labels, accuracy, twin.groups + 100)
+        texts_of_its_own = procedure(first, top=1, standing=standing, share=0.5, others=[alone])
+        ensembles = [each.fit(first, np.arange(80)) for each in (rule, texts_of_its_own)]
+        by_twins = first.scores_on(np.arange(80))
+        assert by_twins[ensembles[0].voters[0]] == by_twins.max()
+        assert ensembles[1].voters[0] == np.argmax((by_twins + alone.scores) / 2)
+    assert np.mean(flattery) == pytest.approx(0, abs=0.025)
+
+
+def test_a_correlation_is_not_lowered_where_the_folds_choose_trials_of_different_scales():
+    flattery = {False: [], True: []}
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        labels = rng.normal(2.5, 1.2, size=300).astype(np.float32)
+        noise = 0.55 * rng.normal(size=300) + 0.35 * rng.normal(size=(5, 300))
+        scales = np.array([[1, 0.8, 0.6, 0.9, 0.7], [0.3, -0.3, 0.2, -0.2, 0]]).T[:, :, None]
+        for different, values in ((False, labels + noise), (True, scales[:, 0] * (labels + noise) + scales[:, 1])):
+            votes = Ballot(values.astype(np.float32), labels, pearson, np.arange(300), correlation=True)
+            honest = votes.judge(out_of_fold(procedure(votes, top=1), votes).decisions).score
+            flattery[different].append(honest - votes.scores.mean())
+    assert np.mean(flattery[True]) == pytest.approx(np.mean(flattery[False]), abs=1e-6)
+    assert np.mean(flattery[True]) == pytest.approx(0, abs=0.004)
 
 
 def test_auto_with_offsets_is_judged_on_rows_that_chose_neither():

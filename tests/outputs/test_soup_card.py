@@ -24,6 +24,7 @@ CARD = SoupCard(
     estimates=None,
     within=0.002,
     files={"checkpoint/tutti.json": "abc"},
+    overlap=((1.0, 0.0), (0.0, 1.0)),
 )
 
 
@@ -97,6 +98,19 @@ def test_a_fold_s_voters_are_those_that_are_best_by_the_other_rows_of_all_tasks(
         assert not any(set(fold.held_out[name]) & set(fold.chosen_on[name]) for fold in folds)
         assert each.keys == tuple(f"t{index:04d}" for index in range(12))
     assert len({fold.voters for fold in folds}) > 1
+
+
+def test_a_text_held_out_in_one_task_chooses_no_soup_by_its_rows_of_another(make_finished):
+    study = make_finished(6, skill=0.5, validation=60)
+    texts = {name: rows.assign(text=np.arange(60).astype(str)) for name, rows in study.validation().items()}
+    given = {"bank": study.bank, "tasks": study.tasks, "validation": texts}
+    election = elect(study="demo", **given, needed={}, rule=Rule(top=3))
+    np.testing.assert_array_equal(election.overlap, np.ones((len(texts), len(texts))))
+    for fold in refolded(election, by="objective"):
+        held_out = np.unique(np.concatenate([*fold.held_out.values()]))
+        for chosen_on in fold.chosen_on.values():
+            assert not np.isin(chosen_on, held_out).any()
+            assert len(chosen_on) + len(held_out) == 60
 
 
 def test_few_rows_judge_no_soup(make_finished):

@@ -144,4 +144,5 @@ def _make_soup(study: VotingStudy, election: Election, name: str, recipe: Recipe
         estimates=None if stirred.held_out is None else versus(election, stirred.held_out),
         within=recipe.soup.within,
         files={},
+        overlap=election.overlap,
     )

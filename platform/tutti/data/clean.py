@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import sys
 import unicodedata
+from collections.abc import Mapping
 from functools import lru_cache
 
 import emoji as emoji_library
 import numpy as np
+import pandas as pd
 from pandas import DataFrame
 
 # A bracketed emoticon name, as in microblogs: no spaces, and at least one letter, so that [12] is not matched.
@@ -55,6 +57,12 @@ def row_texts(rows: DataFrame) -> list[tuple[str, ...]]:
 def text_groups(rows: DataFrame) -> np.ndarray:
     """``(rows,)`` int64: the same number for rows with the same texts, from 0 in order of appearance."""
     return rows.groupby(text_columns(rows), sort=False).ngroup().to_numpy()
+
+
+def text_groups_of(tasks: Mapping[str, DataFrame]) -> dict[str, np.ndarray]:
+    """By task ``(rows,)`` int64, as ``text_groups``, with the same number for the same texts in all tasks."""
+    groups = text_groups(pd.concat([rows[["text"]].assign(text_b=rows.get("text_b", "")) for rows in tasks.values()]))
+    return dict(zip(tasks, np.split(groups, np.cumsum([len(rows) for rows in tasks.values()])[:-1]), strict=True))
 
 
 def _emoji_to_words(text: str, language: str) -> str:

@@ -44,12 +44,15 @@ class Estimate:
         object.__setattr__(self, "high", self.score + _WIDTH * self.error)
 
     @classmethod
-    def mean(cls, estimates: Sequence[Estimate]) -> Estimate:
-        """The mean of estimates on different rows, such as those of several tasks.
+    def mean(cls, estimates: Sequence[Estimate], overlap: Sequence[Sequence[float]]) -> Estimate:
+        """The mean of the tasks' estimates.
 
-        The interval assumes independent rows; for tasks with the same texts it is too narrow.
+        Args:
+            overlap: ``(tasks, tasks)``, as ``overlap_of`` returns it: the highest correlation that the errors of two
+                tasks can have, which is assumed.
         """
-        error = np.sqrt(sum(estimate.error**2 for estimate in estimates)) / len(estimates)
+        errors = np.array([estimate.error for estimate in estimates])
+        error = np.sqrt(errors @ np.asarray(overlap) @ errors) / len(estimates)
         return cls(float(np.mean([estimate.score for estimate in estimates])), float(error))
 
     def __str__(self) -> str:
@@ -99,9 +102,33 @@ class Fold:
     held_out: Mapping[str, np.ndarray]
 
 
+def overlap_of(groups: Sequence[np.ndarray]) -> tuple[tuple[float, ...], ...]:
+    """``(tasks, tasks)``: for two tasks of ``a`` and ``b`` texts of which ``c`` are the same, ``c / sqrt(a b)``.
+
+    It is 1 for a task with itself and 0 for tasks without a text in common.
+
+    Args:
+        groups: by task ``(rows,)`` int64, equal for rows with the same texts in all tasks.
+    """
+    texts = [np.unique(of_task) for of_task in groups]
+    return tuple(
+        tuple(len(np.intersect1d(one, other)) / (len(one) * len(other)) ** 0.5 for other in texts) for one in texts
+    )
+
+
 def repeats_for(texts: int) -> int:
     """How many foldings to use: with fewer rows of different texts, scores vary more between foldings."""
     return int(np.clip(_REPEATED_TEXTS // max(texts, 1), 1, _MAX_REPEATS))
+
+
+def on_label_scale(values: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """``(rows,)`` float64: one regressor's values for all rows, with the mean and standard deviation of their labels.
+
+    Each fold has a regressor of its own. A correlation is blind to the scale of one, but not to the differences between
+    those of several folds, which would count as errors.
+    """
+    centred = values.astype(np.float64) - values.mean(dtype=np.float64)
+    return centred / (centred.std() or 1.0) * labels.std() + labels.mean()
 
 
 @dataclass(frozen=True, eq=False)

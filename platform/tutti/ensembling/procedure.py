@@ -14,7 +14,7 @@ from tutti.ensembling.calibrate import fit_temperature, tempered
 from tutti.ensembling.decide import decide, tune_offsets
 from tutti.ensembling.methods.protocol import Combiner, Method, Score, decisions_of
 from tutti.ensembling.methods.registry import METHODS
-from tutti.ensembling.nested import MIN_TEXTS, Judged, Split, judge, repeats_for, splits
+from tutti.ensembling.nested import MIN_TEXTS, Judged, Split, judge, on_label_scale, repeats_for, splits
 from tutti.ensembling.pseudo import opinion
 from tutti.ensembling.select import Selection
 
@@ -39,12 +39,14 @@ class Ballot:
         score: higher is better.
         groups: ``(rows,)`` int64, equal for rows with the same texts: their votes are alike, so they stay together
             where rows are split or drawn.
+        correlation: whether the score does not depend on the scale of the values.
     """
 
     votes: np.ndarray
     labels: np.ndarray
     score: Score
     groups: np.ndarray
+    correlation: bool = False
 
     @cached_property
     def texts(self) -> int:
@@ -108,6 +110,8 @@ class Procedure:
         standing: ``(candidates,)`` scores on all rows by which candidates are ranked; NaN for those that may not vote.
         share: weight of a candidate's score on these rows in its standing: 1 if this score is the standing, 1/3 if the
             standing is the mean of three tasks. On fewer rows the standing changes by this share of the score's change.
+        others: the ballots of the other tasks in the mean, with the same candidates and with ``groups`` that are equal
+            for the same texts in all tasks. A text that is held out in one task has no part in the standing by another.
         methods: names, the default first. Another is used if it scores better in inner cross-validation by more than
             ``margin`` standard errors.
         offsets: whether per-class offsets may be used, under the same condition.
@@ -120,12 +124,12 @@ class Procedure:
     methods: Sequence[str]
     offsets: bool = False
     margin: float = 1.96
+    others: Sequence[Ballot] = ()
 
     def fit(self, ballot: Ballot, rows: np.ndarray | None = None, *, seed: int = 0) -> Ensemble:
         """Makes all choices on the rows with ``(chosen,)`` indices, by default all. At least one candidate may vote."""
         rows = np.arange(len(ballot.labels)) if rows is None else rows
-        score_change = ballot.scores_on(rows) - ballot.scores
-        voters = self.selection.choose(self.standing + self.share * score_change, ballot.decisions[:, rows])
+        voters = self.selection.choose(self._standing_on(ballot, rows), ballot.decisions[:, rows])
         votes, labels, groups = ballot.votes[voters[:, None], rows], ballot.labels[rows], ballot.groups[rows]
         method, with_offsets = self._best_option(votes, labels, groups, ballot.score, seed)
         rule = METHODS[method](ballot.score)
@@ -136,6 +140,16 @@ class Procedure:
             first = np.unique(groups, return_index=True)[1]  # copies of a text are no further evidence
             temperature = fit_temperature(combined[first], labels[first])
         return Ensemble(voters, method, rule.fit(votes, labels), offsets, temperature)
+
+    def _standing_on(self, ballot: Ballot, rows: np.ndarray) -> np.ndarray:
+        """The standing without the held-out rows, and without the rows of other tasks that have their texts."""
+        change = ballot.scores_on(rows) - ballot.scores
+        held_out = np.setdiff1d(ballot.groups, ballot.groups[rows])
+        for other in self.others:
+            kept = ~np.isin(other.groups, held_out)
+            if kept.any() and not kept.all():
+                change += other.scores_on(np.flatnonzero(kept)) - other.scores
+        return self.standing + self.share * change
 
     def _best_option(
         self, votes: np.ndarray, labels: np.ndarray, groups: np.ndarray, score: Score, seed: int
@@ -206,7 +220,8 @@ class OutOfFold:
     """Predictions of a procedure for rows that it was not fitted on.
 
     Attributes:
-        decisions: ``(repeats, rows)`` class indices, or values.
+        decisions: ``(repeats, rows)`` class indices, or float64 values, on the scale of the labels where the score is a
+            correlation.
         probabilities: ``(rows, classes)`` float32 of the first repeat, or none for values.
         calibrated: the same at each fold's temperature, float64.
         agreement: ``(rows,)`` float32, the share of the fold's voters whose most likely class is the ensemble's.
@@ -222,13 +237,17 @@ def out_of_fold(procedure: Procedure, ballot: Ballot) -> OutOfFold:
     """Predicts each fold by the procedure fitted on the other folds."""
     rows, classes = len(ballot.labels), ballot.votes.shape[2:]
     repeats = repeats_for(ballot.texts)
-    decisions = np.empty((repeats, rows), dtype=np.int64 if classes else np.float32)
+    decisions = np.empty((repeats, rows), dtype=np.int64 if classes else np.float64)
     probabilities = np.empty((rows, *classes), dtype=np.float32)
     calibrated = np.empty((rows, *classes), dtype=np.float64)
     agreement = np.empty(rows, dtype=np.float32)
     folds = splits(ballot.labels, ballot.groups, repeats=repeats, seed=0)
     for number, (repeat, train, held_out) in enumerate(folds, start=1):
         ensemble = procedure.fit(ballot, train, seed=number)
+        if ballot.correlation:
+            combined = ensemble.combine(ballot.votes[ensemble.voters])
+            decisions[repeat, held_out] = on_label_scale(combined, ballot.labels)[held_out]
+            continue
         votes = ballot.votes[ensemble.voters[:, None], held_out]
         combined = ensemble.combine(votes)
         decisions[repeat, held_out] = ensemble.decide(combined)

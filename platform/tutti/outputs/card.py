@@ -118,6 +118,7 @@ class Card:
         rule: in words, how the members were chosen and weighted.
         singles: every trial of the bank, best objective first, member or not; those without an objective last.
         files: SHA-256 of every file beside the card, by path.
+        overlap: of the tasks' validation rows, as in ``Estimate.mean``.
         graded: the scores on test parts whose labels were given.
     """
 
@@ -129,23 +130,28 @@ class Card:
     singles: tuple[Single, ...]
     notes: tuple[str, ...]
     files: Mapping[str, str]
+    overlap: Sequence[Sequence[float]]
     kind: str = field(default="ensemble", init=False)
     graded: tuple[Graded, ...] = ()
 
     @property
     def objective(self) -> Estimate | None:
         """The mean over tasks of the ensemble's scores; none if a task has no score."""
-        return _mean([task.score for task in self.tasks])
+        return self._mean([task.score for task in self.tasks])
 
     @property
     def single(self) -> Estimate | None:
         """The mean over tasks of the best trial's score, the best trial of each task."""
-        return _mean([task.single for task in self.tasks])
+        return self._mean([task.single for task in self.tasks])
 
     @property
     def gain(self) -> Estimate | None:
         """The mean over tasks of the ensemble's gain over the best trial."""
-        return _mean([task.gain for task in self.tasks])
+        return self._mean([task.gain for task in self.tasks])
+
+    def _mean(self, estimates: Sequence[Estimate | None]) -> Estimate | None:
+        present = [estimate for estimate in estimates if estimate is not None]
+        return Estimate.mean(present, self.overlap) if present and len(present) == len(estimates) else None
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -270,11 +276,6 @@ def estimate_text(estimate: Estimate | None) -> str:
 def signed(estimate: Estimate | None) -> str:
     """A difference with its sign and interval, or a dash."""
     return "–" if estimate is None else f"{'+' if estimate.score >= 0 else ''}{estimate}"
-
-
-def _mean(estimates: Sequence[Estimate | None]) -> Estimate | None:
-    present = [estimate for estimate in estimates if estimate is not None]
-    return Estimate.mean(present) if present and len(present) == len(estimates) else None
 
 
 def members_table(members: Sequence[tuple[str, Sequence[Member]]]) -> list[str]:

@@ -127,6 +127,7 @@ def card_of(
         singles=_singles(election, tasks),
         notes=(*caveat, *election.notes, *notes),
         files={},
+        overlap=election.overlap,
         graded=graded,
     )
 

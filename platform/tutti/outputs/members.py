@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from tutti.bank.electorate import Checkpoints
-from tutti.data.clean import text_groups
+from tutti.data.clean import text_groups_of
 from tutti.ensembling.methods.registry import METHODS, combines_values
+from tutti.ensembling.nested import overlap_of
 from tutti.ensembling.procedure import Ballot, Ensemble, OutOfFold, Procedure, auto_methods, out_of_fold
 from tutti.ensembling.select import Selection, top
 from tutti.errors import Fault, StudyError, counted
 from tutti.records import CheckpointRecord
-from tutti.tasks.metrics import score_decided
+from tutti.tasks.metrics import is_correlation, score_decided
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -132,6 +133,11 @@ class Election:
     rule: str
     notes: tuple[str, ...]
 
+    @property
+    def overlap(self) -> tuple[tuple[float, ...], ...]:
+        """``overlap_of`` the tasks' validation rows."""
+        return overlap_of([each.ballot.groups for each in self.tasks.values()])
+
 
 @dataclass(frozen=True, eq=False)
 class Votes:
@@ -189,10 +195,9 @@ def elect(
         got, remedy = f"none in {' and '.join(lacking)}", "look at the trials' scores with `tutti trials`"
         raise StudyError(Fault(f"the study {study}", "have a trial with a score in every task", got, remedy))
     _raise_first(_of_another_split(bank, {name: able[0].key for name, able in candidates.items()}, validation, study))
-    elected = {
-        task.name: _elected(bank, task, candidates[task.name], rule, text_groups(validation[task.name]))
-        for task in tasks
-    }
+    groups = text_groups_of({task.name: validation[task.name] for task in tasks})
+    ballots = {task.name: _ballot(bank, task, candidates[task.name], groups[task.name]) for task in tasks}
+    elected = {task.name: _elected(ballots, task, candidates[task.name], rule) for task in tasks}
     voting = {name: {member.key for member in each.members} for name, each in elected.items()}
     _raise_first(_without_parts(bank, needed, voting, study))
     ranking = top(np.array([record.score for record in records]), len(records))
@@ -219,20 +224,24 @@ def votes(bank: Checkpoints, *, task: Task, part: str, elected: Elected) -> Vote
     return Votes(ids, stacked, elected.ensemble.combine(stacked))
 
 
-def _elected(
-    bank: Checkpoints, task: Task, records: Sequence[CheckpointRecord], rule: Rule, groups: np.ndarray
-) -> Elected:
+def _ballot(bank: Checkpoints, task: Task, records: Sequence[CheckpointRecord], groups: np.ndarray) -> Ballot:
     _, labels, stacked = _stacked_votes(bank, task, _LABELLED, [record.key for record in records])
     if labels is None:
         raise StudyError(Fault(f"trial {records[0].key}, {task.name}/{_LABELLED}", "have labels", "none", _AGAIN))
-    ballot = Ballot(stacked, labels, partial(score_decided, task.metric, classes=task.outputs), groups)
+    score = partial(score_decided, task.metric, classes=task.outputs)
+    return Ballot(stacked, labels, score, groups, correlation=is_correlation(task.metric))
+
+
+def _elected(ballots: Mapping[str, Ballot], task: Task, records: Sequence[CheckpointRecord], rule: Rule) -> Elected:
+    ballot, by_task = ballots[task.name], rule.by == "task"
     auto = auto_methods(texts=ballot.texts, values=task.regression)
     procedure = Procedure(
         selection=Selection(rule.top, rule.within, rule.diversity),
         standing=_ranking_scores(records, task.name, rule.by),
-        share=1 if rule.by == "task" else 1 / len(records[0].task_scores),
+        share=1 if by_task else 1 / len(records[0].task_scores),
         methods=auto if rule.method == "auto" else (rule.method,),
         offsets=rule.decision == "offsets",
+        others=() if by_task else [other for name, other in ballots.items() if name != task.name],
     )
     single = Procedure(Selection(top=1), _ranking_scores(records, task.name, "task"), share=1, methods=("uniform",))
     ensemble = procedure.fit(ballot)

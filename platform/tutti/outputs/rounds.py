@@ -14,7 +14,7 @@ from tutti.bank.electorate import Checkpoints
 from tutti.ensembling.nested import Estimate, Judged
 from tutti.errors import Fault, StorageError, StudyError, misfit
 from tutti.files import write_whole
-from tutti.outputs.members import Rule, elect
+from tutti.outputs.members import Election, Rule, elect
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -34,17 +34,20 @@ class Comparison:
         control: the ensemble with the control's trials.
         round: the ensemble with the trials that were trained on pseudo-labels.
         gain: ``round`` minus ``control``, paired on the same rows.
+        overlap: of the tasks' rows, as in ``Estimate.mean``.
     """
 
     before: Mapping[str, Estimate]
     control: Mapping[str, Estimate]
     round: Mapping[str, Estimate]
     gain: Mapping[str, Estimate]
+    overlap: Sequence[Sequence[float]]
 
     @property
     def objective(self) -> dict[str, Estimate]:
         """The mean over tasks of each of the four."""
-        return {name: Estimate.mean([*getattr(self, name).values()]) for name in ("before", "control", "round", "gain")}
+        names = ("before", "control", "round", "gain")
+        return {name: Estimate.mean([*getattr(self, name).values()], self.overlap) for name in names}
 
     @property
     def kept(self) -> bool:
@@ -83,16 +86,20 @@ def compare(
         StudyError, StorageError: as ``elect`` does.
     """
 
-    def judged(bank: Checkpoints) -> dict[str, Judged]:
-        election = elect(study=study, bank=bank, tasks=tasks, validation=validation, needed=needed, rule=rule)
+    def elected(bank: Checkpoints) -> Election:
+        return elect(study=study, bank=bank, tasks=tasks, validation=validation, needed=needed, rule=rule)
+
+    def judged(election: Election) -> dict[str, Judged]:
         return {name: each.ballot.judge(each.held_out.decisions) for name, each in election.tasks.items()}
 
-    judged_before, judged_control, judged_round = judged(before), judged(control), judged(with_round)
+    first = elected(before)
+    judged_before, judged_control, judged_round = judged(first), judged(elected(control)), judged(elected(with_round))
     return Comparison(
         before={name: each.estimate for name, each in judged_before.items()},
         control={name: each.estimate for name, each in judged_control.items()},
         round={name: each.estimate for name, each in judged_round.items()},
         gain={name: each.over(judged_control[name]) for name, each in judged_round.items()},
+        overlap=first.overlap,
     )
 
 

@@ -8,14 +8,14 @@ from dataclasses import asdict, dataclass, field
 from statistics import fmean
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+
 from tutti.ensembling.nested import MIN_TEXTS_NESTED, Estimate, Fold, splits
 from tutti.ensembling.select import ROUNDING
 from tutti.errors import counted
 from tutti.outputs.card import files_section, table
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from tutti.outputs.members import Election
 
 
@@ -61,16 +61,17 @@ def refolded(election: Election, *, by: Literal["objective", "task"]) -> list[Fo
     }
     folds = []
     for fold_splits in zip(*splits_by_task.values(), strict=True):
-        rows = {name: train for name, (_, train, _) in zip(splits_by_task, fold_splits, strict=True)}
+        held_out = {name: test for name, (_, _, test) in zip(splits_by_task, fold_splits, strict=True)}
+        # One soup serves all tasks, so what is held out in one has no part in the choice by any.
+        texts = np.concatenate([elected[name].ballot.groups[test] for name, test in held_out.items()])
+        rows = {name: np.flatnonzero(~np.isin(each.ballot.groups, texts)) for name, each in elected.items()}
         changes = {name: each.ballot.scores_on(rows[name]) - each.ballot.scores for name, each in elected.items()}
         voters: dict[str, None] = {}
         for name, each in elected.items():
-            # One soup serves all tasks, so a ranking by their mean must exclude every task's held-out rows.
             change = sum(changes.values()) if by == "objective" else changes[name]
             standing = each.procedure.standing + each.procedure.share * change
             chosen = each.procedure.selection.choose(standing, each.ballot.decisions[:, rows[name]])
             voters |= dict.fromkeys(each.keys[index] for index in chosen)
-        held_out = {name: test for name, (_, _, test) in zip(splits_by_task, fold_splits, strict=True)}
         folds.append(Fold(tuple(voters), rows, held_out))
     return folds
 
@@ -102,6 +103,7 @@ class SoupCard:
         estimates: by task, the nested estimates of soup and vote; none if a task has too few rows of different texts.
         within: how far the soup's mean may be below the vote's.
         files: SHA-256 of every file beside the card, by path.
+        overlap: of the tasks' validation rows, as in ``Estimate.mean``.
     """
 
     study: str
@@ -114,6 +116,7 @@ class SoupCard:
     estimates: Mapping[str, Versus] | None
     within: float
     files: Mapping[str, str]
+    overlap: tuple[tuple[float, ...], ...]
     kind: str = field(default="soup", init=False)
 
     @property
@@ -127,7 +130,7 @@ class SoupCard:
             return None
         every = self.estimates.values()
         kinds = ([each.soup for each in every], [each.vote for each in every], [each.gain for each in every])
-        return Versus(*map(Estimate.mean, kinds))
+        return Versus(*(Estimate.mean(kind, self.overlap) for kind in kinds))
 
     @property
     def score(self) -> float:

@@ -41,6 +41,11 @@ def score(metric: str, labels: np.ndarray, predicted: np.ndarray) -> float:
     return score_decided(metric, labels, decided, classes=predicted.shape[-1])
 
 
+def is_correlation(metric: str) -> bool:
+    """Whether it compares values with labels up to their scale, and so says nothing of it."""
+    return metric in VALUE_METRICS and metric != "neg_mse"
+
+
 def score_decided(metric: str, labels: np.ndarray, decided: np.ndarray, *, classes: int) -> float:
     """The same as ``score``, for class indices instead of probabilities.
 

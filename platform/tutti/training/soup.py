@@ -11,11 +11,11 @@ import numpy as np
 import torch
 
 from tutti.data.encode import EncodedPart
-from tutti.ensembling.nested import Fold
+from tutti.ensembling.nested import Fold, on_label_scale
 from tutti.errors import Fault, TrialError
 from tutti.modeling.average import shape_of, write_mean, write_scores
 from tutti.modeling.checkpoint import load_checkpoint, read_metadata
-from tutti.tasks.metrics import score_decided
+from tutti.tasks.metrics import is_correlation, score_decided
 from tutti.training.precision import autocast, fastest
 from tutti.training.predict import predict
 
@@ -98,8 +98,9 @@ def _held_out_decisions(evaluator: _SoupEvaluator, folds: Sequence[Fold]) -> dic
         compatible = [key for key in order if evaluator.shapes[key] == evaluator.shapes[order[0]]]
         kept = [each.key for each in evaluator.select(compatible, fold.chosen_on) if each.kept]
         for name, decided in evaluator.decide(kept).items():
-            rows = fold.held_out[name]
-            decisions.setdefault(name, np.empty((1, len(decided)), dtype=decided.dtype))[0, rows] = decided[rows]
+            rows, labels = fold.held_out[name], evaluator.labels[name]
+            scaled = on_label_scale(decided, labels) if name in evaluator.correlations else decided
+            decisions.setdefault(name, np.empty((1, len(scaled)), dtype=scaled.dtype))[0, rows] = scaled[rows]
     return decisions
 
 
@@ -111,12 +112,13 @@ class _SoupEvaluator:
         self.shapes = {key: shape_of(folder) for key, folder in weights.items()}
         metadata = read_metadata(next(iter(weights.values())))
         self._tasks = metadata.tasks
+        self.correlations = {task.name for task in self._tasks if is_correlation(task.metric)}
         self._decisions: dict[frozenset[str], dict[str, np.ndarray]] = {}
-        self._labels: dict[str, np.ndarray] = {}
+        self.labels: dict[str, np.ndarray] = {}
         for task in self._tasks:
             labels = parts(metadata.max_length)[task.name].labels
             assert labels is not None
-            self._labels[task.name] = labels
+            self.labels[task.name] = labels
 
     def select(self, order: Sequence[str], rows: Mapping[str, np.ndarray] | None = None) -> list[Ingredient]:
         """Greedy selection by the score on the given rows of each task, or on all rows."""
@@ -135,7 +137,7 @@ class _SoupEvaluator:
         decisions, scores = self.decide(members), {}
         for task in self._tasks:
             selection = slice(None) if rows is None else rows[task.name]
-            labels, decided = self._labels[task.name][selection], decisions[task.name][selection]
+            labels, decided = self.labels[task.name][selection], decisions[task.name][selection]
             scores[task.name] = score_decided(task.metric, labels=labels, decided=decided, classes=task.outputs)
         return Ingredient(members[-1], float(np.mean(list(scores.values()))), scores, kept=True)
 
