@@ -13,6 +13,8 @@ from transformers import (
     BertModel,
     DebertaV2Config,
     DebertaV2Model,
+    ModernBertConfig,
+    ModernBertModel,
     MPNetConfig,
     MPNetModel,
     PreTrainedModel,
@@ -76,6 +78,21 @@ def test_the_top_layers_start_anew_and_the_rest_stays(backbone: Path) -> None:
     dense = encoder.get_parameter(f"{top}output.dense.weight")
     assert dense.std().item() == pytest.approx(encoder.config.initializer_range, rel=0.2)
     assert encoder.get_parameter(f"{top}output.LayerNorm.weight").unique().tolist() == [1.0]
+
+
+def test_layers_start_anew_on_the_scale_that_their_class_draws_on(tmp_path: Path) -> None:
+    small = {**SMALL, "vocab_size": 64, "hidden_size": 64, "num_hidden_layers": 8, "intermediate_size": 96}
+    special = dict.fromkeys(("pad_token_id", "cls_token_id", "sep_token_id", "bos_token_id", "eos_token_id"), 0)
+    torch.manual_seed(0)
+    ModernBertModel(ModernBertConfig(**small, **special)).save_pretrained(tmp_path)
+    encoder = load_encoder(str(tmp_path))  # whose weights transformers has marked as loaded
+    weights = [
+        encoder.get_parameter(f"layers.7.{name}.weight") for name in ("attn.Wqkv", "attn.Wo", "mlp.Wi", "mlp.Wo")
+    ]
+    drawn = [weight.std().item() for weight in weights]
+    assert drawn[3] == pytest.approx(drawn[2] / 4, rel=0.1)  # 1 / sqrt(2 * 8 layers)
+    reinitialise(encoder, 1)
+    assert [weight.std().item() for weight in weights] == pytest.approx(drawn, rel=0.1)
 
 
 def test_more_layers_than_there_are_cannot_start_anew(backbone: Path) -> None:

@@ -69,7 +69,7 @@ def reinitialise(encoder: PreTrainedModel, count: int) -> None:
     if count > len(layers):
         raise ValueError(f"reinit_layers must be at most {len(layers)}, the encoder's layers; got {count}")
     for layer in layers[len(layers) - count :]:
-        for module in layer.modules():
-            for parameter in module.parameters(recurse=False):  # otherwise transformers skips it as already loaded
-                parameter._is_hf_initialized = False  # type: ignore[attr-defined]
-            encoder._init_weights(module)
+        for parameter in layer.parameters():  # otherwise transformers skips it as already loaded
+            parameter._is_hf_initialized = False  # type: ignore[attr-defined]
+        # Children first, as in transformers: the rule of ModernBERT's MLP for its linear layers then stands.
+        layer.apply(encoder._init_weights)
