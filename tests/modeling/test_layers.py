@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,8 @@ from transformers import (
     PreTrainedModel,
     XLMConfig,
     XLMModel,
+    XLMRobertaXLConfig,
+    XLMRobertaXLModel,
 )
 
 from tutti.modeling.layers import depths, encoder_layers, own_layers, reinitialise
@@ -39,16 +42,31 @@ def test_depth_counts_the_layers_above(backbone: Path) -> None:
 SMALL = {"vocab_size": 20, "hidden_size": 8, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 8}
 
 
+DEBERTA = {"relative_attention": True, "norm_rel_ebd": "layer_norm"}
+
+
 @pytest.mark.parametrize(
-    ("encoder", "table"),
+    ("encoder", "below"),
     [
-        (DebertaV2Model(DebertaV2Config(**SMALL, relative_attention=True)), "encoder.rel_embeddings.weight"),
-        (MPNetModel(MPNetConfig(**SMALL)), "encoder.relative_attention_bias.weight"),
+        (DebertaV2Model(DebertaV2Config(**SMALL, **DEBERTA)), ["rel_embeddings.weight", "LayerNorm.weight"]),
+        (MPNetModel(MPNetConfig(**SMALL)), ["relative_attention_bias.weight"]),
     ],
     ids=["DeBERTa", "MPNet"],
 )
-def test_embeddings_that_every_layer_reads_lie_below_all_layers(encoder: PreTrainedModel, table: str) -> None:
-    assert depths(encoder)[table] == 3
+def test_what_every_layer_reads_lies_below_all_layers(encoder: PreTrainedModel, below: Sequence[str]) -> None:
+    by_name = depths(encoder)
+    assert [by_name[f"encoder.{name}"] for name in below] == [3] * len(below)
+
+
+def test_a_convolution_beside_the_lowest_layer_lies_as_low() -> None:
+    by_name = depths(DebertaV2Model(DebertaV2Config(**SMALL, conv_kernel_size=3)))
+    beside = {depth for name, depth in by_name.items() if name.startswith("encoder.conv.")}
+    assert beside == {by_name["encoder.layer.0.output.dense.weight"]} == {2}
+
+
+def test_a_norm_after_the_layers_has_none_above_it() -> None:
+    encoder = XLMRobertaXLModel(XLMRobertaXLConfig(**SMALL))
+    assert depths(encoder)["encoder.LayerNorm.weight"] == 0
 
 
 def test_where_no_one_list_holds_the_layers_none_is_taken_for_it() -> None:

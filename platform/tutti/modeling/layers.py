@@ -36,18 +36,21 @@ def own_layers(encoder: nn.Module) -> int:
         return 0
 
 
-def depths(encoder: nn.Module) -> dict[str, int]:
+def depths(encoder: PreTrainedModel) -> dict[str, int]:
     """The number of layers above each parameter, by parameter name.
 
     It is 0 for the top layer and everything after it. All layers are above embeddings, including those that the model
     defines after its layers, such as the relative position embeddings of DeBERTa and MPNet.
     """
     prefix, layers = encoder_layers(encoder)
+    within = _within_layers(encoder, prefix, len(layers))
     tables = {f"{name}.weight" for name, module in encoder.named_modules() if isinstance(module, nn.Embedding)}
     by_name, after_layers = {}, False
     for name, _ in encoder.named_parameters():
         if name in tables:
             by_name[name] = len(layers)
+        elif place := [depth for start, depth in within.items() if name.startswith(start)]:
+            by_name[name] = place[0]
         elif name.startswith(f"{prefix}."):
             index = int(name.removeprefix(f"{prefix}.").split(".")[0])
             by_name[name] = len(layers) - 1 - index
@@ -55,6 +58,18 @@ def depths(encoder: nn.Module) -> dict[str, int]:
         else:
             by_name[name] = 0 if after_layers else len(layers)
     return by_name
+
+
+def _within_layers(encoder: PreTrainedModel, prefix: str, count: int) -> dict[str, int]:
+    """The depths of modules defined after the layers but used within them, by how their parameters' names start.
+
+    Names do not tell: ``encoder.LayerNorm`` of DeBERTa-v2 normalises the position embeddings that every layer reads,
+    that of XLM-RoBERTa-XL the top layer's output.
+    """
+    if encoder.config.model_type != "deberta-v2":
+        return {}
+    holder = prefix.removesuffix("layer")
+    return {f"{holder}LayerNorm.": count, f"{holder}conv.": count - 1}  # conv is added to the lowest layer's output
 
 
 def reinitialise(encoder: PreTrainedModel, count: int) -> None:
