@@ -17,6 +17,7 @@ from bad_input_changes import (
 
 SMALL_T5 = {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2}
 SMALL_GPT2 = {"n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 64}
+SMALL_ALBERT = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
 SMALL_ROBERTA = {
     "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16,
     "max_position_embeddings": 66, "pad_token_id": 1,
@@ -73,6 +74,11 @@ SETTINGS: dict[str, Sequence[Case]] = {
             "`max_length` beyond those of a RoBERTa, which sets two apart",
             ["at most 64", "got 65"],
             both(other_model("roberta", **SMALL_ROBERTA), yaml("max_length: 16", "max_length: 65")),
+        ),
+        Case(
+            "`activation_checkpointing` of an ALBERT",
+            ["training.activation_checkpointing must be false for the backbone", "cannot compute its activations anew"],
+            both(other_model("albert", **SMALL_ALBERT), training("activation_checkpointing: true")),
         ),
         Case(
             "a search space goes beyond them",

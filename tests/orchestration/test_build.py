@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from word_backbone import save_tokenizer
 
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
 from tutti.errors import StorageError, StudyError
-from tutti.orchestration.build import encode_study, keep_backbone
+from tutti.orchestration.build import abilities_of, encode_study, keep_backbone
 
 
 def study(**changes: Any) -> StudyConfig:
@@ -74,3 +75,19 @@ def test_texts_are_encoded_at_every_length_that_is_known(
     monkeypatch.setattr("tutti.data.encode.load_parts", lambda *_, max_length, **__: encoded.append(max_length))
     encode_study(study(training={"max_length": 64}, search_space=space), StudyFolder(tmp_path), None)  # type: ignore[arg-type]
     assert encoded == lengths
+
+
+SMALL = {"vocab_size": 8, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+
+
+def save_encoder(folder: Path, kind: str, **settings: Any) -> None:
+    from transformers import AutoConfig, AutoModel
+
+    AutoModel.from_config(AutoConfig.for_model(kind, **SMALL, embedding_size=8, **settings)).save_pretrained(folder)
+    save_tokenizer(folder, ["a", "b"])
+
+
+@pytest.mark.parametrize(("kind", "can"), [("bert", True), ("albert", False)])
+def test_a_backbone_says_whether_it_can_compute_its_activations_anew(tmp_path: Path, kind: str, can: bool) -> None:
+    save_encoder(tmp_path, kind)
+    assert abilities_of(str(tmp_path)).checkpoints_activations == can

@@ -26,8 +26,13 @@ from tutti.records import CheckpointRecord, Predictions, TrialRecord, TrialState
 from tutti.search.study_store import StudyStore
 from tutti.tracking.memory import MemoryTracker
 
-LITTLE = Abilities(positions=512, layers=2, own_layers=2, marks_pairs=False, starts_special=False)
-MUCH = Abilities(positions=None, layers=None, own_layers=12, marks_pairs=True, starts_special=True)
+LITTLE = Abilities(
+    positions=512, layers=2, own_layers=2, marks_pairs=False, starts_special=False, checkpoints_activations=False
+)
+MUCH = Abilities(
+    positions=None, layers=None, own_layers=12, marks_pairs=True, starts_special=True, checkpoints_activations=True
+)
+ON = {"type": "categorical", "choices": [False, True]}
 
 
 def study(**changes) -> StudyConfig:
@@ -65,13 +70,44 @@ def study(**changes) -> StudyConfig:
         ({"training": {"pooling": "bi_encoder"}}, "training.pooling"),
         ({"training": {"pooling": "cls"}}, "training.pooling"),
         ({"search_space": {"pooling": {"type": "categorical", "choices": ["mean", "pair"]}}}, "search_space.pooling"),
+        ({"training": {"activation_checkpointing": True}}, "training.activation_checkpointing"),
+        ({"training": {"gradient_checkpointing": True}}, "training.gradient_checkpointing"),
+        ({"search_space": {"activation_checkpointing": ON}}, "search_space.activation_checkpointing"),
+        (
+            {"training": {"stages": [{"activation_checkpointing": True}, {}]}},
+            "training.stages.0.activation_checkpointing",
+        ),
+        (
+            {
+                "training": {"activation_checkpointing": True, "stages": [{"freeze_encoder": True}, {}]},
+                "search_space": {"stages.1.activation_checkpointing": {**ON, "when": {"stages.1.freeze_encoder": True}}}
+                | {"stages.1.freeze_encoder": ON},
+            },
+            ["search_space.stages.1.activation_checkpointing", "training.activation_checkpointing"],
+        ),
     ],
 )
 def test_what_is_beyond_the_backbone_is_refused_before_a_trial_is_made(changes, key):
     with pytest.raises(ConfigError) as caught:
         check_backbone(study(**changes), LITTLE)
-    assert [fault.what for fault in caught.value.faults] == [key]
+    assert [fault.what for fault in caught.value.faults] == ([key] if isinstance(key, str) else key)
     check_backbone(study(**changes), MUCH)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"training": {"activation_checkpointing": False}},
+        {"training": {"activation_checkpointing": True, "freeze_encoder": True}},
+        {"training": {"activation_checkpointing": True, "stages": [{"activation_checkpointing": False}]}},
+        {
+            "training": {"activation_checkpointing": True},
+            "search_space": {"activation_checkpointing": {"type": "categorical", "choices": [False]}},
+        },
+    ],
+)
+def test_what_no_trial_switches_on_is_not_refused(changes):
+    check_backbone(study(**changes), LITTLE)
 
 
 @pytest.mark.parametrize("pair", [True, False])

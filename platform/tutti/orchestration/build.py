@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tutti.bank.bank import Bank
+from tutti.config.conditions import fixed_values, written
 from tutti.config.folder import StudyFolder
 from tutti.config.space import Categorical
-from tutti.config.stages import overlay
+from tutti.config.stages import STAGES, overlay
 from tutti.config.study import StudyConfig
 from tutti.config.training import TrainingOptions
 from tutti.data.prepare import Prepared, load_prepared, prepare
@@ -72,6 +73,7 @@ class Abilities:
         own_layers: number of layers with weights of their own, in one module list: 1 if all share them, as in ALBERT.
         marks_pairs: whether its tokenizer marks the second text's tokens with token type ids.
         starts_special: whether its tokenizer puts a special token such as ``[CLS]`` first.
+        checkpoints_activations: whether it can compute activations anew in the backward pass.
     """
 
     positions: int | None
@@ -79,6 +81,7 @@ class Abilities:
     own_layers: int
     marks_pairs: bool
     starts_special: bool
+    checkpoints_activations: bool
 
 
 def abilities_of(backbone: str) -> Abilities:
@@ -98,6 +101,7 @@ def abilities_of(backbone: str) -> Abilities:
         own_layers=own_layers(encoder),
         marks_pairs=marks_second_text(tokenizer),
         starts_special=starts_special(tokenizer),
+        checkpoints_activations=encoder.supports_gradient_checkpointing,
     )
 
 
@@ -132,8 +136,21 @@ def check_backbone(study: StudyConfig, abilities: Abilities) -> None:
         if pooling in poolings and not is_met:
             rule = f"not be {pooling}, since the tokenizer of {study.backbone} {why}"
             faults.append(Fault(pooling_key, rule, pooling, "use mean"))
+    faults += _unsupported(study, abilities)
     if faults:
         raise ConfigError(*faults)
+
+
+def _unsupported(study: StudyConfig, abilities: Abilities) -> Iterator[Fault]:
+    """The faults of training options that a trial switches on, but which the backbone lacks something for."""
+    cannot_checkpoint = "be false for the backbone {}, which cannot compute its activations anew"
+    for name, is_met, rule in (
+        ("activation_checkpointing", abilities.checkpoints_activations, cannot_checkpoint),
+        ("gradient_checkpointing", abilities.checkpoints_activations, cannot_checkpoint),
+    ):
+        for key, value in () if is_met else _switched_on(study, name):
+            remedy = "take it out, or name another backbone"
+            yield Fault(key, rule.format(study.backbone), written(value), remedy)
 
 
 def keep_backbone(study: StudyConfig, folder: StudyFolder) -> None:
@@ -196,6 +213,37 @@ def _choices(study: StudyConfig, name: str) -> tuple[str, Sequence[object]]:
             return f"search_space.{name}", [*choices, *([study.training.get(name)] if when else [])]
         case _:
             return f"training.{name}", [study.training.get(name)]
+
+
+def _switched_on(study: StudyConfig, name: str) -> list[tuple[str, object]]:
+    """The keys that switch a training option on in any trial, each with such a value.
+
+    Stages in which the encoder is always frozen do not count.
+    """
+    stages = [f"{STAGES}.{index}." for index in range(len(study.training.get(STAGES) or ()))] or [""]
+    on: dict[str, object] = {}
+    for stage in stages:
+        if not all(frozen for _, frozen in _possible(study, "freeze_encoder", stage)):
+            on |= {key: value for key, value in _possible(study, name, stage) if value}
+    return list(on.items())
+
+
+def _possible(study: StudyConfig, name: str, stage: str) -> Iterator[tuple[str, object]]:
+    """The possible values of a training option in a stage, ``stages.N.``, each with the key that sets it.
+
+    Of a range it is the highest one. The stage's own keys override those of all stages.
+    """
+    fixed, space = fixed_values(study.training), study.search_space.root
+    for key in dict.fromkeys((f"{stage}{name}", name)):
+        if distribution := space.get(key):
+            values = distribution.choices if isinstance(distribution, Categorical) else (distribution.high,)
+            yield from ((f"search_space.{key}", value) for value in values)
+            if not distribution.when:
+                return
+        if key in fixed:
+            yield f"training.{key}", fixed[key]
+            return
+    yield f"training.{name}", None  # the default, which is off
 
 
 def max_length_of(training: Mapping[str, object]) -> int:
