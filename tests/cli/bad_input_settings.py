@@ -18,6 +18,7 @@ from bad_input_changes import (
 SMALL_T5 = {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2}
 SMALL_GPT2 = {"n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 64}
 SMALL_ALBERT = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+SMALL_SQUEEZEBERT = {**SMALL_ALBERT, "embedding_size": 16}
 SMALL_ROBERTA = {
     "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16,
     "max_position_embeddings": 66, "pad_token_id": 1,
@@ -79,6 +80,11 @@ SETTINGS: dict[str, Sequence[Case]] = {
             "`activation_checkpointing` of an ALBERT",
             ["training.activation_checkpointing must be false for the backbone", "cannot compute its activations anew"],
             both(other_model("albert", **SMALL_ALBERT), training("activation_checkpointing: true")),
+        ),
+        Case(
+            "`mixout` of a SqueezeBERT",
+            ["training.mixout must be 0 for the backbone", "whose layers hold no linear layers"],
+            both(other_model("squeezebert", **SMALL_SQUEEZEBERT), training("mixout: 0.5")),
         ),
         Case(
             "a search space goes beyond them",

@@ -80,10 +80,10 @@ def test_texts_are_encoded_at_every_length_that_is_known(
 SMALL = {"vocab_size": 8, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
 
 
-def save_encoder(folder: Path, kind: str, **settings: Any) -> None:
+def save_encoder(folder: Path, kind: str) -> None:
     from transformers import AutoConfig, AutoModel
 
-    AutoModel.from_config(AutoConfig.for_model(kind, **SMALL, embedding_size=8, **settings)).save_pretrained(folder)
+    AutoModel.from_config(AutoConfig.for_model(kind, **SMALL, embedding_size=8)).save_pretrained(folder)
     save_tokenizer(folder, ["a", "b"])
 
 
@@ -91,3 +91,9 @@ def save_encoder(folder: Path, kind: str, **settings: Any) -> None:
 def test_a_backbone_says_whether_it_can_compute_its_activations_anew(tmp_path: Path, kind: str, can: bool) -> None:
     save_encoder(tmp_path, kind)
     assert abilities_of(str(tmp_path)).checkpoints_activations == can
+
+
+@pytest.mark.parametrize(("kind", "has"), [("bert", True), ("albert", True), ("squeezebert", False)])
+def test_a_backbone_says_whether_its_layers_are_linear(tmp_path: Path, kind: str, has: bool) -> None:
+    save_encoder(tmp_path, kind)
+    assert abilities_of(str(tmp_path)).linear_layers == has

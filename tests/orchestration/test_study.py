@@ -27,10 +27,22 @@ from tutti.search.study_store import StudyStore
 from tutti.tracking.memory import MemoryTracker
 
 LITTLE = Abilities(
-    positions=512, layers=2, own_layers=2, marks_pairs=False, starts_special=False, checkpoints_activations=False
+    positions=512,
+    layers=2,
+    own_layers=2,
+    marks_pairs=False,
+    starts_special=False,
+    checkpoints_activations=False,
+    linear_layers=False,
 )
 MUCH = Abilities(
-    positions=None, layers=None, own_layers=12, marks_pairs=True, starts_special=True, checkpoints_activations=True
+    positions=None,
+    layers=None,
+    own_layers=12,
+    marks_pairs=True,
+    starts_special=True,
+    checkpoints_activations=True,
+    linear_layers=True,
 )
 ON = {"type": "categorical", "choices": [False, True]}
 
@@ -48,10 +60,10 @@ def study(**changes) -> StudyConfig:
         ({"search_space": {"max_length": {"type": "categorical", "choices": [64, 1024]}}}, "search_space.max_length"),
         (
             {
-                "training": {"pooling_layers": 3, "adapter": None},
+                "training": {"pooling_layers": 3},
                 "search_space": {
-                    "adapter": {"type": "categorical", "choices": [None, "lora"]},
-                    "pooling_layers": {"type": "int", "low": 1, "high": 2, "when": {"adapter": "lora"}},
+                    "swa_epochs": {"type": "categorical", "choices": [0, 2]},
+                    "pooling_layers": {"type": "int", "low": 1, "high": 2, "when": {"swa_epochs": 2}},
                 },
             },
             "training.pooling_layers",
@@ -60,8 +72,8 @@ def study(**changes) -> StudyConfig:
             {
                 "training": {"pooling": "pair"},
                 "search_space": {
-                    "adapter": {"type": "categorical", "choices": [None, "lora"]},
-                    "pooling": {"type": "categorical", "choices": ["mean", "attention"], "when": {"adapter": "lora"}},
+                    "swa_epochs": {"type": "categorical", "choices": [0, 2]},
+                    "pooling": {"type": "categorical", "choices": ["mean", "attention"], "when": {"swa_epochs": 2}},
                 },
             },
             "search_space.pooling",
@@ -71,6 +83,12 @@ def study(**changes) -> StudyConfig:
         ({"training": {"pooling": "cls"}}, "training.pooling"),
         ({"search_space": {"pooling": {"type": "categorical", "choices": ["mean", "pair"]}}}, "search_space.pooling"),
         ({"training": {"activation_checkpointing": True}}, "training.activation_checkpointing"),
+        ({"training": {"mixout": 0.1}}, "training.mixout"),
+        ({"training": {"stages": [{}, {"mixout": 0.1}]}}, "training.stages.1.mixout"),
+        ({"search_space": {"mixout": {"type": "uniform", "low": 0, "high": 0.5}}}, "search_space.mixout"),
+        ({"search_space": {"mixout": {"type": "categorical", "choices": [0.5, 0]}}}, "search_space.mixout"),
+        ({"training": {"adapter": "lora"}}, "training.adapter"),
+        ({"search_space": {"adapter": {"type": "categorical", "choices": [None, "lora"]}}}, "search_space.adapter"),
         ({"training": {"gradient_checkpointing": True}}, "training.gradient_checkpointing"),
         ({"search_space": {"activation_checkpointing": ON}}, "search_space.activation_checkpointing"),
         (
@@ -97,7 +115,8 @@ def test_what_is_beyond_the_backbone_is_refused_before_a_trial_is_made(changes, 
 @pytest.mark.parametrize(
     "changes",
     [
-        {"training": {"activation_checkpointing": False}},
+        {"training": {"activation_checkpointing": False, "mixout": 0, "adapter": None}},
+        {"training": {"mixout": 0.1}, "search_space": {"mixout": {"type": "categorical", "choices": [0]}}},
         {"training": {"activation_checkpointing": True, "freeze_encoder": True}},
         {"training": {"activation_checkpointing": True, "stages": [{"activation_checkpointing": False}]}},
         {

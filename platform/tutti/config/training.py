@@ -43,8 +43,9 @@ class TrainingOptions(Strict):
             awp (default 0.01).
         adversarial_start: epoch of each stage, from 0, at which adversarial training starts.
         rdrop_alpha: weight of R-Drop's divergence between two dropout masks (arXiv 2106.14448); 0 is off.
-        mixout: share of the encoder's weights that each step replaces by their values at the start of the stage
-            (arXiv 1909.11299), which in the first stage are the pretrained ones, except in reinitialised layers.
+        mixout: share of the weights of the encoder's linear layers, and of no others, that each step replaces by their
+            values at the start of the stage (arXiv 1909.11299), which in the first stage are the pretrained ones,
+            except in reinitialised layers.
         reinit_layers: number of last encoder layers that are reinitialised (arXiv 2006.05987).
         ema_decay: decay of an exponential moving average of the weights, which replaces them for evaluation and
             checkpoints; None is off.

@@ -36,6 +36,12 @@ def own_layers(encoder: nn.Module) -> int:
         return 0
 
 
+def has_linear_layers(encoder: nn.Module) -> bool:
+    """Whether the encoder's layers hold linear layers: not in SqueezeBERT, where only an unused pooler is one."""
+    lists: list[nn.Module] = [module for module in encoder.modules() if isinstance(module, nn.ModuleList)]
+    return any(isinstance(module, nn.Linear) for each in lists or [encoder] for module in each.modules())
+
+
 def depths(encoder: PreTrainedModel) -> dict[str, int]:
     """The number of layers above each parameter, by parameter name.
 

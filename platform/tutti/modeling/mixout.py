@@ -28,7 +28,9 @@ class MixoutLinear(nn.Linear):
 
 
 def add_mixout(encoder: nn.Module, *, share: float, new_layers: int = 0) -> None:
-    """Applies mixout to the encoder's linear layers, with their current weights as initial values.
+    """Applies mixout to the weights of the encoder's linear layers, with their current values as initial ones.
+
+    All other weights, such as embeddings, norms, biases and convolutions, are not mixed.
 
     Args:
         new_layers: number of top layers without mixout: they were reinitialised, so there is nothing to preserve.

@@ -74,6 +74,7 @@ class Abilities:
         marks_pairs: whether its tokenizer marks the second text's tokens with token type ids.
         starts_special: whether its tokenizer puts a special token such as ``[CLS]`` first.
         checkpoints_activations: whether it can compute activations anew in the backward pass.
+        linear_layers: whether its layers hold ``nn.Linear`` modules, unlike SqueezeBERT's, which hold convolutions.
     """
 
     positions: int | None
@@ -82,6 +83,7 @@ class Abilities:
     marks_pairs: bool
     starts_special: bool
     checkpoints_activations: bool
+    linear_layers: bool
 
 
 def abilities_of(backbone: str) -> Abilities:
@@ -91,7 +93,7 @@ def abilities_of(backbone: str) -> Abilities:
         BackboneError: if the backbone or its tokenizer does not load.
     """
     from tutti.data.encode import load_tokenizer, marks_second_text, starts_special
-    from tutti.modeling.layers import layer_count, own_layers
+    from tutti.modeling.layers import has_linear_layers, layer_count, own_layers
     from tutti.modeling.model import load_encoder, positions
 
     encoder, tokenizer = load_encoder(backbone), load_tokenizer(backbone)
@@ -102,6 +104,7 @@ def abilities_of(backbone: str) -> Abilities:
         marks_pairs=marks_second_text(tokenizer),
         starts_special=starts_special(tokenizer),
         checkpoints_activations=encoder.supports_gradient_checkpointing,
+        linear_layers=has_linear_layers(encoder),
     )
 
 
@@ -144,9 +147,12 @@ def check_backbone(study: StudyConfig, abilities: Abilities) -> None:
 def _unsupported(study: StudyConfig, abilities: Abilities) -> Iterator[Fault]:
     """The faults of training options that a trial switches on, but which the backbone lacks something for."""
     cannot_checkpoint = "be false for the backbone {}, which cannot compute its activations anew"
+    no_linear = "be {} for the backbone {{}}, whose layers hold no linear layers, the only ones that it changes"
     for name, is_met, rule in (
         ("activation_checkpointing", abilities.checkpoints_activations, cannot_checkpoint),
         ("gradient_checkpointing", abilities.checkpoints_activations, cannot_checkpoint),
+        ("mixout", abilities.linear_layers, no_linear.format("0")),
+        ("adapter", abilities.linear_layers, no_linear.format("null")),
     ):
         for key, value in () if is_met else _switched_on(study, name):
             remedy = "take it out, or name another backbone"
