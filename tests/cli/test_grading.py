@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
+
+import pandas as pd
 import pytest
 
 from tutti.cli.grading import answers
 from tutti.config.study import StudyConfig
 from tutti.errors import SubmissionError
+from tutti.tasks.task import Task
 
 
 def test_a_name_too_long_for_the_file_system_is_said_in_one_sentence() -> None:
@@ -18,3 +23,14 @@ def test_a_name_too_long_for_the_file_system_is_said_in_one_sentence() -> None:
     }
     with pytest.raises(SubmissionError, match=r"must be TASK=FILE with a test file of the study \(mood\); got 'a+'"):
         answers(StudyConfig.model_validate(study), None, ["a" * 300 + "=b"])
+
+
+def test_a_file_in_glue_s_spelling_is_read_by_the_glue_task_that_it_is(tmp_path: Path) -> None:
+    (tmp_path / "labels.tsv").write_text("index\tprediction\n0\t1\n1\t0\n", encoding="utf8")
+    own = {"layout": "glue", "glue": "MRPC", "train": "/m", "test": "/t"}
+    study = StudyConfig.model_validate({"study": "s", "backbone": "b", "tasks": {"same": own}})
+    task = Task("same", ("not_equivalent", "equivalent"), pair=True, metric="f1", submission="glue")
+    rows = pd.DataFrame({"id": ["0", "1"], "text": ["a", "b"], "text_b": ["a", "c"]})
+    prepared = SimpleNamespace(tasks=(task,), rows=lambda *_: rows)
+    read = answers(study, prepared, [str(tmp_path / "labels.tsv")])  # type: ignore[arg-type]
+    assert read["same"]["test"].tolist() == [1, 0]

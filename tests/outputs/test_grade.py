@@ -10,6 +10,7 @@ import pytest
 
 from tutti.errors import SubmissionError, TaskFileError
 from tutti.outputs.grade import read_labels
+from tutti.outputs.submission import FORMATS, Layouts
 from tutti.tasks.build import CleaningSteps
 from tutti.tasks.layouts.competition import Competition
 from tutti.tasks.layouts.glue import Glue
@@ -49,6 +50,34 @@ def test_labels_come_in_the_test_file_s_order(tmp_path, name, content):
     labels = read(tmp_path, content, name=name)
     assert labels.tolist() == [1, 0, 1]
     assert labels.dtype == np.int64
+
+
+@pytest.mark.parametrize(
+    ("name", "glue", "classes"),
+    [
+        ("cola", None, ("unacceptable", "acceptable")),
+        ("paraphrases", "MRPC", ("equivalent", "not_equivalent")),
+        ("rte", None, ("entailment", "not_entailment")),
+        ("SST-2", None, ("0", "1")),
+        ("mood", None, ("calm", "glad")),
+    ],
+)
+def test_what_tutti_writes_for_glue_it_reads_again(tmp_path, name, glue, classes):
+    task = Task(name, classes, pair=False, metric="accuracy", submission="glue")
+    labels = [classes[1], classes[0], classes[1]]
+    in_glue_s_spelling = Layouts(kinds={name: glue or name}).render(task, "test", ROWS, labels)
+    file, expected, cleaning = tmp_path / "labels.tsv", rows_of(), CleaningSteps()
+    for content in (in_glue_s_spelling, FORMATS["glue"].render(ROWS, labels)):
+        file.write_bytes(content)
+        read = read_labels(str(file), task=task, layout=Table(), expected=expected, cleaning=cleaning, glue=glue)
+        assert read.tolist() == [1, 0, 1]
+
+
+@pytest.mark.parametrize(("name", "header"), [("cola", "id\tlabel"), ("mood", "index\tprediction")])
+def test_numbers_are_no_names_of_labels_elsewhere(tmp_path, name, header):
+    task = Task(name, ("unacceptable", "acceptable"), pair=False, metric="accuracy", submission="glue")
+    with pytest.raises(SubmissionError, match=r"only labels of the task \(unacceptable, acceptable\); got '0', '1'"):
+        read(tmp_path, f"{header}\n3\t0\n5\t1\n7\t1\n", name="labels.tsv", task=task)
 
 
 def test_numbers_are_read_for_a_regression(tmp_path):

@@ -61,5 +61,6 @@ def answers(
             layout=spec.extra_layout,
             expected=prepared.rows(task, part),
             cleaning=spec.cleaning,
+            glue=config.tasks[task].glue,
         )
     return labels

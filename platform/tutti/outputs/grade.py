@@ -12,6 +12,7 @@ from tutti.data.clean import row_texts
 from tutti.data.prepare import clean_rows
 from tutti.errors import Fault, SubmissionError, TaskFileError
 from tutti.outputs.card import Graded
+from tutti.outputs.formats.glue import official, spelled
 from tutti.outputs.members import Elected, votes
 from tutti.tasks.layouts.reading import number
 from tutti.tasks.layouts.table import Table, column_names
@@ -24,18 +25,28 @@ if TYPE_CHECKING:
     from tutti.tasks.layouts.protocol import Layout
     from tutti.tasks.task import Task
 
-_HEADERS = (("id", "label"), ("index", "prediction"))
+_GLUE_LABEL = "prediction"
+_HEADERS = (("id", "label"), ("index", _GLUE_LABEL))
 _SHOWN = 5
 
 
-def read_labels(source: str, *, task: Task, layout: Layout, expected: DataFrame, cleaning: CleaningSteps) -> np.ndarray:
+def read_labels(
+    source: str,
+    *,
+    task: Task,
+    layout: Layout,
+    expected: DataFrame,
+    cleaning: CleaningSteps,
+    glue: str | None = None,
+) -> np.ndarray:
     """Reads labels of a test file's rows, in its order: ``(rows,)`` int64 class indices, or float32 values.
 
     Args:
         source: a file in the task's training layout, or a table (.csv, .tsv, .jsonl, .json, .parquet) of two columns:
-            ``id`` and ``label``, or ``index`` and ``prediction``.
+            ``id`` and ``label``, or ``index`` and ``prediction``, whose labels may have GLUE's spelling.
         expected: the test file's rows in their order, cleaned: ``id``, ``text`` and, for pairs, ``text_b``.
         cleaning: what was done to their texts.
+        glue: the GLUE task that it is; none for the one of its name, if there is one.
 
     Raises:
         TaskFileError: if the file cannot be read, or a label of a regression is not a number.
@@ -57,11 +68,22 @@ def read_labels(source: str, *, task: Task, layout: Layout, expected: DataFrame,
     labels = in_order["label"].tolist()
     if task.regression:
         return np.array([number(label) for label in labels], dtype=np.float32)
+    if isinstance(found, Table) and found.label == _GLUE_LABEL:
+        names = _names_by_spelling(task, official(glue or task.name))
+        labels = [label if label in task.class_names else names.get(label, label) for label in labels]
     if unknown := set(labels) - set(task.class_names):
         rule = f"hold only labels of the task ({', '.join(task.class_names)})"
         got = ", ".join(map(repr, sorted(unknown)[:_SHOWN]))
         raise SubmissionError(Fault(source, rule, got, remedy))
     return np.array([task.class_names.index(label) for label in labels], dtype=np.int64)
+
+
+def _names_by_spelling(task: Task, file: str | None) -> dict[str, str]:
+    """The task's classes by GLUE's spelling in an official file, such as 1 for ``acceptable``; empty if it has none."""
+    try:
+        return dict(zip(spelled(file or "", task.class_names), task.class_names, strict=True))
+    except SubmissionError:
+        return {}
 
 
 def _some_of(rows: Sequence[str], ids: Sized) -> str:
