@@ -19,6 +19,7 @@ Faults = Callable[..., list[str]]
     ("address", "plain", "shown"),
     [
         ("postgresql://me:pw@db/x", "postgresql://me@db/x", "postgresql://me:***@db/x"),
+        ("postgresql://me:p?w@db/x", "postgresql://me@db/x", "postgresql://me:***@db/x"),
         ("postgresql://me:p@w/d@db:5433/x", "postgresql://me@db:5433/x", "postgresql://me:***@db:5433/x"),
         (
             "postgresql:///x?user=m&password=pw&a=1",
@@ -41,6 +42,10 @@ def test_a_password_is_taken_out_of_an_address_and_hidden_in_a_message(address, 
     assert without_password(address) == plain
     assert masked(address) == shown
     assert str(Fault("x", "be up", f"{address} away", "start it")) == f"x must be up; got {shown} away; start it."
+
+
+def test_an_at_sign_in_the_options_of_an_address_leaves_its_host():
+    assert without_password("postgresql://me:pw@db/x?a=b@c") == "postgresql://me@db/x?a=b@c"
 
 
 def test_an_address_gets_the_password_of_the_same_address_alone():

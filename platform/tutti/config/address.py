@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 _SERVER_PASSWORD = re.compile(r"(?<=://)([^/?#\s:@]*):[^/?#\s]*(?=@)")
-_DATABASE_PASSWORD = re.compile(r"(?<=://)([^/?#\s:@]*):\S*(?=@)")  # may contain a slash
+_DATABASE_PASSWORD = re.compile(r"(?<=://)([^/?#\s:@]*):(?:[^?\s]*|\S*)(?=@)")  # may contain "/", even "?" before "@"
 _PASSWORD_OPTION = re.compile(r"(?<=[?&])(?:ssl)?password=[^&#\s]*&?")
 
 
