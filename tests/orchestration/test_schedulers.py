@@ -56,6 +56,11 @@ class Trials:
         """What Tune tells of a trial whose last report says so: no decision is asked for."""
         self.scheduler.on_trial_complete(None, self.added[number], {"final": True, **last})
 
+    def retry(self, number: int) -> None:
+        """Tells that Tune retries a trial whose actor was lost."""
+        self.scheduler.on_trial_error(None, self.added[number])
+        self.scheduler.on_trial_add(None, self.added[number])
+
     def start_over(self, number: int) -> None:
         """Tells that a trial trains anew with half its batch."""
         assert self.scheduler.on_trial_result(None, self.added[number], {"halved": "out of memory"}) == CONTINUE
@@ -300,6 +305,26 @@ def test_the_median_remembers_the_best_score_of_a_trial_that_goes_on_and_its_mea
     trials = resumed("median", [record(0, TrialState.RUNNING, 0.6, 0.6), *others])
     assert trials.report(0, 3, 0.1) == CONTINUE  # its best one is above the others' means
     assert trials.scheduler._running_mean(trials.added[0], 3) == pytest.approx(1.3 / 3)
+
+
+def test_a_trial_that_tune_retries_keeps_for_the_median_what_it_reported_since_the_study_was_resumed():
+    others = [record(number, TrialState.FINISHED, *[0.6] * 9) for number in range(1, 4)]
+    trials = resumed("median", [record(0, TrialState.RUNNING, 0.5), *others])
+    assert trials.report(0, 2, 0.99) == CONTINUE
+    trials.retry(0)
+    assert trials.report(0, 3, 0.5) == CONTINUE  # its best one is above the others' means
+
+
+@pytest.mark.parametrize("scheduler", ["asha", "hyperband", "median"])
+def test_scores_before_a_trial_started_over_do_not_come_back_when_tune_retries_it(scheduler):
+    trials = resumed(scheduler, [record(0, TrialState.RUNNING, *[0.9] * 8)])
+    trials.add(0)
+    trials.start_over(0)
+    trials.retry(0)
+    if scheduler == "median":
+        assert trials.added[0] not in trials.scheduler._results
+    else:
+        assert all("ray0" not in scores for _, scores in trials.scheduler._trial_info["ray0"]._rungs)
 
 
 @pytest.mark.parametrize(

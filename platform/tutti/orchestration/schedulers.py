@@ -67,23 +67,24 @@ def make_scheduler(study: StudyConfig, past: Sequence[TrialRecord] = ()) -> Tria
 
 
 class Asha(ASHAScheduler):
-    """Asynchronous successive halving in which a trial that is added again keeps the rungs it has passed.
+    """Asynchronous successive halving in which a trial that goes on in a resumed study keeps the rungs it has passed.
 
     Ray would judge it again at each of them, and record its later scores there, for others to be compared with.
 
     Args:
-        past: scores of the study's trials, by key and epoch.
+        past: scores of the study's trials, by key and epoch. They count once: Tune adds a trial again to retry it, when
+            what it has reported in this run is known, or its past is void because it started over.
     """
 
     def __init__(self, *, past: Mapping[str, Mapping[int, float]], **settings: Any) -> None:
         super().__init__(**settings)
-        self._past = past
+        self._past = dict(past)
 
     def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
         super().on_trial_add(tune_controller, trial)
         key = trial.config["key"]
         self._trial_info[trial.trial_id] = self._bracket(key)
-        for result in _results(self._past.get(key, {})):
+        for result in _results(self._past.pop(key, {})):
             super().on_trial_result(tune_controller, trial, result)  # its decision was carried out in the earlier run
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: Mapping[str, Any]) -> Any:
@@ -125,16 +126,17 @@ class Median(MedianStoppingRule):
     last report without a score, such as that of a failed trial, is ignored: Ray's class would raise a KeyError later.
 
     Args:
-        past: scores of the study's trials, by key and epoch. A trial that is added again starts with its own.
+        past: scores of the study's trials, by key and epoch. A trial that is added again starts with its own, once, as
+            for ``Asha``.
     """
 
     def __init__(self, *, past: Mapping[str, Mapping[int, float]], **settings: Any) -> None:
         super().__init__(**settings)
-        self._past = past
+        self._past = dict(past)
 
     def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
         super().on_trial_add(tune_controller, trial)
-        if results := _results(self._past.get(trial.config["key"], {})):
+        if results := _results(self._past.pop(trial.config["key"], {})):
             self._results[trial] = results
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: Mapping[str, Any]) -> Any:
