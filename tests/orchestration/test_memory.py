@@ -105,12 +105,24 @@ def test_every_stage_is_cut_by_what_it_has():
     assert first["gradient_accumulation_steps"] == second["gradient_accumulation_steps"] == 2
 
 
+@pytest.mark.parametrize("whole", [{"per_device_train_batch_size": 1}, {"adversarial": "fgm"}])
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_stage_that_cannot_be_cut_stays_as_it_is_and_keeps_no_other_from_being_cut(whole, place):
+    stages = [{"per_device_train_batch_size": 32}]
+    stages.insert(place, whole)
+    cut = with_smaller_batches({"learning_rate": 1e-3, "stages": stages})["stages"]
+    assert cut[place] == {"learning_rate": 1e-3, **whole}
+    other = cut[1 - place]
+    assert (other["per_device_train_batch_size"], other["gradient_accumulation_steps"]) == (16, 2)
+
+
 @pytest.mark.parametrize(
     ("training", "batch"),
     [
         ({"per_device_train_batch_size": 1}, "a batch of one row"),
         ({"max_tokens_per_batch": 15}, "max_tokens_per_batch=15"),
-        ({"stages": [{}, {"adversarial": "fgm"}]}, "adversarial=fgm, which takes a batch as a whole"),
+        ({"adversarial": "fgm"}, "adversarial=fgm, which takes a batch as a whole"),
+        ({"stages": [{"per_device_train_batch_size": 1}, {"adversarial": "fgm"}]}, "a batch of one row"),
     ],
 )
 def test_a_batch_that_cannot_be_cut_says_so_and_is_out_of_memory(training, batch):

@@ -54,13 +54,21 @@ def with_smaller_batches(training: Mapping[str, Any]) -> dict[str, Any]:
 
     ``max_tokens_per_batch`` is halved or, if it is not set, ``per_device_train_batch_size`` (an odd one is divided by
     its smallest prime factor). ``gradient_accumulation_steps`` grows by the same factor. Evaluation batches are halved.
+    A stage whose batch cannot be split stays as it is: another one may be the one that ran out of memory.
 
     Raises:
-        TrialMemoryError: if the batch cannot be split: it has one row, or ``adversarial`` training needs it whole.
+        TrialMemoryError: if no stage's batch can be split: it has one row, or ``adversarial`` training needs it whole.
     """
-    if training.get(STAGES):
-        return {**training, STAGES: [{**keys, **_smaller(keys)} for keys in staged(training)]}
-    return {**training, **_smaller(training)}
+    stages, refusals = [], []
+    for keys in staged(training):
+        try:
+            stages.append({**keys, **_smaller(keys)})
+        except TrialMemoryError as error:
+            stages.append(keys)
+            refusals.append(error)
+    if len(refusals) == len(stages):
+        raise refusals[0]
+    return {**training, STAGES: stages} if training.get(STAGES) else stages[0]
 
 
 def _smaller(keys: Mapping[str, Any]) -> dict[str, Any]:
