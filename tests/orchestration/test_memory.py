@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,10 @@ from tutti.orchestration.trial import train_trial
 from tutti.orchestration.trial_listener import TrialListener
 
 FOUR_EIB = 1 << 62
+
+
+def cut_batches(training: dict[str, Any], longest_row: int = 100) -> dict[str, Any]:
+    return with_smaller_batches(training, longest_row=longest_row)
 
 
 def raised(action: Any) -> BaseException:
@@ -85,7 +90,7 @@ def test_other_errors_are_no_matter_of_memory(action):
     ],
 )
 def test_a_step_keeps_its_rows_in_more_and_smaller_batches(given, rows, times):
-    cut = with_smaller_batches({"learning_rate": 1e-3, **given})
+    cut = cut_batches({"learning_rate": 1e-3, **given})
     assert (cut["per_device_train_batch_size"], cut["gradient_accumulation_steps"]) == (rows, times)
     before = given.get("per_device_train_batch_size", 16) * given.get("gradient_accumulation_steps", 1)
     assert rows * times == before
@@ -93,14 +98,22 @@ def test_a_step_keeps_its_rows_in_more_and_smaller_batches(given, rows, times):
 
 
 def test_a_budget_of_tokens_is_halved_where_it_decides_how_many_rows_a_batch_has():
-    cut = with_smaller_batches({"max_tokens_per_batch": 1000, "per_device_train_batch_size": 32})
+    cut = cut_batches({"max_tokens_per_batch": 1000, "per_device_train_batch_size": 32})
     expected = {"max_tokens_per_batch": 500, "per_device_train_batch_size": 32, "gradient_accumulation_steps": 2}
     assert {key: cut[key] for key in expected} == expected
 
 
+@pytest.mark.parametrize(("budget", "longest_row"), [(128, 100), (199, 100), (16, 16)])
+def test_a_budget_of_less_than_two_of_the_longest_rows_is_not_cut_as_that_row_would_stay_a_batch(budget, longest_row):
+    row = f"a batch of one row, of {longest_row} tokens with max_tokens_per_batch={budget}"
+    with pytest.raises(TrialMemoryError, match=f"out of memory: the batch must be .* got {row}; narrow"):
+        cut_batches({"max_tokens_per_batch": budget}, longest_row)
+    assert cut_batches({"max_tokens_per_batch": 2 * longest_row}, longest_row)["max_tokens_per_batch"] == longest_row
+
+
 def test_every_stage_is_cut_by_what_it_has():
     training = {"per_device_train_batch_size": 8, "stages": [{}, {"per_device_train_batch_size": 4}]}
-    first, second = with_smaller_batches(training)["stages"]
+    first, second = cut_batches(training)["stages"]
     assert (first["per_device_train_batch_size"], second["per_device_train_batch_size"]) == (4, 2)
     assert first["gradient_accumulation_steps"] == second["gradient_accumulation_steps"] == 2
 
@@ -110,7 +123,7 @@ def test_every_stage_is_cut_by_what_it_has():
 def test_a_stage_that_cannot_be_cut_stays_as_it_is_and_keeps_no_other_from_being_cut(whole, place):
     stages = [{"per_device_train_batch_size": 32}]
     stages.insert(place, whole)
-    cut = with_smaller_batches({"learning_rate": 1e-3, "stages": stages})["stages"]
+    cut = cut_batches({"learning_rate": 1e-3, "stages": stages})["stages"]
     assert cut[place] == {"learning_rate": 1e-3, **whole}
     other = cut[1 - place]
     assert (other["per_device_train_batch_size"], other["gradient_accumulation_steps"]) == (16, 2)
@@ -121,18 +134,22 @@ def test_a_stage_that_cannot_be_cut_stays_as_it_is_and_keeps_no_other_from_being
     [
         ({"per_device_train_batch_size": 1}, "a batch of one row"),
         ({"max_tokens_per_batch": 15}, "max_tokens_per_batch=15"),
+        ({"max_tokens_per_batch": 128}, "a batch of one row, of 100 tokens with max_tokens_per_batch=128"),
         ({"adversarial": "fgm"}, "adversarial=fgm, which takes a batch as a whole"),
         ({"stages": [{"per_device_train_batch_size": 1}, {"adversarial": "fgm"}]}, "a batch of one row"),
     ],
 )
 def test_a_batch_that_cannot_be_cut_says_so_and_is_out_of_memory(training, batch):
     with pytest.raises(TrialMemoryError, match=f"out of memory: the batch must be .* got {batch}; narrow"):
-        with_smaller_batches(training)
+        cut_batches(training)
 
 
-def test_a_trial_that_begins_anew_forgets_its_states_and_cuts_its_batches(tmp_path):
+@pytest.mark.parametrize("training", [{"per_device_train_batch_size": 1}, {"max_tokens_per_batch": 128}])
+def test_a_trial_that_begins_anew_forgets_its_states_and_cuts_its_batches(tmp_path, monkeypatch, training):
+    rows = SimpleNamespace(lengths=np.array([20, 100]))
+    monkeypatch.setattr("tutti.orchestration.build.load_prepared", lambda folder: SimpleNamespace(tasks=()))
+    monkeypatch.setattr("tutti.data.encode.load_parts", lambda *_, **__: {"a": {"train": rows}})
     task = {"layout": "competition", "train": "/x"}
-    training = {"per_device_train_batch_size": 1}
     study = StudyConfig.model_validate({"study": "s", "backbone": "b", "tasks": {"a": task}, "training": training})
     folder = StudyFolder(tmp_path)
     state = folder.trial("t0000").resume / "stage-0-step-3"
@@ -145,6 +162,6 @@ def test_a_trial_that_begins_anew_forgets_its_states_and_cuts_its_batches(tmp_pa
     assert not state.parent.exists()
     assert all(report["infeasible"] and "a batch of one row" in report["failed"] for report in reports)
     assert len(reports) == 2
-    parameters: dict[str, Any] = {"key": "t0000", "number": 0, "parameters": {"per_device_train_batch_size": 1}}
+    parameters: dict[str, Any] = {"key": "t0000", "number": 0, "parameters": training}
     with pytest.raises(TrialMemoryError):
         fine_tune_once(study, folder, **parameters, listener=TrialListener(), main=True, smaller_batches=True)

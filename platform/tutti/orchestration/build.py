@@ -290,11 +290,12 @@ def fine_tune_once(
     for path in (trial, *trial.glob("*"), *trial.glob("fold-*/*")):
         check_no_link(path)
     training = overlay(study.training, parameters)
-    if smaller_batches:
-        training = with_smaller_batches(training)
     max_length = max_length_of(training)
     prepared = load_prepared(folder.data)
     parts = load_parts(prepared, tokenizer=study.backbone, max_length=max_length, cache=folder.encoded)
+    if smaller_batches:
+        longest_row = max(int(by_part["train"].lengths.max()) for by_part in parts.values())
+        training = with_smaller_batches(training, longest_row=longest_row)
     settings: dict[str, Any] = {
         "backbone": study.backbone,
         "tasks": prepared.tasks,

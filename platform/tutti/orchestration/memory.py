@@ -49,12 +49,17 @@ def _is_out_of_memory_error(error: BaseException, library: str) -> bool:
     return kind.__name__ == "OutOfMemoryError" and kind.__module__.split(".")[0] == library
 
 
-def with_smaller_batches(training: Mapping[str, Any]) -> dict[str, Any]:
+def with_smaller_batches(training: Mapping[str, Any], *, longest_row: int) -> dict[str, Any]:
     """Training keys for the same rows in each optimizer step with less memory, in every stage.
 
     ``max_tokens_per_batch`` is halved or, if it is not set, ``per_device_train_batch_size`` (an odd one is divided by
     its smallest prime factor). ``gradient_accumulation_steps`` grows by the same factor. Evaluation batches are halved.
-    A stage whose batch cannot be split stays as it is: another one may be the one that ran out of memory.
+    A stage whose batch cannot be split stays as it is: another one may be the one that ran out of memory. With a token
+    budget a step has only roughly the same rows, since the number of rows that fit into a budget is rounded down.
+
+    Args:
+        longest_row: number of tokens of the longest training row. If two such rows exceed the token budget, the longest
+            row is a batch by itself already, and needs as much memory with any smaller budget.
 
     Raises:
         TrialMemoryError: if no stage's batch can be split: it has one row, or ``adversarial`` training needs it whole.
@@ -62,7 +67,7 @@ def with_smaller_batches(training: Mapping[str, Any]) -> dict[str, Any]:
     stages, refusals = [], []
     for keys in staged(training):
         try:
-            stages.append({**keys, **_smaller(keys)})
+            stages.append({**keys, **_smaller(keys, longest_row)})
         except TrialMemoryError as error:
             stages.append(keys)
             refusals.append(error)
@@ -71,7 +76,7 @@ def with_smaller_batches(training: Mapping[str, Any]) -> dict[str, Any]:
     return {**training, STAGES: stages} if training.get(STAGES) else stages[0]
 
 
-def _smaller(keys: Mapping[str, Any]) -> dict[str, Any]:
+def _smaller(keys: Mapping[str, Any], longest_row: int) -> dict[str, Any]:
     from tutti.training.options import DEFAULTS
 
     rows = keys.get("per_device_train_batch_size", DEFAULTS["per_device_train_batch_size"])
@@ -81,6 +86,8 @@ def _smaller(keys: Mapping[str, Any]) -> dict[str, Any]:
     if tokens is not None:
         if tokens < 2 * _MIN_TOKENS:
             raise _cannot_shrink(f"max_tokens_per_batch={tokens}")
+        if tokens < 2 * longest_row:
+            raise _cannot_shrink(f"a batch of one row, of {longest_row} tokens with max_tokens_per_batch={tokens}")
         factor, batch = 2, {"max_tokens_per_batch": tokens // 2}
     else:
         if rows < 2:
