@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from tutti.records import TrialState
@@ -14,12 +16,11 @@ def folds() -> bool:
     return True
 
 
-def fold_epoch(logged, trial, fold: int, epoch: int, score: float) -> None:
+def fold_epoch(logged, trial, fold: int, epoch: int, score: float, at: float | None = None) -> None:
     evaluation = {"epoch": epoch, "score": score, "task_scores": {"mood": score}, "metrics": {"train_loss": 1 / epoch}}
     evaluation |= {"steps": [(10 * epoch, {"loss": 1 / epoch})], "precision": "bf16"}
-    logged.log.on_trial_result(
-        0, [], trial, {"fold": fold, "fold_epoch": evaluation, "at": 1000.0 + epoch, "host": "there"}
-    )
+    result = {"fold": fold, "fold_epoch": evaluation, "at": at or 1000.0 + epoch, "host": "there"}
+    logged.log.on_trial_result(0, [], trial, result)
 
 
 def fold_end(logged, trial, fold: int, best: float, mean: float, **more) -> None:
@@ -145,6 +146,23 @@ def test_a_fold_that_is_trained_again_ends_again(logged):
     logged.log.interrupt()
     run = logged.tracker.runs["t0000/fold-0"]
     assert (run.state, run.metrics["fold_score"]) == (TrialState.FINISHED, {0: 0.9, 1: 0.4})
+
+
+@pytest.mark.parametrize("goes_on", [False, True], ids=["in the same run", "after its driver was killed"])
+@pytest.mark.parametrize("is_complete", [False, True])
+def test_a_fold_that_begins_anew_is_tracked_with_its_new_scores(logged, goes_on, is_complete):
+    trial = logged.start()
+    for epoch, score in ((1, 0.9), (2, 0.8)):
+        fold_epoch(logged, trial, 0, epoch, score)
+    if is_complete:
+        fold_end(logged, trial, 0, 0.9, 0.9)
+    if goes_on:
+        logged.log._running.clear()
+        trial = logged.go_on(logged.store.unfinished()[0])
+    for epoch, score in ((1, 0.4), (2, 0.5)):
+        fold_epoch(logged, trial, 0, epoch, score, at=2000.0 + epoch)
+    assert logged.tracker.runs["t0000/fold-0"].metrics["validation_score"] == {1: 0.4, 2: 0.5}
+    assert logged.run(trial).started_over == -math.inf
 
 
 def test_a_fold_that_has_ended_keeps_its_end_where_its_trial_goes_on_later(logged, monkeypatch):

@@ -158,6 +158,7 @@ def test_a_trial_that_is_tried_again_stays_one_trial(logged):
     logged.log.on_trial_complete(0, [], trial)
     assert logged.record(trial).scores_by_epoch == {1: 0.5, 2: 0.6}
     assert logged.run(trial).metrics["validation_score"] == {1: 0.5, 2: 0.6}
+    assert logged.run(trial).started_over == -math.inf
     assert list(logged.tracker.runs) == ["", "t0000"]
 
 
@@ -166,8 +167,10 @@ def test_a_trial_that_starts_anew_has_the_scores_of_its_new_weights(logged):
     for epoch, score in {1: 0.5, 2: 0.9}.items():
         logged.epoch(trial, epoch, score)
     logged.log.on_trial_start(0, [], trial)
-    logged.epoch(trial, 1, 0.6)
+    logged.epoch(trial, 1, 0.6, at=2001.0)
     assert logged.record(trial).scores_by_epoch == {1: 0.6}
+    logged.epoch(trial, 2, 0.7, at=2002.0)
+    assert logged.record(trial).scores_by_epoch == {1: 0.6, 2: 0.7} == logged.run(trial).metrics["validation_score"]
 
 
 def test_an_epoch_that_is_reported_again_is_recorded_only_where_it_is_missing(logged, monkeypatch):

@@ -28,6 +28,26 @@ def test_a_trial_whose_batch_was_halved_in_a_later_stage_is_as_one_that_has_comp
     assert logged.record(trial).scores_by_epoch == {}
 
 
+def test_a_trial_that_begins_anew_with_half_its_batch_is_tracked_with_the_scores_that_the_store_has(logged):
+    trial = logged.start()
+    logged.epoch(trial, 1, 0.5, ends_stage=True, at=1001.0)
+    logged.log.on_trial_result(0, [], trial, {"halved": "no memory"})
+    logged.epoch(trial, 1, 0.7, ends_stage=True, at=1101.0)
+    logged.epoch(trial, 2, 0.8, at=1102.0)
+    assert logged.run(trial).metrics["validation_score"] == logged.record(trial).scores_by_epoch == {1: 0.7, 2: 0.8}
+    assert logged.run(trial).metrics["mood/accuracy"] == {1: 0.7, 2: 0.8}
+
+
+def test_a_halved_trial_that_a_killed_driver_leaves_before_its_first_score_is_tracked_with_those_that_come(logged):
+    trial = logged.start()
+    logged.epoch(trial, 1, 0.5, ends_stage=True, at=1001.0)
+    logged.log.on_trial_result(0, [], trial, {"halved": "no memory"})
+    logged.log._running.clear()  # its driver is killed
+    again = logged.go_on(logged.store.unfinished()[0])
+    logged.epoch(again, 1, 0.7, at=1101.0)
+    assert logged.run(trial).metrics["validation_score"] == {1: 0.7}
+
+
 @pytest.mark.parametrize("parts", [0, 1, 3])
 def test_a_trial_that_begins_anew_with_half_its_batch_has_the_scores_of_that_alone(logged, parts):
     trial = logged.start()

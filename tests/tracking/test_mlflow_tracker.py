@@ -155,6 +155,23 @@ def test_a_trial_goes_on_in_its_run_after_the_study_s_was_deleted(client, uri, t
     assert [point.step for point in client.get_metric_history(run.info.run_id, "loss")] == [1, 2]
 
 
+def test_a_run_that_started_over_has_both_values_of_a_step_the_newer_one_last_and_a_tag_with_the_time(
+    tracker, client, uri
+):
+    tracker.start_trial("t0", number=0, **NONE)
+    tracker.log_metrics("t0", {"score": 0.5}, step=1, at=100.0)
+    tracker.start_over("t0", at=200.5)
+    tracker.log_metrics("t0", {"score": 0.4}, step=1, at=200.5)
+    run = _runs(client, uri)["t0"]
+    history = client.get_metric_history(run.info.run_id, "score")
+    assert sorted((point.timestamp, point.step, point.value) for point in history) == [
+        (100_000, 1, 0.5),
+        (200_500, 1, 0.4),
+    ]
+    assert run.data.metrics["score"] == 0.4
+    assert run.data.tags["tutti.started_over"] == "1970-01-01T00:03:20.500+00:00"
+
+
 def test_a_score_that_is_no_number_is_kept(tracker, client, uri):
     tracker.start_trial("t0", number=0, **NONE)
     tracker.log_metrics("t0", {"loss": float("nan")}, step=1, at=1.0)

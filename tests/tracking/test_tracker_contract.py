@@ -99,8 +99,11 @@ class MlflowBackend:
             parameters=run.data.params,
             tags=run.data.tags,
             metrics={
-                name: sorted((point.step, point.value) for point in client.get_metric_history(run.info.run_id, name))
+                name: [
+                    (point.step, point.value) for point in sorted(history, key=lambda each: (each.step, each.timestamp))
+                ]
                 for name in run.data.metrics
+                for history in [client.get_metric_history(run.info.run_id, name)]
             },
             pictures={name.removesuffix(".png"): png for name, png in artifacts("pictures").items()},
             files=artifacts("study"),
@@ -269,6 +272,29 @@ def test_a_step_that_was_logged_is_not_logged_twice(backend, tracker):
     again.log_metrics("t0", {"loss": 8.0, "norm": 8.0}, step=1, at=3.0)
     again.log_metrics("t0", {"loss": 0.5}, step=2, at=4.0)
     assert backend.seen()["t0"].metrics == {"loss": [(1, 1.0), (2, 0.5)], "norm": [(1, 2.0)]}
+
+
+def test_a_trial_that_starts_over_is_shown_with_its_new_values_however_often_all_is_told(backend, tracker):
+    def tell(tracker, *, attempt: int, scores: dict[int, float]) -> None:
+        if attempt:
+            tracker.start_over("t0", at=10.0 * attempt + 1)
+        for step, score in scores.items():
+            tracker.log_metrics("t0", {"score": score, "rate": 0.5}, step=step, at=10.0 * attempt + step)
+
+    attempts = [{1: 0.5, 2: 0.6, 3: 0.7}, {1: 0.4}, {1: 0.8, 2: 0.9}]
+    tracker.start_trial("t0", number=0, **NONE)
+    for attempt, scores in enumerate(attempts):
+        tell(tracker, attempt=attempt, scores=scores)
+    for _ in range(2):
+        again = backend.connect()
+        again.start_trial("t0", number=0, **NONE)
+        for attempt, scores in enumerate(attempts):
+            tell(again, attempt=attempt, scores=scores)
+    again.log_metrics("t0", {"score": 0.95}, step=2, at=30.0)  # of a step that has a value since
+    metrics = backend.seen()["t0"].metrics
+    assert dict(metrics["score"]) == {1: 0.8, 2: 0.9, 3: 0.7}
+    assert metrics["rate"] == [(1, 0.5), (2, 0.5), (3, 0.5)]
+    assert all(len(set(points)) == len(points) for points in metrics.values())
 
 
 def test_an_end_told_twice_stands_once(backend, tracker):

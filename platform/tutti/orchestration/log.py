@@ -18,7 +18,7 @@ from tutti.bank.bank import Bank
 from tutti.config.folder import StudyFolder, fold_name
 from tutti.errors import ClaimLostError, StorageError, TuttiError, counted, first_line
 from tutti.orchestration.folds import delete_states
-from tutti.orchestration.messages import Evaluation, Report, TrialConfig, completes_epoch, trial_config
+from tutti.orchestration.messages import Evaluation, Report, TrialConfig, completes_epoch, is_first, trial_config
 from tutti.orchestration.objectives import Measure
 from tutti.orchestration.pictures import PictureDrawer
 from tutti.orchestration.snapshot import NotSnapshotted
@@ -168,12 +168,16 @@ class StudyLog(NotSnapshotted, Callback):
         self._watch()
 
     def _log_fold_epoch(self, config: TrialConfig, progress: TrialProgress, report: Report) -> None:
-        fold_key = f"{config['key']}/{fold_name(report['fold'])}"
-        if fold_key not in progress.open_folds:  # not in _start_fold, which repeated reports on older folds call too
-            self._store.bind(config["key"], **{FOLD: report["fold"]})
-        self._start_fold(config, progress, report["fold"])
-        self._track_epoch(fold_key, report["fold_epoch"], reported=report["at"])
-        progress.precision = report["fold_epoch"].get("precision")
+        key, fold, evaluation = config["key"], report["fold"], report["fold_epoch"]
+        is_open = f"{key}/{fold_name(fold)}" in progress.open_folds
+        if not is_open:  # not in _start_fold, which repeated reports on older folds call too
+            self._store.bind(key, **{FOLD: fold})
+        fold_key = self._start_fold(config, progress, fold)
+        at = evaluation.get("evaluated", report["at"])
+        if is_first(evaluation) and (is_open or fold + 1 in self._store.record(key).scores_by_epoch):
+            self._tracker.start_over(fold_key, at=at)
+        self._track_epoch(fold_key, evaluation, at=at)
+        progress.precision = evaluation.get("precision")
 
     def _start_fold(self, config: TrialConfig, progress: TrialProgress, fold: int) -> str:
         """Starts or resumes the tracker run of a fold, unless it is open already; the run's key."""
@@ -200,23 +204,22 @@ class StudyLog(NotSnapshotted, Callback):
 
     def _log_epoch(self, key: str, progress: TrialProgress, report: Report) -> None:
         """Records an evaluation in the tracker, then in the store, so that what the store has is in both."""
-        epoch = int(report["epoch"])
+        epoch, at = int(report["epoch"]), report.get("evaluated", report["at"])  # a complete fold is no evaluation
         progress.epoch, progress.precision = epoch, report.get("precision", progress.precision)
-        if report.get("repeated"):
-            if epoch in self._store.record(key).scores_by_epoch:
-                return
-        elif epoch == 1 and not self._folds:  # the trial may start anew, and its new weights have other scores
-            self._store.forget_reports(key)
+        if report.get("repeated") and epoch in self._store.record(key).scores_by_epoch:
+            return
+        if is_first(report) and not self._folds and (progress.halved or self._store.record(key).scores_by_epoch):
+            self._tracker.start_over(key, at=at)
+            self._store.forget_reports(key)  # its new weights have other scores
         if math.isfinite(report["score"]):
-            self._track_epoch(key, report, reported=report["at"])
+            self._track_epoch(key, report, at=at)
         try:
             self._store.report(key, epoch=epoch, score=report["score"], task_scores=report["task_scores"])
         except ValueError as error:  # the score is not finite
             progress.failure = str(error)
 
-    def _track_epoch(self, run_key: str, report: Evaluation, *, reported: float) -> None:
+    def _track_epoch(self, run_key: str, report: Evaluation, *, at: float) -> None:
         """Logs an evaluation's metrics, and those of the optimizer steps before it, to a tracker run."""
-        at = report.get("evaluated", reported)  # a complete fold is no evaluation
         # MLflow's page of runs at first compares them by the metric that was logged first.
         metrics = {"validation_score": report["score"], **report["metrics"]}
         self._tracker.log_metrics(run_key, metrics, step=int(report["epoch"]), at=at)
@@ -243,10 +246,8 @@ class StudyLog(NotSnapshotted, Callback):
             self._end(key, TrialState.FAILED, reason="ended without a single report")
 
     def _finish(self, key: str, progress: TrialProgress) -> None:
-        measured: dict[str, float] = {}
-        if self._measure:
-            parameters = progress.last_report.get("parameters")
-            measured = self._measure(key, seconds=progress.trained_seconds, parameters=parameters)
+        parameters = progress.last_report.get("parameters")
+        measured = self._measure(key, seconds=progress.trained_seconds, parameters=parameters) if self._measure else {}
         self._end(key, TrialState.FINISHED, measured=measured)
 
     @_defer_error
@@ -341,11 +342,7 @@ class StudyLog(NotSnapshotted, Callback):
         return {**report, "epoch": last, "score": score, "task_scores": record.last_task_scores}
 
     def _best_metrics(self, key: str, report: Report) -> dict[str, float]:
-        """The best evaluation so far of an unfinished trial, as ``tutti trials`` shows it; with folds, the last one.
-
-        Args:
-            report: the trial's last report.
-        """
+        """The best evaluation so far of an unfinished trial, as ``tutti trials`` shows it; with folds, ``report``."""
         if self._folds and "score" in report:
             return self._summary(report["score"], report["epoch"], report["task_scores"])
         record = self._store.record(key)

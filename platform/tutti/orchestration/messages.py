@@ -132,6 +132,14 @@ def evaluation_of(report: Report) -> Evaluation:
     return report.get("fold_epoch", report)
 
 
+def is_first(evaluation: Evaluation) -> bool:
+    """Whether the evaluation is the first one since training began with pretrained weights.
+
+    If there were others before it, training started over: with half the batch, or after files were damaged.
+    """
+    return evaluation["epoch"] == 1 and not evaluation.get("repeated", False)
+
+
 def completes_epoch(report: Report) -> bool:
     """Whether the report proves that the batch fits into memory.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,18 +15,23 @@ from tutti.tracking.protocol import MetricRow, RefusedError, parent_of
 
 @dataclass
 class MemoryRun:
-    """The data of one run. ``metrics`` maps each name to its values by step."""
+    """The data of one run.
+
+    ``metrics`` maps each name to its values by step, ``times`` each name and step to the time of the measurement.
+    """
 
     number: int | None = None
     parameters: dict[str, Scalar] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
     metrics: dict[str, dict[int, float]] = field(default_factory=dict)
+    times: dict[tuple[str, int], float] = field(default_factory=dict)
     pictures: dict[str, bytes] = field(default_factory=dict)
     files: dict[str, bytes] = field(default_factory=dict)
     columns: tuple[str, ...] = ()
     state: TrialState = TrialState.RUNNING
     reason: str | None = None
     started: float = 0.0
+    started_over: float = -math.inf
     ended: float | None = None
 
 
@@ -74,7 +80,14 @@ class MemoryTracker:
         run = self._run(key)
         for row in rows:
             for name, value in row.metrics.items():
-                run.metrics.setdefault(name, {}).setdefault(row.step, float(value))
+                known = run.times.get((name, row.step))
+                if known is None or known < run.started_over <= row.at:
+                    run.metrics.setdefault(name, {})[row.step] = float(value)
+                    run.times[name, row.step] = row.at
+
+    def start_over(self, key: str, *, at: float) -> None:
+        run = self._run(key)
+        run.started_over = max(at, run.started_over)
 
     def log_picture(self, key: str, name: str, png: bytes) -> None:
         self._run(key).pictures[name] = png

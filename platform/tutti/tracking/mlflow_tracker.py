@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
@@ -33,7 +34,7 @@ STATUS = {
 }
 PARENT = "mlflow.parentRunId"
 _NOTE = "mlflow.note.content"
-_RESUMED = "tutti.resumed."
+_RESUMED, _STARTED_OVER = "tutti.resumed.", "tutti.started_over"
 OWNER = "tutti.owner"
 STUDY, TRIAL, _NUMBER, STATE, _REASON = "tutti.study", "tutti.trial", "tutti.number", "tutti.state", "tutti.reason"
 
@@ -46,7 +47,8 @@ class MlflowTracker:
     The runs of a study, its trials and their folds are found by their tags ``tutti.study`` and ``tutti.trial``, so that
     another process can continue them; ``tutti.owner`` distinguishes studies with the same name. MLflow's parameters are
     immutable: if a resumed run has another value, the first one stays, and the new one is stored in the tag
-    ``tutti.resumed.NAME``.
+    ``tutti.resumed.NAME``. Points cannot be deleted: if a trial starts over, a step has both values, of which MLflow
+    takes the later one for the latest, and points from before the time in the tag ``tutti.started_over`` are void.
 
     Args:
         uri: MLflow's tracking URI.
@@ -69,7 +71,8 @@ class MlflowTracker:
         self._uri = uri
         self._name, self._owner = experiment, owner
         self._runs: dict[str, str] = {}
-        self._steps: dict[str, dict[str, set[int]]] = {}  # by run and metric, of runs that have not ended
+        self._points: dict[str, dict[str, dict[int, Metric]]] = {}  # the latest by run, metric and step; no ended runs
+        self._started_over: dict[str, int] = {}  # milliseconds, by run
         with self._faults():
             create_whole(uri)
             self._client = MlflowClient(tracking_uri=uri)
@@ -120,10 +123,18 @@ class MlflowTracker:
             points: dict[tuple[str, int], Metric] = {}
             for row in rows:
                 for name, value in row.metrics.items():
-                    if row.step not in self._steps_of(run_id, name):
-                        point = Metric(name, float(value), int(row.at * 1000), row.step)
+                    point = Metric(name, float(value), _milliseconds(row.at), row.step)
+                    if self._counts(run_id, point):
                         points.setdefault((name, row.step), point)
             self._log(run_id, [*points.values()])
+
+    def start_over(self, key: str, *, at: float) -> None:
+        with self._faults():
+            run_id, milliseconds = self.run_of(key), _milliseconds(at)
+            if milliseconds > self._started_over[run_id]:
+                moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
+                self._tag(run_id, {_STARTED_OVER: moment.isoformat(timespec="milliseconds")})
+                self._started_over[run_id] = milliseconds
 
     def log_picture(self, key: str, name: str, png: bytes) -> None:
         with self._faults():
@@ -155,7 +166,7 @@ class MlflowTracker:
             self._log(run_id, points)
             self._tag(run_id, {**tags, STATE: state.value} | ({_REASON: reason} if reason else {}))
             self._client.set_terminated(run_id, STATUS[state], ended)
-        self._steps.pop(run_id, None)
+        self._points.pop(run_id, None)
 
     def end_study(self, *, state: TrialState, metrics: Mapping[str, float], at: float | None = None) -> None:
         self.end_trial("", state=state, reason=None, metrics=metrics, tags={}, at=at)
@@ -201,7 +212,7 @@ class MlflowTracker:
                 self._client.update_run(run.info.run_id, "RUNNING")
             if _REASON in run.data.tags:
                 self._client.delete_tag(run.info.run_id, _REASON)
-        run_id = self._runs[key] = run.info.run_id
+        run_id = self._know(key, run)
         new = [Param(parameter, value) for parameter, value in values.items() if parameter not in logged]
         for chunk in _chunks(new, _PARAMETERS_PER_REQUEST):
             self._client.log_batch(run_id, params=chunk)
@@ -234,21 +245,36 @@ class MlflowTracker:
             if run is None:
                 what = f"the run {key or 'of the study'} in the MLflow experiment {self._name!r}"
                 raise RefusedError(Fault(what, "have been started", "none", "start it first"))
-            self._runs[key] = run.info.run_id
+            self._know(key, run)
         return self._runs[key]
 
-    def _steps_of(self, run_id: str, metric: str) -> set[int]:
-        """Steps with a value of this metric, queried from the store once, since an earlier process may have logged."""
-        by_metric = self._steps.setdefault(run_id, {})
+    def _know(self, key: str, run: Run) -> str:
+        """Keeps a run's id, and when it last started over; the id."""
+        run_id = self._runs[key] = run.info.run_id
+        moment = run.data.tags.get(_STARTED_OVER)
+        self._started_over[run_id] = round(datetime.fromisoformat(moment).timestamp() * 1000) if moment else 0
+        return run_id
+
+    def _counts(self, run_id: str, point: Metric) -> bool:
+        """Whether a point is new: its step has no value, or another one from before the trial started over."""
+        known = self._points_of(run_id, point.key).get(point.step)
+        if known is None:
+            return True
+        return known.timestamp < self._started_over[run_id] <= point.timestamp and known.value != point.value
+
+    def _points_of(self, run_id: str, metric: str) -> dict[int, Metric]:
+        """The latest point of each step, queried from the store once, since an earlier process may have logged."""
+        by_metric = self._points.setdefault(run_id, {})
         if metric not in by_metric:
-            by_metric[metric] = {point.step for point in self._client.get_metric_history(run_id, metric)}
+            history = sorted(self._client.get_metric_history(run_id, metric), key=lambda point: point.timestamp)
+            by_metric[metric] = {point.step: point for point in history}
         return by_metric[metric]
 
     def _log(self, run_id: str, points: Sequence[Metric]) -> None:
         for chunk in _chunks(points, _METRICS_PER_REQUEST):
             self._client.log_batch(run_id, metrics=chunk)
             for point in chunk:
-                self._steps.setdefault(run_id, {}).setdefault(point.key, set()).add(point.step)
+                self._points.setdefault(run_id, {}).setdefault(point.key, {})[point.step] = point
 
     def _tag(self, run_id: str, tags: Mapping[str, str]) -> None:
         run_tags = [RunTag(name, _truncated(value, _TAG_CHARACTERS)) for name, value in tags.items()]

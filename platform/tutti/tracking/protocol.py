@@ -84,10 +84,20 @@ class Tracker(Protocol):
         """
 
     def log_metrics(self, key: str, metrics: Mapping[str, float], *, step: int, at: float) -> None:
-        """Logs metrics of one step. A metric that already has a value at this step keeps it."""
+        """Logs metrics of one step.
+
+        A metric that already has a value at this step keeps it, unless the trial has started over between the two.
+        """
 
     def log_history(self, key: str, rows: Sequence[MetricRow]) -> None:
         """Does the same as ``log_metrics`` for each row, in as few requests as possible."""
+
+    def start_over(self, key: str, *, at: float) -> None:
+        """Tells that metrics from before ``at`` are those of an attempt that was abandoned.
+
+        Later ones count at the same steps. A store that cannot delete metrics keeps both and says when the run started
+        over.
+        """
 
     def log_picture(self, key: str, name: str, png: bytes) -> None:
         """Stores a PNG picture as ``pictures/NAME.png``, and replaces an earlier one of that name."""

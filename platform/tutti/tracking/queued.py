@@ -21,7 +21,7 @@ from tutti.tracking.spool import Event, Spool
 _log = logging.getLogger(__name__)
 
 _BATCH = 500
-_CALLS = {"start_study", "start_trial", "log_picture", "end_trial", "end_study"}
+_CALLS = {"start_study", "start_trial", "start_over", "log_picture", "end_trial", "end_study"}
 _FIRST_PAUSE, _LONGEST_PAUSE, _CLOSING_PAUSE = 0.5, 30.0, 1.0  # seconds between two attempts
 
 
@@ -85,6 +85,9 @@ class QueuedTracker:
     def log_history(self, key: str, rows: Sequence[MetricRow]) -> None:
         for row in rows:
             self.log_metrics(key, row.metrics, step=row.step, at=row.at)
+
+    def start_over(self, key: str, *, at: float) -> None:
+        self._put("start_over", key=key, at=at)
 
     def log_picture(self, key: str, name: str, png: bytes) -> None:
         self._put("log_picture", key=key, name=name, png=base64.b64encode(png).decode())
