@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,8 +24,8 @@ from tutti.orchestration.trial_listener import TrialListener
 FOUR_EIB = 1 << 62
 
 
-def cut_batches(training: dict[str, Any], longest_row: int = 100) -> dict[str, Any]:
-    return with_smaller_batches(training, longest_row=longest_row)
+def cut_batches(training: dict[str, Any], lengths: Sequence[int] = (20, 100)) -> dict[str, Any]:
+    return with_smaller_batches(training, lengths=[np.array([150]), np.array(lengths)])
 
 
 def raised(action: Any) -> BaseException:
@@ -103,12 +104,18 @@ def test_a_budget_of_tokens_is_halved_where_it_decides_how_many_rows_a_batch_has
     assert {key: cut[key] for key in expected} == expected
 
 
-@pytest.mark.parametrize(("budget", "longest_row"), [(128, 100), (199, 100), (16, 16)])
-def test_a_budget_of_less_than_two_of_the_longest_rows_is_not_cut_as_that_row_would_stay_a_batch(budget, longest_row):
-    row = f"a batch of one row, of {longest_row} tokens with max_tokens_per_batch={budget}"
+@pytest.mark.parametrize(
+    ("budget", "lengths"), [(128, (20, 200)), (200, (20, 200)), (299, (150, 200)), (160, (90, 81))]
+)
+def test_a_budget_is_not_cut_where_the_batches_that_need_most_have_one_row(budget, lengths):
+    row = f"a batch of one row, of {max(150, *lengths)} tokens with max_tokens_per_batch={budget}"
     with pytest.raises(TrialMemoryError, match=f"out of memory: the batch must be .* got {row}; narrow"):
-        cut_batches({"max_tokens_per_batch": budget}, longest_row)
-    assert cut_batches({"max_tokens_per_batch": 2 * longest_row}, longest_row)["max_tokens_per_batch"] == longest_row
+        cut_batches({"max_tokens_per_batch": budget}, lengths)
+
+
+@pytest.mark.parametrize(("budget", "lengths"), [(400, (200, 200)), (201, (20, 90, 200))])
+def test_a_budget_is_cut_where_batches_of_several_rows_need_more_than_the_longest_row(budget, lengths):
+    assert cut_batches({"max_tokens_per_batch": budget}, lengths)["max_tokens_per_batch"] == budget // 2
 
 
 def test_every_stage_is_cut_by_what_it_has():
@@ -134,7 +141,7 @@ def test_a_stage_that_cannot_be_cut_stays_as_it_is_and_keeps_no_other_from_being
     [
         ({"per_device_train_batch_size": 1}, "a batch of one row"),
         ({"max_tokens_per_batch": 15}, "max_tokens_per_batch=15"),
-        ({"max_tokens_per_batch": 128}, "a batch of one row, of 100 tokens with max_tokens_per_batch=128"),
+        ({"max_tokens_per_batch": 128}, "a batch of one row, of 150 tokens with max_tokens_per_batch=128"),
         ({"adversarial": "fgm"}, "adversarial=fgm, which takes a batch as a whole"),
         ({"stages": [{"per_device_train_batch_size": 1}, {"adversarial": "fgm"}]}, "a batch of one row"),
     ],

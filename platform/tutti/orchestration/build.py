@@ -294,8 +294,8 @@ def fine_tune_once(
     prepared = load_prepared(folder.data)
     parts = load_parts(prepared, tokenizer=study.backbone, max_length=max_length, cache=folder.encoded)
     if smaller_batches:
-        longest_row = max(int(by_part["train"].lengths.max()) for by_part in parts.values())
-        training = with_smaller_batches(training, longest_row=longest_row)
+        lengths = [by_part["train"].lengths for by_part in parts.values()]
+        training = with_smaller_batches(training, lengths=lengths)
     settings: dict[str, Any] = {
         "backbone": study.backbone,
         "tasks": prepared.tasks,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from tutti.config.stages import STAGES, staged
 from tutti.errors import Fault, TrialMemoryError
@@ -49,7 +51,7 @@ def _is_out_of_memory_error(error: BaseException, library: str) -> bool:
     return kind.__name__ == "OutOfMemoryError" and kind.__module__.split(".")[0] == library
 
 
-def with_smaller_batches(training: Mapping[str, Any], *, longest_row: int) -> dict[str, Any]:
+def with_smaller_batches(training: Mapping[str, Any], *, lengths: Sequence[np.ndarray]) -> dict[str, Any]:
     """Training keys for the same rows in each optimizer step with less memory, in every stage.
 
     ``max_tokens_per_batch`` is halved or, if it is not set, ``per_device_train_batch_size`` (an odd one is divided by
@@ -58,8 +60,8 @@ def with_smaller_batches(training: Mapping[str, Any], *, longest_row: int) -> di
     budget a step has only roughly the same rows, since the number of rows that fit into a budget is rounded down.
 
     Args:
-        longest_row: number of tokens of the longest training row. If two such rows exceed the token budget, the longest
-            row is a batch by itself already, and needs as much memory with any smaller budget.
+        lengths: by task ``(rows,)``, the number of tokens of each training row. A row that is a batch by itself needs
+            as much memory with any smaller budget.
 
     Raises:
         TrialMemoryError: if no stage's batch can be split: it has one row, or ``adversarial`` training needs it whole.
@@ -67,7 +69,7 @@ def with_smaller_batches(training: Mapping[str, Any], *, longest_row: int) -> di
     stages, refusals = [], []
     for keys in staged(training):
         try:
-            stages.append({**keys, **_smaller(keys, longest_row)})
+            stages.append({**keys, **_smaller(keys, lengths)})
         except TrialMemoryError as error:
             stages.append(keys)
             refusals.append(error)
@@ -76,7 +78,7 @@ def with_smaller_batches(training: Mapping[str, Any], *, longest_row: int) -> di
     return {**training, STAGES: stages} if training.get(STAGES) else stages[0]
 
 
-def _smaller(keys: Mapping[str, Any], longest_row: int) -> dict[str, Any]:
+def _smaller(keys: Mapping[str, Any], lengths: Sequence[np.ndarray]) -> dict[str, Any]:
     from tutti.training.options import DEFAULTS
 
     rows = keys.get("per_device_train_batch_size", DEFAULTS["per_device_train_batch_size"])
@@ -86,8 +88,12 @@ def _smaller(keys: Mapping[str, Any], longest_row: int) -> dict[str, Any]:
     if tokens is not None:
         if tokens < 2 * _MIN_TOKENS:
             raise _cannot_shrink(f"max_tokens_per_batch={tokens}")
-        if tokens < 2 * longest_row:
-            raise _cannot_shrink(f"a batch of one row, of {longest_row} tokens with max_tokens_per_batch={tokens}")
+        longest = max(int(of_task.max()) for of_task in lengths)
+        pairs = (
+            2 * int(np.partition(of_task, 1)[1]) for of_task in lengths if len(of_task) > 1
+        )  # of the shortest rows
+        if tokens <= longest or tokens < min(pairs, default=longest):
+            raise _cannot_shrink(f"a batch of one row, of {longest} tokens with max_tokens_per_batch={tokens}")
         factor, batch = 2, {"max_tokens_per_batch": tokens // 2}
     else:
         if rows < 2:
