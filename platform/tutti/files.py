@@ -147,6 +147,12 @@ def strays(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob(".*") if _STRAY.fullmatch(path.name))
 
 
+def strays_of(file: Path) -> list[Path]:
+    """Temporary files that a process left beside ``file`` if it died while it wrote it."""
+    begins = f".{file.name}."
+    return [path for path in file.parent.iterdir() if path.name.startswith(begins) and _STRAY.fullmatch(path.name)]
+
+
 def clear_stray(stray: Path) -> None:
     """Removes a leftover temporary file or folder. A folder that was being replaced is restored if it is missing.
 

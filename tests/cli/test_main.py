@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -52,3 +54,12 @@ def test_pretraining_sets_what_torch_reads_when_it_is_loaded_unless_it_is_set(mo
     with pytest.raises(UserError, match=r"no_study\.yaml"):
         backbone.pretrain(tmp_path / "no_study.yaml", out=tmp_path / "out", learning_rate=1e-3)
     assert {name: os.environ[name] for name in TORCH_ENVIRONMENT} == {**TORCH_ENVIRONMENT, "GOMP_SPINCOUNT": "7"}
+
+
+def test_a_disk_that_is_full_behind_the_output_is_told_in_one_sentence():
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run([sys.executable, "-m", "tutti", "--help"], stdout=full, stderr=subprocess.PIPE)
+    assert ended.returncode == 1
+    assert ended.stderr.decode() == (
+        "error: the command's output must be written whole; got No space left on device; free some space.\n"
+    )

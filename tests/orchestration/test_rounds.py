@@ -13,6 +13,8 @@ from tutti.config.folder import StudyFolder
 from tutti.config.load import dump_study, load_recipe, parse_study
 from tutti.config.study import ExtraTrain, StudyConfig
 from tutti.errors import StudyError
+from tutti.orchestration import rounds
+from tutti.orchestration.build import keep_backbone
 from tutti.orchestration.rounds import best_points, check_rounds, round_studies, steps_of
 from tutti.records import TrialRecord, TrialState
 
@@ -77,6 +79,23 @@ def test_validation_rows_with_equal_texts_are_too_few_for_a_round(tmp_path):
 def test_each_point_is_trained_once():
     ours, control = both(study(), [{"learning_rate": 3e-4}])
     assert ours.search.trials == control.search.trials == 1
+
+
+def test_another_backbone_than_the_study_began_with_makes_no_round(tmp_path, monkeypatch):
+    backbone = tmp_path / "model"
+    backbone.mkdir()
+    (backbone / "config.json").write_text("{}")
+    config, folder = study(backbone=str(backbone)), StudyFolder(tmp_path / "study")
+    folder.data.mkdir(parents=True)
+    keep_backbone(config, folder)
+    (backbone / "config.json").write_text('{"layers": 3}')
+    monkeypatch.setattr(rounds, "prepare_rows", lambda *_: None)
+    rows = pd.DataFrame({"id": range(60), "text": [f"text {row}" for row in range(60)]})
+    prepared = SimpleNamespace(parts={"mood": {"unlabeled": None}}, validation_rows=lambda: {"mood": rows})
+    records = [SimpleNamespace(state=TrialState.FINISHED, score=0.5) for _ in range(9)]
+    recipe = load_recipe("self_training")[1]
+    with pytest.raises(StudyError, match=r"when the study 'moods' began; got another config\.json"):
+        check_rounds(config, folder, prepared, records, seconds=0.0, recipe=recipe, recipe_name="self_training")
 
 
 @pytest.mark.parametrize(

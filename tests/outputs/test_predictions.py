@@ -157,6 +157,17 @@ def test_a_run_that_was_killed_before_its_manifest_was_whole_begins_anew(tmp_pat
     assert [path.name for path in tmp_path.iterdir()] == ["out.csv"]
 
 
+def test_what_a_run_left_that_was_killed_while_it_wrote_the_output_is_removed(tmp_path: Path) -> None:
+    for name in (".out.csv.abcdefgh.tmp", ".other.csv.abcdefgh.tmp"):
+        (tmp_path / name).write_text("cut off")
+    shards = shards_of(tmp_path / "out.csv")
+    with shards.locked():
+        shards.begin("float32")
+        write(shards, 0, 1, 2)
+        shards.finish()
+    assert {path.name for path in tmp_path.iterdir()} == {"out.csv", ".other.csv.abcdefgh.tmp"}
+
+
 def test_a_shard_with_other_rows_than_were_counted_is_not_written(tmp_path: Path) -> None:
     shards = shards_of(tmp_path / "out.csv")
     with shards.locked():

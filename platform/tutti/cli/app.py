@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import atexit
+import errno
 import gc
+import os
 import signal
 import sys
 
@@ -13,7 +15,7 @@ from rich.console import Console
 from tutti import __version__
 from tutti.cli import backbone, browse, demo, doctor, jobs, leaderboard, predict, report, round, soup, tune, vote
 from tutti.cluster.ending import EXIT_CODE, terminated_as_interrupted
-from tutti.errors import TuttiError
+from tutti.errors import Fault, TuttiError
 
 app = typer.Typer(
     name="tutti",
@@ -65,6 +67,13 @@ def run() -> None:
         for fault in error.faults:
             console.print(f"error: {fault}", markup=False, style="red")
         sys.exit(error.exit_code)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        fault = Fault("the command's output", "be written whole", str(error.strerror), "free some space")
+        console.print(f"error: {fault}", markup=False, style="red")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python would try to write the rest at exit
+        sys.exit(1)
     except SystemExit as exit_:
         if exit_.code == EXIT_CODE:  # a second Ctrl-C during interpreter shutdown would print a traceback
             signal.signal(signal.SIGINT, signal.SIG_IGN)

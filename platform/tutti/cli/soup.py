@@ -125,7 +125,6 @@ def _make_soup(study: VotingStudy, election: Election, name: str, recipe: Recipe
             list(mixed),
             weights=weights,
             folds=folds,
-            backbone=config.backbone,
             into=into,
             float32=config.training.get("bf16") is False,
             slot=Slots(1, cpus, gpus),

@@ -31,31 +31,46 @@ def tune_offsets(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
         labels: ``(rows,)`` class indices.
     """
     logs, classes = log_probabilities(probabilities), probabilities.shape[1]
-    offsets = np.zeros(classes)
+    offsets, all_rows = np.zeros(classes), np.arange(len(labels))
+    shifted = logs.copy()
+    first, second = _two_best(shifted)
     label_counts = np.bincount(labels, minlength=classes)
     smallest_first = np.argsort(np.abs(_GRID), kind="stable")  # ties go to the smallest offset
     for _ in range(_PASSES):
         for index in range(classes):
-            shifted = logs + np.where(np.arange(classes) == index, 0, offsets)
-            scores = _macro_f1_by_offset(shifted, index, labels, label_counts)
+            runner_up = np.where(first == index, second, first)
+            gap = shifted[all_rows, runner_up] - logs[:, index]
+            scores = _macro_f1_by_offset(runner_up, gap, index, labels, label_counts)
             current = scores[np.argmin(np.abs(_GRID - offsets[index]))]
             best = smallest_first[scores[smallest_first].argmax()]
             if scores[best] > current + 1e-12:
                 offsets[index] = _GRID[best]
+                shifted[:, index] = logs[:, index] + offsets[index]
+                first, second = _two_best(shifted)
     return offsets
 
 
-def _macro_f1_by_offset(logs: np.ndarray, index: int, labels: np.ndarray, label_counts: np.ndarray) -> np.ndarray:
+def _two_best(logs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The most likely class of each row and the next one, each ``(rows,)``; ties go to the first class."""
+    first = logs.argmax(axis=1)
+    others = logs.copy()
+    others[np.arange(len(logs)), first] = -np.inf
+    return first, others.argmax(axis=1)
+
+
+def _macro_f1_by_offset(
+    runner_up: np.ndarray, gap: np.ndarray, index: int, labels: np.ndarray, label_counts: np.ndarray
+) -> np.ndarray:
     """Macro-F1 for each offset of the grid for the class ``index``, ``(offsets,)``.
 
     Each row switches from its most likely other class to class ``index`` at one offset. Counting rows by that offset
     and summing cumulatively gives all scores in one pass.
+
+    Args:
+        runner_up: ``(rows,)``, the most likely other class.
+        gap: ``(rows,)``, the offset from which on ``index`` is as likely as that.
     """
     classes = len(label_counts)
-    others = logs.copy()
-    others[:, index] = -np.inf
-    runner_up = others.argmax(axis=1)
-    gap = others.max(axis=1) - logs[:, index]
     wins_ties = index < runner_up  # as in ``decide``
     switch = np.where(wins_ties, np.searchsorted(_GRID, gap), np.searchsorted(_GRID, gap, side="right"))
 

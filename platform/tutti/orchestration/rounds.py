@@ -18,7 +18,7 @@ from tutti.data.clean import row_texts
 from tutti.data.prepare import Prepared
 from tutti.ensembling.nested import MIN_TEXTS_NESTED
 from tutti.errors import Fault, StudyError, counted
-from tutti.orchestration.build import max_length_of, prepare_rows
+from tutti.orchestration.build import keep_backbone, max_length_of, prepare_rows
 from tutti.records import Scalar, TrialRecord, TrialState
 from tutti.search.limits import is_over
 
@@ -75,6 +75,7 @@ def check_rounds(
         rule, remedy = "leave room for -round-N-control in 80 characters", "give the study a shorter name"
         raise StudyError(Fault(f"the name of the study {name}", rule, f"{len(name)} characters", remedy))
     prepare_rows(study, folder)
+    keep_backbone(study, folder)  # the round and its control begin with it on different days
 
 
 def best_points(records: Sequence[TrialRecord], *, count: int) -> list[Point]:

@@ -37,7 +37,6 @@ def compute_soup(
     *,
     weights: Mapping[str, Path],
     folds: Sequence[Fold] | None,
-    backbone: str,
     into: Path,
     float32: bool,
     slot: Slots,
@@ -65,7 +64,9 @@ def compute_soup(
 
         @cache
         def parts(max_length: int) -> dict[str, EncodedPart]:
-            loaded = load_parts(prepared, tokenizer=backbone, max_length=max_length, cache=folder.encoded)
+            loaded = load_parts(
+                prepared, tokenizer=str(weights[candidates[0]]), max_length=max_length, cache=folder.encoded
+            )
             return {task: by_part["validation"] for task, by_part in loaded.items()}
 
         return greedy_soup(

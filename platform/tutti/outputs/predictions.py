@@ -22,7 +22,7 @@ from tutti.ensembling.decide import decide
 from tutti.ensembling.methods.protocol import Weighted
 from tutti.ensembling.procedure import Ensemble
 from tutti.errors import Fault, StorageError, StudyError, first_line
-from tutti.files import storage_faults, strays, whole_file, write_whole
+from tutti.files import storage_faults, strays, strays_of, whole_file, write_whole
 
 if TYPE_CHECKING:
     from tutti.tasks.task import Task
@@ -164,7 +164,7 @@ class Shards:
         if previous != self._manifest:
             self.precision = None
             self._clear()
-        for path in strays(self.folder):
+        for path in (*strays(self.folder), *strays_of(self._out)):
             path.unlink()
 
     def _previous(self) -> dict[str, Any]:
