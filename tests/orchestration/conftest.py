@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -29,14 +28,10 @@ def store(tmp_path) -> StudyStore:
     return StudyStore.open(f"sqlite:///{tmp_path / 'optuna.db'}", name="s", space=space, sampler="random", seed=0)
 
 
-@pytest.fixture
-def run_async() -> Callable[[Coroutine[Any, Any, None]], None]:
-    """Runs an async test, for 20 s at most."""
-
-    def run(steps: Coroutine[Any, Any, None]) -> None:
-        asyncio.run(asyncio.wait_for(steps, 20))
-
-    return run
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """The event loop of async tests."""
+    return "asyncio"
 
 
 @pytest.fixture

@@ -12,6 +12,8 @@ from tutti.errors import Fault
 from tutti.orchestration.broker import Broker
 from tutti.orchestration.messages import Report
 
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(20)]
+
 
 def trial(number: int) -> dict[str, Any]:
     return {"key": f"t{number:04d}", "number": number, "parameters": {}}
@@ -42,279 +44,226 @@ async def begun(broker: Broker, pool: str = "one") -> int:
     return attempt
 
 
-def test_a_report_is_answered_once_tune_asks_for_the_next_one(run_async):
-    async def steps() -> None:
-        broker = Broker(retries=0)
-        attempt = await begun(broker)
-        answer = await soon(report(broker, attempt, {"epoch": 1}))
-        assert await broker.next_report("t0000", 0) == {"epoch": 1}
-        assert not answer.done()  # Tune has the report, and may still stop the trial
-        request = await soon(broker.next_report("t0000", 1))
-        assert await answer is True
-        assert await report(broker, attempt, {"final": True}) is False  # at once: there is nothing to wait for
-        assert await request == {"final": True}
-
-    run_async(steps())
+async def test_a_report_is_answered_once_tune_asks_for_the_next_one():
+    broker = Broker(retries=0)
+    attempt = await begun(broker)
+    answer = await soon(report(broker, attempt, {"epoch": 1}))
+    assert await broker.next_report("t0000", 0) == {"epoch": 1}
+    assert not answer.done()  # Tune has the report, and may still stop the trial
+    request = await soon(broker.next_report("t0000", 1))
+    assert await answer is True
+    assert await report(broker, attempt, {"final": True}) is False  # at once: there is nothing to wait for
+    assert await request == {"final": True}
 
 
-def test_a_worker_that_waits_long_hears_now_and_then_that_there_is_no_word_yet(run_async):
-    async def steps() -> None:
-        broker = Broker(retries=0)
-        attempt = await begun(broker)
-        assert await broker.report("t0000", attempt, {"epoch": 1}) == 1
-        assert await broker.await_decision("t0000", attempt, 1, 0) is None
-        assert await broker.take("another", 0) == ()
-        assert await broker.wait_for_trial(0) is False
-
-    run_async(steps())
+async def test_a_worker_that_waits_long_hears_now_and_then_that_there_is_no_word_yet():
+    broker = Broker(retries=0)
+    attempt = await begun(broker)
+    assert await broker.report("t0000", attempt, {"epoch": 1}) == 1
+    assert await broker.await_decision("t0000", attempt, 1, 0) is None
+    assert await broker.take("another", 0) == ()
+    assert await broker.wait_for_trial(0) is False
 
 
-def test_a_stopped_trial_is_told_so_and_its_pool_takes_the_next(run_async):
-    async def steps() -> None:
-        broker = Broker(retries=0)
-        attempt = await begun(broker)
-        answer = await soon(report(broker, attempt, {"epoch": 1}))
-        await broker.next_report("t0000", 0)
-        await broker.stop("t0000")
-        assert await answer is False
-        await broker.submit(trial(1))
-        assert await broker.wait_for_trial()
-        assert await broker.take("one") == (trial(1), 1)
-
-    run_async(steps())
+async def test_a_stopped_trial_is_told_so_and_its_pool_takes_the_next():
+    broker = Broker(retries=0)
+    attempt = await begun(broker)
+    answer = await soon(report(broker, attempt, {"epoch": 1}))
+    await broker.next_report("t0000", 0)
+    await broker.stop("t0000")
+    assert await answer is False
+    await broker.submit(trial(1))
+    assert await broker.wait_for_trial()
+    assert await broker.take("one") == (trial(1), 1)
 
 
-def test_a_trial_that_waits_is_not_trained_once_it_is_stopped(run_async):
-    async def steps() -> None:
-        broker = Broker(retries=0)
-        await broker.submit(trial(0))
-        await broker.stop("t0000")
-        assert await broker.take("one", 0) == ()
-        assert await broker.next_report("t0000", 0) == {}  # nobody waits for what will never come
-
-    run_async(steps())
+async def test_a_trial_that_waits_is_not_trained_once_it_is_stopped():
+    broker = Broker(retries=0)
+    await broker.submit(trial(0))
+    await broker.stop("t0000")
+    assert await broker.take("one", 0) == ()
+    assert await broker.next_report("t0000", 0) == {}  # nobody waits for what will never come
 
 
 @pytest.mark.parametrize("noticed", [True, False], ids=["by its host", "as its new workers ask for a trial"])
-def test_a_lost_trial_goes_to_the_next_pool_before_all_others_and_the_old_one_is_not_heard(run_async, noticed):
-    async def steps() -> None:
-        broker = Broker(retries=1)
-        first = await begun(broker, "one")
-        await broker.submit(trial(1))
-        if noticed:
-            assert await broker.report_loss("one", "it died") is True
-        again, attempt = await broker.take("one")
-        assert again == trial(0)
-        assert await report(broker, first, {"epoch": 1}) is False  # a worker that was thought to be dead
-        answer = await soon(report(broker, attempt, {"epoch": 2}))
-        assert await broker.next_report("t0000", 0) == {"epoch": 2}
-        assert not answer.done()
-        await broker.report_loss("one", "it died too")
-        assert await answer is False
-        assert await broker.next_report("t0000", 1) == {"failed": "it died too"}
-        assert await broker.take("three") == (trial(1), 1)
-
-    run_async(steps())
+async def test_a_lost_trial_goes_to_the_next_pool_before_all_others_and_the_old_one_is_not_heard(noticed):
+    broker = Broker(retries=1)
+    first = await begun(broker, "one")
+    await broker.submit(trial(1))
+    if noticed:
+        assert await broker.report_loss("one", "it died") is True
+    again, attempt = await broker.take("one")
+    assert again == trial(0)
+    assert await report(broker, first, {"epoch": 1}) is False  # a worker that was thought to be dead
+    answer = await soon(report(broker, attempt, {"epoch": 2}))
+    assert await broker.next_report("t0000", 0) == {"epoch": 2}
+    assert not answer.done()
+    await broker.report_loss("one", "it died too")
+    assert await answer is False
+    assert await broker.next_report("t0000", 1) == {"failed": "it died too"}
+    assert await broker.take("three") == (trial(1), 1)
 
 
-def test_a_report_that_its_next_workers_repeat_from_the_state_is_decided_on_once(run_async):
-    async def steps() -> None:
-        broker, repeated = Broker(retries=2), {"epoch": 1, "repeated": True}
-        first = await begun(broker)
-        assert await broker.report("t0000", first, {"epoch": 1}) == 1
-        await broker.report_loss("one", "it died")  # before it heard of the decision
-        _, second = await broker.take("one")
-        answer = await soon(report(broker, second, repeated))
-        assert not answer.done()
-        assert await broker.next_report("t0000", 0) == {"epoch": 1}
-        request = await soon(broker.next_report("t0000", 1))
-        assert await answer is True
-        assert not request.done()
-        await broker.report_loss("one", "it died before it reported its next epoch")
-        _, third = await broker.take("one")
-        assert await broker.report("t0000", third, {"epoch": 2, "repeated": True}) == 2
-        assert await request == {"epoch": 2, "repeated": True}
-
-    run_async(steps())
+async def test_a_report_that_its_next_workers_repeat_from_the_state_is_decided_on_once():
+    broker, repeated = Broker(retries=2), {"epoch": 1, "repeated": True}
+    first = await begun(broker)
+    assert await broker.report("t0000", first, {"epoch": 1}) == 1
+    await broker.report_loss("one", "it died")  # before it heard of the decision
+    _, second = await broker.take("one")
+    answer = await soon(report(broker, second, repeated))
+    assert not answer.done()
+    assert await broker.next_report("t0000", 0) == {"epoch": 1}
+    request = await soon(broker.next_report("t0000", 1))
+    assert await answer is True
+    assert not request.done()
+    await broker.report_loss("one", "it died before it reported its next epoch")
+    _, third = await broker.take("one")
+    assert await broker.report("t0000", third, {"epoch": 2, "repeated": True}) == 2
+    assert await request == {"epoch": 2, "repeated": True}
 
 
-def test_a_worker_that_died_as_it_waited_takes_no_trial_from_the_one_in_its_place(run_async):
-    async def steps() -> None:
-        broker = Broker(retries=0)
-        dead = await soon(broker.take("one"))  # Ray does not end the call of a worker that has died
-        assert await broker.report_loss("one", "it died") is False
-        alive = await soon(broker.take("one"))
-        await broker.submit(trial(0))
-        assert await alive == (trial(0), 1)
-        assert await dead == ()
-
-    run_async(steps())
+async def test_a_worker_that_died_as_it_waited_takes_no_trial_from_the_one_in_its_place():
+    broker = Broker(retries=0)
+    dead = await soon(broker.take("one"))  # Ray does not end the call of a worker that has died
+    assert await broker.report_loss("one", "it died") is False
+    alive = await soon(broker.take("one"))
+    await broker.submit(trial(0))
+    assert await alive == (trial(0), 1)
+    assert await dead == ()
 
 
-def test_the_loss_of_a_pool_harms_no_other_pool_s_trial_nor_one_that_has_ended(run_async):
-    async def steps() -> None:
-        broker = Broker(retries=0)
-        first = await begun(broker, "one")
-        await broker.submit(trial(1))
-        _, second = await broker.take("two")
-        assert await report(broker, first, {"final": True}) is False
-        assert await broker.report_loss("one", "it died") is False
-        assert await broker.next_report("t0000", 0) == {"final": True}
-        assert await broker.take("one", 0) == ()
-        assert await broker.report("t0001", second, {"epoch": 1}) == 1
-
-    run_async(steps())
+async def test_the_loss_of_a_pool_harms_no_other_pool_s_trial_nor_one_that_has_ended():
+    broker = Broker(retries=0)
+    first = await begun(broker, "one")
+    await broker.submit(trial(1))
+    _, second = await broker.take("two")
+    assert await report(broker, first, {"final": True}) is False
+    assert await broker.report_loss("one", "it died") is False
+    assert await broker.next_report("t0000", 0) == {"final": True}
+    assert await broker.take("one", 0) == ()
+    assert await broker.report("t0001", second, {"epoch": 1}) == 1
 
 
-def test_tune_s_own_actor_may_die_and_another_goes_on_where_it_was(run_async):
-    async def steps() -> None:
-        broker = Broker(retries=0)
-        attempt = await begun(broker)
-        first = await soon(report(broker, attempt, {"epoch": 1}))
-        await broker.next_report("t0000", 0)
-        request = await soon(broker.next_report("t0000", 1))
-        assert await first is True
-        second = await soon(report(broker, attempt, {"epoch": 2}))
-        assert await request == {"epoch": 2}  # and dies with it
-        assert await broker.submit(trial(0)) == (2, 1)
-        await broker.stop("t0000", 1)  # the old actor's last call comes late
-        assert await broker.next_report("t0000", 1) == {"epoch": 2}
-        assert not second.done()
-        assert await broker.take("another", 0) == ()  # it is trained only once
-
-    run_async(steps())
+async def test_tune_s_own_actor_may_die_and_another_goes_on_where_it_was():
+    broker = Broker(retries=0)
+    attempt = await begun(broker)
+    first = await soon(report(broker, attempt, {"epoch": 1}))
+    await broker.next_report("t0000", 0)
+    request = await soon(broker.next_report("t0000", 1))
+    assert await first is True
+    second = await soon(report(broker, attempt, {"epoch": 2}))
+    assert await request == {"epoch": 2}  # and dies with it
+    assert await broker.submit(trial(0)) == (2, 1)
+    await broker.stop("t0000", 1)  # the old actor's last call comes late
+    assert await broker.next_report("t0000", 1) == {"epoch": 2}
+    assert not second.done()
+    assert await broker.take("another", 0) == ()  # it is trained only once
 
 
-def test_a_trial_that_was_stopped_may_be_asked_for_again_and_its_old_worker_is_not_heard(run_async):
-    async def steps() -> None:
-        broker = Broker(retries=0)
-        old = await begun(broker)
-        await broker.stop("t0000")
-        assert await broker.submit(trial(0)) == (2, 0)
-        assert await report(broker, old, {"epoch": 1}) is False  # also while nobody has taken it yet
-        config, attempt = await broker.take("two")
-        assert config == trial(0)
-        assert attempt != old
-
-    run_async(steps())
+async def test_a_trial_that_was_stopped_may_be_asked_for_again_and_its_old_worker_is_not_heard():
+    broker = Broker(retries=0)
+    old = await begun(broker)
+    await broker.stop("t0000")
+    assert await broker.submit(trial(0)) == (2, 0)
+    assert await report(broker, old, {"epoch": 1}) is False  # also while nobody has taken it yet
+    config, attempt = await broker.take("two")
+    assert config == trial(0)
+    assert attempt != old
 
 
-def test_a_trial_that_runs_out_of_memory_begins_anew_with_half_its_batch_and_is_infeasible_the_second_time(run_async):
-    async def steps() -> None:
-        broker = Broker(retries=5)
-        await begun(broker)
-        assert await broker.report_loss("one", "no memory", out_of_memory=True) is True
-        again, attempt = await broker.take("one")
-        assert again == {**trial(0), "halved": "no memory", "anew": True}
-        assert await broker.next_report("t0000", 0) == {"halved": "no memory"}  # for the study to keep
-        await broker.report_loss("one", "no memory again", out_of_memory=True)
-        assert await broker.report("t0000", attempt, {"epoch": 1}) is None
-        failed = {"failed": "out of memory, with half the batch too: no memory again", "infeasible": True}
-        assert await broker.next_report("t0000", 1) == failed
-
-    run_async(steps())
+async def test_a_trial_that_runs_out_of_memory_begins_anew_with_half_its_batch_and_is_infeasible_the_second_time():
+    broker = Broker(retries=5)
+    await begun(broker)
+    assert await broker.report_loss("one", "no memory", out_of_memory=True) is True
+    again, attempt = await broker.take("one")
+    assert again == {**trial(0), "halved": "no memory", "anew": True}
+    assert await broker.next_report("t0000", 0) == {"halved": "no memory"}  # for the study to keep
+    await broker.report_loss("one", "no memory again", out_of_memory=True)
+    assert await broker.report("t0000", attempt, {"epoch": 1}) is None
+    failed = {"failed": "out of memory, with half the batch too: no memory again", "infeasible": True}
+    assert await broker.next_report("t0000", 1) == failed
 
 
-def test_a_halved_trial_begins_anew_until_it_has_reported_and_goes_on_from_its_states_afterwards(run_async):
-    async def steps() -> None:
-        broker = Broker(retries=2)
-        await begun(broker)
-        await broker.report_loss("one", "no memory", out_of_memory=True)
-        await broker.take("one")
-        await broker.report_loss("one", "it died")
-        again, attempt = await broker.take("one")
-        assert again == {**trial(0), "halved": "no memory", "anew": True}
-        assert await broker.report("t0000", attempt, {"epoch": 1}) == 2
-        await broker.report_loss("one", "it died")
-        assert (await broker.take("one"))[0] == {**trial(0), "halved": "no memory"}
-        await broker.report_loss("one", "it died")  # that its batch was halved was no retry, these three were
-        assert await broker.next_report("t0000", 2) == {"failed": "it died"}
-
-    run_async(steps())
+async def test_a_halved_trial_begins_anew_until_it_has_reported_and_goes_on_from_its_states_afterwards():
+    broker = Broker(retries=2)
+    await begun(broker)
+    await broker.report_loss("one", "no memory", out_of_memory=True)
+    await broker.take("one")
+    await broker.report_loss("one", "it died")
+    again, attempt = await broker.take("one")
+    assert again == {**trial(0), "halved": "no memory", "anew": True}
+    assert await broker.report("t0000", attempt, {"epoch": 1}) == 2
+    await broker.report_loss("one", "it died")
+    assert (await broker.take("one"))[0] == {**trial(0), "halved": "no memory"}
+    await broker.report_loss("one", "it died")  # that its batch was halved was no retry, these three were
+    assert await broker.next_report("t0000", 2) == {"failed": "it died"}
 
 
 @pytest.mark.parametrize("earlier", [False, True], ids=["in this run", "in an earlier one"])
-def test_a_trial_that_once_fitted_is_tried_again_as_it_is_and_is_infeasible_in_the_end(run_async, earlier):
-    async def steps() -> None:
-        broker = Broker(retries=1)
-        config = trial(0) | ({"fitted": True} if earlier else {})
-        await broker.submit(config)
-        _, attempt = await broker.take("one")
-        if not earlier:
-            assert await broker.report("t0000", attempt, {"epoch": 1}) == 1
-        await broker.report_loss("one", "no memory", out_of_memory=True)
-        assert (await broker.take("one"))[0] == config
-        await broker.report_loss("one", "no memory", out_of_memory=True)
-        place = 0 if earlier else 1
-        assert await broker.next_report("t0000", place) == {"failed": "out of memory: no memory", "infeasible": True}
-
-    run_async(steps())
+async def test_a_trial_that_once_fitted_is_tried_again_as_it_is_and_is_infeasible_in_the_end(earlier):
+    broker = Broker(retries=1)
+    config = trial(0) | ({"fitted": True} if earlier else {})
+    await broker.submit(config)
+    _, attempt = await broker.take("one")
+    if not earlier:
+        assert await broker.report("t0000", attempt, {"epoch": 1}) == 1
+    await broker.report_loss("one", "no memory", out_of_memory=True)
+    assert (await broker.take("one"))[0] == config
+    await broker.report_loss("one", "no memory", out_of_memory=True)
+    place = 0 if earlier else 1
+    assert await broker.next_report("t0000", place) == {"failed": "out of memory: no memory", "infeasible": True}
 
 
 @pytest.mark.parametrize("fitted", [False, True], ids=["young", "that once fitted"])
-def test_a_trial_that_ray_ends_for_its_node_s_memory_is_tried_as_often_as_others_before_it_is_infeasible(
-    run_async, fitted
-):
-    async def steps() -> None:
-        broker = Broker(retries=1)
-        await broker.submit(trial(0) | ({"fitted": True} if fitted else {}))
-        halved = {} if fitted else {"halved": "no memory", "anew": True}
-        for _ in range(1 if fitted else 2):  # with half its batch too, its neighbours may be to blame
-            await broker.take("one")
-            assert await broker.report_loss("one", "no memory", out_of_memory=True, for_its_node=True) is True
-        again, _ = await broker.take("one")
-        assert again == trial(0) | halved | ({"fitted": True} if fitted else {})
-        await broker.report_loss("one", "no memory again", out_of_memory=True, for_its_node=True)
-        reason = f"out of memory{'' if fitted else ', with half the batch too'}: no memory again"
-        assert await broker.next_report("t0000", 0 if fitted else 1) == {"failed": reason, "infeasible": True}
-
-    run_async(steps())
-
-
-def test_a_notice_is_no_sign_that_a_trial_once_fitted(run_async):
-    async def steps() -> None:
-        broker = Broker(retries=1)
-        attempt = await begun(broker)
-        for reason in ("no memory", "it died"):
-            assert await broker.report("t0000", attempt, {"notice": "a state was damaged"}) is not None
-            await broker.report_loss("one", reason, out_of_memory=reason == "no memory")
-            again, attempt = await broker.take("one")
-            assert again == {**trial(0), "halved": "no memory", "anew": True}
-
-    run_async(steps())
-
-
-def test_what_pools_wait_for_is_said_once_with_the_next_trial(run_async):
-    async def steps() -> None:
-        broker = Broker(retries=1)
-        await broker.post_notice("no room")  # for which nobody waits yet
-        for number in (0, 1):
-            await broker.submit(trial(number))
-        for text in ("no room", "no room", "some are given up"):
-            await broker.post_notice(text)
-        assert await broker.next_report("t0000", 0) == {"notice": "no room"}
-        assert await broker.next_report("t0000", 1) == {"notice": "some are given up"}
+async def test_a_trial_that_ray_ends_for_its_node_s_memory_is_tried_as_often_as_others_before_it_is_infeasible(fitted):
+    broker = Broker(retries=1)
+    await broker.submit(trial(0) | ({"fitted": True} if fitted else {}))
+    halved = {} if fitted else {"halved": "no memory", "anew": True}
+    for _ in range(1 if fitted else 2):  # with half its batch too, its neighbours may be to blame
         await broker.take("one")
-        assert await broker.report("t0000", 1, {"epoch": 1}) == 3
-        assert not (await soon(broker.next_report("t0001", 0))).done()
+        assert await broker.report_loss("one", "no memory", out_of_memory=True, for_its_node=True) is True
+    again, _ = await broker.take("one")
+    assert again == trial(0) | halved | ({"fitted": True} if fitted else {})
+    await broker.report_loss("one", "no memory again", out_of_memory=True, for_its_node=True)
+    reason = f"out of memory{'' if fitted else ', with half the batch too'}: no memory again"
+    assert await broker.next_report("t0000", 0 if fitted else 1) == {"failed": reason, "infeasible": True}
 
-    run_async(steps())
+
+async def test_a_notice_is_no_sign_that_a_trial_once_fitted():
+    broker = Broker(retries=1)
+    attempt = await begun(broker)
+    for reason in ("no memory", "it died"):
+        assert await broker.report("t0000", attempt, {"notice": "a state was damaged"}) is not None
+        await broker.report_loss("one", reason, out_of_memory=reason == "no memory")
+        again, attempt = await broker.take("one")
+        assert again == {**trial(0), "halved": "no memory", "anew": True}
+
+
+async def test_what_pools_wait_for_is_said_once_with_the_next_trial():
+    broker = Broker(retries=1)
+    await broker.post_notice("no room")  # for which nobody waits yet
+    for number in (0, 1):
+        await broker.submit(trial(number))
+    for text in ("no room", "no room", "some are given up"):
+        await broker.post_notice(text)
+    assert await broker.next_report("t0000", 0) == {"notice": "no room"}
+    assert await broker.next_report("t0000", 1) == {"notice": "some are given up"}
+    await broker.take("one")
+    assert await broker.report("t0000", 1, {"epoch": 1}) == 3
+    assert not (await soon(broker.next_report("t0001", 0))).done()
 
 
 @pytest.mark.parametrize("evaluation", [{"epoch": 1}, {"epoch": 1, "whole": True}, {"epoch": 1, "whole": False}])
 @pytest.mark.parametrize("folds", [False, True])
-def test_a_whole_epoch_is_a_sign_that_a_trial_once_fitted_for_its_longest_rows_may_be_in_any_part(
-    run_async, evaluation, folds
+async def test_a_whole_epoch_is_a_sign_that_a_trial_once_fitted_for_its_longest_rows_may_be_in_any_part(
+    evaluation, folds
 ):
-    async def steps() -> None:
-        broker = Broker(retries=1)
-        attempt = await begun(broker)
-        await broker.report("t0000", attempt, {"fold": 0, "fold_epoch": evaluation} if folds else evaluation)
-        await broker.report_loss("one", "no memory", out_of_memory=True)
-        anew = {} if evaluation.get("whole", True) else {"halved": "no memory", "anew": True}
-        assert (await broker.take("one"))[0] == trial(0) | anew
-
-    run_async(steps())
+    broker = Broker(retries=1)
+    attempt = await begun(broker)
+    await broker.report("t0000", attempt, {"fold": 0, "fold_epoch": evaluation} if folds else evaluation)
+    await broker.report_loss("one", "no memory", out_of_memory=True)
+    anew = {} if evaluation.get("whole", True) else {"halved": "no memory", "anew": True}
+    assert (await broker.take("one"))[0] == trial(0) | anew
 
 
 @pytest.mark.parametrize(
@@ -327,95 +276,77 @@ def test_a_whole_epoch_is_a_sign_that_a_trial_once_fitted_for_its_longest_rows_m
         ([{"fold": 1, "fold_epoch": {"epoch": 1, "ends_stage": True}}], False),
     ],
 )
-def test_a_trial_out_of_memory_in_a_stage_of_which_it_completed_no_epoch_begins_anew_with_half_its_batch(
-    run_async, reports, halves
+async def test_a_trial_out_of_memory_in_a_stage_of_which_it_completed_no_epoch_begins_anew_with_half_its_batch(
+    reports, halves
 ):
-    async def steps() -> None:
-        broker = Broker(retries=1)
-        attempt = await begun(broker)
-        for report in reports:
-            await broker.report("t0000", attempt, report)
-        await broker.report_loss("one", "it died")  # which tells nothing of its memory
-        _, attempt = await broker.take("one")
-        await broker.report_loss("one", "no memory", out_of_memory=True)
-        anew = {"halved": "no memory", "anew": True}
-        if halves:
-            assert (await broker.take("one"))[0] == trial(0) | anew
-        else:
-            failed = await broker.next_report("t0000", len(reports))
-            assert failed == {"failed": "out of memory: no memory", "infeasible": True}
-
-    run_async(steps())
+    broker = Broker(retries=1)
+    attempt = await begun(broker)
+    for report in reports:
+        await broker.report("t0000", attempt, report)
+    await broker.report_loss("one", "it died")  # which tells nothing of its memory
+    _, attempt = await broker.take("one")
+    await broker.report_loss("one", "no memory", out_of_memory=True)
+    anew = {"halved": "no memory", "anew": True}
+    if halves:
+        assert (await broker.take("one"))[0] == trial(0) | anew
+    else:
+        failed = await broker.next_report("t0000", len(reports))
+        assert failed == {"failed": "out of memory: no memory", "infeasible": True}
 
 
-def test_nobody_waits_for_the_report_of_a_trial_once_the_study_is_over(run_async):
-    async def steps() -> None:
-        broker = Broker(retries=0)
-        await begun(broker)
-        request = await soon(broker.next_report("t0000", 0))
-        await broker.close()
-        assert await request == {}
-
-    run_async(steps())
+async def test_nobody_waits_for_the_report_of_a_trial_once_the_study_is_over():
+    broker = Broker(retries=0)
+    await begun(broker)
+    request = await soon(broker.next_report("t0000", 0))
+    await broker.close()
+    assert await request == {}
 
 
 @pytest.mark.parametrize("trained", [False, True])
-def test_at_the_end_every_pool_goes_home_and_it_is_known_whether_one_was_busy(run_async, trained):
-    async def steps() -> None:
-        broker = Broker(retries=0)
-        attempt = await begun(broker)
-        idle = await soon(broker.take("two"))
-        answer = await soon(report(broker, attempt, {"final": True} if trained else {"epoch": 1}))
-        assert await broker.close() is trained
-        assert await idle is None
-        assert await answer is False
-        assert await broker.is_over()
-        assert await broker.wait_for_trial() is False  # an isolated host starts no workers in vain
-
-    run_async(steps())
+async def test_at_the_end_every_pool_goes_home_and_it_is_known_whether_one_was_busy(trained):
+    broker = Broker(retries=0)
+    attempt = await begun(broker)
+    idle = await soon(broker.take("two"))
+    answer = await soon(report(broker, attempt, {"final": True} if trained else {"epoch": 1}))
+    assert await broker.close() is trained
+    assert await idle is None
+    assert await answer is False
+    assert await broker.is_over()
+    assert await broker.wait_for_trial() is False  # an isolated host starts no workers in vain
 
 
-def test_a_trial_that_would_fail_so_again_fails_at_once(run_async):
-    async def steps() -> None:
-        broker = Broker(retries=5)
-        await begun(broker)
-        assert await broker.report_loss("one", "KeyError: 'a'", final=True) is True
-        assert await broker.next_report("t0000", 0) == {"failed": "KeyError: 'a'"}
-        assert await broker.take("one", 0) == ()
-
-    run_async(steps())
+async def test_a_trial_that_would_fail_so_again_fails_at_once():
+    broker = Broker(retries=5)
+    await begun(broker)
+    assert await broker.report_loss("one", "KeyError: 'a'", final=True) is True
+    assert await broker.next_report("t0000", 0) == {"failed": "KeyError: 'a'"}
+    assert await broker.take("one", 0) == ()
 
 
-def test_a_halted_study_sends_its_pools_home_and_tells_tune_of_no_trial_s_end(run_async):
+async def test_a_halted_study_sends_its_pools_home_and_tells_tune_of_no_trial_s_end():
     first, second = (Fault(name, "be written whole", "No space left on device", "make room") for name in ("a", "b"))
 
-    async def steps() -> None:
-        broker = Broker(retries=0)
-        attempt = await begun(broker)
-        request = await soon(broker.next_report("t0000", 0))
-        idle = await soon(broker.take("another"))
-        assert await broker.halt_fault() is None
-        await broker.halt(first)
-        await broker.halt(second)
-        assert await broker.halt_fault() == first
-        assert await idle is None
-        assert await broker.take("one") is None
-        assert await report(broker, attempt, {"epoch": 1}) is False
-        assert await broker.is_over()
-        assert not request.done()  # an empty report would be the trial's end
-        await broker.close()
-        assert await request == {}
-
-    run_async(steps())
+    broker = Broker(retries=0)
+    attempt = await begun(broker)
+    request = await soon(broker.next_report("t0000", 0))
+    idle = await soon(broker.take("another"))
+    assert await broker.halt_fault() is None
+    await broker.halt(first)
+    await broker.halt(second)
+    assert await broker.halt_fault() == first
+    assert await idle is None
+    assert await broker.take("one") is None
+    assert await report(broker, attempt, {"epoch": 1}) is False
+    assert await broker.is_over()
+    assert not request.done()  # an empty report would be the trial's end
+    await broker.close()
+    assert await request == {}
 
 
-def test_the_placement_group_of_a_pool_is_known_to_the_host_that_replaces_its_own(run_async):
-    async def steps() -> None:
-        broker = Broker(retries=0)
-        for pool, group in (("one", "first"), ("two", "other"), ("one", "second")):
-            await broker.register_placement_group(pool, group)
-        assert await broker.placement_groups("one") == ["second"]
-        assert await broker.placement_groups("three") == []
-        assert await broker.placement_groups() == ["second", "other"]
-
-    run_async(steps())
+async def test_the_placement_group_of_a_pool_is_known_to_the_host_that_replaces_its_own():
+    broker = Broker(retries=0)
+    for pool, group in (("one", "first"), ("two", "other"), ("one", "second")):
+        await broker.register_placement_group(pool, group)
+    assert await broker.placement_groups("one") == ["second"]
+    assert await broker.placement_groups("three") == []
+    assert await broker.placement_groups() == ["second", "other"]

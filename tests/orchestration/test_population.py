@@ -14,6 +14,8 @@ from tutti.config.space import Categorical, SearchSpace
 from tutti.orchestration.broker import Broker
 from tutti.orchestration.population import Exchange, Population
 
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(20)]
+
 SPACE = SearchSpace.model_validate(
     {
         "learning_rate": {"type": "log_uniform", "low": 1e-5, "high": 1e-3},
@@ -103,76 +105,61 @@ async def train_undecided(broker: Broker, epoch: int, pool: str) -> tuple[str, i
     return key, attempt, await broker.report(key, attempt, {"epoch": epoch, "score": int(key[1:]) / 10})
 
 
-def test_workers_train_no_further_trial_before_tune_has_the_report_of_one_that_waits(run_async):
+async def test_workers_train_no_further_trial_before_tune_has_the_report_of_one_that_waits():
     """After a Ctrl-C Tune takes no more reports: each pool's last one is all that is left over."""
 
-    async def steps() -> None:
-        broker = Broker(0, population())
-        await submit(broker, 4)
-        key, attempt, count = await train_undecided(broker, 1, "one")
-        assert await broker.await_decision(key, attempt, count, 0.05) is None
-        await broker.close()
-        assert await broker.await_decision(key, attempt, count, 0.05) is False
-
-    run_async(steps())
+    broker = Broker(0, population())
+    await submit(broker, 4)
+    key, attempt, count = await train_undecided(broker, 1, "one")
+    assert await broker.await_decision(key, attempt, count, 0.05) is None
+    await broker.close()
+    assert await broker.await_decision(key, attempt, count, 0.05) is False
 
 
-def test_nobody_goes_on_from_an_exchange_before_tune_has_everybody_s_report(run_async):
-    async def steps() -> None:
-        broker = Broker(0, population(2))
-        await submit(broker, 2)
-        for pool in ("one", "two"):
-            await train_undecided(broker, 1, pool)
-        assert (await broker.next_report("t0000", 1)).keys() == {"exchanged"}
-        await decide(broker, "t0000", 2)
-        assert await broker.take("three", 0.05) == ()  # the donor's report is undecided
-        await decide(broker, "t0001", 1)
-        assert [(await broker.take(pool, 1))[0]["key"] for pool in ("three", "four")] == ["t0000", "t0001"]
-
-    run_async(steps())
+async def test_nobody_goes_on_from_an_exchange_before_tune_has_everybody_s_report():
+    broker = Broker(0, population(2))
+    await submit(broker, 2)
+    for pool in ("one", "two"):
+        await train_undecided(broker, 1, pool)
+    assert (await broker.next_report("t0000", 1)).keys() == {"exchanged"}
+    await decide(broker, "t0000", 2)
+    assert await broker.take("three", 0.05) == ()  # the donor's report is undecided
+    await decide(broker, "t0001", 1)
+    assert [(await broker.take(pool, 1))[0]["key"] for pool in ("three", "four")] == ["t0000", "t0001"]
 
 
-def test_a_trial_stopped_at_an_exchange_and_submitted_again_keeps_nobody_waiting(run_async):
-    async def steps() -> None:
-        broker = Broker(0, population(2))
-        await submit(broker, 2)
-        for pool in ("one", "two"):
-            await train_undecided(broker, 1, pool)
-        await broker.stop("t0000")
-        await submit(broker, 1)
-        await decide(broker, "t0001", 1)
-        assert [(await broker.take(pool, 1))[0]["key"] for pool in ("one", "two")] == ["t0000", "t0001"]
-
-    run_async(steps())
+async def test_a_trial_stopped_at_an_exchange_and_submitted_again_keeps_nobody_waiting():
+    broker = Broker(0, population(2))
+    await submit(broker, 2)
+    for pool in ("one", "two"):
+        await train_undecided(broker, 1, pool)
+    await broker.stop("t0000")
+    await submit(broker, 1)
+    await decide(broker, "t0001", 1)
+    assert [(await broker.take(pool, 1))[0]["key"] for pool in ("one", "two")] == ["t0000", "t0001"]
 
 
-def test_a_report_from_the_state_that_a_trial_goes_on_from_is_no_reason_to_exchange_again(run_async):
-    async def steps() -> None:
-        broker = Broker(0, population(2))
-        await submit(broker, 2)
-        config, attempt = await broker.take("one", 1)
-        repeated = {"epoch": 1, "score": 0.5, "repeated": True}
-        assert await broker.report(config["key"], attempt, repeated) == 1  # in a resumed study Tune may not have it
-        await decide(broker, "t0000", 1)
-        assert await broker.await_decision("t0000", attempt, 1) is True
-        assert await broker.report("t0000", attempt, {"epoch": 2, "score": 0.5}) == 2
-        await decide(broker, "t0000", 2)
-        assert await broker.await_decision("t0000", attempt, 2) is False
-
-    run_async(steps())
+async def test_a_report_from_the_state_that_a_trial_goes_on_from_is_no_reason_to_exchange_again():
+    broker = Broker(0, population(2))
+    await submit(broker, 2)
+    config, attempt = await broker.take("one", 1)
+    repeated = {"epoch": 1, "score": 0.5, "repeated": True}
+    assert await broker.report(config["key"], attempt, repeated) == 1  # in a resumed study Tune may not have it
+    await decide(broker, "t0000", 1)
+    assert await broker.await_decision("t0000", attempt, 1) is True
+    assert await broker.report("t0000", attempt, {"epoch": 2, "score": 0.5}) == 2
+    await decide(broker, "t0000", 2)
+    assert await broker.await_decision("t0000", attempt, 2) is False
 
 
-def test_with_one_pool_all_trials_come_to_the_meeting_and_nobody_goes_on_before(run_async):
-    async def steps() -> None:
-        broker = Broker(0, population())
-        await submit(broker, 3)
-        first = [await train(broker, 1) for _ in range(3)]
-        assert await broker.take("one", 0.05) == ()  # the fourth has not even been asked for
-        await submit(broker, 4)
-        assert (await broker.take("one", 1))[0]["key"] == "t0003"
-        assert first == ["t0000", "t0001", "t0002"]
-
-    run_async(steps())
+async def test_with_one_pool_all_trials_come_to_the_meeting_and_nobody_goes_on_before():
+    broker = Broker(0, population())
+    await submit(broker, 3)
+    first = [await train(broker, 1) for _ in range(3)]
+    assert await broker.take("one", 0.05) == ()  # the fourth has not even been asked for
+    await submit(broker, 4)
+    assert (await broker.take("one", 1))[0]["key"] == "t0003"
+    assert first == ["t0000", "t0001", "t0002"]
 
 
 def test_what_a_donor_has_switched_off_is_not_switched_on_nor_the_other_way_round():
@@ -187,94 +174,76 @@ def test_what_a_donor_has_switched_off_is_not_switched_on_nor_the_other_way_roun
         assert drawn == allowed
 
 
-def test_a_trial_goes_on_from_none_whose_epochs_have_other_batches(run_async):
-    async def steps() -> None:
-        broker = Broker(0, population())
-        for key, parameters in points(4).items():
-            halved = {"halved": "it ran out of memory"} if key == "t0003" else {}  # the best one
-            await broker.submit({"key": key, "number": int(key[1:]), "parameters": parameters, **halved})
-        for _ in range(4):
-            await train(broker, 1)
-        report = await broker.next_report("t0000", 1)
-        assert report["exchanged"]["donor"] == "t0002"
-        assert "halved" not in report
-
-    run_async(steps())
+async def test_a_trial_goes_on_from_none_whose_epochs_have_other_batches():
+    broker = Broker(0, population())
+    for key, parameters in points(4).items():
+        halved = {"halved": "it ran out of memory"} if key == "t0003" else {}  # the best one
+        await broker.submit({"key": key, "number": int(key[1:]), "parameters": parameters, **halved})
+    for _ in range(4):
+        await train(broker, 1)
+    report = await broker.next_report("t0000", 1)
+    assert report["exchanged"]["donor"] == "t0002"
+    assert "halved" not in report
 
 
-def test_the_worst_goes_on_with_the_donor_s_settings_once_the_driver_has_taken_the_state_over(run_async):
-    async def steps() -> None:
-        broker = Broker(0, population())
-        await submit(broker, 4)
-        for _ in range(4):
-            await train(broker, 1)
-        report = await broker.next_report("t0000", 1)
-        assert report["exchanged"]["donor"] == "t0003"
-        assert report["exchanged"]["epoch"] == 1
-        assert await broker.take("one", 0.05) == ()  # the donor's state must not move before it was copied
-        request = asyncio.ensure_future(broker.next_report("t0000", 2))
-        configs = [(await broker.take(f"pool-{number}", 1))[0] for number in range(4)]
-        assert [each["key"] for each in configs] == ["t0000", "t0001", "t0002", "t0003"]
-        assert configs[0]["parameters"] == report["exchanged"]["parameters"]
-        assert configs[0]["parameters"]["learning_rate"] in (pytest.approx(3.2e-4), pytest.approx(4.8e-4))
-        assert configs[3]["parameters"] == points(4)["t0003"]
-        request.cancel()
-
-    run_async(steps())
+async def test_the_worst_goes_on_with_the_donor_s_settings_once_the_driver_has_taken_the_state_over():
+    broker = Broker(0, population())
+    await submit(broker, 4)
+    for _ in range(4):
+        await train(broker, 1)
+    report = await broker.next_report("t0000", 1)
+    assert report["exchanged"]["donor"] == "t0003"
+    assert report["exchanged"]["epoch"] == 1
+    assert await broker.take("one", 0.05) == ()  # the donor's state must not move before it was copied
+    request = asyncio.ensure_future(broker.next_report("t0000", 2))
+    configs = [(await broker.take(f"pool-{number}", 1))[0] for number in range(4)]
+    assert [each["key"] for each in configs] == ["t0000", "t0001", "t0002", "t0003"]
+    assert configs[0]["parameters"] == report["exchanged"]["parameters"]
+    assert configs[0]["parameters"]["learning_rate"] in (pytest.approx(3.2e-4), pytest.approx(4.8e-4))
+    assert configs[3]["parameters"] == points(4)["t0003"]
+    request.cancel()
 
 
-def test_a_trial_that_ends_on_the_way_keeps_nobody_waiting(run_async):
-    async def steps() -> None:
-        broker = Broker(0, population())
-        await submit(broker, 4)
-        for _ in range(3):
-            await train(broker, 1, score=0.5)
-        _, attempt = await broker.take("one", 1)
-        assert await broker.take("two", 0.05) == ()
-        await broker.report("t0003", attempt, {"failed": "the loss is nan"})
-        assert (await broker.take("two", 1))[0]["key"] == "t0000"
-
-    run_async(steps())
+async def test_a_trial_that_ends_on_the_way_keeps_nobody_waiting():
+    broker = Broker(0, population())
+    await submit(broker, 4)
+    for _ in range(3):
+        await train(broker, 1, score=0.5)
+    _, attempt = await broker.take("one", 1)
+    assert await broker.take("two", 0.05) == ()
+    await broker.report("t0003", attempt, {"failed": "the loss is nan"})
+    assert (await broker.take("two", 1))[0]["key"] == "t0000"
 
 
-def test_a_trial_that_is_stopped_before_its_exchange_keeps_nobody_waiting(run_async):
-    async def steps() -> None:
-        broker = Broker(0, population())
-        await submit(broker, 4)
-        for _ in range(4):
-            await train(broker, 1)
-        assert await broker.take("one", 0.05) == ()  # Tune has not copied the donor's state yet
-        await broker.stop("t0000")
-        assert (await broker.take("one", 1))[0]["key"] == "t0001"
-
-    run_async(steps())
+async def test_a_trial_that_is_stopped_before_its_exchange_keeps_nobody_waiting():
+    broker = Broker(0, population())
+    await submit(broker, 4)
+    for _ in range(4):
+        await train(broker, 1)
+    assert await broker.take("one", 0.05) == ()  # Tune has not copied the donor's state yet
+    await broker.stop("t0000")
+    assert (await broker.take("one", 1))[0]["key"] == "t0001"
 
 
-def test_between_meetings_a_trial_goes_on_with_its_workers(run_async):
-    async def steps() -> None:
-        broker = Broker(0, population(every=2))
-        await submit(broker, 4)
-        config, attempt = await broker.take("one", 1)
-        for epoch, goes_on in ((1, True), (2, False)):
-            assert await broker.report(config["key"], attempt, {"epoch": epoch, "score": 0.1}) == epoch
-            await decide(broker, config["key"], epoch)
-            assert await broker.await_decision(config["key"], attempt, epoch) is goes_on
-
-    run_async(steps())
+async def test_between_meetings_a_trial_goes_on_with_its_workers():
+    broker = Broker(0, population(every=2))
+    await submit(broker, 4)
+    config, attempt = await broker.take("one", 1)
+    for epoch, goes_on in ((1, True), (2, False)):
+        assert await broker.report(config["key"], attempt, {"epoch": epoch, "score": 0.1}) == epoch
+        await decide(broker, config["key"], epoch)
+        assert await broker.await_decision(config["key"], attempt, epoch) is goes_on
 
 
-def test_after_an_interruption_those_behind_catch_up_before_all_meet(run_async):
-    async def steps() -> None:
-        broker = Broker(0, population(2))
-        await submit(broker, 2)
-        assert await train(broker, 3, score=0.9) == "t0000"
-        assert await train(broker, 1, score=0.1) == "t0001"
-        assert await train(broker, 2, score=0.1) == "t0001"  # alone at its age, it has nobody to go on from
-        assert await train(broker, 3, score=0.1) == "t0001"
-        report = await broker.next_report("t0001", 3)
-        assert report["exchanged"]["donor"] == "t0000"
-
-    run_async(steps())
+async def test_after_an_interruption_those_behind_catch_up_before_all_meet():
+    broker = Broker(0, population(2))
+    await submit(broker, 2)
+    assert await train(broker, 3, score=0.9) == "t0000"
+    assert await train(broker, 1, score=0.1) == "t0001"
+    assert await train(broker, 2, score=0.1) == "t0001"  # alone at its age, it has nobody to go on from
+    assert await train(broker, 3, score=0.1) == "t0001"
+    report = await broker.next_report("t0001", 3)
+    assert report["exchanged"]["donor"] == "t0000"
 
 
 def test_an_exchange_says_all_that_is_kept_of_it():
@@ -333,13 +302,10 @@ def test_an_exchange_that_a_driver_could_not_keep_any_more_is_kept_by_the_next_o
     assert logged.store.records()[1].exchanges == ()
 
 
-def test_a_trial_that_was_never_asked_for_keeps_nobody_waiting(run_async):
-    async def steps() -> None:
-        broker = Broker(0, population(2))
-        await submit(broker, 1)
-        assert await train(broker, 1) == "t0000"
-        assert await broker.take("one", 0.05) == ()
-        await broker.stop("t0001")  # its actor died before that
-        assert (await broker.take("one", 1))[0]["key"] == "t0000"
-
-    run_async(steps())
+async def test_a_trial_that_was_never_asked_for_keeps_nobody_waiting():
+    broker = Broker(0, population(2))
+    await submit(broker, 1)
+    assert await train(broker, 1) == "t0000"
+    assert await broker.take("one", 0.05) == ()
+    await broker.stop("t0001")  # its actor died before that
+    assert (await broker.take("one", 1))[0]["key"] == "t0000"
