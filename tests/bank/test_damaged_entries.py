@@ -1,0 +1,151 @@
+"""Entries of a bank that a kill left incomplete, or that were edited or damaged since."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from tutti.bank.bank import Bank
+from tutti.errors import StorageError
+
+
+def test_an_entry_without_metadata_is_ignored(tmp_path, predictions, record):
+    bank = Bank(tmp_path)
+    bank.put(record(0), {"emotion": {"validation": predictions()}})
+    bank.put(record(1), {"emotion": {"validation": predictions()}})
+    next(tmp_path.glob("t0000/*/record.json")).unlink()
+    assert [record.key for record in bank.records()] == ["t0001"]
+    with pytest.raises(StorageError, match=r"must hold checkpoint t0000; got only t0001"):
+        bank.predictions("t0000", "emotion", "validation")
+
+
+def test_a_trial_whose_only_record_is_cut_short_is_told_once(tmp_path, predictions, record, caplog):
+    bank = Bank(tmp_path)
+    for number in range(2):
+        bank.put(record(number), {"emotion": {"validation": predictions()}})
+    next(tmp_path.glob("t0000/*/record.json")).write_text("{")
+    for _ in range(2):
+        assert [record.key for record in bank.records()] == ["t0001"]
+    assert caplog.text.count("trial t0000 has no vote until the file is restored from a copy") == 1
+
+
+def test_metadata_cut_short_leaves_the_earlier_version_standing(tmp_path, predictions, record):
+    bank = Bank(tmp_path)
+    bank.put(record(), {"emotion": {"validation": predictions()}})
+    earlier = next(tmp_path.glob("t0000/*"))
+    later = shutil.copytree(earlier, tmp_path / "t0000" / "0002-abcdef01")
+    content = (later / "record.json").read_bytes()
+    (later / "record.json").write_bytes(content[: len(content) // 2])
+    assert bank.records() == [record()]
+    standing = bank.predictions("t0000", "emotion", "validation")
+    assert np.array_equal(standing.probabilities, predictions().probabilities)
+    bank.put(record(score=0.9), {"emotion": {"validation": predictions(seed=3)}})
+    assert [record.score for record in bank.records()] == [0.9]
+    assert len(list(tmp_path.glob("t0000/*"))) == 1
+
+
+@pytest.mark.parametrize("damage", ["cut short", "one bit changed", "gone"])
+def test_a_damaged_file_is_named_and_the_remedy_given(tmp_path, predictions, record, damage):
+    bank = Bank(tmp_path)
+    bank.put(record(), {"emotion": {"validation": predictions()}})
+    file = next(tmp_path.rglob("*.parquet"))
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    if damage == "gone":
+        file.unlink()
+    else:
+        file.write_bytes(content if damage == "one bit changed" else content[:40])
+    with pytest.raises(StorageError) as error:
+        bank.predictions("t0000", "emotion", "validation")
+    assert str(file) in str(error.value)
+    assert "or move the trial's folder out of the bank" in str(error.value)
+
+
+def test_a_file_that_is_no_bank_table_is_a_storage_error_too(tmp_path, predictions, record):
+    bank = Bank(tmp_path)
+    bank.put(record(), {"emotion": {"validation": predictions()}})
+    file, metadata = next(tmp_path.rglob("*.parquet")), next(tmp_path.rglob("record.json"))
+    old = hashlib.sha256(file.read_bytes()).hexdigest()
+    file.write_bytes(b"PAR1 of another kind PAR1")
+    metadata.write_text(metadata.read_text().replace(old, hashlib.sha256(file.read_bytes()).hexdigest()))
+    with pytest.raises(StorageError, match="a file that cannot be read"):
+        bank.predictions("t0000", "emotion", "validation")
+
+
+@pytest.mark.parametrize(
+    ("change", "got"),
+    [
+        (lambda metadata: {}, "checkpoint (field required)"),
+        (lambda metadata: None, "content (input should be a valid dictionary"),
+        (lambda metadata: [], "content (input should be a valid dictionary"),
+        (lambda metadata: {"checkpoint": metadata["checkpoint"]}, "predictions (field required)"),
+        (lambda metadata: metadata | {"checkpoint": {"key": "t0000"}}, "checkpoint.number (field required)"),
+        (
+            lambda metadata: metadata | {"checkpoint": metadata["checkpoint"] | {"colour": 1}},
+            "checkpoint.colour (unexpected keyword argument)",
+        ),
+        (
+            lambda metadata: metadata | {"checkpoint": metadata["checkpoint"] | {"score": "high"}},
+            "checkpoint.score (input should be a valid number",
+        ),
+        (
+            lambda metadata: metadata | {"checkpoint": metadata["checkpoint"] | {"task_scores": {"emotion": None}}},
+            "checkpoint.task_scores.emotion (input should be a valid number)",
+        ),
+        (
+            lambda metadata: metadata | {"predictions": {"emotion": ["validation"]}},
+            "predictions.emotion (input should be a valid dictionary)",
+        ),
+        (
+            lambda metadata: metadata | {"predictions": {"emotion": {"validation": {"file": "a"}}}},
+            "predictions.emotion.validation.sha256 (field required)",
+        ),
+    ],
+)
+def test_an_invalid_record_is_named_with_its_first_fault(tmp_path, predictions, record, change, got):
+    bank = Bank(tmp_path)
+    bank.put(record(), {"emotion": {"validation": predictions()}})
+    file = next(tmp_path.rglob("record.json"))
+    file.write_text(json.dumps(change(json.loads(file.read_text()))))
+    for read in (bank.records, lambda: bank.parts("t0000"), bank.leftovers):
+        with pytest.raises(StorageError) as error:
+            read()
+        assert str(error.value).startswith(f"{file} must be the record that the trial wrote; got {got}")
+        assert "; restore the file" in str(error.value)
+    bank.put(record(), {"emotion": {"validation": predictions()}})
+    assert bank.records() == [record()]
+
+
+@pytest.mark.parametrize("take", [shutil.copytree, shutil.move])
+def test_a_folder_with_another_trial_s_record_is_refused_and_gives_no_second_vote(tmp_path, predictions, record, take):
+    bank = Bank(tmp_path)
+    bank.put(record(), {"emotion": {"validation": predictions()}})
+    take(tmp_path / "t0000", tmp_path / "t0009")
+    file = next((tmp_path / "t0009").rglob("record.json"))
+    with pytest.raises(StorageError) as error:
+        bank.records()
+    assert str(error.value).startswith(f"{file} must be the record that the trial wrote; got the record of t0000")
+    assert "or move the trial's folder out of the bank" in str(error.value)
+
+
+def test_a_record_that_names_a_file_outside_of_the_bank_is_refused(tmp_path, predictions, record):
+    bank = Bank(tmp_path / "bank")
+    bank.put(record(), {"emotion": {"validation": predictions()}})
+    [metadata] = (tmp_path / "bank").glob("*/*/record.json")
+    metadata.write_text(metadata.read_text().replace("predictions/emotion/", "../../../emotion/"))
+    with pytest.raises(StorageError, match="a path that leads out of the bank"):
+        bank.records()
+
+
+def test_a_record_without_a_parameter_count_is_read(tmp_path, predictions, record):
+    bank = Bank(tmp_path)
+    bank.put(record(), {"emotion": {"validation": predictions()}})
+    file = next(tmp_path.rglob("record.json"))
+    metadata = json.loads(file.read_text())
+    del metadata["checkpoint"]["parameters"]
+    file.write_text(json.dumps(metadata))
+    assert bank.records() == [record()]
