@@ -234,13 +234,9 @@ def test_tables_are_plain_parquet_that_any_tool_reads(tmp_path, predictions, rec
     assert json.loads(table.schema.metadata[b"tutti.classes"]) == ["happy", "sad", "生气"]
 
 
-def test_regression_values_and_a_part_without_rows_come_back(bank, predictions, record):
-    values = Predictions(
-        ids=np.array(["a", "b"]), values=np.array([0.5, 4.0], np.float32), labels=np.array([1.0, 5.0], np.float32)
-    )
-    bank.put(record(), {"likeness": {"validation": values, "test": predictions(rows=0)}})
-    assert same(bank.predictions("t0000", "likeness", "validation"), values)
-    empty = bank.predictions("t0000", "likeness", "test")
+def test_a_part_without_rows_comes_back(bank, predictions, record):
+    bank.put(record(), {"emotion": {"test": predictions(rows=0)}})
+    empty = bank.predictions("t0000", "emotion", "test")
     assert len(empty.ids) == 0
     assert empty.probabilities.shape == (0, 3)
 
