@@ -6,8 +6,7 @@ import json
 import subprocess
 import sys
 import zipfile
-from dataclasses import asdict, replace
-from datetime import datetime
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,9 +14,7 @@ import pytest
 from tutti.bank.bank import Bank
 from tutti.bank.electorate import Electorate
 from tutti.ensembling.methods.registry import METHODS
-from tutti.ensembling.nested import Estimate
 from tutti.errors import StorageError, StudyError, SubmissionError
-from tutti.outputs.card import FOLDED
 from tutti.outputs.ensemble import write_ensemble
 from tutti.outputs.members import Rule
 from tutti.outputs.submission import Layouts
@@ -65,50 +62,10 @@ def test_writing_again_gives_the_same_files(make_finished, tmp_path):
     assert write_ensemble(**study.ensemble(tmp_path / "out")).files == first.files
 
 
-def test_the_card_s_members_have_the_scores_of_the_metric(make_finished, tmp_path):
-    study = make_finished()
-    card = write_ensemble(**study.ensemble(tmp_path / "out"))
-    for task, shown in zip(study.tasks, card.tasks, strict=True):
-        each = [study.bank.predictions(member.key, task.name, "validation") for member in shown.members]
-        singles = [
-            score(task.metric, labels=study.labels[task.name], predicted=member.probabilities) for member in each
-        ]
-        assert [member.score for member in shown.members] == pytest.approx(singles)
-        assert sum(member.weight for member in shown.members) == pytest.approx(1)
-
-
-def test_the_card_s_scores_are_estimates_with_intervals_on_rows_that_chose_nothing(make_finished, tmp_path):
-    study = make_finished()
-    card = write_ensemble(**study.ensemble(tmp_path / "out"))
-    for task, shown in zip(study.tasks, card.tasks, strict=True):
-        each = [study.bank.predictions(member.key, task.name, "validation") for member in shown.members]
-        flattering = score(
-            task.metric,
-            labels=study.labels[task.name],
-            predicted=np.mean([member.probabilities for member in each], axis=0),
-        )
-        assert shown.score.score == pytest.approx(flattering, abs=0.05)  # the same members in nearly every fold
-        assert 0.01 < shown.score.high - shown.score.score < 0.2
-        assert shown.gain.score == pytest.approx(shown.score.score - shown.single.score)
-        assert shown.single.score <= max(single.task_scores[task.name] for single in card.singles)
-    assert card.objective.score == pytest.approx(np.mean([task.score.score for task in card.tasks]))
-    assert card.gain.error < max(task.gain.error for task in card.tasks)
-
-
 def test_the_ensemble_beats_the_best_trial_where_their_errors_differ(make_finished, tmp_path):
     card = write_ensemble(**make_finished().ensemble(tmp_path / "out", rule=Rule(top=5)))
     assert all(task.gain.score > 0 for task in card.tasks)
     assert card.gain.low > 0
-
-
-def test_averaging_made_it_too_unsure_and_the_card_says_by_how_much(make_finished, tmp_path):
-    card = write_ensemble(**make_finished(skill=2.5).ensemble(tmp_path / "out", rule=Rule(top=5)))
-    for task in card.tasks:
-        assert task.calibration.temperature < 1
-        assert task.calibration.error_after < task.calibration.error_before
-    page = (tmp_path / "out" / "card.md").read_text()
-    shown = card.tasks[0].calibration
-    assert f"| {shown.temperature:.3f} | {shown.error_before:.3f} | {shown.error_after:.3f} |" in page
 
 
 def test_too_few_validation_rows_give_files_but_no_score(make_finished, tmp_path):
@@ -153,42 +110,6 @@ def test_offsets_decide_what_is_submitted_where_they_win_and_stand_on_the_card(m
 
     assert angry("out") > angry("plain")
     assert f"angry +{emotion.offsets['angry']:g}" in (tmp_path / "out" / "card.md").read_text()
-
-
-def test_the_json_card_says_what_the_value_says(make_finished, tmp_path):
-    card = write_ensemble(**make_finished().ensemble(tmp_path / "out"))
-    read = json.loads((tmp_path / "out" / "card.json").read_text())
-    assert (read["study"], read["recipe"], read["objective"]) == ("demo", "baseline", asdict(card.objective))
-    assert read["tasks"][0]["members"][0] == vars(card.tasks[0].members[0])
-    assert read["files"] == card.files
-    assert [each["key"] for each in read["singles"]] == [each.key for each in card.singles]
-    assert datetime.fromisoformat(read["created"]).utcoffset().total_seconds() == 0
-
-
-def test_the_page_compares_every_single_trial_with_the_ensemble(make_finished, tmp_path):
-    card = write_ensemble(**make_finished().ensemble(tmp_path / "out"))
-    page = (tmp_path / "out" / "card.md").read_text()
-    assert "| trial | objective | emotion (macro_f1) | CoLA (matthews) | topic (accuracy) |" in page
-    for single in card.singles:
-        assert f"| {single.key} | {single.objective:.4f} |" in page
-    assert f"| **ensemble**, chosen on other rows | **{card.objective}** |" in page
-    assert f"| best trial, chosen on other rows | {card.single} |" in page
-    assert "scored on rows that had no part in choosing members" in page
-    assert "![" in page
-    assert page.count("●") == 3 * 3 + 1
-
-
-def test_fewer_trials_than_the_recipe_asks_for_are_said_on_the_page(make_finished, tmp_path):
-    write_ensemble(**make_finished(2).ensemble(tmp_path / "out"))
-    page = (tmp_path / "out" / "card.md").read_text()
-    assert "> The recipe asks for 3 members; there are only 2." in page
-    assert "Members: the best 2 by the study's objective, all with the same weight, out of 2 trials." in page
-
-
-def test_one_trial_is_called_one_trial(make_finished, tmp_path):
-    write_ensemble(**make_finished(1).ensemble(tmp_path / "out"))
-    page = (tmp_path / "out" / "card.md").read_text()
-    assert "Members: the best 1 by the study's objective, all with the same weight, out of 1 trial." in page
 
 
 def test_one_format_may_be_asked_for_all_tasks(make_finished, tmp_path):
@@ -262,7 +183,7 @@ def test_labels_of_a_changed_task_are_refused(make_finished, tmp_path):
         write_ensemble(**study.ensemble(tmp_path / "out", tasks=changed))
 
 
-def test_building_an_ensemble_imports_no_training_or_cluster_library(make_finished, tmp_path):
+def test_building_an_ensemble_imports_no_training_or_cluster_library():
     code = """
 import sys
 import tutti.outputs.ensemble, tutti.outputs.pseudo_labels, tutti.outputs.pictures
@@ -347,40 +268,6 @@ def test_labels_of_test_rows_grade_the_ensemble_where_the_best_trial_did_not_pre
     assert f"> {remark}" in page
 
 
-@pytest.mark.parametrize("folded", [True, False])
-def test_a_card_says_that_its_calibration_is_not_that_of_new_rows_where_a_study_has_folds(
-    make_finished, tmp_path, folded
-):
-    card = write_ensemble(**make_finished().ensemble(tmp_path / "out", folded=folded))
-    page = (tmp_path / "out" / "card.md").read_text()
-    assert (FOLDED in card.remarks) == (f"> {FOLDED}" in page) == folded
-
-
-def test_a_card_without_a_calibration_has_nothing_to_say_of_folds(make_finished, tmp_path):
-    card = write_ensemble(**make_finished(validation=15).ensemble(tmp_path / "out", folded=True))
-    assert FOLDED not in card.remarks
-
-
-@pytest.mark.parametrize(("gain", "clear"), [(-0.06, True), (-0.01, False), (0.06, False)])
-def test_an_ensemble_clearly_below_the_best_trial_of_each_task_says_what_to_submit_instead(
-    make_finished, tmp_path, gain, clear
-):
-    card = write_ensemble(**make_finished().ensemble(tmp_path / "out"))
-    card = replace(card, tasks=tuple(replace(task, gain=Estimate(gain, 0.02)) for task in card.tasks))
-    remarks = [remark for remark in card.remarks if "submits these instead" in remark]
-    assert bool(remarks) == clear
-    assert all("of each task: a recipe with `members: {top: 1, by: task}`" in remark for remark in remarks)
-
-
-def test_what_the_card_advises_submits_the_best_trial_of_each_task(make_finished, tmp_path):
-    study = make_finished(growth=0)
-    card = write_ensemble(**study.ensemble(tmp_path / "out", rule=Rule(top=1, by="task")))
-    best = {task.name: max(study.bank.records(), key=lambda each: each.task_scores[task.name]) for task in study.tasks}
-    assert {task.task: task.members[0].key for task in card.tasks} == {name: each.key for name, each in best.items()}
-    assert len({each.key for each in best.values()}) > 1
-    assert all(task.gain.score == 0 and task.gain.low < 0 for task in card.tasks)
-
-
 def sure_predictions(study, part: str, *, seed: int) -> Predictions:
     """Votes for CoLA that are nearly always right."""
     truth = study.truth["CoLA", part]
@@ -416,11 +303,3 @@ def test_trials_of_a_study_of_one_task_make_that_task_better_and_leave_the_other
     page = (tmp_path / "out" / "card.md").read_text()
     assert "| special/t0000 | – | – | 0.9900 ● | – |" in page
     assert "> Those of special may vote in CoLA alone." in page
-
-
-def test_the_objective_of_a_trial_with_further_tasks_is_its_mean_over_those_of_the_ensemble(make_finished, tmp_path):
-    study = make_finished(2)
-    card = write_ensemble(**study.ensemble(tmp_path / "out", rule=Rule(by="task"), tasks=study.tasks[:2]))
-    for single in card.singles:
-        scores = single.task_scores
-        assert single.objective == pytest.approx((scores["emotion"] + scores["CoLA"]) / 2)

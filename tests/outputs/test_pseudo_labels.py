@@ -16,7 +16,7 @@ from tutti.errors import StudyError
 from tutti.outputs.members import Rule
 from tutti.outputs.pseudo_labels import write_pseudo_labels
 from tutti.outputs.pseudo_pool import Pool
-from tutti.outputs.pseudo_report import FOLDED, ClassCoverage, PseudoLabelReport, TaskPseudoLabels
+from tutti.outputs.pseudo_report import FOLDED
 from tutti.tasks.layouts.competition import Competition
 from tutti.tasks.layouts.glue import Glue
 from tutti.tasks.layouts.soft import PROBABILITY, SoftLabels
@@ -233,21 +233,6 @@ def test_labels_that_nobody_can_know_are_expected_to_be_right_by_chance_alone(ma
     emotion, binary = report.tasks
     assert emotion.expected_precision == pytest.approx(1 / 3, abs=0.15)
     assert binary.expected_precision == pytest.approx(1 / 2, abs=0.15)
-
-
-def test_labels_of_a_class_that_no_row_tells_of_are_not_counted_as_told():
-    judged = ClassCoverage("A", 10, 0.01, 0.99, 0.98, 50)
-    unjudged = ClassCoverage("B", 990, 0.99, 0.99, None, 0)
-    report = TaskPseudoLabels("t", 1000, 0, 1000, 1000, 0.99, 0.0, None, "t.csv", (judged, unjudged), ())
-    assert (report.judged_labels, report.labelled, report.expected_precision) == (10, 1000, pytest.approx(0.98))
-
-
-def test_a_class_that_is_called_like_a_tag_is_text_on_the_page():
-    tag = ClassCoverage("<img src=x> & |", 10, 1.0, 0.98, None, 0)
-    task = TaskPseudoLabels("t", 10, 0, 10, 10, 0.98, 0.2, tag.label, None, (tag,), ())
-    page = PseudoLabelReport("s", "r", "now", "all", Labelling(), (task,), (), (), {}).to_markdown()
-    assert "| &lt;img src=x> &amp; \\| | 10 |" in page
-    assert "the class &lt;img src=x> &amp; | has a share" in page
 
 
 def test_too_few_validation_rows_give_no_expected_precision(make_finished, tmp_path):
