@@ -97,7 +97,7 @@ def _compare(study: StudyConfig, folder: StudyFolder, truth: Path, submission: P
 
     from tutti.cli.grading import answers
     from tutti.data.prepare import load_prepared
-    from tutti.outputs.card import number
+    from tutti.outputs.formatting import number
     from tutti.tasks.metrics import score, score_decided
 
     prepared = load_prepared(folder.data)

@@ -69,7 +69,7 @@ def show(study: Study) -> None:
 def _show(study: str, entries: list[Entry]) -> None:
     from rich.table import Table
 
-    from tutti.outputs.card import number
+    from tutti.outputs.formatting import number
     from tutti.outputs.leaderboard import correlation
 
     if not entries:

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from tutti.config.study import Objective
 from tutti.errors import StorageError, counted
-from tutti.outputs.card import number, short
+from tutti.outputs.formatting import number, short
 from tutti.records import Scalar, TrialRecord, TrialState, best_trial
 from tutti.search.objectives import pareto_front
 

@@ -233,7 +233,7 @@ def _train(base: _Base, current: Round, place: RoundFolder) -> set[str]:
 def _show(comparison: Comparison) -> None:
     from rich.table import Table
 
-    from tutti.outputs.card import estimate_text, signed
+    from tutti.outputs.formatting import estimate_text, signed
 
     table = Table()
     table.add_column("")

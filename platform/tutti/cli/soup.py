@@ -74,7 +74,7 @@ def soup(
 def _show(card: SoupCard) -> None:
     from rich.table import Table
 
-    from tutti.outputs.card import number
+    from tutti.outputs.formatting import number
 
     table = Table()
     table.add_column("trial")

@@ -167,7 +167,7 @@ def _show_outcome(
 ) -> None:
     """Prints the trials, why the study ended and what to do next; exits with 130 if trials were interrupted."""
     from tutti.cli.progress import failures, summary, trials_table
-    from tutti.outputs.card import number
+    from tutti.outputs.formatting import number
     from tutti.search.objectives import pareto_front
 
     best, objectives = best_trial(outcome.trials), study.search.objectives

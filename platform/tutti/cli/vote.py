@@ -73,7 +73,7 @@ def _show_card(card: Card) -> None:
     """Prints the scores of every trial and of the ensemble, and the card's remarks."""
     from rich.table import Table
 
-    from tutti.outputs.card import estimate_text, number, signed
+    from tutti.outputs.formatting import estimate_text, number, signed
 
     console.print(f"Study {card.study}, recipe {card.recipe}: scores on the validation rows; below, nested estimates")
     table = Table()
@@ -192,7 +192,7 @@ def _show_pseudo_labels(report: PseudoLabelReport, target: Path) -> None:
     """Prints coverage and expected precision by class, the remarks, and the files."""
     from rich.table import Table
 
-    from tutti.outputs.card import number
+    from tutti.outputs.formatting import number
     from tutti.outputs.pseudo_pool import ledger_of
     from tutti.outputs.pseudo_report import EXPECTED, which_rows
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 
 from tutti.ensembling.pseudo import Labelling
 from tutti.errors import counted
-from tutti.outputs.card import files_section, harmless, members_table, number, table
+from tutti.outputs.formatting import files_section, harmless, members_table, number, table
 from tutti.outputs.members import Member
 from tutti.tasks.layouts.soft import SUFFIX
 

@@ -13,7 +13,7 @@ import numpy as np
 from tutti.ensembling.nested import MIN_TEXTS_NESTED, Estimate, Fold, splits
 from tutti.ensembling.select import ROUNDING
 from tutti.errors import counted
-from tutti.outputs.card import files_section, table
+from tutti.outputs.formatting import files_section, table
 
 if TYPE_CHECKING:
     from tutti.outputs.members import Election
