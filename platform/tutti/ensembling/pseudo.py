@@ -61,7 +61,7 @@ def opinion(probabilities: np.ndarray, member_probabilities: np.ndarray) -> Opin
     """
     best = probabilities.argmax(axis=1)
     agreeing = (member_probabilities.argmax(axis=2) == best).mean(axis=0, dtype=np.float32)
-    return Opinion(best, probabilities[np.arange(len(best)), best], agreeing)
+    return Opinion(best, probabilities.max(axis=1), agreeing)
 
 
 def choose(predicted: Opinion, labelling: Labelling, *, prior: np.ndarray, able: np.ndarray) -> np.ndarray:

@@ -264,8 +264,7 @@ def _judged(
     probabilities = held_out.calibrated if calibrated else held_out.probabilities
     assert probabilities is not None
     assert held_out.agreement is not None
-    best = probabilities.argmax(axis=1)
-    opinions = Opinion(best, probabilities[np.arange(len(best)), best], held_out.agreement)
+    opinions = Opinion(probabilities.argmax(axis=1), probabilities.max(axis=1), held_out.agreement)
     first = np.unique(ballot.groups, return_index=True)[1]
     return precision(
         opinions[first], ballot.labels[first], like=chosen, least_agreement=labelling.agreement, classes=classes
