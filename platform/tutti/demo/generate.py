@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from tutti.demo.texts import Row, emotion_row, inference_row, topic_row
@@ -13,18 +12,13 @@ from tutti.files import whole_folder
 SEED_FILE = "seed.txt"  # stores the seed beside the data
 
 
-@dataclass(frozen=True)
-class _Sizes:
-    train: int
-    test: int = 800
-    unlabeled: int = 800
-
-
-_TASKS: dict[str, tuple[Callable[[random.Random], Row], _Sizes]] = {
-    "inference": (inference_row, _Sizes(train=1_900)),
-    "emotion": (emotion_row, _Sizes(train=1_100)),
-    "topic": (topic_row, _Sizes(train=1_000)),
+# By task: what draws a row, and the number of training rows.
+_TASKS: dict[str, tuple[Callable[[random.Random], Row], int]] = {
+    "inference": (inference_row, 1_900),
+    "emotion": (emotion_row, 1_100),
+    "topic": (topic_row, 1_000),
 }
+_TEST = _UNLABELED = 800  # rows of each task
 
 _STUDY = """\
 # Made by `tutti demo`: three small tasks, generated, on a tiny encoder with random weights.
@@ -95,13 +89,13 @@ def write_demo_data(folder: Path, *, seed: int = 0) -> Path:
         StorageError: if the folder cannot be written.
     """
     with whole_folder(folder) as new_folder:
-        for task, (draw, sizes) in _TASKS.items():
+        for task, (draw, count) in _TASKS.items():
             rng = random.Random(f"{task}-{seed}")
-            rows = _distinct_rows(draw, rng, count=sizes.train + sizes.test + sizes.unlabeled)
-            train, test = rows[: sizes.train], rows[sizes.train : sizes.train + sizes.test]
+            rows = _distinct_rows(draw, rng, count=count + _TEST + _UNLABELED)
+            train, test, unlabeled = rows[:count], rows[count : count + _TEST], rows[count + _TEST :]
             _write(new_folder / f"{task}_train.csv", train)
             _write(new_folder / f"{task}_test.csv", [row[:-1] for row in test])
-            _write(new_folder / f"{task}_unlabeled.csv", [row[:-1] for row in rows[sizes.train + sizes.test :]])
+            _write(new_folder / f"{task}_unlabeled.csv", [row[:-1] for row in unlabeled])
             _write(new_folder / "truth" / f"{task}.csv", test)
         (new_folder / SEED_FILE).write_text(f"{seed}\n", encoding="utf-8")
         (new_folder / "study.yaml").write_text(_STUDY, encoding="utf-8")
