@@ -75,7 +75,7 @@ def open_for_reading(url: str) -> RDBStorage | None:
     The database itself refuses every write over this connection.
     """
     parsed = make_url(url)
-    if _is_file(parsed) and not Path(str(parsed.database)).is_file():
+    if _is_missing_file(parsed):
         return None
     try:
         return _open(to_read(url), engine_kwargs=_engine_arguments(parsed, reader=True), skip_table_creation=True)
@@ -117,8 +117,7 @@ def close(storage: RDBStorage) -> None:
 
 def open_existing(url: str) -> RDBStorage | None:
     """Opens the database for writing; None where its SQLite file is missing."""
-    parsed = make_url(url)
-    return None if _is_file(parsed) and not Path(str(parsed.database)).is_file() else open_for_writing(url)
+    return None if _is_missing_file(make_url(url)) else open_for_writing(url)
 
 
 def reach(url: str) -> None:
@@ -284,6 +283,10 @@ def faults(url: str) -> Iterator[None]:
 
 def _is_file(url: URL) -> bool:
     return url.get_backend_name() == "sqlite" and url.database not in (None, "", ":memory:")
+
+
+def _is_missing_file(url: URL) -> bool:
+    return _is_file(url) and not Path(str(url.database)).is_file()
 
 
 def _engine_arguments(url: URL, *, reader: bool = False) -> dict[str, object]:
