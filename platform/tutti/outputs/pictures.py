@@ -29,7 +29,6 @@ _CJK_FONTS = (  # the first installed one draws Chinese class names
 )
 _COUNTED = 20  # up to this many classes, each cell shows its count
 _NAMED = 120  # up to this many classes, the axes name each one
-
 _LONGEST = 24  # columns of a drawn class name; a Chinese character takes two
 
 _ENSEMBLE, _MEMBER, _OTHER = "#d55e00", "#0072b2", "#8a8a8a"  # distinguishable by colour-blind readers
@@ -41,18 +40,16 @@ COST_STATES = {  # edge and fill
 """The trials that ``cost_png`` shows."""
 
 
-def confusion_matrix_png(
-    labels: np.ndarray, probabilities: np.ndarray, class_names: Sequence[str], title: str
-) -> bytes:
+def confusion_matrix_png(labels: np.ndarray, predicted: np.ndarray, class_names: Sequence[str], title: str) -> bytes:
     """True classes in rows, predicted classes in columns; the shade is the share of the true class's rows.
 
     Args:
         labels: ``(rows,)`` int64 class indices.
-        probabilities: ``(rows, classes)``, or ``(rows,)`` predicted class indices.
+        predicted: ``(rows, classes)`` probabilities, or ``(rows,)`` class indices.
         class_names: ``(classes,)``. A long name is cut; one that no installed font can draw is replaced by its number.
     """
     count = len(class_names)
-    decided = probabilities if probabilities.ndim == 1 else probabilities.argmax(axis=1)
+    decided = predicted if predicted.ndim == 1 else predicted.argmax(axis=1)
     flat = labels * count + decided
     matrix = np.bincount(flat, minlength=count * count).reshape(count, count)
     shares = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
