@@ -9,13 +9,11 @@ from typing import Any
 from shared import BACKBONE
 
 from tutti.cli import stores, tracking_metadata
-from tutti.cli.tune import prepare_study
+from tutti.cli.tune import picture, prepare_study
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
 from tutti.orchestration.study import run_study
 from tutti.orchestration.trial import train_trial
-from tutti.outputs.pictures import confusion_matrix_png
-from tutti.records import Predictions
 from tutti.search.study_store import StudyStore
 
 
@@ -52,13 +50,6 @@ def run(
     assert study.storage.path is not None
     place = StudyFolder(study.storage.path / study.study)
     prepared = prepare_study(study, place, resume=False)
-    class_names = {task.name: task.class_names for task in prepared.tasks}
-
-    def picture(task: str, predictions: Predictions) -> bytes:
-        assert predictions.labels is not None
-        assert predictions.probabilities is not None
-        return confusion_matrix_png(predictions.labels, predictions.probabilities, class_names[task], title=task)
-
     began(place)
     store, tracker = stores.open_store(study, place), stores.open_tracker(study, place)
     tracker.start_study(parameters={}, tags=tracking_metadata.study_tags(prepared), files=[])

@@ -261,7 +261,7 @@ def _run_trials(study: StudyConfig, folder: StudyFolder, prepared: Prepared, *, 
                 tags=tracking_metadata.run_tags(),
                 watch=progress,
                 notify=lambda text: console.print(text),
-                picture=_picture,
+                picture=picture,
             )
         best = best_trial(outcome.trials)
         tracker.end_study(
@@ -287,7 +287,7 @@ def _run_trials(study: StudyConfig, folder: StudyFolder, prepared: Prepared, *, 
     return outcome
 
 
-def _picture(task: str, predictions: Predictions) -> bytes:
+def picture(task: str, predictions: Predictions) -> bytes:
     """A PNG of a trial's validation predictions."""
     from tutti.outputs.pictures import predictions_png
 
