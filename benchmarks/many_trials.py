@@ -27,6 +27,7 @@ import shared
 from shared import Target
 from trial_overhead import report_alone, run
 
+from tutti.cluster.connect import connected
 from tutti.search.study_store import StudyStore
 
 WINDOW = 100
@@ -58,7 +59,6 @@ def main() -> None:
     shared.quiet()
     os.environ["OMP_NUM_THREADS"] = "1"
     trials = 300 if options.quick else 1000
-    from tutti.cluster.connect import connected
 
     memory: list[tuple[int, int]] = []  # size of the trials' notes in bytes, resident memory of the driver in bytes
     with (

@@ -41,6 +41,7 @@ import studies
 from shared import Target
 
 from tutti.bank.bank import Bank
+from tutti.cluster.connect import connected
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
 from tutti.orchestration.messages import Report, TrialConfig
@@ -222,7 +223,6 @@ def main() -> None:
     shared.quiet()
     os.environ["OMP_NUM_THREADS"] = "1"
     turns, trials = (1, 4) if options.quick else (3, 6)
-    from tutti.cluster.connect import connected
 
     names = ("warm", "isolated", "nested", "start", "end", "stop", "isolated_stop", "step")
     found: dict[str, list[float]] = {name: [] for name in names}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import time
 from dataclasses import replace
@@ -91,8 +92,6 @@ def _study_in(out: Path) -> tuple[StudyConfig, StudyFolder]:
 
 def _compare(study: StudyConfig, folder: StudyFolder, truth: Path, submission: Path) -> None:
     """Prints test scores: each trial alone, and the submission as written."""
-    import json
-
     from rich.table import Table
 
     from tutti.cli.grading import answers
