@@ -206,6 +206,12 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def hashes(folder: Path) -> dict[str, str]:
+    """The SHA-256 of every file in the folder, by relative path."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): sha256_of(path) for path in files}
+
+
 def _sync_folder(folder: Path) -> None:
     with suppress(OSError):  # some network file systems cannot sync a folder; the rename is still atomic there
         descriptor = os.open(folder, os.O_RDONLY)

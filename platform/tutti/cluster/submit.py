@@ -24,7 +24,7 @@ from tutti.config.load import dump_study, load_recipe
 from tutti.config.paths import map_task_paths
 from tutti.config.study import StudyConfig
 from tutti.errors import ClusterError, Fault, StorageError, StudyError, UserError
-from tutti.files import sha256_of, storage_faults
+from tutti.files import hashes, storage_faults
 
 if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient
@@ -131,8 +131,7 @@ def _with_paths(study: StudyConfig, change: Callable[[str], str]) -> dict[str, A
 
 def _digest(folder: Path) -> str:
     """A short hash of the names and contents of all files."""
-    files = sorted(file for file in folder.rglob("*") if file.is_file())
-    listed = "".join(f"{file.relative_to(folder)} {sha256_of(file)}\n" for file in files)
+    listed = "".join(f"{name} {digest}\n" for name, digest in hashes(folder).items())
     return sha256(listed.encode()).hexdigest()[:16]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from tutti.errors import Fault, StudyError
-from tutti.files import fixed_folder_fault, sha256_of, storage_faults, whole_folder, write_whole
+from tutti.files import fixed_folder_fault, hashes, storage_faults, whole_folder, write_whole
 
 if TYPE_CHECKING:
     from tutti.outputs.card import Card
@@ -40,12 +40,6 @@ def output_folder(out: Path, *, listing: str = CARD, kind: str | None = None) ->
     with whole_folder(out) as folder:
         yield folder
         _check(out, listing, kind)  # a soup takes long enough for somebody to put a file there
-
-
-def hashes(folder: Path) -> dict[str, str]:
-    """The SHA-256 of every file in the folder, by relative path."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {path.relative_to(folder).as_posix(): sha256_of(path) for path in files}
 
 
 def write_card(folder: Path, card: CardT) -> CardT:

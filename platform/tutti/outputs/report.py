@@ -16,10 +16,10 @@ from tutti.bank.electorate import Checkpoints
 from tutti.data.clean import row_texts
 from tutti.ensembling.pseudo import Labelling
 from tutti.errors import counted
-from tutti.files import write_whole
+from tutti.files import hashes, write_whole
 from tutti.outputs.card import Card, TaskCard
 from tutti.outputs.ensemble import card_of
-from tutti.outputs.folder import hashes, output_folder
+from tutti.outputs.folder import output_folder
 from tutti.outputs.formatting import estimate_text, number, short, signed
 from tutti.outputs.members import Elected, Rule, elect
 from tutti.outputs.pictures import COST_STATES, cost_png, ensemble_png, predictions_png, reliability_png
