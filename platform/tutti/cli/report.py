@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -69,7 +70,7 @@ def report(study: Study, recipe: RecipeName = None, others: With = None, out: Ou
 
 
 def _vote(
-    config: StudyConfig, folder: StudyFolder, prepared: Prepared, recipe: str | None, others: list[str] | tuple[()]
+    config: StudyConfig, folder: StudyFolder, prepared: Prepared, recipe: str | None, others: Sequence[str]
 ) -> VoteSection | None:
     """The ensemble's part of the page; none if no trial can vote yet."""
     from tutti.ensembling.pseudo import Labelling
