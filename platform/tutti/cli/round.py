@@ -72,8 +72,8 @@ def round_(
 
     A control study trains the same points for as many steps without the pseudo-labels. The round is kept where the
     ensemble with its trials beats the one with the control's by more than one standard error, and is not below the one
-    before, on rows that had no part in choosing members.
-    Interrupted, it goes on where it was when it is started again.
+    before, on rows that had no part in choosing members. Interrupted, it goes on where it was when it is started
+    again.
 
     Example: `tutti round tnews_round --recipe examples/recipes/tnews_round.yaml`
     """

@@ -29,10 +29,9 @@ def soup(
 ) -> None:
     """Averages the weights of an ensemble's members into one model, where that is as good as their vote.
 
-    One trial after the other goes in as long as the score on the validation rows
-    does not fall (arXiv 2203.05482). The model is a checkpoint that `tutti predict --checkpoint` takes, and its encoder
-    one for `from_pretrained`. Exit code 1 where the soup falls short of the vote: then there is a card alone, or the
-    soup of an earlier run.
+    One trial after the other goes in as long as the score on the validation rows does not fall (arXiv 2203.05482). The
+    model is a checkpoint that `tutti predict --checkpoint` takes, and its encoder one for `from_pretrained`. Exit code
+    1 where the soup falls short of the vote: then there is a card alone, or the soup of an earlier run.
 
     Example: `tutti soup glue_trio`
     """

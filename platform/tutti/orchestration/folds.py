@@ -64,8 +64,7 @@ def fine_tune_folds(
     """Fine-tunes once per fold on the rows of the other folds, and combines the folds' predictions.
 
     The predictions of complete folds are saved, so a later run on the same folder (a ``TrialFolder``) continues with
-    the first incomplete fold. In a process group all ranks train the same
-    fold at the same time.
+    the first incomplete fold. In a process group all ranks train the same fold at the same time.
 
     Args:
         parts: encoded rows by task and part. Part ``validation`` has the rows of ``train`` that some fold validates, in

@@ -34,11 +34,11 @@ def train_trial(
 ) -> None:
     """Trains one trial on every rank, from its last saved state if there is one.
 
+    A trial that would end in the same way at another attempt reports its failure.
+
     Args:
         tell: sends a report and returns, on every rank alike, whether to continue. Every rank calls it; the report of
             rank 0 is used.
-
-    A trial that would end in the same way at another attempt reports its failure.
 
     Raises:
         Stopped: on every rank, if ``tell`` returns false.

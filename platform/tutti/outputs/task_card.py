@@ -19,8 +19,8 @@ def task_card(task: Task, elected: Elected, *, rows: Mapping[str, int]) -> TaskC
     """The task's part of the card, with nested 5-fold estimates of the ensemble and of the best trial alone.
 
     In each fold, both are chosen on four fifths of the validation rows and scored on the last fifth. They share folds
-    and bootstrap resamples, so their difference has a paired interval. Fewer texts than
-    ``MIN_TEXTS_NESTED`` get no scores.
+    and bootstrap resamples, so their difference has a paired interval. Fewer texts than ``MIN_TEXTS_NESTED`` get no
+    scores.
 
     Args:
         rows: the number of rows by test part.
