@@ -48,6 +48,24 @@ def test_by_objective_the_same_members_vote_in_every_task(bank):
     assert election.notes == ()
 
 
+@pytest.mark.parametrize("by", ["objective", "task"])
+def test_a_task_s_ensemble_is_the_same_elected_alone_where_it_shares_texts_with_another(make_finished, by):
+    study = make_finished(8, skill=0.5, validation=100)
+    first, *_, last = (task.name for task in study.tasks)
+    texts = {
+        name: rows.assign(text=[f"{(row * 7) % 100}" if name == last else f"{row}" for row in range(100)])
+        for name, rows in study.validation().items()
+    }
+    rule = Rule(top=3, by=by, method="auto", decision="offsets")
+    given = {"study": "demo", "bank": study.bank, "tasks": study.tasks, "validation": texts, "needed": {}, "rule": rule}
+    together, alone = elect(**given), elect(**given, wanted={last})
+    assert set(alone.tasks) == {last} < set(together.tasks) > {first}
+    ours, theirs = alone.tasks[last], together.tasks[last]
+    assert ours.members == theirs.members
+    assert ours.ensemble.temperature == theirs.ensemble.temperature
+    np.testing.assert_array_equal(ours.held_out.decisions, theirs.held_out.decisions)
+
+
 def test_by_task_each_task_has_its_own_best(bank):
     election = choice(bank, by="task", top=1)
     assert (keys(election, "a"), keys(election, "b")) == (["t0000"], ["t0001"])

@@ -230,10 +230,11 @@ def chosen_members(studies: Mapping[str, VotingStudy], task: Task, name: str, re
     election = elect(
         study=first.config.study,
         bank=bank,
-        tasks=[task],
-        validation={task.name: first.prepared.rows(task.name, "validation")},
+        tasks=first.prepared.tasks,
+        validation=first.prepared.validation_rows(),
         needed={},
         rule=rule,
+        wanted={task.name},
     )
     elected = election.tasks[task.name]
     groups: dict[int, list[int]] = {}

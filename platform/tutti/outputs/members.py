@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import islice
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from tutti.bank.electorate import Checkpoints
 from tutti.data.clean import text_groups_of
-from tutti.ensembling.methods.registry import METHODS, combines_values
 from tutti.ensembling.nested import overlap_of
 from tutti.ensembling.procedure import Ballot, Ensemble, OutOfFold, Procedure, auto_methods, out_of_fold
 from tutti.ensembling.select import Selection, top
 from tutti.errors import Fault, StudyError, counted
+from tutti.outputs.member_checks import (
+    AGAIN,
+    LABELLED,
+    SPLIT,
+    of_another_split,
+    other_rows,
+    owner_of,
+    raise_first,
+    several_studies,
+    unsuitable_tasks,
+    without_parts,
+    without_scores,
+)
 from tutti.records import CheckpointRecord
 from tutti.tasks.metrics import is_correlation, score_decided
 
@@ -25,10 +36,6 @@ if TYPE_CHECKING:
 
     from tutti.tasks.task import Task
 
-_SHOWN = 10  # faults of one kind that one message lists
-_LABELLED = "validation"
-_SPLIT = "give both studies the same files and the same `split`, or let one of them vote alone"
-_AGAIN = "move the trial's folder out of the bank, so that it has no vote, or start a new study"
 _METHOD_PHRASES = {
     "auto": "combined in each task by stacking, for numbers by their mean, or by a method that is clearly better there",
     "uniform": "all with the same weight",
@@ -162,6 +169,7 @@ def elect(
     validation: Mapping[str, DataFrame],
     needed: Mapping[str, Sequence[str]],
     rule: Rule,
+    wanted: Container[str] | None = None,
 ) -> Election:
     """Chooses the members of each task and fits the combiner to the validation rows.
 
@@ -169,9 +177,11 @@ def elect(
     have all tasks.
 
     Args:
+        tasks: all tasks of the study. Each task's ensemble depends on those with the same texts.
         validation: by task, its validation rows in order: ``id``, ``text``, and ``text_b`` for pairs. A checkpoint with
             other validation rows is refused: it may have trained on the study's.
         needed: by task, the parts besides the validation rows that its members must have predictions for.
+        wanted: names of the tasks to elect for, by default all.
 
     Raises:
         StudyError: if the bank is empty; if a checkpoint lacks a score or needed predictions, or has predictions for
@@ -184,22 +194,32 @@ def elect(
         remedy = f"wait until a trial has finished, {more}, or restore the bank from a copy where it was lost"
         requirement = "have predictions of a finished trial in its bank"
         raise StudyError(Fault(f"the study {study}", requirement, "none", remedy))
-    _raise_first(_unsuitable_tasks(tasks, rule.method))
-    _raise_first(_without_scores(records, tasks, study=study, by=rule.by))
+    groups = text_groups_of({task.name: validation[task.name] for task in tasks})
+    others = [task for task in tasks if wanted is not None and task.name not in wanted]
+    tasks = [task for task in tasks if task not in others]
+    raise_first(unsuitable_tasks(tasks, rule.method))
+    raise_first(without_scores(records, tasks, study=study, by=rule.by))
     candidates = {task.name: [record for record in records if task.name in record.task_scores] for task in tasks}
     keys = {name: {record.key for record in able} for name, able in candidates.items()}
-    _raise_first(_without_parts(bank, {name: [_LABELLED] for name in keys}, keys, study))
+    raise_first(without_parts(bank, {name: [LABELLED] for name in keys}, keys, study))
     if lacking := [
         name for name, able in candidates.items() if not any(np.isfinite(_ranking_scores(able, name, rule.by)))
     ]:
         got, remedy = f"none in {' and '.join(lacking)}", "look at the trials' scores with `tutti trials`"
         raise StudyError(Fault(f"the study {study}", "have a trial with a score in every task", got, remedy))
-    _raise_first(_of_another_split(bank, {name: able[0].key for name, able in candidates.items()}, validation, study))
-    groups = text_groups_of({task.name: validation[task.name] for task in tasks})
-    ballots = {task.name: _ballot(bank, task, candidates[task.name], groups[task.name]) for task in tasks}
+    raise_first(of_another_split(bank, {name: able[0].key for name, able in candidates.items()}, validation, study))
+    texts = np.concatenate([groups[task.name] for task in tasks])
+    for task in others if rule.by == "objective" else ():
+        if all(task.name in record.task_scores for record in records) and np.isin(groups[task.name], texts).any():
+            candidates[task.name] = records
+    ballots = {
+        task.name: _ballot(bank, task, candidates[task.name], groups[task.name])
+        for task in (*tasks, *others)
+        if task.name in candidates
+    }
     elected = {task.name: _elected(ballots, task, candidates[task.name], rule) for task in tasks}
     voting = {name: {member.key for member in each.members} for name, each in elected.items()}
-    _raise_first(_without_parts(bank, needed, voting, study))
+    raise_first(without_parts(bank, needed, voting, study))
     ranking = top(np.array([record.score for record in records]), len(records))
     available = min(int(np.isfinite(each.procedure.standing).sum()) for each in elected.values())
     notes: tuple[str, ...] = ()
@@ -208,7 +228,7 @@ def elect(
         notes = (f"{request}; there {'is' if available == 1 else 'are'} only {available}.",)
     if rule.filter is not None:
         notes = ("The best trial, too, is one of those that the filter finds; others may be better.", *notes)
-    notes = (*_several_studies(records, tasks), *notes)
+    notes = (*several_studies(records, tasks), *notes)
     counts = [len(each.members) for each in elected.values()]
     return Election(tuple(records[index] for index in ranking), elected, _in_words(rule, counts), notes)
 
@@ -225,9 +245,9 @@ def votes(bank: Checkpoints, *, task: Task, part: str, elected: Elected) -> Vote
 
 
 def _ballot(bank: Checkpoints, task: Task, records: Sequence[CheckpointRecord], groups: np.ndarray) -> Ballot:
-    _, labels, stacked = _stacked_votes(bank, task, _LABELLED, [record.key for record in records])
+    _, labels, stacked = _stacked_votes(bank, task, LABELLED, [record.key for record in records])
     if labels is None:
-        raise StudyError(Fault(f"trial {records[0].key}, {task.name}/{_LABELLED}", "have labels", "none", _AGAIN))
+        raise StudyError(Fault(f"trial {records[0].key}, {task.name}/{LABELLED}", "have labels", "none", AGAIN))
     score = partial(score_decided, task.metric, classes=task.outputs)
     return Ballot(stacked, labels, score, groups, correlation=is_correlation(task.metric))
 
@@ -267,7 +287,7 @@ def _stacked_votes(
     stacked = np.empty((len(keys), len(first.ids), *columns), dtype=np.float32)
     for index, key in enumerate(keys):
         predictions = first if index == 0 else bank.predictions(key, task.name, part)
-        what, remedy = f"trial {key}, {task.name}/{part}", _AGAIN
+        what, remedy = f"trial {key}, {task.name}/{part}", AGAIN
         votes = predictions.values if task.regression else predictions.probabilities
         if votes is None or predictions.class_names != task.class_names:
             classes = f"hold probabilities of the classes {', '.join(task.class_names)}"
@@ -275,9 +295,9 @@ def _stacked_votes(
             raise StudyError(Fault(what, rule, ", ".join(predictions.class_names) or "none", remedy))
         if not (np.array_equal(predictions.ids, first.ids) and _equal(predictions.labels, first.labels)):
             rule = f"hold the rows and labels that trial {keys[0]} holds, in the same order"
-            if _owner(key) != _owner(keys[0]):
-                remedy = _SPLIT
-            raise StudyError(Fault(what, rule, _other_rows(first.ids, predictions.ids), remedy))
+            if owner_of(key) != owner_of(keys[0]):
+                remedy = SPLIT
+            raise StudyError(Fault(what, rule, other_rows(first.ids, predictions.ids), remedy))
         stacked[index] = votes
     return first.ids, first.labels, stacked
 
@@ -295,102 +315,6 @@ def _in_words(rule: Rule, counts: Sequence[int]) -> str:
     if rule.filter is not None:
         words.append(f"found with {rule.filter}")
     return ", ".join([*words, _METHOD_PHRASES[rule.method]])
-
-
-def _unsuitable_tasks(tasks: Sequence[Task], method: str) -> Iterator[Fault]:
-    """A fault for each regression if the method needs classes."""
-    if method != "auto" and not combines_values(method):
-        able = [name for name in METHODS if combines_values(name)]
-        for task in tasks:
-            if task.regression:
-                rule, got = "combine what the task's labels are", f"{task.name}, whose labels are numbers"
-                yield Fault(
-                    f"the method {method}", rule, got, f"name one of {', '.join(['auto', *able])} in the recipe"
-                )
-
-
-def _owner(key: str) -> str:
-    """The study of a checkpoint; empty if only one votes."""
-    return key.rpartition("/")[0]
-
-
-def _tasks_by_study(records: Sequence[CheckpointRecord]) -> dict[str, set[str]]:
-    tasks: dict[str, set[str]] = {}
-    for record in records:
-        tasks.setdefault(_owner(record.key), set()).update(record.task_scores)
-    return tasks
-
-
-def _several_studies(records: Sequence[CheckpointRecord], tasks: Sequence[Task]) -> Iterator[str]:
-    """Notes on which studies vote, if there are several, and on those that lack some of the tasks."""
-    shared = {
-        study: [task.name for task in tasks if task.name in known] for study, known in _tasks_by_study(records).items()
-    }
-    voting = [study for study, names in shared.items() if names]
-    if len(voting) > 1:
-        yield f"The trials of the studies {' and '.join(voting)} may vote together."
-        for study in voting:
-            if len(shared[study]) < len(tasks):
-                yield f"Those of {study} may vote in {' and '.join(shared[study])} alone."
-
-
-def _without_scores(
-    records: Sequence[CheckpointRecord], tasks: Sequence[Task], *, study: str, by: str
-) -> Iterator[Fault]:
-    """A fault for each trial and task without a score. Ranked by task, all trials of another study may lack one."""
-    remedy = f"{_AGAIN} where the tasks have changed"
-    tasks_by_study = _tasks_by_study(records)
-    for record in records:
-        due, owner = [task.name for task in tasks], _owner(record.key)
-        if by == "task" and owner not in ("", study):
-            due = [name for name in due if name in tasks_by_study[owner]]
-        for name in due:
-            if name not in record.task_scores:
-                yield Fault(f"trial {record.key}", f"have a validation score for task {name}", "none", remedy)
-
-
-def _without_parts(
-    bank: Checkpoints, needed: Mapping[str, Sequence[str]], voting: Mapping[str, set[str]], study: str
-) -> Iterator[Fault]:
-    parts_by_key = {key: bank.parts(key) for key in sorted(set().union(*voting.values()))}
-    for key, parts in parts_by_key.items():
-        for task, names in needed.items():
-            missing = [name for name in names if name not in parts.get(task, ())]
-            if missing and key in voting[task]:
-                got, owner = f"none for {', '.join(missing)}", _owner(key)
-                remedy = f"{_AGAIN} where the task's files have changed"
-                if owner not in ("", study):
-                    remedy = f"leave {owner} out, or run a study like it with the files of {study}"
-                yield Fault(f"trial {key}", f"have predictions for every part of task {task}", got, remedy)
-
-
-def _of_another_split(
-    bank: Checkpoints, firsts: Mapping[str, str], validation: Mapping[str, DataFrame], study: str
-) -> Iterator[Fault]:
-    """A fault for each task whose validation rows are not those of its first candidate; ``firsts`` are their keys.
-
-    ``_stacked_votes`` compares all other candidates with that one.
-    """
-    for task, key in firsts.items():
-        expected = validation[task]["id"].to_numpy(dtype=np.str_)
-        got = bank.predictions(key, task, _LABELLED).ids
-        if not np.array_equal(expected, got):
-            rule = "hold the study's validation rows, in their order"
-            remedy = _AGAIN if _owner(key) in ("", study) else _SPLIT
-            yield Fault(f"trial {key}, {task}/{_LABELLED}", rule, _other_rows(expected, got), remedy)
-
-
-def _raise_first(faults: Iterator[Fault]) -> None:
-    if first := tuple(islice(faults, _SHOWN)):
-        raise StudyError(*first)
-
-
-def _other_rows(expected: np.ndarray, got: np.ndarray) -> str:
-    """In words, how rows that should be the same differ."""
-    shared = len(set(expected.tolist()) & set(got.tolist()))
-    if shared < max(len(expected), len(got)):
-        return f"{counted(len(got), 'row')}, {shared} of them the same"
-    return "other labels" if np.array_equal(expected, got) else "another order"
 
 
 def _equal(left: np.ndarray | None, right: np.ndarray | None) -> bool:

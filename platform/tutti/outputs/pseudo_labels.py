@@ -98,7 +98,9 @@ def write_pseudo_labels(
         got = f"none but {', '.join(regressions)}, whose labels are numbers" if regressions else "none"
         raise StudyError(Fault(f"the study {study}", "have a task with unlabelled rows", got, remedy))
     needed = {task.name: [PART] for task in labellable}
-    election = elect(study=study, bank=bank, tasks=labellable, validation=validation, needed=needed, rule=rule)
+    election = elect(
+        study=study, bank=bank, tasks=tasks, validation=validation, needed=needed, rule=rule, wanted={*needed}
+    )
     calibrated = rule.calibration == "temperature"
     labelled = [
         _labelled(bank, task, election.tasks[task.name], pools[task.name], labelling, calibrated) for task in labellable
