@@ -207,6 +207,23 @@ def test_grouped_rows_meet_others_in_each_epoch() -> None:
     assert len(first & {frozenset(batch.rows.tolist()) for batch in sampler}) <= 2
 
 
+def test_grouped_rows_of_different_lengths_meet_others_too() -> None:
+    rows = {"t": BatchRows(lengths=np.arange(100, 500), weights=np.ones(400))}
+    sampler = TaskBatchSampler(rows, plan=BatchPlan(per_device_batch=8), seed=0, stage=0, rank=0, world=1)
+    first = {frozenset(batch.rows.tolist()) for batch in sampler}
+    sampler.set_epoch(1)
+    assert len(first & {frozenset(batch.rows.tolist()) for batch in sampler}) <= 2
+
+
+def test_a_task_drawn_less_often_than_it_has_batches_shows_its_long_rows_as_often() -> None:
+    rows = {task: BatchRows(np.arange(100, 100 + 5 * n), np.ones(5 * n)) for task, n in (("small", 20), ("large", 100))}
+    plan = BatchPlan(per_device_batch=5, sampling="uniform")
+    sampler = TaskBatchSampler(rows, plan=plan, seed=0, stage=0, rank=0, world=1)
+    drawn = np.concatenate([batch.rows for batch in sampler if batch.task == "large"])
+    assert len(drawn) == 300
+    assert drawn.mean() == pytest.approx(250, abs=40)
+
+
 @pytest.mark.parametrize(
     ("plan", "shares"),
     [
@@ -327,3 +344,16 @@ def test_a_batch_of_a_task_with_soft_labels_holds_probabilities(part: EncodedPar
     batch = TaskRows({"t": replace(part, targets=targets)})[TaskBatch("t", np.array([1, 3]), 0, 0.75)]
     assert batch["labels"].dtype == torch.float32
     assert batch["labels"].tolist() == [[0.25, 0.75], [0, 1]]
+
+
+def test_a_token_budget_counts_on_longer_rows_that_noise_sorts_before_shorter_ones() -> None:
+    rows = {"t": BatchRows(lengths=np.repeat(np.arange(100, 106), 50), weights=np.ones(300))}
+    plan = BatchPlan(per_device_batch=1, max_tokens=1000)
+    for batch in TaskBatchSampler(rows, plan=plan, seed=0, stage=0, rank=0, world=1):
+        assert len(batch.rows) * rows["t"].lengths[batch.rows].max() <= 1000
+
+
+def test_rows_of_one_length_use_up_the_token_budget() -> None:
+    assert BatchPlan(per_device_batch=1, max_tokens=1000).boundaries(np.full(30, 100), 1).tolist() == [0, 10, 20, 30]
+    wider = BatchPlan(per_device_batch=1, max_tokens=1000, multiple=8)  # 104
+    assert wider.boundaries(np.full(30, 100), 1).tolist() == [0, 9, 18, 27, 30]

@@ -153,3 +153,13 @@ def test_numeric_labels_are_ordered_as_numbers_and_others_as_text() -> None:
     assert ordered_classes(["1_000", "2"]) == ("1_000", "2")
     assert ordered_classes(["100", "99", "-1", "100"]) == ("-1", "99", "100")
     assert ordered_classes(["b", "10", "9"]) == ("10", "9", "b")
+
+
+@pytest.mark.parametrize("choose", [validation_rows, validation_values])
+def test_what_is_held_out_is_not_rounded_up_for_what_a_product_of_floats_has_too_much(choose: Any) -> None:
+    assert len(choose(np.arange(100) % 2, np.arange(100), share=0.07, seed=0, task="A")) == 7
+
+
+def test_as_many_rows_stay_in_training_as_there_are_classes() -> None:
+    held_out = validation_rows(np.array([0, 0, 1, 1]), np.arange(4), share=0.9, seed=0, task="A")
+    assert (held_out // 2).tolist() == [0, 1]

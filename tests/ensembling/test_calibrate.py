@@ -14,7 +14,7 @@ def calibrated(rows: int = 20_000, seed: int = 0) -> tuple[np.ndarray, np.ndarra
     return probabilities.astype(np.float32), labels
 
 
-@pytest.mark.parametrize("temperature", [0.4, 1.0, 2.5])
+@pytest.mark.parametrize("temperature", [0.1, 0.4, 1.0, 2.5])
 def test_a_distorting_temperature_is_fitted_and_undone(temperature):
     truth, labels = calibrated()
     distorted = tempered(truth, 1 / temperature)
@@ -71,3 +71,14 @@ def test_of_rows_that_become_very_confident_the_more_confident_ones_stay_so():
     confidence = tempered(np.stack([1 - wrong, wrong], axis=1), 0.5).max(axis=1)
     assert np.unique(confidence.astype(np.float32)).size < 30
     assert (np.diff(confidence) < 0).all()
+
+
+def test_one_row_that_is_certain_and_wrong_does_not_decide_the_temperature():
+    truth, labels = calibrated(2000)
+    truth[0] = np.roll(np.eye(4)[labels[0]], 1)
+    assert fit_temperature(truth, labels) == pytest.approx(1, abs=0.1)
+
+
+def test_a_confidence_of_1_belongs_to_the_highest_bin():
+    (highest,) = reliability(np.array([[1.0, 0.0], [0.96, 0.04]]), np.array([0, 0]))
+    assert highest.rows == 2

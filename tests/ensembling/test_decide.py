@@ -82,3 +82,8 @@ def test_where_a_class_has_no_rows_offsets_do_not_lower_macro_f1_on_the_rows_the
     probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     offsets = tune_offsets(probabilities, labels)
     assert macro_f1(labels, decide(probabilities, offsets)) >= macro_f1(labels, decide(probabilities)) - 1e-9
+
+
+def test_of_offsets_that_score_the_same_the_smallest_is_taken():
+    probabilities = np.array([[0.55, 0.45], [0.99, 0.01], [0.01, 0.99]])  # from -0.3 on all rows are right
+    assert tune_offsets(probabilities, np.array([1, 0, 1])).tolist() == pytest.approx([-0.3, 0])

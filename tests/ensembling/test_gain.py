@@ -70,3 +70,15 @@ def test_values_of_a_regression_are_averaged_too():
     members = [(labels + rng.normal(size=400)).astype(np.float32) for _ in range(2)]
     result = gain(members[:1], members[1], score=lambda mean: score("neg_mse", labels=labels, predicted=mean))
     assert result == pytest.approx(0.5, abs=0.15)  # the mean of two errors of variance 1 has half of it
+
+
+def test_five_members_may_vote():
+    errors = np.sqrt(5) * np.repeat(np.eye(5, dtype=np.float32), 10, axis=1)  # the mean of n has the error 1 / n
+    result = gain([*errors[:4]], errors[4], score=lambda mean: -float(np.square(mean).mean()))
+    assert result == pytest.approx(1 / 4 - 1 / 5)
+
+
+def test_the_newcomer_may_have_several_votes_and_the_best_mean_counts_whatever_follows():
+    """The errors of others are 3 and 9; with three votes against one of theirs the newcomer's -1 makes up for a 3."""
+    weak, good, newcomer = (np.full(4, error, dtype=np.float32) for error in (9, 3, -1))
+    assert gain([weak, good], newcomer, score=lambda mean: -float(np.square(mean).mean())) == pytest.approx(9)

@@ -22,10 +22,10 @@ def plain_loop(terms: np.ndarray, steps: int, loss) -> np.ndarray:
 
 
 @pytest.mark.parametrize("seed", range(20))
-@pytest.mark.parametrize("spread", [0.3, 3.0])
-def test_log_loss_selection_with_bounds_equals_the_plain_loop(seed, spread):
+@pytest.mark.parametrize(("spread", "rows"), [(0.3, 97), (3.0, 97), (10.0, 17)])
+def test_log_loss_selection_with_bounds_equals_the_plain_loop(seed, spread, rows):
     rng = np.random.default_rng(seed)
-    terms = rng.beta(2 / spread, 1 / spread, size=(12, 97 + seed)).clip(1e-7, 1).astype(np.float32)
+    terms = rng.beta(2 / spread, 1 / spread, size=(12, rows + seed)).clip(1e-7, 1).astype(np.float32)
     expected = plain_loop(terms.astype(np.float64), 15, lambda mean: -np.log(mean).mean())
     assert np.allclose(shares(_by_log_loss(terms, 15)), expected)
 
@@ -61,3 +61,9 @@ def test_bagging_gives_weight_to_more_equally_good_members():
     votes = np.where(np.arange(2) == right[..., None], 0.8, 0.2).astype(np.float32)
     single_bag, ten_bags = (Greedy(bags=bags).fit(votes, labels).weights for bags in (1, 10))
     assert (ten_bags > 0).sum() > (single_bag > 0).sum()
+
+
+def test_a_row_that_all_members_are_surely_wrong_in_does_not_hide_who_is_better():
+    votes = np.repeat(np.array([[[0.4, 0.6]], [[0.1, 0.9]]], dtype=np.float32), 40, axis=1)
+    votes[:, 0] = [1, 0]
+    assert Greedy().fit(votes, np.ones(40, dtype=np.int64)).weights.tolist() == [0, 1]

@@ -261,3 +261,23 @@ def test_the_mean_probability_changes_no_order_by_ranks_with_many_members_and_cl
     votes /= votes.sum(axis=2, keepdims=True)
     assert votes.mean(axis=0)[0, 0] > votes.mean(axis=0)[0, 1]
     assert combined("rank", votes, np.array([0])).argmax(axis=1).tolist() == [1]
+
+
+def test_equal_probabilities_share_their_mean_rank():
+    votes = np.array([[[0.4, 0.4, 0.2]], [[0.4, 0.4, 0.2]]], dtype=np.float32)
+    assert combined("rank", votes, np.array([0]))[0] == pytest.approx([0.5, 0.5, 0], abs=1e-3)
+
+
+def test_sure_members_do_not_outvote_a_majority_of_one_among_hundreds():
+    votes = np.full((899, 1, 2), [0.49, 0.51], dtype=np.float32)
+    votes[:449] = [1, 0]
+    assert combined("hard", votes, np.array([0])).argmax(axis=1).tolist() == [1]
+
+
+def test_stacking_of_values_prefers_members_without_bias_on_any_scale_and_is_the_mean_where_labels_are_equal():
+    labels = np.random.default_rng(0).normal(2.5, 1, 200)
+    votes = labels + np.array([[0.0], [1.0]])
+    weights, larger = (METHODS["stacking"](neg_mse).fit(times * votes, times * labels).weights for times in (1, 100))
+    assert weights[0] > 0.9
+    assert np.allclose(weights, larger)
+    assert METHODS["stacking"](neg_mse).fit(votes, np.ones(200)).weights.tolist() == [0.5, 0.5]

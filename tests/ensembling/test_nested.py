@@ -215,3 +215,14 @@ def test_intervals_of_rows_that_share_texts_hold_the_true_score():
         estimate = judge(decisions[None], labels, groups, score=accuracy, seed=number, resamples=FEW).estimate
         covered += estimate.low <= 0.8 <= estimate.high
     assert covered >= 88
+
+
+def test_folds_are_stratified_by_the_class_of_each_text_however_many_rows_it_has():
+    groups = np.repeat(np.arange(100), np.random.default_rng(0).integers(1, 6, size=100))
+    for *_, held_out in splits((groups < 20).astype(np.int64), groups, repeats=2, seed=0):
+        assert sum(np.unique(groups[held_out]) < 20) == 4
+
+
+def test_the_overlap_of_tasks_is_of_their_texts_in_proportion_to_the_sizes_of_both():
+    groups = [np.arange(100), np.repeat(np.arange(25), 4)]
+    np.testing.assert_allclose(overlap_of(groups), [[1, 0.5], [0.5, 1]])

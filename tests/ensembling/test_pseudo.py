@@ -141,3 +141,33 @@ def test_precision_counts_labelled_rows_that_would_be_chosen_and_those_that_are_
     judged, right = precision(labelled, labels, like=like, least_agreement=0.6, classes=4)
     assert judged.tolist() == [2, 1, 0, 0]  # no row was labelled 2, so none stands for it
     assert right.tolist() == [1, 1, 0, 0]
+
+
+@pytest.mark.parametrize(("agreeing", "of"), [(2, 3), (9, 10), (1, 1)])
+def test_members_of_whom_just_enough_agree_are_enough(agreeing, of):
+    votes = np.tile(np.array([0.9, 0.1, 0, 0], dtype=np.float32), (of, 1, 1))
+    votes[agreeing:] = [0.4, 0.6, 0, 0]
+    predicted = opinion(votes[0], votes)
+    rule = Labelling("all", agreement=agreeing / of)
+    assert chosen(predicted, rule).tolist() == [0]
+    judged, _ = precision(predicted, np.zeros(1, int), like=predicted, least_agreement=rule.agreement, classes=4)
+    assert judged.tolist() == [1, 0, 0, 0]
+
+
+@pytest.mark.parametrize(("rows", "share", "expected"), [(100, 0.07, 7), (103, 0.5, 52)])
+def test_a_quantile_is_rounded_up_but_not_for_what_a_product_of_floats_has_too_much(rows, share, expected):
+    predicted = Opinion(np.zeros(rows, dtype=np.int64), np.ones(rows, dtype=np.float32), np.ones(rows))
+    assert len(chosen(predicted, Labelling("quantile", share=share))) == expected
+
+
+def test_the_prior_s_counts_are_the_nearest_ones():
+    predicted = Opinion(np.arange(104) % 4, np.ones(104, dtype=np.float32), np.ones(104))
+    counts = np.bincount(predicted.classes[chosen(predicted, Labelling("prior", share=0.5))])
+    assert counts.tolist() == [21, 16, 10, 5]  # of 20.8, 15.6, 10.4 and 5.2
+
+
+def test_a_labelled_row_below_the_least_confident_one_by_a_rounding_error_is_comparable():
+    labelled = Opinion(np.array([0, 0]), np.array([0.8 - 5e-7, 0.799]), np.ones(2))
+    like = Opinion(np.array([0]), np.array([0.8]), np.ones(1))
+    judged, _ = precision(labelled, np.zeros(2, int), like=like, least_agreement=0, classes=1)
+    assert judged.tolist() == [1]

@@ -28,7 +28,7 @@ def test_weights_are_in_proportion_to_scores():
 
 
 def test_a_score_that_is_not_above_zero_has_no_vote():
-    assert by_score(np.array([0.5, 0.0, -0.2, np.nan])).tolist() == [1, 0, 0, 0]
+    assert by_score(np.array([0.5, 0.0, -0.2, np.nan, np.inf])).tolist() == [1, 0, 0, 0, 0]
 
 
 def test_without_any_score_above_zero_all_vote_alike():

@@ -42,7 +42,13 @@ def test_within_selects_members_near_the_best_and_top_limits_them():
 
 
 def test_within_includes_the_exact_limit():
-    assert Selection(within=0.1).choose(np.array([0.9, 0.8, 0.7999]), CLASSES[:3]).tolist() == [0, 1]
+    for best in (0.9, 0.8):  # in floats 0.8 - 0.1 is more than 0.7
+        scores = np.array([best, round(best - 0.1, 1), best - 0.1001])
+        assert Selection(within=0.1).choose(scores, CLASSES[:3]).tolist() == [0, 1]
+
+
+def test_a_member_without_a_score_does_not_count_as_the_best_one():
+    assert Selection(within=0.02).choose(np.array([np.nan, 0.8, 0.79, 0.7]), CLASSES).tolist() == [1, 2]
 
 
 def test_a_near_copy_of_a_better_member_is_skipped_for_the_next_member():
@@ -58,6 +64,7 @@ def test_values_that_differ_only_in_scale_are_near_copies():
     values = np.stack([first, 2 * first + 1, second])
     assert Selection(diversity=0.01).choose(np.array([0.3, 0.2, 0.1]), values).tolist() == [0, 2]
     assert difference(first, 2 * first + 1) == pytest.approx(0, abs=1e-6)
+    assert difference(first, -first) == pytest.approx(2)
     assert difference(first, np.ones(50, np.float32)) == 1
     assert difference(np.zeros(50, np.float32), np.ones(50, np.float32)) == 0
 
@@ -65,3 +72,8 @@ def test_values_that_differ_only_in_scale_are_near_copies():
 def test_a_member_that_predicts_one_value_for_all_rows_is_no_near_copy_of_others():
     values = np.stack([np.full(50, 2.5), np.arange(50.0), np.full(50, 1.5)]).astype(np.float32)
     assert Selection(diversity=0.002).choose(np.array([0.3, 0.2, 0.1]), values).tolist() == [0, 1]
+
+
+def test_a_near_copy_of_any_voter_is_skipped():
+    copies = CLASSES[[0, 3, 0, 3]]
+    assert Selection(diversity=0.01).choose(np.array([0.9, 0.8, 0.7, 0.6]), copies).tolist() == [0, 1]

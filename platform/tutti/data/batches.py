@@ -114,8 +114,8 @@ class BatchPlan:
         shares = np.array(list(rates.values())) / sum(rates.values())
         edges = np.rint(shares.cumsum() * sum(batches.values())).astype(int)
         counts = dict(zip(batches, np.diff(edges, prepend=0).tolist(), strict=True))
-        for task, rate in rates.items():  # each task with a positive rate gets at least one batch
-            if rate > 0 and not counts[task]:
+        for task in rates:  # each gets at least one batch
+            if not counts[task]:
                 counts[max(counts, key=counts.__getitem__)] -= 1
                 counts[task] = 1
         return counts

@@ -66,4 +66,4 @@ def difference(first: np.ndarray, second: np.ndarray) -> float:
         return 0.0
     if not (np.ptp(first) and np.ptp(second)):
         return float(np.ptp(first) != np.ptp(second))
-    return 1 - float(np.corrcoef(first.astype(np.float64), second.astype(np.float64))[0, 1])
+    return 1 - float(np.corrcoef(first, second)[0, 1])

@@ -90,10 +90,9 @@ def _pool_weights(logs: np.ndarray, labels: np.ndarray, strength: float) -> np.n
 
 
 def _ridge(votes: np.ndarray, labels: np.ndarray, alpha: float) -> np.ndarray:
-    """Coefficients ``(members,)`` of the members' deviations from their mean; they sum to 0."""
+    """Coefficients ``(members,)`` of the members' deviations from their mean; like these, they sum to 0."""
     from sklearn.linear_model import Ridge  # slow to import
 
     scale = labels.std()
     mean = votes.mean(axis=0)
-    model = Ridge(alpha=alpha, fit_intercept=False).fit((votes - mean).T / scale, (labels - mean) / scale)
-    return model.coef_ - model.coef_.mean()
+    return Ridge(alpha=alpha, fit_intercept=False).fit((votes - mean).T / scale, (labels - mean) / scale).coef_
