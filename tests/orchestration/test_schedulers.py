@@ -117,6 +117,19 @@ def test_a_first_epoch_that_is_not_a_repetition_is_that_of_a_trial_that_starts_o
     assert trials.report(1, 1, 0.5) == CONTINUE
 
 
+def test_an_epoch_told_again_by_other_workers_is_not_judged_anew():
+    trials = made(scheduler="asha", reduction_factor=2)
+    assert [trials.report(number, 1, number / 10) for number in range(3)] == [CONTINUE] * 3
+    assert trials.report(0, 1, 0.0, repeated=True) == CONTINUE
+
+
+def test_folds_of_a_trial_that_starts_over_are_told_anew():
+    trials = made(scheduler="median")
+    assert [trials.report(number, 1, 0.8, fold=0) for number in range(4)] == [CONTINUE] * 4
+    trials.start_over(0)
+    assert trials.report(0, 1, 0.1, fold=0) == STOP
+
+
 def test_median_forgets_the_scores_of_a_trial_that_starts_over():
     trials = made(scheduler="median")
     for number in range(4):
@@ -132,7 +145,9 @@ def test_no_halving_ends_a_trial_that_trains_to_its_end(scheduler):
         assert [trials.report(0, epoch, 0.5) for epoch in range(1, epochs + 1)] == [CONTINUE] * epochs
 
 
-@pytest.mark.parametrize(("epochs", "factor", "count"), [(3, 2, 3), (6, 2, 4), (20, 3, 4), (9, 3, 3), (1, 2, 1)])
+@pytest.mark.parametrize(
+    ("epochs", "factor", "count"), [(3, 2, 3), (6, 2, 4), (20, 3, 4), (9, 3, 3), (1, 2, 1), (125, 5, 4)]
+)
 def test_the_last_bracket_of_hyperband_has_no_rung_before_the_end_of_training(epochs, factor, count):
     trials = made(epochs=epochs, scheduler="hyperband", reduction_factor=factor)
     assert len(trials.scheduler._brackets) == count

@@ -157,3 +157,8 @@ def test_balanced_soft_labels_have_the_loss_of_torchs_class_weights() -> None:
     factors = torch.from_numpy(12 / (3 * soft.sum(axis=0)))
     expected = torch.nn.functional.cross_entropy(logits, torch.from_numpy(soft), weight=factors, reduction="none")
     torch.testing.assert_close(losses * torch.from_numpy(balanced), expected)
+
+
+def test_a_focal_loss_that_hardly_focuses_smooths_labels_as_cross_entropy_does() -> None:
+    plain, focal = (row_losses(LOGITS, LABELS, smoothing=0.1, focal_gamma=gamma) for gamma in (0.0, 1e-6))
+    torch.testing.assert_close(focal, plain)
