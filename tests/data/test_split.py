@@ -143,6 +143,8 @@ def test_a_text_of_more_rows_than_are_to_be_held_out_stays_in_training(choose: A
         held_out = choose(np.arange(500) % 2, texts, share=0.1, seed=seed, task="A")
         assert len(held_out) == 10
         assert 0 not in texts[held_out]
+    rows = np.array([*range(190), *[0] * 10])  # 20 of 200 rows are to be held out, and 11 are one text's
+    assert not any(0 in rows[choose(rows % 2, rows, share=0.1, seed=seed, task="A")] for seed in range(20))
     every_text_often = np.repeat(np.arange(10), 50)
     assert len(choose(np.repeat(np.arange(10) % 2, 50), every_text_often, share=0.1, seed=0, task="A")) == 100
 
@@ -163,3 +165,16 @@ def test_what_is_held_out_is_not_rounded_up_for_what_a_product_of_floats_has_too
 def test_as_many_rows_stay_in_training_as_there_are_classes() -> None:
     held_out = validation_rows(np.array([0, 0, 1, 1]), np.arange(4), share=0.9, seed=0, task="A")
     assert (held_out // 2).tolist() == [0, 1]
+
+
+def test_a_class_whose_other_texts_are_too_large_to_be_held_out_stays_in_training() -> None:
+    texts = np.array([*range(100), *[0] * 400])
+    labels = (texts < 2).astype(int)  # text 1 has one row
+    for seed in range(20):
+        assert not labels[validation_rows(labels, texts, share=0.1, seed=seed, task="A")].any()
+
+
+def test_every_tenth_of_the_values_gives_its_share_of_texts_however_many_rows_they_have() -> None:
+    texts = np.repeat(np.arange(100), 3)
+    held_out = validation_values(texts.astype(np.float32), texts, share=0.2, seed=0, task="A")
+    assert Counter((texts[held_out] // 10).tolist()) == dict.fromkeys(range(10), 6)

@@ -226,3 +226,9 @@ def test_folds_are_stratified_by_the_class_of_each_text_however_many_rows_it_has
 def test_the_overlap_of_tasks_is_of_their_texts_in_proportion_to_the_sizes_of_both():
     groups = [np.arange(100), np.repeat(np.arange(25), 4)]
     np.testing.assert_allclose(overlap_of(groups), [[1, 0.5], [0.5, 1]])
+
+
+def test_a_score_and_its_error_are_of_all_foldings():
+    labels = np.arange(100) % 2
+    judged = judge(np.stack([labels, 1 - labels]), labels, np.arange(100), score=accuracy, seed=0)
+    assert (judged.score, judged.estimate.error) == (0.5, pytest.approx(0.5, abs=0.05))

@@ -183,6 +183,14 @@ def test_on_fewer_rows_the_standing_moves_by_the_score_s_share_in_it():
         assert of_three.fit(votes, late).voters.tolist() == [expected]
 
 
+def test_who_is_a_near_copy_is_judged_on_the_rows_that_choose_alone():
+    votes = ballot(members=2, rows=100)
+    votes.votes[1, :80] = votes.votes[0, :80]
+    rule = procedure(votes, selection=Selection(diversity=0.01))
+    assert len(rule.fit(votes, np.arange(80)).voters) == 1
+    assert len(rule.fit(votes).voters) == 2
+
+
 def test_a_candidate_with_standing_nan_never_votes():
     votes = ballot(members=3)
     assert procedure(votes, standing=np.array([np.nan, 0.2, 0.1])).fit(votes).voters.tolist() == [1, 2]

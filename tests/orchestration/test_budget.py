@@ -16,7 +16,7 @@ from tutti.bank.bank import Bank
 from tutti.config.folder import StudyFolder
 from tutti.errors import StorageError
 from tutti.modeling.checkpoint import check_checkpoint, prune_checkpoint
-from tutti.orchestration.budget import Weights, pairwise_distances, prune, select_to_keep
+from tutti.orchestration.budget import Weights, bytes_of, pairwise_distances, prune, select_to_keep
 from tutti.records import Predictions, TrialRecord, TrialState
 
 
@@ -56,6 +56,12 @@ def test_the_other_one_is_the_farthest_from_its_nearest():
         [[0, 0, 0, 0.3, 0.9], [0, 0, 0, 0.3, 0.1], [0, 0, 0, 0.3, 0.1], [0.3] * 5, [0.9, 0.1, 0.1, 0.3, 0]]
     )
     assert select_to_keep(weights(0.9, 0.8, 0.7, 0.2, 0.3), apart, limit=40)[-1] == "t3"
+
+
+def test_what_has_no_predictions_does_not_stay_for_being_different():
+    apart = np.full((5, 5), 0.1)
+    apart[3, :] = apart[:, 3] = np.nan
+    assert select_to_keep(weights(0.9, 0.8, 0.7, 0.6, 0.5), apart, limit=40)[-1] == "t4"
 
 
 def test_what_has_no_predictions_or_no_score_comes_last_and_a_smaller_one_may_still_fit():
@@ -144,6 +150,12 @@ def test_within_the_limit_nothing_is_removed(study):
     assert len(checkpoints_left(study)) == 4
 
 
+def test_a_gigabyte_is_a_thousand_million_bytes(study):
+    used = sum(bytes_of(study.folder.trial(trial.key)) for trial in trials()[:3])
+    assert prune(study.folder, trials=trials(), max_gigabytes=used / 1e9) == []
+    assert prune(study.folder, trials=trials(), max_gigabytes=(used - 1) / 1e9) == ["t0000"]
+
+
 def test_weights_that_cannot_vote_go_first_however_high_their_score(study):
     failed = [replace(trials()[0], state=TrialState.FAILED, score=0.95, task_scores={"mood": 0.95}), *trials()[1:]]
     assert prune(study.folder, trials=failed, max_gigabytes=3e-6) == ["t0000"]
@@ -196,12 +208,14 @@ def test_a_kill_while_pruning_leaves_no_half_checkpoint_and_the_next_call_goes_o
     assert [record.path is None for record in Bank(study.folder.bank).records()] == [True, False, True]
 
 
-def test_a_checkpoint_that_is_a_link_to_another_place_is_left_alone(study):
-    elsewhere = study.folder.path.parent / "elsewhere"
-    study.folder.trial("t0000").path.rename(elsewhere)
-    study.folder.trial("t0000").path.symlink_to(elsewhere)
+@pytest.mark.parametrize("linked", ["trial", "checkpoint"])
+def test_a_checkpoint_that_is_a_link_to_another_place_is_left_alone(study, linked):
+    elsewhere, trial = study.folder.path.parent / "elsewhere", study.folder.trial("t0000")
+    link = trial.path if linked == "trial" else trial.best
+    link.rename(elsewhere)
+    link.symlink_to(elsewhere)
     assert prune(study.folder, trials=trials(), max_gigabytes=1e-9) == ["t0002"]
-    assert (elsewhere / "best" / "tutti.json").is_file()
+    assert (trial.best / "tutti.json").is_file()
 
 
 def test_ended_trials_without_weights_are_looked_at_once_in_their_folders_and_in_the_bank(study, monkeypatch):

@@ -80,7 +80,25 @@ def test_the_task_whose_loss_falls_less_weighs_more_and_the_sum_stays() -> None:
     assert news > 1 > score
     assert news + score == pytest.approx(2.0)
     assert news / score == pytest.approx(math.exp((0.9 - 0.3) / 2))
+    balance.end_epoch({"news": 0.9, "score": 0.3})
+    assert balance("news", one, 1.0) == balance("score", one, 1.0) == 1.0  # neither fell in the last epoch
 
 
 def test_a_fixed_balance_trains_nothing() -> None:
     assert FixedBalance({}).parameters() == []
+
+
+def test_the_batches_of_a_step_add_up_to_what_one_batch_would_contribute() -> None:
+    for balance in _balances():
+        for parameter in balance.parameters():
+            torch.nn.init.constant_(parameter, 0.7)
+        for task in ("news", "score"):
+            parts = [balance(task, torch.tensor(loss), share).item() for loss, share in ((0.5, 0.25), (1.0, 0.75))]
+            assert sum(parts) == pytest.approx(balance(task, torch.tensor(1.5), 1.0).item())
+
+
+def test_a_loss_that_rises_from_zero_leaves_all_weights_finite() -> None:
+    balance = DynamicBalance(TASKS, {})
+    balance.end_epoch({"news": 0.0, "score": 1.0})
+    balance.end_epoch({"news": 1.0, "score": 1.0})
+    assert balance("news", torch.tensor(1.0), 1.0).item() == pytest.approx(2.0)
