@@ -82,6 +82,13 @@ def test_texts_held_out_in_one_task_have_no_part_in_the_ranking_by_another():
     assert np.mean(flattery) == pytest.approx(0, abs=0.025)
 
 
+def test_a_task_of_which_all_texts_are_held_out_ranks_as_on_all_rows():
+    first = ballot(members=6, rows=100)
+    other = Ballot(first.votes[:, 80:], first.labels[80:], accuracy, first.groups[80:])
+    alone, both = (procedure(first, others=others).fit(first, np.arange(80)) for others in ((), [other]))
+    assert both.voters.tolist() == alone.voters.tolist()
+
+
 def test_a_correlation_is_not_lowered_where_the_folds_choose_trials_of_different_scales():
     flattery = {False: [], True: []}
     for seed in range(10):

@@ -90,6 +90,17 @@ def test_a_busy_database_costs_a_study_nothing_but_a_later_look_at_its_clock(sto
     assert store.run_seconds() == 40
 
 
+def test_a_busy_database_when_a_trial_ends_costs_a_later_look_at_the_trials(stopper, store, monkeypatch):
+    each, _ = stopper(target_score=0.8)
+    finish(store, 0.9)
+    with monkeypatch.context() as busy:
+        busy.setattr(store, "records", lambda: (_ for _ in ()).throw(StorageError()))
+        each.on_trial_complete(0, [], None)
+    assert each.stop_all() is False
+    each.on_trial_complete(0, [], None)
+    assert each.stop_all() is True
+
+
 def test_a_resumed_study_with_a_limit_that_it_has_reached_knows_so_from_the_start(stopper, store):
     finish(store, 0.9)
     each, _ = stopper(target_score=0.8)

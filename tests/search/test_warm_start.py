@@ -83,6 +83,19 @@ def test_a_stopped_trial_is_one_for_the_new_sampler_too_and_one_without_memory_o
     assert (early.state.name, early.intermediate_values) == ("PRUNED", pytest.approx({1: 0.11, 2: 0.12}))
 
 
+def test_a_trial_that_went_on_from_another_s_checkpoint_is_left_out_since_its_score_is_not_of_its_draws(
+    opened, space, tmp_path
+):
+    url = f"sqlite:///{tmp_path / 'old.db'}"
+    store = opened(url=url, name="old", sampler="random")
+    for number, score in enumerate((0.5, 0.9)):
+        key = store.ask().key
+        if number:
+            store.exchange(key, epoch=1, donor="t0000", parameters={"dropout": 0.1})
+        store.finish(key, state=TrialState.FINISHED, score=score)
+    assert [trial.value for trial in fitting_trials(OlderStudy("old", url), space, fixed={})] == [0.5]
+
+
 def test_stopped_trials_alone_are_no_study_to_learn_from(opened, space, tmp_path):
     url = f"sqlite:///{tmp_path / 'old.db'}"
     store = opened(url=url, name="old")

@@ -75,14 +75,14 @@ def test_the_top_of_the_encoder_comes_first_since_its_rate_is_logged(model: Mult
         model,
         decayed=[],
         learning_rate=1e-3,
-        weight_decay=0.0,
+        weight_decay=0.1,
         layer_decay=0.5,
         head_rate=0.1,
         extra_parameters=[extra],
     )
     assert groups[0]["lr"] == 1e-3
     assert groups[-1]["params"] == [extra]
-    assert groups[-1]["lr"] == BALANCE_RATE
+    assert (groups[-1]["lr"], groups[-1]["weight_decay"]) == (BALANCE_RATE, 0.0)
 
 
 def test_an_encoder_whose_layers_cannot_be_told_apart_has_no_rates_by_depth() -> None:
