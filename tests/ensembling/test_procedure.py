@@ -232,6 +232,21 @@ def test_offsets_that_fit_only_the_rows_they_were_tuned_on_are_seldom_used():
     assert np.mean(used) < 0.1
 
 
+def test_offsets_do_not_win_by_the_rows_that_they_were_tuned_on():
+    used = []
+    for seed in range(12):
+        known = ballot(seed, members=1, rows=60, skill=0)
+        votes = Ballot(known.votes, known.labels, macro_f1, known.groups)
+        used.append(procedure(votes, offsets=True, margin=0).fit(votes).offsets is not None)
+    assert np.mean(used) < 0.8
+
+
+def test_offsets_are_used_with_the_method_that_they_win_with():
+    skewed = skewed_ballot()
+    ensemble = procedure(skewed, "uniform", "hard", offsets=True).fit(skewed)
+    assert (ensemble.method, ensemble.offsets is not None) == ("uniform", True)
+
+
 def test_out_of_fold_agreement_counts_only_members_with_weight():
     votes = ballot(members=5, rows=60, skill=0.5)
     assert len(set(votes.decisions[:, 0].tolist())) > 1
@@ -351,3 +366,10 @@ def test_copies_of_a_text_are_predicted_by_an_ensemble_that_did_not_see_it(monke
         assert (predicted.decisions.any(axis=0) == (knows & (votes.labels > 0))).all()
     few = Ballot(votes.votes, votes.labels, accuracy, texts // 3)
     assert (few.texts, procedure(few, "uniform", offsets=True).fit(few).temperature) == (14, 1)
+
+
+def test_copies_of_few_texts_choose_no_method():
+    for seed in range(5):
+        drawn, texts = ballot(seed, members=5, rows=14, skill=0.5), np.repeat(np.arange(14), 3)
+        copies = Ballot(drawn.votes[:, texts], drawn.labels[texts], accuracy, texts)
+        assert procedure(copies, "uniform", "greedy", "stacking", margin=0).fit(copies).method == "uniform"

@@ -148,7 +148,7 @@ def test_members_of_whom_just_enough_agree_are_enough(agreeing, of):
     votes = np.tile(np.array([0.9, 0.1, 0, 0], dtype=np.float32), (of, 1, 1))
     votes[agreeing:] = [0.4, 0.6, 0, 0]
     predicted = opinion(votes[0], votes)
-    rule = Labelling("all", agreement=agreeing / of)
+    rule = Labelling("all", agreement=round(agreeing / of, 6))
     assert chosen(predicted, rule).tolist() == [0]
     judged, _ = precision(predicted, np.zeros(1, int), like=predicted, least_agreement=rule.agreement, classes=4)
     assert judged.tolist() == [1, 0, 0, 0]

@@ -172,6 +172,17 @@ def test_a_key_that_is_new_must_have_been_set_for_all_older_trials(older, space)
         fitting_trials(beyond, wider, fixed={})
 
 
+def test_what_an_older_trial_drew_counts_and_not_what_its_study_set(older, space):
+    drawn = fitting_trials(OlderStudy("old", older.url, {"epochs": 1}), space, fixed={})
+    assert [trial.params for trial in drawn] == _points(older)
+
+
+def test_trials_that_an_older_study_itself_started_from_are_not_taken_over(opened, older, space, url):
+    store = opened(older=[older])
+    store.finish(store.ask().key, state=TrialState.FINISHED, score=0.4)
+    assert [trial.value for trial in fitting_trials(OlderStudy("s", url), space, fixed={})] == [0.4]
+
+
 def test_a_key_that_is_no_longer_drawn_must_be_set_to_what_an_older_trial_drew(older, space):
     fewer = _space(space, pooling=None)
     with pytest.raises(StudyError, match="none of which fits"):
