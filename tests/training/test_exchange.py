@@ -72,11 +72,12 @@ def test_its_weights_are_the_donor_s_before_its_next_step_and_its_rate_is_its_ow
             seen["average"] = {name: each.clone().cpu() for name, each in self.average.state_dict().items()}
             seen["moments"] = [each["exp_avg"].clone().cpu() for each in optimizer.state.values()]
             seen["rates"] = {group["initial_lr"] for group in optimizer.param_groups}
+            seen["decays"] = {group["weight_decay"] for group in optimizer.param_groups}
             seen["rate"], seen["step"] = optimizer.param_groups[0]["lr"], self.state.global_step
         return plain(self, *args, **kwargs)
 
     monkeypatch.setattr(MultiTaskTrainer, "training_step", step)
-    reports = train(own.parent, learning_rate=RATE * 1.2, seed=3)
+    reports = train(own.parent, learning_rate=RATE * 1.2, weight_decay=0.05, seed=3)
     state = states(donor)[0]
     torch.testing.assert_close(seen["weights"], load_file(state / "model.safetensors"), rtol=0, atol=0)
     torch.testing.assert_close(seen["average"], load_file(state / "average.safetensors"), rtol=0, atol=0)
@@ -89,7 +90,8 @@ def test_its_weights_are_the_donor_s_before_its_next_step_and_its_rate_is_its_ow
     assert [report.epoch for report in reports] == [3]
     rates = [values["learning_rate"] for _, values in reports[0].steps]
     assert rates == sorted(rates, reverse=True)
-    assert rates[0] < seen["rate"]
+    assert rates[0] == pytest.approx(RATE * 1.2 * (36 - 27) / (36 - 4))  # after a warm-up of 4 steps
+    assert seen["decays"] == {0.05, 0.0}
 
 
 def test_a_state_that_was_taken_over_says_so_and_is_the_only_one(both: tuple[Path, Path]) -> None:

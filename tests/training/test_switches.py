@@ -81,7 +81,16 @@ def test_the_mean_over_the_last_epochs_is_what_is_kept(
         torch.testing.assert_close(weight, (ends[0][name] + ends[1][name]) / 2, rtol=1e-5, atol=1e-6)
 
 
-def test_the_balance_of_tasks_is_learnt_within_a_run(tune: Tune, tmp_path: Path) -> None:
+def test_the_balance_of_tasks_is_learnt_within_a_run_from_the_gradients_of_each_step_alone(
+    tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = MultiTaskTrainer.training_step
+
+    def step(self: MultiTaskTrainer, *args: Any, **kwargs: Any) -> Any:
+        assert [weight.grad for weight in self.balance.parameters()] == [None, None]
+        return plain(self, *args, **kwargs)
+
+    monkeypatch.setattr(MultiTaskTrainer, "training_step", step)
     tune(tmp_path, loss_balancing="uncertainty", learning_rate=1e-5)
     learnt = json.loads((newest_state(tmp_path) / "progress.json").read_text())["balance"]
     assert max(abs(value) for value in learnt.values()) > 0.05
