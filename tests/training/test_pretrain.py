@@ -14,6 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import (
+    AutoConfig,
     AutoModel,
     AutoModelForMaskedLM,
     AutoTokenizer,
@@ -54,6 +55,42 @@ def test_a_backbone_whose_weights_have_other_names_is_refused_not_drawn_at_rando
     with pytest.raises(BackboneError, match=r"hold every weight its config\.json asks"):
         pretrain(**options)
     assert not options["out"].exists()
+
+
+@pytest.fixture
+def not_a_number_where_nothing_was_written():
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.usefixtures("not_a_number_where_nothing_was_written")
+@pytest.mark.parametrize("kind", ["bert", "fnet", "longformer", "data2vec-text"])
+def test_the_biases_of_a_new_head_are_zero(kind, tmp_path):
+    small = {"vocab_size": 64, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = AutoConfig.for_model(kind, **small, intermediate_size=8, max_position_embeddings=16)
+    AutoModel.from_config(config).save_pretrained(tmp_path)
+    model = module._load(str(tmp_path))
+    prefix = f"{model.base_model_prefix}."
+    head = {name: each for name, each in model.named_parameters(remove_duplicate=False) if not name.startswith(prefix)}
+    assert all(each.isfinite().all() for each in head.values())
+    biases = [name for name in head if name.endswith("bias")]
+    assert sum(head[name].numel() == 64 for name in biases) == 2  # of the head itself and of its decoder
+    assert not any(head[name].any() for name in biases)
+
+
+@pytest.mark.parametrize("name", ["bias", "decoder.bias"])
+def test_the_bias_of_a_head_that_the_backbone_has_is_kept_under_either_of_its_names(options, name, tmp_path):
+    model = AutoModelForMaskedLM.from_pretrained(options["backbone"])
+    model.cls.predictions.bias.data.fill_(3)
+    model.save_pretrained(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    bias = weights.pop("cls.predictions.bias")
+    weights.pop("cls.predictions.decoder.bias", None)
+    save_file({**weights, f"cls.predictions.{name}": bias}, tmp_path / "model.safetensors", {"format": "pt"})
+    head = module._load(str(tmp_path)).cls.predictions
+    assert (head.bias == 3).all()
+    assert (head.decoder.bias == 3).all()
 
 
 def test_held_out_tokens_are_guessed_better_and_the_auto_classes_load_what_is_written(options, capsys):

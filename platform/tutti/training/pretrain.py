@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -280,7 +280,24 @@ def _load(backbone: str) -> PreTrainedModel:
     assert isinstance(model, PreTrainedModel)
     encoder = f"{model.base_model_prefix}."
     check_complete(backbone, [name for name in loading["missing_keys"] if name.startswith(encoder)])
+    _zero_new_biases(model, {name for name in loading["missing_keys"] if not name.startswith(encoder)})
     return model
+
+
+def _zero_new_biases(model: PreTrainedModel, missing: Set[str]) -> None:
+    """Zeroes the biases of a new head, as its constructor does.
+
+    transformers allocates missing weights without contents and then initialises those of known modules. The heads of
+    FNet, Longformer and Data2VecText hold a bias of their own that it leaves out.
+
+    Args:
+        missing: names that the backbone's files lack. A bias that is tied to a weight that was loaded is kept.
+    """
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    loaded = {id(parameter) for name, parameter in parameters.items() if name not in missing}
+    for name in missing & parameters.keys():
+        if name.rpartition(".")[2] == "bias" and id(parameters[name]) not in loaded:
+            nn.init.zeros_(parameters[name])
 
 
 def _newest_state(folder: Path, settings: Mapping[str, Any]) -> str | None:
