@@ -33,6 +33,7 @@ from transformers.utils import logging as transformers_logging
 from tutti.config.study import TaskConfig
 from tutti.data.encode import EncodedPart, load_parts, load_tokenizer, take
 from tutti.data.prepare import prepare
+from tutti.modeling.model import model_type_of
 from tutti.tasks.build import task_specs
 from tutti.tasks.task import Task
 from tutti.training.fine_tune import _Run
@@ -175,6 +176,7 @@ def trial_trainer(
         key="",
         number=0,
         tokenizer=load_tokenizer(encoder),
+        model_type=model_type_of(encoder),
         max_length=MAX_LENGTH,
         on_epoch=lambda report: None,
         stage_count=1,

@@ -18,6 +18,7 @@ from bad_input_changes import (
 SMALL_T5 = {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2}
 SMALL_GPT2 = {"n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 64}
 SMALL_ALBERT = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+SMALL_DEBERTA = {**SMALL_ALBERT, "relative_attention": True, "pos_att_type": ["c2p"]}
 SMALL_SQUEEZEBERT = {**SMALL_ALBERT, "embedding_size": 16}
 SMALL_ROBERTA = {
     "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16,
@@ -85,6 +86,11 @@ SETTINGS: dict[str, Sequence[Case]] = {
             "`mixout` of a SqueezeBERT",
             ["training.mixout must be 0 for the backbone", "whose layers hold no linear layers"],
             both(other_model("squeezebert", **SMALL_SQUEEZEBERT), training("mixout: 0.5")),
+        ),
+        Case(
+            "`bf16` of a DeBERTa of the first version",
+            ["training.bf16 must be false for the backbone", "which can be computed in float32 alone"],
+            both(other_model("deberta", **SMALL_DEBERTA), training("bf16: true")),
         ),
         Case(
             "a search space goes beyond them",

@@ -44,3 +44,11 @@ def save_bert(folder: Path, *, rows: int = 64, **options: Any) -> None:
     if rows != 64:
         encoder.resize_token_embeddings(rows, mean_resizing=False)
     encoder.save_pretrained(folder)
+
+
+def save_deberta(folder: Path) -> None:
+    """Saves a DeBERTa of 64 words, of the first version, which fails in bf16; replaces another encoder's weights."""
+    from transformers import DebertaConfig, DebertaModel
+
+    small = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    DebertaModel(DebertaConfig(vocab_size=64, **small)).save_pretrained(folder)

@@ -97,3 +97,9 @@ def test_a_backbone_says_whether_it_can_compute_its_activations_anew(tmp_path: P
 def test_a_backbone_says_whether_its_layers_are_linear(tmp_path: Path, kind: str, has: bool) -> None:
     save_encoder(tmp_path, kind)
     assert abilities_of(str(tmp_path)).linear_layers == has
+
+
+@pytest.mark.parametrize(("kind", "does"), [("bert", True), ("deberta", False)])
+def test_a_backbone_says_whether_it_runs_in_half_precision(tmp_path: Path, kind: str, does: bool) -> None:
+    save_encoder(tmp_path, kind)
+    assert abilities_of(str(tmp_path)).half_precision == does

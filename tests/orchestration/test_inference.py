@@ -14,6 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
+from word_backbone import save_deberta
 
 from tutti.config.folder import StudyFolder
 from tutti.config.study import Resources
@@ -24,6 +25,7 @@ from tutti.modeling.heads import HeadOptions
 from tutti.modeling.model import MultiTaskModel, load_encoder
 from tutti.orchestration.inference import Checkpoint, Predictor, _Queue, slot_size, spread, weights_of
 from tutti.tasks.task import Task
+from tutti.training import precision
 
 MOOD = Task("mood", ("calm", "glad", "sad"), pair=False, metric="accuracy", submission="csv")
 LIKE = Task("like", (), pair=True, metric="pearson", submission="csv")
@@ -33,10 +35,9 @@ LIKE = Task("like", (), pair=True, metric="pearson", submission="csv")
 def save(tiny_data: Path, tmp_path: Path) -> Callable[..., Path]:
     """Saves a checkpoint of random weights in the study's folder."""
 
-    def saved(key: str, *, seed: int = 0, spoilt: bool = False) -> Path:
+    def saved(key: str, *, seed: int = 0, spoilt: bool = False, backbone: Path = tiny_data / "backbone") -> Path:
         torch.manual_seed(seed)
-        backbone = str(tiny_data / "backbone")
-        model = MultiTaskModel(encoder=load_encoder(backbone), tasks=(MOOD, LIKE), heads=HeadOptions())
+        model = MultiTaskModel(encoder=load_encoder(str(backbone)), tasks=(MOOD, LIKE), heads=HeadOptions())
         model.head("like").fit_labels(torch.tensor([1.0, 5.0]), torch.ones(2))
         if spoilt:
             model.head("mood").linear.bias.data[0] = torch.nan
@@ -45,7 +46,7 @@ def save(tiny_data: Path, tmp_path: Path) -> Callable[..., Path]:
         save_checkpoint(
             folder,
             model=model,
-            tokenizer=load_tokenizer(backbone),
+            tokenizer=load_tokenizer(str(backbone)),
             tasks=(MOOD, LIKE),
             key=key,
             number=0,
@@ -89,6 +90,26 @@ def test_a_worker_predicts_rows_in_their_order_classes_and_values_alike(save: Ca
     values = worker.predict(3, "like", encoded(folders[3], texts, texts[::-1]), 0, "float32")
     assert values.shape == (4,)
     assert 1 < values.mean() < 5  # in the scale of the labels
+
+
+@pytest.mark.parametrize("checkpoints", [["bert"], ["deberta"], ["bert", "deberta"]])
+def test_a_worker_predicts_in_half_precision_only_what_runs_in_it(
+    save: Callable[..., Path],
+    tiny_data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    checkpoints: list[str],
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(precision, "cpu_gains_from_bf16", lambda: True)
+    shutil.copytree(tiny_data / "backbone", tmp_path / "deberta")
+    save_deberta(tmp_path / "deberta")
+    folders = {"bert": tiny_data / "backbone", "deberta": tmp_path / "deberta"}
+    worker = Predictor({number: save(key, backbone=folders[key]) for number, key in enumerate(checkpoints)}, threads=1)
+    chosen = worker.load()
+    assert chosen == ("bf16" if checkpoints == ["bert"] else "float32")
+    for number, key in enumerate(checkpoints):
+        assert worker.predict(number, "mood", encoded(folders[key], ["w1 w2"]), 0, chosen).shape == (1, 3)
 
 
 def test_what_is_not_finite_is_no_prediction(save: Callable[..., Path]) -> None:

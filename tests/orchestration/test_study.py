@@ -34,6 +34,7 @@ LITTLE = Abilities(
     starts_special=False,
     checkpoints_activations=False,
     linear_layers=False,
+    half_precision=False,
 )
 MUCH = Abilities(
     positions=None,
@@ -43,6 +44,7 @@ MUCH = Abilities(
     starts_special=True,
     checkpoints_activations=True,
     linear_layers=True,
+    half_precision=True,
 )
 ON = {"type": "categorical", "choices": [False, True]}
 
@@ -90,6 +92,9 @@ def study(**changes) -> StudyConfig:
         ({"training": {"adapter": "lora"}}, "training.adapter"),
         ({"search_space": {"adapter": {"type": "categorical", "choices": [None, "lora"]}}}, "search_space.adapter"),
         ({"training": {"gradient_checkpointing": True}}, "training.gradient_checkpointing"),
+        ({"training": {"bf16": True}}, "training.bf16"),
+        ({"training": {"fp16": True, "freeze_encoder": True}}, "training.fp16"),
+        ({"training": {"bf16": False}, "search_space": {"bf16": ON}}, "search_space.bf16"),
         ({"search_space": {"activation_checkpointing": ON}}, "search_space.activation_checkpointing"),
         (
             {"training": {"stages": [{"activation_checkpointing": True}, {}]}},
@@ -116,6 +121,7 @@ def test_what_is_beyond_the_backbone_is_refused_before_a_trial_is_made(changes, 
     "changes",
     [
         {"training": {"activation_checkpointing": False, "mixout": 0, "adapter": None}},
+        {"training": {"bf16": False, "fp16": False}},
         {"training": {"mixout": 0.1}, "search_space": {"mixout": {"type": "categorical", "choices": [0]}}},
         {"training": {"activation_checkpointing": True, "freeze_encoder": True}},
         {"training": {"activation_checkpointing": True, "stages": [{"activation_checkpointing": False}]}},

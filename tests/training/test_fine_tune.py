@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,11 +12,12 @@ import numpy as np
 import pytest
 import torch
 from training_runs import TRAINING, Tune, final_weights
+from word_backbone import save_deberta
 
 from tutti.data.encode import EncodedPart
 from tutti.modeling.checkpoint import load_checkpoint
 from tutti.tasks.task import Task
-from tutti.training import EpochReport, fine_tune
+from tutti.training import EpochReport, fine_tune, precision
 from tutti.training.trainer import MultiTaskTrainer
 
 
@@ -167,3 +170,14 @@ def test_a_run_is_silent_and_computes_with_the_threads_that_it_found(
     captured = capfd.readouterr()
     assert captured.out == ""
     assert captured.err == ""
+
+
+def test_a_backbone_that_fails_in_half_precision_is_trained_in_float32(
+    make_tune: Callable[..., Tune], backbone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(precision, "cpu_gains_from_bf16", lambda: True)
+    shutil.copytree(backbone, tmp_path / "deberta")
+    save_deberta(tmp_path / "deberta")
+    tune = make_tune(tmp_path / "deberta", **TRAINING)
+    _, reports = tune(tmp_path / "trial", bf16=None, use_cpu=True, num_train_epochs=1)
+    assert [report.precision for report in reports] == ["float32"]

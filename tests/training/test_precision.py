@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import TrainingArguments
+from transformers import AutoConfig, AutoModel, TrainingArguments
 
 from tutti.training import precision
 
 
 def _given(**arguments: Any) -> dict[str, Any]:
-    return precision.with_precision(arguments, cpu=True)
+    return precision.with_precision(arguments, cpu=True, model_type="bert")
 
 
 @pytest.mark.parametrize(("bf16_seconds", "chosen"), [(0.5, True), (0.9, False), (1.6, False)])
@@ -51,7 +51,7 @@ def test_without_fp16_the_faster_of_the_others_is_taken(monkeypatch: pytest.Monk
     assert _given(fp16=False) == {"fp16": False, "bf16": bf16}
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: bf16)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (7, 0))
-    chosen = precision.with_precision({"fp16": False}, cpu=False)
+    chosen = precision.with_precision({"fp16": False}, cpu=False, model_type="bert")
     assert chosen == ({"fp16": False, "bf16": True} if bf16 else {"fp16": False})
 
 
@@ -65,7 +65,7 @@ def test_a_gpu_takes_the_fastest_it_has(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: bf16)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
-    assert precision.with_precision({}, cpu=False) == chosen
+    assert precision.with_precision({}, cpu=False, model_type="bert") == chosen
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,37 @@ def test_a_run_that_goes_on_keeps_its_precision_on_a_gpu_that_has_it(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
-    assert precision.with_precision({}, cpu=False, began_in=began_in) == {**chosen, "tf32": True}
+    kept = precision.with_precision({}, cpu=False, model_type="bert", began_in=began_in)
+    assert kept == {**chosen, "tf32": True}
+
+
+@pytest.mark.parametrize("arguments", [{}, {"fp16": False}])
+@pytest.mark.parametrize(("cpu", "capability"), [(True, (0, 0)), (False, (7, 0)), (False, (9, 0))])
+def test_an_encoder_that_fails_in_half_precision_gets_float32(
+    monkeypatch: pytest.MonkeyPatch, arguments: dict[str, Any], cpu: bool, capability: tuple[int, int]
+) -> None:
+    monkeypatch.setattr(precision, "cpu_gains_from_bf16", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: capability >= (8, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    chosen = precision.with_precision(arguments, cpu=cpu, model_type="deberta")
+    assert not chosen["bf16"]
+    assert not chosen.get("fp16")
+    assert chosen.get("tf32", False) == (capability >= (8, 0))
+    assert precision.fastest(torch.device("cpu" if cpu else "cuda"), model_type="deberta") == "float32"
+
+
+@pytest.mark.parametrize("kind", ["bert", "deberta", "deberta-v2"])
+def test_an_encoder_runs_in_half_precision_if_it_is_said_to(kind: str) -> None:
+    small = {"vocab_size": 8, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    relative = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]} if kind != "bert" else {}
+    encoder = AutoModel.from_config(AutoConfig.for_model(kind, **small, **relative, intermediate_size=8))
+    ids = torch.ones(1, 4, dtype=torch.int64)
+    with precision.autocast(ids.device, "bf16"):
+        try:
+            runs = encoder(input_ids=ids).last_hidden_state.isfinite().all().item()
+        except RuntimeError:
+            runs = False
+    assert precision.runs_in_half_precision(kind) == runs
 
 
 @pytest.mark.parametrize(("bf16", "name"), [(True, "bf16"), (False, "float32")])

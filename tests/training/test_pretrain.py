@@ -21,9 +21,11 @@ from transformers import (
     DataCollatorForLanguageModeling,
     TrainingArguments,
 )
+from word_backbone import save_deberta
 
 from tutti.data.encode import distinct_rows
 from tutti.errors import BackboneError, StudyError
+from tutti.training import precision
 from tutti.training import pretrain as module
 from tutti.training.pretrain import pretrain
 
@@ -91,6 +93,13 @@ def test_the_bias_of_a_head_that_the_backbone_has_is_kept_under_either_of_its_na
     head = module._load(str(tmp_path)).cls.predictions
     assert (head.bias == 3).all()
     assert (head.decoder.bias == 3).all()
+
+
+def test_a_backbone_that_fails_in_half_precision_is_pretrained_in_float32(options, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(precision, "cpu_gains_from_bf16", lambda: True)
+    save_deberta(Path(options["backbone"]))
+    assert pretrain(**{**options, "epochs": 1}).loss < 5
 
 
 def test_held_out_tokens_are_guessed_better_and_the_auto_classes_load_what_is_written(options, capsys):

@@ -14,6 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from transformers import AutoModel
+from word_backbone import save_deberta
 
 from tutti.bank.bank import Bank
 from tutti.data.encode import EncodedPart, load_tokenizer
@@ -51,6 +52,7 @@ def save(backbone: Path, tmp_path: Path) -> Save:
         pooling: str = "mean",
         adapter: Adapter | None = None,
         max_length: int = 16,
+        backbone: Path = backbone,
     ) -> Path:
         torch.manual_seed(0)
         encoder = load_encoder(str(backbone), adapter=adapter)
@@ -250,6 +252,16 @@ def test_a_soup_that_predicts_no_number_is_refused_and_leaves_nothing(
     with pytest.raises(TrialError, match=message):
         make_soup({"overflows": folder}, part, tmp_path / "soup")
     assert not (tmp_path / "soup").exists()
+
+
+def test_checkpoints_that_fail_in_half_precision_have_a_soup_in_float32(
+    save: Save, part: EncodedPart, backbone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(precision, "cpu_gains_from_bf16", lambda: True)
+    shutil.copytree(backbone, tmp_path / "deberta")
+    save_deberta(tmp_path / "deberta")
+    make_soup({"t": save("t", backbone=tmp_path / "deberta")}, part, tmp_path / "soup")
 
 
 @pytest.mark.parametrize("float32", [True, False])

@@ -187,7 +187,7 @@ def load_encoder(
     check_backbone_folder(backbone)
     hub_options = {"revision": revision} if revision else {}
     quantised = quantisation(adapter, device or torch.device("cpu"))
-    try:
+    with _backbone_faults(backbone):
         config = AutoConfig.from_pretrained(backbone, trust_remote_code=False, **hub_options)
         _check_is_encoder(backbone, config)
         options = {"add_pooling_layer": False} if _takes_pooling_layer(config) else {}
@@ -203,6 +203,28 @@ def load_encoder(
                 **options,
                 **quantised,
             )
+    check_complete(backbone, loading["missing_keys"])
+    if adapter is not None:
+        add_adapter(encoder, adapter)
+    return encoder
+
+
+def model_type_of(backbone: str) -> str:
+    """The type of a backbone, such as ``bert``, by its config.json alone.
+
+    Raises:
+        BackboneError: if the backbone does not exist, or its config.json is missing or damaged.
+    """
+    check_backbone_folder(backbone)
+    with _backbone_faults(backbone):
+        return str(AutoConfig.from_pretrained(backbone, trust_remote_code=False).model_type)
+
+
+@contextmanager
+def _backbone_faults(backbone: str) -> Iterator[None]:
+    """Converts errors of loading a backbone into a BackboneError."""
+    try:
+        yield
     except SafetensorError as error:
         rule, remedy = "hold weights that can be read", "copy or download the folder again"
         raise BackboneError(Fault(f"the backbone {backbone!r}", rule, first_line(error).rstrip("."), remedy)) from error
@@ -212,10 +234,6 @@ def load_encoder(
             rule, got = "be a folder, relative to the study file, or an id of the hub", f"no such folder, and {got}"
             remedy = "make or name the folder, or check that the id is right and the hub can be reached"
         raise BackboneError(Fault(f"the backbone {backbone!r}", rule, got, remedy)) from error
-    check_complete(backbone, loading["missing_keys"])
-    if adapter is not None:
-        add_adapter(encoder, adapter)
-    return encoder
 
 
 def check_complete(backbone: str, missing_keys: Iterable[str]) -> None:

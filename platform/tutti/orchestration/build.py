@@ -75,6 +75,7 @@ class Abilities:
         starts_special: whether its tokenizer puts a special token such as ``[CLS]`` first.
         checkpoints_activations: whether it can compute activations anew in the backward pass.
         linear_layers: whether its layers hold ``nn.Linear`` modules, unlike SqueezeBERT's, which hold convolutions.
+        half_precision: whether it can be computed in bf16 and fp16, unlike DeBERTa's first version.
     """
 
     positions: int | None
@@ -84,6 +85,7 @@ class Abilities:
     starts_special: bool
     checkpoints_activations: bool
     linear_layers: bool
+    half_precision: bool
 
 
 def abilities_of(backbone: str) -> Abilities:
@@ -95,6 +97,7 @@ def abilities_of(backbone: str) -> Abilities:
     from tutti.data.encode import load_tokenizer, marks_second_text, starts_special
     from tutti.modeling.layers import has_linear_layers, layer_count, own_layers
     from tutti.modeling.model import load_encoder, positions
+    from tutti.training.precision import runs_in_half_precision
 
     encoder, tokenizer = load_encoder(backbone), load_tokenizer(backbone)
     return Abilities(
@@ -105,6 +108,7 @@ def abilities_of(backbone: str) -> Abilities:
         starts_special=starts_special(tokenizer),
         checkpoints_activations=encoder.supports_gradient_checkpointing,
         linear_layers=has_linear_layers(encoder),
+        half_precision=runs_in_half_precision(encoder.config.model_type),
     )
 
 
@@ -147,6 +151,7 @@ def check_backbone(study: StudyConfig, abilities: Abilities) -> None:
 def _unsupported(study: StudyConfig, abilities: Abilities) -> Iterator[Fault]:
     """The faults of training options that a trial switches on, but which the backbone lacks something for."""
     cannot_checkpoint = "be false for the backbone {}, which cannot compute its activations anew"
+    remedy = "take it out, or name another backbone"
     no_linear = "be {} for the backbone {{}}, whose layers hold no linear layers, the only ones that it changes"
     for name, is_met, rule in (
         ("activation_checkpointing", abilities.checkpoints_activations, cannot_checkpoint),
@@ -155,8 +160,11 @@ def _unsupported(study: StudyConfig, abilities: Abilities) -> Iterator[Fault]:
         ("adapter", abilities.linear_layers, no_linear.format("null")),
     ):
         for key, value in () if is_met else _switched_on(study, name):
-            remedy = "take it out, or name another backbone"
             yield Fault(key, rule.format(study.backbone), written(value), remedy)
+    rule = f"be false for the backbone {study.backbone}, which can be computed in float32 alone"
+    for name in () if abilities.half_precision else ("bf16", "fp16"):  # of a frozen encoder too
+        on = {key: value for key, value in _possible(study, name, "") if value}
+        yield from (Fault(key, rule, written(value), remedy) for key, value in on.items())
 
 
 def keep_backbone(study: StudyConfig, folder: StudyFolder) -> None:

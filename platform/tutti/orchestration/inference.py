@@ -149,14 +149,16 @@ class Predictor:
     def load(self) -> str:
         """Loads the checkpoints and returns the precision in which this worker is fastest: bf16, fp16 or float32.
 
+        It is float32 if one of the checkpoints cannot be computed in another.
+
         Raises:
             StorageError, BackboneError: if a checkpoint does not load.
         """
         from tutti.training.precision import fastest
 
-        for number in self._folders:
-            self._model(number)
-        return fastest(self._device)
+        types = [self._model(number).config.model_type for number in self._folders]
+        precisions = {fastest(self._device, model_type=each) for each in types}
+        return precisions.pop() if len(precisions) == 1 else "float32"
 
     def predict(self, number: int, task: str, encoded: pa.Table, pad_token_id: int, precision: str) -> np.ndarray:
         """Predicts ``(rows, classes)`` float32 probabilities, or ``(rows,)`` values, in the order of the rows.

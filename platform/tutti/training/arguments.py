@@ -17,17 +17,20 @@ from tutti.training.ranks import gathered, world_size
 from tutti.training.sharding import keep_full_precision
 
 
-def training_arguments(arguments: Mapping[str, Any], folder: Path, *, began_in: str | None) -> TrainingArguments:
+def training_arguments(
+    arguments: Mapping[str, Any], folder: Path, *, model_type: str, began_in: str | None
+) -> TrainingArguments:
     """The user's fields, overridden by Tutti's fixed ones, with a precision that every rank supports.
 
     Args:
+        model_type: of the encoder.
         began_in: the precision of a resumed run, which is kept if this machine supports it; None for a new run.
 
     Raises:
         TrialError: if the fields do not fit this machine, or the process group does not match the environment.
     """
     use_cpu = bool(arguments.get("use_cpu")) or not torch.cuda.is_available()
-    fields = with_precision({**arguments, "use_cpu": use_cpu}, cpu=use_cpu, began_in=began_in)
+    fields = with_precision({**arguments, "use_cpu": use_cpu}, cpu=use_cpu, model_type=model_type, began_in=began_in)
     if is_automatic(arguments):  # unlike machines use what all of them support
         by_rank = gathered({name: bool(fields.get(name)) for name in PRECISIONS})
         fields |= {name: all(flags[name] for flags in by_rank) for name in PRECISIONS if name in fields}

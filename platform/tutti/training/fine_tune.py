@@ -26,7 +26,7 @@ from tutti.modeling.checkpoint import METADATA, load_checkpoint, save_checkpoint
 from tutti.modeling.heads import HeadOptions
 from tutti.modeling.layers import reinitialise
 from tutti.modeling.mixout import add_mixout
-from tutti.modeling.model import MultiTaskModel, load_encoder
+from tutti.modeling.model import MultiTaskModel, load_encoder, model_type_of
 from tutti.records import CheckpointRecord, Predictions
 from tutti.tasks.task import Task
 from tutti.training.arguments import machine_faults, training_arguments
@@ -89,6 +89,7 @@ def fine_tune(
         key=key,
         number=number,
         tokenizer=load_tokenizer(backbone),
+        model_type=model_type_of(backbone),
         max_length=split_training(stages[0])[0].max_length,
         on_epoch=on_epoch,
         stage_count=len(stages),
@@ -152,6 +153,7 @@ class _Run:
     key: str
     number: int
     tokenizer: PreTrainedTokenizerBase
+    model_type: str
     max_length: int
     on_epoch: Callable[[EpochReport], None]
     stage_count: int
@@ -161,10 +163,13 @@ class _Run:
     precision: str | None = None
     trainable: int | None = None
 
+    def arguments(self, arguments: Mapping[str, Any]) -> TrainingArguments:
+        return training_arguments(arguments, self.folder.path, model_type=self.model_type, began_in=self.precision)
+
     def make_trainer(self, index: int, keys: Mapping[str, Any], threads: int) -> MultiTaskTrainer:
         """The trainer of a stage, positioned at the stage's first step."""
         options, arguments = split_training(keys)
-        args = training_arguments(arguments, self.folder.path, began_in=self.precision)
+        args = self.arguments(arguments)
         if options.freeze_encoder:  # else transformers sends the backward pass through the encoder, computed once more
             args.activation_checkpointing = False
         self.precision = name_of(args)
@@ -324,7 +329,7 @@ class _Run:
     def predict_with_best(self, keys: Mapping[str, Any]) -> FineTuned:
         """Loads the best checkpoint and predicts every part of every task except its training rows."""
         options, arguments = split_training(keys)
-        args = training_arguments(arguments, self.folder.path, began_in=self.precision)
+        args = self.arguments(arguments)
         attention = options.attn_implementation
         model, metadata = load_checkpoint(self.folder.best, device=args.device, attn_implementation=attention)
         model.to(args.device)

@@ -15,8 +15,19 @@ PRECISIONS = ("bf16", "fp16", "tf32")
 MIN_SPEEDUP = 1.2
 """Least speedup of a matrix product in bfloat16 over float32 to choose bf16; other operations gain nothing from it."""
 
+_FLOAT32_ONLY = frozenset({"deberta"})
+"""Model types that fail in bf16 and fp16. DeBERTa's first version, unlike its later ones, fills masked attention
+scores, which autocast has computed in half precision, with the least float32, which overflows in it."""
 
-def with_precision(arguments: Mapping[str, Any], *, cpu: bool, began_in: str | None = None) -> dict[str, Any]:
+
+def runs_in_half_precision(model_type: str) -> bool:
+    """Whether an encoder of this type, as in its config.json, can be computed in bf16 and fp16."""
+    return model_type not in _FLOAT32_ONLY
+
+
+def with_precision(
+    arguments: Mapping[str, Any], *, cpu: bool, model_type: str, began_in: str | None = None
+) -> dict[str, Any]:
     """TrainingArguments' fields with bf16, fp16 and tf32 chosen if that ``is_automatic``.
 
     The choice is bf16 on a GPU from Ampere on and on a CPU where bf16 is faster, otherwise fp16 on a GPU, otherwise
@@ -24,12 +35,15 @@ def with_precision(arguments: Mapping[str, Any], *, cpu: bool, began_in: str | N
     ``fp16: false`` leaves bf16 and float32 to choose from. Sharded weights are never trained in fp16.
 
     Args:
+        model_type: of the encoder; one that fails in half precision gets float32.
         began_in: the precision of a resumed run, which is kept on a processor of the same kind that supports it, even
             if another precision is faster there.
     """
     chosen: dict[str, Any] = {}
     if is_automatic(arguments):
-        if cpu:
+        if not runs_in_half_precision(model_type):
+            chosen["bf16"] = False
+        elif cpu:
             chosen["bf16"] = began_in == "bf16" if began_in in ("bf16", "float32") else cpu_gains_from_bf16()
         elif began_in != "fp16" and torch.cuda.is_bf16_supported(including_emulation=False):
             chosen["bf16"] = True
@@ -74,9 +88,9 @@ def name_of(args: TrainingArguments) -> str:
     return "bf16" if args.bf16 else "fp16" if args.fp16 else "tf32" if args.tf32 else "float32"
 
 
-def fastest(device: torch.device) -> str:
-    """The precision in which the device predicts fastest: ``bf16``, ``fp16`` or ``float32``."""
-    chosen = with_precision({}, cpu=device.type == "cpu")
+def fastest(device: torch.device, *, model_type: str) -> str:
+    """The precision in which the device predicts fastest with an encoder: ``bf16``, ``fp16`` or ``float32``."""
+    chosen = with_precision({}, cpu=device.type == "cpu", model_type=model_type)
     return next((name for name in ("bf16", "fp16") if chosen.get(name)), "float32")
 
 

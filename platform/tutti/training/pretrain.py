@@ -119,7 +119,12 @@ def pretrain(
     trainer = _MaskedTrainer(
         model=model,
         args=_training_arguments(
-            unfinished, epochs=epochs, learning_rate=learning_rate, batch_size=batch_size, seed=seed
+            unfinished,
+            model_type=model.config.model_type,
+            epochs=epochs,
+            learning_rate=learning_rate,
+            batch_size=batch_size,
+            seed=seed,
         ),
         train_dataset=split["train"],
         eval_dataset=split["test"],
@@ -152,12 +157,12 @@ def check_pretraining(*, out: Path, learning_rate: float) -> None:
 
 
 def _training_arguments(
-    folder: Path, *, epochs: int, learning_rate: float, batch_size: int, seed: int
+    folder: Path, *, model_type: str, epochs: int, learning_rate: float, batch_size: int, seed: int
 ) -> TrainingArguments:
     use_cpu = not torch.cuda.is_available()
     with machine_faults(ValueError, ImportError):
         return TrainingArguments(
-            **with_precision({"use_cpu": use_cpu}, cpu=use_cpu),
+            **with_precision({"use_cpu": use_cpu}, cpu=use_cpu, model_type=model_type),
             output_dir=str(folder),
             num_train_epochs=epochs,
             learning_rate=learning_rate,

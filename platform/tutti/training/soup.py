@@ -73,7 +73,7 @@ def greedy_soup(
         weights: key to checkpoint folder, for all candidates and all voters of the folds.
         threads: number of CPU threads.
         folds: for the soup's unbiased score. Each fold gets a soup of its voters, selected on the fold's other rows.
-        float32: whether to predict in float32 even where bf16 is faster.
+        float32: whether to predict in float32 even where the encoder is faster in bf16.
 
     Raises:
         StorageError, BackboneError: if a checkpoint does not load or the file system refuses.
@@ -154,7 +154,8 @@ class _SoupEvaluator:
         model, metadata = load_checkpoint(self._trial_folder, device=device)
         model.to(device)
         decisions = {}
-        with autocast(device, "float32" if self._float32 else fastest(device)):
+        precision = "float32" if self._float32 else fastest(device, model_type=model.config.model_type)
+        with autocast(device, precision):
             parts = self._parts(metadata.max_length)
             for task in metadata.tasks:
                 outputs = predict(model, parts[task.name], task=task.name, batch_size=64, device=device)
