@@ -3,7 +3,7 @@
     python benchmarks/scaling.py [--quick] [--json FILE] [--data GLUE]
 
 * two_workers_vs_one: examples/s of two gloo workers with one thread each, relative to one worker with one thread. Both
-  train the same global batches of SST-2, with max_tokens_per_batch 1024 for two workers and 2048 for one.
+  train on SST-2 in almost the same batches, with max_tokens_per_batch 1024 for two workers and 2048 for one.
 * two_workers_vs_two_threads: the same, relative to one worker with both cores.
 * memory_vs_trainer: peak resident memory of fine_tune (two epochs, with evaluation and saving after each, and
   prediction at the end), relative to a plain transformers.Trainer with evaluation and saving after each epoch and the

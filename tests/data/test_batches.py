@@ -96,6 +96,17 @@ def test_global_batches_are_those_of_one_worker_with_a_larger_batch(
     ]
 
 
+def test_a_token_budget_is_each_rank_s_own_so_that_global_batches_depend_on_the_number_of_ranks() -> None:
+    rows = {"t": BatchRows(np.full(6, 4), weights=np.ones(6, dtype=np.float32))}
+    sizes = {}
+    for world in (1, 2):
+        plan = BatchPlan(per_device_batch=1, max_tokens=12 // world)
+        ranks = [TaskBatchSampler(rows, plan=plan, seed=0, stage=0, rank=rank, world=world) for rank in range(world)]
+        steps = zip(*ranks, strict=True)
+        sizes[world] = [sum(len(_real_rows(share)) for share in step) for step in steps]
+    assert sizes == {1: [3, 3], 2: [2, 2, 2]}  # a third row would give one rank 8 of its 6 tokens
+
+
 @settings(deadline=None)
 @given(weights=st.lists(st.floats(0.01, 10), min_size=1, max_size=40), batch=st.integers(1, 9), world=st.integers(1, 3))
 def test_a_row_weighs_the_same_in_the_loss_whatever_rows_it_comes_with(

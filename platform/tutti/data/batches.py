@@ -124,9 +124,11 @@ class BatchPlan:
 class TaskBatchSampler(Sampler[TaskBatch]):
     """Single-task batches in shuffled order; the batches of an epoch depend only on (seed, epoch, stage).
 
-    A global batch is split evenly over the ranks. Its composition depends only on the product of a rank's batch size
-    and the number of ranks, so one worker with batch 2b and two workers with batch b see the same global batches.
-    Every epoch has the same number of batches.
+    A global batch is split evenly over the ranks. Without ``max_tokens`` its composition depends only on the product
+    of a rank's batch size and the number of ranks, so one worker with batch 2b and two workers with batch b see the
+    same global batches. With it they do not: each rank's share must fit its own budget, so the same total of tokens
+    is divided differently, often into a few more batches, when more ranks share it. Every epoch has the same number of
+    batches.
 
     Args:
         rows: task to its rows.
