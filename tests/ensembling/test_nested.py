@@ -178,7 +178,7 @@ def test_texts_that_two_tasks_share_make_the_error_of_their_mean_larger():
 def test_the_interval_of_the_mean_of_tasks_with_the_same_texts_holds_the_true_score():
     """Of 100 texts, each is hard in all of three tasks or in none: right with probability 0.5 or 0.9."""
     rng, covered, groups = np.random.default_rng(0), 0, np.arange(100)
-    for number in range(100):
+    for number in range(60):
         chances, estimates = np.where(rng.random(100) < 0.5, 0.5, 0.9), []
         luck = rng.random(100)
         for _ in range(3):
@@ -189,7 +189,7 @@ def test_the_interval_of_the_mean_of_tasks_with_the_same_texts_holds_the_true_sc
             )
         mean = Estimate.mean(estimates, overlap_of([groups] * 3))
         covered += mean.low <= 0.7 <= mean.high
-    assert covered >= 88
+    assert covered >= 53
 
 
 def test_values_of_another_scale_have_the_scale_of_the_labels():

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 from sklearn.metrics import f1_score
@@ -71,10 +73,10 @@ def test_texts_held_out_in_one_task_have_no_part_in_the_ranking_by_another():
         first = ballot(seed, members=20, rows=100, skill=1.0)
         twin = Ballot(first.votes[:, ::-1], first.labels[::-1], accuracy, first.groups[::-1])  # its rows lie otherwise
         standing = (first.scores + twin.scores) / 2
-        rule = procedure(first, top=1, standing=standing, share=0.5, others=[twin])
+        rule = procedure(first, top=1, standing=standing, share=0.5, others=partial(list, [twin]))
         flattery.append(first.judge(out_of_fold(rule, first).decisions).score - first.scores.mean())
         alone = Ballot(twin.votes, twin.labels, accuracy, twin.groups + 100)
-        texts_of_its_own = procedure(first, top=1, standing=standing, share=0.5, others=[alone])
+        texts_of_its_own = procedure(first, top=1, standing=standing, share=0.5, others=partial(list, [alone]))
         ensembles = [each.fit(first, np.arange(80)) for each in (rule, texts_of_its_own)]
         by_twins = first.scores_on(np.arange(80))
         assert by_twins[ensembles[0].voters[0]] == by_twins.max()
@@ -85,7 +87,7 @@ def test_texts_held_out_in_one_task_have_no_part_in_the_ranking_by_another():
 def test_a_task_of_which_all_texts_are_held_out_ranks_as_on_all_rows():
     first = ballot(members=6, rows=100)
     other = Ballot(first.votes[:, 80:], first.labels[80:], accuracy, first.groups[80:])
-    alone, both = (procedure(first, others=others).fit(first, np.arange(80)) for others in ((), [other]))
+    alone, both = (procedure(first, others=others).fit(first, np.arange(80)) for others in (tuple, lambda: [other]))
     assert both.voters.tolist() == alone.voters.tolist()
 
 
@@ -98,7 +100,7 @@ def test_a_correlation_is_not_lowered_where_the_folds_choose_trials_of_different
         scales = np.array([[1, 0.8, 0.6, 0.9, 0.7], [0.3, -0.3, 0.2, -0.2, 0]]).T[:, :, None]
         for different, values in ((False, labels + noise), (True, scales[:, 0] * (labels + noise) + scales[:, 1])):
             votes = Ballot(values.astype(np.float32), labels, pearson, np.arange(300), correlation=True)
-            honest = votes.judge(out_of_fold(procedure(votes, top=1), votes).decisions).score
+            honest = votes.judge(out_of_fold(procedure(votes, top=1), votes).scored).score
             flattery[different].append(honest - votes.scores.mean())
     assert np.mean(flattery[True]) == pytest.approx(np.mean(flattery[False]), abs=1e-6)
     assert np.mean(flattery[True]) == pytest.approx(0, abs=0.004)

@@ -110,7 +110,15 @@ def test_a_budget_of_tokens_is_halved_where_it_decides_how_many_rows_a_batch_has
 def test_a_budget_is_not_cut_where_the_batches_that_need_most_have_one_row(budget, lengths):
     row = f"a batch of one row, of {max(150, *lengths)} tokens with max_tokens_per_batch={budget}"
     with pytest.raises(TrialMemoryError, match=f"out of memory: the batch must be .* got {row}; narrow"):
-        cut_batches({"max_tokens_per_batch": budget}, lengths)
+        cut_batches({"max_tokens_per_batch": budget, "per_device_eval_batch_size": 1}, lengths)
+    cut = cut_batches({"max_tokens_per_batch": budget}, lengths)  # the evaluation's may be the larger ones
+    assert cut == {"max_tokens_per_batch": budget, "per_device_eval_batch_size": 32}
+
+
+def test_ungrouped_batches_have_as_many_rows_as_the_longest_ones_allow():
+    training = {"max_tokens_per_batch": 350, "group_by_length": False}
+    assert cut_batches(training, (20, 30, 200))["max_tokens_per_batch"] == 350
+    assert cut_batches(training, (20, 30, 170))["max_tokens_per_batch"] == 175
 
 
 @pytest.mark.parametrize(("budget", "lengths"), [(400, (200, 200)), (201, (20, 90, 200))])
@@ -141,7 +149,10 @@ def test_a_stage_that_cannot_be_cut_stays_as_it_is_and_keeps_no_other_from_being
     [
         ({"per_device_train_batch_size": 1}, "a batch of one row"),
         ({"max_tokens_per_batch": 15}, "max_tokens_per_batch=15"),
-        ({"max_tokens_per_batch": 128}, "a batch of one row, of 150 tokens with max_tokens_per_batch=128"),
+        (
+            {"max_tokens_per_batch": 128, "per_device_eval_batch_size": 1},
+            "a batch of one row, of 150 tokens with max_tokens_per_batch=128",
+        ),
         ({"adversarial": "fgm"}, "adversarial=fgm, which takes a batch as a whole"),
         ({"stages": [{"per_device_train_batch_size": 1}, {"adversarial": "fgm"}]}, "a batch of one row"),
     ],
@@ -151,7 +162,9 @@ def test_a_batch_that_cannot_be_cut_says_so_and_is_out_of_memory(training, batch
         cut_batches(training)
 
 
-@pytest.mark.parametrize("training", [{"per_device_train_batch_size": 1}, {"max_tokens_per_batch": 128}])
+@pytest.mark.parametrize(
+    "training", [{"per_device_train_batch_size": 1}, {"max_tokens_per_batch": 128, "per_device_eval_batch_size": 1}]
+)
 def test_a_trial_that_begins_anew_forgets_its_states_and_cuts_its_batches(tmp_path, monkeypatch, training):
     rows = SimpleNamespace(lengths=np.array([20, 100]))
     monkeypatch.setattr("tutti.orchestration.build.load_prepared", lambda folder: SimpleNamespace(tasks=()))

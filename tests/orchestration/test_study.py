@@ -112,9 +112,16 @@ def study(**changes) -> StudyConfig:
 )
 def test_what_is_beyond_the_backbone_is_refused_before_a_trial_is_made(changes, key):
     with pytest.raises(ConfigError) as caught:
-        check_backbone(study(**changes), LITTLE)
+        check_backbone(study(**changes), LITTLE, begun=False)
     assert [fault.what for fault in caught.value.faults] == ([key] if isinstance(key, str) else key)
-    check_backbone(study(**changes), MUCH)
+    check_backbone(study(**changes), MUCH, begun=False)
+
+
+def test_a_study_that_began_before_an_option_was_refused_can_go_on():
+    config = study(training={"mixout": 0.5})
+    check_backbone(config, LITTLE, begun=True)
+    with pytest.raises(ConfigError):
+        check_backbone(config, LITTLE, begun=False)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +139,7 @@ def test_what_is_beyond_the_backbone_is_refused_before_a_trial_is_made(changes, 
     ],
 )
 def test_what_no_trial_switches_on_is_not_refused(changes):
-    check_backbone(study(**changes), LITTLE)
+    check_backbone(study(**changes), LITTLE, begun=False)
 
 
 @pytest.mark.parametrize("pair", [True, False])

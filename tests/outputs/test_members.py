@@ -50,7 +50,7 @@ def test_by_objective_the_same_members_vote_in_every_task(bank):
 
 @pytest.mark.parametrize("by", ["objective", "task"])
 def test_a_task_s_ensemble_is_the_same_elected_alone_where_it_shares_texts_with_another(make_finished, by):
-    study = make_finished(8, skill=0.5, validation=100)
+    study = make_finished(4, skill=0.5, validation=100)
     first, *_, last = (task.name for task in study.tasks)
     texts = {
         name: rows.assign(text=[f"{(row * 7) % 100}" if name == last else f"{row}" for row in range(100)])
@@ -64,6 +64,18 @@ def test_a_task_s_ensemble_is_the_same_elected_alone_where_it_shares_texts_with_
     assert ours.members == theirs.members
     assert ours.ensemble.temperature == theirs.ensemble.temperature
     np.testing.assert_array_equal(ours.held_out.decisions, theirs.held_out.decisions)
+
+
+def test_of_a_task_that_is_not_wanted_only_estimates_need_the_predictions(make_finished):
+    study = make_finished(3, validation=60)
+    first, *_, last = (task.name for task in study.tasks)
+    texts = {name: rows.assign(text=[f"{row}" for row in range(60)]) for name, rows in study.validation().items()}
+    texts[first] = texts[first].assign(id=[f"another {row}" for row in range(60)])
+    given = {"study": "demo", "bank": study.bank, "tasks": study.tasks, "validation": texts, "needed": {}}
+    elected = elect(**given, rule=Rule(top=2), wanted={last}).tasks[last]
+    assert len(elected.members) == 2
+    with pytest.raises(StudyError, match=rf"trial t0000, {first}/validation must hold the study's validation rows"):
+        _ = elected.held_out
 
 
 def test_by_task_each_task_has_its_own_best(bank):

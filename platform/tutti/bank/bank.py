@@ -219,21 +219,39 @@ class Bank:
         return entries[key]
 
     def _entries(self, under: str) -> dict[str, _Entry]:
-        """The newest complete entry of every key below ``under`` (a key, or ``""`` for all)."""
-        before: set[str] | None = None
+        """The newest complete entry of every key below ``under`` (a key, or ``""`` for all).
+
+        Beside a put, a listing may miss both the version that goes and the one that comes, so a key without a complete
+        version is listed again.
+        """
+        entries, others = self._listed(under)
+        doubtful = {path.split("/")[0] for path in others} | ({under} if under not in ("", *entries) else set())
+        for key in sorted(doubtful):
+            entries |= self._listed_until_settled(key, {path for path in others if path.split("/")[0] == key})
+        return entries
+
+    def _listed_until_settled(self, key: str, before: set[str]) -> dict[str, _Entry]:
+        """A key's newest complete entry; none once two listings in a row show the same folders without one."""
+        for _ in range(_ATTEMPTS):
+            entries, folders = self._listed(key)
+            if entries or folders == before - {key}:
+                return entries
+            before = folders
+        raise self._restless(key)
+
+    def _listed(self, under: str) -> tuple[dict[str, _Entry], set[str]]:
+        """One listing: the newest complete entry of every key, and the folders of the other keys."""
         for _ in range(_ATTEMPTS):
             with suppress(FileNotFoundError):  # replaced between listing and reading: retry
                 cut: list[str] = []
                 paths = self._paths(under)
                 entries = {entry.folder.split("/")[0]: entry for entry in self._complete_entries(paths, cut)}
-                # Beside a put, a listing may miss both the version that goes and the one that comes. A key without a
-                # complete version is believed once two listings in a row show the same folders of it.
-                without = {path for path in paths if path.count("/") <= 1 and path.split("/")[0] not in entries}
-                if (entries and not without) or without == before:
-                    self._tell_of(cut, standing=entries)
-                    return entries
-                before = without
-        raise StorageError(
+                self._tell_of(cut, standing=entries)
+                return entries, {path for path in paths if path.count("/") <= 1 and path.split("/")[0] not in entries}
+        raise self._restless(under)
+
+    def _restless(self, under: str) -> StorageError:
+        return StorageError(
             Fault(self._shown(under), "hold still while it is read", "entries that come and go", "try again")
         )
 

@@ -70,7 +70,9 @@ def run() -> None:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        fault = Fault("the command's output", "be written whole", str(error.strerror), "free some space")
+        fault = Fault(
+            str(error.filename or "the command's output"), "be written whole", str(error.strerror), "free some space"
+        )
         console.print(f"error: {fault}", markup=False, style="red")
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python would try to write the rest at exit
         sys.exit(1)

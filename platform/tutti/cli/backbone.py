@@ -78,7 +78,7 @@ def pretrain(
 
     check_pretraining(out=out, learning_rate=learning_rate)
     config, _ = read_study_file(study, overrides=overrides or [])
-    check_backbone(config, abilities_of(config.backbone))
+    check_backbone(config, abilities_of(config.backbone), begun=False)
     with TemporaryDirectory() as folder:
         temporary = StudyFolder(Path(folder, config.study))
         prepared = prepare_rows(config, temporary)

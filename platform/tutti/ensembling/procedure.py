@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -110,8 +110,9 @@ class Procedure:
         standing: ``(candidates,)`` scores on all rows by which candidates are ranked; NaN for those that may not vote.
         share: weight of a candidate's score on these rows in its standing: 1 if this score is the standing, 1/3 if the
             standing is the mean of three tasks. On fewer rows the standing changes by this share of the score's change.
-        others: the ballots of the other tasks in the mean, with the same candidates and with ``groups`` that are equal
-            for the same texts in all tasks. A text that is held out in one task has no part in the standing by another.
+        others: returns the ballots of the other tasks in the mean, with the same candidates and with ``groups`` that
+            are equal for the same texts in all tasks. A text that is held out in one task has no part in the standing
+            by another.
         methods: names, the default first. Another is used if it scores better in inner cross-validation by more than
             ``margin`` standard errors.
         offsets: whether per-class offsets may be used, under the same condition.
@@ -124,7 +125,7 @@ class Procedure:
     methods: Sequence[str]
     offsets: bool = False
     margin: float = 1.96
-    others: Sequence[Ballot] = ()
+    others: Callable[[], Sequence[Ballot]] = tuple
 
     def fit(self, ballot: Ballot, rows: np.ndarray | None = None, *, seed: int = 0) -> Ensemble:
         """Makes all choices on the rows with ``(chosen,)`` indices, by default all. At least one candidate may vote."""
@@ -145,7 +146,7 @@ class Procedure:
         """The standing without the held-out rows, and without the rows of other tasks that have their texts."""
         change = ballot.scores_on(rows) - ballot.scores
         held_out = np.setdiff1d(ballot.groups, ballot.groups[rows])
-        for other in self.others:
+        for other in self.others() if len(held_out) else ():
             kept = ~np.isin(other.groups, held_out)
             if kept.any() and not kept.all():
                 change += other.scores_on(np.flatnonzero(kept)) - other.scores
@@ -220,14 +221,15 @@ class OutOfFold:
     """Predictions of a procedure for rows that it was not fitted on.
 
     Attributes:
-        decisions: ``(repeats, rows)`` class indices, or float64 values, on the scale of the labels where the score is a
-            correlation.
+        decisions: ``(repeats, rows)`` class indices, or float32 values.
+        scored: the same for ``Ballot.judge``; where the score is a correlation, float64 values on the labels' scale.
         probabilities: ``(rows, classes)`` float32 of the first repeat, or none for values.
         calibrated: the same at each fold's temperature, float64.
         agreement: ``(rows,)`` float32, the share of the fold's voters whose most likely class is the ensemble's.
     """
 
     decisions: np.ndarray
+    scored: np.ndarray
     probabilities: np.ndarray | None
     calibrated: np.ndarray | None
     agreement: np.ndarray | None
@@ -237,7 +239,8 @@ def out_of_fold(procedure: Procedure, ballot: Ballot) -> OutOfFold:
     """Predicts each fold by the procedure fitted on the other folds."""
     rows, classes = len(ballot.labels), ballot.votes.shape[2:]
     repeats = repeats_for(ballot.texts)
-    decisions = np.empty((repeats, rows), dtype=np.int64 if classes else np.float64)
+    decisions = np.empty((repeats, rows), dtype=np.int64 if classes else np.float32)
+    scored = np.empty((repeats, rows), dtype=np.float64) if ballot.correlation else decisions
     probabilities = np.empty((rows, *classes), dtype=np.float32)
     calibrated = np.empty((rows, *classes), dtype=np.float64)
     agreement = np.empty(rows, dtype=np.float32)
@@ -245,8 +248,9 @@ def out_of_fold(procedure: Procedure, ballot: Ballot) -> OutOfFold:
     for number, (repeat, train, held_out) in enumerate(folds, start=1):
         ensemble = procedure.fit(ballot, train, seed=number)
         if ballot.correlation:
-            combined = ensemble.combine(ballot.votes[ensemble.voters])
-            decisions[repeat, held_out] = on_label_scale(combined, ballot.labels)[held_out]
+            values = ensemble.combine(ballot.votes[ensemble.voters])
+            decisions[repeat, held_out] = values[held_out]
+            scored[repeat, held_out] = on_label_scale(values, ballot.labels)[held_out]
             continue
         votes = ballot.votes[ensemble.voters[:, None], held_out]
         combined = ensemble.combine(votes)
@@ -255,8 +259,8 @@ def out_of_fold(procedure: Procedure, ballot: Ballot) -> OutOfFold:
             probabilities[held_out], calibrated[held_out] = combined, ensemble.calibrated(combined)
             agreement[held_out] = opinion(combined, votes[ensemble.combiner.weights != 0]).agreement
     if not classes:
-        return OutOfFold(decisions, None, None, None)
-    return OutOfFold(decisions, probabilities, calibrated, agreement)
+        return OutOfFold(decisions, scored, None, None, None)
+    return OutOfFold(decisions, scored, probabilities, calibrated, agreement)
 
 
 def auto_methods(*, texts: int, values: bool) -> tuple[str, ...]:

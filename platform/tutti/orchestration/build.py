@@ -112,7 +112,7 @@ def abilities_of(backbone: str) -> Abilities:
     )
 
 
-def check_backbone(study: StudyConfig, abilities: Abilities) -> None:
+def check_backbone(study: StudyConfig, abilities: Abilities, *, begun: bool) -> None:
     """Rejects settings that the backbone cannot handle, before a trial fails when it is built or at a long row.
 
     Raises:
@@ -143,7 +143,8 @@ def check_backbone(study: StudyConfig, abilities: Abilities) -> None:
         if pooling in poolings and not is_met:
             rule = f"not be {pooling}, since the tokenizer of {study.backbone} {why}"
             faults.append(Fault(pooling_key, rule, pooling, "use mean"))
-    faults += _unsupported(study, abilities)
+    if not begun:  # a study that has, by an earlier version, can only go on with the search space that it has
+        faults += _unsupported(study, abilities)
     if faults:
         raise ConfigError(*faults)
 

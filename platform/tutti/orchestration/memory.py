@@ -61,7 +61,7 @@ def with_smaller_batches(training: Mapping[str, Any], *, lengths: Sequence[np.nd
 
     Args:
         lengths: by task ``(rows,)``, the number of tokens of each training row. A row that is a batch by itself needs
-            as much memory with any smaller budget.
+            as much memory with any smaller budget; then only evaluation batches are halved.
 
     Raises:
         TrialMemoryError: if no stage's batch can be split: it has one row, or ``adversarial`` training needs it whole.
@@ -83,29 +83,35 @@ def _smaller(keys: Mapping[str, Any], lengths: Sequence[np.ndarray]) -> dict[str
 
     rows = keys.get("per_device_train_batch_size", DEFAULTS["per_device_train_batch_size"])
     tokens = keys.get("max_tokens_per_batch")
+    eval_rows = keys.get("per_device_eval_batch_size", DEFAULTS["per_device_eval_batch_size"])
     if keys.get("adversarial"):
         raise _cannot_shrink(f"adversarial={keys['adversarial']}, which takes a batch as a whole")
     if tokens is not None:
         if tokens < 2 * _MIN_TOKENS:
             raise _cannot_shrink(f"max_tokens_per_batch={tokens}")
-        longest = max(int(of_task.max()) for of_task in lengths)
-        pairs = (
-            2 * int(np.partition(of_task, 1)[1]) for of_task in lengths if len(of_task) > 1
-        )  # of the shortest rows
-        if tokens <= longest or tokens < min(pairs, default=longest):
-            raise _cannot_shrink(f"a batch of one row, of {longest} tokens with max_tokens_per_batch={tokens}")
+        if longest := _single_row(tokens, lengths, grouped=keys.get("group_by_length", True)):
+            if eval_rows == 1:
+                raise _cannot_shrink(f"a batch of one row, of {longest} tokens with max_tokens_per_batch={tokens}")
+            return {"per_device_eval_batch_size": eval_rows // 2}
         factor, batch = 2, {"max_tokens_per_batch": tokens // 2}
     else:
         if rows < 2:
             raise _cannot_shrink("a batch of one row")
         factor = next(number for number in range(2, rows + 1) if rows % number == 0)
         batch = {"per_device_train_batch_size": rows // factor}
-    eval_rows = keys.get("per_device_eval_batch_size", DEFAULTS["per_device_eval_batch_size"])
     return {
         **batch,
         "gradient_accumulation_steps": keys.get("gradient_accumulation_steps", 1) * factor,
         "per_device_eval_batch_size": max(eval_rows // 2, 1),
     }
+
+
+def _single_row(tokens: int, lengths: Sequence[np.ndarray], *, grouped: bool) -> int:
+    """The length of the longest row if the largest batch has one row already, else 0."""
+    longest = max(int(of_task.max()) for of_task in lengths)
+    # Batches of rows of any length have as many rows as the longest ones allow.
+    seconds = (np.partition(of_task, 1)[1] if grouped else of_task.max() for of_task in lengths if len(of_task) > 1)
+    return longest if tokens <= longest or tokens < 2 * min(seconds, default=longest) else 0
 
 
 def _cannot_shrink(got: str) -> TrialMemoryError:

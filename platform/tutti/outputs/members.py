@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -208,16 +208,28 @@ def elect(
         got, remedy = f"none in {' and '.join(lacking)}", "look at the trials' scores with `tutti trials`"
         raise StudyError(Fault(f"the study {study}", "have a trial with a score in every task", got, remedy))
     raise_first(of_another_split(bank, {name: able[0].key for name, able in candidates.items()}, validation, study))
-    texts = np.concatenate([groups[task.name] for task in tasks])
-    for task in others if rule.by == "objective" else ():
-        if all(task.name in record.task_scores for record in records) and np.isin(groups[task.name], texts).any():
-            candidates[task.name] = records
-    ballots = {
-        task.name: _ballot(bank, task, candidates[task.name], groups[task.name])
-        for task in (*tasks, *others)
-        if task.name in candidates
+    ballots = {task.name: _ballot(bank, task, candidates[task.name], groups[task.name]) for task in tasks}
+
+    @cache
+    def unwanted() -> list[Ballot]:
+        """The ballots of further tasks with the same texts, which only estimates need."""
+        texts = np.concatenate([groups[task.name] for task in tasks])
+        sharing = [task for task in others if np.isin(groups[task.name], texts).any()]
+        sharing = [task for task in sharing if all(task.name in record.task_scores for record in records)]
+        every = {record.key for record in records}
+        raise_first(
+            without_parts(bank, {task.name: [LABELLED] for task in sharing}, dict.fromkeys(groups, every), study)
+        )
+        raise_first(of_another_split(bank, {task.name: records[0].key for task in sharing}, validation, study))
+        return [_ballot(bank, task, records, groups[task.name]) for task in sharing]
+
+    def others_of(name: str) -> list[Ballot]:
+        return [*(ballot for other, ballot in ballots.items() if other != name), *unwanted()]
+
+    elected = {
+        task.name: _elected(ballots[task.name], task, candidates[task.name], rule, partial(others_of, task.name))
+        for task in tasks
     }
-    elected = {task.name: _elected(ballots, task, candidates[task.name], rule) for task in tasks}
     voting = {name: {member.key for member in each.members} for name, each in elected.items()}
     raise_first(without_parts(bank, needed, voting, study))
     ranking = top(np.array([record.score for record in records]), len(records))
@@ -252,8 +264,14 @@ def _ballot(bank: Checkpoints, task: Task, records: Sequence[CheckpointRecord], 
     return Ballot(stacked, labels, score, groups, correlation=is_correlation(task.metric))
 
 
-def _elected(ballots: Mapping[str, Ballot], task: Task, records: Sequence[CheckpointRecord], rule: Rule) -> Elected:
-    ballot, by_task = ballots[task.name], rule.by == "task"
+def _elected(
+    ballot: Ballot,
+    task: Task,
+    records: Sequence[CheckpointRecord],
+    rule: Rule,
+    others: Callable[[], Sequence[Ballot]],
+) -> Elected:
+    by_task = rule.by == "task"
     auto = auto_methods(texts=ballot.texts, values=task.regression)
     procedure = Procedure(
         selection=Selection(rule.top, rule.within, rule.diversity),
@@ -261,7 +279,7 @@ def _elected(ballots: Mapping[str, Ballot], task: Task, records: Sequence[Checkp
         share=1 if by_task else 1 / len(records[0].task_scores),
         methods=auto if rule.method == "auto" else (rule.method,),
         offsets=rule.decision == "offsets",
-        others=() if by_task else [other for name, other in ballots.items() if name != task.name],
+        others=tuple if by_task else others,
     )
     single = Procedure(Selection(top=1), _ranking_scores(records, task.name, "task"), share=1, methods=("uniform",))
     ensemble = procedure.fit(ballot)

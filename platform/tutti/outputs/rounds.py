@@ -54,7 +54,7 @@ class Comparison:
         """Whether the round beats its control by more than the standard error, and is not below the teachers alone.
 
         Without the standard error two of five rounds of no value would be kept, as ``auto`` too would often choose a
-        method by chance.
+        method by chance. With tasks on the same texts the error is the highest possible one, see ``Estimate.mean``.
         """
         objective = self.objective
         clear = objective["gain"].score > objective["gain"].error
@@ -90,7 +90,7 @@ def compare(
         return elect(study=study, bank=bank, tasks=tasks, validation=validation, needed=needed, rule=rule)
 
     def judged(election: Election) -> dict[str, Judged]:
-        return {name: each.ballot.judge(each.held_out.decisions) for name, each in election.tasks.items()}
+        return {name: each.ballot.judge(each.held_out.scored) for name, each in election.tasks.items()}
 
     first = elected(before)
     judged_before, judged_control, judged_round = judged(first), judged(elected(control)), judged(elected(with_round))

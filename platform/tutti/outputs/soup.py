@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from tutti.ensembling.nested import MIN_TEXTS_NESTED, Estimate, Fold, splits
+from tutti.ensembling.nested import MIN_TEXTS, MIN_TEXTS_NESTED, Estimate, Fold, splits
 from tutti.ensembling.select import ROUNDING
 from tutti.errors import counted
 from tutti.outputs.formatting import files_section, table
@@ -56,15 +56,19 @@ def refolded(election: Election, *, by: Literal["objective", "task"]) -> list[Fo
     elected = election.tasks
     if min(each.ballot.texts for each in elected.values()) < MIN_TEXTS_NESTED:
         return None
-    splits_by_task = {
-        name: list(splits(each.ballot.labels, each.ballot.groups, repeats=1, seed=0)) for name, each in elected.items()
-    }
+    # One soup serves all tasks, so a text is held out in all of them. Folds are stratified by its first task's labels.
+    groups = np.concatenate([each.ballot.groups for each in elected.values()])
+    strata: list[np.ndarray] = []
+    for each in elected.values():
+        own = np.unique(each.ballot.labels, return_inverse=True)[1]
+        strata.append(own + (strata[-1].max() + 1 if strata else 0))
     folds = []
-    for fold_splits in zip(*splits_by_task.values(), strict=True):
-        held_out = {name: test for name, (_, _, test) in zip(splits_by_task, fold_splits, strict=True)}
-        # One soup serves all tasks, so what is held out in one has no part in the choice by any.
-        texts = np.concatenate([elected[name].ballot.groups[test] for name, test in held_out.items()])
+    for _, _, rows_held_out in splits(np.concatenate(strata), groups, repeats=1, seed=0):
+        texts = groups[rows_held_out]
+        held_out = {name: np.flatnonzero(np.isin(each.ballot.groups, texts)) for name, each in elected.items()}
         rows = {name: np.flatnonzero(~np.isin(each.ballot.groups, texts)) for name, each in elected.items()}
+        if any(len(np.unique(each.ballot.groups[rows[name]])) < MIN_TEXTS for name, each in elected.items()):
+            return None
         changes = {name: each.ballot.scores_on(rows[name]) - each.ballot.scores for name, each in elected.items()}
         voters: dict[str, None] = {}
         for name, each in elected.items():
@@ -85,7 +89,7 @@ def versus(election: Election, soup_decisions: Mapping[str, np.ndarray]) -> dict
     comparisons = {}
     for task, elected in election.tasks.items():
         soup = elected.ballot.judge(soup_decisions[task])
-        vote = elected.ballot.judge(elected.held_out.decisions[:1])  # the folding of `refolded`
+        vote = elected.ballot.judge(elected.held_out.scored[:1])  # one folding, as the soup's
         comparisons[task] = Versus(soup.estimate, vote.estimate, soup.over(vote))
     return comparisons
 

@@ -29,8 +29,8 @@ def task_card(task: Task, elected: Elected, *, rows: Mapping[str, int]) -> TaskC
     score = single = gain = calibration = None
     if ballot.texts >= MIN_TEXTS_NESTED:
         held_out = elected.held_out
-        together = ballot.judge(held_out.decisions)
-        alone = ballot.judge(out_of_fold(elected.single, ballot).decisions)
+        together = ballot.judge(held_out.scored)
+        alone = ballot.judge(out_of_fold(elected.single, ballot).scored)
         score, single, gain = together.estimate, alone.estimate, together.over(alone)
         calibration = _calibration(elected, held_out)
     offsets = None if ensemble.offsets is None else dict(zip(task.class_names, ensemble.offsets.tolist(), strict=True))

@@ -48,7 +48,7 @@ class MlflowTracker:
     another process can continue them; ``tutti.owner`` distinguishes studies with the same name. MLflow's parameters are
     immutable: if a resumed run has another value, the first one stays, and the new one is stored in the tag
     ``tutti.resumed.NAME``. Points cannot be deleted: if a trial starts over, a step has both values, of which MLflow
-    takes the later one for the latest, and points from before the time in the tag ``tutti.started_over`` are void.
+    takes the later one for the latest, or the first alone if they are equal; the tag ``tutti.started_over`` says when.
 
     Args:
         uri: MLflow's tracking URI.
