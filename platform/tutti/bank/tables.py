@@ -41,7 +41,8 @@ def from_parquet(content: bytes) -> Predictions:
         pyarrow.ArrowException, KeyError, ValueError, TypeError, OSError: if the bytes are not such a table.
         StorageError: if the numbers are not valid predictions.
     """
-    table = pq.read_table(pa.BufferReader(content))
+    # A thread of Arrow's pools that lets go of the content, a Python object, while Python exits aborts the process.
+    table = pq.read_table(pa.BufferReader(content), use_threads=False, pre_buffer=False)
     names = tuple(json.loads((table.schema.metadata or {})[_CLASSES]))
     if not all(isinstance(name, str) for name in names):
         raise ValueError(f"class names that are no texts: {names!r:.80}")
