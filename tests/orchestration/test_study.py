@@ -78,7 +78,7 @@ def study(**changes) -> StudyConfig:
                     "pooling": {"type": "categorical", "choices": ["mean", "attention"], "when": {"swa_epochs": 2}},
                 },
             },
-            "search_space.pooling",
+            "training.pooling",
         ),
         ({"training": {"pooling": "pair"}}, "training.pooling"),
         ({"training": {"pooling": "bi_encoder"}}, "training.pooling"),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +40,9 @@ def prepare_rows(study: StudyConfig, folder: StudyFolder) -> Prepared:
         task_specs(study.tasks), validation=split.validation, folds=split.folds, seed=split.seed, folder=folder.data
     )
     if not any(task.pair for task in prepared.tasks):
-        key, poolings = _choices(study, "pooling")
         rule, remedy = "be for single texts where no task has pairs, of which it is the mean", "use mean"
-        if faults := [Fault(key, rule, each, remedy) for each in poolings if each in ("pair", "bi_encoder")]:
+        poolings = _possible(study, "pooling")
+        if faults := [Fault(key, rule, each, remedy) for key, each in poolings if each in ("pair", "bi_encoder")]:
             raise ConfigError(*faults)
     return prepared
 
@@ -130,7 +131,6 @@ def check_backbone(study: StudyConfig, abilities: Abilities, *, begun: bool) -> 
             origin = "" if name in study.training or key.startswith("search") else ", the default"
             rule = f"be at most {limit}, the {what} that the backbone {study.backbone} has"
             faults.append(Fault(key, rule, f"{highest}{origin}", f"set it to {limit} or less"))
-    pooling_key, poolings = _choices(study, "pooling")
     requirements = {
         "pair": (abilities.marks_pairs, "has no token types to tell two texts apart"),
         "bi_encoder": (
@@ -139,10 +139,11 @@ def check_backbone(study: StudyConfig, abilities: Abilities, *, begun: bool) -> 
         ),
         "cls": (abilities.starts_special, "puts no token in front that could represent the row"),
     }
-    for pooling, (is_met, why) in requirements.items():
-        if pooling in poolings and not is_met:
+    for key, pooling in _possible(study, "pooling"):
+        is_met, why = requirements.get(pooling, (True, ""))
+        if not is_met:
             rule = f"not be {pooling}, since the tokenizer of {study.backbone} {why}"
-            faults.append(Fault(pooling_key, rule, pooling, "use mean"))
+            faults.append(Fault(key, rule, str(pooling), "use mean"))
     if not begun:  # a study that has, by an earlier version, can only go on with the search space that it has
         faults += _unsupported(study, abilities)
     if faults:
@@ -151,21 +152,21 @@ def check_backbone(study: StudyConfig, abilities: Abilities, *, begun: bool) -> 
 
 def _unsupported(study: StudyConfig, abilities: Abilities) -> Iterator[Fault]:
     """The faults of training options that a trial switches on, but which the backbone lacks something for."""
-    cannot_checkpoint = "be false for the backbone {}, which cannot compute its activations anew"
-    remedy = "take it out, or name another backbone"
-    no_linear = "be {} for the backbone {{}}, whose layers hold no linear layers, the only ones that it changes"
+    cannot_checkpoint = f"be false for the backbone {study.backbone}, which cannot compute its activations anew"
+    float32_alone = f"be false for the backbone {study.backbone}, which can be computed in float32 alone"
+    no_linear = f"for the backbone {study.backbone}, whose layers hold no linear layers, the only ones that it changes"
     for name, is_met, rule in (
         ("activation_checkpointing", abilities.checkpoints_activations, cannot_checkpoint),
         ("gradient_checkpointing", abilities.checkpoints_activations, cannot_checkpoint),
-        ("mixout", abilities.linear_layers, no_linear.format("0")),
-        ("adapter", abilities.linear_layers, no_linear.format("null")),
+        ("mixout", abilities.linear_layers, f"be 0 {no_linear}"),
+        ("adapter", abilities.linear_layers, f"be null {no_linear}"),
+        ("bf16", abilities.half_precision, float32_alone),
+        ("fp16", abilities.half_precision, float32_alone),
     ):
-        for key, value in () if is_met else _switched_on(study, name):
-            yield Fault(key, rule.format(study.backbone), written(value), remedy)
-    rule = f"be false for the backbone {study.backbone}, which can be computed in float32 alone"
-    for name in () if abilities.half_precision else ("bf16", "fp16"):  # of a frozen encoder too
-        on = {key: value for key, value in _possible(study, name, "") if value}
-        yield from (Fault(key, rule, written(value), remedy) for key, value in on.items())
+        # A frozen encoder is computed too, but none of its weights is trained.
+        on = {} if is_met else _switched_on(study, name, frozen_too=rule == float32_alone)
+        for key, value in on.items():
+            yield Fault(key, rule, written(value), "take it out, or name another backbone")
 
 
 def keep_backbone(study: StudyConfig, folder: StudyFolder) -> None:
@@ -207,46 +208,29 @@ def _tokenizer_files(backbone: str) -> dict[str, str]:
 
 def _highest(study: StudyConfig, name: str) -> tuple[str, int]:
     """The key that sets the highest value of any trial, and that value."""
-    default = int(study.training.get(name, TrainingOptions.model_fields[name].default))
-    match distribution := study.search_space.root.get(name):
-        case None:
-            return f"training.{name}", default
-        case Categorical(choices=choices):
-            drawn = max(int(choice) for choice in choices if choice is not None)
-        case _:
-            drawn = int(distribution.high)
-    # A trial for which the condition of a key does not hold has the value of `training:`.
-    if distribution.when and default > drawn:
-        return f"training.{name}", default
-    return f"search_space.{name}", drawn
+    default = TrainingOptions.model_fields[name].default
+    values = [(key, int(default if value is None else value)) for key, value in _possible(study, name)]
+    return max(values, key=itemgetter(1))
 
 
-def _choices(study: StudyConfig, name: str) -> tuple[str, Sequence[object]]:
-    """The key that sets a categorical training option of trials, and all its possible values."""
-    match study.search_space.root.get(name):
-        case Categorical(choices=choices, when=when):
-            return f"search_space.{name}", [*choices, *([study.training.get(name)] if when else [])]
-        case _:
-            return f"training.{name}", [study.training.get(name)]
-
-
-def _switched_on(study: StudyConfig, name: str) -> list[tuple[str, object]]:
+def _switched_on(study: StudyConfig, name: str, *, frozen_too: bool) -> dict[str, Any]:
     """The keys that switch a training option on in any trial, each with such a value.
 
-    Stages in which the encoder is always frozen do not count.
+    Args:
+        frozen_too: whether stages in which the encoder is always frozen count.
     """
     stages = [f"{STAGES}.{index}." for index in range(len(study.training.get(STAGES) or ()))] or [""]
-    on: dict[str, object] = {}
+    on: dict[str, Any] = {}
     for stage in stages:
-        if not all(frozen for _, frozen in _possible(study, "freeze_encoder", stage)):
+        if frozen_too or not all(frozen for _, frozen in _possible(study, "freeze_encoder", stage)):
             on |= {key: value for key, value in _possible(study, name, stage) if value}
-    return list(on.items())
+    return on
 
 
-def _possible(study: StudyConfig, name: str, stage: str) -> Iterator[tuple[str, object]]:
+def _possible(study: StudyConfig, name: str, stage: str = "") -> Iterator[tuple[str, Any]]:
     """The possible values of a training option in a stage, ``stages.N.``, each with the key that sets it.
 
-    Of a range it is the highest one. The stage's own keys override those of all stages.
+    Of a range it is the highest one; None is the default. The stage's own keys override those of all stages.
     """
     fixed, space = fixed_values(study.training), study.search_space.root
     for key in dict.fromkeys((f"{stage}{name}", name)):
@@ -258,7 +242,7 @@ def _possible(study: StudyConfig, name: str, stage: str) -> Iterator[tuple[str, 
         if key in fixed:
             yield f"training.{key}", fixed[key]
             return
-    yield f"training.{name}", None  # the default, which is off
+    yield f"training.{name}", None
 
 
 def max_length_of(training: Mapping[str, object]) -> int:
