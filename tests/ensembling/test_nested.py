@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 from tutti.ensembling.nested import Estimate, judge, on_label_scale, overlap_of, repeats_for, splits
+from tutti.tasks.metrics import score_decided
 
 FEW = 200  # resamples, which suffice for an interval
 
@@ -118,6 +121,28 @@ def test_a_gain_of_a_few_rows_lies_in_its_interval_also_where_hardly_any_row_dif
         gain = better.over(other)
         covered.append(gain.low <= 0.01 <= gain.high)
         assert gain.error > 0
+    assert np.mean(covered) >= 0.93
+
+
+def test_a_gain_in_a_correlation_of_matthews_lies_in_its_interval_where_a_row_counts_twice_as_much():
+    rng = np.random.default_rng(0)
+    score = partial(score_decided, "matthews", classes=2)
+    covered = []
+    for number in range(150):
+        labels, draw = rng.integers(2, size=50), rng.random(50)  # the better one alone is right in 0.04 of the rows
+        better, other = (
+            judge(
+                np.where(draw < right, labels, 1 - labels)[None],
+                labels,
+                np.arange(50),
+                score=score,
+                seed=number,
+                resamples=FEW,
+            )
+            for right in (0.85, 0.81)
+        )
+        gain = better.over(other)
+        covered.append(gain.low <= 0.08 <= gain.high)
     assert np.mean(covered) >= 0.93
 
 
