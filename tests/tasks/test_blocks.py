@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -77,6 +78,14 @@ def test_a_row_that_line_feeds_broke_is_mended_across_blocks(write: Write, rows:
     source, layout = write(BROKEN), Competition(repair=True)
     pd.testing.assert_frame_equal(together(layout, source, rows), layout.read(source, labelled=False))
     assert together(layout, source, rows)["text"].tolist() == ["one", "two  two again ", "three", "four four again"]
+
+
+def test_a_file_of_plain_lines_is_refused_at_once_where_broken_rows_are_mended(write: Write) -> None:
+    source = write("A line of some other file, without a tab.\n" * 30_000)
+    began = time.monotonic()
+    with pytest.raises(TaskFileError, match="line 1 must have 2 tab-separated columns"):
+        list(Competition(repair=True).blocks(source, rows=1024))
+    assert time.monotonic() - began < 5
 
 
 def broken(folder: Path) -> tuple[FileLayout, Path]:

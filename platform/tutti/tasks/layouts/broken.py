@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import compress
+from itertools import compress, islice
 
 from tutti.errors import Fault
 from tutti.tasks.layouts.tabs import blocks_of, split_columns
@@ -39,54 +39,53 @@ class LineRows:
     def of(self, lines: Sequence[str], *, first_line: int) -> Rows:
         """The rows of all lines; ``first_line`` is the number of the first one."""
         if self.repair:
-            return self._complete(*self._joined(lines, first_line))
+            return self._complete(list(self._joined(lines, first_line)))
         return split_columns(lines, self.names, origin=self.origin, first_line=first_line, remedy=self.remedy)
 
     def blocks(self, lines: Iterator[str], rows: int, *, first_line: int) -> Iterator[Rows]:
         """Yields the same rows in blocks of at most ``rows``. No block lacks both rows and faults."""
-        first, pending = first_line, list[str]()
-        for block in blocks_of(lines, rows):
-            if self.repair:  # the next block may continue this one's last row
-                together = [*pending, *block]
-                joined, numbers = self._joined(together, first)
-                cut = numbers[-1] - first
-                first, pending = numbers[-1], together[cut:]
-                found = self._complete(joined[:-1], numbers[:-1])
-            else:
-                found = self.of(block, first_line=first)
-                first += len(block)
-            if found[0] or found[2]:
-                yield found
-        if pending:
-            yield self.of(pending, first_line=first)
+        if self.repair:
+            joined = self._joined(lines, first_line)
+            while block := list(islice(joined, rows)):
+                yield self._complete(block)
+            return
+        for lines_of_block in blocks_of(lines, rows):
+            yield self.of(lines_of_block, first_line=first_line)
+            first_line += len(lines_of_block)
 
-    def _joined(self, lines: Sequence[str], first_line: int) -> tuple[list[list[str]], list[int]]:
+    def _joined(self, lines: Iterable[str], first_line: int) -> Iterator[tuple[list[str], int]]:
         """Joins a row that has too few columns with the following lines, and replaces each line feed by a space.
 
         The first line of a row that begins with an id has a tab. Therefore, if the last column is a text, a line
-        without a tab continues the row before it, even if that row is complete; and no line continues one without a
+        without a tab continues the row before it, even if that row is complete; no other line continues one without a
         tab, nor an empty one.
 
-        Returns:
-            The rows, and the number of each row's first line.
+        Yields:
+            Each row, and the number of its first line.
         """
-        rows: list[list[str]] = []
-        places: list[int] = []
+        row: list[str] = []  # without its last cell, whose lines are in ``last``
+        last: list[str] = []
+        place = first_line
         for number, line in enumerate(lines, start=first_line):
             cells = line.split("\t")
-            begun = rows and rows[-1] != [""] and not (self.names[0] in _IDS and len(rows[-1]) == 1)
-            missing = len(self.names) - len(rows[-1]) if begun else 0
-            continues = missing > 0 or (self.ends_in_text and len(cells) == 1 and bool(rows))
+            begun = bool(row) or (self.names[0] not in _IDS and last != [""])
+            missing = len(self.names) - len(row) - 1 if last and begun else 0
+            continues = missing > 0 or (self.ends_in_text and len(cells) == 1 and bool(last))
             if continues and len(cells) - 1 <= missing:
-                rows[-1][-1] += f" {cells[0]}"
-                rows[-1] += cells[1:]
-            else:
-                rows.append(cells)
-                places.append(number)
-        return rows, places
+                last.append(cells[0])
+                if len(cells) > 1:
+                    row += [" ".join(last), *cells[1:-1]]
+                    last = cells[-1:]
+                continue
+            if last:
+                yield [*row, " ".join(last)], place
+            row, last, place = cells[:-1], cells[-1:], number
+        if last:
+            yield [*row, " ".join(last)], place
 
-    def _complete(self, rows: Sequence[list[str]], places: Sequence[int]) -> Rows:
+    def _complete(self, joined: Sequence[tuple[list[str], int]]) -> Rows:
         """Separates the rows that have all columns from the others."""
+        rows, places = [row for row, _ in joined], [place for _, place in joined]
         rule = f"have {len(self.names)} tab-separated columns ({', '.join(self.names)}), also once lines are joined"
         complete = [len(row) == len(self.names) for row in rows]
         drop = self.drop and any(complete)
