@@ -81,6 +81,19 @@ def test_a_text_that_another_study_cleans_in_another_way_is_known_again(study):
     assert pools(one, [spec], others=[other])["A"].seen.tolist() == [True, False, True]
 
 
+def test_a_held_out_text_is_known_in_rows_whose_file_could_not_hold_its_white_space(study, tmp_path):
+    one, spec = study("one")
+    held_out = one.rows("A", "validation")["text"].tolist()
+    rows = [f"{n}\ttext {n}\tyes\n" for n in range(20) if f"text {n}" not in held_out]
+    file = tmp_path / "others.tsv"
+    file.write_text("".join([*rows, f"20\t{held_out[0].replace(' ', '  ')}\tyes\n", "21\tits own\tno\n"]))
+    (tmp_path / "own.tsv").write_text("0\tits own row\tno\n")
+    sources = {**spec.sources, "train": str(file), "validation": str(tmp_path / "own.tsv")}
+    other = prepare([replace(spec, sources=sources)], validation=None, seed=0, folder=tmp_path / "other")
+    with pytest.raises(StudyError, match=r"must not have trained on .*; got the texts of 1 such row"):
+        check_together({"one": one, "other": other}, by_task=False)
+
+
 @pytest.mark.parametrize(("tasks", "alone"), [("A", "A"), ("AC", "A"), ("ABC", "A and B")])
 def test_a_study_with_other_tasks_votes_in_those_it_shares_where_members_are_chosen_by_task(study, tasks, alone):
     (one, _), (other, _) = study("one", tasks="AB"), study("other", tasks=tasks)

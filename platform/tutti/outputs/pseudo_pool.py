@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from tutti.data.clean import row_texts
 from tutti.data.prepare import clean_rows
 from tutti.errors import Fault, StorageError, first_line
-from tutti.outputs.studies import every_cleaning
+from tutti.outputs.studies import every_cleaning, one_spaced
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -84,13 +84,12 @@ def pools(prepared: Prepared, specs: Iterable[TaskSpec], *, others: Sequence[Pre
 def _seen(studies: Sequence[Prepared], task: str, rows: DataFrame) -> np.ndarray:
     steps = every_cleaning(studies, task)
     parts = ((prepared, part) for prepared in studies for part in ("train", "validation"))
-    labelled = {key for prepared, part in parts for key in _keys(clean_rows(prepared.rows(task, part), steps))}
-    return np.array([key in labelled for key in _keys(clean_rows(rows, steps))], dtype=bool)
 
+    def texts(rows: DataFrame) -> Iterator[tuple[str, ...]]:
+        return map(one_spaced, row_texts(clean_rows(rows, steps)))
 
-def _keys(rows: DataFrame) -> Iterator[tuple[str, ...]]:
-    """Each row's texts, any whitespace as one space: a tab-separated file of pseudo-labels cannot hold all of it."""
-    return (tuple(" ".join(text.split()) for text in texts) for texts in row_texts(rows))
+    labelled = {each for prepared, part in parts for each in texts(prepared.rows(task, part))}
+    return np.array([each in labelled for each in texts(rows)], dtype=bool)
 
 
 def _extra_parts(prepared: Prepared, task: str) -> list[str]:
