@@ -93,6 +93,7 @@ def test_a_submission_that_was_changed_or_is_another_study_s_is_refused_and_noth
     ("changes", "got"),
     [
         ({"objective": {}}, "no 'score' where it belongs"),
+        ({"objective": {"score": 10**400}}, "int too large to convert to float"),
         ({"objective": {"score": "high"}}, "could not convert string to float: 'high'"),
         ({"tasks": [{"task": "emotion"}]}, "no 'score' where it belongs"),
         ({"tasks": None}, "'NoneType' object is not iterable"),
@@ -159,6 +160,21 @@ def test_the_correlation_is_that_of_submissions_with_both_scores():
 
 def test_two_submissions_say_nothing_about_a_correlation():
     assert correlation(entries((0.1, 1.0), (0.2, 2.0), (0.3, None))) is None
+
+
+def test_a_local_score_that_is_no_number_has_no_part_in_the_correlation():
+    scores = [(0.7, 0.1), (0.8, 0.3), (0.9, 0.2)]
+    assert correlation(entries(*scores, (0.5, math.nan))) == correlation(entries(*scores))
+    assert correlation(entries(*scores[1:], (0.5, math.nan))) is None
+    assert correlation([]) is None
+
+
+def test_a_file_of_a_submission_that_cannot_be_read_is_named(make_finished, tmp_path, board):
+    out = submission(make_finished, tmp_path / "out", top=2)
+    card = json.loads((out / "card.json").read_text())
+    (out / "card.json").write_text(json.dumps({**card, "files": {"n" * 300: "a"}}))
+    with pytest.raises(StudyError, match="must be the file that the card lists; got File name too long; restore it"):
+        board.add(out, study="demo", public=0.8)
 
 
 @pytest.mark.parametrize("scores", [[(0.7, 1.0), (0.8, 1.0), (0.9, 1.0)], [(0.7, 1.0), (0.7, 2.0), (0.7, 3.0)]])

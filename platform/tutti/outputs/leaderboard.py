@@ -116,7 +116,8 @@ def correlation(entries: Sequence[Entry]) -> Correlation | None:
 
     None for fewer than three submissions, and where all public or all local scores are equal: neither is defined then.
     """
-    both = np.array([(entry.local, entry.public) for entry in entries if entry.local is not None], dtype=np.float64)
+    both = np.array([(entry.local, entry.public) for entry in entries], dtype=np.float64)  # none becomes NaN
+    both = both[np.isfinite(both).all(axis=1)] if len(both) else both
     if len(both) < _LEAST or not np.ptp(both, axis=0).all():
         return None
     local, public = both.T
@@ -130,8 +131,12 @@ def _entry(submission: Path, *, study: str, public: float) -> Entry:
         raise StudyError(Fault(str(submission), f"be a submission of the study {study}", own, remedy))
     for name, digest in files.items():
         file = submission / name
-        if not file.is_file() or sha256_of(file) != digest:
+        try:
             got = "another content" if file.is_file() else "none"
+            same = file.is_file() and sha256_of(file) == digest
+        except OSError as error:  # no permission, or a name that is too long
+            got, same = error.strerror or str(error), False
+        if not same:
             rule, remedy = "be the file that the card lists", "restore it, or run `tutti ensemble` again"
             raise StudyError(Fault(str(file), rule, got, remedy))
     return entry
@@ -158,7 +163,7 @@ def _read(submission: Path, *, public: float) -> tuple[str, dict[str, str], Entr
             tasks={_text(task["task"]): _score(task["score"]) for task in card["tasks"]},
         )
         return _text(card["study"]), files, entry
-    except (OSError, ValueError, AttributeError, KeyError, TypeError) as error:
+    except (OSError, ValueError, AttributeError, KeyError, TypeError, OverflowError) as error:
         why = f"no {error} where it belongs" if isinstance(error, KeyError) else str(error)
         got = "no card.json in it" if isinstance(error, OSError) else f"an invalid card.json ({why})"
         rule, remedy = "be a folder that `tutti ensemble` wrote", "name the folder that contains card.json"
