@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import json
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -95,6 +96,18 @@ def test_a_json_row_without_a_second_text_is_not_told_to_rename_its_first(write:
     source = write('{"text": "a", "text_b": "b"}\n{"text": "c"}\n', "rows.jsonl")
     with pytest.raises(TaskFileError, match=r"the key 'text_b' like other rows; got text; write the key, with null"):
         Table(text_b="text_b").read(source, labelled=False)
+
+
+def test_json_rows_with_keys_of_their_own_cost_no_memory_for_each_others_keys(write: Write) -> None:
+    count = 3000  # a cell for each row and key would take 72 MB
+    lines = (json.dumps({"text": "a", "label": "1", f"of {row}": 0}) + "\n" for row in range(count))
+    source = write("".join(lines), "rows.jsonl")
+    tracemalloc.start()
+    try:
+        assert len(Table().read(source, labelled=True)) == count
+        assert tracemalloc.get_traced_memory()[1] < 30e6
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_csv_row_with_another_count_of_columns_is_named_by_the_line_it_starts_on(write: Write) -> None:

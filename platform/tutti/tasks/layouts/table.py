@@ -287,7 +287,9 @@ def _json_blocks(source: str, limit: int | None, wanted: Set[str]) -> Iterator[_
         raise_any(faults, origin=source)
         head = head or [*zip(places[:1], rows, strict=False)]
         if rows or limit is None:
-            yield {name: [row.get(name) for row in rows] for name in names}, places, "line"
+            # Not the others: rows may have any number of keys that no other row has.
+            values = {name: [row.get(name) for row in rows] if name in wanted else [] for name in names}
+            yield values, places, "line"
 
 
 def _parquet_blocks(source: str, limit: int | None, wanted: Set[str]) -> Iterator[_Block]:
