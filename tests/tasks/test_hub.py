@@ -17,6 +17,13 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
 
 
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """An empty folder for data files; the test's own has a name that `datasets` would take for a split's."""
+    (tmp_path / "files").mkdir()
+    return tmp_path / "files"
+
+
 def saved(folder: Path, texts: list[str], *, names: tuple[str, ...] = ("bad", "good")) -> Hub:
     features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=[*names])})
     rows = {"text": texts, "label": [number % 2 for number in range(len(texts))]}
@@ -117,3 +124,30 @@ def test_cells_of_csv_files_are_read_as_they_are_written(tmp_path: Path) -> None
     layout = Hub(str(folder), columns=Table(id="id"))
     assert layout.read("train", labelled=True).to_numpy().tolist() == [["000", "fine", "01"], ["001", "1e3", "02"]]
     assert layout.read("test", labelled=False).to_numpy().tolist() == [["007", "None"], ["008", "null"], ["009", "NA"]]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("train.csv", "id,label,text\n0,x,fine\n1,y,hello, world\n"),  # pandas would cut the text
+        ("train.csv", "id,label,text\n1,y,hello, world\n"),  # and shift all cells of such a file by a column
+        ("train.tsv", "id\tlabel\ttext\n0\tx\n"),
+    ],
+)
+def test_a_row_of_a_csv_file_with_another_number_of_cells_is_named(folder: Path, name: str, content: str) -> None:
+    (folder / name).write_text(content)
+    line, cells = content.count("\n"), 2 if name.endswith(".tsv") else 4
+    with pytest.raises(TaskFileError, match=rf"{name}, line {line} must have 3 columns like the header; got {cells}"):
+        Hub(str(folder), columns=Table(id="id")).read("train[:1]", labelled=False)
+
+
+def test_a_missing_column_of_a_csv_file_names_those_there(folder: Path) -> None:
+    (folder / "train.csv").write_text("id,text,label\n0,a,x\n")
+    with pytest.raises(TaskFileError, match="got the columns id, text, label; did you mean 'text'"):
+        Hub(str(folder), columns=Table(text="txt")).read("train", labelled=True)
+
+
+def test_a_file_that_cannot_be_read_is_refused_for_its_own_reason(folder: Path) -> None:
+    (folder / "train.csv").write_bytes("text,label\n你好,x\n".encode("gb18030"))
+    with pytest.raises(TaskFileError, match="got 'utf-8' codec can't decode byte 0xc4"):
+        Hub(str(folder)).read("train", labelled=True)

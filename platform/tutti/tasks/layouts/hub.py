@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import json
+import re
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,10 +14,14 @@ from typing import TYPE_CHECKING, Any
 from pandas import DataFrame
 
 from tutti.errors import Fault, TaskFileError, first_line, nearest
-from tutti.tasks.layouts.table import Table, frame_of
+from tutti.tasks.layouts.reading import raise_any
+from tutti.tasks.layouts.table import Table, frame_of, next_of_any_length
 
 if TYPE_CHECKING:
     from datasets import Dataset
+
+# Options of `datasets` for CSV files by which other cells come of a line. A data set's card may set them.
+_DIALECT = ("header", "names", "column_names", "skiprows", "comment", "quotechar", "quoting", "escapechar")
 
 
 @dataclass(frozen=True)
@@ -48,7 +54,7 @@ class Hub:
     def read(self, source: str, *, labelled: bool, numbers: bool = False) -> DataFrame:
         data = self._load(source)
         names = self.columns.names(labelled=labelled)
-        columns: dict[str, list[Any]] = {name: [] for name in data.column_names}
+        columns: dict[str, list[Any]] = {name: [] for name in self._checked_header(source) or data.column_names}
         columns |= {name: _values(data, name) for name in names.values() if name in columns}
         places = list(range(1, 1 + len(data)))
         return frame_of(columns, names, origin=self.origin(source), places=places, place="row", numbers=numbers)
@@ -83,16 +89,44 @@ class Hub:
                 return datasets.load_dataset(self.dataset, self.subset, split=split, **options)
         return datasets.load_dataset(self.dataset, self.subset, split=split, **attempts[-1])
 
+    def _checked_header(self, split: str) -> list[str]:
+        """The header of a split's CSV files on this machine, if there are any.
+
+        Raises:
+            TaskFileError: where a row has another number of cells. pandas, of which ``_load_files`` asks for single
+                columns, would cut it, or shift the cells of all rows by one column.
+        """
+        import datasets
+
+        if not Path(self.dataset).is_dir() or self._is_saved():
+            return []
+        builder: Any = datasets.load_dataset_builder(self.dataset, self.subset)
+        if not _is_csv_without_types(builder):
+            return []
+        config, usual, header = builder.config, type(builder.config)(), list[str]()
+        separator = config.delimiter or config.sep
+        if len(separator) > 1 or any(getattr(config, name) != getattr(usual, name) for name in _DIALECT):
+            return []
+        parts = re.split(r"\W", split)  # of an expression, such as train[:100]
+        for name, files in config.data_files.items():
+            for file in files if {name, "all"} & {*parts} else ():
+                header = _checked_header(Path(file), separator=separator)
+        return header
+
+    def _is_saved(self) -> bool:
+        return any((Path(self.dataset) / file).is_file() for file in ("dataset_dict.json", "state.json"))
+
     def _load(self, split: str) -> Dataset:
         import datasets  # slow to import
 
-        folder = Path(self.dataset)
         try:
-            if not any((folder / file).is_file() for file in ("dataset_dict.json", "state.json")):
+            if not self._is_saved():
                 return self._load_files(split)
-            saved = datasets.load_from_disk(folder)
+            saved = datasets.load_from_disk(Path(self.dataset))
         except (ValueError, OSError, KeyError, datasets.exceptions.DatasetsError) as error:
-            got = first_line(error)
+            # The message of this one says nothing of what went wrong.
+            is_general = isinstance(error, datasets.exceptions.DatasetGenerationError)
+            got = first_line((error.__cause__ if is_general else None) or error)
             remedy = "check `dataset`, `subset` and the split's name, and whether the hub can be reached"
             raise TaskFileError(Fault(self.origin(split), "be loadable by `datasets`", got, remedy)) from error
         splits = saved if isinstance(saved, datasets.DatasetDict) else {str(saved.split or "train"): saved}
@@ -104,6 +138,24 @@ class Hub:
 
 def _is_csv_without_types(builder: Any) -> bool:
     return getattr(builder, "name", None) == "csv" and builder.info.features is None
+
+
+def _checked_header(file: Path, *, separator: str) -> list[str]:
+    """The cells of a CSV file's first line; faults where a row has another number of cells."""
+    if file.suffix.lower() not in (".csv", ".tsv"):  # it is packed
+        return []
+    header: list[str] = []
+    faults, line = [], 1
+    with file.open(encoding="utf-8-sig", newline="") as lines:
+        reader = csv.reader(lines, delimiter=separator)
+        while (row := next_of_any_length(reader)) is not None:
+            header = header or row
+            if len(row) != len(header) and "".join(row).strip():
+                rule, remedy = f"have {len(header)} columns like the header", "quote cells that hold a separator"
+                faults.append(Fault(f"{file}, line {line}", rule, str(len(row)), remedy))
+            line = reader.line_num + 1
+    raise_any(faults, origin=str(file))
+    return header
 
 
 def _values(data: Dataset, name: str) -> list[Any]:

@@ -198,7 +198,7 @@ def _csv_blocks(source: str, limit: int | None) -> Iterator[_Block]:
         reader = csv.reader(file, strict=True)
         while True:
             try:
-                row = _next_of_any_length(reader)
+                row = next_of_any_length(reader)
             except csv.Error as error:
                 faults.append(_csv_fault(f"{source}, line {start}", error))
                 break
@@ -228,7 +228,7 @@ def _csv_fault(what: str, error: csv.Error) -> Fault:
     return Fault(what, "be CSV as RFC 4180 has it", got, remedy)
 
 
-def _next_of_any_length(reader: Iterator[list[str]]) -> list[str] | None:
+def next_of_any_length(reader: Iterator[list[str]]) -> list[str] | None:
     """Reads a row without the csv module's limit of 131,072 characters per cell, which is global to the process."""
     previous = csv.field_size_limit(2**31 - 1)
     try:
