@@ -61,8 +61,9 @@ def test_spaces_around_labels_make_no_class(write: Write) -> None:
 
 
 @pytest.mark.parametrize("labelled", [True, False])
-def test_a_header_is_no_row(write: Write, labelled: bool) -> None:
-    source = write("ID\ttext\tlabel\n0\ta\t1\n" if labelled else "id\ttext\n0\ta\n")
+@pytest.mark.parametrize("name", ["id", "ID", "index", "idx", "guid"])
+def test_a_header_is_no_row(write: Write, name: str, labelled: bool) -> None:
+    source = write(f"{name}\ttext\tlabel\n0\ta\t1\n" if labelled else f"{name}\ttext\n0\ta\n")
     with pytest.raises(TaskFileError, match=r"line 1 must be a row: this layout has no header; got a header; take"):
         rows_of(source, labelled=labelled)
 

@@ -13,6 +13,8 @@ from tutti.tasks.layouts.broken import LineRows, Rows
 from tutti.tasks.layouts.reading import FileSource, checked_frame
 from tutti.tasks.layouts.tabs import lines_of, write_lines
 
+_HEADERS = ("id", "index", "idx", "guid")  # how the first column of a header is called
+
 
 @dataclass(frozen=True)
 class Competition(FileSource):
@@ -54,7 +56,7 @@ class Competition(FileSource):
 def _frame(line_rows: LineRows, found: Rows, *, numbers: bool = False, unique: bool = True) -> DataFrame:
     rows, places, faults = found
     columns = {name: [row[index] for row in rows] for index, name in enumerate(line_rows.names)}
-    if places[:1] == [1] and rows[0][0].strip().casefold() == "id":  # it would become a class and a row to predict
+    if places[:1] == [1] and rows[0][0].strip().casefold() in _HEADERS:  # it would become a class and a row to predict
         remedy = "take the line out, or use the layout table"
         faults = [
             Fault(f"{line_rows.origin}, line 1", "be a row: this layout has no header", "a header", remedy),
