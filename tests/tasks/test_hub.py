@@ -89,6 +89,12 @@ def test_an_unknown_split_of_data_files_is_a_task_file_error(tmp_path: Path) -> 
         Hub(str(tmp_path)).read("dev", labelled=True)
 
 
+def test_a_saved_data_set_is_not_taken_for_a_subset_that_nothing_says_it_is(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "set", ["a", "b"]).dataset
+    with pytest.raises(TaskFileError, match=r"without `subset`: .* one data set there; got 'cola'; take `subset` out"):
+        Hub(folder, "cola").read("train", labelled=True)
+
+
 def test_a_missing_column_names_those_there(tmp_path: Path) -> None:
     saved(tmp_path / "set", ["a"])
     with pytest.raises(

@@ -122,6 +122,9 @@ class Hub:
         try:
             if not self._is_saved():
                 return self._load_files(split)
+            if self.subset:
+                rule, remedy = "be read without `subset`: save_to_disk wrote one data set there", "take `subset` out"
+                raise TaskFileError(Fault(self.dataset, rule, repr(self.subset), remedy))
             saved = datasets.load_from_disk(Path(self.dataset))
         except (ValueError, OSError, KeyError, datasets.exceptions.DatasetsError) as error:
             # The message of this one says nothing of what went wrong.
