@@ -7,13 +7,10 @@ import shutil
 import time
 from collections.abc import Callable
 
-from stored_study import NONE, StoredStudy, put_checkpoint, put_predictions, put_state
+from stored_study import NONE, StoredStudy, prepared_rows, put_checkpoint, put_predictions, put_state
 
-from tutti.config.study import TaskConfig
-from tutti.data.prepare import prepare
-from tutti.data.prepared import PREPARED_FILE, Prepared, write_part
+from tutti.data.prepared import PREPARED_FILE, write_part
 from tutti.records import TrialState
-from tutti.tasks.build import task_specs
 from tutti.tracking.spool import Spool
 
 
@@ -184,24 +181,21 @@ def damaged_weights_to_go_on_with(study: StoredStudy) -> None:
 
 
 def prepared_rows_changed(study: StoredStudy) -> None:
-    prepared = _prepared(study)
+    prepared = prepared_rows(study)
     rows = prepared.rows("A", "validation").assign(text="other")
     write_part(rows, prepared.parts["A"]["validation"].path)
 
 
 def prepared_rows_damaged(study: StoredStudy) -> None:
-    _prepared(study).parts["A"]["train"].path.write_text("no rows")
+    prepared_rows(study).parts["A"]["train"].path.write_text("no rows")
 
 
 def prepared_list_damaged(study: StoredStudy) -> None:
-    (_prepared(study).folder / PREPARED_FILE).write_text("{")
+    (prepared_rows(study).folder / PREPARED_FILE).write_text("{")
 
 
-def _prepared(study: StoredStudy) -> Prepared:
-    file = study.folder.path / "rows.csv"
-    file.write_text("text,label\n" + "".join(f"text {n},{'ab'[n % 2]}\n" for n in range(8)))
-    specs = task_specs({"A": TaskConfig(layout="table", train=str(file), metric="accuracy")})
-    return prepare(specs, validation=0.5, seed=0, folder=study.folder.data)
+def prepared_rows_gone(study: StoredStudy) -> None:
+    shutil.rmtree(study.folder.data)
 
 
 def damaged_predictions(study: StoredStudy) -> None:
@@ -294,6 +288,7 @@ LEFT: dict[str, dict[Callable[[StoredStudy], None], str]] = {
     "gone in other ways": {
         half_checkpoint_of_a_finished_trial: "trials/t0000/best: half a checkpoint: *; left: restore tutti.json from",
         every_run_deleted: "MLflow, the study's run: it is gone, and its trials' runs with it; left: restore it",
+        prepared_rows_gone: "data: no prepared.json; left: run *tune` with --resume, which prepares the rows again",
     },
     "of another form": {
         odd_metadata: "bank/t0000/*/record.json: checkpoint (field required): the bank cannot be read with it; left: "

@@ -13,6 +13,7 @@ import requests
 from tutti.cli import stores
 from tutti.cli.browse import trials, ui
 from tutti.config.folder import StudyFolder
+from tutti.config.load import dump_study
 from tutti.config.study import StudyConfig
 from tutti.records import TrialState
 from tutti.search.study_store import StudyStore
@@ -47,7 +48,8 @@ def unrun(tmp_path, monkeypatch):
     study = StudyConfig.model_validate({"study": "s", "backbone": "b", "tasks": {"a": task}})
     folder = StudyFolder(tmp_path / "s")
     folder.path.mkdir()
-    monkeypatch.setattr(stores, "open_folder", lambda name: (study, folder, None))
+    folder.study_file.write_text(dump_study(study))  # all that is read of it beside its trials: no prepared rows
+    monkeypatch.setenv("TUTTI_STUDIES", str(tmp_path))
     return study, folder
 
 

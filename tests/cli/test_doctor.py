@@ -24,7 +24,7 @@ from doctor_faults import (
     temporary_file,
     temporary_folder,
 )
-from stored_study import NONE, StoredStudy, make_stored_study
+from stored_study import NONE, StoredStudy, make_stored_study, prepared_rows
 
 from tutti.bank.bank import Bank
 from tutti.cli import stores
@@ -40,7 +40,9 @@ HEALTHY = "The study moods is healthy."
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> StoredStudy:
-    return make_stored_study(tmp_path_factory.mktemp("doctor") / "moods")
+    study = make_stored_study(tmp_path_factory.mktemp("doctor") / "moods")
+    prepared_rows(study)
+    return study
 
 
 @pytest.fixture

@@ -13,6 +13,8 @@ import typer
 from tutti.cli import stores
 from tutti.cli.console import console
 from tutti.config.address import to_read, without_password
+from tutti.config.folder import find_study
+from tutti.config.load import parse_study
 
 Study = Annotated[str, typer.Argument(metavar="STUDY", help="A study's name or folder.")]
 
@@ -29,7 +31,8 @@ def trials(
     from tutti.records import best_trial
     from tutti.search.objectives import pareto_front
 
-    config, folder, _ = stores.open_folder(study)
+    folder = find_study(study)
+    config = parse_study(folder.study_file)
     with closing(stores.load_store(config, folder)) as store:
         records = store.records()
     running = is_running(folder)
@@ -75,7 +78,8 @@ def ui(
     from tutti.tracking.server import start_ui, stop_ui
     from tutti.tracking.store import experiment_id
 
-    config, folder, _ = stores.open_folder(study)
+    folder = find_study(study)
+    config = parse_study(folder.study_file)
     uri = to_read(stores.tracking_uri(config, folder))
     experiment = experiment_id(uri, config.study)
     if uri.startswith(("http://", "https://")):

@@ -89,7 +89,10 @@ def _prepared_parts(folder: StudyFolder) -> Iterator[Finding]:
     remedy = f"remove {folder.data} and run `tutti tune` with --resume, which prepares the rows again"
     try:
         prepared = load_prepared(folder.data)
-    except StudyError:  # nothing was prepared yet
+    except StudyError as error:
+        if folder.begun:  # otherwise nothing was prepared yet
+            gone = "run `tutti tune` with --resume, which prepares the rows again"
+            yield Finding(_inside(folder, folder.data), error.faults[0].got, gone)
         return
     except StorageError as error:
         yield Finding(_inside(folder, folder.data), error.faults[0].got, remedy)
