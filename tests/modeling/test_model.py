@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoConfig, AutoModel
+from transformers import AutoConfig, AutoModel, FlaubertConfig, FlaubertModel
 
 from tutti.errors import BackboneError, TrialError
 from tutti.modeling.heads import HeadOptions
@@ -98,6 +98,16 @@ def test_a_mix_of_layers_takes_the_top_ones_and_each_head_learns_its_own_shares(
 def test_more_layers_than_the_encoder_has_are_refused(backbone: Path) -> None:
     with pytest.raises(TrialError, match="pooling_layers must be at most 2"):
         _model(backbone, _task("t", 2), layers=3)
+
+
+def test_layers_that_training_leaves_out_at_random_are_not_mixed() -> None:
+    config = FlaubertConfig(vocab_size=64, emb_dim=8, n_layers=2, n_heads=2, layerdrop=0.5)
+    encoder, ids = FlaubertModel(config), torch.tensor([[2, 5, 3]])
+    with pytest.raises(TrialError, match="pooling_layers must be at most 1"):
+        MultiTaskModel(encoder=encoder, tasks=[_task("t", 2)], heads=HeadOptions(layers=2))
+    model = MultiTaskModel(encoder=encoder, tasks=[_task("t", 2)], heads=HeadOptions(layers=1)).train()
+    for _ in range(9):
+        assert model("t", ids, torch.ones_like(ids)).shape == (1, 2)
 
 
 def test_an_attention_that_there_is_not_is_laid_to_its_key(backbone: Path) -> None:

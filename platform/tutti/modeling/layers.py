@@ -22,10 +22,16 @@ def encoder_layers(encoder: nn.Module) -> tuple[str, nn.ModuleList]:
     return longest, lists[longest]
 
 
-def layer_count(encoder: PreTrainedModel) -> int | None:
-    """The number of layers in the encoder's config, or None if it has no such field."""
+def mixable_layers(encoder: PreTrainedModel) -> int | None:
+    """The number of layers whose states heads can mix: all that the encoder's config counts; None if it counts none.
+
+    It is 1 if training leaves layers out at random (FlauBERT's ``layerdrop``, arXiv 1909.11556): it then returns fewer
+    states, without saying of which layers.
+    """
     count = getattr(encoder.config, "num_hidden_layers", None)
-    return count if isinstance(count, int) else None
+    if not isinstance(count, int):
+        return None
+    return 1 if getattr(encoder, "layerdrop", 0) else count
 
 
 def own_layers(encoder: nn.Module) -> int:

@@ -70,7 +70,7 @@ class Abilities:
 
     Attributes:
         positions: maximum input length in tokens; none if unlimited.
-        layers: number of layers; none if unknown.
+        layers: number of layers that heads can mix; none if unknown.
         own_layers: number of layers with weights of their own, in one module list: 1 if all share them, as in ALBERT.
         marks_pairs: whether its tokenizer marks the second text's tokens with token type ids.
         starts_special: whether its tokenizer puts a special token such as ``[CLS]`` first.
@@ -96,14 +96,14 @@ def abilities_of(backbone: str) -> Abilities:
         BackboneError: if the backbone or its tokenizer does not load.
     """
     from tutti.data.encode import load_tokenizer, marks_second_text, starts_special
-    from tutti.modeling.layers import has_linear_layers, layer_count, own_layers
+    from tutti.modeling.layers import has_linear_layers, mixable_layers, own_layers
     from tutti.modeling.model import load_encoder, positions
     from tutti.training.precision import runs_in_half_precision
 
     encoder, tokenizer = load_encoder(backbone), load_tokenizer(backbone)
     return Abilities(
         positions=positions(encoder),
-        layers=layer_count(encoder),
+        layers=mixable_layers(encoder),
         own_layers=own_layers(encoder),
         marks_pairs=marks_second_text(tokenizer),
         starts_special=starts_special(tokenizer),
@@ -121,7 +121,7 @@ def check_backbone(study: StudyConfig, abilities: Abilities, *, begun: bool) -> 
     """
     limits = {
         "max_length": (abilities.positions, "positions"),
-        "pooling_layers": (abilities.layers, "layers"),
+        "pooling_layers": (abilities.layers, "layers that can be mixed"),
         "reinit_layers": (abilities.own_layers, "layers with weights of their own"),
     }
     faults = []
