@@ -11,7 +11,7 @@ from word_backbone import save_tokenizer
 
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
-from tutti.errors import StorageError, StudyError
+from tutti.errors import BackboneError, StorageError, StudyError
 from tutti.orchestration.build import abilities_of, encode_study, keep_backbone
 
 
@@ -80,10 +80,12 @@ def test_texts_are_encoded_at_every_length_that_is_known(
 SMALL = {"vocab_size": 8, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
 
 
-def save_encoder(folder: Path, kind: str) -> None:
+def save_encoder(folder: Path, kind: str, **options: Any) -> None:
     from transformers import AutoConfig, AutoModel
 
-    AutoModel.from_config(AutoConfig.for_model(kind, **SMALL, embedding_size=8)).save_pretrained(folder)
+    AutoModel.from_config(AutoConfig.for_model(kind, **{**SMALL, "embedding_size": 8, **options})).save_pretrained(
+        folder
+    )
     save_tokenizer(folder, ["a", "b"])
 
 
@@ -103,3 +105,37 @@ def test_a_backbone_says_whether_its_layers_are_linear(tmp_path: Path, kind: str
 def test_a_backbone_says_whether_it_runs_in_half_precision(tmp_path: Path, kind: str, does: bool) -> None:
     save_encoder(tmp_path, kind)
     assert abilities_of(str(tmp_path)).half_precision == does
+
+
+def test_a_backbone_says_how_many_of_its_layers_can_be_mixed(tmp_path: Path) -> None:
+    save_encoder(tmp_path, "bert", num_hidden_layers=2)
+    assert abilities_of(str(tmp_path)).layers == 2
+    save_encoder(tmp_path, "canine", num_hidden_layers=4)  # the middle ones have one state for four characters
+    assert abilities_of(str(tmp_path)).layers == 2
+    save_encoder(tmp_path, "flaubert", emb_dim=8, n_layers=2, n_heads=2, layerdrop=0.2)
+    assert abilities_of(str(tmp_path)).layers == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "complaint"),
+    [
+        ("dpr", "compute a state of each token from the tokens alone"),
+        ("clip_text_model", "be an encoder, in which the first token sees all others"),
+    ],
+)
+def test_a_backbone_that_does_not_encode_texts_is_refused_before_any_trial(
+    tmp_path: Path, kind: str, complaint: str
+) -> None:
+    save_encoder(tmp_path, kind)
+    with pytest.raises(BackboneError, match=f"{complaint}.*type '{kind}'"):
+        abilities_of(str(tmp_path))
+
+
+def test_an_encoder_with_fewer_states_than_tokens_is_refused_before_any_trial(tmp_path: Path) -> None:
+    from transformers import FunnelBaseModel, FunnelConfig
+
+    config = FunnelConfig(vocab_size=8, block_sizes=[1, 1], d_model=8, n_head=2, d_head=4, d_inner=8)
+    FunnelBaseModel(config).save_pretrained(tmp_path)
+    save_tokenizer(tmp_path, ["a", "b"])
+    with pytest.raises(BackboneError, match="give a text of 6 tokens 6 states"):
+        abilities_of(str(tmp_path))

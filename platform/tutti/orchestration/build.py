@@ -26,6 +26,7 @@ from tutti.records import CheckpointRecord, Scalar
 from tutti.tasks.build import task_specs
 
 _TOKENIZER = ("tokenizer*.json", "vocab.*", "merges.txt", "*.model")  # patterns of its files
+_PROBE = "a b c d"  # a text that a backbone is tried on
 
 
 def prepare_rows(study: StudyConfig, folder: StudyFolder) -> Prepared:
@@ -70,7 +71,7 @@ class Abilities:
 
     Attributes:
         positions: maximum input length in tokens; none if unlimited.
-        layers: number of layers that heads can mix; none if unknown.
+        layers: number of last layers that heads can mix; none if unknown.
         own_layers: number of layers with weights of their own, in one module list: 1 if all share them, as in ALBERT.
         marks_pairs: whether its tokenizer marks the second text's tokens with token type ids.
         starts_special: whether its tokenizer puts a special token such as ``[CLS]`` first.
@@ -93,17 +94,18 @@ def abilities_of(backbone: str) -> Abilities:
     """Loads the backbone, which reports an unusable one early and downloads one from the hub only once.
 
     Raises:
-        BackboneError: if the backbone or its tokenizer does not load.
+        BackboneError: if the backbone or its tokenizer does not load, or the backbone does not compute texts.
     """
     from tutti.data.encode import load_tokenizer, marks_second_text, starts_special
-    from tutti.modeling.layers import has_linear_layers, mixable_layers, own_layers
+    from tutti.modeling.layers import has_linear_layers, own_layers
     from tutti.modeling.model import load_encoder, positions
+    from tutti.modeling.probe import probed_layers
     from tutti.training.precision import runs_in_half_precision
 
     encoder, tokenizer = load_encoder(backbone), load_tokenizer(backbone)
     return Abilities(
         positions=positions(encoder),
-        layers=mixable_layers(encoder),
+        layers=probed_layers(backbone, encoder, tokenizer(_PROBE)["input_ids"]),
         own_layers=own_layers(encoder),
         marks_pairs=marks_second_text(tokenizer),
         starts_special=starts_special(tokenizer),
