@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from training_runs import WORDS, Tune, final_weights, newest_state
 
 from tutti.data.encode import EncodedPart
+from tutti.errors import TrialError
 from tutti.training import EpochReport
 from tutti.training.trainer import MultiTaskTrainer
 
@@ -50,10 +51,14 @@ def test_every_switch_changes_what_is_trained(tune: Tune, tmp_path: Path, name: 
     assert [values["loss"] for _, values in report.steps] != plain_losses
 
 
-def test_mixout_keeps_nothing_of_layers_that_start_anew(tune: Tune, tmp_path: Path) -> None:
-    _, plain = tune(tmp_path / "plain", num_train_epochs=1, reinit_layers=2)
-    _, mixed = tune(tmp_path / "mixed", num_train_epochs=1, reinit_layers=2, mixout=0.5)
+def test_mixout_keeps_nothing_of_layers_that_start_anew_and_is_refused_if_all_do(tune: Tune, tmp_path: Path) -> None:
+    stages = [{"num_train_epochs": 1}, {"num_train_epochs": 1}]
+    _, plain = tune(tmp_path / "plain", reinit_layers=2, stages=stages)
+    _, mixed = tune(tmp_path / "mixed", reinit_layers=2, mixout=0.5, stages=stages)
     assert mixed[0].steps == plain[0].steps  # mixout has no layer left
+    assert mixed[1].steps != plain[1].steps
+    with pytest.raises(TrialError, match="mixout must be 0 where all layers start anew"):
+        tune(tmp_path / "idle", num_train_epochs=1, reinit_layers=2, mixout=0.5)
 
 
 def test_an_attack_begins_with_its_epoch(tune: Tune, tmp_path: Path) -> None:

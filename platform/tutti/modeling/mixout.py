@@ -27,8 +27,9 @@ class MixoutLinear(nn.Linear):
         return linear(input, self.before + difference, self.bias)
 
 
-def add_mixout(encoder: nn.Module, *, share: float, new_layers: int = 0) -> None:
-    """Applies mixout to the weights of the encoder's linear layers, with their current values as initial ones.
+def add_mixout(encoder: nn.Module, *, share: float, new_layers: int = 0) -> bool:
+    """Applies mixout to the weights of the encoder's linear layers, with their current values as initial ones. Returns
+    whether there are any.
 
     All other weights, such as embeddings, norms, biases and convolutions, are not mixed.
 
@@ -37,8 +38,9 @@ def add_mixout(encoder: nn.Module, *, share: float, new_layers: int = 0) -> None
     """
     layers = encoder_layers(encoder)[1] if new_layers else ()
     new_modules = {module for layer in layers[len(layers) - new_layers :] for module in layer.modules()}
-    for module in encoder.modules():
-        if type(module) is nn.Linear and module not in new_modules:
-            module.__class__ = MixoutLinear
-            module.share = share  # type: ignore[assignment]
-            module.register_buffer("before", module.weight.detach().clone(), persistent=False)
+    mixed = [module for module in encoder.modules() if type(module) is nn.Linear and module not in new_modules]
+    for module in mixed:
+        module.__class__ = MixoutLinear
+        module.share = share  # type: ignore[assignment]
+        module.register_buffer("before", module.weight.detach().clone(), persistent=False)
+    return bool(mixed)

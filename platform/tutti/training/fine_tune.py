@@ -20,6 +20,7 @@ from tutti.config.folder import TrialFolder
 from tutti.config.stages import staged
 from tutti.config.training import TrainingOptions
 from tutti.data.encode import EncodedPart, load_tokenizer
+from tutti.errors import Fault, TrialError
 from tutti.files import clear_stray, storage_faults, strays, whole_folder
 from tutti.modeling.adapters import adapter_of, forget_optimizers
 from tutti.modeling.checkpoint import METADATA, load_checkpoint, save_checkpoint
@@ -217,7 +218,11 @@ class _Run:
         else:
             model = self._make_first_model(options, args)
         if options.mixout and not options.freeze_encoder:
-            add_mixout(model.encoder, share=options.mixout, new_layers=0 if index else options.reinit_layers)
+            mixes = add_mixout(model.encoder, share=options.mixout, new_layers=0 if index else options.reinit_layers)
+            if not mixes and self.stage_count == 1:
+                rule = "be 0 where all layers start anew: no linear layer is left to put back to its value before"
+                got, remedy = f"{options.mixout} with {options.reinit_layers} reinit_layers", "lower reinit_layers"
+                raise TrialError(Fault("the training key mixout", rule, got, remedy))
         if options.freeze_encoder:
             model.encoder.requires_grad_(False)
         return model
