@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoConfig, AutoModel, FlaubertConfig, FlaubertModel
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    BigBirdConfig,
+    BigBirdModel,
+    FlaubertConfig,
+    FlaubertModel,
+)
 
 from tutti.errors import BackboneError, TrialError
 from tutti.modeling.heads import HeadOptions
@@ -108,6 +115,20 @@ def test_layers_that_training_leaves_out_at_random_are_not_mixed() -> None:
     model = MultiTaskModel(encoder=encoder, tasks=[_task("t", 2)], heads=HeadOptions(layers=1)).train()
     for _ in range(9):
         assert model("t", ids, torch.ones_like(ids)).shape == (1, 2)
+
+
+def test_what_big_bird_computes_does_not_depend_on_the_batches_before(tmp_path: Path) -> None:
+    small = {"vocab_size": 64, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    BigBirdModel(BigBirdConfig(**small, intermediate_size=8, block_size=2, num_random_blocks=1)).save_pretrained(
+        tmp_path
+    )
+    encoder = load_encoder(str(tmp_path))
+    long, short = torch.arange(2, 62).unsqueeze(0), torch.tensor([[2, 5, 3]])
+    with torch.no_grad():
+        before, random_state = encoder(long).last_hidden_state, torch.get_rng_state()
+        encoder(short)
+        assert torch.equal(encoder(long).last_hidden_state, before)
+    assert torch.equal(torch.get_rng_state(), random_state)
 
 
 def test_an_attention_that_there_is_not_is_laid_to_its_key(backbone: Path) -> None:

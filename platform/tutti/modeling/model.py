@@ -193,6 +193,10 @@ def load_encoder(
     with _backbone_faults(backbone):
         config = AutoConfig.from_pretrained(backbone, trust_remote_code=False, **hub_options)
         _check_is_encoder(backbone, config)
+        if getattr(config, "attention_type", None) == "block_sparse":
+            # BigBird's sparse attention gives way to the full one, for good, at the first short batch: what a long row
+            # gives, and what a resumed run learns, would depend on the batches before.
+            config.attention_type = "original_full"
         options = {"add_pooling_layer": False} if _takes_pooling_layer(config) else {}
         with no_progress_bars(), _key_faults(adapter, attn_implementation):
             encoder, loading = AutoModel.from_pretrained(
