@@ -14,6 +14,8 @@ from transformers import (
     BigBirdModel,
     FlaubertConfig,
     FlaubertModel,
+    LongformerConfig,
+    LongformerModel,
 )
 
 from tutti.errors import BackboneError, TrialError
@@ -115,6 +117,17 @@ def test_layers_that_training_leaves_out_at_random_are_not_mixed() -> None:
     model = MultiTaskModel(encoder=encoder, tasks=[_task("t", 2)], heads=HeadOptions(layers=1)).train()
     for _ in range(9):
         assert model("t", ids, torch.ones_like(ids)).shape == (1, 2)
+
+
+def test_the_first_token_of_a_longformer_sees_the_whole_text() -> None:
+    torch.manual_seed(0)
+    small = {"vocab_size": 64, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    encoder = LongformerModel(LongformerConfig(**small, intermediate_size=8, attention_window=4, pad_token_id=1))
+    model = MultiTaskModel(encoder=encoder, tasks=[_task("t", 2)], heads=HeadOptions(pooling="cls")).eval()
+    ids = torch.arange(2, 34).unsqueeze(0)
+    other = ids.clone()
+    other[0, -1] = 60
+    assert not torch.equal(model("t", ids, torch.ones_like(ids)), model("t", other, torch.ones_like(ids)))
 
 
 def test_what_big_bird_computes_does_not_depend_on_the_batches_before(tmp_path: Path) -> None:

@@ -69,7 +69,9 @@ class MultiTaskModel(nn.Module):
         self.base = base_of(encoder) if adapter is not None and base is None else base
         self.tasks = {task.name: task for task in tasks}
         self.positions = positions(encoder)
-        self._accepts_token_types = "token_type_ids" in inspect.signature(encoder.forward).parameters
+        inputs = inspect.signature(encoder.forward).parameters
+        self._accepts_token_types = "token_type_ids" in inputs
+        self._accepts_global_attention = "global_attention_mask" in inputs
         hidden, std = self.config.hidden_size, getattr(self.config, "initializer_range", 0.02)
         layers = mixable_layers(encoder)
         if layers is not None and heads.layers > layers:
@@ -105,6 +107,9 @@ class MultiTaskModel(nn.Module):
             input_ids, attention_mask = texts_apart(input_ids, attention_mask, token_type_ids)
         elif self._accepts_token_types and token_type_ids is not None:
             options["token_type_ids"] = token_type_ids
+        if self._accepts_global_attention:  # Longformer: without it the first token sees only those near it
+            options["global_attention_mask"] = torch.zeros_like(attention_mask)
+            options["global_attention_mask"][:, 0] = 1
         layers = self.head_options.layers
         if layers > 1:
             options["output_hidden_states"] = True

@@ -48,8 +48,8 @@ FIXED: Mapping[str, Any] = {
     "remove_unused_columns": False,
     "average_tokens_across_devices": False,
     "logging_nan_inf_filter": False,
-    # Each batch uses only the head of its task. With a single task the pooler of SqueezeBERT, the global attention of
-    # Longformer and what Flaubert's layerdrop leaves out are still unused.
+    # Each batch uses only the head of its task. With a single task the pooler of SqueezeBERT and what FlauBERT's
+    # layerdrop leaves out are still unused.
     "ddp_find_unused_parameters": True,
     "ddp_broadcast_buffers": False,  # no buffer changes in training
 }
