@@ -64,6 +64,11 @@ def test_a_batch_size_stays_where_a_stage_or_a_trial_has_no_token_budget() -> No
             "training.stages.1.adversarial_start must be below num_train_epochs, 2; got 2",
         ),
         ({"optim_target_modules": ["query"]}, "training.optim_target_modules must be left out without an optimizer"),
+        (
+            {"adam_beta2": 0.98, "optim": "adafactor"},
+            "training.adam_beta2 must be left out with adafactor, which does not",
+        ),
+        ({"adam_beta2": 0.98, "stages": [{"optim": "sgd"}, {}]}, None),
         ({"adapter": "lora", "stages": [{"freeze_encoder": True}, {}]}, None),
         ({"mixout": 0.1, "freeze_encoder": True}, "training.freeze_encoder must be false in one stage at least with"),
     ],

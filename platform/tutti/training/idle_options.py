@@ -25,6 +25,7 @@ _USED_WITH: Mapping[str, tuple[str, Any]] = {
     "sampling_temperature": ("task_sampling", "temperature"),
     "sampling_weights": ("task_sampling", "weights"),
 }
+_WITHOUT_ADAM = ("adafactor", "adagrad", "rmsprop", "sgd")  # optimizers for which transformers passes no adam_ key on
 _BATCH, _BUDGET = "per_device_train_batch_size", "max_tokens_per_batch"
 
 
@@ -131,6 +132,13 @@ def _no_effect_faults(where: str, stages: Sequence[Mapping[str, Any]]) -> list[F
     if optimizers and not any(name.startswith(("galore", "apollo")) for name in optimizers):
         rule = "be left out without an optimizer of GaLore or APOLLO, which alone read it"
         faults.append(Fault(f"{where}.optim_target_modules", rule, "it with another optim", "take it out"))
+    for key in ("adam_beta1", "adam_beta2", "adam_epsilon"):
+        optimizers = [str(keys.get("optim")) for keys in stages if key in keys]
+        if optimizers and all(name.startswith(_WITHOUT_ADAM) for name in optimizers):
+            rule = f"be left out with {' or '.join(dict.fromkeys(optimizers))}, which does not read it"
+            faults.append(
+                Fault(f"{where}.{key}", rule, "a value that no stage uses", "take it out, or choose another optim")
+            )
     dynamic = [keys for keys in stages if keys.get("loss_balancing") == "dynamic"]
     if dynamic and all(keys.get("max_steps", -1) <= 0 and keys["num_train_epochs"] <= 2 for keys in dynamic):
         rule = "be fixed or uncertainty in stages of 2 epochs or fewer: dynamic weighs tasks from the third epoch on"
