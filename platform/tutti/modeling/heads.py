@@ -37,8 +37,7 @@ class MeanPooling(nn.Module):
     """The mean over tokens that are not padding. Shapes as in AttentionPooling."""
 
     def forward(self, states: Tensor, mask: Tensor, types: Tensor | None = None) -> Tensor:
-        weights = mask.to(states.dtype).unsqueeze(-1)
-        return (states * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1)
+        return _token_mean(states, mask)
 
 
 class PairPooling(nn.Module):
@@ -49,14 +48,10 @@ class PairPooling(nn.Module):
     ``(rows, 4 * hidden)`` float32.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.mean = MeanPooling()
-
     def forward(self, states: Tensor, mask: Tensor, types: Tensor | None = None) -> Tensor:
         states = states.float()  # bfloat16 would lose the difference of nearly equal means
         second = mask * second_texts(types)
-        return _against_each_other(self.mean(states, mask - second), self.mean(states, second))
+        return _against_each_other(_token_mean(states, mask - second), _token_mean(states, second))
 
 
 class BiEncoderPooling(nn.Module):
@@ -65,12 +60,13 @@ class BiEncoderPooling(nn.Module):
     ``(2 * rows, tokens, hidden)`` states and ``(2 * rows, tokens)`` mask to ``(rows, 4 * hidden)`` float32.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.mean = MeanPooling()
-
     def forward(self, states: Tensor, mask: Tensor, types: Tensor | None = None) -> Tensor:
-        return _against_each_other(*self.mean(states.float(), mask).chunk(2))
+        return _against_each_other(*_token_mean(states.float(), mask).chunk(2))
+
+
+def _token_mean(states: Tensor, mask: Tensor) -> Tensor:
+    weights = mask.to(states.dtype).unsqueeze(-1)
+    return (states * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1)
 
 
 def _against_each_other(u: Tensor, v: Tensor) -> Tensor:
