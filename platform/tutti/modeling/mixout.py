@@ -28,13 +28,15 @@ class MixoutLinear(nn.Linear):
 
 
 def add_mixout(encoder: nn.Module, *, share: float, new_layers: int = 0) -> bool:
-    """Applies mixout to the weights of the encoder's linear layers, with their current values as initial ones. Returns
-    whether there are any.
+    """Applies mixout to the weights of the encoder's linear layers, with their current values as initial ones.
 
     All other weights, such as embeddings, norms, biases and convolutions, are not mixed.
 
     Args:
         new_layers: number of top layers without mixout: they were reinitialised, so there is nothing to preserve.
+
+    Returns:
+        Whether there are any such layers.
     """
     layers = encoder_layers(encoder)[1] if new_layers else ()
     new_modules = {module for layer in layers[len(layers) - new_layers :] for module in layer.modules()}

@@ -75,11 +75,8 @@ class MultiTaskModel(nn.Module):
         hidden, std = self.config.hidden_size, getattr(self.config, "initializer_range", 0.02)
         layers = mixable_layers(encoder)
         if layers is not None and heads.layers > layers:
-            what, rule = (
-                "the training key pooling_layers",
-                f"be at most {layers}, the encoder's layers that can be mixed",
-            )
-            raise TrialError(Fault(what, rule, f"{heads.layers}", "lower it"))
+            rule = f"be at most {layers}, the encoder's layers that can be mixed"
+            raise TrialError(Fault("the training key pooling_layers", rule, f"{heads.layers}", "lower it"))
         self.heads = nn.ModuleDict(
             {
                 head_key(task.name): Head(

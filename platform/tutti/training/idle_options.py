@@ -136,9 +136,8 @@ def _no_effect_faults(where: str, stages: Sequence[Mapping[str, Any]]) -> list[F
         optimizers = [str(keys.get("optim")) for keys in stages if key in keys]
         if optimizers and all(name.startswith(_WITHOUT_ADAM) for name in optimizers):
             rule = f"be left out with {' or '.join(dict.fromkeys(optimizers))}, which does not read it"
-            faults.append(
-                Fault(f"{where}.{key}", rule, "a value that no stage uses", "take it out, or choose another optim")
-            )
+            remedy = "take it out, or choose another optim"
+            faults.append(Fault(f"{where}.{key}", rule, "a value that no stage uses", remedy))
     dynamic = [keys for keys in stages if keys.get("loss_balancing") == "dynamic"]
     if dynamic and all(keys.get("max_steps", -1) <= 0 and keys["num_train_epochs"] <= 2 for keys in dynamic):
         rule = "be fixed or uncertainty in stages of 2 epochs or fewer: dynamic weighs tasks from the third epoch on"
