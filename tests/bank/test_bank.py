@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -26,10 +27,10 @@ def bank(request, tmp_path) -> Bank:
     if request.param == "folder":
         return Bank(tmp_path / "bank")
     if request.param == "uri":
-        return Bank((tmp_path / "bank").as_uri())
+        return Bank((tmp_path / "bank").as_uri() + "/")
     if request.param == "subtree":
         return Bank("", filesystem=fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem()))
-    return Bank("bucket/bank", filesystem=fs._MockFileSystem())
+    return Bank("bucket/bank/", filesystem=fs._MockFileSystem())
 
 
 def same(left: Predictions, right: Predictions) -> bool:
@@ -76,6 +77,22 @@ def test_records_come_by_trial_number(bank, predictions, record):
     for number in (10, 2, 7):
         bank.put(record(number), {"emotion": {"validation": predictions()}})
     assert [record.number for record in bank.records()] == [2, 7, 10]
+    assert [record.key for record in bank.records(["t0010", "t0003", "t0002"])] == ["t0002", "t0010"]
+
+
+def test_a_checkpoint_whose_weights_were_removed_keeps_its_vote(bank, predictions, record):
+    bank.put(record(), {"emotion": {"validation": predictions()}})
+    bank.forget_weights("t0000")
+    assert bank.records() == [replace(record(), path=None)]
+    assert same(bank.predictions("t0000", "emotion", "validation"), predictions())
+
+
+@pytest.mark.parametrize("names", [("../t0000", "a", "b"), ("t0000", "../a", "b"), ("t0000", "a", "../b")])
+def test_a_name_that_leads_elsewhere_is_refused_before_anything_is_written(tmp_path, predictions, record, names):
+    key, task, part = names
+    with pytest.raises(StorageError, match="be a plain name in the bank"):
+        Bank(tmp_path / "bank").put(replace(record(), key=key), {task: {part: predictions()}})
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_putting_a_key_again_replaces_it_whole(bank, predictions, record):
@@ -92,6 +109,30 @@ def test_a_replaced_entry_leaves_no_files_behind(tmp_path, predictions, record):
     for _ in range(3):
         bank.put(record(), {"emotion": {"validation": predictions()}})
     assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == ["record.json", "validation.parquet"]
+
+
+def test_of_versions_that_an_end_left_side_by_side_the_newest_counts_and_the_others_are_left_over(
+    tmp_path, predictions, record
+):
+    bank = Bank(tmp_path / "bank")
+    for key, number in (("t0001", 1), ("t0000", 0)):
+        bank.put(replace(record(number, score=0.5), key=key), {"emotion": {"validation": predictions()}})
+        [old] = (tmp_path / "bank" / key).iterdir()
+        kept = shutil.copytree(old, tmp_path / key)
+        bank.put(record(number, score=0.7), {"emotion": {"validation": predictions(seed=5)}})
+        shutil.copytree(kept, old)
+        (tmp_path / "bank" / key / "0009-cut00000").mkdir()  # without a record
+        (tmp_path / "bank" / key / "notes").mkdir()
+    assert [record.score for record in bank.records()] == [0.7, 0.7]
+    versions = [[path[:10] for path in bank.leftovers() if path.startswith(key)] for key in ("t0000", "t0001")]
+    assert versions == [["t0000/0001", "t0000/0009"], ["t0001/0001", "t0001/0009"]]
+    assert bank.leftovers() == sorted(bank.leftovers())
+    for folder in bank.leftovers():
+        bank.discard(folder)
+    assert bank.leftovers() == []
+    with pytest.raises(StorageError, match="be removed"):
+        bank.discard(folder)
+    assert same(bank.predictions("t0000", "emotion", "validation"), predictions(seed=5))
 
 
 def test_a_removed_entry_is_gone_and_removing_it_again_is_no_error(bank, predictions, record):
@@ -115,6 +156,9 @@ def test_nothing_is_written_through_a_link_in_the_bank(tmp_path, predictions, re
 def test_a_part_that_is_not_there_is_named_with_those_that_are(bank, predictions, record):
     bank.put(record(), {"emotion": {"validation": predictions()}})
     with pytest.raises(StorageError, match="must hold emotion/test; got only emotion/validation"):
+        bank.predictions("t0000", "emotion", "test")
+    bank.put(record(), {})
+    with pytest.raises(StorageError, match="got only nothing"):
         bank.predictions("t0000", "emotion", "test")
 
 
@@ -143,14 +187,15 @@ def test_an_entry_that_is_replaced_while_it_is_read_is_read_whole(tmp_path, pred
     writer.join()
 
 
-@pytest.mark.parametrize("seen", [["t0000"], ["t0000", "t0000/0001-going"]])
+@pytest.mark.parametrize("seen", [[], ["t0000"], ["t0000", "t0000/0001-going"]])
 def test_a_listing_that_misses_both_the_old_and_the_new_version_of_an_entry_is_not_believed(
     tmp_path, predictions, record, monkeypatch, seen
 ):
     bank = Bank(tmp_path)
     bank.put(record(), {"emotion": {"validation": predictions()}})
     true = bank._paths
-    for read in (bank.records, lambda: bank.predictions("t0000", "emotion", "validation"), lambda: bank.parts("t0000")):
+    reads = [lambda: bank.predictions("t0000", "emotion", "validation"), lambda: bank.parts("t0000")]
+    for read in [bank.records, *reads] if seen else reads:  # the folder of a key itself is never missed
         listings = [seen]
         monkeypatch.setattr(bank, "_paths", lambda under: listings.pop() if listings else true(under))  # noqa: B023
         assert read()

@@ -7,6 +7,8 @@ import json
 import shutil
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tutti.bank.bank import Bank
@@ -33,7 +35,7 @@ def test_a_trial_whose_only_record_is_cut_short_is_told_once(tmp_path, predictio
     assert caplog.text.count("trial t0000 has no vote until the file is restored from a copy") == 1
 
 
-def test_metadata_cut_short_leaves_the_earlier_version_standing(tmp_path, predictions, record):
+def test_metadata_cut_short_leaves_the_earlier_version_standing(tmp_path, predictions, record, caplog):
     bank = Bank(tmp_path)
     bank.put(record(), {"emotion": {"validation": predictions()}})
     earlier = next(tmp_path.glob("t0000/*"))
@@ -41,6 +43,7 @@ def test_metadata_cut_short_leaves_the_earlier_version_standing(tmp_path, predic
     content = (later / "record.json").read_bytes()
     (later / "record.json").write_bytes(content[: len(content) // 2])
     assert bank.records() == [record()]
+    assert "record.json is cut short: another version of its predictions stands" in caplog.text
     standing = bank.predictions("t0000", "emotion", "validation")
     assert np.array_equal(standing.probabilities, predictions().probabilities)
     bank.put(record(score=0.9), {"emotion": {"validation": predictions(seed=3)}})
@@ -59,20 +62,37 @@ def test_a_damaged_file_is_named_and_the_remedy_given(tmp_path, predictions, rec
         file.unlink()
     else:
         file.write_bytes(content if damage == "one bit changed" else content[:40])
-    with pytest.raises(StorageError) as error:
-        bank.predictions("t0000", "emotion", "validation")
-    assert str(file) in str(error.value)
-    assert "or move the trial's folder out of the bank" in str(error.value)
+    for read in (lambda: bank.predictions("t0000", "emotion", "validation"), lambda: bank.check("t0000")):
+        with pytest.raises(StorageError) as error:
+            read()
+        assert str(file) in str(error.value)
+        assert "or move the trial's folder out of the bank" in str(error.value)
 
 
-def test_a_file_that_is_no_bank_table_is_a_storage_error_too(tmp_path, predictions, record):
+def _changed(content: bytes, *, rows: int = 6, names: str = '["a", "b", "c"]') -> bytes:
+    """A bank table with so many of its rows, the first ones over again, and these class names."""
+    table, sink = pq.read_table(pa.BufferReader(content)), pa.BufferOutputStream()
+    table = table.take([row % 6 for row in range(rows)]).replace_schema_metadata({"tutti.classes": names})
+    pq.write_table(table, sink)
+    return sink.getvalue().to_pybytes()
+
+
+@pytest.mark.parametrize(
+    ("change", "got"),
+    [
+        (lambda content: b"PAR1 of another kind PAR1", "got a file that cannot be read"),
+        (lambda content: _changed(content, names="[1, 2, 3]"), "class names that are no texts"),
+        (lambda content: _changed(content, rows=7), "hold every id once"),
+    ],
+)
+def test_a_file_that_is_no_bank_table_is_a_storage_error_that_names_it(tmp_path, predictions, record, change, got):
     bank = Bank(tmp_path)
     bank.put(record(), {"emotion": {"validation": predictions()}})
     file, metadata = next(tmp_path.rglob("*.parquet")), next(tmp_path.rglob("record.json"))
     old = hashlib.sha256(file.read_bytes()).hexdigest()
-    file.write_bytes(b"PAR1 of another kind PAR1")
+    file.write_bytes(change(file.read_bytes()))
     metadata.write_text(metadata.read_text().replace(old, hashlib.sha256(file.read_bytes()).hexdigest()))
-    with pytest.raises(StorageError, match="a file that cannot be read"):
+    with pytest.raises(StorageError, match=f"^{file} must .*{got}"):
         bank.predictions("t0000", "emotion", "validation")
 
 
