@@ -106,6 +106,12 @@ def test_a_correlation_is_not_lowered_where_the_folds_choose_trials_of_different
     assert np.mean(flattery[True]) == pytest.approx(0, abs=0.004)
 
 
+def test_the_folds_of_one_trial_alone_have_together_its_own_correlation():
+    labels, noise = np.random.default_rng(0).normal(size=(2, 60)).astype(np.float32)
+    votes = Ballot((labels + noise)[None], labels, pearson, np.arange(60), correlation=True)
+    assert votes.judge(out_of_fold(procedure(votes), votes).scored).score == pytest.approx(votes.scores[0], abs=1e-6)
+
+
 def test_auto_with_offsets_is_judged_on_rows_that_chose_neither():
     honest = []
     for seed in range(3):
@@ -115,14 +121,24 @@ def test_auto_with_offsets_is_judged_on_rows_that_chose_neither():
     assert np.mean(honest) == pytest.approx(1 / 3, abs=0.08)
 
 
-def test_auto_takes_a_clearly_better_method():
+def one_knows() -> Ballot:
     votes = ballot(rows=300, members=6, skill=0)
     rng = np.random.default_rng(1)
     votes.votes[0] = np.where(np.eye(3)[votes.labels] == 1, 0.6, 0.2)  # one knows, the others are sure of anything
     votes.votes[1:] = rng.dirichlet([0.01] * 3, (5, 300))
-    votes = Ballot(votes.votes, votes.labels, accuracy, votes.groups)
+    return Ballot(votes.votes, votes.labels, accuracy, votes.groups)
+
+
+def test_auto_takes_a_clearly_better_method():
+    votes = one_knows()
     assert procedure(votes, "uniform", "greedy").fit(votes).method == "greedy"
     assert procedure(votes, "hard", "uniform", "greedy", "stacking").fit(votes).method in ("greedy", "stacking")
+
+
+def test_auto_judges_a_method_by_all_foldings_and_not_by_the_last_alone(monkeypatch):
+    votes, moods = one_knows(), iter(["greedy", "greedy", "uniform", "greedy"])  # three foldings, and all rows
+    monkeypatch.setitem(METHODS, "moody", lambda score: METHODS[next(moods)](score))
+    assert procedure(votes, "uniform", "moody", margin=0).fit(votes).method == "moody"
 
 
 def test_auto_rejects_a_method_that_overfits():
