@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from training_runs import Tune
+from training_runs import TRAINING, Tune
 
 from tutti.modeling.heads import HeadOptions
 from tutti.modeling.model import MultiTaskModel, load_encoder
@@ -109,3 +109,13 @@ def test_a_step_takes_the_sum_of_both_passes_gradients(
     for clean, both, taken in steps:
         torch.testing.assert_close(taken, both, rtol=1e-5, atol=1e-7)
         assert any(not torch.allclose(taken[name], 2 * clean[name], rtol=1e-3) for name in taken)
+
+
+def test_the_training_losses_that_are_reported_are_those_without_the_attack(
+    make_tune: Callable[..., Tune], steady_backbone: Path, tmp_path: Path
+) -> None:
+    tune = make_tune(steady_backbone, **TRAINING | {"max_steps": 1, "head_dropout": 0.0})
+    (_, (plain,)), (_, (attacked,)) = tune(tmp_path / "plain"), tune(tmp_path / "attacked", adversarial="fgm")
+    names = [name for name in plain.metrics if name.endswith("train_loss")]
+    assert [attacked.metrics[name] for name in names] == [plain.metrics[name] for name in names]
+    assert attacked.steps[0][1]["grad_norm"] > plain.steps[0][1]["grad_norm"]  # of both passes

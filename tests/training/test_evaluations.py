@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from training_runs import EMA_AND_DROPOUT, Tune, final_weights
+from training_runs import EMA_AND_DROPOUT, TRAINING, Tune, final_weights
 
 
 def test_a_report_holds_scores_losses_and_the_steps_of_its_epoch(tune: Tune, tmp_path: Path) -> None:
@@ -29,6 +30,15 @@ def test_a_report_holds_scores_losses_and_the_steps_of_its_epoch(tune: Tune, tmp
     for report in reports:
         mean = np.mean([values["loss"] for _, values in report.steps])
         assert report.metrics["train_loss"] == pytest.approx(mean, rel=1e-5)
+
+
+def test_a_task_s_training_loss_is_the_mean_over_its_rows_however_they_are_batched(
+    make_tune: Callable[..., Tune], steady_backbone: Path, tmp_path: Path
+) -> None:
+    tune = make_tune(steady_backbone, **TRAINING | {"num_train_epochs": 1, "learning_rate": 1e-12, "head_dropout": 0.0})
+    (_, (small,)), (_, (large,)) = (tune(tmp_path / str(size), per_device_train_batch_size=size) for size in (8, 64))
+    for name in ("news.v1/train_loss", "mood/train_loss"):
+        assert small.metrics[name] == pytest.approx(large.metrics[name], rel=1e-4)
 
 
 def test_the_last_part_of_an_epoch_is_logged_at_its_end(tune: Tune, tmp_path: Path) -> None:

@@ -61,10 +61,11 @@ def test_mixout_keeps_nothing_of_layers_that_start_anew_and_is_refused_if_all_do
         tune(tmp_path / "idle", num_train_epochs=1, reinit_layers=2, mixout=0.5)
 
 
-def test_an_attack_begins_with_its_epoch(tune: Tune, tmp_path: Path) -> None:
-    attack = {"adversarial": "fgm", "num_train_epochs": 2}
-    _, plain = tune(tmp_path / "plain", num_train_epochs=2)
-    _, late = tune(tmp_path / "late", adversarial_start=1, **attack)
+@pytest.mark.parametrize("start", [1, 1.5])
+def test_an_attack_begins_with_the_step_at_its_part_of_the_epochs(tune: Tune, tmp_path: Path, start: float) -> None:
+    four_steps = {"num_train_epochs": 2, "per_device_train_batch_size": 64}  # one for each task and epoch
+    _, plain = tune(tmp_path / "plain", **four_steps)
+    _, late = tune(tmp_path / "late", adversarial="fgm", adversarial_start=start, **four_steps)
     assert late[0].metrics == plain[0].metrics
     assert late[1].metrics != plain[1].metrics
 
