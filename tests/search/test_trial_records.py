@@ -26,6 +26,7 @@ def test_the_record_of_a_finished_trial_has_its_best_epoch(opened):
     (record,) = store.records()
     assert record.state is TrialState.FINISHED
     assert (record.score, record.task_scores, record.seconds, record.reason) == (0.7, {"a": 0.7, "b": 2}, 12.5, None)
+    assert record.measured == {}  # of a study whose only objective is the score
     assert record.scores_by_epoch == {1: 0.4, 2: 0.7, 3: 0.6}
     assert list(record.parameters) == ["learning_rate", "dropout", "epochs", "pooling"]
 
@@ -110,6 +111,19 @@ def test_the_score_that_a_trial_ended_with_is_its_record_though_an_older_driver_
         store.report(key, epoch=part, score=score, task_scores={"a": score})
     store.finish(key, state=TrialState.FINISHED, score=0.8)
     assert (store.record(key).score, store.record(key).task_scores) == (0.8, {"a": 0.8})
+
+
+@pytest.mark.parametrize(("folds_reported", "fold"), [(0, 1), (1, 1), (2, None)])
+def test_a_trial_that_was_left_is_taken_up_where_it_was_in_the_fold_that_has_no_report_yet(
+    opened, folds_reported, fold
+):
+    store = opened()
+    key = store.ask().key
+    store.bind(key, fitted=True, stopping=True, fold=1)
+    for part in range(1, folds_reported + 1):
+        store.report(key, epoch=part, score=0.5, task_scores={})
+    (left,) = store.unfinished()
+    assert (left.fitted, left.stopping, left.fold) == (True, True, fold)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

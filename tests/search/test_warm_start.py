@@ -161,6 +161,22 @@ def test_a_category_without_a_trials_choice_leaves_the_trial_out(older, space):
     assert {trial.params["pooling"] for trial in fitting_trials(older, fewer, fixed={})} == {"mean"}
 
 
+def test_a_condition_is_judged_by_what_an_older_trial_drew_also_where_the_study_sets_that_key(opened, tmp_path):
+    space = SearchSpace.model_validate(
+        {
+            "adapter": {"type": "categorical", "choices": ["lora"]},
+            "lora_r": {"type": "int", "low": 4, "high": 16, "when": {"adapter": "lora"}},
+        }
+    )
+    url, fixed = f"sqlite:///{tmp_path / 'old.db'}", {"adapter": None}
+    store = opened(url=url, name="old", space=space, fixed=fixed)
+    proposal = store.ask()
+    store.finish(proposal.key, state=TrialState.FINISHED, score=0.5)
+    (trial,) = fitting_trials(OlderStudy("old", url), space, fixed=fixed)
+    assert trial.params == proposal.parameters
+    assert trial.params.keys() == {"adapter", "lora_r"}
+
+
 def test_a_key_that_is_new_must_have_been_set_for_all_older_trials(older, space):
     wider = _space(space, weight_decay={"type": "uniform", "low": 0.0, "high": 0.1})
     with pytest.raises(StudyError, match="got 30 finished trials, none of which fits"):
