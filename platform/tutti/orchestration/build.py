@@ -42,7 +42,7 @@ def prepare_rows(study: StudyConfig, folder: StudyFolder) -> Prepared:
     )
     if not any(task.pair for task in prepared.tasks):
         rule, remedy = "be for single texts where no task has pairs, of which it is the mean", "use mean"
-        poolings = _possible(study, "pooling")
+        poolings = possible_values(study, "pooling")
         if faults := [Fault(key, rule, each, remedy) for key, each in poolings if each in ("pair", "bi_encoder")]:
             raise ConfigError(*faults)
     return prepared
@@ -141,7 +141,7 @@ def check_backbone(study: StudyConfig, abilities: Abilities, *, begun: bool) -> 
         ),
         "cls": (abilities.starts_special, "puts no token in front that could represent the row"),
     }
-    for key, pooling in _possible(study, "pooling"):
+    for key, pooling in possible_values(study, "pooling"):
         is_met, why = requirements.get(pooling, (True, ""))
         if not is_met:
             rule = f"not be {pooling}, since the tokenizer of {study.backbone} {why}"
@@ -211,7 +211,7 @@ def _tokenizer_files(backbone: str) -> dict[str, str]:
 def _highest(study: StudyConfig, name: str) -> tuple[str, int]:
     """The key that sets the highest value of any trial, and that value."""
     default = TrainingOptions.model_fields[name].default
-    values = [(key, int(default if value is None else value)) for key, value in _possible(study, name)]
+    values = [(key, int(default if value is None else value)) for key, value in possible_values(study, name)]
     return max(values, key=itemgetter(1))
 
 
@@ -224,12 +224,12 @@ def _switched_on(study: StudyConfig, name: str, *, frozen_too: bool) -> dict[str
     stages = [f"{STAGES}.{index}." for index in range(len(study.training.get(STAGES) or ()))] or [""]
     on: dict[str, Any] = {}
     for stage in stages:
-        if frozen_too or not all(frozen for _, frozen in _possible(study, "freeze_encoder", stage)):
-            on |= {key: value for key, value in _possible(study, name, stage) if value}
+        if frozen_too or not all(frozen for _, frozen in possible_values(study, "freeze_encoder", stage)):
+            on |= {key: value for key, value in possible_values(study, name, stage) if value}
     return on
 
 
-def _possible(study: StudyConfig, name: str, stage: str = "") -> Iterator[tuple[str, Any]]:
+def possible_values(study: StudyConfig, name: str, stage: str = "") -> Iterator[tuple[str, Any]]:
     """The possible values of a training option in a stage, ``stages.N.``, each with the key that sets it.
 
     Of a range it is the highest one; None is the default. The stage's own keys override those of all stages.

@@ -10,9 +10,9 @@ from typing import Any
 
 from ray.tune.schedulers import ASHAScheduler, MedianStoppingRule, TrialScheduler
 
-from tutti.config.space import Categorical, Distribution
 from tutti.config.stages import STAGES, staged
 from tutti.config.study import StudyConfig
+from tutti.orchestration.build import possible_values
 from tutti.records import TrialRecord, TrialState
 
 TIME, SCORE = "epoch", "score"  # keys of a report: the number of evaluations, or folds, so far, and the score
@@ -198,27 +198,12 @@ def longest_training(study: StudyConfig) -> int:
     """
     if study.split.folds:
         return study.split.folds
-    space, epochs = study.search_space.root, 0
+    epochs = 0
     for index, keys in enumerate(staged(study.training)):
-        # Drawn values override the study's, and those of a stage override those of all stages.
-        prefixes = [f"{STAGES}.{index}.", ""]
-        if any(f"{prefix}max_steps" in space for prefix in prefixes) or int(keys.get("max_steps", -1)) > 0:
+        stage = f"{STAGES}.{index}."
+        is_varied = any(f"{prefix}max_steps" in study.search_space.root for prefix in (stage, ""))
+        if is_varied or int(keys.get("max_steps", -1)) > 0:
             return 10**6
-        stage: Mapping[str, object] = (study.training.get(STAGES) or ({},))[index]
-        drawn = [space.get(f"{prefix}num_train_epochs") for prefix in prefixes]
-        candidates = []  # the highest values that may take effect
-        for distribution in drawn[:1] if "num_train_epochs" in stage else drawn:
-            if distribution:
-                candidates.append(_highest(distribution))
-            if distribution and not distribution.when:
-                break
-        else:
-            candidates.append(float(keys.get("num_train_epochs", 3)))
-        epochs += math.ceil(max(candidates))
+        values = [value for _, value in possible_values(study, "num_train_epochs", stage)]
+        epochs += math.ceil(max(3.0 if value is None else float(value) for value in values))
     return epochs * study.evals_per_epoch
-
-
-def _highest(distribution: Distribution) -> float:
-    if isinstance(distribution, Categorical):
-        return max(float(choice) for choice in distribution.choices if choice is not None)
-    return float(distribution.high)
