@@ -6,7 +6,7 @@ import pytest
 from mlflow import MlflowClient
 
 from tutti.errors import StudyError, TrackingError
-from tutti.tracking.artifacts import log_files, log_metrics
+from tutti.tracking.artifacts import StudyRun
 from tutti.tracking.mlflow_tracker import MlflowTracker
 from tutti.tracking.protocol import RefusedError
 from tutti.tracking.run_filter import check_filter, find_trials
@@ -45,21 +45,22 @@ def test_of_studies_of_one_name_the_owner_s_trials_are_found_and_its_run_keeps_f
         found = find_trials(uri, experiment="s", wanted="params.pooling = 'mean'", what="the recipe", owner=owner)
         assert found == {f"t{number}"}
     (tmp_path / "page.html").touch()
-    log_files(uri, experiment="s", files=[tmp_path / "page.html"], place="report", owner="them")
-    log_metrics(uri, experiment="s", metrics={"leaderboard": 0.5}, step=1, owner="them")
+    theirs = StudyRun(uri, experiment="s", owner="them")
+    theirs.log_files([tmp_path / "page.html"], place="report")
+    theirs.log_metrics({"leaderboard": 0.5}, step=1)
     client = MlflowClient(tracking_uri=uri)
     remaining = [run for run in client.search_runs([experiment_id(uri, "s")]) if run.data.metrics]
     assert [(run.data.tags["tutti.owner"], run.data.tags.get("tutti.study")) for run in remaining] == [("them", "s")]
     assert [file.path for file in client.list_artifacts(remaining[0].info.run_id)] == ["report"]
     with pytest.raises(TrackingError, match="have the study's run"):
-        log_metrics(uri, experiment="s", metrics={"leaderboard": 0.5}, step=1, owner="nobody")
+        StudyRun(uri, experiment="s", owner="nobody")
 
 
 def test_a_store_of_files_that_cannot_take_them_is_told(uri, tmp_path):
     MlflowTracker(uri, experiment="s", artifact_location="s3://bucket/x").start_study(**NONE, files=[])
     (tmp_path / "page.html").touch()
     with pytest.raises(RefusedError, match=r"report/page\.html must be kept by MLflow"):  # there is no boto3
-        log_files(uri, experiment="s", files=[tmp_path / "page.html"], place="report")
+        StudyRun(uri, experiment="s").log_files([tmp_path / "page.html"], place="report")
 
 
 @pytest.mark.parametrize("wanted", ["tags.vote == yes", "vote", "tags.a = 'b' or tags.c = 'd'"])

@@ -37,19 +37,19 @@ def add(
     _show(config.study, entries)
     if stores.is_tracked(config, folder):
         stores.quiet_mlflow()
-        from tutti.tracking.artifacts import log_files, log_metrics
+        from tutti.tracking.artifacts import StudyRun
 
-        uri = stores.tracking_uri(config, folder)
         metrics = {"leaderboard/public": score}
         if entry.local is not None:
             metrics["leaderboard/local"] = entry.local
         try:
-            log_metrics(uri, experiment=config.study, metrics=metrics, step=place, owner=folder.owner)
+            run = StudyRun(stores.tracking_uri(config, folder), experiment=config.study, owner=folder.owner)
+            run.log_metrics(metrics, step=place)
             if (together := correlation(entries)) is not None:
                 metrics = {"leaderboard/pearson": together.pearson, "leaderboard/spearman": together.spearman}
                 # MLflow shows the value of the highest step; the correlation of all submissions must be that one.
-                log_metrics(uri, experiment=config.study, metrics=metrics, step=len(entries), owner=folder.owner)
-            log_files(uri, experiment=config.study, files=[folder.leaderboard], place="leaderboard", owner=folder.owner)
+                run.log_metrics(metrics, step=len(entries))
+            run.log_files([folder.leaderboard], place="leaderboard")
         except TrackingError as error:  # the study's folder has it already
             console.print(f"Not stored in MLflow: {error}")
 

@@ -60,11 +60,11 @@ def report(study: Study, recipe: RecipeName = None, others: With = None, out: Ou
         console.print(f"wrote {file}")
     if stores.is_tracked(config, folder):
         stores.quiet_mlflow()
-        from tutti.tracking.artifacts import log_files
+        from tutti.tracking.artifacts import StudyRun
 
-        uri = stores.tracking_uri(config, folder)
         try:
-            log_files(uri, experiment=config.study, files=files, place="report", owner=folder.owner)
+            run = StudyRun(stores.tracking_uri(config, folder), experiment=config.study, owner=folder.owner)
+            run.log_files(files, place="report")
         except TrackingError as error:  # the page is written already
             console.print(f"Not stored in MLflow: {error}")
 

@@ -12,47 +12,34 @@ from tutti.tracking.mlflow_tracker import is_owned_by, study_runs
 from tutti.tracking.store import experiment_id, store_faults, upload
 
 
-def log_files(uri: str, *, experiment: str, files: Sequence[Path], place: str, owner: str | None = None) -> None:
-    """Uploads files to the folder ``place`` of the study's run; they replace earlier ones of the same names.
+class StudyRun:
+    """The MLflow run of a study. All its calls raise TrackingError where the store cannot be reached.
 
     Args:
         owner: the id of the study among those with its name; by default the first that was tracked.
 
     Raises:
-        TrackingError: where the store cannot be reached, or does not know the study.
+        TrackingError: also where the store does not know the study.
     """
-    run_id = _study_run(uri, experiment, owner)
-    with store_faults(uri):
-        client = MlflowClient(tracking_uri=uri)
-        for file in files:
-            upload(client, run_id, file, place)
 
+    def __init__(self, uri: str, *, experiment: str, owner: str | None = None) -> None:
+        self._uri, mlflow_id = uri, experiment_id(uri, experiment)
+        with store_faults(uri):
+            self._client = MlflowClient(tracking_uri=uri)
+            runs = study_runs(self._client, mlflow_id, experiment)
+        run = next((run for run in runs if owner is None or is_owned_by(run, owner)), None)
+        if run is None:
+            what = f"the MLflow experiment {experiment!r}"
+            raise TrackingError(Fault(what, "have the study's run", "none", "run `tutti tune --resume`"))
+        self._run_id: str = run.info.run_id
 
-def log_metrics(
-    uri: str, *, experiment: str, metrics: Mapping[str, float], step: int, owner: str | None = None
-) -> None:
-    """Logs metrics of one step to the study's run.
+    def log_files(self, files: Sequence[Path], *, place: str) -> None:
+        """Uploads files to the folder ``place``; they replace earlier ones of the same names."""
+        with store_faults(self._uri):
+            for file in files:
+                upload(self._client, self._run_id, file, place)
 
-    Args:
-        owner: the id of the study among those with its name; by default the first that was tracked.
-
-    Raises:
-        TrackingError: where the store cannot be reached, or does not know the study.
-    """
-    run_id = _study_run(uri, experiment, owner)
-    with store_faults(uri):
-        client = MlflowClient(tracking_uri=uri)
-        for name, value in metrics.items():
-            client.log_metric(run_id, name, value, step=step)
-
-
-def _study_run(uri: str, experiment: str, owner: str | None) -> str:
-    mlflow_id = experiment_id(uri, experiment)
-    with store_faults(uri):
-        runs = study_runs(MlflowClient(tracking_uri=uri), mlflow_id, experiment)
-    run = next((run for run in runs if owner is None or is_owned_by(run, owner)), None)
-    if run is None:
-        what = f"the MLflow experiment {experiment!r}"
-        raise TrackingError(Fault(what, "have the study's run", "none", "run `tutti tune --resume`"))
-    run_id: str = run.info.run_id
-    return run_id
+    def log_metrics(self, metrics: Mapping[str, float], *, step: int) -> None:
+        with store_faults(self._uri):
+            for name, value in metrics.items():
+                self._client.log_metric(self._run_id, name, value, step=step)
