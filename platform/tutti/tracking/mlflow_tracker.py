@@ -7,14 +7,14 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
-from typing import TypeVar
 
 from mlflow import MlflowClient
 from mlflow.entities import Experiment, Metric, Param, Run, RunTag
+from mlflow.utils import chunk_list
 
 from tutti.errors import Fault, TrackingError
 from tutti.records import Scalar, TrialState
@@ -37,8 +37,6 @@ _NOTE = "mlflow.note.content"
 _RESUMED, _STARTED_OVER = "tutti.resumed.", "tutti.started_over"
 OWNER = "tutti.owner"
 STUDY, TRIAL, _NUMBER, STATE, _REASON = "tutti.study", "tutti.trial", "tutti.number", "tutti.state", "tutti.reason"
-
-Item = TypeVar("Item")
 
 
 class MlflowTracker:
@@ -214,7 +212,7 @@ class MlflowTracker:
                 self._client.delete_tag(run.info.run_id, _REASON)
         run_id = self._know(key, run)
         new = [Param(parameter, value) for parameter, value in values.items() if parameter not in logged]
-        for chunk in _chunks(new, _PARAMETERS_PER_REQUEST):
+        for chunk in chunk_list(new, _PARAMETERS_PER_REQUEST):
             self._client.log_batch(run_id, params=chunk)
         changed = {
             f"{_RESUMED}{parameter}": value
@@ -271,14 +269,14 @@ class MlflowTracker:
         return by_metric[metric]
 
     def _log(self, run_id: str, points: Sequence[Metric]) -> None:
-        for chunk in _chunks(points, _METRICS_PER_REQUEST):
+        for chunk in chunk_list(points, _METRICS_PER_REQUEST):
             self._client.log_batch(run_id, metrics=chunk)
             for point in chunk:
                 self._points.setdefault(run_id, {}).setdefault(point.key, {})[point.step] = point
 
     def _tag(self, run_id: str, tags: Mapping[str, str]) -> None:
         run_tags = [RunTag(name, _truncated(value, _TAG_CHARACTERS)) for name, value in tags.items()]
-        for chunk in _chunks(run_tags, _PARAMETERS_PER_REQUEST):
+        for chunk in chunk_list(run_tags, _PARAMETERS_PER_REQUEST):
             self._client.log_batch(run_id, tags=chunk)
 
     def _upload(self, run_id: str, file: Path, folder: str) -> None:
@@ -314,8 +312,3 @@ def _milliseconds(at: float | None) -> int:
 def _truncated(value: Scalar, limit: int) -> str:
     text = str(value)
     return text if len(text) <= limit else text[: limit - 1] + "…"
-
-
-def _chunks(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
-    for start in range(0, len(items), size):
-        yield items[start : start + size]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from mlflow import MlflowClient
 from mlflow.entities import Run, ViewType
+from mlflow.utils import get_results_from_paginated_fn
 
 from tutti.config.folder import StudyFolder
 from tutti.records import Finding, Repair, TrialRecord, TrialState, best_trial
@@ -240,14 +241,9 @@ def _reason(trial: TrialRecord) -> str | None:
 
 def _all_runs(client: MlflowClient, experiment_id: str) -> list[Run]:
     """Active and deleted runs, oldest first, in the tracker's order of preference."""
-    runs: list[Run] = []
-    token = None
-    while True:
-        page = client.search_runs([experiment_id], "", ViewType.ALL, order_by=["start_time ASC"], page_token=token)
-        runs += page
-        token = page.token
-        if not token:
-            return runs
+    page = partial(client.search_runs, [experiment_id], "", ViewType.ALL, order_by=["start_time ASC"])
+    runs: list[Run] = get_results_from_paginated_fn(lambda size, token: page(size, page_token=token), 1000)
+    return runs
 
 
 def _name(run: Run) -> str:
