@@ -118,6 +118,4 @@ def _runs(config: StudyConfig, folder: StudyFolder, trials: Sequence[TrialRecord
 
     complete = is_over(config.search, trials, seconds=seconds)
     uri, trials = stores.tracking_uri(config, folder), cut_off(trials)
-    return run_findings(
-        uri, experiment=config.study, owner=folder.owner, folder=folder.path, trials=trials, complete=complete
-    )
+    return run_findings(uri, experiment=config.study, folder=folder, trials=trials, complete=complete)

@@ -24,13 +24,7 @@ _NOTICE = "created again by tutti doctor from the study's database: its times ar
 
 
 def run_findings(
-    uri: str,
-    *,
-    experiment: str,
-    folder: Path,
-    trials: Sequence[TrialRecord],
-    complete: bool,
-    owner: str | None = None,
+    uri: str, *, experiment: str, folder: StudyFolder, trials: Sequence[TrialRecord], complete: bool
 ) -> list[Finding]:
     """Findings for runs that are missing, duplicate, without a trial, or in another state than their trial.
 
@@ -41,7 +35,6 @@ def run_findings(
         experiment: the study's name.
         folder: the study's folder; runs tracked from another folder are reported but not deleted.
         trials: every trial of the study. None is running: interrupted ones have the state INTERRUPTED.
-        owner: the id of the study among those with its name; None if it has no id.
         complete: whether the study has all its trials, and each has ended.
 
     Raises:
@@ -54,7 +47,7 @@ def run_findings(
             remedy = f"restore it (`mlflow experiments restore -x {stored.experiment_id}`)"
             return [Finding("MLflow, the study's experiment", "it was deleted", remedy)]
         runs = [] if stored is None else _all_runs(client, stored.experiment_id)
-    comparison = _Comparison(uri, client, experiment, owner, folder, {trial.key: trial for trial in trials})
+    comparison = _Comparison(uri, client, experiment, folder, {trial.key: trial for trial in trials})
     return comparison.findings(runs, study_state=TrialState.FINISHED if complete else TrialState.INTERRUPTED)
 
 
@@ -62,26 +55,19 @@ class _Comparison:
     """Compares the runs of one study with its trials."""
 
     def __init__(
-        self,
-        uri: str,
-        client: MlflowClient,
-        experiment: str,
-        owner: str | None,
-        folder: Path,
-        trials: Mapping[str, TrialRecord],
+        self, uri: str, client: MlflowClient, experiment: str, folder: StudyFolder, trials: Mapping[str, TrialRecord]
     ) -> None:
-        self._uri, self._client, self._experiment, self._owner = uri, client, experiment, owner
-        self._folder, self._trials = folder, trials
+        self._uri, self._client, self._experiment = uri, client, experiment
+        self._folder, self._owner, self._trials = folder, folder.owner, trials
 
     def findings(self, runs: Sequence[Run], *, study_state: TrialState) -> list[Finding]:
         by_key, deleted = defaultdict[str, list[Run]](list), defaultdict[str, list[Run]](list)
         for run in runs:
             if (key := self._key(run)) is not None:
                 (by_key if run.info.lifecycle_stage == "active" else deleted)[key].append(run)
-        spool = self._folder / "tracking.jsonl"
-        all_delivered = not undelivered(spool)  # a missing run may still be waiting for delivery
+        all_delivered = not undelivered(self._folder.spool)  # a missing run may still be waiting for delivery
         if "" not in by_key:
-            return [_lost(left=bool(by_key))] if by_key or (all_delivered and was_delivered(spool)) else []
+            return [_lost(left=bool(by_key))] if by_key or (all_delivered and was_delivered(self._folder.spool)) else []
         run_ids: dict[str, str] = {}
         findings: list[Finding] = []
         for key in sorted(by_key, key=lambda key: (bool(key) + key.count("/"), key)):  # parents before children
@@ -109,7 +95,7 @@ class _Comparison:
 
     def _run_without_trial(self, run: Run) -> Finding:
         checkpoint = Path(run.data.tags.get("tutti.checkpoint", ""))
-        if checkpoint.is_relative_to(self._folder):
+        if checkpoint.is_relative_to(self._folder.path):
             return Finding(_name(run), "the study has no such trial", Repair(_DELETED, partial(self._delete, run)))
         remedy = "delete it in MLflow where no other study of this name needs it"
         return Finding(_name(run), f"the study has no such trial; it was tracked from {checkpoint}", remedy)
@@ -154,7 +140,7 @@ class _Comparison:
     def _recreate(self, trial: TrialRecord, folds: Sequence[Run]) -> None:
         """Creates the trial's run from its record, and moves the runs of its folds below it."""
         tracker, now = self._tracker(), time.time()
-        folder = StudyFolder(self._folder).trial(trial.key)
+        folder = self._folder.trial(trial.key)
         checkpoint = folder.path if folder.folds else folder.best
         tags = {"tutti.checkpoint": str(checkpoint), "tutti.notice": _NOTICE}
         tags |= {"tutti.exploited_from": trial.exploited_from} if trial.exchanges else {}
