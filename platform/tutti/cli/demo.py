@@ -14,7 +14,7 @@ import typer
 
 from tutti.bank.bank import Bank
 from tutti.cli import stores, tune, vote
-from tutti.cli.console import console, program
+from tutti.cli.console import console, program, table_of_numbers
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
 from tutti.errors import Fault, StudyError
@@ -92,8 +92,6 @@ def _study_in(out: Path) -> tuple[StudyConfig, StudyFolder]:
 
 def _compare(study: StudyConfig, folder: StudyFolder, truth: Path, submission: Path) -> None:
     """Prints test scores: each trial alone, and the submission as written."""
-    from rich.table import Table
-
     from tutti.cli.grading import answers
     from tutti.data.prepare import load_prepared
     from tutti.outputs.formatting import number
@@ -103,10 +101,7 @@ def _compare(study: StudyConfig, folder: StudyFolder, truth: Path, submission: P
     given = answers(study, prepared, [f"{task}={truth / task}.csv" for task in prepared.parts])
     labels = {task: by_part["test"] for task, by_part in given.items()}
     bank = Bank(folder.bank)
-    table = Table()
-    table.add_column("")
-    for column in (*labels, "mean"):
-        table.add_column(column, justify="right")
+    table = table_of_numbers("", numbers=(*labels, "mean"))
     trials: dict[str, list[float]] = {}
     for record in bank.records():
         trials[record.key] = [

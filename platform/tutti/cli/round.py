@@ -12,7 +12,7 @@ import typer
 
 from tutti.cli import stores, tune, vote
 from tutti.cli.browse import Study
-from tutti.cli.console import console, program
+from tutti.cli.console import console, program, table_of_numbers
 from tutti.cli.electorate import VotingStudy, electorate_of, voting_studies
 from tutti.cli.vote import RecipeName
 from tutti.config.folder import StudyFolder
@@ -231,14 +231,9 @@ def _train(base: _Base, current: Round, place: RoundFolder) -> set[str]:
 
 
 def _show(comparison: Comparison) -> None:
-    from rich.table import Table
-
     from tutti.outputs.formatting import estimate_text, signed
 
-    table = Table()
-    table.add_column("")
-    for column in (*comparison.gain, "score"):
-        table.add_column(column, justify="right")
+    table = table_of_numbers("", numbers=(*comparison.gain, "score"))
     for name, label in (("before", "before"), ("control", "with the control"), ("round", "with the round")):
         estimates = (*getattr(comparison, name).values(), comparison.objective[name])
         table.add_row(label, *map(estimate_text, estimates))

@@ -11,7 +11,7 @@ import typer
 
 from tutti.cli import stores
 from tutti.cli.browse import Study
-from tutti.cli.console import console
+from tutti.cli.console import console, table_of_numbers
 from tutti.cli.electorate import VotingStudy, electorate_of, voting_studies
 from tutti.cli.vote import rule_of
 from tutti.config.load import load_recipe
@@ -71,14 +71,9 @@ def soup(
 
 
 def _show(card: SoupCard) -> None:
-    from rich.table import Table
-
     from tutti.outputs.formatting import number
 
-    table = Table()
-    table.add_column("trial")
-    for column in ("alone", "the soup with it", "in the soup"):
-        table.add_column(column, justify="right")
+    table = table_of_numbers("trial", numbers=("alone", "the soup with it", "in the soup"))
     for trial in card.tried:
         table.add_row(trial.key, number(trial.alone), number(trial.score), "yes" if trial.kept else "no")
     console.print(table)

@@ -11,7 +11,7 @@ import typer
 
 from tutti.cli import stores
 from tutti.cli.browse import Study
-from tutti.cli.console import console
+from tutti.cli.console import console, table_of_numbers
 from tutti.cli.electorate import VotingStudy, With, electorate_of, pools_of, voting_studies
 from tutti.cli.grading import Score, answers
 from tutti.config.load import load_recipe
@@ -71,15 +71,10 @@ def ensemble(
 
 def _show_card(card: Card) -> None:
     """Prints the scores of every trial and of the ensemble, and the card's remarks."""
-    from rich.table import Table
-
     from tutti.outputs.formatting import estimate_text, number, signed
 
     console.print(f"Study {card.study}, recipe {card.recipe}: scores on the validation rows; below, nested estimates")
-    table = Table()
-    table.add_column("")
-    for column in (*(task.task for task in card.tasks), "score"):
-        table.add_column(column, justify="right")
+    table = table_of_numbers("", numbers=(*(task.task for task in card.tasks), "score"))
     for single in card.singles:
         scores = (number(single.task_scores.get(task.task)) for task in card.tasks)
         table.add_row(single.key, *scores, number(single.objective))
@@ -190,8 +185,6 @@ def make_pseudo_labels(
 
 def _show_pseudo_labels(report: PseudoLabelReport, target: Path) -> None:
     """Prints coverage and expected precision by class, the remarks, and the files."""
-    from rich.table import Table
-
     from tutti.outputs.formatting import number
     from tutti.outputs.pseudo_pool import ledger_of
     from tutti.outputs.pseudo_report import EXPECTED, which_rows
@@ -199,11 +192,8 @@ def _show_pseudo_labels(report: PseudoLabelReport, target: Path) -> None:
     console.print(f"Study {report.study}, recipe {report.recipe}. {which_rows(report.labelling)}")
     judged = any(task.coverage for task in report.tasks)  # no regression's labels are
     caption = f"Share is that of the task's unlabelled rows. {EXPECTED if judged else ''}".rstrip()
-    table = Table(caption=caption, caption_justify="left")
-    for column in ("task", "label"):
-        table.add_column(column)
-    for column in ("rows", "share", "mean confidence", "expected precision"):
-        table.add_column(column, justify="right")
+    columns = ("rows", "share", "mean confidence", "expected precision")
+    table = table_of_numbers("task", "label", numbers=columns, caption=caption)
     for task in report.tasks:
         for class_coverage in task.coverage:
             table.add_row(task.task, *class_coverage.cells)
