@@ -39,7 +39,7 @@ def soup_call(tmp_path, monkeypatch) -> SimpleNamespace:
     monkeypatch.setattr("tutti.orchestration.inference.weights_of", weights_of)
     monkeypatch.setattr("tutti.orchestration.soup.averageable", dict)
     monkeypatch.setattr("tutti.orchestration.soup.compute_soup", compute_soup)
-    monkeypatch.setattr("tutti.cluster.connect.connected", lambda **_: nullcontext())
+    monkeypatch.setattr("tutti.cluster.connect.connected", lambda **_: nullcontext(1))
     return seen
 
 

@@ -6,6 +6,7 @@ import hashlib
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,9 +28,9 @@ if TYPE_CHECKING:
 
     from tutti.config.folder import StudyFolder
     from tutti.config.recipe import Recipe
-    from tutti.config.study import StudyConfig
+    from tutti.config.study import Resources, StudyConfig
     from tutti.data.prepare import Prepared
-    from tutti.orchestration.inference import Checkpoint
+    from tutti.orchestration.inference import Checkpoint, Slots
     from tutti.outputs.predictions import Shards, TaskVote
     from tutti.tasks.build import TaskSpec
     from tutti.tasks.layouts.protocol import FileLayout
@@ -146,26 +147,14 @@ def _run(config: StudyConfig, new_rows: Input, predictors: Predictors, shards: S
     """Predicts all shards but those that are done."""
     from rich.progress import Progress
 
-    from tutti.cluster.connect import connected
-    from tutti.orchestration.inference import SHARD, Slots, predict_shards, slot_size
+    from tutti.orchestration.inference import SHARD, predict_shards
 
-    cpus, gpus = slot_size(config.resources)
     jobs = (shards.count - len(done)) * len(predictors.checkpoints)
-    console.print("Starting Ray")
-    trials = config.resources.concurrent_trials
-    slots_wanted = None if trials is None else trials * config.resources.workers
     with (
-        connected(
-            workers=1,
-            cpus_per_worker=cpus,
-            gpus_per_worker=gpus,
-            concurrent_trials=None,
-            autoscaled_to=slots_wanted,
-        ) as concurrent,
+        connected_slots(config.resources, most=jobs) as slots,
         Progress(console=console, transient=True, disable=not console.is_terminal) as progress,
     ):
         bar = progress.add_task("rows", total=new_rows.rows, completed=len(done) * SHARD)
-        slots = Slots(min(concurrent, jobs), cpus, gpus)
 
         def on_start(precision: str) -> None:
             shards.begin(precision)
@@ -185,6 +174,25 @@ def _run(config: StudyConfig, new_rows: Input, predictors: Predictors, shards: S
             started=on_start,
             done=on_shard,
         )
+
+
+@contextmanager
+def connected_slots(resources: Resources, *, most: int) -> Iterator[Slots]:
+    """Connects to Ray for workers that predict, as many as the trials of a study may have, but ``most`` at the most."""
+    from tutti.cluster.connect import connected
+    from tutti.orchestration.inference import Slots, slot_size
+
+    cpus, gpus = slot_size(resources)
+    trials = resources.concurrent_trials
+    console.print("Starting Ray")
+    with connected(
+        workers=1,
+        cpus_per_worker=cpus,
+        gpus_per_worker=gpus,
+        concurrent_trials=None,
+        autoscaled_to=None if trials is None else trials * resources.workers,
+    ) as concurrent:
+        yield Slots(min(concurrent, most), cpus, gpus)
 
 
 def _task(config: StudyConfig, prepared: Prepared, name: str | None) -> Task:

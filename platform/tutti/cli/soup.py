@@ -13,6 +13,7 @@ from tutti.cli import stores
 from tutti.cli.browse import Study
 from tutti.cli.console import console, table_of_numbers
 from tutti.cli.electorate import VotingStudy, electorate_of, voting_studies
+from tutti.cli.predict import connected_slots
 from tutti.cli.vote import rule_of
 from tutti.config.load import load_recipe
 from tutti.errors import Fault, StudyError
@@ -84,8 +85,7 @@ def _show(card: SoupCard) -> None:
 
 def _make_soup(study: VotingStudy, election: Election, name: str, recipe: Recipe, *, into: Path) -> SoupCard:
     """Makes the soup from all trials that vote in any task, best objective first, and compares it with the vote."""
-    from tutti.cluster.connect import connected
-    from tutti.orchestration.inference import Slots, slot_size, weights_of
+    from tutti.orchestration.inference import weights_of
     from tutti.orchestration.soup import averageable, compute_soup
     from tutti.outputs.soup import SoupCard, Tried, refolded, versus
 
@@ -105,15 +105,7 @@ def _make_soup(study: VotingStudy, election: Election, name: str, recipe: Recipe
         missing = " and ".join(fault.what for fault in error.faults)
         console.print(f"Without weights of {missing}, soup and vote are compared on the rows that chose.")
         folds = None
-    cpus, gpus = slot_size(config.resources)
-    console.print("Starting Ray")
-    with connected(
-        workers=1,
-        cpus_per_worker=cpus,
-        gpus_per_worker=gpus,
-        concurrent_trials=None,
-        autoscaled_to=None if config.resources.concurrent_trials is None else 1,
-    ):
+    with connected_slots(config.resources, most=1) as slot:
         stirred = compute_soup(
             folder,
             list(mixed),
@@ -121,7 +113,7 @@ def _make_soup(study: VotingStudy, election: Election, name: str, recipe: Recipe
             folds=folds,
             into=into,
             float32=config.training.get("bf16") is False,
-            slot=Slots(1, cpus, gpus),
+            slot=slot,
         )
     alone = {record.key: record.score for record in ranked}
     ingredients = stirred.ingredients
