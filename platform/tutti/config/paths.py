@@ -75,28 +75,23 @@ def resolve_paths(
             left for the cluster to check.
     """
     resolved = dict(raw)
-    storage = raw.get("storage")
-    if isinstance(storage, dict) and isinstance(storage.get("path"), str):
-        resolved["storage"] = storage | {"path": str(absolute(storage["path"], folder))}
+    storage, search, tracking = (section(raw, key) for key in ("storage", "search", "tracking"))
+    if isinstance(path := storage.get("path"), str):
+        resolved["storage"] = {**storage, "path": str(absolute(path, folder))}
     studies = _studies_of(resolved)
     paths = _Paths(folder, what, unmounted=studies if shared and not studies.exists() else None)
     if isinstance(raw.get("tasks"), dict):
         resolved["tasks"] = {name: paths.task(name, task) for name, task in raw["tasks"].items()}
     if isinstance(raw.get("backbone"), str):
         resolved["backbone"] = paths.folder_or_hub_id("backbone", raw["backbone"])
-    if isinstance(storage, dict) and isinstance(storage.get("database"), str):
-        paths.database("storage.database", storage["database"])
-    search = raw.get("search")
-    if isinstance(search, dict) and isinstance(search.get("warm_start"), list):
-        path = resolved["storage"].get("path") if isinstance(storage, dict) else None
-        beside = Path(path) if isinstance(path, str) else None
-        begun = has_begun(resolved)  # it then has copies of their trials
-        entries = enumerate(search["warm_start"])
-        older = [paths.study(index, value, beside=beside, needed=not begun) for index, value in entries]
-        resolved["search"] = search | {"warm_start": older}
-    tracking = raw.get("tracking")
-    if isinstance(tracking, dict) and isinstance(tracking.get("uri"), str):
-        resolved["tracking"] = tracking | {"uri": paths.store("tracking.uri", tracking["uri"])}
+    if isinstance(database := storage.get("database"), str):
+        paths.database("storage.database", database)
+    if isinstance(older := search.get("warm_start"), list):
+        needed = not has_begun(resolved)  # a study that has begun has copies of their trials
+        places = [paths.study(index, value, beside=studies, needed=needed) for index, value in enumerate(older)]
+        resolved["search"] = {**search, "warm_start": places}
+    if isinstance(uri := tracking.get("uri"), str):
+        resolved["tracking"] = {**tracking, "uri": paths.store("tracking.uri", uri)}
     return resolved, paths.faults
 
 
@@ -178,7 +173,7 @@ class _Paths:
             self.faults.append(fault)
         return str(path)
 
-    def study(self, index: int, value: Any, *, beside: Path | None, needed: bool) -> Any:
+    def study(self, index: int, value: Any, *, beside: Path, needed: bool) -> Any:
         """The folder of another study, given by path or name; the value itself where there is none (any more).
 
         That is a fault where the study is ``needed``.
