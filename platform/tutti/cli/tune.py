@@ -9,7 +9,7 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -364,7 +364,7 @@ def _check_unchanged(study: StudyConfig, folder: StudyFolder) -> None:
 
 
 # Keys that may change when a study is resumed.
-FREE = {
+FREE: Mapping[str, set[str] | bool] = {
     "search": {"trials", "max_hours", "target_score", "patience", "max_trial_hours", "retries"},
     "resources": {"cpus_per_worker", "gpus_per_worker", "concurrent_trials", "isolation"},
     "storage": True,
@@ -380,7 +380,7 @@ def changed_keys(old: StudyConfig, new: StudyConfig) -> dict[str, tuple[object, 
     """
 
     def defining(study: StudyConfig) -> dict[str, object]:
-        document = study.model_dump(mode="json", exclude=FREE)  # type: ignore[arg-type]
+        document = study.model_dump(mode="json", exclude=FREE)
         for name, config in document["tasks"].items():
             task = map_task_paths(config, lambda _, path: Path(path).name)
             test = {"": task["test"]} if isinstance(task["test"], str) else task["test"]

@@ -100,13 +100,12 @@ def pairwise_distances(predictions: Sequence[Mapping[str, Predictions] | None]) 
     members = [by_task for by_task in predictions if by_task]
     task_distances = []
     for task in members[0]:
-        values = [by_task[task].values for by_task in members]
-        if values[0] is None:
-            classes = np.stack([np.argmax(by_task[task].probabilities, axis=1) for by_task in members])  # type: ignore[arg-type]
-            task_distances.append(pdist(classes, "hamming"))
+        own = [by_task[task] for by_task in members]
+        if own[0].values is None:
+            task_distances.append(pdist(np.stack([each.numbers.argmax(axis=1) for each in own]), "hamming"))
         else:
             with np.errstate(divide="ignore", invalid="ignore"):
-                correlation_distance = pdist(np.stack(values), "correlation")  # type: ignore[arg-type]
+                correlation_distance = pdist(np.stack([each.numbers for each in own]), "correlation")
             task_distances.append(np.nan_to_num(correlation_distance / 2, nan=1.0))
     distances[np.ix_(known, known)] = squareform(np.mean(task_distances, axis=0))
     return distances

@@ -247,9 +247,9 @@ def possible_values(study: StudyConfig, name: str, stage: str = "") -> Iterator[
     yield f"training.{name}", None
 
 
-def max_length_of(training: Mapping[str, object]) -> int:
+def max_length_of(training: Mapping[str, Any]) -> int:
     """Maximum input length in tokens according to training keys."""
-    return int(training.get("max_length", TrainingOptions.model_fields["max_length"].default))  # type: ignore[call-overload]
+    return int(training.get("max_length", TrainingOptions.model_fields["max_length"].default))
 
 
 def fine_tune_once(

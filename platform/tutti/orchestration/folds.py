@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,13 +97,13 @@ def fine_tune_folds(
             tasks=tasks,
             parts={task: _fold_parts(by_part, folds[task], fold) for task, by_part in parts.items()},
             folder=trial.fold(fold).path,
-            on_epoch=lambda report, fold=fold: on_epoch(fold, report),  # type: ignore[misc]
+            on_epoch=partial(on_epoch, fold),
             key=key,
             number=number,
             **settings,
         )
         record = replace(result.checkpoint, key=fold_name(fold), number=fold)
-        from_rank_zero(lambda record=record, result=result: fold_bank.put(record, result.predictions))  # type: ignore[misc]
+        from_rank_zero(partial(fold_bank.put, record, result.predictions))
         if rank() == 0:
             shutil.rmtree(trial.fold(fold).resume, ignore_errors=True)
         complete.append(record)

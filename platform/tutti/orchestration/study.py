@@ -38,6 +38,7 @@ from tutti.tracking.protocol import Tracker
 if TYPE_CHECKING:
     from ray.actor import ActorHandle
     from ray.tune import Tuner
+    from ray.tune.experiment import Trial
 
     from tutti.orchestration.log import StudyLog
     from tutti.orchestration.objectives import Measure
@@ -394,5 +395,5 @@ def _record_exchanges(folder: StudyFolder, store: StudyStore) -> None:
             store.exchange(proposal.key, **exchange)
 
 
-def _trial_name(trial: object) -> str:
-    return str(trial.config["key"])  # type: ignore[attr-defined]
+def _trial_name(trial: Trial) -> str:
+    return str(trial.config["key"])
