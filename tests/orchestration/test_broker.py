@@ -10,6 +10,7 @@ import pytest
 
 from tutti.errors import Fault
 from tutti.orchestration.broker import Broker
+from tutti.orchestration.failure_kind import Failure
 from tutti.orchestration.messages import Report
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(20)]
@@ -91,14 +92,14 @@ async def test_a_lost_trial_goes_to_the_next_pool_before_all_others_and_the_old_
     first = await begun(broker, "one")
     await broker.submit(trial(1))
     if noticed:
-        assert await broker.report_loss("one", "it died") is True
+        assert await broker.report_loss("one", Failure("it died")) is True
     again, attempt = await broker.take("one")
     assert again == trial(0)
     assert await report(broker, first, {"epoch": 1}) is False  # a worker that was thought to be dead
     answer = await soon(report(broker, attempt, {"epoch": 2}))
     assert await broker.next_report("t0000", 0) == {"epoch": 2}
     assert not answer.done()
-    await broker.report_loss("one", "it died too")
+    await broker.report_loss("one", Failure("it died too"))
     assert await answer is False
     assert await broker.next_report("t0000", 1) == {"failed": "it died too"}
     assert await broker.take("three") == (trial(1), 1)
@@ -108,7 +109,7 @@ async def test_a_report_that_its_next_workers_repeat_from_the_state_is_decided_o
     broker, repeated = Broker(retries=2), {"epoch": 1, "repeated": True}
     first = await begun(broker)
     assert await broker.report("t0000", first, {"epoch": 1}) == 1
-    await broker.report_loss("one", "it died")  # before it heard of the decision
+    await broker.report_loss("one", Failure("it died"))  # before it heard of the decision
     _, second = await broker.take("one")
     answer = await soon(report(broker, second, repeated))
     assert not answer.done()
@@ -116,7 +117,7 @@ async def test_a_report_that_its_next_workers_repeat_from_the_state_is_decided_o
     request = await soon(broker.next_report("t0000", 1))
     assert await answer is True
     assert not request.done()
-    await broker.report_loss("one", "it died before it reported its next epoch")
+    await broker.report_loss("one", Failure("it died before it reported its next epoch"))
     _, third = await broker.take("one")
     assert await broker.report("t0000", third, {"epoch": 2, "repeated": True}) == 2
     assert await request == {"epoch": 2, "repeated": True}
@@ -125,7 +126,7 @@ async def test_a_report_that_its_next_workers_repeat_from_the_state_is_decided_o
 async def test_a_worker_that_died_as_it_waited_takes_no_trial_from_the_one_in_its_place():
     broker = Broker(retries=0)
     dead = await soon(broker.take("one"))  # Ray does not end the call of a worker that has died
-    assert await broker.report_loss("one", "it died") is False
+    assert await broker.report_loss("one", Failure("it died")) is False
     alive = await soon(broker.take("one"))
     await broker.submit(trial(0))
     assert await alive == (trial(0), 1)
@@ -138,7 +139,7 @@ async def test_the_loss_of_a_pool_harms_no_other_pool_s_trial_nor_one_that_has_e
     await broker.submit(trial(1))
     _, second = await broker.take("two")
     assert await report(broker, first, {"final": True}) is False
-    assert await broker.report_loss("one", "it died") is False
+    assert await broker.report_loss("one", Failure("it died")) is False
     assert await broker.next_report("t0000", 0) == {"final": True}
     assert await broker.take("one", 0) == ()
     assert await broker.report("t0001", second, {"epoch": 1}) == 1
@@ -174,11 +175,11 @@ async def test_a_trial_that_was_stopped_may_be_asked_for_again_and_its_old_worke
 async def test_a_trial_that_runs_out_of_memory_begins_anew_with_half_its_batch_and_is_infeasible_the_second_time():
     broker = Broker(retries=5)
     await begun(broker)
-    assert await broker.report_loss("one", "no memory", out_of_memory=True) is True
+    assert await broker.report_loss("one", Failure("no memory", out_of_memory=True)) is True
     again, attempt = await broker.take("one")
     assert again == {**trial(0), "halved": "no memory", "anew": True}
     assert await broker.next_report("t0000", 0) == {"halved": "no memory"}  # for the study to keep
-    await broker.report_loss("one", "no memory again", out_of_memory=True)
+    await broker.report_loss("one", Failure("no memory again", out_of_memory=True))
     assert await broker.report("t0000", attempt, {"epoch": 1}) is None
     failed = {"failed": "out of memory, with half the batch too: no memory again", "infeasible": True}
     assert await broker.next_report("t0000", 1) == failed
@@ -187,15 +188,15 @@ async def test_a_trial_that_runs_out_of_memory_begins_anew_with_half_its_batch_a
 async def test_a_halved_trial_begins_anew_until_it_has_reported_and_goes_on_from_its_states_afterwards():
     broker = Broker(retries=2)
     await begun(broker)
-    await broker.report_loss("one", "no memory", out_of_memory=True)
+    await broker.report_loss("one", Failure("no memory", out_of_memory=True))
     await broker.take("one")
-    await broker.report_loss("one", "it died")
+    await broker.report_loss("one", Failure("it died"))
     again, attempt = await broker.take("one")
     assert again == {**trial(0), "halved": "no memory", "anew": True}
     assert await broker.report("t0000", attempt, {"epoch": 1}) == 2
-    await broker.report_loss("one", "it died")
+    await broker.report_loss("one", Failure("it died"))
     assert (await broker.take("one"))[0] == {**trial(0), "halved": "no memory"}
-    await broker.report_loss("one", "it died")  # that its batch was halved was no retry, these three were
+    await broker.report_loss("one", Failure("it died"))  # that its batch was halved was no retry, these three were
     assert await broker.next_report("t0000", 2) == {"failed": "it died"}
 
 
@@ -207,9 +208,9 @@ async def test_a_trial_that_once_fitted_is_tried_again_as_it_is_and_is_infeasibl
     _, attempt = await broker.take("one")
     if not earlier:
         assert await broker.report("t0000", attempt, {"epoch": 1}) == 1
-    await broker.report_loss("one", "no memory", out_of_memory=True)
+    await broker.report_loss("one", Failure("no memory", out_of_memory=True))
     assert (await broker.take("one"))[0] == config
-    await broker.report_loss("one", "no memory", out_of_memory=True)
+    await broker.report_loss("one", Failure("no memory", out_of_memory=True))
     place = 0 if earlier else 1
     assert await broker.next_report("t0000", place) == {"failed": "out of memory: no memory", "infeasible": True}
 
@@ -221,10 +222,10 @@ async def test_a_trial_that_ray_ends_for_its_node_s_memory_is_tried_as_often_as_
     halved = {} if fitted else {"halved": "no memory", "anew": True}
     for _ in range(1 if fitted else 2):  # with half its batch too, its neighbours may be to blame
         await broker.take("one")
-        assert await broker.report_loss("one", "no memory", out_of_memory=True, for_its_node=True) is True
+        assert await broker.report_loss("one", Failure("no memory", out_of_memory=True, for_its_node=True)) is True
     again, _ = await broker.take("one")
     assert again == trial(0) | halved | ({"fitted": True} if fitted else {})
-    await broker.report_loss("one", "no memory again", out_of_memory=True, for_its_node=True)
+    await broker.report_loss("one", Failure("no memory again", out_of_memory=True, for_its_node=True))
     reason = f"out of memory{'' if fitted else ', with half the batch too'}: no memory again"
     assert await broker.next_report("t0000", 0 if fitted else 1) == {"failed": reason, "infeasible": True}
 
@@ -234,7 +235,7 @@ async def test_a_notice_is_no_sign_that_a_trial_once_fitted():
     attempt = await begun(broker)
     for reason in ("no memory", "it died"):
         assert await broker.report("t0000", attempt, {"notice": "a state was damaged"}) is not None
-        await broker.report_loss("one", reason, out_of_memory=reason == "no memory")
+        await broker.report_loss("one", Failure(reason, out_of_memory=reason == "no memory"))
         again, attempt = await broker.take("one")
         assert again == {**trial(0), "halved": "no memory", "anew": True}
 
@@ -261,7 +262,7 @@ async def test_a_whole_epoch_is_a_sign_that_a_trial_once_fitted_for_its_longest_
     broker = Broker(retries=1)
     attempt = await begun(broker)
     await broker.report("t0000", attempt, {"fold": 0, "fold_epoch": evaluation} if folds else evaluation)
-    await broker.report_loss("one", "no memory", out_of_memory=True)
+    await broker.report_loss("one", Failure("no memory", out_of_memory=True))
     anew = {} if evaluation.get("whole", True) else {"halved": "no memory", "anew": True}
     assert (await broker.take("one"))[0] == trial(0) | anew
 
@@ -283,9 +284,9 @@ async def test_a_trial_out_of_memory_in_a_stage_of_which_it_completed_no_epoch_b
     attempt = await begun(broker)
     for report in reports:
         await broker.report("t0000", attempt, report)
-    await broker.report_loss("one", "it died")  # which tells nothing of its memory
+    await broker.report_loss("one", Failure("it died"))  # which tells nothing of its memory
     _, attempt = await broker.take("one")
-    await broker.report_loss("one", "no memory", out_of_memory=True)
+    await broker.report_loss("one", Failure("no memory", out_of_memory=True))
     anew = {"halved": "no memory", "anew": True}
     if halves:
         assert (await broker.take("one"))[0] == trial(0) | anew
@@ -318,7 +319,7 @@ async def test_at_the_end_every_pool_goes_home_and_it_is_known_whether_one_was_b
 async def test_a_trial_that_would_fail_so_again_fails_at_once():
     broker = Broker(retries=5)
     await begun(broker)
-    assert await broker.report_loss("one", "KeyError: 'a'", final=True) is True
+    assert await broker.report_loss("one", Failure("KeyError: 'a'", final=True)) is True
     assert await broker.next_report("t0000", 0) == {"failed": "KeyError: 'a'"}
     assert await broker.take("one", 0) == ()
 

@@ -14,6 +14,7 @@ from ray.train.v2._internal.exceptions import WorkerGroupStartupTimeoutError
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
 from tutti.orchestration import pool
+from tutti.orchestration.failure_kind import Failure
 from tutti.orchestration.pool import PoolHost, PoolJob, reason_of
 from tutti.orchestration.relay import PoolWatch
 
@@ -29,7 +30,7 @@ class Desk:
     """A broker whose study is over after so many runs of workers; keeps what it is told."""
 
     def __init__(self, runs: int) -> None:
-        self.runs, self.lost_, self.how, self.notices = runs, -1, [], []
+        self.runs, self.failures, self.notices = runs, [], []
 
     def is_over(self) -> bool:
         self.runs -= 1
@@ -38,9 +39,9 @@ class Desk:
     def placement_groups(self, pool: str) -> list[Any]:
         return []
 
-    def report_loss(self, *arguments: Any, **how: Any) -> bool:
-        self.lost_ += 1  # but for the host's own first word
-        self.how += [how] if how else []
+    def report_loss(self, _: str, failure: Failure) -> bool:
+        if failure.reason != "the host of its workers died":  # its first word, in case it did
+            self.failures.append(failure)
         return False
 
     def post_notice(self, text: str) -> None:
@@ -88,7 +89,7 @@ def host(monkeypatch, tmp_path):
 
 def test_workers_wait_for_nodes_that_may_be_added_however_long_that_takes_and_say_for_what(host):
     reason, desk = host(grows=True, runs=20)
-    assert (reason, desk.lost_) == (None, 0)
+    assert (reason, desk.failures) == (None, [])
     waits = "waits for nodes: the cluster has no room yet for workers: 2, each with 4 CPUs and 1 GPUs"
     assert {text.partition(" (")[0] for text in desk.notices} == {waits}
 
@@ -96,7 +97,7 @@ def test_workers_wait_for_nodes_that_may_be_added_however_long_that_takes_and_sa
 def test_workers_that_find_no_room_where_none_can_be_added_give_up_with_the_reason(host):
     reason, desk = host(grows=False, runs=20)
     assert reason.startswith("WorkerGroupStartupTimeoutError: ")
-    assert (desk.lost_, desk.notices) == (3, [])
+    assert (len(desk.failures), desk.notices) == (3, [])
 
 
 def test_workers_that_are_given_up_while_others_train_are_told_of_and_end_nothing(monkeypatch):
@@ -123,7 +124,7 @@ STARVED, KILLED = MemoryError("no memory"), OutOfMemoryError("the node ran low o
 )
 def test_workers_that_ray_ended_for_their_node_are_told_from_those_that_asked_for_too_much(host, failures, memory):
     _, desk = host(grows=False, runs=1, error=WorkerGroupError("two failed", failures))
-    assert [(how["out_of_memory"], how["for_its_node"]) for how in desk.how] == [memory]
+    assert [(each.out_of_memory, each.for_its_node) for each in desk.failures] == [memory]
 
 
 def test_each_trial_has_the_float32_precision_that_it_asks_for_whatever_those_before_it_did():

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 from tutti.errors import Fault
+from tutti.orchestration.failure_kind import Failure
 from tutti.orchestration.messages import Report, TrialConfig, begins_stage, completes_epoch, evaluation_of, is_last
 
 if TYPE_CHECKING:
@@ -186,7 +187,7 @@ class Broker:
             or if the pool's workers were replaced meanwhile. None if the study is over.
         """
         async with self._changed:
-            self._lose_pool(pool, "the workers died and were replaced")
+            self._lose_pool(pool, Failure("the workers died and were replaced"))
             generation = self._worker_generations[pool]
 
             def is_replaced() -> bool:
@@ -242,24 +243,18 @@ class Broker:
 
             return not is_cancelled() if await self._wait_until(is_answered, patience) else None
 
-    async def report_loss(
-        self, pool: str, reason: str, *, out_of_memory: bool = False, for_its_node: bool = False, final: bool = False
-    ) -> bool:
+    async def report_loss(self, pool: str, failure: Failure) -> bool:
         """Reassigns the trial of a pool whose workers died, or fails it after too many losses.
 
         A trial that ran out of memory before it completed an epoch of its stage restarts once with half its batch size.
-        If that does not fit either, it is infeasible.
-
-        Args:
-            for_its_node: out of memory means that Ray killed the worker because its node ran low, which other processes
-                may have caused. Half the batch is too large only after too many losses then.
-            final: another attempt would fail in the same way, so the trial fails at once.
+        If that does not fit either, it is infeasible: at once, or after too many losses if its node ran low on memory,
+        which other processes may have caused.
 
         Returns:
             Whether the pool was training a trial.
         """
         async with self._changed:
-            return self._lose_pool(pool, reason, out_of_memory=out_of_memory, for_its_node=for_its_node, final=final)
+            return self._lose_pool(pool, failure)
 
     async def wait_for_trial(self, patience: float = PATIENCE) -> bool:
         """Whether a trial is queued. Waits until one is, or the study is over."""
@@ -304,32 +299,30 @@ class Broker:
             self._changed.notify_all()
             return all(trial.is_over or trial.pool is None for trial in self._trials.values())
 
-    def _lose_pool(
-        self, pool: str, reason: str, *, out_of_memory: bool = False, for_its_node: bool = False, final: bool = False
-    ) -> bool:
+    def _lose_pool(self, pool: str, failure: Failure) -> bool:
         self._worker_generations[pool] += 1
         if self._halt_fault:  # a resumed study continues the trial, whatever its losses in this run
             return False
         lost_trials = [trial for trial in self._trials.values() if trial.pool == pool and not trial.is_over]
         for trial in lost_trials:
             trial.pool, trial.attempt = None, trial.attempt + 1
-            fits = not out_of_memory or (trial.fitted and not trial.in_new_stage)
+            fits = not failure.out_of_memory or (trial.fitted and not trial.in_new_stage)
             if not fits and "halved" not in trial.config:
-                trial.config = {**trial.config, "halved": reason, "anew": True}
+                trial.config = {**trial.config, "halved": failure.reason, "anew": True}
                 trial.fitted, trial.in_new_stage, trial.last_evaluation = False, False, None
-                trial.reports.append({"halved": reason})
+                trial.reports.append({"halved": failure.reason})
                 self._queue.appendleft(trial.config["key"])
                 continue
             trial.loss_count += 1
-            if (fits or for_its_node) and not final and trial.loss_count <= self._retries:
+            if (fits or failure.for_its_node) and not failure.final and trial.loss_count <= self._retries:
                 if trial.fitted:
                     trial.use_saved_states()
                 self._queue.appendleft(trial.config["key"])
-            elif out_of_memory:
+            elif failure.out_of_memory:
                 halved = ", with half the batch too" if "halved" in trial.config else ""
-                trial.reports.append({"failed": f"out of memory{halved}: {reason}", "infeasible": True})
+                trial.reports.append({"failed": f"out of memory{halved}: {failure.reason}", "infeasible": True})
             else:
-                trial.reports.append({"failed": reason})
+                trial.reports.append({"failed": failure.reason})
         self._exchange_if_all_waiting()
         self._changed.notify_all()
         return bool(lost_trials)

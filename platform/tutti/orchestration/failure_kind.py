@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from tutti.errors import UserError
+from tutti.errors import Fault, UserError
 
 _PROGRAM_ERRORS = (
     ArithmeticError,
@@ -24,6 +25,27 @@ _PROGRAM_ERRORS = (
 _LOSS_MESSAGE = re.compile("gloo|nccl|cuda|connection|timed? ?out|peer", re.IGNORECASE)
 _RANK_HEADING = re.compile(r"\[Rank ([\d,]+) Error Snippet\]:")
 _TRACEBACK_LINE = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a Ray Train run failed.
+
+    Attributes:
+        reason: one line.
+        for_its_node: out of memory means that Ray killed the worker because its node ran low, which other processes may
+            have caused.
+        final: another attempt at the trial would fail in the same way.
+        halt_fault: the storage failed, which it would for any other worker.
+        no_room: the workers never started, because the cluster had no room for them.
+    """
+
+    reason: str
+    out_of_memory: bool = False
+    for_its_node: bool = False
+    final: bool = False
+    halt_fault: Fault | None = None
+    no_room: bool = False
 
 
 def find_program_error(failures: Mapping[int, BaseException]) -> int | None:

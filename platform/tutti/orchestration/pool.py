@@ -15,7 +15,7 @@ from tutti.config.folder import StudyFolder
 from tutti.config.study import Resources, StudyConfig
 from tutti.errors import Fault, first_line
 from tutti.orchestration.broker import Broker
-from tutti.orchestration.failure_kind import find_program_error, traceback_location
+from tutti.orchestration.failure_kind import Failure, find_program_error, traceback_location
 from tutti.orchestration.memory import cause_of, is_node_out_of_memory, is_out_of_memory
 from tutti.orchestration.messages import Report, TrialConfig
 from tutti.orchestration.storage_failure import storage_fault
@@ -52,27 +52,6 @@ class PoolJob:
     def warm(self) -> bool:
         """Whether the workers stay for the next trial."""
         return self.study.resources.isolation != "isolated"
-
-
-@dataclass(frozen=True)
-class Failure:
-    """Why a Ray Train run failed.
-
-    Attributes:
-        reason: one line.
-        for_its_node: out of memory means that Ray killed the worker because its node ran low, which other processes may
-            have caused.
-        final: another attempt at the trial would fail in the same way.
-        halt_fault: the storage failed, which it would for any other worker.
-        no_room: the workers never started, because the cluster had no room for them.
-    """
-
-    reason: str
-    out_of_memory: bool = False
-    for_its_node: bool = False
-    final: bool = False
-    halt_fault: Fault | None = None
-    no_room: bool = False
 
 
 @contextmanager
@@ -174,7 +153,7 @@ class PoolHost:
         # If this actor replaces one that died: Ray has ended that one's workers, but not freed their CPUs.
         for placement_group in ray.get(broker.placement_groups.remote(name)):
             remove_placement_group(placement_group)
-        ray.get(broker.report_loss.remote(name, "the host of its workers died"))
+        ray.get(broker.report_loss.remote(name, Failure("the host of its workers died")))
         idle_failures = 0  # in succession, of workers that trained nothing
         while not ray.get(broker.is_over.remote()):
             if not job.warm and not ray.get(broker.wait_for_trial.remote()):
@@ -189,8 +168,7 @@ class PoolHost:
             if failure.no_room and job.grows:  # retry until Ray shuts down, by Ctrl-C or a limit of the study
                 ray.get(broker.post_notice.remote(_no_room_notice(job.study.resources)))
                 continue
-            memory = {"out_of_memory": failure.out_of_memory, "for_its_node": failure.for_its_node}
-            was_training = ray.get(broker.report_loss.remote(name, failure.reason, **memory, final=failure.final))
+            was_training = ray.get(broker.report_loss.remote(name, failure))
             idle_failures = 0 if was_training else idle_failures + 1
             if idle_failures > job.study.search.retries:
                 return failure.reason
