@@ -29,37 +29,29 @@ def make_scheduler(study: StudyConfig, past: Sequence[TrialRecord] = ()) -> Tria
         past: trials of earlier runs of the study. New trials are also compared with those that have ended. Unfinished
             ones that are added again keep their earlier scores.
     """
-    scores = {record.key: record.scores_by_epoch for record in past}
     search, per_epoch = study.search, 1 if study.split.folds else study.evals_per_epoch
     grace = max(math.ceil(search.grace_epochs * per_epoch - 1e-9), 1)  # 0.28 of 25 is 7.000000000000001
     longest = max(longest_training(study), grace)
-    halving: dict[str, Any] = {
+    settings: dict[str, Any] = {
+        "past": {record.key: record.scores_by_epoch for record in past},
         "time_attr": TIME,
         "metric": SCORE,
         "mode": "max",
         "grace_period": grace,
-        "reduction_factor": search.reduction_factor,
-        # Larger than any trial's: a scheduler stops a trial at max_t, before its predictions are in the bank.
-        "max_t": longest + 1,
     }
+    # max_t is larger than any trial's time: a scheduler stops a trial there, before its predictions are in the bank.
+    halving = settings | {"reduction_factor": search.reduction_factor, "max_t": longest + 1}
     scheduler: TrialScheduler
     match search.scheduler:
         case "none" | "pbt":  # the broker carries out a population's exchanges, since it knows which trials wait
             return None
         case "asha":
-            scheduler = Asha(past=scores, **halving)
+            scheduler = Asha(**halving)
         case "hyperband":
             rungs = math.ceil(math.log(longest / grace, search.reduction_factor) - 1e-9)  # before the end of training
-            scheduler = Hyperband(brackets=min(rungs + 1, BRACKETS), seed=search.seed, past=scores, **halving)
+            scheduler = Hyperband(brackets=min(rungs + 1, BRACKETS), seed=search.seed, **halving)
         case "median":
-            scheduler = Median(
-                past=scores,
-                time_attr=TIME,
-                metric=SCORE,
-                mode="max",
-                grace_period=grace,
-                min_time_slice=math.inf,  # never pauses a trial
-            )
+            scheduler = Median(**settings, min_time_slice=math.inf)  # never pauses a trial
     for record in past:
         if record.state is not TrialState.RUNNING:  # failed ones too: their scores count in the run they fail in
             scheduler.on_trial_add(None, _EndedTrial(record.key, {"key": record.key}))
