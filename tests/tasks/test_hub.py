@@ -153,7 +153,27 @@ def test_a_missing_column_of_a_csv_file_names_those_there(folder: Path) -> None:
         Hub(str(folder), columns=Table(text="txt")).read("train", labelled=True)
 
 
-def test_a_file_that_cannot_be_read_is_refused_for_its_own_reason(folder: Path) -> None:
-    (folder / "train.csv").write_bytes("text,label\n你好,x\n".encode("gb18030"))
-    with pytest.raises(TaskFileError, match="got 'utf-8' codec can't decode byte 0xc4"):
+def test_a_file_that_is_not_utf_8_is_named_whatever_split_is_read(folder: Path) -> None:
+    (folder / "train.csv").write_text("text,label\na,x\n")
+    (folder / "test.csv").write_bytes("text,label\n你好,x\n".encode("gb18030"))
+    with pytest.raises(TaskFileError, match=r"test\.csv, line 2 must be UTF-8; got byte 0xc4 at offset 11; save"):
         Hub(str(folder)).read("train", labelled=True)
+
+
+@pytest.mark.parametrize(
+    ("option", "content", "texts"),
+    [
+        ("encoding: gb18030", "text,label\n你好,x\n".encode("gb18030"), ["你好"]),
+        ("nrows: 1", b"text,label\na,x\n2 rows\n", ["a"]),
+        ("skipinitialspace: true", b'text,label\n "a, b", x\n', ["a, b"]),
+    ],
+)
+def test_csv_files_are_read_as_the_data_set_s_card_says(folder: Path, option: str, content: bytes, texts: list) -> None:
+    (folder / "train.csv").write_bytes(content)
+    (folder / "README.md").write_text(f"---\nconfigs:\n- config_name: a\n  data_files: train.csv\n  {option}\n---\n")
+    assert Hub(str(folder)).read("train", labelled=True)["text"].tolist() == texts
+
+
+def test_a_column_without_a_name_has_the_one_that_pandas_gives_it(folder: Path) -> None:
+    (folder / "train.csv").write_text(",text,label\n5,a,x\n")
+    assert Hub(str(folder), columns=Table(id="Unnamed: 0")).read("train", labelled=True)["id"].tolist() == ["5"]

@@ -6,6 +6,7 @@ import csv
 import hashlib
 import json
 import re
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,14 +15,11 @@ from typing import TYPE_CHECKING, Any
 from pandas import DataFrame
 
 from tutti.errors import Fault, TaskFileError, first_line, nearest
-from tutti.tasks.layouts.reading import raise_any
+from tutti.tasks.layouts.reading import check_text, raise_any
 from tutti.tasks.layouts.table import Table, frame_of, next_of_any_length
 
 if TYPE_CHECKING:
     from datasets import Dataset
-
-# Options of `datasets` for CSV files by which other cells come of a line. A data set's card may set them.
-_DIALECT = ("header", "names", "column_names", "skiprows", "comment", "quotechar", "quoting", "escapechar")
 
 
 @dataclass(frozen=True)
@@ -54,8 +52,9 @@ class Hub:
     def read(self, source: str, *, labelled: bool, numbers: bool = False) -> DataFrame:
         data = self._load(source)
         names = self.columns.names(labelled=labelled)
-        columns: dict[str, list[Any]] = {name: [] for name in self._checked_header(source) or data.column_names}
-        columns |= {name: _values(data, name) for name in names.values() if name in columns}
+        # pandas reads single columns, and has names of its own for those without one, such as "Unnamed: 0".
+        columns: dict[str, list[Any]] = {name: [] for name in [*self._checked_header(source), *data.column_names]}
+        columns |= {name: _values(data, name) for name in names.values() if name in data.column_names}
         places = list(range(1, 1 + len(data)))
         return frame_of(columns, names, origin=self.origin(source), places=places, place="row", numbers=numbers)
 
@@ -96,22 +95,33 @@ class Hub:
             TaskFileError: where a row has another number of cells. pandas, of which ``_load_files`` asks for single
                 columns, would cut it, or shift the cells of all rows by one column.
         """
+        header: list[str] = []
+        parts = re.split(r"\W", split)  # of an expression, such as train[:100]
+        for name, file, separator in self._csv_files():
+            if {name, "all"} & {*parts}:
+                header = _checked_header(file, separator=separator)
+        return header
+
+    def _csv_files(self) -> Iterator[tuple[str, Path, str]]:
+        """The split, path and separator of each CSV file on this machine, unless the data set's card says how to read
+        them: other options of pandas make other cells of a line.
+        """
         import datasets
 
         if not Path(self.dataset).is_dir() or self._is_saved():
-            return []
+            return
         builder: Any = datasets.load_dataset_builder(self.dataset, self.subset)
         if not _is_csv_without_types(builder):
-            return []
-        config, usual, header = builder.config, type(builder.config)(), list[str]()
-        separator = config.delimiter or config.sep
-        if len(separator) > 1 or any(getattr(config, name) != getattr(usual, name) for name in _DIALECT):
-            return []
-        parts = re.split(r"\W", split)  # of an expression, such as train[:100]
-        for name, files in config.data_files.items():
-            for file in files if {name, "all"} & {*parts} else ():
-                header = _checked_header(Path(file), separator=separator)
-        return header
+            return
+        usual, options = type(builder.config)().pd_read_csv_kwargs, builder.config.pd_read_csv_kwargs
+        separator = options["sep"]
+        same = usual | {key: options[key] for key in ("sep", "on_bad_lines")}  # that skips no line if columns are named
+        if len(separator) > 1 or options != same:
+            return
+        for split, files in builder.config.data_files.items():
+            for file in map(Path, files):
+                if file.suffix.lower() in (".csv", ".tsv"):  # otherwise it is packed
+                    yield str(split), file, separator
 
     def _is_saved(self) -> bool:
         return any((Path(self.dataset) / file).is_file() for file in ("dataset_dict.json", "state.json"))
@@ -129,7 +139,11 @@ class Hub:
         except (ValueError, OSError, KeyError, datasets.exceptions.DatasetsError) as error:
             # The message of this one says nothing of what went wrong.
             is_general = isinstance(error, datasets.exceptions.DatasetGenerationError)
-            got = first_line((error.__cause__ if is_general else None) or error)
+            cause = (error.__cause__ if is_general else None) or error
+            if isinstance(cause, UnicodeDecodeError):  # which does not say in what file, of any split
+                for _, file, _ in self._csv_files():
+                    check_text(str(file))
+            got = first_line(cause)
             remedy = "check `dataset`, `subset` and the split's name, and whether the hub can be reached"
             raise TaskFileError(Fault(self.origin(split), "be loadable by `datasets`", got, remedy)) from error
         splits = saved if isinstance(saved, datasets.DatasetDict) else {str(saved.split or "train"): saved}
@@ -145,8 +159,6 @@ def _is_csv_without_types(builder: Any) -> bool:
 
 def _checked_header(file: Path, *, separator: str) -> list[str]:
     """The cells of a CSV file's first line; faults where a row has another number of cells."""
-    if file.suffix.lower() not in (".csv", ".tsv"):  # it is packed
-        return []
     header: list[str] = []
     faults, line = [], 1
     with file.open(encoding="utf-8-sig", newline="") as lines:
