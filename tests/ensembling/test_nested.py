@@ -146,6 +146,20 @@ def test_a_gain_in_a_correlation_of_matthews_lies_in_its_interval_where_a_row_co
     assert np.mean(covered) >= 0.93
 
 
+def test_the_interval_of_a_gain_does_not_depend_on_which_class_is_the_first():
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(10), [3, *[110] * 9])
+    decisions = [np.where(rng.random(993) < right, labels, rng.integers(1, 10, 993)) for right in (0.9, 0.85)]
+    score, errors = partial(score_decided, "macro_f1", classes=10), []
+    for names in (np.arange(10), np.arange(10)[::-1]):  # the rare one first, then last
+        better, other = (
+            judge(names[decided][None], names[labels], np.arange(993), score=score, seed=0, resamples=FEW)
+            for decided in decisions
+        )
+        errors.append(better.over(other).error)
+    assert errors[0] == pytest.approx(errors[1], rel=0.2)
+
+
 def test_the_interval_of_a_gain_without_bounds_reaches_as_far_to_both_sides():
     labels = np.random.default_rng(0).normal(50, 5, size=40)
 

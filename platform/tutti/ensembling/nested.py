@@ -215,16 +215,18 @@ def _change_by_a_row(
 ) -> float:
     """The root mean square change of the score where one row is wrong instead of right, by a row of each class.
 
-    It is 1 / rows of the accuracy, twice that of the correlation of Matthews with two classes, and more of a rare class
-    than of others in macro-F1.
+    The wrong decision is the commonest other class, as most are. It is 1 / rows of the accuracy, twice that of the
+    correlation of Matthews with two classes, and more of a rare class than of others in macro-F1.
 
     Args:
         rows: ``(classes,)`` indices; empty for values, which change by 0.
         shares: ``(classes,)``, how often each of these classes occurs.
     """
+    common = [labels[rows[place]] for place in np.argsort(-shares)[:2]] if rows else []
     changes = []
     for row in rows:
         right, wrong = decisions.copy(), decisions.copy()
-        right[row], wrong[row] = labels[row], 0 if labels[row] else 1
+        right[row] = labels[row]
+        wrong[row] = next((label for label in common if label != labels[row]), 0 if labels[row] else 1)
         changes.append(score(labels, right) - score(labels, wrong))
     return float(np.sqrt(shares @ np.square(changes))) if changes else 0.0
