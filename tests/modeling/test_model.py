@@ -109,14 +109,11 @@ def test_more_layers_than_the_encoder_has_are_refused(backbone: Path) -> None:
         _model(backbone, _task("t", 2), layers=3)
 
 
-def test_layers_that_training_leaves_out_at_random_are_not_mixed() -> None:
+def test_a_model_predicts_whose_training_left_out_layers_at_random_that_its_heads_mix() -> None:
     config = FlaubertConfig(vocab_size=64, emb_dim=8, n_layers=2, n_heads=2, layerdrop=0.5)
     encoder, ids = FlaubertModel(config), torch.tensor([[2, 5, 3]])
-    with pytest.raises(TrialError, match="pooling_layers must be at most 1"):
-        MultiTaskModel(encoder=encoder, tasks=[_task("t", 2)], heads=HeadOptions(layers=2))
-    model = MultiTaskModel(encoder=encoder, tasks=[_task("t", 2)], heads=HeadOptions(layers=1)).train()
-    for _ in range(9):
-        assert model("t", ids, torch.ones_like(ids)).shape == (1, 2)
+    model = MultiTaskModel(encoder=encoder, tasks=[_task("t", 2)], heads=HeadOptions(layers=2)).eval()
+    assert model("t", ids, torch.ones_like(ids)).shape == (1, 2)
 
 
 def test_the_first_token_of_a_longformer_sees_the_whole_text() -> None:

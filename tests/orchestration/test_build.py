@@ -131,6 +131,11 @@ def test_a_backbone_that_does_not_encode_texts_is_refused_before_any_trial(
         abilities_of(str(tmp_path))
 
 
+def test_a_study_that_has_begun_with_a_backbone_goes_on_with_it(tmp_path: Path) -> None:
+    save_encoder(tmp_path, "clip_text_model")
+    assert abilities_of(str(tmp_path), begun=True).layers is None  # not limited either
+
+
 def test_an_encoder_with_fewer_states_than_tokens_is_refused_before_any_trial(tmp_path: Path) -> None:
     from transformers import FunnelBaseModel, FunnelConfig
 

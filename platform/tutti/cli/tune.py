@@ -317,7 +317,7 @@ def prepare_study(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> P
         raise StudyError(Fault(f"the study {study.study!r}", f"be new in {folder.path.parent}", got, remedy))
     if begun:
         _check_unchanged(study, folder)
-    check_backbone(study, abilities_of(study.backbone), begun=begun)
+    check_backbone(study, abilities_of(study.backbone, begun=begun), begun=begun)
     if not begun:  # data that a failed start left behind may come from other files and settings
         shutil.rmtree(folder.data, ignore_errors=True)
     console.print("Reading the tasks")

@@ -26,7 +26,7 @@ from tutti.modeling.adapters import (
     quantisation,
 )
 from tutti.modeling.heads import Head, HeadOptions, texts_apart
-from tutti.modeling.layers import encoder_layers, mixable_layers
+from tutti.modeling.layers import encoder_layers
 from tutti.tasks.task import Task
 
 _POSITION_TABLES = {"position_embeddings", "position_embedding", "embed_positions", "wpe"}
@@ -50,7 +50,7 @@ class MultiTaskModel(nn.Module):
         positions: the longest input, in tokens, that the encoder accepts; None for any length.
 
     Raises:
-        TrialError: if the heads mix more layers than the encoder has, or one that leaves layers out at random.
+        TrialError: if the heads mix more layers than the encoder has.
     """
 
     def __init__(
@@ -73,9 +73,9 @@ class MultiTaskModel(nn.Module):
         self._accepts_token_types = "token_type_ids" in inputs
         self._accepts_global_attention = "global_attention_mask" in inputs
         hidden, std = self.config.hidden_size, getattr(self.config, "initializer_range", 0.02)
-        layers = mixable_layers(encoder)
-        if layers is not None and heads.layers > layers:
-            rule = f"be at most {layers}, the encoder's layers that can be mixed"
+        layers = getattr(self.config, "num_hidden_layers", heads.layers)
+        if heads.layers > layers:
+            rule = f"be at most {layers}, the encoder's layers"
             raise TrialError(Fault("the training key pooling_layers", rule, f"{heads.layers}", "lower it"))
         self.heads = nn.ModuleDict(
             {

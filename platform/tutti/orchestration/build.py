@@ -90,8 +90,11 @@ class Abilities:
     half_precision: bool
 
 
-def abilities_of(backbone: str) -> Abilities:
+def abilities_of(backbone: str, *, begun: bool = False) -> Abilities:
     """Loads the backbone, which reports an unusable one early and downloads one from the hub only once.
+
+    Args:
+        begun: whether a study has begun with it, by an earlier version perhaps, and can only go on: it is not tried.
 
     Raises:
         BackboneError: if the backbone or its tokenizer does not load, or the backbone does not compute texts.
@@ -105,7 +108,7 @@ def abilities_of(backbone: str) -> Abilities:
     encoder, tokenizer = load_encoder(backbone), load_tokenizer(backbone)
     return Abilities(
         positions=positions(encoder),
-        layers=probed_layers(backbone, encoder, tokenizer(_PROBE)["input_ids"]),
+        layers=None if begun else probed_layers(backbone, encoder, tokenizer(_PROBE)["input_ids"]),
         own_layers=own_layers(encoder),
         marks_pairs=marks_second_text(tokenizer),
         starts_special=starts_special(tokenizer),
