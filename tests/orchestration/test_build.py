@@ -131,6 +131,16 @@ def test_a_backbone_that_does_not_encode_texts_is_refused_before_any_trial(
         abilities_of(str(tmp_path))
 
 
+def test_a_backbone_of_another_script_without_special_tokens_is_tried_too(tmp_path: Path) -> None:
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast
+
+    save_encoder(tmp_path, "bert", num_hidden_layers=2)
+    letters = Tokenizer(models.BPE(vocab={"[PAD]": 0, "好": 1}, merges=[]))
+    PreTrainedTokenizerFast(tokenizer_object=letters, pad_token="[PAD]").save_pretrained(tmp_path)
+    assert abilities_of(str(tmp_path)).layers == 2
+
+
 def test_a_study_that_has_begun_with_a_backbone_goes_on_with_it(tmp_path: Path) -> None:
     save_encoder(tmp_path, "clip_text_model")
     assert abilities_of(str(tmp_path), begun=True).layers is None  # not limited either

@@ -106,9 +106,10 @@ def abilities_of(backbone: str, *, begun: bool = False) -> Abilities:
     from tutti.training.precision import runs_in_half_precision
 
     encoder, tokenizer = load_encoder(backbone), load_tokenizer(backbone)
+    ids = tokenizer(_PROBE)["input_ids"] or [0]  # a tokenizer without special tokens may know none of the letters
     return Abilities(
         positions=positions(encoder),
-        layers=None if begun else probed_layers(backbone, encoder, tokenizer(_PROBE)["input_ids"]),
+        layers=None if begun else probed_layers(backbone, encoder, ids),
         own_layers=own_layers(encoder),
         marks_pairs=marks_second_text(tokenizer),
         starts_special=starts_special(tokenizer),
