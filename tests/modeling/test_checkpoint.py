@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoModel, AutoTokenizer, LongformerConfig, LongformerModel
 
 from tutti.errors import StorageError
 from tutti.modeling.checkpoint import load_checkpoint, save_checkpoint, tensor_faults
@@ -47,6 +47,36 @@ def test_a_checkpoint_comes_back_as_it_was(saved: Path, model: MultiTaskModel, o
     assert metadata.max_length == 16
     assert loaded.head_options == metadata.heads == HEADS
     assert (metadata.adapter, metadata.base) == (None, None)
+
+
+@pytest.mark.parametrize("version", ["this", "an earlier"])
+def test_a_longformer_predicts_with_the_attention_that_it_was_trained_with(
+    tmp_path: Path, backbone: Path, odd_tasks: tuple[Task, ...], version: str
+) -> None:
+    small = {"vocab_size": 64, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    encoder = LongformerModel(LongformerConfig(**small, intermediate_size=8, attention_window=4, pad_token_id=1))
+    trained = MultiTaskModel(
+        encoder=encoder, tasks=odd_tasks, heads=HeadOptions(), global_attention=version == "this"
+    ).eval()
+    save_checkpoint(
+        tmp_path / "best",
+        model=trained,
+        tokenizer=AutoTokenizer.from_pretrained(backbone),
+        tasks=odd_tasks,
+        key="t0000",
+        number=0,
+        epoch=1,
+        score=0.5,
+        task_scores={},
+        max_length=16,
+    )
+    if version == "an earlier":
+        metadata = json.loads((tmp_path / "best/tutti.json").read_text())
+        del metadata["global_attention"]
+        (tmp_path / "best/tutti.json").write_text(json.dumps(metadata))
+    task, ids = odd_tasks[0].name, torch.arange(2, 34).unsqueeze(0)
+    loaded = load_checkpoint(tmp_path / "best")[0]
+    torch.testing.assert_close(*(model(task, ids, torch.ones_like(ids)) for model in (loaded, trained)), rtol=0, atol=0)
 
 
 def test_plain_transformers_loads_encoder_and_tokenizer(saved: Path, model: MultiTaskModel) -> None:

@@ -40,6 +40,7 @@ class CheckpointMetadata:
         adapter: the adapter trained instead of the encoder's weights; None if the weights were trained.
         base: the backbone under the adapter; None without an adapter.
         max_length: maximum number of tokens of a training row.
+        global_attention: as in ``MultiTaskModel``; false in checkpoints of earlier versions, which gave none.
     """
 
     tasks: tuple[Task, ...]
@@ -53,6 +54,7 @@ class CheckpointMetadata:
     max_length: int
     adapter: Adapter | None
     base: Base | None
+    global_attention: bool = False
 
 
 def save_checkpoint(
@@ -99,6 +101,7 @@ def save_checkpoint(
             "adapter": None if model.adapter is None else asdict(model.adapter),
             "base": None if model.base is None else asdict(model.base),
             "max_length": max_length,
+            "global_attention": model.global_attention,
         }
         (temporary / METADATA).write_text(json.dumps(metadata, ensure_ascii=False, indent=1), encoding="utf-8")
 
@@ -131,7 +134,12 @@ def load_checkpoint(
         attn_implementation=attn_implementation,
     )
     model = MultiTaskModel(
-        encoder=encoder, tasks=metadata.tasks, heads=metadata.heads, adapter=metadata.adapter, base=base
+        encoder=encoder,
+        tasks=metadata.tasks,
+        heads=metadata.heads,
+        adapter=metadata.adapter,
+        base=base,
+        global_attention=metadata.global_attention,
     )
     if metadata.adapter is not None:
         load_adapter_state(encoder, {encoder_name(key): value for key, value in load_file(folder / ADAPTER).items()})

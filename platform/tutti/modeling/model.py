@@ -45,6 +45,8 @@ class MultiTaskModel(nn.Module):
         adapter: the adapter that ``load_encoder`` added to the encoder.
         base: the backbone under the adapter; by default the encoder's backbone as it is now. It is hashed here, once,
             because the backbone may be replaced before a checkpoint is saved.
+        global_attention: give the first token global attention where the encoder has such, as Longformer: without it
+            the token sees only those near it. False for a checkpoint that was trained without it.
 
     Attributes:
         positions: the longest input, in tokens, that the encoder accepts; None for any length.
@@ -61,6 +63,7 @@ class MultiTaskModel(nn.Module):
         heads: HeadOptions,
         adapter: Adapter | None = None,
         base: Base | None = None,
+        global_attention: bool = True,
     ) -> None:
         super().__init__()
         self.encoder: PreTrainedModel = encoder
@@ -71,7 +74,7 @@ class MultiTaskModel(nn.Module):
         self.positions = positions(encoder)
         inputs = inspect.signature(encoder.forward).parameters
         self._accepts_token_types = "token_type_ids" in inputs
-        self._accepts_global_attention = "global_attention_mask" in inputs
+        self.global_attention = global_attention and "global_attention_mask" in inputs
         hidden, std = self.config.hidden_size, getattr(self.config, "initializer_range", 0.02)
         layers = getattr(self.config, "num_hidden_layers", heads.layers)
         if heads.layers > layers:
@@ -104,7 +107,7 @@ class MultiTaskModel(nn.Module):
             input_ids, attention_mask = texts_apart(input_ids, attention_mask, token_type_ids)
         elif self._accepts_token_types and token_type_ids is not None:
             options["token_type_ids"] = token_type_ids
-        if self._accepts_global_attention:  # Longformer: without it the first token sees only those near it
+        if self.global_attention:
             options["global_attention_mask"] = torch.zeros_like(attention_mask)
             options["global_attention_mask"][:, 0] = 1
         layers = self.head_options.layers
