@@ -25,7 +25,8 @@ _USED_WITH: Mapping[str, tuple[str, Any]] = {
     "sampling_temperature": ("task_sampling", "temperature"),
     "sampling_weights": ("task_sampling", "weights"),
 }
-_WITHOUT_ADAM = ("adafactor", "adagrad", "rmsprop", "sgd")  # optimizers for which transformers passes no adam_ key on
+_ADAM = ("adam_beta1", "adam_beta2", "adam_epsilon")
+_WITHOUT_ADAM = ("adafactor", "adagrad", "rmsprop", "sgd")  # optimizers to which transformers passes none of them
 _BATCH, _BUDGET = "per_device_train_batch_size", "max_tokens_per_batch"
 
 
@@ -51,10 +52,16 @@ def unused_key_faults(
         if switch and not (required in switch_values if required is not None else any(switch_values)):
             rule = f"be used with `{switch}`" + ("" if required is None else f": {written(required)}")
             faults.append(Fault(what, rule, "a value that no trial uses", f"set {switch}, or remove it"))
-        budgets = list(_budgets(full, possible, stages))
+        budgets = list(_beside(full, _BUDGET, possible, stages)) if _key(full) == _BATCH else []
         if budgets and all(map(all, budgets)):
             rule = f"be left out where every trial has {_BUDGET}, which says how large a batch is"
             remedy = f"take one of the two out, or vary {_BUDGET} with null among its choices"
+            faults.append(Fault(what, rule, "a value that no trial uses", remedy))
+        chosen = list(_beside(full, "optim", possible, stages)) if _key(full) in _ADAM else []
+        optimizers = [str(name) for names in chosen for name in names]
+        if optimizers and all(name.startswith(_WITHOUT_ADAM) for name in optimizers):
+            rule = f"be left out with {' or '.join(dict.fromkeys(optimizers))}, which does not read it"
+            remedy = "take it out, or choose another optim"
             faults.append(Fault(what, rule, "a value that no trial uses", remedy))
     return faults
 
@@ -65,12 +72,12 @@ def _key(full: str) -> str:
     return without_task(key).replace("gradient_checkpointing", "activation_checkpointing")
 
 
-def _budgets(full: str, possible: Mapping[str, Sequence[Any]], stages: int) -> Iterator[Sequence[Any]]:
-    """The possible values of max_tokens_per_batch in each stage whose per_device_train_batch_size is ``full``."""
+def _beside(full: str, other: str, possible: Mapping[str, Sequence[Any]], stages: int) -> Iterator[Sequence[Any]]:
+    """The possible values of the key ``other`` in each stage that takes its value of a key from ``full``."""
     for prefix in [f"{STAGES}.{index}." for index in range(stages)] or [""]:
-        own = prefix + _BATCH
-        if full == (own if own in possible else _BATCH):
-            yield possible.get(prefix + _BUDGET, possible.get(_BUDGET, [None]))
+        own = prefix + _key(full)
+        if full == (own if own in possible else _key(full)):
+            yield possible.get(prefix + other, possible.get(other, [None]))
 
 
 def idle_option_faults(where: str, stages: Sequence[Mapping[str, Any]]) -> list[Fault]:
@@ -132,12 +139,6 @@ def _no_effect_faults(where: str, stages: Sequence[Mapping[str, Any]]) -> list[F
     if optimizers and not any(name.startswith(("galore", "apollo")) for name in optimizers):
         rule = "be left out without an optimizer of GaLore or APOLLO, which alone read it"
         faults.append(Fault(f"{where}.optim_target_modules", rule, "it with another optim", "take it out"))
-    for key in ("adam_beta1", "adam_beta2", "adam_epsilon"):
-        optimizers = [str(keys.get("optim")) for keys in stages if key in keys]
-        if optimizers and all(name.startswith(_WITHOUT_ADAM) for name in optimizers):
-            rule = f"be left out with {' or '.join(dict.fromkeys(optimizers))}, which does not read it"
-            remedy = "take it out, or choose another optim"
-            faults.append(Fault(f"{where}.{key}", rule, "a value that no stage uses", remedy))
     dynamic = [keys for keys in stages if keys.get("loss_balancing") == "dynamic"]
     if dynamic and all(keys.get("max_steps", -1) <= 0 and keys["num_train_epochs"] <= 2 for keys in dynamic):
         rule = "be fixed or uncertainty in stages of 2 epochs or fewer: dynamic weighs tasks from the third epoch on"
