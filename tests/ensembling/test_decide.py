@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score
 
-from tutti.ensembling.decide import _GRID, decide, tune_offsets
+from tutti.ensembling.calibrate import log_probabilities
+from tutti.ensembling.decide import _GRID, _best_offsets, _calibrated, decide, tune_offsets
 
 
 def rare(seed: int, rows: int = 400) -> tuple[np.ndarray, np.ndarray]:
@@ -27,24 +28,55 @@ def test_the_decision_is_the_argmax_after_adding_offsets():
     assert decide(np.array([[0.0, 1.0]]), np.array([2.0, 0.0])).tolist() == [1]
 
 
+def expected_f1(shares: np.ndarray, decisions: np.ndarray) -> float:
+    """Macro-F1 where each row has its shares of labels instead of one."""
+    classes, weights = np.divmod(np.arange(shares.size), shares.shape[1])[1], shares.ravel()
+    rows = np.repeat(decisions, shares.shape[1])
+    return float(f1_score(classes, rows, sample_weight=weights, average="macro", zero_division=0))
+
+
+def drawn(seed: int, classes: int, rows: int = 80) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(classes, size=rows)
+    logits = rng.normal(size=(rows, classes)) + np.eye(classes)[labels] + np.linspace(0, 1.5, classes)
+    return (np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)).astype(np.float32), labels
+
+
 @pytest.mark.parametrize("classes", [2, 3, 7])
 @pytest.mark.parametrize("seed", range(3))
-def test_the_offsets_are_those_of_a_plain_loop_over_classes_and_offsets(seed, classes):
-    rng = np.random.default_rng(seed)
-    labels = rng.integers(classes, size=80)
-    logits = rng.normal(size=(80, classes)) + np.eye(classes)[labels] + np.linspace(0, 1.5, classes)
-    probabilities = (np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)).astype(np.float32)
+@pytest.mark.parametrize("certain", [False, True])
+def test_the_offsets_are_those_of_a_plain_loop_over_classes_and_offsets(seed, classes, certain):
+    probabilities, labels = drawn(seed, classes)
+    shares = np.eye(classes)[labels] if certain else np.random.default_rng(seed).dirichlet(np.ones(classes), 80)
     plain = np.zeros(classes)
     for _ in range(2):
         for index in range(classes):
             tried = [np.where(np.arange(classes) == index, offset, plain) for offset in _GRID]
-            scores = np.array([macro_f1(labels, decide(probabilities, offsets)) for offsets in tried])
+            scores = np.array([expected_f1(shares, decide(probabilities, offsets)) for offsets in tried])
             smallest_first = np.argsort(np.abs(_GRID), kind="stable")
-            best = smallest_first[scores[smallest_first].argmax()]
+            best = smallest_first[(scores[smallest_first] > scores.max() - 1e-12).argmax()]
             if scores[best] > scores[np.argmin(np.abs(_GRID - plain[index]))] + 1e-12:
                 plain = tried[best]
-    np.testing.assert_array_equal(tune_offsets(probabilities, labels), plain)
+    np.testing.assert_array_equal(_best_offsets(log_probabilities(probabilities), shares), plain)
     assert plain.any()
+
+
+def test_offsets_are_tuned_for_the_labels_that_calibrated_probabilities_lead_one_to_expect():
+    probabilities, labels = drawn(0, 3)
+    logs = log_probabilities(probabilities)
+    expected = 0.6 * _best_offsets(logs, _calibrated(logs, labels))
+    np.testing.assert_allclose(tune_offsets(probabilities, labels), expected)
+    assert expected.any()
+
+
+def test_probabilities_are_calibrated_by_a_temperature_and_by_what_speaks_too_rarely_or_too_often():
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(20_000, 3)) * 2
+    labels = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    told = 3 * logits + [0, 1.5, -1.5]  # too sure, and biased
+    calibrated = _calibrated(told - np.log(np.exp(told).sum(axis=1, keepdims=True)), labels)
+    true = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(calibrated, true, atol=0.03)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -52,9 +84,8 @@ def test_with_a_rare_class_offsets_raise_macro_f1_on_held_out_rows_too(seed):
     probabilities, labels = rare(seed, rows=2000)
     offsets = tune_offsets(probabilities[:1000], labels[:1000])
     assert offsets[2] > offsets[0]
-    for half in (slice(None, 1000), slice(1000, None)):
-        with_offsets = macro_f1(labels[half], decide(probabilities[half], offsets))
-        assert with_offsets > macro_f1(labels[half], decide(probabilities[half])) + 0.005
+    with_offsets = macro_f1(labels[1000:], decide(probabilities[1000:], offsets))
+    assert with_offsets > macro_f1(labels[1000:], decide(probabilities[1000:])) + 0.005
 
 
 def test_where_nothing_can_be_gained_all_offsets_stay_at_zero():
@@ -69,21 +100,22 @@ def test_offsets_of_rows_with_ties_change_only_for_a_better_score():
         labels = rng.integers(3, size=30)
         shares = rng.multinomial(4, [1 / 3] * 3, size=30) + np.eye(3)[labels]  # as of five members' hard votes
         probabilities = (shares / 5).astype(np.float32)
-        offsets = tune_offsets(probabilities, labels)
+        offsets = _best_offsets(log_probabilities(probabilities), np.eye(3)[labels])
         gain = macro_f1(labels, decide(probabilities, offsets)) - macro_f1(labels, decide(probabilities))
         assert gain > 0 if offsets.any() else gain == 0
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_where_a_class_has_no_rows_offsets_do_not_lower_macro_f1_on_the_rows_they_are_tuned_on(seed):
+def test_where_a_class_has_no_rows_offsets_do_not_lower_the_score_that_they_are_tuned_for(seed):
     rng = np.random.default_rng(seed)
     labels = rng.integers(3, size=80)
     logits = rng.normal(size=(80, 4)) + 0.7 * np.eye(4)[labels] - [0, 0, 0, 1.5]
     probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-    offsets = tune_offsets(probabilities, labels)
+    offsets = _best_offsets(log_probabilities(probabilities), np.eye(4)[labels])
     assert macro_f1(labels, decide(probabilities, offsets)) >= macro_f1(labels, decide(probabilities)) - 1e-9
 
 
 def test_of_offsets_that_score_the_same_the_smallest_is_taken():
     probabilities = np.array([[0.55, 0.45], [0.99, 0.01], [0.01, 0.99]])  # from -0.3 on all rows are right
-    assert tune_offsets(probabilities, np.array([1, 0, 1])).tolist() == pytest.approx([-0.3, 0])
+    offsets = _best_offsets(log_probabilities(probabilities), np.eye(2)[[1, 0, 1]])
+    assert offsets.tolist() == pytest.approx([-0.3, 0])

@@ -230,7 +230,7 @@ def skewed_ballot() -> Ballot:
     return Ballot((exp / exp.sum(axis=2, keepdims=True)).astype(np.float32), labels, macro_f1, np.arange(len(labels)))
 
 
-def test_offsets_are_used_only_where_they_win():
+def test_offsets_are_used_unless_they_change_nothing_or_clearly_lose():
     skewed = skewed_ballot()
     assert procedure(skewed, offsets=True).fit(skewed).offsets is not None
     assert procedure(skewed, offsets=False).fit(skewed).offsets is None
@@ -238,25 +238,19 @@ def test_offsets_are_used_only_where_they_win():
     right[:, np.arange(90), np.arange(90) % 3] = 0.8
     clear = Ballot(right, np.arange(90) % 3, macro_f1, np.arange(90))
     assert procedure(clear, offsets=True).fit(clear).offsets is None
+    other = Ballot(skewed.votes, skewed.labels, lambda labels, said: float(np.mean(said == 0)), skewed.groups)
+    assert procedure(other, offsets=True).fit(other).offsets is None
 
 
-def test_offsets_that_fit_only_the_rows_they_were_tuned_on_are_seldom_used():
-    """Where the argmax is optimal, offsets win only by chance, but always on their own rows."""
-    used = []
+def test_offsets_from_few_rows_do_no_harm_where_the_argmax_is_best():
+    differences = []
     for seed in range(20):
-        known = ballot(seed, members=1, rows=60, skill=1.5)
-        votes = Ballot(known.votes, known.labels, macro_f1, known.groups)
-        used.append(procedure(votes, offsets=True).fit(votes).offsets is not None)
-    assert np.mean(used) < 0.1
-
-
-def test_offsets_do_not_win_by_the_rows_that_they_were_tuned_on():
-    used = []
-    for seed in range(12):
-        known = ballot(seed, members=1, rows=60, skill=0)
-        votes = Ballot(known.votes, known.labels, macro_f1, known.groups)
-        used.append(procedure(votes, offsets=True, margin=0).fit(votes).offsets is not None)
-    assert np.mean(used) < 0.8
+        known = ballot(seed, members=1, rows=1060, skill=1.5)
+        votes = Ballot(known.votes[:, :60], known.labels[:60], macro_f1, np.arange(60))
+        ensemble = procedure(votes, offsets=True).fit(votes)
+        combined, labels = ensemble.combine(known.votes[:, 60:]), known.labels[60:]
+        differences.append(macro_f1(labels, ensemble.decide(combined)) - macro_f1(labels, combined.argmax(axis=1)))
+    assert np.mean(differences) > -0.005
 
 
 def test_offsets_are_used_with_the_method_that_they_win_with():

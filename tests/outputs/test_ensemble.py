@@ -95,7 +95,7 @@ def test_every_method_makes_a_submission_and_says_what_it_is_worth(make_finished
     assert "at most 0.2 below the best, each different from all better ones in 1 % of the rows or more" in page
 
 
-def test_offsets_decide_what_is_submitted_where_they_win_and_stand_on_the_card(make_finished, tmp_path):
+def test_offsets_decide_what_is_submitted_and_stand_on_the_card(make_finished, tmp_path):
     study = make_finished(skewed=True)
     rule = Rule(top=5, decision="offsets")
     card = write_ensemble(**study.ensemble(tmp_path / "out", rule=rule))

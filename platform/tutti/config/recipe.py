@@ -77,7 +77,7 @@ class Recipe(Strict):
 
     members: Members = Members()
     method: Method = "uniform"  # auto: for each task stacking, or what is clearly better
-    decision: Literal["argmax", "offsets"] = "argmax"  # offsets: per class, where they score better
+    decision: Literal["argmax", "offsets"] = "argmax"  # offsets: per class, unless they score worse
     calibration: Literal["none", "temperature"] = "none"  # of the confidences of pseudo-labels and of `tutti predict`
     submission: Submission = Submission()
     pseudo_labels: PseudoLabels = PseudoLabels()

@@ -115,7 +115,7 @@ class Procedure:
             by another.
         methods: names, the default first. Another is used if it scores better in inner cross-validation by more than
             ``margin`` standard errors.
-        offsets: whether per-class offsets may be used, under the same condition.
+        offsets: whether to use per-class offsets, unless the decisions without them are better by as much.
         margin: by default such that the 95 % interval of the gain lies above 0; 0 for the best score.
     """
 
@@ -138,6 +138,7 @@ class Procedure:
         if votes.ndim == 3 and len(np.unique(groups)) >= MIN_TEXTS:
             combined = _cross_fitted(rule, votes, labels, list(splits(labels, groups, repeats=1, seed=seed)))
             offsets = tune_offsets(combined, labels) if with_offsets else None
+            offsets = offsets if offsets is not None and offsets.any() else None
             first = np.unique(groups, return_index=True)[1]  # copies of a text are no further evidence
             temperature = fit_temperature(combined[first], labels[first])
         return Ensemble(voters, method, rule.fit(votes, labels), offsets, temperature)
@@ -157,15 +158,15 @@ class Procedure:
     ) -> tuple[str, bool]:
         """The method and whether to use offsets: the pair with the best cross-validated score.
 
-        The first method without offsets is used unless that score is better by more than ``margin`` standard errors,
-        like the rule of one standard error for pruning trees (Breiman et al. 1984): the best of several is often so by
-        chance.
+        The first method, with offsets if they may be used, is used unless that score is better by more than ``margin``
+        standard errors, like the rule of one standard error for pruning trees (Breiman et al. 1984): the best of
+        several is often so by chance.
         """
-        offset_options = (False, True) if self.offsets and votes.ndim == 3 else (False,)
+        offset_options = (True, False) if self.offsets and votes.ndim == 3 else (False,)
         options = [(method, offsets) for offsets in offset_options for method in self.methods]
         texts = len(np.unique(groups))
         if len(options) == 1 or texts < MIN_TEXTS:
-            return options[0]
+            return self.methods[0], False
         repeats = min(_INNER_REPEATS, repeats_for(texts))
         shape = (repeats, len(options), len(labels))
         decisions = np.empty(shape, dtype=np.int64 if votes.ndim == 3 else np.float32)
@@ -174,11 +175,11 @@ class Procedure:
             folds = list(each)
             for index, method in enumerate(self.methods):
                 combined = _cross_fitted(METHODS[method](score), votes, labels, folds)
-                decisions[repeat, index] = combined if combined.ndim == 1 else decide(combined)
+                decisions[repeat, index - len(self.methods)] = combined if combined.ndim == 1 else decide(combined)
                 if True in offset_options:
                     for _, train, held_out in folds:
                         offsets = tune_offsets(combined[train], labels[train])
-                        decisions[repeat, len(self.methods) + index, held_out] = decide(combined[held_out], offsets)
+                        decisions[repeat, index, held_out] = decide(combined[held_out], offsets)
             best = _clearly_best(decisions[: repeat + 1], labels, groups, score, self.margin, seed)
             if best == 0:  # most often so, which saves the other foldings
                 break

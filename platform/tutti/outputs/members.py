@@ -58,7 +58,7 @@ class Rule:
         diversity: the share of validation rows on which a member's decision must differ from that of every better one.
         filter: the MLflow filter that selected the candidates, shown on the card; none if all may vote.
         method: a name of ``METHODS``, or ``auto`` for stacking, unless another is clearly better out of fold.
-        decision: ``argmax``, or ``offsets`` per class where these score better.
+        decision: ``argmax``, or ``offsets`` per class unless these score worse.
         calibration: whether pseudo-labels and ``tutti predict`` use confidences at the fitted temperature.
     """
 
