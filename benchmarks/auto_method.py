@@ -92,7 +92,7 @@ def resample(votes: np.ndarray, labels: np.ndarray, *, metric: str, rows: int, s
     ballot = Ballot(votes[members][:, validation], labels[validation], score, np.arange(rows))
     rule = partial(Procedure, standing=ballot.scores, share=1)
     methods = auto_methods(texts=rows, values=False)
-    auto = partial(rule, selection=Selection(top=5, diversity=0.002), methods=methods, offsets=True)
+    auto = partial(rule, selection=Selection(top=5, diversity=0.002), methods=methods, offsets=metric != "accuracy")
     recipes = {
         "single": rule(selection=Selection(top=1), methods=("uniform",)),
         "uniform": rule(selection=Selection(top=5), methods=("uniform",)),
@@ -138,6 +138,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         for base in ("uniform", "single")
         for name in ("stacking", "best_option", "auto")
     }
+    points["auto_vs_stacking_points"] = 100 * (every["auto"] - every["stacking"])
     points["estimate_bias_points"] = 100 * (every["estimate"] - every["auto"])
     for name, differences in points.items():
         print(f"{name}: {differences.mean():+.2f} ± {1.96 * differences.std(ddof=1) / len(drawn) ** 0.5:.2f}")

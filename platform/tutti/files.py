@@ -119,8 +119,8 @@ def fixed_folder_fault(folder: Path) -> Fault | None:
 
     It is below a file, a mount point, the current folder or one above that.
     """
-    folder, current = folder.resolve(), Path.cwd()
-    nearest_parent = next(parent for parent in folder.parents if parent.exists())
+    folder, current = resolved(folder), Path.cwd()
+    nearest_parent = next((parent for parent in folder.parents if parent.exists()), folder)
     if not nearest_parent.is_dir():
         return Fault(str(folder), "be in a folder", f"the file {nearest_parent}", "name another folder")
     if folder.is_mount():
@@ -173,6 +173,11 @@ def clear_stray(stray: Path) -> None:
 def is_plain(name: str) -> bool:
     """Whether a name denotes a direct child of a folder, and nothing below or outside of it."""
     return name not in ("", ".", "..") and not any(mark in name for mark in "/\\\0")
+
+
+def resolved(path: Path) -> Path:
+    """An absolute path without symbolic links; one that is in a loop of them stays, for an error where it is used."""
+    return Path(os.path.realpath(path))
 
 
 def is_inside(path: Path, folder: Path) -> bool:

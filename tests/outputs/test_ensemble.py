@@ -103,6 +103,7 @@ def test_offsets_decide_what_is_submitted_and_stand_on_the_card(make_finished, t
     emotion = card.tasks[0]
     assert emotion.offsets["angry"] > 0
     assert plain.tasks[0].offsets is None
+    assert [task.offsets for task in card.tasks if task.metric == "accuracy"] == [None]  # the likeliest class is best
     assert emotion.score.score > plain.tasks[0].score.score
 
     def angry(folder: str) -> int:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tutti.errors import StudyError
+from tutti.errors import StorageError, StudyError
 from tutti.files import write_whole
 from tutti.outputs.folder import output_folder
 
@@ -52,6 +52,12 @@ def test_one_kind_of_output_does_not_replace_another(tmp_path: Path) -> None:
     assert not labels.exists()
 
 
+def test_a_loop_of_symbolic_links_is_named(tmp_path: Path) -> None:
+    (tmp_path / "out").symlink_to("out")
+    with pytest.raises(StorageError, match="out must be written whole"), output_folder(tmp_path / "out"):
+        pass
+
+
 def test_a_folder_below_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes").touch()
     message = rf"out must be in a folder; got the file {tmp_path}/notes; name another folder"
@@ -61,7 +67,12 @@ def test_a_folder_below_a_file_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("out", "got"),
-    [(".", "the current folder"), ("..", "a folder above the current one"), ("/proc", "a mount point")],
+    [
+        (".", "the current folder"),
+        ("..", "a folder above the current one"),
+        ("/proc", "a mount point"),
+        ("/", "a mount point"),
+    ],
 )
 def test_a_folder_that_cannot_be_replaced_as_a_whole_is_refused(
     out: str, got: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

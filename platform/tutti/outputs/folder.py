@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from tutti.errors import Fault, StudyError
-from tutti.files import fixed_folder_fault, hashes, storage_faults, whole_folder, write_whole
+from tutti.files import fixed_folder_fault, hashes, resolved, storage_faults, whole_folder, write_whole
 
 if TYPE_CHECKING:
     from tutti.outputs.card import Card
@@ -35,7 +35,7 @@ def output_folder(out: Path, *, listing: str = CARD, kind: str | None = None) ->
             listing lacks, or something of another kind. Only listed files are ever deleted.
         StorageError: if ``out`` cannot be read or written.
     """
-    out = out.resolve()
+    out = resolved(out)
     _check(out, listing, kind)
     with whole_folder(out) as folder:
         yield folder

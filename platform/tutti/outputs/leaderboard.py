@@ -163,7 +163,7 @@ def _read(submission: Path, *, public: float) -> tuple[str, dict[str, str], Entr
             tasks={_text(task["task"]): _score(task["score"]) for task in card["tasks"]},
         )
         return _text(card["study"]), files, entry
-    except (OSError, ValueError, AttributeError, KeyError, TypeError, OverflowError) as error:
+    except (OSError, ValueError, AttributeError, KeyError, TypeError, OverflowError, RecursionError) as error:
         why = f"no {error} where it belongs" if isinstance(error, KeyError) else str(error)
         got = "no card.json in it" if isinstance(error, OSError) else f"an invalid card.json ({why})"
         rule, remedy = "be a folder that `tutti ensemble` wrote", "name the folder that contains card.json"

@@ -58,7 +58,7 @@ class Rule:
         diversity: the share of validation rows on which a member's decision must differ from that of every better one.
         filter: the MLflow filter that selected the candidates, shown on the card; none if all may vote.
         method: a name of ``METHODS``, or ``auto`` for stacking, unless another is clearly better out of fold.
-        decision: ``argmax``, or ``offsets`` per class unless these score worse.
+        decision: ``argmax``, or ``offsets`` per class unless these score worse, or the metric is accuracy.
         calibration: whether pseudo-labels and ``tutti predict`` use confidences at the fitted temperature.
     """
 
@@ -278,7 +278,7 @@ def _elected(
         standing=_ranking_scores(records, task.name, rule.by),
         share=1 if by_task else 1 / len(records[0].task_scores),
         methods=auto if rule.method == "auto" else (rule.method,),
-        offsets=rule.decision == "offsets",
+        offsets=rule.decision == "offsets" and task.metric != "accuracy",  # which the likeliest class has most of
         others=tuple if by_task else others,
     )
     single = Procedure(Selection(top=1), _ranking_scores(records, task.name, "task"), share=1, methods=("uniform",))

@@ -22,7 +22,7 @@ from tutti.ensembling.decide import decide
 from tutti.ensembling.methods.protocol import Weighted
 from tutti.ensembling.procedure import Ensemble
 from tutti.errors import Fault, StorageError, StudyError, first_line
-from tutti.files import storage_faults, strays, strays_of, whole_file, write_whole
+from tutti.files import resolved, storage_faults, strays, strays_of, whole_file, write_whole
 
 if TYPE_CHECKING:
     from tutti.tasks.task import Task
@@ -94,7 +94,7 @@ def check_out(out: Path, rows_file: Path) -> None:
         StudyError: if ``out`` is a folder or the file of the rows, or its suffix names no known format.
         StorageError: if the file system does not accept the name.
     """
-    if out.resolve() == rows_file.resolve():
+    if resolved(out) == resolved(rows_file):
         raise StudyError(Fault(f"--out {out}", "be another file than --input", "the same", "name another file"))
     if out.suffix.lower() not in SUFFIXES:
         rule = f"end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
