@@ -145,7 +145,7 @@ def test_what_is_no_number_is_refused_for_a_regression(tmp_path):
 
 
 def test_a_file_in_no_known_layout_is_told_by_the_task_s_own(tmp_path):
-    with pytest.raises(TaskFileError, match="tab-separated columns"):
+    with pytest.raises(TaskFileError, match=r"tab-separated columns.*, or name a table of two columns, id and label"):
         read(tmp_path, "3;calm\n5;glad\n")
 
 

@@ -242,6 +242,16 @@ def test_the_ending_says_what_is_written(tmp_path: Path) -> None:
     (tmp_path / "out.csv").mkdir()
     with pytest.raises(StudyError, match="must be a file; got a folder"):
         check_out(tmp_path / "out.csv", rows)
+    rows.touch()
+    with pytest.raises(StudyError, match=r"must be in a folder; got the file .*rows.csv; name another folder"):
+        check_out(rows / "new" / "out.csv", tmp_path / "others.csv")
+
+
+def test_a_run_that_failed_before_its_first_shard_leaves_nothing(tmp_path: Path) -> None:
+    shards = shards_of(tmp_path / "out.csv")
+    with pytest.raises(ValueError, match="no weights"), shards.locked():
+        raise ValueError("no weights")
+    assert not shards.folder.exists()
 
 
 def test_a_name_too_long_for_the_file_system_is_said_in_one_sentence(tmp_path: Path) -> None:

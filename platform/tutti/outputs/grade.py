@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Sized
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -53,7 +54,13 @@ def read_labels(
         SubmissionError: if a test row has no label, an unknown one, or another text.
     """
     found = _layout_of(source, layout)
-    rows = found.read(source, labelled=True, numbers=task.regression)
+    try:
+        rows = found.read(source, labelled=True, numbers=task.regression)
+    except TaskFileError as error:
+        if found is not layout:
+            raise
+        other = "or name a table of two columns, id and label"
+        raise TaskFileError(*(replace(each, remedy=f"{each.remedy}, {other}") for each in error.faults)) from error
     by_id, ids = rows.set_index("id"), expected["id"]
     remedy = "name the labels of this very test file, or a table of its ids and labels (columns id and label)"
     if missing := [row for row in ids if row not in by_id.index]:

@@ -91,7 +91,7 @@ def check_out(out: Path, rows_file: Path) -> None:
     """Checks that predictions can be written to ``out``.
 
     Raises:
-        StudyError: if ``out`` is a folder or the file of the rows, or its suffix names no known format.
+        StudyError: if ``out`` is a folder, the file of the rows or below a file, or its suffix names no known format.
         StorageError: if the file system does not accept the name.
     """
     if resolved(out) == resolved(rows_file):
@@ -101,9 +101,12 @@ def check_out(out: Path, rows_file: Path) -> None:
         got = repr(out.suffix) if out.suffix else "no suffix"
         raise StudyError(Fault(f"--out {out}", rule, got, "name the file so"))
     with storage_faults(out):
-        folder = out.is_dir()
-    if folder:
+        is_folder = out.is_dir()
+        above = next((parent for parent in out.absolute().parents if parent.exists()), out.parent)
+    if is_folder:
         raise StudyError(Fault(f"--out {out}", "be a file", "a folder", "name a file in it"))
+    if not above.is_dir():
+        raise StudyError(Fault(f"--out {out}", "be in a folder", f"the file {above}", "name another folder"))
 
 
 class Shards:
@@ -155,6 +158,9 @@ class Shards:
                 self._sweep()
             yield
         finally:
+            with suppress(OSError):
+                if [path.name for path in self.folder.iterdir()] == [_LOCK]:  # nothing that a later run could use
+                    shutil.rmtree(self.folder)
             lock.release()
 
     def _sweep(self) -> None:
