@@ -109,8 +109,8 @@ def test_no_name_of_a_task_in_a_planted_file_becomes_a_path(name, tmp_path):
 
 
 def test_a_study_may_be_named_by_any_folder_but_not_reached_through_a_link_by_its_name(place):
-    assert tutti("doctor", str(place / "outside"), place=place)[0] == 0
-    code, output = tutti("doctor", "link", place=place)
+    assert tutti("trials", str(place / "outside"), place=place)[0] == 0
+    code, output = tutti("trials", "link", place=place)
     assert code == 2
     assert f"the study 'link' must lie in {place / 'studies'}; got a link to {place / 'outside'}" in output
 

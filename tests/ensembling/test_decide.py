@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from sklearn.metrics import f1_score
 
 from tutti.ensembling.calibrate import log_probabilities
 from tutti.ensembling.decide import _GRID, _best_offsets, _calibrated, decide, tune_offsets
+from tutti.ensembling.procedure import Ballot, Procedure, _clearly_best
+from tutti.ensembling.select import Selection
 
 
 def rare(seed: int, rows: int = 400) -> tuple[np.ndarray, np.ndarray]:
@@ -14,6 +18,10 @@ def rare(seed: int, rows: int = 400) -> tuple[np.ndarray, np.ndarray]:
     labels = rng.choice(3, size=rows, p=[0.6, 0.3, 0.1])
     logits = rng.normal(size=(rows, 3)) + 1.2 * np.eye(3)[labels] + np.log([0.6, 0.3, 0.1])
     return (np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)).astype(np.float32), labels
+
+
+def accuracy(labels: np.ndarray, decisions: np.ndarray) -> float:
+    return float(np.mean(labels == decisions))
 
 
 def macro_f1(labels: np.ndarray, decisions: np.ndarray) -> float:
@@ -79,6 +87,30 @@ def test_probabilities_are_calibrated_by_a_temperature_and_by_what_speaks_too_ra
     np.testing.assert_allclose(calibrated, true, atol=0.03)
 
 
+def test_biases_of_few_rows_stay_small():
+    calibrated = _calibrated(np.log(np.full((3, 3), 1 / 3)), np.zeros(3, dtype=np.int64))
+    assert 0.4 < calibrated[0, 0] < 0.55  # without the prior 0.999
+
+
+def test_a_class_without_a_labelled_row_gets_no_decisions_by_its_offset():
+    for seed in range(5):
+        probabilities, labels = rare(seed)
+        seen = labels < 2
+        assert tune_offsets(probabilities, labels)[2] > 0
+        assert tune_offsets(probabilities[seen], labels[seen])[2] <= 0
+
+
+def test_offsets_for_the_f1_of_one_class_favour_it_where_its_errors_count_alone():
+    rng = np.random.default_rng(0)
+    labels = rng.choice(2, size=4000, p=[0.32, 0.68])
+    logits = 0.8 * rng.normal(size=4000) + 0.8**2 * (labels - 0.5) + np.log(0.68 / 0.32)
+    probabilities = np.stack([1 / (1 + np.exp(logits)), 1 / (1 + np.exp(-logits))], axis=1)
+    both, one = (tune_offsets(probabilities, labels, counted=counted) for counted in (None, 1))
+    assert both[0] - both[1] > 0 > one[0] - one[1]
+    f1 = [f1_score(labels, decide(probabilities, offsets)) for offsets in (both, None, one)]
+    assert f1 == sorted(f1)
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_with_a_rare_class_offsets_raise_macro_f1_on_held_out_rows_too(seed):
     probabilities, labels = rare(seed, rows=2000)
@@ -119,3 +151,27 @@ def test_of_offsets_that_score_the_same_the_smallest_is_taken():
     probabilities = np.array([[0.55, 0.45], [0.99, 0.01], [0.01, 0.99]])  # from -0.3 on all rows are right
     offsets = _best_offsets(log_probabilities(probabilities), np.eye(2)[[1, 0, 1]])
     assert offsets.tolist() == pytest.approx([-0.3, 0])
+
+
+def test_offsets_are_compared_on_rows_that_they_were_not_tuned_on(monkeypatch):
+    seen = []
+
+    def recorded(said: np.ndarray, labels: np.ndarray, **more: Any) -> np.ndarray:
+        seen.append(len(labels))
+        return tune_offsets(said, labels, **more)
+
+    monkeypatch.setattr("tutti.ensembling.procedure.tune_offsets", recorded)
+    rng = np.random.default_rng(0)
+    labels, votes = rng.integers(3, size=100), rng.dirichlet(np.ones(3), (2, 100)).astype(np.float32)
+    known = Ballot(votes, labels, accuracy, np.arange(100))
+    Procedure(Selection(), known.scores, share=1, methods=("uniform",), offsets=True).fit(known)
+    assert set(seen[:5]) == {80}
+
+
+def test_an_option_that_is_clearly_better_is_not_missed_for_one_that_is_not():
+    rng = np.random.default_rng(0)
+    right = np.zeros(400, dtype=np.int64)
+    default, repaired, other = right.copy(), right.copy(), right.copy()
+    default[:100], repaired[18:100], other[rng.choice(400, 79, replace=False)] = 1, 1, 1
+    decisions = np.stack([default, repaired, other])[None]
+    assert _clearly_best(decisions, right, np.arange(400), accuracy, 1.96, 0) == 1

@@ -22,7 +22,7 @@ def decide(probabilities: np.ndarray, offsets: np.ndarray | None = None) -> np.n
     return (probabilities if offsets is None else log_probabilities(probabilities) + offsets).argmax(axis=1)
 
 
-def tune_offsets(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
+def tune_offsets(probabilities: np.ndarray, labels: np.ndarray, *, counted: int | None = None) -> np.ndarray:
     """Offsets ``(classes,)`` float64 that raise the expected macro-F1, by two passes of coordinate ascent.
 
     A rare class that is never the most likely one contributes 0 to macro-F1; a positive offset helps it. Macro-F1 is
@@ -33,11 +33,14 @@ def tune_offsets(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
     Args:
         probabilities: ``(rows, classes)``.
         labels: ``(rows,)`` class indices.
+        counted: the one class whose F1 is tuned for instead of the mean over classes.
     """
     if not len(labels):
         return np.zeros(probabilities.shape[1])
     logs = log_probabilities(probabilities)
-    return _SHRINKAGE * _best_offsets(logs, _calibrated(logs, labels))
+    offsets = _SHRINKAGE * _best_offsets(logs, _calibrated(logs, labels), counted)
+    absent = np.bincount(labels, minlength=logs.shape[1]) == 0  # the first decision for such a class lowers the mean
+    return np.where(absent, np.minimum(offsets, 0), offsets)
 
 
 def _calibrated(logs: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -47,26 +50,30 @@ def _calibrated(logs: np.ndarray, labels: np.ndarray) -> np.ndarray:
     biases that keeps those of classes with few rows small.
     """
     from scipy.optimize import minimize  # slow to import
-    from scipy.special import log_softmax
+    from scipy.special import softmax
 
     rows, classes = logs.shape
-    right = np.arange(rows), labels
+    label_counts, of_labels = np.bincount(labels, minlength=classes), logs[np.arange(rows), labels].sum()
 
     def loss(parameters: np.ndarray) -> tuple[float, np.ndarray]:
         inverse, biases = np.exp(-parameters[0]), parameters[1:]
-        fitted = log_softmax(logs * inverse + biases, axis=1)
-        error = np.exp(fitted)
-        error[right] -= 1
-        by_bias = error.sum(axis=0) + biases / _BIAS**2
-        value = (biases @ biases) / (2 * _BIAS**2) - fitted[right].sum()
-        return float(value / rows), np.append(-inverse * np.vdot(error, logs), by_bias) / rows
+        fitted = logs * inverse + biases
+        highest = fitted.max(axis=1, keepdims=True)
+        np.exp(np.subtract(fitted, highest, out=fitted), out=fitted)
+        sums = fitted.sum(axis=1, keepdims=True)
+        fitted /= sums
+        normalizers = (np.log(sums) + highest).sum()
+        by_bias = fitted.sum(axis=0) - label_counts + biases / _BIAS**2
+        value = normalizers - of_labels * inverse - label_counts @ biases + (biases @ biases) / (2 * _BIAS**2)
+        return float(value / rows), np.append(-inverse * (np.vdot(fitted, logs) - of_labels), by_bias) / rows
 
     bounds = [(-4, 4), *[(None, None)] * classes]  # of the logarithm of the temperature
     fitted = minimize(loss, np.zeros(classes + 1), jac=True, method="L-BFGS-B", bounds=bounds).x
-    return np.exp(log_softmax(logs * np.exp(-fitted[0]) + fitted[1:], axis=1))
+    shares: np.ndarray = softmax(logs * np.exp(-fitted[0]) + fitted[1:], axis=1)
+    return shares
 
 
-def _best_offsets(logs: np.ndarray, shares: np.ndarray) -> np.ndarray:
+def _best_offsets(logs: np.ndarray, shares: np.ndarray, counted: int | None = None) -> np.ndarray:
     """Offsets ``(classes,)`` of log-probabilities with the highest macro-F1 where ``shares`` are the rows' labels.
 
     Args:
@@ -82,7 +89,7 @@ def _best_offsets(logs: np.ndarray, shares: np.ndarray) -> np.ndarray:
         for index in range(classes):
             runner_up = np.where(first == index, second, first)
             gap = shifted[all_rows, runner_up] - logs[:, index]
-            scores = _macro_f1_by_offset(runner_up, gap, index, shares)
+            scores = _f1_by_offset(runner_up, gap, index, shares, counted)
             current = scores[np.argmin(np.abs(_GRID - offsets[index]))]
             best = smallest_first[scores[smallest_first].argmax()]
             if scores[best] > current + 1e-12:
@@ -100,8 +107,10 @@ def _two_best(logs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return first, others.argmax(axis=1)
 
 
-def _macro_f1_by_offset(runner_up: np.ndarray, gap: np.ndarray, index: int, shares: np.ndarray) -> np.ndarray:
-    """Macro-F1 for each offset of the grid for the class ``index``, ``(offsets,)``.
+def _f1_by_offset(
+    runner_up: np.ndarray, gap: np.ndarray, index: int, shares: np.ndarray, counted: int | None
+) -> np.ndarray:
+    """Macro-F1, or the F1 of one class, for each offset of the grid for the class ``index``, ``(offsets,)``.
 
     Each row switches from its most likely other class to class ``index`` at one offset. Summing rows by that offset
     and then cumulatively gives all scores in one pass.
@@ -127,4 +136,6 @@ def _macro_f1_by_offset(runner_up: np.ndarray, gap: np.ndarray, index: int, shar
     right[:, index] = switched(shares[:, index]).sum(axis=1)
     occurs = predicted + label_sums
     f1 = 2 * right / np.maximum(occurs, 1e-12)
+    if counted is not None:
+        return f1[:, counted]
     return f1.sum(axis=1) / np.maximum((occurs > 0).sum(axis=1), 1)  # as the metric: over the classes that occur

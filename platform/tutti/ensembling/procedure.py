@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import groupby
 from operator import itemgetter
 
@@ -116,6 +116,7 @@ class Procedure:
         methods: names, the default first. Another is used if it scores better in inner cross-validation by more than
             ``margin`` standard errors.
         offsets: whether to use per-class offsets, unless the decisions without them are better by as much.
+        counted: the one class whose F1 is the score, for which offsets are tuned; None for macro-F1.
         margin: by default such that the 95 % interval of the gain lies above 0; 0 for the best score.
     """
 
@@ -124,6 +125,7 @@ class Procedure:
     share: float
     methods: Sequence[str]
     offsets: bool = False
+    counted: int | None = None
     margin: float = 1.96
     others: Callable[[], Sequence[Ballot]] = tuple
 
@@ -137,9 +139,9 @@ class Procedure:
         offsets, temperature = None, 1.0
         if votes.ndim == 3 and len(np.unique(groups)) >= MIN_TEXTS:
             combined = _cross_fitted(rule, votes, labels, list(splits(labels, groups, repeats=1, seed=seed)))
-            offsets = tune_offsets(combined, labels) if with_offsets else None
-            offsets = offsets if offsets is not None and offsets.any() else None
             first = np.unique(groups, return_index=True)[1]  # copies of a text are no further evidence
+            offsets = tune_offsets(combined[first], labels[first], counted=self.counted) if with_offsets else None
+            offsets = offsets if offsets is not None and offsets.any() else None
             temperature = fit_temperature(combined[first], labels[first])
         return Ensemble(voters, method, rule.fit(votes, labels), offsets, temperature)
 
@@ -164,7 +166,8 @@ class Procedure:
         """
         offset_options = (True, False) if self.offsets and votes.ndim == 3 else (False,)
         options = [(method, offsets) for offsets in offset_options for method in self.methods]
-        texts = len(np.unique(groups))
+        first = np.unique(groups, return_index=True)[1]
+        texts = len(first)
         if len(options) == 1 or texts < MIN_TEXTS:
             return self.methods[0], False
         repeats = min(_INNER_REPEATS, repeats_for(texts))
@@ -178,7 +181,8 @@ class Procedure:
                 decisions[repeat, index - len(self.methods)] = combined if combined.ndim == 1 else decide(combined)
                 if True in offset_options:
                     for _, train, held_out in folds:
-                        offsets = tune_offsets(combined[train], labels[train])
+                        known = np.intersect1d(train, first)
+                        offsets = tune_offsets(combined[known], labels[known], counted=self.counted)
                         decisions[repeat, index, held_out] = decide(combined[held_out], offsets)
             best = _clearly_best(decisions[: repeat + 1], labels, groups, score, self.margin, seed)
             if best == 0:  # most often so, which saves the other foldings
@@ -200,21 +204,23 @@ def _cross_fitted(method: Method, votes: np.ndarray, labels: np.ndarray, folds: 
 def _clearly_best(
     decisions: np.ndarray, labels: np.ndarray, groups: np.ndarray, score: Score, margin: float, seed: int
 ) -> int:
-    """The option with the best mean score if it exceeds the first one's by ``margin`` standard errors, else 0.
+    """The best option by its mean score of those that exceed the first one's by ``margin`` standard errors, else 0.
 
     Args:
         decisions: ``(repeats, options, rows)``.
     """
     scores = [[score(labels, of_option) for of_option in of_repeat] for of_repeat in decisions]
-    best = int(np.argmax(np.mean(scores, axis=0)))
-    if best == 0:
+    means = np.mean(scores, axis=0)
+    better = [int(option) for option in np.argsort(-means, kind="stable") if means[option] > means[0]]
+    if not better:
         return 0
-    judged = [
-        judge(decisions[:, option], labels, groups, score=score, seed=seed, resamples=_INNER_RESAMPLES)
-        for option in (best, 0)
-    ]
-    gain = judged[0].over(judged[1])
-    return best if gain.score > margin * gain.error else 0
+    judged = partial(judge, labels=labels, groups=groups, score=score, seed=seed, resamples=_INNER_RESAMPLES)
+    default = judged(decisions[:, 0])
+    for option in better:
+        gain = judged(decisions[:, option]).over(default)
+        if gain.score > margin * gain.error:
+            return option
+    return 0
 
 
 @dataclass(frozen=True, eq=False)

@@ -279,6 +279,7 @@ def _elected(
         share=1 if by_task else 1 / len(records[0].task_scores),
         methods=auto if rule.method == "auto" else (rule.method,),
         offsets=rule.decision == "offsets" and task.metric != "accuracy",  # which the likeliest class has most of
+        counted=1 if task.metric == "f1" else None,
         others=tuple if by_task else others,
     )
     single = Procedure(Selection(top=1), _ranking_scores(records, task.name, "task"), share=1, methods=("uniform",))

@@ -32,7 +32,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
 from tutti.data.batches import BatchPlan, BatchRows, TaskBatch, TaskBatchSampler, TaskLoader
 from tutti.data.encode import EncodedPart, distinct_rows, load_tokenizer, tokens_sha256
 from tutti.errors import BackboneError, Fault, StudyError, TrialError, first_line
-from tutti.files import new_folder_fault, storage_faults, whole_folder, write_whole
+from tutti.files import new_folder_fault, resolved, storage_faults, whole_folder, write_whole
 from tutti.modeling.adapters import backbone_files
 from tutti.modeling.checkpoint import tensor_faults
 from tutti.modeling.model import check_backbone_folder, check_complete, no_progress_bars
@@ -90,7 +90,7 @@ def pretrain(
         StorageError: if a file cannot be written.
     """
     check_pretraining(out=out, learning_rate=learning_rate)
-    out = out.resolve()
+    out = resolved(out)
     unfinished = out.with_name(f"{out.name}.unfinished")
     tokenizer = load_tokenizer(backbone)
     if tokenizer.mask_token is None:
