@@ -120,9 +120,8 @@ def fixed_folder_fault(folder: Path) -> Fault | None:
     It is below a file, a mount point, the current folder or one above that.
     """
     folder, current = resolved(folder), Path.cwd()
-    nearest_parent = next((parent for parent in folder.parents if parent.exists()), folder)
-    if not nearest_parent.is_dir():
-        return Fault(str(folder), "be in a folder", f"the file {nearest_parent}", "name another folder")
+    if fault := below_file_fault(folder):
+        return fault
     if folder.is_mount():
         got = "a mount point"
     elif current.is_relative_to(folder):
@@ -130,6 +129,14 @@ def fixed_folder_fault(folder: Path) -> Fault | None:
     else:
         return None
     return Fault(str(folder), "be a folder that can be replaced as a whole", got, "name a folder inside it")
+
+
+def below_file_fault(path: Path) -> Fault | None:
+    """The fault of a path that cannot be made because it is below a file."""
+    nearest_parent = next((parent for parent in path.absolute().parents if parent.exists()), None)
+    if nearest_parent is None or nearest_parent.is_dir():
+        return None
+    return Fault(str(path), "be in a folder", f"the file {nearest_parent}", "name another folder")
 
 
 def new_folder_fault(folder: Path) -> Fault | None:

@@ -23,11 +23,15 @@ def model(backbone: Path, odd_tasks: tuple[Task, ...]) -> MultiTaskModel:
 
 @pytest.fixture
 def saved(tmp_path: Path, model: MultiTaskModel, backbone: Path, odd_tasks: tuple[Task, ...]) -> Path:
+    return _save(tmp_path / "best", model, backbone, odd_tasks)
+
+
+def _save(folder: Path, model: MultiTaskModel, backbone: Path, tasks: tuple[Task, ...]) -> Path:
     save_checkpoint(
-        tmp_path / "best",
+        folder,
         model=model,
         tokenizer=AutoTokenizer.from_pretrained(backbone),
-        tasks=odd_tasks,
+        tasks=tasks,
         key="t0007",
         number=7,
         epoch=2,
@@ -35,7 +39,7 @@ def saved(tmp_path: Path, model: MultiTaskModel, backbone: Path, odd_tasks: tupl
         task_scores={"news.v1": 0.4, "keys": 0.6},
         max_length=16,
     )
-    return tmp_path / "best"
+    return folder
 
 
 def test_a_checkpoint_comes_back_as_it_was(saved: Path, model: MultiTaskModel, odd_tasks: tuple[Task, ...]) -> None:
@@ -58,18 +62,7 @@ def test_a_longformer_predicts_with_the_attention_that_it_was_trained_with(
     trained = MultiTaskModel(
         encoder=encoder, tasks=odd_tasks, heads=HeadOptions(), global_attention=version == "this"
     ).eval()
-    save_checkpoint(
-        tmp_path / "best",
-        model=trained,
-        tokenizer=AutoTokenizer.from_pretrained(backbone),
-        tasks=odd_tasks,
-        key="t0000",
-        number=0,
-        epoch=1,
-        score=0.5,
-        task_scores={},
-        max_length=16,
-    )
+    _save(tmp_path / "best", trained, backbone, odd_tasks)
     if version == "an earlier":
         metadata = json.loads((tmp_path / "best/tutti.json").read_text())
         del metadata["global_attention"]

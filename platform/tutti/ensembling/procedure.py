@@ -140,8 +140,8 @@ class Procedure:
         if votes.ndim == 3 and len(np.unique(groups)) >= MIN_TEXTS:
             combined = _cross_fitted(rule, votes, labels, list(splits(labels, groups, repeats=1, seed=seed)))
             first = np.unique(groups, return_index=True)[1]  # copies of a text are no further evidence
-            offsets = tune_offsets(combined[first], labels[first], counted=self.counted) if with_offsets else None
-            offsets = offsets if offsets is not None and offsets.any() else None
+            if with_offsets and (tuned := tune_offsets(combined[first], labels[first], counted=self.counted)).any():
+                offsets = tuned
             temperature = fit_temperature(combined[first], labels[first])
         return Ensemble(voters, method, rule.fit(votes, labels), offsets, temperature)
 

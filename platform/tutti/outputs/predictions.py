@@ -22,7 +22,7 @@ from tutti.ensembling.decide import decide
 from tutti.ensembling.methods.protocol import Weighted
 from tutti.ensembling.procedure import Ensemble
 from tutti.errors import Fault, StorageError, StudyError, first_line
-from tutti.files import resolved, storage_faults, strays, strays_of, whole_file, write_whole
+from tutti.files import below_file_fault, resolved, storage_faults, strays, strays_of, whole_file, write_whole
 
 if TYPE_CHECKING:
     from tutti.tasks.task import Task
@@ -102,11 +102,11 @@ def check_out(out: Path, rows_file: Path) -> None:
         raise StudyError(Fault(f"--out {out}", rule, got, "name the file so"))
     with storage_faults(out):
         is_folder = out.is_dir()
-        above = next((parent for parent in out.absolute().parents if parent.exists()), out.parent)
+        below_file = below_file_fault(out)
     if is_folder:
         raise StudyError(Fault(f"--out {out}", "be a file", "a folder", "name a file in it"))
-    if not above.is_dir():
-        raise StudyError(Fault(f"--out {out}", "be in a folder", f"the file {above}", "name another folder"))
+    if below_file:
+        raise StudyError(below_file)
 
 
 class Shards:
