@@ -74,6 +74,50 @@ def test_what_may_change_moves_within_its_range_and_steps_and_all_else_is_the_do
         assert round(exchange.parameters["head_dropout"], 6) in (0.4, 0.5)
 
 
+def drawn_after(space: dict[str, Any], donor: dict[str, Any], key: str) -> list[Any]:
+    """The values that a trial has of a key after each of many exchanges with the same donor."""
+    crowd = Population(SearchSpace.model_validate(space).root, size=2, every=1, seed=0)
+    plans = [crowd.plan_exchanges(epoch, {"a": 0.1, "b": 0.9}, {"a": {}, "b": donor}) for epoch in range(60)]
+    return [plan["a"].parameters[key] for plan in plans]
+
+
+@pytest.mark.parametrize(
+    ("distribution", "value", "expected"),
+    [
+        ({"type": "uniform", "low": 0.5, "high": 2.0}, 0.5, {0.5, 0.6}),  # not below the lowest
+        ({"type": "uniform", "low": 0.0, "high": 0.3, "step": 0.1}, 0.3, {0.2, 0.3}),  # 0.3 / 0.1 is below 3
+        ({"type": "uniform", "low": 0.0, "high": 0.35, "step": 0.1}, 0.3, {0.2, 0.3}),  # 0.4 is beyond the highest
+        ({"type": "uniform", "low": 0.7, "high": 1.0, "step": 0.1}, 0.8, {0.7, 1.0}),  # steps start at the lowest
+        ({"type": "int", "low": 1, "high": 8}, 4, {3, 5}),
+        ({"type": "int", "low": 1, "high": 8, "step": 7}, 8, {1, 8}),
+    ],
+)
+def test_a_number_moves_up_or_down_to_one_that_the_space_has(distribution, value, expected):
+    drawn = drawn_after({"rdrop_alpha": distribution}, {"rdrop_alpha": value}, "rdrop_alpha")
+    assert {round(each, 9) for each in drawn} == expected
+    assert {type(each) for each in drawn} == {int if distribution["type"] == "int" else float}
+
+
+def test_a_choice_mostly_stays_what_it_was():
+    space = {"max_grad_norm": {"type": "categorical", "choices": [0.5, 1.0, 2.0]}}
+    assert drawn_after(space, {"max_grad_norm": 1.0}, "max_grad_norm").count(1.0) > 40  # 50 are expected
+
+
+def test_a_key_that_the_space_has_no_longer_keeps_the_donor_s_value():
+    donor = {"learning_rate": 1e-4, "head_dropout": 0.2}
+    space = {"learning_rate": {"type": "log_uniform", "low": 1e-5, "high": 1e-3}}
+    assert set(drawn_after(space, donor, "head_dropout")) == {0.2}
+
+
+def test_exchanges_do_not_depend_on_the_order_in_which_equal_trials_reported():
+    scores = {"t0000": 0.1, "t0001": 0.1, "t0002": 0.1, "t0003": 0.9, "t0004": 0.9}
+    plans = [
+        population(5).plan_exchanges(1, dict(order), points(5)) for order in (scores.items(), [*scores.items()][::-1])
+    ]
+    assert plans[0] == plans[1]
+    assert plans[0].keys() == {"t0002"}
+
+
 async def submit(broker: Broker, count: int) -> None:
     for key, parameters in points(count).items():
         await broker.submit({"key": key, "number": int(key[1:]), "parameters": parameters})

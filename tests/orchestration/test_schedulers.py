@@ -352,6 +352,14 @@ def test_scores_before_a_trial_started_over_do_not_come_back_when_tune_retries_i
         ({}, {"num_train_epochs": {"type": "int", "low": 2, "high": 6}}, 6),
         ({}, {"num_train_epochs": {"type": "uniform", "low": 1.0, "high": 3.2}}, 4),
         ({"num_train_epochs": 2, "max_steps": 5000}, {}, 10**6),  # as many as the steps take
+        ({"num_train_epochs": 2, "max_steps": -1}, {}, 2),  # no limit, as in transformers
+        ({"num_train_epochs": 2}, {"max_steps": {"type": "int", "low": 100, "high": 5000}}, 10**6),
+        (
+            {"stages": [{"num_train_epochs": 6}, {}]},
+            {"stages.1.max_steps": {"type": "int", "low": 100, "high": 5000}},
+            10**6,
+        ),
+        ({"stages": [{}, {}]}, {"max_steps": {"type": "int", "low": 100, "high": 5000}}, 10**6),  # of each stage
         ({"stages": [{"num_train_epochs": 6}, {"freeze_encoder": True}]}, {}, 9),
         (
             {"stages": [{"num_train_epochs": 6}, {}]},
@@ -365,3 +373,7 @@ def test_scores_before_a_trial_started_over_do_not_come_back_when_tune_retries_i
 )
 def test_the_longest_training_is_the_most_epochs_that_any_trial_may_train(training, space, epochs):
     assert longest_training(study(training=training, search_space=space)) == epochs
+
+
+def test_the_longest_training_with_folds_is_their_number_however_long_each_trains():
+    assert longest_training(study(training={"num_train_epochs": 9}, split={"folds": 4})) == 4
