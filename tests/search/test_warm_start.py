@@ -106,6 +106,23 @@ def test_stopped_trials_alone_are_no_study_to_learn_from(opened, space, tmp_path
         fitting_trials(OlderStudy("old", url), space, fixed={})
 
 
+def test_cmaes_goes_on_from_older_trials_though_a_range_was_changed_since(opened, run_trials, tmp_path):
+    url = f"sqlite:///{tmp_path / 'old.db'}"
+
+    def space(high: float) -> SearchSpace:
+        kind = {"type": "uniform", "low": 0.0}
+        return SearchSpace.model_validate({"a": {**kind, "high": 1.0}, "b": {**kind, "high": high}})
+
+    run_trials(opened(url=url, name="old", sampler="random", space=space(1.0)), 2)
+    older = [OlderStudy("old", url)]
+    run_trials(opened(sampler="cmaes", space=space(1.0), older=older), 1)
+    store = opened(sampler="cmaes", space=space(0.5), older=older)
+    for _ in range(2):  # from the first one with the new range on, the two keys are no longer common to all trials
+        (point,) = run_trials(store, 1)
+        assert point.keys() == {"a", "b"}
+    assert point["b"] <= 0.5
+
+
 def _points(older):
     trials = optuna.load_study(storage=older.url, study_name=older.name).get_trials(
         states=(optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import optuna
 from optuna._transform import _SearchSpaceTransform
-from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.distributions import BaseDistribution
 from optuna.samplers import (
     BaseSampler,
     CmaEsSampler,
@@ -216,9 +216,8 @@ class _CmaEs(CmaEsSampler):
             independent_sampler=_tpe(seed),
             consider_pruned_trials=True,  # with ASHA, most trials are pruned
             warn_independent_sampling=False,
-            source_trials=_source_trials(older, unconditional) or None,
         )
-        self._unconditional = unconditional
+        self._unconditional, self._older = unconditional, older
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         space = super().infer_relative_search_space(study, trial)
@@ -233,6 +232,9 @@ class _CmaEs(CmaEsSampler):
         trials = sorted(feasible, key=lambda ended: ended.datetime_complete)
         if not search_space or not trials:
             return {}
+        # The space may be narrower than the older trials' one: of a key whose range the user has changed since, no
+        # trial has the same distribution as all others.
+        self._source_trials = _source_trials(self._older, search_space) or None
         transform = _SearchSpaceTransform(search_space, transform_step=True, transform_0_1=True)
         optimizer = self._replay(transform, trials)
         optimizer._rng.seed(self._cma_rng.rng.randint(1, 2**16) + trial.number)
@@ -255,20 +257,18 @@ class _CmaEs(CmaEsSampler):
         self._independent_sampler.after_trial(study, trial, state, values)
 
 
-def _source_trials(older: Sequence[FrozenTrial], unconditional: Collection[str]) -> list[FrozenTrial]:
-    """The older trials in the form that warm-starting CMA-ES needs: numeric keys only, and at least ten trials.
+def _source_trials(older: Sequence[FrozenTrial], keys: Collection[str]) -> list[FrozenTrial]:
+    """The finished older trials in the form that warm-starting CMA-ES needs: these keys only, and at least ten trials.
 
     It starts from the best tenth of them. Fewer than ten are repeated ten times, so that it starts from the best one.
     """
-    numeric = [_numeric_trial(trial, unconditional) for trial in older if trial.state is TrialState.COMPLETE]
-    return [trial for trial in numeric if trial.params] * (10 if len(numeric) < 10 else 1)
-
-
-def _numeric_trial(trial: FrozenTrial, unconditional: Collection[str]) -> FrozenTrial:
-    """A copy of the trial with only its numeric, unconditional parameters."""
-    kinds = {
-        key: kind
-        for key, kind in trial.distributions.items()
-        if key in unconditional and not kind.single() and not isinstance(kind, CategoricalDistribution)
-    }
-    return create_trial(value=trial.value, params={key: trial.params[key] for key in kinds}, distributions=kinds)
+    finished = [
+        create_trial(
+            value=trial.value,
+            params={key: trial.params[key] for key in keys},
+            distributions={key: trial.distributions[key] for key in keys},
+        )
+        for trial in older
+        if trial.state is TrialState.COMPLETE
+    ]
+    return finished * (10 if len(finished) < 10 else 1)
