@@ -175,6 +175,11 @@ def test_beyond_the_limit_weights_of_ended_trials_go_and_their_predictions_stay(
     assert prune(study.folder, trials=trials(), max_gigabytes=2e-6) == []
 
 
+def test_weights_whose_predictions_never_came_into_the_bank_go_like_any_others(study):
+    shutil.rmtree(study.folder.bank / "t0000")
+    assert prune(study.folder, trials=trials(), max_gigabytes=2e-6) == ["t0000", "t0002"]
+
+
 def test_what_needs_pruned_weights_says_so(study):
     best = study.folder.trial("t0000").best
     prune_checkpoint(best)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -86,6 +87,18 @@ def test_a_weaker_but_different_trial_gains_more_than_a_near_copy_of_the_best(me
     assert gains[0] == scores[0]
     assert gains[2] > 0.1 > 0.01 > gains[1]
     assert gains[3] == pytest.approx(0, abs=1e-6)  # there is one like it
+
+
+def test_a_gain_is_the_mean_over_tasks(measured, store):
+    trial = measured.start()
+    put(measured, trial, slice(0, 60))
+    bank = Bank(measured.folder.bank)
+    mood = bank.predictions("t0000", "mood", "validation")
+    tone = replace(mood, labels=(LABELS + 1) % 3)  # right where the mood is wrong
+    record = CheckpointRecord("t0000", 0, 1, 0.8, {}, None)
+    bank.put(record, {"mood": {"validation": mood}, "tone": {"validation": tone}})
+    measure = Measure(["gain"], folder=measured.folder, store=store, metrics={"mood": "accuracy", "tone": "accuracy"})
+    assert measure("t0000", seconds=0, parameters=0) == {"gain": pytest.approx((0.8 + 0.2) / 2)}
 
 
 def test_a_gain_counts_the_trials_that_were_told_as_finished_before_and_no_others(measured, store):
