@@ -113,7 +113,11 @@ def test_cmaes_goes_on_from_older_trials_though_a_range_was_changed_since(opened
         kind = {"type": "uniform", "low": 0.0}
         return SearchSpace.model_validate({"a": {**kind, "high": 1.0}, "b": {**kind, "high": high}})
 
-    run_trials(opened(url=url, name="old", sampler="random", space=space(1.0)), 2)
+    store = opened(url=url, name="old", sampler="random", space=space(1.0))
+    run_trials(store, 2)
+    stopped = store.ask().key
+    store.report(stopped, epoch=1, score=0.5, task_scores={})
+    store.finish(stopped, state=TrialState.STOPPED)
     older = [OlderStudy("old", url)]
     run_trials(opened(sampler="cmaes", space=space(1.0), older=older), 1)
     store = opened(sampler="cmaes", space=space(0.5), older=older)
@@ -151,6 +155,20 @@ def test_a_start_that_died_while_it_took_trials_over_takes_the_others_later(open
 
 def test_an_older_study_that_is_named_twice_counts_once(opened, older):
     assert opened(older=[older, older]).ask().optuna_number == OLDER
+
+
+def test_older_studies_of_one_name_in_several_databases_all_count(opened, run_trials, tmp_path):
+    urls = [f"sqlite:///{tmp_path / name}.db" for name in ("one", "two")]
+    for url in urls:
+        run_trials(opened(url=url, name="old", sampler="random"), 2)
+    assert opened(older=[OlderStudy("old", url) for url in urls]).ask().optuna_number == 4
+
+
+@pytest.mark.parametrize(("sampler", "key"), [("nsgaii", "NSGAIISampler"), ("nsgaiii", "NSGAIIISampler")])
+def test_older_trials_are_the_first_generation_of_a_genetic_algorithm(opened, older, url, sampler, key):
+    opened(sampler=sampler, older=[older]).ask()
+    own = optuna.load_study(storage=url, study_name="s").trials[-1]
+    assert own.system_attrs[f"{key}:generation"] == 1
 
 
 def test_enqueued_points_come_first_beside_older_trials_too(opened, older):
