@@ -124,6 +124,7 @@ def test_on_the_front_are_the_trials_that_none_is_better_than():
         record(3, score=0.8, seconds=1.0),  # as good as t2 in both
         record(4, score=0.7, seconds=2.0),
         record(5, STOPPED),
+        record(6),  # finished without having been measured
     ]
     assert pareto_front(records, BOTH) == ["t0", "t2", "t3"]
     assert pareto_front(records, ["score"]) == ["t0"]

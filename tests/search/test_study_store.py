@@ -50,6 +50,12 @@ def test_a_study_kept_in_the_other_direction_is_refused(opened, url):
         opened()
 
 
+def test_a_study_of_several_objectives_that_was_not_made_here_is_refused_too(opened, url):
+    optuna.create_study(storage=url, study_name="s", directions=["maximize", "minimize"])
+    with pytest.raises(StudyError, match=r"score \(maximize\); got \? \(maximize\), \? \(minimize\)"):
+        opened()
+
+
 def test_every_changed_parameter_is_named_when_a_study_is_opened_again(opened, run_trials):
     run_trials(opened(), 1)
     changed = {
