@@ -352,7 +352,7 @@ def test_scores_before_a_trial_started_over_do_not_come_back_when_tune_retries_i
         ({}, {"num_train_epochs": {"type": "int", "low": 2, "high": 6}}, 6),
         ({}, {"num_train_epochs": {"type": "uniform", "low": 1.0, "high": 3.2}}, 4),
         ({"num_train_epochs": 2, "max_steps": 5000}, {}, 10**6),  # as many as the steps take
-        ({"num_train_epochs": 2, "max_steps": -1}, {}, 2),  # no limit, as in transformers
+        ({"num_train_epochs": 2, "max_steps": 0}, {}, 2),  # no limit, as in transformers
         ({"num_train_epochs": 2}, {"max_steps": {"type": "int", "low": 100, "high": 5000}}, 10**6),
         (
             {"stages": [{"num_train_epochs": 6}, {}]},
