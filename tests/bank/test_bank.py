@@ -73,6 +73,16 @@ def test_a_new_bank_is_empty_and_creates_no_folder(tmp_path):
     assert not (tmp_path / "bank").exists()
 
 
+def test_a_bank_named_by_a_relative_path_stays_where_it_was(tmp_path, predictions, record, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    bank = Bank("bank")
+    bank.put(record(), {"emotion": {"validation": predictions()}})
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert bank.records() == [record()]
+    assert same(bank.predictions("t0000", "emotion", "validation"), predictions())
+
+
 def test_records_come_by_trial_number(bank, predictions, record):
     for number in (10, 2, 7):
         bank.put(record(number), {"emotion": {"validation": predictions()}})
@@ -187,7 +197,7 @@ def test_an_entry_that_is_replaced_while_it_is_read_is_read_whole(tmp_path, pred
     writer.join()
 
 
-@pytest.mark.parametrize("seen", [[], ["t0000"], ["t0000", "t0000/0001-going"]])
+@pytest.mark.parametrize("seen", [[[]], [["t0000"]], [["t0000", "t0000/0001-going"]], [["t0000", "t0000/0001-going"], []]])
 def test_a_listing_that_misses_both_the_old_and_the_new_version_of_an_entry_is_not_believed(
     tmp_path, predictions, record, monkeypatch, seen
 ):
@@ -195,9 +205,9 @@ def test_a_listing_that_misses_both_the_old_and_the_new_version_of_an_entry_is_n
     bank.put(record(), {"emotion": {"validation": predictions()}})
     true = bank._paths
     reads = [lambda: bank.predictions("t0000", "emotion", "validation"), lambda: bank.parts("t0000")]
-    for read in [bank.records, *reads] if seen else reads:  # the folder of a key itself is never missed
-        listings = [seen]
-        monkeypatch.setattr(bank, "_paths", lambda under: listings.pop() if listings else true(under))  # noqa: B023
+    for read in [bank.records, *reads] if seen[0] else reads:  # the folder of a key itself is never missed
+        listings = [*seen]
+        monkeypatch.setattr(bank, "_paths", lambda under: listings.pop(0) if listings else true(under))  # noqa: B023
         assert read()
 
 
@@ -234,6 +244,13 @@ def test_a_failed_write_leaves_the_bank_unchanged(tmp_path, predictions, record,
     assert [path for path in sorted(tmp_path.rglob("*")) if path.is_file()] == [
         path for path in before if path.is_file()
     ]
+
+
+def test_a_put_that_fails_before_it_is_whole_leaves_nothing(tmp_path, predictions, record):
+    bank = Bank(tmp_path)
+    with pytest.raises(AttributeError):
+        bank.put(record(), {"emotion": {"validation": predictions(), "test": None}})
+    assert (bank.leftovers(), [*tmp_path.rglob("*.parquet")]) == ([], [])
 
 
 _FILL = """
@@ -281,9 +298,7 @@ def test_tables_are_plain_parquet_that_any_tool_reads(tmp_path, predictions, rec
 
 def test_a_part_without_rows_comes_back(bank, predictions, record):
     bank.put(record(), {"emotion": {"test": predictions(rows=0)}})
-    empty = bank.predictions("t0000", "emotion", "test")
-    assert len(empty.ids) == 0
-    assert empty.probabilities.shape == (0, 3)
+    assert same(bank.predictions("t0000", "emotion", "test"), predictions(rows=0))
 
 
 def test_ids_and_names_keep_every_character(bank, record):

@@ -69,6 +69,18 @@ def test_a_damaged_file_is_named_and_the_remedy_given(tmp_path, predictions, rec
         assert "or move the trial's folder out of the bank" in str(error.value)
 
 
+def test_every_file_of_an_entry_is_checked(tmp_path, predictions, record):
+    bank, files = Bank(tmp_path), {"validation": predictions(), "test": predictions(seed=1)}
+    bank.put(record(), {"emotion": files, "topic": files})
+    bank.check("t0000")
+    for file in tmp_path.rglob("*.parquet"):
+        content = file.read_bytes()
+        file.write_bytes(content[:-1])
+        with pytest.raises(StorageError, match=str(file)):
+            bank.check("t0000")
+        file.write_bytes(content)
+
+
 def _changed(content: bytes, *, rows: int = 6, names: str = '["a", "b", "c"]') -> bytes:
     """A bank table with so many of its rows, the first ones over again, and these class names."""
     table, sink = pq.read_table(pa.BufferReader(content)), pa.BufferOutputStream()
@@ -82,6 +94,8 @@ def _changed(content: bytes, *, rows: int = 6, names: str = '["a", "b", "c"]') -
     [
         (lambda content: b"PAR1 of another kind PAR1", "got a file that cannot be read"),
         (lambda content: _changed(content, names="[1, 2, 3]"), "class names that are no texts"),
+        (lambda content: _changed(content, names='["a", "b", "c", "d"]'), "got a file that cannot be read"),
+        (lambda content: _changed(content, names="null"), "got a file that cannot be read"),
         (lambda content: _changed(content, rows=7), "hold every id once"),
     ],
 )
@@ -152,11 +166,12 @@ def test_a_folder_with_another_trial_s_record_is_refused_and_gives_no_second_vot
     assert "or move the trial's folder out of the bank" in str(error.value)
 
 
-def test_a_record_that_names_a_file_outside_of_the_bank_is_refused(tmp_path, predictions, record):
+@pytest.mark.parametrize("place", ["../../../emotion/", "/etc/", "predictions/../../../../emotion/"])
+def test_a_record_that_names_a_file_outside_of_the_bank_is_refused(tmp_path, predictions, record, place):
     bank = Bank(tmp_path / "bank")
     bank.put(record(), {"emotion": {"validation": predictions()}})
     [metadata] = (tmp_path / "bank").glob("*/*/record.json")
-    metadata.write_text(metadata.read_text().replace("predictions/emotion/", "../../../emotion/"))
+    metadata.write_text(metadata.read_text().replace("predictions/emotion/", place))
     with pytest.raises(StorageError, match="a path that leads out of the bank"):
         bank.records()
 
