@@ -49,6 +49,8 @@ def test_mlflows_own_status_follows_the_state(tracker, client, uri):
         tracker.end_trial(f"t{number}", state=state, reason=None, metrics={}, tags={})
     statuses = {name: run.info.status for name, run in _runs(client, uri).items()}
     assert statuses == {"s": "RUNNING", "t0": "FINISHED", "t1": "FINISHED", "t2": "FAILED"}
+    tracker.start_trial("t2", number=2, **NONE)  # resumed
+    assert _runs(client, uri)["t2"].info.status == "RUNNING"
 
 
 def test_the_experiment_opens_on_its_runs_by_score_with_state_scores_and_parameters_as_columns(tracker, client, uri):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 
 import pytest
@@ -24,6 +25,7 @@ class Seen:
     metrics: dict = field(default_factory=dict)
     pictures: dict = field(default_factory=dict)
     files: dict = field(default_factory=dict)
+    columns: tuple = ()
     state: str = ""
     reason: str | None = None
     times: tuple = ()
@@ -52,6 +54,7 @@ class MemoryBackend:
                 metrics={name: sorted(values.items()) for name, values in run.metrics.items()},
                 pictures=run.pictures,
                 files=run.files,
+                columns=run.columns,
                 state=run.state.value,
                 reason=run.reason,
                 times=(run.started, run.ended),
@@ -87,7 +90,11 @@ class MlflowBackend:
         runs = [run for run in runs if run.data.tags["tutti.owner"] == self.owner]
         keys = [run.data.tags.get("tutti.trial", "") for run in runs]
         assert len(set(keys)) == len(keys), "a run stands twice"
-        return {key: self._one(client, run) for key, run in zip(keys, runs, strict=True)}
+        seen = {key: self._one(client, run) for key, run in zip(keys, runs, strict=True)}
+        view = json.loads(experiment.tags["mlflow.sharedViewState.tutti"])["selectedColumns"]
+        own = view[2:-1]  # without those that are always shown
+        seen[""].columns = tuple(column.replace("`", "") for column in own)
+        return seen
 
     def _one(self, client, run) -> Seen:
         def artifacts(place):
@@ -165,7 +172,8 @@ def tracker(backend):
 def test_a_whole_study_is_kept(backend, tmp_path):
     (tmp_path / "study.json").write_text("{}")
     tracker = backend.connect()
-    tracker.start_study(parameters={"trials": 2}, tags={"host": "here"}, files=[tmp_path / "study.json"], at=100.0)
+    files, columns = [tmp_path / "study.json"], ("metrics.score/a", "params.lr")
+    tracker.start_study(parameters={"trials": 2}, tags={"host": "here"}, files=files, columns=columns, at=100.0)
     tracker.start_trial("t0000", number=0, parameters={"lr": 0.1, "pooling": None}, tags={"host": "there"}, at=101.0)
     for epoch in (1, 2):
         tracker.log_metrics("t0000", {"a/macro_f1": epoch / 10, "b/accuracy": 0.5}, step=epoch, at=101.0 + epoch)
@@ -179,6 +187,7 @@ def test_a_whole_study_is_kept(backend, tmp_path):
     study, trial = seen[""], seen["t0000"]
     assert sorted(seen) == ["", "t0000"]
     assert (study.parameters, study.tags["host"], study.files) == ({"trials": "2"}, "here", {"study.json": b"{}"})
+    assert study.columns == columns
     assert (study.metrics, study.state, study.times) == ({SCORE: [(0, 0.35)]}, "finished", (100.0, 105.0))
     assert trial.parameters == {"lr": "0.1", "pooling": "None"}
     assert (trial.tags["host"], trial.tags["checkpoint"]) == ("there", "/x")
@@ -209,7 +218,7 @@ def test_a_resumed_study_goes_on_in_the_same_runs(backend, tracker):
     tracker.end_study(state=TrialState.FAILED, metrics={SCORE: 0.1})
     again = backend.connect()
     again.start_study(**NONE, files=[])
-    again.start_trial("t0", number=0, parameters={"lr": 0.1}, tags={"host": "b"})
+    again.start_trial("t0", number=0, parameters={"lr": 0.1, "new": True}, tags={"host": "b"})
     halfway = {key: (run.state, run.reason) for key, run in backend.seen().items()}
     assert halfway == {"": ("running", None), "t0": ("running", None)}
     last = backend.connect()
@@ -217,6 +226,7 @@ def test_a_resumed_study_goes_on_in_the_same_runs(backend, tracker):
     last.end_trial("t0", state=TrialState.FINISHED, reason=None, metrics={}, tags={})
     last.end_study(state=TrialState.FINISHED, metrics={SCORE: 0.2})
     seen = backend.seen()
+    assert seen["t0"].parameters == {"lr": "0.1", "new": "True"}
     assert seen["t0"].metrics == {"loss": [(1, 1.0), (2, 0.5)]}
     assert (seen["t0"].state, seen["t0"].reason, seen["t0"].tags["host"]) == ("finished", None, "b")
     assert seen[""].metrics[SCORE][-1][1] == 0.2
@@ -281,7 +291,7 @@ def test_a_trial_that_starts_over_is_shown_with_its_new_values_however_often_all
         for step, score in scores.items():
             tracker.log_metrics("t0", {"score": score, "rate": 0.5}, step=step, at=10.0 * attempt + step)
 
-    attempts = [{1: 0.5, 2: 0.6, 3: 0.7}, {1: 0.4}, {1: 0.8, 2: 0.9}]
+    attempts = [{1: 0.5, 2: 0.6, 3: 0.7, 4: 0.1}, {1: 0.4, 4: 0.2}, {1: 0.8, 2: 0.9}]
     tracker.start_trial("t0", number=0, **NONE)
     for attempt, scores in enumerate(attempts):
         tell(tracker, attempt=attempt, scores=scores)
@@ -290,10 +300,11 @@ def test_a_trial_that_starts_over_is_shown_with_its_new_values_however_often_all
         again.start_trial("t0", number=0, **NONE)
         for attempt, scores in enumerate(attempts):
             tell(again, attempt=attempt, scores=scores)
-    again.log_metrics("t0", {"score": 0.95}, step=2, at=30.0)  # of a step that has a value since
+    for step in (1, 2):  # which have values since
+        again.log_metrics("t0", {"score": 0.95}, step=step, at=30.0)
     metrics = backend.seen()["t0"].metrics
-    assert dict(metrics["score"]) == {1: 0.8, 2: 0.9, 3: 0.7}
-    assert metrics["rate"] == [(1, 0.5), (2, 0.5), (3, 0.5)]
+    assert dict(metrics["score"]) == {1: 0.8, 2: 0.9, 3: 0.7, 4: 0.2}
+    assert metrics["rate"] == [(step, 0.5) for step in (1, 2, 3, 4)]
     assert all(len(set(points)) == len(points) for points in metrics.values())
 
 
@@ -302,6 +313,13 @@ def test_an_end_told_twice_stands_once(backend, tracker):
     for _ in range(2):
         tracker.end_trial("t0", state=TrialState.FINISHED, reason=None, metrics={SCORE: 0.5}, tags={})
     assert backend.seen()["t0"].metrics == {SCORE: [(0, 0.5)]}
+
+
+def test_of_the_values_of_an_end_the_last_one_counts_also_where_it_is_an_earlier_one_s_again(backend, tracker):
+    tracker.start_trial("t0", number=0, **NONE)
+    for score in (0.5, 0.7, 0.7, 0.5):
+        tracker.end_trial("t0", state=TrialState.FINISHED, reason=None, metrics={SCORE: score}, tags={})
+    assert backend.seen()["t0"].metrics == {SCORE: [(0, 0.5), (1, 0.7), (2, 0.5)]}
 
 
 def test_a_long_history_is_kept_whole(backend, tracker):
