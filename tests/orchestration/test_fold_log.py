@@ -16,9 +16,9 @@ def folds() -> bool:
     return True
 
 
-def fold_epoch(logged, trial, fold: int, epoch: int, score: float, at: float | None = None) -> None:
+def fold_epoch(logged, trial, fold: int, epoch: int, score: float, at: float | None = None, **more) -> None:
     evaluation = {"epoch": epoch, "score": score, "task_scores": {"mood": score}, "metrics": {"train_loss": 1 / epoch}}
-    evaluation |= {"steps": [(10 * epoch, {"loss": 1 / epoch})], "precision": "bf16"}
+    evaluation |= {"steps": [(10 * epoch, {"loss": 1 / epoch})], "precision": "bf16", **more}
     result = {"fold": fold, "fold_epoch": evaluation, "at": at or 1000.0 + epoch, "host": "there"}
     logged.log.on_trial_result(0, [], trial, result)
 
@@ -61,6 +61,16 @@ def test_a_fold_s_epochs_go_to_a_run_of_its_own_below_the_trial_s(logged):
     assert logged.run(trial).metrics["validation_score"] == {1: 0.9, 2: 0.75}
     assert logged.run(trial).metrics["fold_score"] == {1: 0.9, 2: 0.6}
     assert "train_loss" not in logged.run(trial).metrics
+
+
+def test_a_fold_s_best_epoch_counts_epochs_and_its_evaluations_stand_at_their_own_time(logged):
+    logged.log._evals_per_epoch = 4
+    trial = logged.start()
+    fold_epoch(logged, trial, 0, 1, 0.9, at=1500.0, evaluated=1001.0)
+    fold_end(logged, trial, 0, 0.9, 0.9)
+    run = logged.tracker.runs["t0000/fold-0"]
+    assert run.metrics["best_epoch"] == {0: 0.25}
+    assert run.times["validation_score", 1] == 1001.0
 
 
 def test_a_finished_trial_s_score_is_that_of_its_out_of_fold_rows(logged):

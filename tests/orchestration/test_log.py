@@ -6,9 +6,10 @@ import math
 import pickle
 
 import pytest
+from ray.exceptions import RayTaskError
 
 from tutti.bank.bank import Bank
-from tutti.errors import Fault, StorageError
+from tutti.errors import ClaimLostError, Fault, StorageError
 from tutti.records import CheckpointRecord, TrialState
 
 
@@ -37,6 +38,27 @@ def test_an_epoch_s_scores_go_to_the_store_and_its_curves_to_the_tracker(logged)
         "train_loss": {1: 1.0, 2: 0.5},
         "mood/accuracy": {1: 0.5, 2: 0.7},
     }
+
+
+def test_whoever_watches_is_called_after_each_event(logged):
+    trial = logged.start()
+    events = [lambda: logged.epoch(trial, 1, 0.5), lambda: logged.log.on_trial_complete(0, [], trial)]
+    for called, event in enumerate(events, start=2):
+        event()
+        assert len(logged.watched) == called
+
+
+def test_epochs_are_counted_where_each_has_several_evaluations(logged):
+    logged.log._evals_per_epoch = 4
+    stopped, finished = logged.start(), logged.start()
+    for trial in (stopped, finished):
+        for evaluation in (1, 2, 3):
+            logged.epoch(trial, evaluation, 0.5 + evaluation / 10, whole=False)
+    logged.epoch(finished, 4, 0.7, **logged.FINAL)
+    for trial in (stopped, finished):
+        logged.log.on_trial_complete(0, [], trial)
+    assert logged.record(stopped).reason == "fell behind the others after epoch 0.75"
+    assert [logged.run(trial).metrics["best_epoch"][0] for trial in (stopped, finished)] == [0.75, 0.5]
 
 
 def test_a_trial_whose_last_report_is_final_is_finished_with_its_best_score(logged):
@@ -99,6 +121,7 @@ def test_a_trial_that_did_not_finish_is_tracked_with_its_best_epoch(logged):
         metrics = logged.run(trial).metrics
         assert [metrics[name] for name in ("score", "score/mood", "best_epoch")] == [{0: 0.7}, {0: 0.7}, {0: 1.0}]
     assert "score" not in logged.run(silent).metrics
+    assert logged.record(stopped).task_scores == {"mood": 0.7}
 
 
 def test_the_objective_is_the_first_metric_that_the_tracker_is_told(logged):
@@ -123,6 +146,7 @@ def test_a_score_that_is_no_number_fails_the_trial(logged, score):
     logged.log.on_trial_complete(0, [], trial)
     assert logged.record(trial).state is logged.run(trial).state is TrialState.FAILED
     assert "not a finite number" in logged.record(trial).reason
+    assert not logged.run(trial).metrics.keys() & {"validation_score", "score"}
 
 
 def test_a_trial_that_ends_without_a_report_is_failed(logged):
@@ -132,12 +156,21 @@ def test_a_trial_that_ends_without_a_report_is_failed(logged):
     assert logged.run(trial).reason == "ended without a single report"
 
 
-def test_a_trial_whose_actor_died_is_failed_with_the_first_line_of_the_error(logged):
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (RuntimeError("\nno space left on device\nat line 3"), "no space left on device"),
+        (RayTaskError("train", "Traceback ...", ValueError("no rows\nat line 3")), "no rows"),
+        (RuntimeError("x" * 9000), "x" * 500),
+        (None, "the trial's actor died"),
+    ],
+)
+def test_a_trial_whose_actor_died_is_failed_with_the_first_line_of_the_error(logged, error, reason):
     trial = logged.start()
-    trial.get_error = lambda: RuntimeError("\nno space left on device\nat line 3")
+    trial.get_error = lambda: error
     logged.log.on_trial_error(0, [], trial)
     assert logged.record(trial).state is logged.run(trial).state is TrialState.FAILED
-    assert logged.record(trial).reason == logged.run(trial).reason == "no space left on device"
+    assert logged.record(trial).reason == logged.run(trial).reason == reason
 
 
 def test_a_best_epoch_whose_report_was_lost_with_a_worker_is_kept_all_the_same(logged):
@@ -231,20 +264,34 @@ def test_checkpoints_that_cannot_be_removed_cost_a_warning_and_nothing_else(logg
     assert "beyond storage.max_gigabytes: best must be written whole; got Read-only file system" in caplog.text
 
 
+def test_a_driver_that_finds_another_in_its_place_when_it_prunes_ends(logged):
+    def taken_over() -> None:
+        raise ClaimLostError(Fault("the study", "be run by one driver", "another one", "let it go on"))
+
+    logged.log._prune = taken_over
+    trial = logged.start()
+    logged.epoch(trial, 1, 0.8, **logged.FINAL)
+    logged.log.on_trial_complete(0, [], trial)
+    with pytest.raises(ClaimLostError):
+        logged.log.on_step_end(0, [])
+
+
 def test_tune_s_snapshot_holds_nothing_of_it(logged):
     logged.start()
     assert vars(pickle.loads(pickle.dumps(logged.log))) == {}
 
 
-def test_a_notice_is_shown_at_once_and_stands_in_the_trial_s_run(logged):
+def test_notices_are_shown_at_once_and_stand_in_the_trial_s_run(logged):
     trial, shown = logged.start(), []
     logged.log._notify = shown.append
-    logged.log.on_trial_result(0, [], trial, {"notice": "the state stage-0-step-4 is passed over", "at": 1.0})
+    notices = ["the state stage-0-step-4 is passed over", "the state stage-0-step-2 is passed over"]
+    for notice in notices:
+        logged.log.on_trial_result(0, [], trial, {"notice": notice, "at": 1.0})
     logged.epoch(trial, 1, 0.5)
-    assert shown == ["t0000: the state stage-0-step-4 is passed over"]
+    assert shown == [f"t0000: {notice}" for notice in notices]
     logged.epoch(trial, 1, 0.5, final=True, best_epoch=1, best_score=0.5, best_task_scores={"mood": 0.5}, host="h")
     logged.log.on_trial_complete(0, [], trial)
-    assert logged.run(trial).tags["tutti.notice"] == "the state stage-0-step-4 is passed over"
+    assert logged.run(trial).tags["tutti.notice"] == "\n".join(notices)
 
 
 @pytest.mark.parametrize("ended", ["stopped", "failed", "finished"])
@@ -273,4 +320,5 @@ def test_a_trial_that_another_driver_has_ended_keeps_that_end_and_its_prediction
     logged.log.on_trial_complete(0, [], trial)
     assert [record.key for record in bank.records()] == [key]
     assert logged.record(trial).state is TrialState.FINISHED
+    assert logged.log.interrupt() == []
     assert logged.run(trial).state is TrialState.RUNNING  # that is for the other driver to end

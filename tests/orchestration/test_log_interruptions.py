@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tutti.errors import ClusterError, Fault, StorageError
+from tutti.errors import ClaimLostError, ClusterError, Fault, StorageError
 from tutti.orchestration.messages import trial_config
 from tutti.records import TrialState
 
@@ -50,12 +50,13 @@ def away(*given: object, **named: object) -> None:
 
 
 def test_a_stop_whose_driver_dies_before_the_trial_s_end_is_stored_is_known_to_the_next_driver(logged):
-    stopped, overtime, running = logged.start(), logged.start(), logged.start()
+    stopped, overtime, running, finished = (logged.start() for _ in range(4))
     logged.epoch(stopped, 1, 0.5, done=True)
     logged.epoch(overtime, 1, 0.5, done=True, stopped="had trained for 2 h of at most 2")
     logged.epoch(running, 1, 0.5, done=False)
+    logged.epoch(finished, 2, 0.8, done=True, **logged.FINAL)
     configs = [trial_config(proposal) for proposal in logged.store.unfinished()]
-    assert [config.get("stopping", False) for config in configs] == [True, False, False]
+    assert [config.get("stopping", False) for config in configs] == [True, False, False, False]
 
 
 def test_an_end_that_cannot_be_kept_ends_the_study_and_leaves_the_trial_to_be_resumed(logged, monkeypatch):
@@ -117,6 +118,36 @@ def test_the_seconds_of_a_trial_that_went_on_are_those_of_its_earlier_runs_too(l
     logged.log.on_trial_complete(0, [], again)
     assert logged.record(again).seconds == pytest.approx(3660.0, abs=30.0)
     assert logged.run(again).metrics["seconds"][0] == logged.record(again).seconds
+
+
+def test_the_seconds_of_a_trial_that_was_tried_again_are_those_of_every_attempt(logged):
+    trial, now = logged.start(), time.time()
+    for epoch, (began, at) in enumerate(((100.0, 90.0), (100.0, 80.0), (50.0, 40.0), (20.0, 15.0)), start=1):
+        logged.epoch(trial, epoch, 0.5, began=now - began, at=now - at)
+    [left] = logged.store.unfinished()
+    assert left.seconds == pytest.approx(20.0 + 10.0 + 5.0)
+    logged.log.interrupt()
+    assert logged.run(trial).metrics["seconds"][0] == pytest.approx(100.0, abs=5.0)  # with the time between them
+
+
+@pytest.mark.parametrize("sign", [{"began": 940.0, "whole": False}, {"whole": True}])
+def test_a_trial_that_an_earlier_run_trained_is_stopped_as_one_that_had_not_gone_on(logged, sign):
+    trial = logged.start()
+    logged.epoch(trial, 1, 0.5, **sign)
+    logged.log._running.clear()  # its driver is killed
+    logged.log.stop("the study needs it no more")
+    assert logged.record(trial).reason == "the study needs it no more; it had not gone on"
+
+
+def test_a_driver_whose_study_another_has_taken_over_tells_of_no_interruption(logged, monkeypatch):
+    def taken_over() -> None:
+        raise ClaimLostError(Fault("the study", "be run by one driver", "another one", "let it go on"))
+
+    trial = logged.start()
+    monkeypatch.setattr(logged.store, "unfinished", taken_over)
+    with pytest.raises(ClaimLostError):
+        logged.log.interrupt()
+    assert logged.run(trial).state is TrialState.RUNNING
 
 
 def test_trials_that_an_earlier_run_left_running_are_told_as_interrupted_though_they_have_not_gone_on(logged):
