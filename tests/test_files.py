@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tutti.errors import StorageError
-from tutti.files import whole_folder, write_whole
+from tutti.files import clear_stray, strays, whole_folder, write_whole
 
 
 def test_the_earlier_folder_is_put_back_where_the_new_one_cannot_take_its_place(
@@ -29,6 +32,26 @@ def test_the_earlier_folder_is_put_back_where_the_new_one_cannot_take_its_place(
         (folder / "labels").write_text("new")
     assert (out / "labels").read_text() == "earlier"
     assert list(tmp_path.iterdir()) == [out]
+
+
+def test_a_replaced_folder_that_a_kill_left_takes_no_place_that_was_emptied_since(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    script = f"""
+import os
+from pathlib import Path
+from tutti import files
+with files.whole_folder(Path({str(out)!r})) as folder:
+    (folder / "labels").write_text("earlier")
+with files.whole_folder(Path({str(out)!r})) as folder:
+    (folder / "labels").write_text("new")
+    files.shutil.rmtree = lambda *_, **__: os._exit(9)
+"""
+    assert subprocess.run([sys.executable, "-c", script]).returncode == 9
+    assert (out / "labels").read_text() == "new"
+    shutil.rmtree(out)  # as where checkpoints are pruned
+    for stray in strays(tmp_path):
+        clear_stray(stray)
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_folders_below_one_that_is_written_can_be_read_by_others_too(tmp_path: Path) -> None:

@@ -103,6 +103,8 @@ def whole_folder(path: Path, *, unless: Callable[[], bool] = lambda: False) -> I
                     (retired / path.name).replace(path)
                     retired.rmdir()
                     raise
+                with suppress(OSError):  # replaced: should a kill leave it, ``clear_stray`` must not put it back
+                    retired = retired.replace(retired.with_suffix(".tmp"))
                 shutil.rmtree(retired, ignore_errors=True)
             else:
                 temporary.replace(path)
