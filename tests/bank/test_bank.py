@@ -197,7 +197,9 @@ def test_an_entry_that_is_replaced_while_it_is_read_is_read_whole(tmp_path, pred
     writer.join()
 
 
-@pytest.mark.parametrize("seen", [[[]], [["t0000"]], [["t0000", "t0000/0001-going"]], [["t0000", "t0000/0001-going"], []]])
+@pytest.mark.parametrize(
+    "seen", [[[]], [["t0000"]], [["t0000", "t0000/0001-going"]], [["t0000", "t0000/0001-going"], []]]
+)
 def test_a_listing_that_misses_both_the_old_and_the_new_version_of_an_entry_is_not_believed(
     tmp_path, predictions, record, monkeypatch, seen
 ):
