@@ -29,9 +29,9 @@ from stored_study import NONE, StoredStudy, make_stored_study, prepared_rows
 from tutti.bank.bank import Bank
 from tutti.cli import stores
 from tutti.config.folder import StudyFolder
-from tutti.orchestration.doctor import _trial_folder
+from tutti.orchestration.doctor import _predictions, _trial_folder
 from tutti.orchestration.study import study_lock
-from tutti.records import TrialRecord, TrialState
+from tutti.records import CheckpointRecord, Repair, TrialRecord, TrialState
 from tutti.tracking.mlflow_tracker import MlflowTracker
 from tutti.tracking.spool import Spool
 
@@ -235,6 +235,12 @@ def test_what_a_process_that_holds_no_lock_may_be_writing_now_is_left(study):
     for place, seconds in {young: 0, predicting: 36000, dead: 86401}.items():
         place.mkdir(parents=True)
         os.utime(place, (time.time() - seconds,) * 2)
+    retired = study.folder.soups / ".old.abcdefgh.old"
+    (retired / "old").mkdir(parents=True)
+    for place in (retired / "old", retired):
+        os.utime(place, (time.time() - 601,) * 2)
+    in_the_bank = study.folder.bank / ".t0000.abcdefgh.tmp"  # only trials write there
+    in_the_bank.touch()
     temporary_file(study)
     temporary_folder(study)
     result = doctor(study, code=0).out
@@ -242,6 +248,8 @@ def test_what_a_process_that_holds_no_lock_may_be_writing_now_is_left(study):
         assert place.is_dir()
         assert place.name not in result
     assert not dead.exists()
+    assert not in_the_bank.exists()
+    assert (study.folder.soups / "old").is_dir()
     assert not (study.folder.path / ".study.json.ab_12xyz.tmp").exists()
     assert not list(study.folder.trial("t0000").path.glob(".*"))
 
@@ -259,6 +267,15 @@ def test_what_a_killed_encoding_left_in_the_cache_of_all_studies_is_removed_a_da
     assert {path.name for path in cache.iterdir()} == ages.keys() - {".dead.abcdefgh.tmp"}
 
 
+def test_a_cache_that_leads_elsewhere_is_not_touched(study, tmp_path):
+    dead = tmp_path / "elsewhere" / ".dead.abcdefgh.tmp"
+    dead.mkdir(parents=True)
+    os.utime(dead, (time.time() - 90000,) * 2)
+    study.folder.encoded.symlink_to(dead.parent)
+    assert doctor(study).out.splitlines() == [CUT_OFF, HEALTHY]
+    assert dead.is_dir()
+
+
 def test_a_study_that_was_never_tracked_gets_no_store(study):
     (study.folder.path / "mlflow.db").unlink()
     assert doctor(study).out.splitlines() == [CUT_OFF, HEALTHY]
@@ -272,6 +289,41 @@ def test_a_fold_whose_folder_is_gone_is_missed(tmp_path: Path) -> None:
         folder.trial("t0000").fold(fold).best.with_name("best.pruned.json").touch()
     findings = _trial_folder(folder, TrialRecord("t0000", 0, TrialState.FINISHED), 3)
     assert [finding.what for finding in findings] == ["trials/t0000/fold-1/best"]
+
+
+def test_a_damaged_checkpoint_of_a_running_trial_is_a_fault_only_where_it_goes_on_from_its_state(
+    tmp_path: Path,
+) -> None:
+    folder, trial = StudyFolder(tmp_path), TrialRecord("t0000", 0, TrialState.RUNNING)
+    folder.trial("t0000").best.mkdir(parents=True)
+    assert [*_trial_folder(folder, trial, None)] == []  # it begins anew, and replaces it
+    (folder.trial("t0000").resume / "stage-0-step-3").mkdir(parents=True)
+    assert [finding.what for finding in _trial_folder(folder, trial, None)] == ["trials/t0000/best"]
+
+
+@pytest.mark.parametrize("state", [TrialState.FAILED, TrialState.STOPPED])
+def test_predictions_of_a_trial_that_did_not_finish_are_removed(tmp_path: Path, state: TrialState) -> None:
+    folder, trial = StudyFolder(tmp_path), TrialRecord("t0000", 0, state)
+    Bank(folder.bank).put(CheckpointRecord("t0000", 0, 1, 0.5, {}, None), {})
+    [finding] = _predictions(folder, [trial])
+    assert isinstance(finding.remedy, Repair)
+    finding.remedy.run()
+    assert Bank(folder.bank).records() == [*_predictions(folder, [trial])] == []
+
+
+def test_predictions_behind_a_link_are_left(tmp_path: Path) -> None:
+    folder = StudyFolder(tmp_path / "study")
+    elsewhere = Bank(tmp_path / "elsewhere")
+    elsewhere.put(CheckpointRecord("t0000", 0, 1, 0.5, {}, "weights"), {})
+    (tmp_path / "elsewhere" / "t0000" / "0000-cut00000").mkdir()
+    folder.bank.mkdir(parents=True)
+    (folder.bank / "t0000").symlink_to(tmp_path / "elsewhere" / "t0000")
+    folder.trial("t0000").path.mkdir(parents=True)
+    folder.trial("t0000").best.with_name("best.pruned.json").touch()
+    for state in (TrialState.STOPPED, TrialState.FINISHED):
+        findings = [*_predictions(folder, [TrialRecord("t0000", 0, state)])]
+        assert [finding for finding in findings if isinstance(finding.remedy, Repair)] == []
+    assert [record.path for record in elsewhere.records()] == ["weights"]
 
 
 def test_states_that_cannot_be_removed_are_left_and_said(study, monkeypatch):
