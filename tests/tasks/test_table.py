@@ -144,6 +144,12 @@ def test_a_line_that_is_no_json_object_is_named(write: Write) -> None:
     assert [fault.what.rsplit(", ")[-1] for fault in caught.value.faults] == ["line 2", "line 3"]
 
 
+def test_a_json_row_with_a_key_twice_is_named_as_one_of_the_two_values_would_be_lost(write: Write) -> None:
+    source = write('{"text": "a"}\n{"text": "b", "n": 1, "text": "c"}\n', "rows.jsonl")
+    with pytest.raises(TaskFileError, match=r"be one JSON object; got the key 'text' twice; write .* each key once"):
+        Table().read(source, labelled=False)
+
+
 def test_missing_and_unfit_json_values_are_named(write: Write) -> None:
     lines = [
         {"text": None, "label": 1},

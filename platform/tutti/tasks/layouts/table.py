@@ -263,10 +263,11 @@ def _json_blocks(source: str, limit: int | None, wanted: Set[str]) -> Iterator[_
         faults: list[Fault] = []
         for number, line in enumerate(block, start=first):
             try:
-                row = json.loads(line) if line.strip() else None
+                row = json.loads(line, object_pairs_hook=_object) if line.strip() else None
             except (ValueError, RecursionError) as error:  # also numbers with too many digits, brackets nested too deep
                 got = "brackets nested too deep" if isinstance(error, RecursionError) else str(error)
-                faults.append(Fault(f"{source}, line {number}", "be one JSON object", got, "write one row per line"))
+                remedy = "write one row per line, and each key once"
+                faults.append(Fault(f"{source}, line {number}", "be one JSON object", got, remedy))
                 continue
             if isinstance(row, dict):
                 rows.append(row)
@@ -290,6 +291,14 @@ def _json_blocks(source: str, limit: int | None, wanted: Set[str]) -> Iterator[_
             # Not the others: rows may have any number of keys that no other row has.
             values = {name: [row.get(name) for row in rows] if name in wanted else [] for name in names}
             yield values, places, "line"
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object, of which json.loads alone would keep the last value of a repeated key."""
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        raise ValueError(f"the key {Counter(name for name, _ in pairs).most_common(1)[0][0]!r} twice")
+    return row
 
 
 def _parquet_blocks(source: str, limit: int | None, wanted: Set[str]) -> Iterator[_Block]:
