@@ -147,6 +147,14 @@ def test_a_row_of_a_csv_file_with_another_number_of_cells_is_named(folder: Path,
         Hub(str(folder), columns=Table(id="id")).read("train[:1]", labelled=False)
 
 
+def test_lines_that_a_quotation_mark_joins_to_one_row_of_tab_separated_values_are_refused(folder: Path) -> None:
+    (folder / "train.tsv").write_text('text\tlabel\n"two\nlines"\tx\n"a\tx\nb\tx\nc"\ty\n')
+    with pytest.raises(
+        TaskFileError, match=r"train\.tsv, line 4 must be one row; got several lines in quotes; use layout"
+    ):
+        Hub(str(folder)).read("train", labelled=True)
+
+
 def test_a_missing_column_of_a_csv_file_names_those_there(folder: Path) -> None:
     (folder / "train.csv").write_text("id,text,label\n0,a,x\n")
     with pytest.raises(TaskFileError, match="got the columns id, text, label; did you mean 'text'"):

@@ -92,8 +92,8 @@ class Hub:
         """The header of a split's CSV files on this machine, if there are any.
 
         Raises:
-            TaskFileError: where a row has another number of cells. pandas, of which ``_load_files`` asks for single
-                columns, would cut it, or shift the cells of all rows by one column.
+            TaskFileError: where a row is not as it should be. pandas, of which ``_load_files`` asks for single columns,
+                would cut a row with more cells, or shift the cells of all rows by one column.
         """
         header: list[str] = []
         parts = re.split(r"\W", split)  # of an expression, such as train[:100]
@@ -158,14 +158,21 @@ def _is_csv_without_types(builder: Any) -> bool:
 
 
 def _checked_header(file: Path, *, separator: str) -> list[str]:
-    """The cells of a CSV file's first line; faults where a row has another number of cells."""
+    """The cells of a CSV file's first line.
+
+    Raises:
+        TaskFileError: where a row has another number of cells, or quotation marks join lines of tab-separated cells.
+    """
     header: list[str] = []
     faults, line = [], 1
     with file.open(encoding="utf-8-sig", newline="") as lines:
         reader = csv.reader(lines, delimiter=separator)
         while (row := next_of_any_length(reader)) is not None:
             header = header or row
-            if len(row) != len(header) and "".join(row).strip():
+            if separator == "\t" and any("\t" in cell and "\n" in cell for cell in row):
+                got, remedy = "several lines in quotes", "use layout table, which takes quotation marks as they are"
+                faults.append(Fault(f"{file}, line {line}", "be one row", got, remedy))
+            elif len(row) != len(header) and "".join(row).strip():
                 rule, remedy = f"have {len(header)} columns like the header", "quote cells that hold a separator"
                 faults.append(Fault(f"{file}, line {line}", rule, str(len(row)), remedy))
             line = reader.line_num + 1
