@@ -78,6 +78,14 @@ def test_a_folder_of_data_files_is_read_by_split(tmp_path: Path) -> None:
     assert rows.to_numpy().tolist() == [["0", "a", "x"], ["1", "b", "y"]]
 
 
+def test_texts_of_json_that_the_library_takes_for_dates_are_refused_as_it_would_rewrite_them(folder: Path) -> None:
+    (folder / "train.jsonl").write_text('{"text": "2020-01-01", "label": "x", "at": "2020-01-01"}\n')
+    with pytest.raises(TaskFileError, match=r"column 'text' must hold texts; got dates; read the file by layout table"):
+        Hub(str(folder)).read("train", labelled=True)
+    (folder / "train.jsonl").write_text('{"text": "1 May", "label": "x", "at": "2020-01-01"}\n')
+    assert Hub(str(folder)).read("train", labelled=True)["text"].tolist() == ["1 May"]
+
+
 def test_an_unknown_split_names_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(TaskFileError, match="got the splits train, test; did you mean 'train'"):
         saved(tmp_path / "set", ["a"]).read("trian", labelled=True)

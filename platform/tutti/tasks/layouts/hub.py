@@ -6,12 +6,13 @@ import csv
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from pandas import DataFrame
 
 from tutti.errors import Fault, TaskFileError, first_line, nearest
@@ -52,11 +53,19 @@ class Hub:
     def read(self, source: str, *, labelled: bool, numbers: bool = False) -> DataFrame:
         data = self._load(source)
         names = self.columns.names(labelled=labelled)
+        raise_any([*self._date_faults(source, data, names.values())], origin=self.origin(source))
         # pandas reads single columns, and has names of its own for those without one, such as "Unnamed: 0".
         columns: dict[str, list[Any]] = {name: [] for name in [*self._checked_header(source), *data.column_names]}
         columns |= {name: _values(data, name) for name in names.values() if name in data.column_names}
         places = list(range(1, 1 + len(data)))
         return frame_of(columns, names, origin=self.origin(source), places=places, place="row", numbers=numbers)
+
+    def _date_faults(self, source: str, data: Dataset, names: Collection[str]) -> Iterator[Fault]:
+        """Faults of JSON's columns in which the library took texts such as 2020-01-01 for dates, as it always does."""
+        for column in data.features.arrow_schema if data.info.builder_name == "json" else ():
+            if column.name in names and pa.types.is_temporal(column.type):
+                remedy = "read the file by layout table, which takes them as they are"
+                yield Fault(f"{self.origin(source)}, column {column.name!r}", "hold texts", "dates", remedy)
 
     def class_order(self, source: str) -> tuple[str, ...]:
         return self._class_order(self._load(source))
