@@ -86,6 +86,16 @@ def test_texts_of_json_that_the_library_takes_for_dates_are_refused_as_it_would_
     assert Hub(str(folder)).read("train", labelled=True)["text"].tolist() == ["1 May"]
 
 
+def test_the_hub_is_asked_once_for_what_it_has(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    builders, builder_of = [], datasets.load_dataset_builder
+    monkeypatch.setattr(datasets, "load_dataset_builder", lambda *given: builders.append(given) or builder_of(*given))
+    (folder / "train.csv").write_text("text,label\na,x\n")
+    layout = Hub(str(folder))
+    layout.fingerprint("train")
+    layout.read("train", labelled=True)
+    assert builders == [(str(folder), None)]
+
+
 def test_an_unknown_split_names_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(TaskFileError, match="got the splits train, test; did you mean 'train'"):
         saved(tmp_path / "set", ["a"]).read("trian", labelled=True)

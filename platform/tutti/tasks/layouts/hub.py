@@ -9,6 +9,7 @@ import re
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,6 +78,13 @@ class Hub:
         """Writes a table with the same columns, for the layout ``table``; the suffix selects the format."""
         self.columns.write(rows, path)
 
+    @cached_property
+    def _builder(self) -> Any:
+        """What the library knows of the data files; for those of the hub, it asks the hub."""
+        import datasets
+
+        return datasets.load_dataset_builder(self.dataset, self.subset)
+
     def _load_files(self, split: str) -> Dataset:
         """Loads data files. Cells of CSV files whose types nobody declared stay as they are written.
 
@@ -88,8 +96,7 @@ class Hub:
         # Only these columns: an empty cell in a later file would not fit the type of a number's column.
         verbatim = {"keep_default_na": False, "converters": dict.fromkeys(names, str), "usecols": names.__contains__}
         try:
-            builder = datasets.load_dataset_builder(self.dataset, self.subset)
-            attempts: list[dict[str, Any]] = [verbatim if _is_csv_without_types(builder) else {}]
+            attempts: list[dict[str, Any]] = [verbatim if _is_csv_without_types(self._builder) else {}]
         except ValueError:  # offline, the cache has only what was loaded before, with the same options
             attempts = [verbatim, {}]
         for options in attempts[:-1]:
@@ -115,11 +122,9 @@ class Hub:
         """The split, path and separator of each CSV file on this machine, unless the data set's card says how to read
         them: other options of pandas make other cells of a line.
         """
-        import datasets
-
         if not Path(self.dataset).is_dir() or self._is_saved():
             return
-        builder: Any = datasets.load_dataset_builder(self.dataset, self.subset)
+        builder = self._builder
         if not _is_csv_without_types(builder):
             return
         usual, options = type(builder.config)().pd_read_csv_kwargs, builder.config.pd_read_csv_kwargs
