@@ -64,11 +64,14 @@ def _distribution_faults(space: Mapping[str, Distribution], what: What) -> list[
 
 
 def _choice_faults(place: str, choices: tuple[Any, ...]) -> list[Fault]:
-    return [
-        Fault(f"{place}.{index}", "differ from the choices before it", written(choice), "take one of the two out")
-        for index, choice in enumerate(choices)
-        if any(same(choice, earlier) for earlier in choices[:index])
-    ]
+    faults = []
+    for index, choice in enumerate(choices):
+        first = choices[choices.index(choice)]  # as Optuna compares them: 0 equals false
+        if choices.index(choice) < index:
+            got = written(choice) + ("" if same(choice, first) else f", which Optuna takes for {written(first)}")
+            rule, remedy = "differ from the choices before it", "take one of the two out"
+            faults.append(Fault(f"{place}.{index}", rule, got, remedy))
+    return faults
 
 
 def _objective_faults(search: Mapping[str, Any], *, what: What) -> list[Fault]:
