@@ -53,6 +53,8 @@ def test_a_key_of_adam_stays_where_a_stage_or_a_trial_has_an_optimizer_that_read
     assert fault.startswith("study.yaml: search_space.adam_beta2 must be left out with sgd")
     (fault,) = training_faults({"stages": [{}, {"optim": "sgd", **beta}]})
     assert fault.startswith("study.yaml: training.stages.1.adam_beta2 must be left out with sgd")
+    (fault,) = training_faults({**beta, "adam_epsilon": 1e-6, "optim": "paged_lion_8bit"})
+    assert fault.startswith("study.yaml: training.adam_epsilon must be left out with paged_lion_8bit, which does not")
     assert not training_faults({**beta, "stages": [{"optim": "sgd"}, {}]})
     assert not training_faults(beta, {"optim": {"type": "categorical", "choices": ["sgd", "adamw_torch"]}})
 

@@ -27,6 +27,7 @@ _USED_WITH: Mapping[str, tuple[str, Any]] = {
 }
 _ADAM = ("adam_beta1", "adam_beta2", "adam_epsilon")
 _WITHOUT_ADAM = ("adafactor", "adagrad", "rmsprop", "sgd")  # optimizers to which transformers passes none of them
+_WITHOUT_EPSILON = (*_WITHOUT_ADAM, "lion", "paged_lion")
 _BATCH, _BUDGET = "per_device_train_batch_size", "max_tokens_per_batch"
 
 
@@ -59,7 +60,8 @@ def unused_key_faults(
             faults.append(Fault(what, rule, "a value that no trial uses", remedy))
         chosen = list(_beside(full, "optim", possible, stages)) if _key(full) in _ADAM else []
         optimizers = [str(name) for names in chosen for name in names]
-        if optimizers and all(name.startswith(_WITHOUT_ADAM) for name in optimizers):
+        without = _WITHOUT_EPSILON if _key(full) == "adam_epsilon" else _WITHOUT_ADAM
+        if optimizers and all(name.startswith(without) for name in optimizers):
             rule = f"be left out with {' or '.join(dict.fromkeys(optimizers))}, which does not read it"
             remedy = "take it out, or choose another optim"
             faults.append(Fault(what, rule, "a value that no trial uses", remedy))
