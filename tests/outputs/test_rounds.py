@@ -138,3 +138,13 @@ def test_a_round_does_not_go_on_with_the_labels_of_other_teachers(tmp_path):
         StudyError, match=r"the teachers a must be .*; got others than a and a-round-1; remove .*a-round-2"
     ):
         place.check_plan(replace(begun, teachers=("a",)), trials=None, studies=tmp_path)
+
+
+def test_a_plan_whose_count_of_trials_is_no_count_is_named(tmp_path):
+    place = RoundFolder(tmp_path / "1")
+    begun = Round(1, "r", "0", "a-round-1", ("a",), kept=False, trials=8)
+    place.write_plan(begun, trials=2)
+    plan = place.path / "plan.json"
+    plan.write_text(plan.read_text().replace('"finished": 8', '"finished": "many"'))
+    with pytest.raises(StorageError, match=r"plan\.json must be as `tutti round` wrote it"):
+        place.check_plan(begun, trials=None, studies=tmp_path)

@@ -131,7 +131,9 @@ class Round:
         return f"{self.study}-control"
 
 
-_ENDED = TypeAdapter(Round)  # it validates ``round.json``, which may have been edited by hand
+# They validate ``round.json`` and ``plan.json``, which may have been edited by hand.
+_ENDED = TypeAdapter(Round)
+_COUNT: TypeAdapter[int | None] = TypeAdapter(int | None)
 
 
 @dataclass(frozen=True)
@@ -188,6 +190,7 @@ class RoundFolder:
             plan = json.loads(file.read_text(encoding="utf-8"))
             recipe, recipe_sha256, begun_trials = (plan[key] for key in ("recipe", "recipe_sha256", "trials"))
             teachers = tuple(map(str, plan.get("teachers", resumed.teachers)))
+            finished = _COUNT.validate_python(plan.get("finished"))
         except (OSError, ValueError, KeyError, TypeError) as error:
             remedy = "restore the file, or remove it to plan the round again"
             raise StorageError(Fault(str(file), "be as `tutti round` wrote it", repr(error), remedy)) from error
@@ -202,7 +205,7 @@ class RoundFolder:
         if trials not in (None, begun_trials):
             got = f"another one than {begun_trials}"
             raise StudyError(Fault(f"--trials {trials}", rule, got, f"leave it out, {restart}"))
-        return replace(resumed, trials=plan.get("finished"))
+        return replace(resumed, trials=finished)
 
     def anew(self, begun: Round, studies: Path) -> str:
         """What to do to begin a round anew."""
