@@ -258,15 +258,15 @@ def check_complete(backbone: str, missing_keys: Iterable[str]) -> None:
 
 def positions(encoder: PreTrainedModel) -> int | None:
     """The longest input, in tokens, that the encoder's position table allows; None if it has no such table."""
-    tables = [
+    tables: list[Any] = [
         module
         for name, module in encoder.named_modules()
-        if name.rpartition(".")[2] in _POSITION_TABLES and isinstance(module, nn.Embedding)
+        if name.rpartition(".")[2] in _POSITION_TABLES and hasattr(module, "padding_idx")  # I-BERT's is no nn.Embedding
     ]
     if not tables:  # relative or rotary positions allow any length
         return None
     # RoBERTa and similar models number positions from padding_idx + 1.
-    rows = min(table.num_embeddings - (0 if table.padding_idx is None else table.padding_idx + 1) for table in tables)
+    rows = min(len(table.weight) - (0 if table.padding_idx is None else table.padding_idx + 1) for table in tables)
     return min(rows, getattr(encoder.config, "max_position_embeddings", rows))
 
 
