@@ -236,6 +236,15 @@ def test_an_input_as_long_as_the_positions_is_taken_and_no_longer_one(kind: str,
         encoder(input_ids=longer, attention_mask=torch.ones_like(longer))
 
 
+@pytest.mark.parametrize("pooling", ["cls", "pair", "bi_encoder"])
+def test_a_batch_shorter_than_the_characters_that_an_encoder_joins_to_one_state_is_padded(pooling: str) -> None:
+    encoder = AutoModel.from_config(AutoConfig.for_model("canine", **SMALL, num_hash_functions=2, num_hash_buckets=16))
+    tasks = [_task("t", 2, pair=pooling != "cls")]
+    model = MultiTaskModel(encoder=encoder, tasks=tasks, heads=HeadOptions(pooling=pooling)).eval()
+    ids, types = torch.tensor([[2, 5, 3]]), torch.tensor([[0, 0, 1]])
+    assert model("t", ids, torch.ones_like(ids), types).isfinite().all()
+
+
 @pytest.mark.parametrize(("kind", "options"), [("modernbert", {}), ("deberta-v2", {"position_biased_input": False})])
 def test_an_encoder_with_relative_or_rotary_positions_has_no_longest_input(
     kind: str, options: dict[str, object]

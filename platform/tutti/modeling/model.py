@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
+from torch.nn import functional
 from transformers import MODEL_MAPPING, AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_MASKED_LM_MAPPING_NAMES
 from transformers.utils import logging
@@ -72,6 +73,7 @@ class MultiTaskModel(nn.Module):
         self.base = base_of(encoder) if adapter is not None and base is None else base
         self.tasks = {task.name: task for task in tasks}
         self.positions = positions(encoder)
+        self._shortest = getattr(self.config, "downsampling_rate", 1)  # CANINE joins so many characters to one state
         inputs = inspect.signature(encoder.forward).parameters
         self._accepts_token_types = "token_type_ids" in inputs
         self.global_attention = global_attention and "global_attention_mask" in inputs
@@ -105,7 +107,13 @@ class MultiTaskModel(nn.Module):
         head = self.head(task)
         if head.is_bi_encoder:
             input_ids, attention_mask = texts_apart(input_ids, attention_mask, token_type_ids)
-        elif self._accepts_token_types and token_type_ids is not None:
+        if (missing := self._shortest - input_ids.shape[1]) > 0:
+            input_ids, attention_mask = (
+                functional.pad(input_ids, (0, missing)),
+                functional.pad(attention_mask, (0, missing)),
+            )
+            token_type_ids = None if token_type_ids is None else functional.pad(token_type_ids, (0, missing))
+        if self._accepts_token_types and token_type_ids is not None and not head.is_bi_encoder:
             options["token_type_ids"] = token_type_ids
         if self.global_attention:
             options["global_attention_mask"] = torch.zeros_like(attention_mask)
