@@ -107,6 +107,12 @@ def test_a_backbone_says_whether_it_runs_in_half_precision(tmp_path: Path, kind:
     assert abilities_of(str(tmp_path)).half_precision == does
 
 
+@pytest.mark.parametrize(("kind", "has"), [("bert", True), ("canine", False)])
+def test_a_backbone_says_whether_it_has_a_table_of_words(tmp_path: Path, kind: str, has: bool) -> None:
+    save_encoder(tmp_path, kind, num_hidden_layers=4)
+    assert abilities_of(str(tmp_path)).embeds_words == has
+
+
 def test_a_backbone_says_how_many_of_its_layers_can_be_mixed(tmp_path: Path) -> None:
     save_encoder(tmp_path, "bert", num_hidden_layers=2)
     assert abilities_of(str(tmp_path)).layers == 2

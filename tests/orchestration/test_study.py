@@ -35,6 +35,7 @@ LITTLE = Abilities(
     checkpoints_activations=False,
     linear_layers=False,
     half_precision=False,
+    embeds_words=False,
 )
 MUCH = Abilities(
     positions=None,
@@ -45,6 +46,7 @@ MUCH = Abilities(
     checkpoints_activations=True,
     linear_layers=True,
     half_precision=True,
+    embeds_words=True,
 )
 ON = {"type": "categorical", "choices": [False, True]}
 
@@ -94,6 +96,8 @@ def study(**changes) -> StudyConfig:
         ({"training": {"gradient_checkpointing": True}}, "training.gradient_checkpointing"),
         ({"training": {"bf16": True}}, "training.bf16"),
         ({"training": {"fp16": True, "freeze_encoder": True}}, "training.fp16"),
+        ({"training": {"adversarial": "fgm", "freeze_encoder": True}}, "training.adversarial"),
+        ({"training": {"neftune_noise_alpha": 5}}, "training.neftune_noise_alpha"),
         ({"training": {"bf16": False}, "search_space": {"bf16": ON}}, "search_space.bf16"),
         ({"search_space": {"activation_checkpointing": ON}}, "search_space.activation_checkpointing"),
         (
@@ -128,7 +132,7 @@ def test_a_study_that_began_before_an_option_was_refused_can_go_on():
     "changes",
     [
         {"training": {"activation_checkpointing": False, "mixout": 0, "adapter": None}},
-        {"training": {"bf16": False, "fp16": False}},
+        {"training": {"bf16": False, "fp16": False, "adversarial": "awp"}},
         {"training": {"mixout": 0.1}, "search_space": {"mixout": {"type": "categorical", "choices": [0]}}},
         {"training": {"activation_checkpointing": True, "freeze_encoder": True}},
         {"training": {"activation_checkpointing": True, "stages": [{"activation_checkpointing": False}]}},

@@ -48,6 +48,14 @@ def has_linear_layers(encoder: nn.Module) -> bool:
     return any(isinstance(module, nn.Linear) for each in lists or [encoder] for module in each.modules())
 
 
+def embeds_words(encoder: PreTrainedModel) -> bool:
+    """Whether the encoder has a table of words or their pieces: CANINE hashes characters instead."""
+    try:
+        return encoder.get_input_embeddings() is not None
+    except NotImplementedError:
+        return False
+
+
 def depths(encoder: PreTrainedModel) -> dict[str, int]:
     """The number of layers above each parameter, by parameter name.
 

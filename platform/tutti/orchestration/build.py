@@ -78,6 +78,7 @@ class Abilities:
         checkpoints_activations: whether it can compute activations anew in the backward pass.
         linear_layers: whether its layers hold ``nn.Linear`` modules, unlike SqueezeBERT's, which hold convolutions.
         half_precision: whether it can be computed in bf16 and fp16, unlike DeBERTa's first version.
+        embeds_words: whether it has a table of words, unlike CANINE, which hashes characters.
     """
 
     positions: int | None
@@ -88,6 +89,7 @@ class Abilities:
     checkpoints_activations: bool
     linear_layers: bool
     half_precision: bool
+    embeds_words: bool
 
 
 def abilities_of(backbone: str, *, begun: bool = False) -> Abilities:
@@ -100,7 +102,7 @@ def abilities_of(backbone: str, *, begun: bool = False) -> Abilities:
         BackboneError: if the backbone or its tokenizer does not load, or the backbone does not compute texts.
     """
     from tutti.data.encode import load_tokenizer, marks_second_text, starts_special
-    from tutti.modeling.layers import has_linear_layers, own_layers
+    from tutti.modeling.layers import embeds_words, has_linear_layers, own_layers
     from tutti.modeling.model import load_encoder, positions
     from tutti.modeling.probe import probed_layers
     from tutti.training.precision import runs_in_half_precision
@@ -116,6 +118,7 @@ def abilities_of(backbone: str, *, begun: bool = False) -> Abilities:
         checkpoints_activations=encoder.supports_gradient_checkpointing,
         linear_layers=has_linear_layers(encoder),
         half_precision=runs_in_half_precision(encoder.config.model_type),
+        embeds_words=embeds_words(encoder),
     )
 
 
@@ -161,6 +164,7 @@ def _unsupported(study: StudyConfig, abilities: Abilities) -> Iterator[Fault]:
     cannot_checkpoint = f"be false for the backbone {study.backbone}, which cannot compute its activations anew"
     float32_alone = f"be false for the backbone {study.backbone}, which can be computed in float32 alone"
     no_linear = f"for the backbone {study.backbone}, whose layers hold no linear layers, the only ones that it changes"
+    no_table = f"for the backbone {study.backbone}, which has no table of words"
     for name, is_met, rule in (
         ("activation_checkpointing", abilities.checkpoints_activations, cannot_checkpoint),
         ("gradient_checkpointing", abilities.checkpoints_activations, cannot_checkpoint),
@@ -168,10 +172,14 @@ def _unsupported(study: StudyConfig, abilities: Abilities) -> Iterator[Fault]:
         ("adapter", abilities.linear_layers, f"be null {no_linear}"),
         ("bf16", abilities.half_precision, float32_alone),
         ("fp16", abilities.half_precision, float32_alone),
+        ("adversarial", abilities.embeds_words, f"be awp or null {no_table}"),
+        ("neftune_noise_alpha", abilities.embeds_words, f"be null {no_table}"),
     ):
         # A frozen encoder is computed too, but none of its weights is trained.
-        on = {} if is_met else _switched_on(study, name, frozen_too=rule == float32_alone)
+        on = {} if is_met else _switched_on(study, name, frozen_too=rule == float32_alone or no_table in rule)
         for key, value in on.items():
+            if value == "awp":  # changes any weights
+                continue
             yield Fault(key, rule, written(value), "take it out, or name another backbone")
 
 
