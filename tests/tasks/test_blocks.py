@@ -134,6 +134,12 @@ def test_line_layouts_read_the_same_rows_in_blocks_as_at_once(write: Write, rows
     ("layout", "content", "name", "message"),
     [
         (Competition(), "0\ta\n1\tb\n2\tc\td\n", "rows.tsv", "rows.tsv, line 3 must have 2 tab-separated columns"),
+        (
+            Competition(),
+            "id\twords\n0\ta\n",
+            "rows.tsv",
+            "got a header; take the line out, or call the columns id and text",
+        ),
         (Competition(repair=True), "0\ta\n1\tb\n2\tc\td\n", "rows.tsv", "line 3 must have 2 .*; got 3"),
         (Glue("SST-2"), "index\tsentence\n0\ta\n1\n", "rows.tsv", "rows.tsv, line 3 must have 2 tab-separated"),
         (Glue("SST-2"), "index\tsentence\n", "rows.tsv", "must have at least one row; got none"),

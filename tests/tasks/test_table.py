@@ -75,6 +75,8 @@ def test_every_missing_column_is_named_with_the_nearest_one(write: Write) -> Non
 def test_a_header_with_another_separator_is_not_suggested_as_a_name(write: Write) -> None:
     with pytest.raises(TaskFileError, match="got the columns id,text; separate the columns by tabs"):
         Table().read(write("id,text\n1,a\n", "rows.tsv"), labelled=False)
+    with pytest.raises(TaskFileError, match=r"separate the columns by tabs, and name one of them 'text' in the first"):
+        Table().read(write("id,words\n1,a\n", "rows.tsv"), labelled=False)
 
 
 @pytest.mark.parametrize("block", [None, 1, 2])

@@ -57,7 +57,8 @@ def _frame(line_rows: LineRows, found: Rows, *, numbers: bool = False, unique: b
     rows, places, faults = found
     columns = {name: [row[index] for row in rows] for index, name in enumerate(line_rows.names)}
     if places[:1] == [1] and rows[0][0].strip().casefold() in _HEADERS:  # it would become a class and a row to predict
-        remedy = "take the line out, or use the layout table"
+        or_else = "use the layout table" if unique else f"call the columns {' and '.join(line_rows.names)}"
+        remedy = f"take the line out, or {or_else}"
         faults = [
             Fault(f"{line_rows.origin}, line 1", "be a row: this layout has no header", "a header", remedy),
             *faults,

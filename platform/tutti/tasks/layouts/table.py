@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -113,7 +114,7 @@ def frame_of(
             origin,
             f"have the column {name!r} (columns.{column})",
             f"the columns {', '.join(table) or 'none'}",
-            _other_separator(origin, table)
+            _other_separator(origin, table, name)
             or nearest(
                 name,
                 [other for other in table if other not in names.values()],
@@ -143,11 +144,14 @@ def frame_of(
     )
 
 
-def _other_separator(origin: str, names: Collection[str]) -> str:
+def _other_separator(origin: str, names: Collection[str], wanted: str) -> str:
     """A remedy where the only name looks like a header with another separator; empty where it does not."""
     ours, others = {".csv": ("commas", ";\t|"), ".tsv": ("tabs", ",;|")}.get(Path(origin).suffix.lower(), ("", ""))
-    found = len(names) == 1 and any(separator in next(iter(names)) for separator in others)
-    return f"separate the columns by {ours}" if found else ""
+    header = next(iter(names), "")
+    if len(names) != 1 or not any(separator in header for separator in others):
+        return ""
+    named = wanted in re.split(f"[{others}]", header)
+    return f"separate the columns by {ours}" + ("" if named else f", and name one of them {wanted!r} in the first line")
 
 
 def _suffix(source: str) -> str:
