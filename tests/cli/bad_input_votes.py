@@ -237,6 +237,12 @@ VOTES: dict[str, Sequence[Case]] = {
             "ensemble studies/moods --score truth.csv",
             finished=True,
         ),
+        Case(
+            "a recipe without a name, as an unset variable leaves it",
+            ["the recipe ''", "must be one of auto"],
+            command="ensemble studies/moods --recipe=",
+            finished=True,
+        ),
     ),
     "Reports": (
         Case(

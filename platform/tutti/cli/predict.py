@@ -120,7 +120,7 @@ def predict(
     if checkpoint:
         predictors = _single_checkpoint(config, folder, own, checkpoint)
     else:
-        name, chosen = load_recipe(recipe or config.ensemble.recipe)
+        name, chosen = load_recipe(config.ensemble.recipe if recipe is None else recipe)
         studies = voting_studies(config, folder, prepared, members=chosen.members, others=others or ())
         predictors = chosen_members(studies, own, name, chosen)
     rows = f"{counted(new_rows.rows, 'row')} of {file}"

@@ -76,7 +76,7 @@ def _vote(
     from tutti.ensembling.pseudo import Labelling
     from tutti.outputs.report import vote
 
-    name, chosen = load_recipe(recipe or config.ensemble.recipe)
+    name, chosen = load_recipe(config.ensemble.recipe if recipe is None else recipe)
     studies = voting_studies(config, folder, prepared, members=chosen.members, others=others)
     bank = electorate_of(studies, members=chosen.members)
     if not bank.records():

@@ -81,7 +81,7 @@ def round_(
     from tutti.outputs.rounds import RoundFolder, ended_rounds, next_round
 
     config, folder, prepared = stores.open_folder(study)
-    name, chosen = load_recipe(recipe or config.ensemble.recipe)
+    name, chosen = load_recipe(config.ensemble.recipe if recipe is None else recipe)
     options = {"--recipe": recipe, "--trials": trials}
     words = [str(word) for option in options.items() if option[1] is not None for word in option]
     again = f"{program()} round {shlex.join([study, *words, *['--until-no-gain'] * until_no_gain])}"

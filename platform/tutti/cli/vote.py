@@ -46,7 +46,7 @@ def ensemble(
     from tutti.outputs.ensemble import write_ensemble
 
     config, folder, prepared = stores.open_folder(study)
-    name, chosen = load_recipe(recipe or config.ensemble.recipe)
+    name, chosen = load_recipe(config.ensemble.recipe if recipe is None else recipe)
     if changed := tuple(_changed_test_files(config, prepared)):
         raise SubmissionError(*changed)
     studies = voting_studies(config, folder, prepared, members=chosen.members, others=others or ())
@@ -146,7 +146,7 @@ def pseudo_label(study: Study, recipe: RecipeName = None, others: With = None, o
     Example: `tutti pseudo-label tnews_round --recipe examples/recipes/tnews_round.yaml`
     """
     config, folder, prepared = stores.open_folder(study)
-    name, chosen = load_recipe(recipe or config.ensemble.recipe)
+    name, chosen = load_recipe(config.ensemble.recipe if recipe is None else recipe)
     studies = voting_studies(config, folder, prepared, members=chosen.members, others=others or ())
     target = out or folder.pseudo_labels / name
     report = make_pseudo_labels(studies, rows_of=config.study, recipe=chosen, recipe_name=name, out=target)
