@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from tutti.training.averages import EpochAverage, ExponentialAverage
+from tutti.training.averages import EpochAverage, ExponentialAverage, evaluation_weights
 
 
 def _set(model: nn.Module, value: float) -> None:
@@ -87,3 +87,28 @@ def test_weights_that_are_not_trained_are_not_averaged() -> None:
     model = nn.Linear(2, 2)
     model.bias.requires_grad_(False)
     assert set(ExponentialAverage(model, decay=0.9).state_dict()) == {"updates", "weight"}
+
+
+class _ScheduleFree(torch.optim.SGD):
+    """Goes to other weights to evaluate and, up to rounding, back to train, as schedule-free optimizers do."""
+
+    def eval(self) -> None:
+        self._interpolate(1 - 1 / 0.9)
+
+    def train(self) -> None:
+        self._interpolate(1 - 0.9)
+
+    @torch.no_grad()
+    def _interpolate(self, share: float) -> None:
+        for weight in self.param_groups[0]["params"]:
+            weight.lerp_(torch.full_like(weight, 0.123), share)
+
+
+def test_an_evaluation_leaves_every_weight_of_a_schedule_free_optimizer_as_it_was() -> None:
+    torch.manual_seed(0)
+    model, log_variances = nn.Linear(8, 8), nn.Parameter(torch.randn(64))  # a loss balance's are not of the model
+    weights = [*model.parameters(), log_variances]
+    before = [weight.detach().clone() for weight in weights]
+    with evaluation_weights(_ScheduleFree(weights)):
+        assert not any(map(torch.equal, weights, before))
+    assert all(map(torch.equal, weights, before))

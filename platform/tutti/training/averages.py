@@ -110,9 +110,9 @@ def make_average(model: nn.Module, *, ema_decay: float | None, swa_epochs: int) 
 
 
 @contextmanager
-def evaluation_weights(optimizer: Any, model: nn.Module) -> Iterator[None]:
-    """Puts a schedule-free optimizer's averaged weights into the model for the block (Defazio et al. 2024, arXiv
-    2405.15682), since it computes gradients at other weights. Those are restored bit for bit afterwards.
+def evaluation_weights(optimizer: Any) -> Iterator[None]:
+    """Puts a schedule-free optimizer's averaged weights in place for the block (Defazio et al. 2024, arXiv 2405.15682),
+    since it computes gradients at other weights. Those are restored bit for bit afterwards, a loss balance's too.
 
     Has no effect with other optimizers, which have no evaluation mode.
     """
@@ -120,7 +120,7 @@ def evaluation_weights(optimizer: Any, model: nn.Module) -> Iterator[None]:
     if not hasattr(inner, "eval"):
         yield
         return
-    weights = [weight for weight in model.parameters() if weight.requires_grad]
+    weights = [weight for group in inner.param_groups for weight in group["params"]]
     training_weights = [weight.detach().clone() for weight in weights]
     inner.eval()
     try:

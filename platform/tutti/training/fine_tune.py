@@ -280,7 +280,7 @@ class _Run:
             remaining = math.ceil(trainer.state.num_train_epochs) - math.ceil(trainer.state.epoch or 0)
             trainer.average.after_epoch(remaining=0 if done else remaining)
         averaged = nullcontext() if trainer.average is None else trainer.average.applied()
-        with evaluation_weights(trainer.optimizer, trainer.model), averaged:
+        with evaluation_weights(trainer.optimizer), averaged:
             score, task_scores = self._evaluate(trainer, epoch, metrics)
         steps = tuple((position.steps_before + step, values) for step, values in trainer.logged)
         trainer.logged.clear()
