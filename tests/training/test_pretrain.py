@@ -169,6 +169,24 @@ def test_the_head_sees_the_same_number_of_tokens_however_many_are_masked(options
         torch.testing.assert_close(loss, plain(input_ids=ids, labels=labels).loss)
 
 
+def test_the_held_out_loss_is_the_mean_over_masked_tokens_whatever_batches_they_are_in(options, tmp_path):
+    model = AutoModelForMaskedLM.from_pretrained(options["backbone"])
+    with torch.no_grad():
+        model.cls.predictions.bias[7] = 5.0  # so that word 7 costs little, and others much
+    ids = torch.tensor([[2, 7, 7, 7, 7, 3], [2, 7, 7, 7, 9, 3], [2, 7, 7, 9, 9, 3]])
+    labels = torch.full_like(ids, -100)
+    labels[0, 1:5], labels[2, 4] = ids[0, 1:5], 9  # none of the second row
+    rows = [{"input_ids": ids[row], "labels": labels[row]} for row in range(3)]
+    args = TrainingArguments(str(tmp_path), per_device_eval_batch_size=1, use_cpu=True, disable_tqdm=True)
+    expected = copy.deepcopy(model).eval()(input_ids=ids, labels=labels).loss.item()
+    trainer = module._MaskedTrainer(model, args=args, eval_dataset=rows)
+    assert trainer.evaluate()["eval_loss"] == pytest.approx(expected, rel=1e-5)
+    with torch.no_grad():
+        model.bert.embeddings.word_embeddings.weight[8] = float("nan")
+    rows.append({"input_ids": torch.full((6,), 8), "labels": torch.full((6,), 8)})
+    assert np.isnan(trainer.evaluate()["eval_loss"])
+
+
 def cut_off(options, *, after=1):
     """Ends a run after this epoch."""
 

@@ -24,6 +24,7 @@ from transformers import (
     DataCollatorForLanguageModeling,
     PreTrainedModel,
     TrainerCallback,
+    TrainerControl,
     TrainingArguments,
     set_seed,
 )
@@ -54,7 +55,7 @@ class Pretrained:
     Attributes:
         path: the folder of the new backbone.
         rows: the number of distinct rows, including held-out ones.
-        loss: cross-entropy of the masked tokens of held-out rows in nats: the mean over batches of each batch's mean.
+        loss: cross-entropy of the masked tokens of held-out rows in nats: the mean over these tokens.
     """
 
     path: Path
@@ -175,7 +176,6 @@ def _training_arguments(
             save_strategy="epoch",
             save_total_limit=2,
             logging_strategy="epoch",
-            prediction_loss_only=True,
             report_to="none",
             disable_tqdm=True,
             seed=seed,
@@ -184,6 +184,8 @@ def _training_arguments(
 
 class _MaskedTrainer(OneDeviceTrainer):
     """Computes logits only for masked tokens: with a small encoder the head takes longer than all layers together."""
+
+    control: TrainerControl
 
     def __init__(self, model: PreTrainedModel, **options: Any) -> None:
         super().__init__(model=model, **options)
@@ -225,6 +227,26 @@ class _MaskedTrainer(OneDeviceTrainer):
         loss = nn.functional.cross_entropy(logits.float(), labels[self._selected], reduction="sum")
         loss = loss / masked.sum().clamp(min=1)
         return (loss, outputs) if return_outputs else loss
+
+    @torch.no_grad()
+    def evaluate(self, *unused: Any, **also_unused: Any) -> dict[str, float]:
+        """``eval_loss``: the mean cross-entropy over all masked tokens of the held-out rows.
+
+        Trainer takes the mean over batches, where one without a masked token has a loss of 0, and leaves out those that
+        are not finite.
+        """
+        self.model.eval()
+        total, tokens = 0.0, 0
+        for batch in self.get_eval_dataloader():
+            inputs = self._prepare_inputs(batch)
+            masked = int((inputs["labels"] != -100).sum())
+            with self.compute_loss_context_manager():
+                total += masked * self.compute_loss(self.model, inputs).item()
+            tokens += masked
+        metrics = {"eval_loss": total / max(tokens, 1)}
+        self.log(metrics)
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
 
 
 class _Rows(Dataset):
