@@ -85,6 +85,12 @@ def test_a_run_cut_within_an_epoch_ends_bit_equal_with_every_trick_on(tune: Tune
     ]
 
 
+def test_a_state_takes_no_more_space_the_longer_a_run_lasts(tune: Tune, tmp_path: Path) -> None:
+    tune(tmp_path, logging_steps=1, num_train_epochs=3)
+    sizes = [(state / "trainer_state.json").stat().st_size for state in resume.states(tmp_path / "resume")]
+    assert sizes[0] == pytest.approx(sizes[1], abs=20)  # of 12 steps each; an entry has 100 bytes
+
+
 def test_a_run_whose_data_workers_stay_ends_bit_equal_when_cut_within_an_epoch(tune: Tune, tmp_path: Path) -> None:
     staying = {"dataloader_num_workers": 1, "dataloader_persistent_workers": True, "num_train_epochs": 2}
     staying |= {"evals_per_epoch": 2}

@@ -356,6 +356,7 @@ class _Hooks(TrainerCallback):
     def on_log(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs: dict[str, float], **_: Any
     ) -> None:
+        state.log_history.clear()  # each training state would repeat all of it; reports have the values
         if "loss" in logs:
             self._trainer.check_finite()
             names: tuple[str, ...] = ("loss", "grad_norm", "learning_rate")
