@@ -102,6 +102,11 @@ def _decode(
         ) from error
 
 
+def cell_text(value: object) -> str:
+    """A cell of a typed table as text, empty for None and for NaN, which is how pandas writes none."""
+    return "" if value is None or value != value else str(value)
+
+
 def number(text: str) -> np.float32:
     """The label of a regression, such as ``3``, ``-0.5`` or ``1e-3``; NaN or infinity where it is no float32."""
     with np.errstate(over="ignore"):

@@ -13,7 +13,7 @@ from pandas import DataFrame
 
 from tutti.errors import Fault, TaskFileError, first_line
 from tutti.files import whole_file
-from tutti.tasks.layouts.reading import UNREADABLE, FileSource, checked_frame, existing_file
+from tutti.tasks.layouts.reading import UNREADABLE, FileSource, cell_text, checked_frame, existing_file
 from tutti.tasks.layouts.table import check_names
 
 PROBABILITY = "probability of "
@@ -62,10 +62,7 @@ class SoftLabels(FileSource):
                 rule, remedy = f"have texts or numbers in {name!r}", "name a column of texts"
                 raise TaskFileError(Fault(source, rule, f"a column of the type {kind}", remedy))
         classes, probabilities = _probabilities(table.column(_COLUMN), source)
-        columns = {  # NaN is how pandas writes none
-            name: ["" if cell is None or cell != cell else str(cell) for cell in values]
-            for name, values in cells.items()
-        }
+        columns = {name: list(map(cell_text, values)) for name, values in cells.items()}
         columns["label"] = [classes[index] for index in probabilities.argmax(axis=1)] if table.num_rows else []
         faults = _row_faults(probabilities, source)
         places = range(1, 1 + table.num_rows)

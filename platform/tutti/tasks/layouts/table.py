@@ -19,7 +19,15 @@ from pandas import DataFrame
 
 from tutti.errors import Fault, TaskFileError, first_line, nearest
 from tutti.files import whole_file, write_whole
-from tutti.tasks.layouts.reading import UNREADABLE, FileSource, check_text, checked_frame, existing_file, raise_any
+from tutti.tasks.layouts.reading import (
+    UNREADABLE,
+    FileSource,
+    cell_text,
+    check_text,
+    checked_frame,
+    existing_file,
+    raise_any,
+)
 from tutti.tasks.layouts.tabs import blocks_of, lines_of, split_columns, write_lines
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
@@ -131,7 +139,7 @@ def frame_of(
     for column, name in names.items():
         columns[column] = []
         for number, value in zip(places, table[name], strict=True):
-            text = "" if value is None or value != value else str(value)  # NaN is how pandas writes none
+            text = cell_text(value)
             columns[column].append(text)
             if isinstance(value, (list, dict, bytes)):
                 got, remedy = f"a {type(value).__name__}", "name a column of texts"
