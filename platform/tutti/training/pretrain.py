@@ -190,9 +190,7 @@ class _MaskedTrainer(OneDeviceTrainer):
     def __init__(self, model: PreTrainedModel, **options: Any) -> None:
         super().__init__(model=model, **options)
         self._selected: Tensor | None = None
-        head = next(
-            (getattr(model, name) for name in _HEADS if isinstance(getattr(model, name, None), nn.Module)), None
-        )
+        head = next((module for name, module in model.named_children() if name in _HEADS), None)
         self._head_selects = head is not None
         if head is not None:  # these heads compute each token independently
             head.register_forward_pre_hook(lambda _, inputs: (inputs[0].flatten(0, 1)[self._selected], *inputs[1:]))
