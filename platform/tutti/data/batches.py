@@ -260,9 +260,10 @@ class TaskRows(Dataset):
         multiple: int = 1,
         positions: int | None = None,
     ) -> None:
-        self._labels = {task: _label_tensor(part) for task, part in parts.items()}
+        labels = {task: part.labels if part.targets is None else part.targets for task, part in parts.items()}
+        self._labels = {task: torch.from_numpy(own) for task, own in labels.items()}
         self._tokens = {task: TokenRows(part, multiple=multiple, positions=positions) for task, part in parts.items()}
-        self._weights = {task: part.weights.astype(np.float32) for task, part in parts.items()}
+        self._weights = {task: part.weights for task, part in parts.items()}
 
     def __len__(self) -> int:
         return sum(map(len, self._labels.values()))
@@ -298,10 +299,3 @@ def step_weights(batches: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     for batch in batches:
         of_task.setdefault(batch["task"], []).append(batch["weight_sum"])
     return {task: sum(own) * len(batches) / len(own) for task, own in of_task.items()}
-
-
-def _label_tensor(part: EncodedPart) -> torch.Tensor:
-    if part.targets is not None:
-        return torch.from_numpy(part.targets)
-    assert part.labels is not None
-    return torch.from_numpy(part.labels.astype(np.float32 if part.labels.dtype.kind == "f" else np.int64))
