@@ -7,7 +7,7 @@ import json
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -89,13 +89,13 @@ def take(part: EncodedPart, rows: np.ndarray) -> EncodedPart:
 
     # Dataset.select would leave one Arrow chunk per row, and reading is chunk by chunk.
     encoded = part.encoded.with_format("arrow")[:].take(pa.array(rows))
-    return EncodedPart(
+    return replace(
+        part,
         ids=part.ids[rows],
         encoded=Dataset(encoded),
         lengths=part.lengths[rows],
         labels=None if part.labels is None else part.labels[rows],
         weights=part.weights[rows],
-        pad_token_id=part.pad_token_id,
         targets=None if part.targets is None else part.targets[rows],
     )
 
