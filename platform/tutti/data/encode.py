@@ -68,8 +68,10 @@ class EncodedPart:
         Args:
             apart: whether a pair is two inputs of equal width, ``[CLS] a [SEP]`` and ``[CLS] b [SEP]``.
         """
-        _, starts, types = self.flat if apart else (None, None, None)
-        if starts is None or types is None:
+        if not apart:
+            return self.lengths
+        _, starts, types = self.flat
+        if types is None:
             return self.lengths
         seconds = np.diff(np.append(0, (types == 1).cumsum())[starts])
         return 2 * np.maximum(self.lengths - seconds, seconds + 1)
