@@ -61,14 +61,15 @@ def test_the_first_trials_are_like_the_best_older_ones(opened, older, run_trials
     assert sum(point["dropout"] for point in first) / 6 > 0.3  # 0.25 is expected by chance
 
 
+@pytest.mark.parametrize("objectives", [("score",), ("score", "seconds")])
 def test_a_stopped_trial_is_one_for_the_new_sampler_too_and_one_without_memory_or_report_is_left_out(
-    opened, space, tmp_path
+    opened, space, tmp_path, objectives
 ):
     url = f"sqlite:///{tmp_path / 'old.db'}"
-    store = opened(url=url, name="old", sampler="random")
+    store = opened(url=url, name="old", sampler="random", objectives=objectives)
     stopped: dict[str, Any] = {"state": TrialState.STOPPED}
     ends: dict[str, dict[str, Any]] = {
-        "good": {"state": TrialState.FINISHED},
+        "good": {"state": TrialState.FINISHED, "measured": {"seconds": 1.0}},
         "stopped": stopped,
         "too large": {"state": TrialState.FAILED, "infeasible": True},
         "mute": stopped,

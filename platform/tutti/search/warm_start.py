@@ -18,7 +18,7 @@ from tutti.errors import Fault, StudyError, counted
 from tutti.records import Scalar
 from tutti.search import database
 from tutti.search.space import distributions
-from tutti.search.trial_attributes import EXCHANGES, measured, violates
+from tutti.search.trial_attributes import EXCHANGES, measured, scores_by_epoch, violates
 
 _ORIGIN = "warm_start"  # attribute of an older trial: DATABASE:STUDY:NUMBER of where it ran
 
@@ -78,7 +78,7 @@ def fitting_trials(
             create_trial(
                 state=trial.state,
                 values=None if stopped else [values[objective] for objective in objectives],
-                intermediate_values=trial.intermediate_values if stopped else None,
+                intermediate_values=scores_by_epoch(trial) if stopped else None,
                 params=params,
                 distributions={key: kinds[key] for key in point},
                 user_attrs={_ORIGIN: f"{without_password(older.url)}:{older.name}:{trial.number}"},
@@ -120,7 +120,7 @@ def _is_informative(trial: FrozenTrial) -> bool:
     """Whether an ended trial finished, or was stopped early with scores and without violating a constraint."""
     if trial.state is TrialState.COMPLETE:
         return True
-    return bool(trial.intermediate_values) and not violates(trial)
+    return bool(scores_by_epoch(trial)) and not violates(trial)
 
 
 def _point_here(values: Mapping[str, Scalar], space: SearchSpace, fixed: Mapping[str, Any]) -> dict[str, Any] | None:
