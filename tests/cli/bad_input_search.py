@@ -133,7 +133,7 @@ SEARCH: dict[str, Sequence[Case]] = {
         ),
         Case(
             "several objectives and a scheduler",
-            ["search.scheduler must be none with several objectives", "got asha"],
+            ["search.scheduler must be none with other objectives", "got asha"],
             yaml("trials: 1", "trials: 1\n  objectives: [score, seconds]\n  scheduler: asha"),
         ),
         Case(

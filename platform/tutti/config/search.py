@@ -24,15 +24,15 @@ What = Callable[[str], str]
 
 def search_faults(raw: Mapping[str, Any], *, what: What) -> list[Fault]:
     """A fault for each distribution, condition, point, or budget that does not fit the search space as a whole."""
-    known, search = section(raw, "search_space"), section(raw, "search")
+    known, search, begun = section(raw, "search_space"), section(raw, "search"), has_begun(raw)
     space, fixed = sound_distributions(known), fixed_values(raw.get("training"))
     faults = _distribution_faults(space, what)
-    faults += condition_faults(space, fixed, known=known, begun=has_begun(raw), what=what)
+    faults += condition_faults(space, fixed, known=known, begun=begun, what=what)
     if not faults:
         faults += _enqueue_faults(search.get("enqueue"), space, fixed, known=known, what=what)
         if search.get("sampler") == "grid" and len(space) == len(known):
             faults += _grid_faults(search, space, fixed, what=what)
-    faults += _objective_faults(search, what=what)
+    faults += _objective_faults(search, begun=begun, what=what)
     trials = search.get("trials", Search().trials)
     if raw.get("search_space", {}) == {} and type(trials) in (int, float) and trials > 1:
         rule = "be 1 without a search space, as all trials would be the same"
@@ -74,7 +74,7 @@ def _choice_faults(place: str, choices: tuple[Any, ...]) -> list[Fault]:
     return faults
 
 
-def _objective_faults(search: Mapping[str, Any], *, what: What) -> list[Fault]:
+def _objective_faults(search: Mapping[str, Any], *, begun: bool, what: What) -> list[Fault]:
     """Faults of objectives that are known ones, and of settings that do not go with them."""
     objectives = search.get("objectives")
     if not isinstance(objectives, list | tuple) or not objectives or not set(map(str, objectives)) <= {*OBJECTIVES}:
@@ -85,9 +85,9 @@ def _objective_faults(search: Mapping[str, Any], *, what: What) -> list[Fault]:
     if not {"score", "gain"} & {*objectives}:
         rule, remedy = "have score or gain among them, or the least training would be the best", "add score"
         faults.append(Fault(what("search.objectives"), rule, listed, remedy))
-    if several and search.get("scheduler", "none") != "none":
-        rule = "be none with several objectives: a scheduler sees the score alone, and would stop trials for it"
-        remedy = "take it out, or have one objective"
+    if [*objectives] != ["score"] and search.get("scheduler", "none") != "none" and not begun:
+        rule = "be none with other objectives: a scheduler sees the score alone, and would stop trials for it"
+        remedy = "take it out, or have the objective score alone"
         faults.append(Fault(what("search.scheduler"), rule, str(search["scheduler"]), remedy))
     if several and search.get("sampler") == "cmaes":
         rule, remedy = "be one for several objectives", "name tpe, gp, nsgaii or nsgaiii, or have one objective"
