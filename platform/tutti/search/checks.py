@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
+from typing import cast
 
 import optuna
 from optuna.distributions import BaseDistribution, check_distribution_compatibility
@@ -18,13 +20,19 @@ from tutti.search.warm_start import is_older
 
 # Names of study attributes.
 _OWNER = "owner"  # in a database that several people share
-OBJECTIVES = "objectives"  # absent where the score is the only objective
+_OBJECTIVES = "objectives"  # in studies of earlier versions, unless the score is the only objective
 
 
 def objectives_of(study: optuna.Study) -> list[Objective]:
     """The objectives of a stored study, in the order of its trials' values."""
-    objectives: list[Objective] = study.user_attrs.get(OBJECTIVES, ["score"])
-    return objectives
+    return cast(list[Objective], study.metric_names or study.user_attrs.get(_OBJECTIVES, ["score"]))
+
+
+def set_objectives(study: optuna.Study, objectives: Sequence[Objective]) -> None:
+    """Names the objectives of a study, also for Optuna's plots and its dashboard."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        study.set_metric_names([*objectives])
 
 
 def check_objectives(study: optuna.Study, objectives: Sequence[Objective]) -> None:

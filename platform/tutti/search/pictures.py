@@ -11,7 +11,7 @@ import optuna
 from optuna.trial import TrialState
 
 from tutti.search import database
-from tutti.search.checks import OBJECTIVES, objectives_of
+from tutti.search.checks import objectives_of, set_objectives
 from tutti.search.warm_start import is_older
 
 HISTORY, IMPORTANCES, PARALLEL, PARETO = "search_history", "importances", "parallel_coordinates", "pareto_front"
@@ -48,7 +48,7 @@ def search_pngs(url: str, *, name: str) -> dict[str, bytes]:
     if len({trial.values[0] for trial in study.trials}) == 1:
         del wanted[IMPORTANCES]  # Optuna would draw them, all 0
     if len(study.directions) in (2, 3):
-        wanted[PARETO] = lambda: plots.plot_pareto_front(study, target_names=[*names])
+        wanted[PARETO] = lambda: plots.plot_pareto_front(study)
     mpl.use("Agg")  # Optuna draws with pyplot, which would otherwise look for a display
     pngs = {title: _png(draw, _WIDE if title == PARALLEL else _SIZE) for title, draw in wanted.items()}
     return {title: png for title, png in pngs.items() if png is not None}
@@ -60,7 +60,7 @@ def _own_finished(url: str, name: str) -> optuna.Study | None:
         if stored is None:
             return None
         study = optuna.create_study(directions=stored.directions)
-        study.set_user_attr(OBJECTIVES, objectives_of(stored))
+        set_objectives(study, objectives_of(stored))
         study.add_trials([trial for trial in stored.get_trials(states=(TrialState.COMPLETE,)) if not is_older(trial)])
     return study
 

@@ -105,8 +105,8 @@ class StudyStore:
                 study = optuna.create_study(
                     storage=storage, study_name=name, directions=directions, load_if_exists=True
                 )
-                if not study.get_trials(deepcopy=False) and list(objectives) != ["score"]:
-                    study.set_user_attr(checks.OBJECTIVES, list(objectives))
+                if not study.get_trials(deepcopy=False) and len(objectives) == len(study.directions):
+                    checks.set_objectives(study, objectives)
                 checks.check_objectives(study, objectives)
                 store = cls(study, storage, space=space, fixed=fixed or {})
                 store._claim = claim
