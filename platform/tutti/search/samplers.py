@@ -60,7 +60,7 @@ def make_sampler(
         "random": RandomSampler,
         "grid": RandomSampler,  # every point is enqueued in full: nothing is left to sample
     }
-    return _QuasiMonteCarlo(seed, space, first=len(older)) if name == "qmc" else _SeededByTrial(makers[name], seed=seed)
+    return _QuasiMonteCarlo(seed, space) if name == "qmc" else _SeededByTrial(makers[name], seed=seed)
 
 
 def first_generation(name: Sampler) -> dict[str, int]:
@@ -176,18 +176,16 @@ class _QuasiMonteCarlo(QMCSampler):
     """A scrambled Sobol sequence over the whole space; a trial uses the coordinates of the keys that it samples.
 
     Optuna's sampler infers the space from the first finished trial, which may lack conditional keys, and counts its
-    proposals, of which a trial that a killed driver left half drawn would take two. Here the trial's number counts.
-
-    Args:
-        first: Optuna's number of the study's first own trial.
+    proposals, of which a trial that a killed driver left half drawn would take two. Here the trial's number counts: it
+    learns nothing, so a study with it has no older studies' trials, which would be numbered too.
     """
 
-    def __init__(self, seed: int, space: Mapping[str, BaseDistribution], *, first: int) -> None:
+    def __init__(self, seed: int, space: Mapping[str, BaseDistribution]) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             super().__init__(seed=seed, scramble=True, warn_independent_sampling=False)
         self._space = {key: kind for key, kind in space.items() if not kind.single()}
-        self._first = self._place = first
+        self._place = 0
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         return self._space
@@ -195,7 +193,7 @@ class _QuasiMonteCarlo(QMCSampler):
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        self._place = trial.number - self._first
+        self._place = trial.number
         return super().sample_relative(study, trial, search_space)
 
     def _find_sample_id(self, study: optuna.Study, search_space: dict[str, BaseDistribution]) -> int:
