@@ -41,6 +41,7 @@ class TrialRecord:
         last_task_scores: metric of each task at the last report.
         seconds: wall time from start to end, or None while running. For a trial resumed in a later run of its study,
             the sum over all runs, each up to its last report.
+        ended: Unix time of its end, or None while running.
         reason: why it failed or was stopped, in one sentence.
         exchanges: with the scheduler ``pbt``, every time the trial continued from another trial's checkpoint: the
             ``epoch``, the key of the ``donor``, and its own ``parameters`` from then on.
@@ -57,6 +58,7 @@ class TrialRecord:
     scores_by_epoch: Mapping[int, float] = field(default_factory=dict)
     last_task_scores: Mapping[str, float] = field(default_factory=dict)
     seconds: float | None = None
+    ended: float | None = None
     reason: str | None = None
     measured: Mapping[str, float] = field(default_factory=dict)
     exchanges: tuple[Mapping[str, Any], ...] = ()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tutti.config.study import Search
@@ -63,6 +65,15 @@ def test_patience_counts_the_trials_after_the_best_that_ended_without_being_bett
     assert limit(search, records(best, (FINISHED, 0.5), (FINISHED, 0.6), (FINISHED, 0.9))) is None
     assert limit(search, records((STOPPED, 0.8), (STOPPED, 0.7), (STOPPED, 0.6))) is None  # no finished trial yet
     assert limit(search, records(best, (FINISHED, 0.5), (STOPPED, None))) is None  # without a score: it had not started
+
+
+def test_patience_counts_from_the_end_of_a_slow_best_trial_and_not_from_its_number():
+    best, *others = records((FINISHED, 0.8), (FINISHED, 0.5), (STOPPED, 0.4), (FINISHED, 0.8))
+    slow = replace(best, ended=9.0)
+    others = [replace(each, ended=float(each.number)) for each in others]
+    assert limit(Search(patience=1), [slow, *others]) == "patience"  # t0003 had that score before
+    assert limit(Search(patience=2), [slow, *others]) is None
+    assert limit(Search(patience=1), [replace(slow, score=0.9), *others]) is None
 
 
 def test_running_trials_end_with_the_hours_and_the_target_and_outlive_patience():

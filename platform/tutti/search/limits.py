@@ -43,11 +43,14 @@ def ending_of(search: Search, records: Sequence[TrialRecord], *, seconds: float)
     if search.max_hours is not None and seconds >= search.max_hours * SECONDS_PER_HOUR:
         return Ending("max_hours", f"its trials have run for {search.max_hours:g} h")
     if search.patience is not None and best:
-        ended, best_score = (TrialState.FINISHED, TrialState.STOPPED), best.score or 0.0
-        later = [record for record in records if record.number > best.number and record.state in ended]
-        since = sum(record.score is not None and record.score <= best_score for record in later)
+        # By their end: those that a slow best trial has outlasted, though they have higher numbers, are no later ones.
+        ended = [each for each in records if each.state in (TrialState.FINISHED, TrialState.STOPPED)]
+        ended.sort(key=lambda each: (each.ended or 0.0, each.number))
+        first = next(each for each in ended if each.state is TrialState.FINISHED and each.score == best.score)
+        later = ended[ended.index(first) + 1 :]
+        since = sum(each.score is not None and each.score <= (best.score or 0.0) for each in later)
         if since >= search.patience:
-            return Ending("patience", f"none of {counted(since, 'trial')} after {best.key} was better than it")
+            return Ending("patience", f"none of {counted(since, 'trial')} after {first.key} was better than it")
     return None
 
 

@@ -140,6 +140,7 @@ def record(trial: FrozenTrial, number: int) -> TrialRecord:
         scores_by_epoch=scores,
         last_task_scores=trial.user_attrs.get(task_scores_of(max(scores, default=0)), {}),
         seconds=trial.user_attrs.get("seconds"),
+        ended=trial.datetime_complete.timestamp() if trial.datetime_complete else None,
         reason=trial.user_attrs.get("reason"),
         exchanges=tuple(trial.user_attrs.get(EXCHANGES, ())),
         measured=values if MEASURED in trial.user_attrs else {},
