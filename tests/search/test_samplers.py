@@ -318,3 +318,14 @@ def test_cmaes_leaves_out_a_condition_s_key_that_a_stopped_trial_lacks_though_al
         is_whole = number < len(points) and proposal.parameters["adapter"] == "lora"
         store.finish(proposal.key, state=TrialState.FINISHED if is_whole else TrialState.STOPPED)
     assert len(store.records()) == 2 * GENERATION
+
+
+def test_a_score_that_was_reached_with_parameters_of_another_trial_is_not_held_to_be_of_the_sampled_ones(opened):
+    space = SearchSpace.model_validate({"rate": {"type": "uniform", "low": 0.0, "high": 1.0}})
+    store = opened(space=space)
+    for proposal in [store.ask() for _ in range(20)]:
+        rate = proposal.parameters["rate"]
+        if rate > 0.7:
+            store.exchange(proposal.key, epoch=1, donor="t0000", parameters={"rate": 0.1})
+        store.finish(proposal.key, state=TrialState.FINISHED, score=1.2 if rate > 0.7 else 1 - rate)
+    assert sum(store.ask().parameters["rate"] for _ in range(6)) / 6 < 0.4

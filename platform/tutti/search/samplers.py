@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import optuna
@@ -25,7 +25,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from tutti.config.study import Sampler
-from tutti.search.trial_attributes import violates
+from tutti.search.trial_attributes import EXCHANGES, violates
 
 STARTUP_TRIALS = 5
 """Random trials before TPE or GP takes over. Optuna's 10 would never let them act in our default budget of 8 trials."""
@@ -84,17 +84,17 @@ class _SeededByTrial(BaseSampler):
         self._sampler.before_trial(study, trial)
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        return self._sampler.infer_relative_search_space(study, trial)
+        return self._sampler.infer_relative_search_space(_without_exchanges(study), trial)
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        return self._sampler.sample_relative(study, trial, search_space)
+        return self._sampler.sample_relative(_without_exchanges(study), trial, search_space)
 
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        return self._sampler.sample_independent(study, trial, param_name, param_distribution)
+        return self._sampler.sample_independent(_without_exchanges(study), trial, param_name, param_distribution)
 
     def after_trial(
         self, study: optuna.Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None
@@ -107,6 +107,31 @@ class _SeededByTrial(BaseSampler):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             return self._make(mixed)
+
+
+class _View:
+    """A study of which a sampler sees other trials."""
+
+    def __init__(self, study: optuna.Study) -> None:
+        self._study = study
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._study, name)
+
+
+class _WithoutExchanges(_View):
+    """A study without the trials that continued from another's checkpoint (population-based training).
+
+    Their scores were reached with other parameters than the sampled ones.
+    """
+
+    def _get_trials(self, *args: Any, **options: Any) -> list[FrozenTrial]:
+        trials = self._study._get_trials(*args, **options)
+        return [trial for trial in trials if EXCHANGES not in trial.user_attrs]
+
+
+def _without_exchanges(study: optuna.Study) -> optuna.Study:
+    return cast(optuna.Study, _WithoutExchanges(study))
 
 
 def _tpe(seed: int, *, group: bool = False) -> TPESampler:
@@ -141,7 +166,7 @@ class _Gp(GPSampler):
         return super().sample_relative(known, trial, search_space)
 
 
-class _WithUnfinished:
+class _WithUnfinished(_View):
     """A study in which a trial that failed or was stopped counts as complete, with its own score or the worst one.
 
     Args:
@@ -149,10 +174,8 @@ class _WithUnfinished:
     """
 
     def __init__(self, study: optuna.Study, keys: Collection[str]) -> None:
-        self._study, self._keys = study, set(keys)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._study, name)
+        super().__init__(study)
+        self._keys = set(keys)
 
     def _get_trials(self, **options: Any) -> list[FrozenTrial]:
         trials = self._study._get_trials(**options)
