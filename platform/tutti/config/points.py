@@ -57,7 +57,7 @@ def _grid_from(
 
 def _finite_values(distribution: Distribution) -> Iterator[Any]:
     if isinstance(distribution, Categorical):
-        yield from {(type(choice), choice): choice for choice in distribution.choices}.values()
+        yield from distribution.choices
     elif isinstance(distribution, Int):
         yield from range(distribution.low, distribution.high + 1, distribution.step)
     elif isinstance(distribution, Uniform) and distribution.step is not None:
