@@ -45,6 +45,19 @@ def test_a_batch_size_stays_where_a_stage_or_a_trial_has_no_token_budget() -> No
     assert fault.startswith("study.yaml: training.stages.0.per_device_train_batch_size")
 
 
+def test_epochs_stay_where_a_stage_or_a_trial_does_not_count_steps() -> None:
+    epochs = {"num_train_epochs": {"type": "int", "low": 2, "high": 6}}
+    (fault,) = training_faults({"max_steps": 100}, epochs)
+    assert fault.startswith(
+        "study.yaml: search_space.num_train_epochs must be left out where every trial has max_steps"
+    )
+    (fault,) = training_faults({"num_train_epochs": 2, "stages": [{"max_steps": 9}, {"max_steps": 9}]})
+    assert fault.startswith("study.yaml: training.num_train_epochs must be left out where every trial has max_steps")
+    assert not training_faults({"max_steps": -1}, epochs)
+    assert not training_faults({"num_train_epochs": 2, "stages": [{"max_steps": 9}, {}]})
+    assert not training_faults({}, {**epochs, "max_steps": {"type": "categorical", "choices": [-1, 100]}})
+
+
 def test_a_key_of_adam_stays_where_a_stage_or_a_trial_has_an_optimizer_that_reads_it() -> None:
     beta, betas = {"adam_beta2": 0.98}, {"adam_beta2": {"type": "uniform", "low": 0.9, "high": 0.99}}
     (fault,) = training_faults({**beta, "optim": "adafactor"})
@@ -71,7 +84,14 @@ def test_a_key_of_adam_stays_where_a_stage_or_a_trial_has_an_optimizer_that_read
         ({"head_dropout_samples": 2}, None),
         ({"loss_balancing": "dynamic", "num_train_epochs": 2}, "training.loss_balancing must be fixed or uncertainty"),
         ({"loss_balancing": "dynamic", "num_train_epochs": 2.5}, None),
-        ({"loss_balancing": "dynamic", "num_train_epochs": 2, "max_steps": 100}, None),
+        (
+            {
+                "loss_balancing": "dynamic",
+                "num_train_epochs": 2,
+                "stages": [{"max_steps": 99}, {"loss_balancing": "fixed"}],
+            },
+            None,
+        ),
         ({"loss_balancing": "dynamic", "stages": [{}, {"num_train_epochs": 1}]}, None),
         (
             {"adversarial": "awp", "stages": [{}, {"num_train_epochs": 2, "adversarial_start": 2}]},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from tutti.config.conditions import written
@@ -29,6 +29,8 @@ _ADAM = ("adam_beta1", "adam_beta2", "adam_epsilon")
 _WITHOUT_ADAM = ("adafactor", "adagrad", "rmsprop", "sgd")  # optimizers to which transformers passes none of them
 _WITHOUT_EPSILON = (*_WITHOUT_ADAM, "lion", "paged_lion")
 _BATCH, _BUDGET = "per_device_train_batch_size", "max_tokens_per_batch"
+_EPOCHS, _STEPS = "num_train_epochs", "max_steps"
+_UNUSED = "a value that no trial uses"
 
 
 def unused_key_faults(
@@ -52,20 +54,30 @@ def unused_key_faults(
         switch_values = values_by_key.get(switch, []) if switch else []
         if switch and not (required in switch_values if required is not None else any(switch_values)):
             rule = f"be used with `{switch}`" + ("" if required is None else f": {written(required)}")
-            faults.append(Fault(what, rule, "a value that no trial uses", f"set {switch}, or remove it"))
-        budgets = list(_beside(full, _BUDGET, possible, stages)) if _key(full) == _BATCH else []
-        if budgets and all(map(all, budgets)):
-            rule = f"be left out where every trial has {_BUDGET}, which says how large a batch is"
-            remedy = f"take one of the two out, or vary {_BUDGET} with null among its choices"
-            faults.append(Fault(what, rule, "a value that no trial uses", remedy))
-        chosen = list(_beside(full, "optim", possible, stages)) if _key(full) in _ADAM else []
-        optimizers = [str(name) for names in chosen for name in names]
-        without = _WITHOUT_EPSILON if _key(full) == "adam_epsilon" else _WITHOUT_ADAM
-        if optimizers and all(name.startswith(without) for name in optimizers):
-            rule = f"be left out with {' or '.join(dict.fromkeys(optimizers))}, which does not read it"
-            remedy = "take it out, or choose another optim"
-            faults.append(Fault(what, rule, "a value that no trial uses", remedy))
+            faults.append(Fault(what, rule, _UNUSED, f"set {switch}, or remove it"))
+        for rule, remedy in _replacements(full, possible, stages):
+            faults.append(Fault(what, rule, _UNUSED, remedy))
     return faults
+
+
+def _replacements(full: str, possible: Mapping[str, Sequence[Any]], stages: int) -> Iterator[tuple[str, str]]:
+    """Rule and remedy of each key beside which no trial reads the value of ``full``."""
+    key = _key(full)
+
+    def always(other: str, replaces: Callable[[Any], object]) -> bool:
+        values = [value for of_stage in _beside(full, other, possible, stages) for value in of_stage]
+        return bool(values) and all(map(replaces, values))
+
+    if key == _BATCH and always(_BUDGET, bool):
+        rule = f"be left out where every trial has {_BUDGET}, which says how large a batch is"
+        yield rule, f"take one of the two out, or vary {_BUDGET} with null among its choices"
+    if key == _EPOCHS and always(_STEPS, lambda steps: (steps or -1) > 0):
+        yield f"be left out where every trial has {_STEPS}, which says how long it trains", "take one of the two out"
+    without = _WITHOUT_EPSILON if key == "adam_epsilon" else _WITHOUT_ADAM
+    if key in _ADAM and always("optim", lambda name: str(name).startswith(without)):
+        names = dict.fromkeys(str(name) for names in _beside(full, "optim", possible, stages) for name in names)
+        rule = f"be left out with {' or '.join(names)}, which does not read it"
+        yield rule, "take it out, or choose another optim"
 
 
 def _key(full: str) -> str:
