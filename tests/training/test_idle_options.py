@@ -58,6 +58,22 @@ def test_epochs_stay_where_a_stage_or_a_trial_does_not_count_steps() -> None:
     assert not training_faults({}, {**epochs, "max_steps": {"type": "categorical", "choices": [-1, 100]}})
 
 
+def test_a_warm_up_stays_where_a_stage_or_a_trial_has_a_schedule_that_warms_up() -> None:
+    schedule = {"lr_scheduler_type": "constant"}
+    for key, value in {"warmup_steps": 0.03, "lr_scheduler_kwargs": {"num_cycles": 2}}.items():
+        (fault,) = training_faults({key: value, **schedule})
+        assert fault.startswith(
+            f"study.yaml: training.{key} must be left out with the schedule constant, whose rate is"
+        )
+    (fault,) = training_faults(
+        {"warmup_steps": 0.03}, {"lr_scheduler_type": {"type": "categorical", "choices": ["constant"]}}
+    )
+    assert fault.startswith("study.yaml: training.warmup_steps must be left out with the schedule constant")
+    assert not training_faults({"warmup_steps": 0, **schedule})
+    assert not training_faults({"warmup_steps": 0.03, "lr_scheduler_type": "constant_with_warmup"})
+    assert not training_faults({"warmup_steps": 0.03, "stages": [schedule, {}]})
+
+
 def test_a_key_of_adam_stays_where_a_stage_or_a_trial_has_an_optimizer_that_reads_it() -> None:
     beta, betas = {"adam_beta2": 0.98}, {"adam_beta2": {"type": "uniform", "low": 0.9, "high": 0.99}}
     (fault,) = training_faults({**beta, "optim": "adafactor"})

@@ -30,6 +30,7 @@ _WITHOUT_ADAM = ("adafactor", "adagrad", "rmsprop", "sgd")  # optimizers to whic
 _WITHOUT_EPSILON = (*_WITHOUT_ADAM, "lion", "paged_lion")
 _BATCH, _BUDGET = "per_device_train_batch_size", "max_tokens_per_batch"
 _EPOCHS, _STEPS = "num_train_epochs", "max_steps"
+_OF_A_SCHEDULE = ("warmup_steps", "lr_scheduler_kwargs")
 _UNUSED = "a value that no trial uses"
 
 
@@ -73,6 +74,9 @@ def _replacements(full: str, possible: Mapping[str, Sequence[Any]], stages: int)
         yield rule, f"take one of the two out, or vary {_BUDGET} with null among its choices"
     if key == _EPOCHS and always(_STEPS, lambda steps: (steps or -1) > 0):
         yield f"be left out where every trial has {_STEPS}, which says how long it trains", "take one of the two out"
+    if key in _OF_A_SCHEDULE and any(possible[full]) and always("lr_scheduler_type", lambda name: name == "constant"):
+        rule = "be left out with the schedule constant, whose rate is learning_rate from the first step on"
+        yield rule, "take it out, or name constant_with_warmup or another lr_scheduler_type"
     without = _WITHOUT_EPSILON if key == "adam_epsilon" else _WITHOUT_ADAM
     if key in _ADAM and always("optim", lambda name: str(name).startswith(without)):
         names = dict.fromkeys(str(name) for names in _beside(full, "optim", possible, stages) for name in names)
