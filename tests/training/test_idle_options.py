@@ -74,6 +74,26 @@ def test_a_warm_up_stays_where_a_stage_or_a_trial_has_a_schedule_that_warms_up()
     assert not training_faults({"warmup_steps": 0.03, "stages": [schedule, {}]})
 
 
+def test_a_varied_key_stays_where_a_stage_has_no_value_of_its_own() -> None:
+    rate, own = {"learning_rate": {"type": "log_uniform", "low": 1e-5, "high": 1e-3}}, {"learning_rate": 1e-4}
+    (fault,) = training_faults({"stages": [own, own]}, rate)
+    assert fault.startswith(
+        "study.yaml: search_space.learning_rate must be left to some stage: each has a value of its"
+    )
+    (fault,) = training_faults({"stages": [own, {}]}, {**rate, "stages.1.learning_rate": rate["learning_rate"]})
+    assert fault.startswith("study.yaml: search_space.learning_rate must be left to some stage")
+    assert not training_faults({"stages": [own, {}]}, rate)
+    optim = {"optim": {"type": "categorical", "choices": ["adamw_torch", "sgd"]}}
+    sometimes = {"stages.1.learning_rate": {**rate["learning_rate"], "when": {"optim": "sgd"}}}
+    assert not training_faults({"stages": [own, {}]}, {**rate, **optim, **sometimes})
+    assert not training_faults({"stages": [own, own], "learning_rate": 1e-3})  # a common value, which a stage overrides
+    assert not training_faults(own, rate)
+    weight = {"task_weights.mood": {"type": "uniform", "low": 0.5, "high": 2.0}}
+    assert not training_faults({"stages": [{}, {"task_weights": {"mood": 2.0}}]}, weight)
+    (fault,) = training_faults({"stages": [{"task_weights": {"mood": 2.0}}]}, weight)
+    assert fault.startswith("study.yaml: search_space.task_weights.mood must be left to some stage")
+
+
 def test_a_key_of_adam_stays_where_a_stage_or_a_trial_has_an_optimizer_that_reads_it() -> None:
     beta, betas = {"adam_beta2": 0.98}, {"adam_beta2": {"type": "uniform", "low": 0.9, "high": 0.99}}
     (fault,) = training_faults({**beta, "optim": "adafactor"})

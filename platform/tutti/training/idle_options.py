@@ -56,6 +56,10 @@ def unused_key_faults(
         if switch and not (required in switch_values if required is not None else any(switch_values)):
             rule = f"be used with `{switch}`" + ("" if required is None else f": {written(required)}")
             faults.append(Fault(what, rule, _UNUSED, f"set {switch}, or remove it"))
+        if full in varied and stages and not any(_stages_of(full, possible, stages)):
+            rule = "be left to some stage: each has a value of its own, which overrides it"
+            remedy = f"vary it as {STAGES}.0.{full}, or take it out of a stage"
+            faults.append(Fault(what, rule, "a range that no trial uses", remedy))
         for rule, remedy in _replacements(full, possible, stages):
             faults.append(Fault(what, rule, _UNUSED, remedy))
     return faults
@@ -92,10 +96,17 @@ def _key(full: str) -> str:
 
 def _beside(full: str, other: str, possible: Mapping[str, Sequence[Any]], stages: int) -> Iterator[Sequence[Any]]:
     """The possible values of the key ``other`` in each stage that takes its value of a key from ``full``."""
+    for prefix in _stages_of(full, possible, stages):
+        yield possible.get(prefix + other, possible.get(other, [None]))
+
+
+def _stages_of(full: str, possible: Mapping[str, Sequence[Any]], stages: int) -> Iterator[str]:
+    """The prefix of each stage that takes its value of a key from ``full`` in some trials; "" without stages."""
+    common = not full.startswith(f"{STAGES}.")
     for prefix in [f"{STAGES}.{index}." for index in range(stages)] or [""]:
         own = prefix + _key(full)
-        if full == (own if own in possible else _key(full)):
-            yield possible.get(prefix + other, possible.get(other, [None]))
+        if full == own or (common and None in possible.get(own, [None])):  # None: trials that do not draw it
+            yield prefix
 
 
 def idle_option_faults(where: str, stages: Sequence[Mapping[str, Any]]) -> list[Fault]:
