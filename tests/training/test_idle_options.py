@@ -74,6 +74,20 @@ def test_a_warm_up_stays_where_a_stage_or_a_trial_has_a_schedule_that_warms_up()
     assert not training_faults({"warmup_steps": 0.03, "stages": [schedule, {}]})
 
 
+def test_a_former_name_is_refused_beside_the_present_one() -> None:
+    former, present = {"gradient_checkpointing": False}, {"activation_checkpointing": True}
+    space = {"activation_checkpointing": {"type": "categorical", "choices": [True]}}
+    for training in ({**former, **present}, {**present, "stages": [former]}, {**former, "stages": [{}, present]}):
+        (fault,) = training_faults(training)
+        assert fault.endswith(
+            "its present name, which alone counts; got a value that no trial uses; take one of the two out."
+        )
+        assert "gradient_checkpointing must be left out beside activation_checkpointing" in fault
+    assert len(training_faults(former, space)) == 1
+    assert not training_faults(former)
+    assert not training_faults({**former, "activation_checkpointing": None})
+
+
 def test_a_varied_key_stays_where_a_stage_has_no_value_of_its_own() -> None:
     rate, own = {"learning_rate": {"type": "log_uniform", "low": 1e-5, "high": 1e-3}}, {"learning_rate": 1e-4}
     (fault,) = training_faults({"stages": [own, own]}, rate)

@@ -60,6 +60,10 @@ def unused_key_faults(
             rule = "be left to some stage: each has a value of its own, which overrides it"
             remedy = f"vary it as {STAGES}.0.{full}, or take it out of a stage"
             faults.append(Fault(what, rule, "a range that no trial uses", remedy))
+        present = [value for name, values in possible.items() if _name(name) == _key(full) for value in values]
+        if _name(full) != _key(full) and any(value is not None for value in present):
+            rule = f"be left out beside {_key(full)}, its present name, which alone counts"
+            faults.append(Fault(what, rule, _UNUSED, "take one of the two out"))
         for rule, remedy in _replacements(full, possible, stages):
             faults.append(Fault(what, rule, _UNUSED, remedy))
     return faults
@@ -90,8 +94,12 @@ def _replacements(full: str, possible: Mapping[str, Sequence[Any]], stages: int)
 
 def _key(full: str) -> str:
     """A key without its stage or task, by its present name."""
-    key = full.split(".", 2)[-1] if full.startswith(f"{STAGES}.") else full
-    return without_task(key).replace("gradient_checkpointing", "activation_checkpointing")
+    return _name(full).replace("gradient_checkpointing", "activation_checkpointing")
+
+
+def _name(full: str) -> str:
+    """A key without its stage or task."""
+    return without_task(full.split(".", 2)[-1] if full.startswith(f"{STAGES}.") else full)
 
 
 def _beside(full: str, other: str, possible: Mapping[str, Sequence[Any]], stages: int) -> Iterator[Sequence[Any]]:
