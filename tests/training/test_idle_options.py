@@ -88,6 +88,14 @@ def test_a_former_name_is_refused_beside_the_present_one() -> None:
     assert not training_faults({**former, "activation_checkpointing": None})
 
 
+def test_a_compiler_stays_where_a_trial_compiles() -> None:
+    off, backend = {"torch_compile": False}, {"torch_compile_backend": "inductor"}
+    (fault,) = training_faults({**off, **backend})
+    assert fault.startswith("study.yaml: training.torch_compile_backend must be left out where `torch_compile: false`")
+    assert not training_faults(backend)
+    assert not training_faults(backend, {"torch_compile": {"type": "categorical", "choices": [False, True]}})
+
+
 def test_a_varied_key_stays_where_a_stage_has_no_value_of_its_own() -> None:
     rate, own = {"learning_rate": {"type": "log_uniform", "low": 1e-5, "high": 1e-3}}, {"learning_rate": 1e-4}
     (fault,) = training_faults({"stages": [own, own]}, rate)

@@ -353,3 +353,12 @@ def test_what_does_not_go_with_sharded_weights_is_a_fault(training: dict[str, ob
 def test_a_trial_that_draws_what_does_not_go_with_sharded_weights_fails_with_the_rule() -> None:
     with pytest.raises(TrialError, match="one of the optimizers"):
         split_training({"fsdp": True, "optim": "adafactor"})
+
+
+@pytest.mark.parametrize(
+    ("switch", "compiles"), [({}, True), ({"torch_compile": True}, True), ({"torch_compile": False}, False)]
+)
+def test_a_trial_that_switches_compilation_off_trains_without_it(switch: dict[str, bool], compiles: bool) -> None:
+    _, arguments = split_training({**switch, "torch_compile_backend": "inductor", "torch_compile_mode": "default"})
+    assert TrainingArguments(**arguments, use_cpu=True).torch_compile is compiles
+    assert bool(arguments.get("torch_compile")) is compiles

@@ -31,6 +31,7 @@ _WITHOUT_EPSILON = (*_WITHOUT_ADAM, "lion", "paged_lion")
 _BATCH, _BUDGET = "per_device_train_batch_size", "max_tokens_per_batch"
 _EPOCHS, _STEPS = "num_train_epochs", "max_steps"
 _OF_A_SCHEDULE = ("warmup_steps", "lr_scheduler_kwargs")
+COMPILERS = ("torch_compile_backend", "torch_compile_mode")  # either switches torch_compile on, unless that is false
 _UNUSED = "a value that no trial uses"
 
 
@@ -85,6 +86,8 @@ def _replacements(full: str, possible: Mapping[str, Sequence[Any]], stages: int)
     if key in _OF_A_SCHEDULE and any(possible[full]) and always("lr_scheduler_type", lambda name: name == "constant"):
         rule = "be left out with the schedule constant, whose rate is learning_rate from the first step on"
         yield rule, "take it out, or name constant_with_warmup or another lr_scheduler_type"
+    if key in COMPILERS and any(possible[full]) and always("torch_compile", lambda value: value is False):
+        yield "be left out where `torch_compile: false` switches it off", "take one of the two out"
     without = _WITHOUT_EPSILON if key == "adam_epsilon" else _WITHOUT_ADAM
     if key in _ADAM and always("optim", lambda name: str(name).startswith(without)):
         names = dict.fromkeys(str(name) for names in _beside(full, "optim", possible, stages) for name in names)

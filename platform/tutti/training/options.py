@@ -23,7 +23,7 @@ from tutti.config.training import TrainingOptions
 from tutti.config.yaml_file import show
 from tutti.errors import Fault, TrialError, first_line, nearest
 from tutti.modeling.adapters import INSTALL, has_bitsandbytes
-from tutti.training.idle_options import idle_option_faults, unused_key_faults
+from tutti.training.idle_options import COMPILERS, idle_option_faults, unused_key_faults
 from tutti.training.key_aliases import nearest_key
 from tutti.training.reserved_keys import SET_BY_TUTTI
 from tutti.training.sharding_checks import config_faults, violated_sharding_rules
@@ -103,6 +103,10 @@ def split_training(training: Mapping[str, Any]) -> tuple[TrainingOptions, dict[s
         got = ", ".join(f"{key}={value}" for key, value in own_keys.items())
         raise TrialError(*(Fault("the training keys", rule, got, remedy) for rule in _rules(error))) from error
     arguments = {**DEFAULTS, **{key: value for key, value in training.items() if key not in own_keys}}
+    if arguments.get("torch_compile") is False:  # transformers would compile all the same
+        arguments = {key: value for key, value in arguments.items() if key not in COMPILERS}
+    elif any(arguments.get(key) for key in COMPILERS):
+        arguments["torch_compile"] = True
     if options.adversarial and arguments.get("gradient_accumulation_steps", 1) > 1:
         rule = "have gradient_accumulation_steps 1 with adversarial: a batch is attacked along its own gradient"
         raise TrialError(Fault("the training keys", rule, f"adversarial={options.adversarial}", "change one of them"))
