@@ -123,6 +123,11 @@ SETTINGS: dict[str, Sequence[Case]] = {
             both(training("bf16: true"), training("fp16: true")),
         ),
         Case(
+            "`fp16` where no worker has a GPU",
+            ["training.fp16 must be left out where resources.gpus_per_worker is 0"],
+            training("fp16: true"),
+        ),
+        Case(
             "`bits` without an adapter",
             ["have an adapter where bits is set: quantised weights cannot be trained"],
             training("bits: 4"),

@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from tutti.config.cross_checks import population_faults, scheduler_faults, target_faults, worker_faults
+from tutti.config.cross_checks import (
+    population_faults,
+    precision_faults,
+    scheduler_faults,
+    target_faults,
+    worker_faults,
+)
 
 
 def _target_faults(target: Any, *metrics: str) -> list[str]:
@@ -108,3 +114,18 @@ def test_a_population_has_one_length_of_texts_at_which_its_checkpoints_predict()
     space = {"max_length": {"type": "categorical", "choices": [64, 128]}, "learning_rate": {}}
     raw = {"search": {"scheduler": "pbt"}, "search_space": space}
     assert [fault.what for fault in population_faults(raw, what=lambda key: key)] == ["search_space.max_length"]
+
+
+def _precision_places(**raw: Any) -> list[str]:
+    return [fault.what for fault in precision_faults(raw, what=lambda key: key)]
+
+
+@pytest.mark.parametrize("key", ["fp16", "tf32"])
+def test_a_precision_of_gpus_is_refused_where_every_trial_would_have_it_on_a_cpu(key: str) -> None:
+    one, both = ({key: {"type": "categorical", "choices": choices}} for choices in ([True], [True, False]))
+    assert _precision_places(training={key: True}) == [f"training.{key}"]
+    assert _precision_places(training={key: True}, resources={"gpus_per_worker": 0}) == [f"training.{key}"]
+    assert _precision_places(search_space=one) == [f"search_space.{key}"]
+    assert _precision_places(training={key: True}, search_space=both) == []
+    assert _precision_places(training={key: True}, resources={"gpus_per_worker": 0.5}) == []
+    assert _precision_places(training={key: False}) == []

@@ -89,6 +89,25 @@ def worker_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list
     return faults
 
 
+def precision_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[Fault]:
+    """A fault for each precision of GPUs alone that all trials would have although their workers have none."""
+    if section(raw, "resources").get("gpus_per_worker", 0) != 0:
+        return []
+    training, space = section(raw, "training"), section(raw, "search_space")
+    faults = []
+    for key in ("fp16", "tf32"):
+        place, values = f"training.{key}", [training.get(key)]
+        if key in space:
+            distribution = space[key] if isinstance(space[key], dict) and not space[key].get("when") else {}
+            choices = distribution.get("choices")
+            place, values = f"search_space.{key}", list(choices) if isinstance(choices, list | tuple) else []
+        if values and all(value is True for value in values):
+            rule = "be left out where resources.gpus_per_worker is 0, since a CPU does not compute in it"
+            remedy = "give each worker a GPU, or take it out: a trial finds the fastest precision by itself"
+            faults.append(Fault(what(place), rule, "true", remedy))
+    return faults
+
+
 def scheduler_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[Fault]:
     """A fault for each setting of another scheduler than the study's. ``none`` switches any off, with its settings.
 

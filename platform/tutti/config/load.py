@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from tutti.config.cross_checks import (
     fold_faults,
     population_faults,
+    precision_faults,
     scheduler_faults,
     target_faults,
     task_name_faults,
@@ -79,6 +80,7 @@ def load_study(
         search_faults,
         target_faults,
         worker_faults,
+        precision_faults,
         scheduler_faults,
         population_faults,
     )
