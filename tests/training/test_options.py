@@ -362,3 +362,20 @@ def test_a_trial_that_switches_compilation_off_trains_without_it(switch: dict[st
     _, arguments = split_training({**switch, "torch_compile_backend": "inductor", "torch_compile_mode": "default"})
     assert TrainingArguments(**arguments, use_cpu=True).torch_compile is compiles
     assert bool(arguments.get("torch_compile")) is compiles
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("adafactor", "optim"),
+        ("adam8bit", "optim"),
+        ("full_finetune", "adapter"),
+        ("lora_modules", "adapter"),
+        ("bnb_4bit_use_double_quant", "double_quant"),
+        ("source_max_len", "max_length"),
+        ("no_cuda", "use_cpu"),
+    ],
+)
+def test_a_name_of_the_qlora_script_or_of_an_older_trainer_leads_to_its_key(name: str, key: str) -> None:
+    (fault,) = _space_faults({name: {"type": "categorical", "choices": [True]}})
+    assert f"did you mean '{key}'?" in fault
