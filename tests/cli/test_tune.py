@@ -13,13 +13,12 @@ import pytest
 from tutti.bank.bank import Bank
 from tutti.cli import stores, tracking_metadata
 from tutti.cli import tune as cli_tune
-from tutti.cli.tune import _run_trials
-from tutti.cli.unchanged import changed_keys, check_unchanged
+from tutti.cli.tune import _run_trials, changed_keys
 from tutti.config.folder import StudyFolder
 from tutti.config.load import dump_study
 from tutti.config.study import StudyConfig, Tracking
 from tutti.data.prepare import Prepared
-from tutti.errors import ClaimLostError, ClusterError, Fault, StorageError, StudyError, TrialError
+from tutti.errors import ClaimLostError, ClusterError, Fault, StorageError, TrialError
 from tutti.orchestration.study import StudyOutcome
 from tutti.records import CheckpointRecord, TrialRecord, TrialState
 from tutti.search.study_store import StudyStore
@@ -213,19 +212,6 @@ def test_what_defines_a_study_s_results_may_not_change(tmp_path):
         "training.learning_rate": (1e-3, 2e-3),
         "training.pooling": ("cls", None),
     }
-
-
-def test_a_key_that_no_trial_used_may_be_taken_out_when_the_study_is_resumed_and_no_other(tmp_path):
-    folder = StudyFolder(tmp_path / "studies" / "s")
-    folder.path.mkdir(parents=True)
-    kept = {"optim": "adafactor"}
-    old = _study(tmp_path, training={**kept, "adam_beta2": 0.98, "pooling": "cls"})
-    folder.study_file.write_text(dump_study(old))
-    check_unchanged(_study(tmp_path, training={**kept, "pooling": "cls"}), folder)
-    with pytest.raises(StudyError, match=r"training\.pooling of the study 's' must stay as it was"):
-        check_unchanged(_study(tmp_path, training=kept), folder)
-    with pytest.raises(StudyError, match=r"training\.adam_beta2 of the study 's' must stay as it was"):
-        check_unchanged(_study(tmp_path, training={**kept, "adam_beta2": 0.9, "pooling": "cls"}), folder)
 
 
 def test_budget_resources_and_places_may_change(tmp_path):

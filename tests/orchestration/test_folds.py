@@ -20,8 +20,7 @@ import torch
 
 from tutti.bank.bank import Bank
 from tutti.cli import stores, tracking_metadata
-from tutti.cli.tune import prepare_study
-from tutti.cli.unchanged import changed_keys
+from tutti.cli.tune import changed_keys, prepare_study
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
 from tutti.data.encode import EncodedPart, load_parts, take

@@ -9,7 +9,7 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -19,12 +19,12 @@ import typer
 
 from tutti.cli import stores, tracking_metadata
 from tutti.cli.console import console, program
-from tutti.cli.unchanged import check_unchanged
 from tutti.cluster.ending import EXIT_CODE
 from tutti.cluster.shipped import SUBMITTED
 from tutti.config.address import without_password
 from tutti.config.folder import StudyFolder, check_inside, studies_folder
-from tutti.config.load import dump_study
+from tutti.config.load import dump_study, parse_study
+from tutti.config.paths import map_task_paths
 from tutti.config.study import StudyConfig
 from tutti.errors import ClaimLostError, Fault, StorageError, StudyError, TrialError, counted
 from tutti.files import write_whole
@@ -316,7 +316,7 @@ def prepare_study(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> P
         got, remedy = "an existing one", "add --resume to go on with it, or give `study:` another name"
         raise StudyError(Fault(f"the study {study.study!r}", f"be new in {folder.path.parent}", got, remedy))
     if begun:
-        check_unchanged(study, folder)
+        _check_unchanged(study, folder)
     check_backbone(study, abilities_of(study.backbone, begun=begun), begun=begun)
     if not begun:  # data that a failed start left behind may come from other files and settings
         shutil.rmtree(folder.data, ignore_errors=True)
@@ -350,3 +350,49 @@ def _check_no_trials(study: StudyConfig, folder: StudyFolder) -> None:
         rule, got = f"have {lost} beside its trials", "trials without it"
         remedy = f"restore it from a copy, move {folder.path} away, or give `study:` another name"
         raise StudyError(Fault(f"the study {study.study!r}", rule, got, remedy))
+
+
+def _check_unchanged(study: StudyConfig, folder: StudyFolder) -> None:
+    rule = "stay as it was when the study is resumed"
+    remedy = "put it back, with --set if it was given so, or give `study:` another name"
+    faults = [
+        Fault(f"{key} of the study {study.study!r}", rule, f"{new!r} where it was {old!r}", remedy)
+        for key, (old, new) in changed_keys(parse_study(folder.study_file), study).items()
+    ]
+    if faults:
+        raise StudyError(*faults)
+
+
+# Keys that may change when a study is resumed.
+FREE: Mapping[str, set[str] | bool] = {
+    "search": {"trials", "max_hours", "target_score", "patience", "max_trial_hours", "retries"},
+    "resources": {"cpus_per_worker", "gpus_per_worker", "concurrent_trials", "isolation"},
+    "storage": True,
+    "tracking": True,
+    "ensemble": True,
+}
+
+
+def changed_keys(old: StudyConfig, new: StudyConfig) -> dict[str, tuple[object, object]]:
+    """Keys that define a study's results and differ, with both values.
+
+    Only names of files are compared, so that files may move; ``prepare`` and ``keep_backbone`` compare hashes.
+    """
+
+    def defining(study: StudyConfig) -> dict[str, object]:
+        document = study.model_dump(mode="json", exclude=FREE)
+        for name, config in document["tasks"].items():
+            task = map_task_paths(config, lambda _, path: Path(path).name)
+            test = {"": task["test"]} if isinstance(task["test"], str) else task["test"]
+            document["tasks"][name] = task | {"test": test or {}}
+        document["search"]["warm_start"] = [Path(older).name for older in document["search"]["warm_start"]]
+        if Path(document["backbone"]).is_absolute():
+            document["backbone"] = Path(document["backbone"]).name
+        return tracking_metadata.flat(document)
+
+    before, after = defining(old), defining(new)
+    return {
+        key: (before.get(key), after.get(key))
+        for key in sorted(before.keys() | after.keys())
+        if before.get(key) != after.get(key)
+    }

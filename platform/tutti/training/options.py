@@ -150,7 +150,11 @@ def check_training(training: Mapping[str, Any], *, search_space: Mapping[str, Di
             fault for place, value in _values(distribution) for fault in _value_faults(f"{what}.{place}", key, value)
         ]
     if not faults:
-        faults = unused_faults(training, search_space=search_space, file=file)
+        possible = {full: [value] for full, value in fixed_values(training).items()}
+        for full, distribution in search_space.items():
+            without = possible.get(full, [None]) if distribution.when else []
+            possible[full] = [value for _, value in _values(distribution)] + without
+        faults = unused_key_faults(possible, stages=len(stages), varied=search_space, file=file)
     if not faults:
         where = f"{file}: training.{STAGES}.{{}}" if stages else f"{file}: training"
         draws = _draws(search_space, fixed_values(training))
@@ -159,16 +163,6 @@ def check_training(training: Mapping[str, Any], *, search_space: Mapping[str, Di
         # A study is valid if any of its trials can run; trials with an invalid combination fail by themselves.
         faults += first if first and all(faults_by_draw) else []
     return faults
-
-
-def unused_faults(training: Mapping[str, Any], *, search_space: Mapping[str, Distribution], file: str) -> list[Fault]:
-    """The faults of keys that are valid by themselves and that no trial uses; see ``unused_key_faults``."""
-    possible = {full: [value] for full, value in fixed_values(training).items()}
-    for full, distribution in search_space.items():
-        without = possible.get(full, [None]) if distribution.when else []
-        possible[full] = [value for _, value in _values(distribution)] + without
-    stages = len(training.get(STAGES) or ())
-    return unused_key_faults(possible, stages=stages, varied=search_space, file=file)
 
 
 def _draws(search_space: Mapping[str, Distribution], fixed: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
