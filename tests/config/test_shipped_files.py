@@ -86,9 +86,7 @@ def test_an_example_is_sound_once_its_files_are_there(path: Path, tmp_path: Path
         (tmp_path / file).touch()
     from tutti.training import check_training
 
-    config = load_study(
-        copy, check_training=lambda training, space, file: check_training(training, search_space=space, file=file)
-    )
+    config = load_study(copy, check_training=check_training)
     assert config.study == path.stem
     assert [*config.tasks] == [*raw["tasks"]]
 

@@ -8,4 +8,4 @@ from tutti.training.options import check_training
 
 def training_faults(training: dict[str, object], space: dict[str, object] | None = None) -> list[str]:
     checked = SearchSpace.model_validate(space or {}).root
-    return [str(fault) for fault in check_training(training, search_space=checked, file="study.yaml")]
+    return [str(fault) for fault in check_training(training, checked, "study.yaml")]

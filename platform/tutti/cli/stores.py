@@ -40,12 +40,7 @@ def read_study_file(file: Path, *, overrides: Sequence[str], shared: bool = Fals
     """
     from tutti.training import check_training
 
-    study = load_study(
-        file,
-        overrides=overrides,
-        check_training=lambda training, space, name: check_training(training, search_space=space, file=name),
-        shared=shared,
-    )
+    study = load_study(file, overrides=overrides, check_training=check_training, shared=shared)
     if shared and study.storage.path is None and not os.environ.get("TUTTI_STUDIES"):
         rule, remedy = "name the folder of studies on a cluster", "set `storage.path` to a folder that every node sees"
         raise StudyError(Fault(f"{file}: storage.path", rule, "nothing", remedy))

@@ -35,7 +35,7 @@ from tutti.config.task_keys import task_key_faults
 from tutti.config.yaml_file import odd_values, parse_yaml, read_mapping, show
 from tutti.errors import ConfigError, Fault, nearest
 
-CheckTraining = Callable[[Mapping[str, Any], Mapping[str, Distribution], str], Iterable[Fault]]
+CheckTraining = Callable[[Mapping[str, Any], Mapping[str, Distribution], str, bool], Iterable[Fault]]
 _SPACE = "search_space"
 # Mappings whose values have no keys of their own, so that all of what follows in a dotted key is one key.
 _FLAT = re.compile(rf"search\.enqueue\.\d+|{_SPACE}\..+\.when|training\.(.+\.)?({'|'.join(WEIGHTS)})")
@@ -53,8 +53,9 @@ def load_study(
     Args:
         path: the YAML file. Paths in it, and in ``overrides``, are relative to its folder.
         overrides: the arguments of ``--set``, each ``dotted.key=value`` with the value as YAML; null removes the key.
-        check_training: called with the ``training`` mapping, the valid distributions of the search space, and the
-            file's name as shown in messages. Its faults, ``FILE: training.KEY``, are reported with all others.
+        check_training: called with the ``training`` mapping, the valid distributions of the search space, the file's
+            name as shown in messages, and whether the study has begun. Its faults, ``FILE: training.KEY``, are reported
+            with all others.
         shared: whether the study will run on a cluster whose storage this machine may not have mounted: if
             ``storage.path`` does not exist here, nothing below it has to.
 
@@ -93,7 +94,9 @@ def load_study(
         faults = _merged(faults, faults_of(error, raw=raw, model=StudyConfig, what=places.what))
     if check_training:
         distributions = sound_distributions(raw.get(_SPACE))
-        faults += map(places.relocated, check_training(section(raw, "training"), distributions, str(path)))
+        faults += map(
+            places.relocated, check_training(section(raw, "training"), distributions, str(path), has_begun(raw))
+        )
     if faults or config is None:
         raise ConfigError(*faults)
     return config

@@ -123,12 +123,17 @@ def split_training(training: Mapping[str, Any]) -> tuple[TrainingOptions, dict[s
     return options, copy.deepcopy(arguments)  # TrainingArguments modifies fsdp_config in place
 
 
-def check_training(training: Mapping[str, Any], *, search_space: Mapping[str, Distribution], file: str) -> list[Fault]:
+def check_training(
+    training: Mapping[str, Any], search_space: Mapping[str, Distribution], file: str, begun: bool = False
+) -> list[Fault]:
     """All faults of the keys of ``training`` and ``search_space``, each named by file and dotted key.
 
     A key is a field of TrainingOptions, or an init field of transformers.TrainingArguments that Tutti does not set
     itself. The choices of a search space's key, or its low and high, are checked as values of the key.
     ``stages.N.KEY`` is a key of stage N, counted from 0, and ``task_weights.NAME`` the weight of a task.
+
+    Args:
+        begun: whether the study has begun: it goes on with keys that no trial uses, which an earlier version took.
     """
     faults = []
     for key, value in training.items():
@@ -149,7 +154,7 @@ def check_training(training: Mapping[str, Any], *, search_space: Mapping[str, Di
         faults += (key_faults or _kind_faults(what, key, distribution)) or [
             fault for place, value in _values(distribution) for fault in _value_faults(f"{what}.{place}", key, value)
         ]
-    if not faults:
+    if not faults and not begun:
         possible = {full: [value] for full, value in fixed_values(training).items()}
         for full, distribution in search_space.items():
             without = possible.get(full, [None]) if distribution.when else []
