@@ -54,8 +54,8 @@ def test_a_wrong_search_space_is_told_by_its_own_file(faults: Faults, changed: C
 def test_the_training_check_gets_what_is_sound_and_its_faults_are_joined(faults: Faults, changed: Changed) -> None:
     seen: dict[str, Any] = {}
 
-    def check(training: Mapping[str, Any], space: Mapping[str, Any], file: str) -> list[Fault]:
-        seen.update(training=dict(training), space=sorted(space))
+    def check(training: Mapping[str, Any], space: Mapping[str, Any], file: str, begun: bool) -> list[Fault]:
+        seen.update(training=dict(training), space=sorted(space), begun=begun)
         return [
             Fault(f"{file}: training.{key}", "be a known key", "an unknown one", "correct it")
             for key in training
@@ -64,7 +64,7 @@ def test_the_training_check_gets_what_is_sound_and_its_faults_are_joined(faults:
 
     path = changed(add="  bad: {type: int}\nsearch: {trials: 0}\n")
     messages = faults(path, overrides=["training.nope=1"], check_training=check)
-    assert seen == {"training": {"num_train_epochs": 2, "nope": 1}, "space": ["learning_rate"]}
+    assert seen == {"training": {"num_train_epochs": 2, "nope": 1}, "space": ["learning_rate"], "begun": False}
     assert "--set training.nope must be a known key; got an unknown one; correct it." in messages
     assert len(messages) == 4  # low and high of bad, trials, nope
 
