@@ -77,7 +77,7 @@ def test_a_warm_up_stays_where_a_stage_or_a_trial_has_a_schedule_that_warms_up()
 def test_a_former_name_is_refused_beside_the_present_one() -> None:
     former, present = {"gradient_checkpointing": False}, {"activation_checkpointing": True}
     space = {"activation_checkpointing": {"type": "categorical", "choices": [True]}}
-    for training in ({**former, **present}, {**present, "stages": [former]}, {**former, "stages": [{}, present]}):
+    for training in ({**former, **present}, {**present, "stages": [former]}, {**former, "stages": [present, present]}):
         (fault,) = training_faults(training)
         assert fault.endswith(
             "its present name, which alone counts; got a value that no trial uses; take one of the two out."
@@ -86,6 +86,19 @@ def test_a_former_name_is_refused_beside_the_present_one() -> None:
     assert len(training_faults(former, space)) == 1
     assert not training_faults(former)
     assert not training_faults({**former, "activation_checkpointing": None})
+
+
+def test_a_former_name_stays_where_a_stage_or_a_trial_has_no_present_one() -> None:
+    former, present = {"gradient_checkpointing": False}, {"activation_checkpointing": True}
+    assert not training_faults({**former, "stages": [{}, present]})
+    assert not training_faults({"stages": [former, present]})
+    optim = {"optim": {"type": "categorical", "choices": ["adamw_torch", "sgd"]}}
+    sometimes = {"activation_checkpointing": {"type": "categorical", "choices": [True], "when": {"optim": "sgd"}}}
+    assert not training_faults(former, {**optim, **sometimes})
+    varied = {"stages.0.gradient_checkpointing": {"type": "categorical", "choices": [True, False]}}
+    assert not training_faults({"stages": [{}, present]}, varied)
+    (fault,) = training_faults({"stages": [present]}, varied)
+    assert "stages.0.gradient_checkpointing must be left out beside activation_checkpointing" in fault
 
 
 def test_a_compiler_stays_where_a_trial_compiles() -> None:
@@ -114,6 +127,7 @@ def test_a_varied_key_stays_where_a_stage_has_no_value_of_its_own() -> None:
     assert not training_faults({"stages": [{}, {"task_weights": {"mood": 2.0}}]}, weight)
     (fault,) = training_faults({"stages": [{"task_weights": {"mood": 2.0}}]}, weight)
     assert fault.startswith("study.yaml: search_space.task_weights.mood must be left to some stage")
+    assert fault.endswith("; take task_weights out of a stage.")  # it varies in no single one
 
 
 def test_a_key_of_adam_stays_where_a_stage_or_a_trial_has_an_optimizer_that_reads_it() -> None:

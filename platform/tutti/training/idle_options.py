@@ -59,12 +59,10 @@ def unused_key_faults(
             faults.append(Fault(what, rule, _UNUSED, f"set {switch}, or remove it"))
         if full in varied and stages and not any(_stages_of(full, possible, stages)):
             rule = "be left to some stage: each has a value of its own, which overrides it"
-            remedy = f"vary it as {STAGES}.0.{full}, or take it out of a stage"
+            remedy = f"take {_name(full)} out of a stage"
+            if full == _name(full):  # a task's weight varies in all stages alone
+                remedy += f", or vary it as {STAGES}.0.{full}"
             faults.append(Fault(what, rule, "a range that no trial uses", remedy))
-        present = [value for name, values in possible.items() if _name(name) == _key(full) for value in values]
-        if _name(full) != _key(full) and any(value is not None for value in present):
-            rule = f"be left out beside {_key(full)}, its present name, which alone counts"
-            faults.append(Fault(what, rule, _UNUSED, "take one of the two out"))
         for rule, remedy in _replacements(full, possible, stages):
             faults.append(Fault(what, rule, _UNUSED, remedy))
     return faults
@@ -78,6 +76,8 @@ def _replacements(full: str, possible: Mapping[str, Sequence[Any]], stages: int)
         values = [value for of_stage in _beside(full, other, possible, stages) for value in of_stage]
         return bool(values) and all(map(replaces, values))
 
+    if key != _name(full) and always(key, lambda value: value is not None):
+        yield f"be left out beside {key}, its present name, which alone counts", "take one of the two out"
     if key == _BATCH and always(_BUDGET, bool):
         rule = f"be left out where every trial has {_BUDGET}, which says how large a batch is"
         yield rule, f"take one of the two out, or vary {_BUDGET} with null among its choices"
@@ -115,7 +115,7 @@ def _stages_of(full: str, possible: Mapping[str, Sequence[Any]], stages: int) ->
     """The prefix of each stage that takes its value of a key from ``full`` in some trials; "" without stages."""
     common = not full.startswith(f"{STAGES}.")
     for prefix in [f"{STAGES}.{index}." for index in range(stages)] or [""]:
-        own = prefix + _key(full)
+        own = prefix + _name(full)
         if full == own or (common and None in possible.get(own, [None])):  # None: trials that do not draw it
             yield prefix
 
