@@ -275,7 +275,7 @@ def _json_blocks(source: str, limit: int | None, wanted: Set[str]) -> Iterator[_
         faults: list[Fault] = []
         for number, line in enumerate(block, start=first):
             try:
-                row = json.loads(line, object_pairs_hook=_object) if line.strip() else None
+                row = _decode(line) if line.strip() else None
             except (ValueError, RecursionError) as error:  # also numbers with too many digits, brackets nested too deep
                 got = "brackets nested too deep" if isinstance(error, RecursionError) else str(error)
                 remedy = "write one row per line, and each key once"
@@ -311,6 +311,9 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(row) < len(pairs):
         raise ValueError(f"the key {Counter(name for name, _ in pairs).most_common(1)[0][0]!r} twice")
     return row
+
+
+_decode = json.JSONDecoder(object_pairs_hook=_object).decode  # json.loads would make a decoder for each line
 
 
 def _parquet_blocks(source: str, limit: int | None, wanted: Set[str]) -> Iterator[_Block]:
