@@ -105,8 +105,6 @@ def split_training(training: Mapping[str, Any]) -> tuple[TrainingOptions, dict[s
     arguments = {**DEFAULTS, **{key: value for key, value in training.items() if key not in own_keys}}
     if arguments.get("torch_compile") is False:  # transformers would compile all the same
         arguments = {key: value for key, value in arguments.items() if key not in COMPILERS}
-    elif any(arguments.get(key) for key in COMPILERS):
-        arguments["torch_compile"] = True
     if options.adversarial and arguments.get("gradient_accumulation_steps", 1) > 1:
         rule = "have gradient_accumulation_steps 1 with adversarial: a batch is attacked along its own gradient"
         raise TrialError(Fault("the training keys", rule, f"adversarial={options.adversarial}", "change one of them"))
