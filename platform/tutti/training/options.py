@@ -8,7 +8,6 @@ import enum
 import itertools
 import math
 import random
-import re
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -22,9 +21,9 @@ from tutti.config.stages import OF_THE_TRIAL, STAGES, WEIGHTS, overlay, staged, 
 from tutti.config.training import TrainingOptions
 from tutti.config.yaml_file import show
 from tutti.errors import Fault, TrialError, first_line, nearest
-from tutti.modeling.adapters import INSTALL, has_bitsandbytes
 from tutti.training.idle_options import COMPILERS, idle_option_faults, unused_key_faults
 from tutti.training.key_aliases import nearest_key
+from tutti.training.packages import missing_package_faults
 from tutti.training.reserved_keys import SET_BY_TUTTI
 from tutti.training.sharding_checks import config_faults, violated_sharding_rules
 
@@ -67,8 +66,6 @@ _PHRASES = {  # of pydantic's messages, to the wording of Tutti's rules
     "greater than": "above",
     "less than": "below",
 }
-
-_BITSANDBYTES_OPTIMIZERS = re.compile("paged_|lion_|ademamix|rmsprop_bnb|adamw_8bit|adamw_bnb")  # values of `optim`
 
 MAX_DRAWS = 256  # possible trials of a search space that are checked, in order and at random, to find one that can run
 
@@ -276,7 +273,7 @@ def _value_faults(what: str, key: str, value: Any) -> list[Fault]:
         rule = " or ".join(dict.fromkeys(_rules(error)))
         return [Fault(what, rule, repr(value), "correct the value")]
     faults = _bound_faults(what, key, value) + _enum_faults(what, key, value)
-    return faults or _package_faults(what, key, value)
+    return faults or missing_package_faults(what, key, value)
 
 
 def _checkpointing_faults(what: str, settings: Any) -> list[Fault]:
@@ -297,7 +294,7 @@ def _stage_type_faults(what: str, stages: Sequence[Any]) -> list[Fault]:
 def _own_faults(what: str, key: str, value: Any) -> list[Fault]:
     from tutti.training.trial_build_checks import attention_faults
 
-    return attention_faults(what, value) if key == "attn_implementation" else _package_faults(what, key, value)
+    return attention_faults(what, value) if key == "attn_implementation" else missing_package_faults(what, key, value)
 
 
 def _check_own(key: str, value: Any) -> None:
@@ -350,14 +347,6 @@ def _enum_faults(what: str, key: str, value: Any) -> list[Fault]:
                 remedy = nearest(str(value), names, otherwise="name one of these")
                 return [Fault(what, f"be one of {', '.join(names)}", repr(value), remedy)]
     return []
-
-
-def _package_faults(what: str, key: str, value: Any) -> list[Fault]:
-    """The fault of a value that needs the package bitsandbytes if it is not installed: every trial would fail."""
-    needed = (key == "bits" and value) or (key == "optim" and _BITSANDBYTES_OPTIMIZERS.match(str(value)))
-    if not needed or has_bitsandbytes():
-        return []
-    return [Fault(what, "have the package bitsandbytes installed", f"{value!r} without it", INSTALL)]
 
 
 def _combination_faults(what: str, training: Mapping[str, Any]) -> list[Fault]:
