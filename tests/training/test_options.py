@@ -72,6 +72,8 @@ def test_a_key_that_tutti_sets_says_why() -> None:
         ("max_length", "48", "be a whole number"),
         ("attn_implementation", "spda", "be one of eager, flash_attention_2"),
         ("attn_implementation", "flex_attention", "be one of eager, flash_attention_2"),
+        ("torch_compile_mode", "max-autotuned", "be one of default, lite, max-autotune,"),
+        ("torch_compile_backend", "inducter", "be one of aot_eager, cudagraphs, eager, inductor"),
         ("max_steps", 0, "be at least 1, or -1"),
         ("max_steps", -7, "be at least 1, or -1"),
         ("logging_strategy", "no", "be one of steps, epoch"),

@@ -272,7 +272,7 @@ def _value_faults(what: str, key: str, value: Any) -> list[Fault]:
     except ValidationError as error:
         rule = " or ".join(dict.fromkeys(_rules(error)))
         return [Fault(what, rule, repr(value), "correct the value")]
-    faults = _bound_faults(what, key, value) + _enum_faults(what, key, value)
+    faults = _bound_faults(what, key, value) + _enum_faults(what, key, value) + _compiler_faults(what, key, value)
     return faults or missing_package_faults(what, key, value)
 
 
@@ -295,6 +295,12 @@ def _own_faults(what: str, key: str, value: Any) -> list[Fault]:
     from tutti.training.trial_build_checks import attention_faults
 
     return attention_faults(what, value) if key == "attn_implementation" else missing_package_faults(what, key, value)
+
+
+def _compiler_faults(what: str, key: str, value: Any) -> list[Fault]:
+    from tutti.training.trial_build_checks import compiler_faults
+
+    return compiler_faults(what, key, value) if key in COMPILERS and value is not None else []
 
 
 def _check_own(key: str, value: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from copy import copy
 
 import torch
+from accelerate.utils import DynamoBackend
 from transformers import Trainer, TrainingArguments, get_scheduler
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.trainer_optimizer import is_optimizer_factory
@@ -22,6 +23,17 @@ def attention_faults(what: str, value: str | None) -> list[Fault]:
     known = (name for name in ALL_ATTENTION_FUNCTIONS.valid_keys() if "|" not in name and name != "flex_attention")
     names = ["eager", *sorted(known)]
     if value is None or value in names:
+        return []
+    return [Fault(what, f"be one of {', '.join(names)}", repr(value), nearest(value, names, otherwise="name one"))]
+
+
+def compiler_faults(what: str, key: str, value: str) -> list[Fault]:
+    """The fault of a torch_compile_backend or torch_compile_mode by a name that torch does not know."""
+    if key == "torch_compile_mode":
+        names = sorted(torch._inductor.list_mode_options())
+    else:  # those that accelerate passes on and torch has
+        names = sorted({backend.lower() for backend in DynamoBackend} & {*torch._dynamo.list_backends(())})
+    if value in names:
         return []
     return [Fault(what, f"be one of {', '.join(names)}", repr(value), nearest(value, names, otherwise="name one"))]
 
