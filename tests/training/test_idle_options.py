@@ -109,6 +109,16 @@ def test_a_compiler_stays_where_a_trial_compiles() -> None:
     assert not training_faults(backend, {"torch_compile": {"type": "categorical", "choices": [False, True]}})
 
 
+def test_activation_checkpointing_stays_where_a_stage_or_a_trial_trains_the_encoder() -> None:
+    frozen, spared = {"freeze_encoder": True}, {"activation_checkpointing": True}
+    for training in ({**frozen, **spared}, {**frozen, "stages": [{}, spared]}, {"stages": [{**frozen, **spared}, {}]}):
+        (fault,) = training_faults(training)
+        assert "activation_checkpointing must be left out where the encoder is frozen: no activation of" in fault
+    assert not training_faults({**frozen, "activation_checkpointing": False})
+    assert not training_faults({**spared, "stages": [{}, frozen]})
+    assert not training_faults(spared, {"freeze_encoder": {"type": "categorical", "choices": [False, True]}})
+
+
 def test_a_varied_key_stays_where_a_stage_has_no_value_of_its_own() -> None:
     rate, own = {"learning_rate": {"type": "log_uniform", "low": 1e-5, "high": 1e-3}}, {"learning_rate": 1e-4}
     (fault,) = training_faults({"stages": [own, own]}, rate)

@@ -88,6 +88,9 @@ def _replacements(full: str, possible: Mapping[str, Sequence[Any]], stages: int)
         yield rule, "take it out, or name constant_with_warmup or another lr_scheduler_type"
     if key in COMPILERS and any(possible[full]) and always("torch_compile", lambda value: value is False):
         yield "be left out where `torch_compile: false` switches it off", "take one of the two out"
+    if key == "activation_checkpointing" and any(possible[full]) and always("freeze_encoder", bool):
+        rule = "be left out where the encoder is frozen: no activation of it is kept"
+        yield rule, "take one of the two out"
     without = _WITHOUT_EPSILON if key == "adam_epsilon" else _WITHOUT_ADAM
     if key in _ADAM and always("optim", lambda name: str(name).startswith(without)):
         names = dict.fromkeys(str(name) for names in _beside(full, "optim", possible, stages) for name in names)
