@@ -119,6 +119,14 @@ def test_activation_checkpointing_stays_where_a_stage_or_a_trial_trains_the_enco
     assert not training_faults(spared, {"freeze_encoder": {"type": "categorical", "choices": [False, True]}})
 
 
+def test_logging_steps_stay_where_a_stage_or_a_trial_logs_by_steps() -> None:
+    steps, by_epoch = {"logging_steps": 5}, {"logging_strategy": "epoch"}
+    (fault,) = training_faults({**steps, **by_epoch})
+    assert fault.startswith("study.yaml: training.logging_steps must be left out with `logging_strategy: epoch`, which")
+    assert not training_faults({**steps, "stages": [by_epoch, {}]})
+    assert not training_faults(by_epoch)
+
+
 def test_a_varied_key_stays_where_a_stage_has_no_value_of_its_own() -> None:
     rate, own = {"learning_rate": {"type": "log_uniform", "low": 1e-5, "high": 1e-3}}, {"learning_rate": 1e-4}
     (fault,) = training_faults({"stages": [own, own]}, rate)

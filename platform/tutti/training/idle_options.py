@@ -91,6 +91,8 @@ def _replacements(full: str, possible: Mapping[str, Sequence[Any]], stages: int)
     if key == "activation_checkpointing" and any(possible[full]) and always("freeze_encoder", bool):
         rule = "be left out where the encoder is frozen: no activation of it is kept"
         yield rule, "take one of the two out"
+    if key == "logging_steps" and always("logging_strategy", lambda strategy: strategy == "epoch"):
+        yield "be left out with `logging_strategy: epoch`, which says when a trial logs", "take one of the two out"
     without = _WITHOUT_EPSILON if key == "adam_epsilon" else _WITHOUT_ADAM
     if key in _ADAM and always("optim", lambda name: str(name).startswith(without)):
         names = dict.fromkeys(str(name) for names in _beside(full, "optim", possible, stages) for name in names)
