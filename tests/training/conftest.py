@@ -92,6 +92,7 @@ def make_tune(tasks: tuple[Task, ...], parts: dict[str, dict[str, EncodedPart]])
             stop_after: int = 0,
             tasks: Sequence[Task] = tasks,
             parts: Mapping[str, Mapping[str, EncodedPart]] = parts,
+            on_notice: Callable[[str], None] = lambda text: None,
             **training: Any,
         ) -> tuple[FineTuned, list[EpochReport]]:
             reports: list[EpochReport] = []
@@ -108,6 +109,7 @@ def make_tune(tasks: tuple[Task, ...], parts: dict[str, dict[str, EncodedPart]])
                 training={key: value for key, value in {**defaults, **training}.items() if value is not None},
                 folder=folder,
                 on_epoch=on_epoch,
+                on_notice=on_notice,
                 key="t0003",
                 number=3,
             )

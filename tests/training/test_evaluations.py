@@ -91,3 +91,20 @@ def test_max_steps_ends_a_run_within_an_epoch(tune: Tune, tmp_path: Path) -> Non
     _, reports = tune(tmp_path, max_steps=17)
     assert [(report.epoch, report.done) for report in reports] == [(1, False), (2, True)]
     assert reports[-1].steps[-1][0] == 17
+
+
+def test_more_evaluations_than_an_epoch_has_steps_are_noticed_once(tune: Tune, tmp_path: Path) -> None:
+    notices: list[str] = []
+    often: dict[str, Any] = {"evals_per_epoch": 20, "num_train_epochs": 2, "on_notice": notices.append}
+    with pytest.raises(InterruptedError):
+        tune(tmp_path, stop_after=20, **often)
+    _, reports = tune(tmp_path, **often)
+    assert len(reports) == 1 + 12  # that of the state, and the second epoch's
+    assert notices == ["evals_per_epoch is 20, but an epoch has 12 steps, and is evaluated as often; lower it"]
+
+
+def test_a_warm_up_longer_than_a_stage_is_noticed(tune: Tune, tmp_path: Path) -> None:
+    notices: list[str] = []
+    tune(tmp_path, num_train_epochs=1, stages=[{"warmup_steps": 48}, {"warmup_steps": 12}], on_notice=notices.append)
+    rises = "its rate only rises, to 25% of learning_rate; lower it"
+    assert notices == [f"warmup_steps is 48, but the stage has 12 steps: {rises}"]

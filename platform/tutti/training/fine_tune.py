@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainingArguments, set_seed
+from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
 
 from tutti.config.folder import TrialFolder
 from tutti.config.stages import staged
@@ -32,6 +32,7 @@ from tutti.records import CheckpointRecord, Predictions
 from tutti.tasks.task import Task
 from tutti.training.arguments import machine_faults, training_arguments
 from tutti.training.averages import evaluation_weights
+from tutti.training.callbacks import StageCallback
 from tutti.training.measure import measure
 from tutti.training.options import split_training
 from tutti.training.precision import autocast, name_of
@@ -113,7 +114,7 @@ def fine_tune(
             if index > 0:
                 from_rank_zero(partial(run.save_stage_start, index))
             trainer = together(partial(run.make_trainer, index, keys, threads))
-            trainer.add_callback(_StepCallback(trainer, on_step))
+            trainer.add_callback(StageCallback(trainer, on_step, on_notice))
             resumed = state if state is not None and index == first_stage else None
             if resumed:
                 load_state(resumed, trainer)
@@ -126,15 +127,6 @@ def fine_tune(
         torch.set_num_threads(threads)
         forget_optimizers()
         forget_sharding()
-
-
-class _StepCallback(TrainerCallback):
-    def __init__(self, trainer: MultiTaskTrainer, on_step: Callable[[], None]) -> None:
-        self._trainer, self._on_step = trainer, on_step
-
-    def on_step_end(self, *_: Any, **__: Any) -> None:
-        if not self._trainer.evaluates:
-            self._on_step()
 
 
 @dataclass(kw_only=True)

@@ -328,9 +328,12 @@ class MultiTaskTrainer(OneDeviceTrainer):
         """Whether an evaluation follows the latest step."""
         return self.epoch_ended or self.evaluations > self._evaluations_after(self.state.global_step - 1)
 
+    @property
+    def steps_per_epoch(self) -> int:
+        return max(math.ceil(self._batches / self.args.gradient_accumulation_steps), 1)
+
     def _evaluations_after(self, steps: int) -> int:
-        steps_per_epoch = max(math.ceil(self._batches / self.args.gradient_accumulation_steps), 1)
-        complete, remainder = divmod(steps * self.evals_per_epoch, steps_per_epoch)
+        complete, remainder = divmod(steps * self.evals_per_epoch, self.steps_per_epoch)
         return complete + (remainder > 0 and steps >= self.state.max_steps)
 
 
