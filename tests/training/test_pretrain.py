@@ -24,7 +24,7 @@ from transformers import (
 from word_backbone import save_deberta
 
 from tutti.data.encode import distinct_rows
-from tutti.errors import BackboneError, StudyError
+from tutti.errors import BackboneError, StudyError, TrialError
 from tutti.training import precision
 from tutti.training import pretrain as module
 from tutti.training.pretrain import pretrain
@@ -185,6 +185,25 @@ def test_the_held_out_loss_is_the_mean_over_masked_tokens_whatever_batches_they_
         model.bert.embeddings.word_embeddings.weight[8] = float("nan")
     rows.append({"input_ids": torch.full((6,), 8), "labels": torch.full((6,), 8)})
     assert np.isnan(trainer.evaluate()["eval_loss"])
+
+
+def test_the_held_out_loss_is_of_a_masked_token_even_where_the_first_draws_mask_none(options, tmp_path):
+    draws = []
+
+    def collate(rows):
+        draws.append(rows)
+        ids = torch.tensor([[2, 7, 3]])
+        return {"input_ids": ids, "labels": ids.where(ids == (7 if len(draws) > 2 else 0), -100)}
+
+    model = AutoModelForMaskedLM.from_pretrained(options["backbone"])
+    args = TrainingArguments(str(tmp_path), use_cpu=True, disable_tqdm=True)
+    trainer = module._MaskedTrainer(model, args=args, eval_dataset=[{"input_ids": [2, 7, 3]}], data_collator=collate)
+    assert trainer.evaluate()["eval_loss"] > 0
+    assert len(draws) == 3
+    trainer.data_collator = DataCollatorForLanguageModeling(AutoTokenizer.from_pretrained(options["backbone"]))
+    trainer.eval_dataset = [{"input_ids": [2, 3]}]
+    with pytest.raises(TrialError, match="the held-out rows must have a token that can be masked"):
+        trainer.evaluate()
 
 
 def cut_off(options, *, after=1):

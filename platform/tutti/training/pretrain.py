@@ -42,6 +42,7 @@ from tutti.training.one_device import OneDeviceTrainer
 from tutti.training.precision import with_precision
 
 MASKED_SHARE = 0.15  # of the tokens, as in BERT
+MAX_DRAWS = 100  # of masks for the held-out rows, until one token is masked
 MASKED_MULTIPLE = 64  # the number of masked tokens of a batch is rounded up to a multiple of this
 HELD_OUT_SHARE, MAX_HELD_OUT = 0.05, 2_000  # share and maximum number of rows held out to measure the loss
 _SETTINGS, _WHOLE = "settings.json", "whole"
@@ -87,7 +88,7 @@ def pretrain(
     Raises:
         BackboneError: if the backbone does not load or has no masked language model, or as ``check_pretraining`` does.
         StudyError: if ``OUT.unfinished`` belongs to a run with other texts or settings.
-        TrialError: if the loss is not finite.
+        TrialError: if the loss is not finite, or no token of the held-out rows can be masked.
         StorageError: if a file cannot be written.
     """
     check_pretraining(out=out, learning_rate=learning_rate)
@@ -231,8 +232,25 @@ class _MaskedTrainer(OneDeviceTrainer):
         """``eval_loss``: the mean cross-entropy over all masked tokens of the held-out rows.
 
         Trainer takes the mean over batches, where one without a masked token has a loss of 0, and leaves out those that
-        are not finite.
+        are not finite. A few short rows may have no masked token at all, so their masks are drawn until they have one.
+
+        Raises:
+            TrialError: if none can be masked.
         """
+        for _ in range(MAX_DRAWS):
+            total, tokens = self._held_out_loss()
+            if tokens:
+                break
+        else:
+            rule, remedy = "have a token that can be masked", "add rows with words that the backbone's tokenizer knows"
+            raise TrialError(Fault("the held-out rows", rule, "none", remedy))
+        metrics = {"eval_loss": total / tokens}
+        self.log(metrics)
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
+
+    def _held_out_loss(self) -> tuple[float, int]:
+        """The sum of the cross-entropy over the masked tokens, newly drawn, and their number."""
         self.model.eval()
         total, tokens = 0.0, 0
         for batch in self.get_eval_dataloader():
@@ -241,10 +259,7 @@ class _MaskedTrainer(OneDeviceTrainer):
             with self.compute_loss_context_manager():
                 total += masked * self.compute_loss(self.model, inputs).item()
             tokens += masked
-        metrics = {"eval_loss": total / max(tokens, 1)}
-        self.log(metrics)
-        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
-        return metrics
+        return total, tokens
 
 
 class _Rows(Dataset):
