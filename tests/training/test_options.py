@@ -355,3 +355,19 @@ def test_a_trial_that_switches_compilation_off_trains_without_it(switch: dict[st
 def test_a_name_of_the_qlora_script_or_of_an_older_trainer_leads_to_its_key(name: str, key: str) -> None:
     (fault,) = _space_faults({name: {"type": "categorical", "choices": [True]}})
     assert f"did you mean '{key}'?" in fault
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("model_name_or_path", "set backbone in the study file instead"),
+        ("task_name", "set tasks in the study file instead"),
+        ("dataset", "set tasks in the study file instead"),
+        ("train_file", "set tasks.NAME.train in the study file instead"),
+        ("max_train_samples", "remove it"),
+        ("pad_to_max_length", "remove it"),
+    ],
+)
+def test_a_name_of_run_glue_or_the_qlora_script_that_is_no_training_key_leads_to_none(name: str, remedy: str) -> None:
+    (fault,) = training_faults({name: 1})
+    assert fault.endswith(f"; got the unknown key {name!r}; {remedy}.")

@@ -55,8 +55,28 @@ ALIASES: Mapping[str, str] = {
     for alias in aliases.split()
 }
 
+# What run_glue.py and the QLoRA script call what a study file says elsewhere than in `training:`, to the key there; to
+# "" what it does not say at all, although it sounds like another training key.
+_ELSEWHERE: Mapping[str, str] = {
+    name: key
+    for key, names in {
+        "backbone": "model_name_or_path model_name config_name tokenizer_name",
+        "tasks": "task_name dataset_name dataset_config_name dataset",
+        "tasks.NAME.train": "train_file",
+        "tasks.NAME.validation": "validation_file",
+        "tasks.NAME.test": "test_file",
+        "tasks.NAME.metric": "metric_name",
+        "split.validation": "eval_dataset_size",
+        "": "max_train_samples max_mmlu_samples pad_to_max_length sample_generate do_sample penalty_alpha",
+    }.items()
+    for name in names.split()
+}
+
 
 def nearest_key(name: str, known: Sequence[str]) -> str:
     """The remedy for an unknown training key: suggests the key that it is an alias of, or else the most similar key."""
-    key = ALIASES.get(name.lower().replace("-", "_"))
+    name = name.lower().replace("-", "_")
+    if (place := _ELSEWHERE.get(name)) is not None:
+        return f"set {place} in the study file instead" if place else "remove it"
+    key = ALIASES.get(name)
     return f"did you mean {key!r}? Correct the name" if key in known else nearest(name, known, otherwise="remove it")
