@@ -29,7 +29,7 @@ from stored_study import NONE, StoredStudy, make_stored_study, prepared_rows
 from tutti.bank.bank import Bank
 from tutti.cli import stores
 from tutti.config.folder import StudyFolder
-from tutti.orchestration.doctor import _predictions, _trial_folder
+from tutti.orchestration.doctor import _lost_trials, _predictions, _trial_folder
 from tutti.orchestration.study import study_lock
 from tutti.records import CheckpointRecord, Repair, TrialRecord, TrialState
 from tutti.tracking.mlflow_tracker import MlflowTracker
@@ -289,6 +289,13 @@ def test_a_fold_whose_folder_is_gone_is_missed(tmp_path: Path) -> None:
         folder.trial("t0000").fold(fold).best.with_name("best.pruned.json").touch()
     findings = _trial_folder(folder, TrialRecord("t0000", 0, TrialState.FINISHED), 3)
     assert [finding.what for finding in findings] == ["trials/t0000/fold-1/best"]
+
+
+def test_a_trial_that_is_gone_from_the_database_is_named_where_later_ones_are_left() -> None:
+    trials = [TrialRecord(f"t{number:04d}", number, TrialState.FINISHED) for number in range(5)]
+    assert [*_lost_trials(trials)] == [*_lost_trials([])] == []
+    [finding] = _lost_trials([trials[0], trials[2], trials[4]])
+    assert finding.found == "it lacks t0001, t0003, and has later trials"
 
 
 def test_a_damaged_checkpoint_of_a_running_trial_is_a_fault_only_where_it_goes_on_from_its_state(

@@ -105,6 +105,29 @@ def test_tables_that_another_optuna_has_made_are_a_fault_of_the_database(opened,
             call()
 
 
+def test_a_deleted_trial_gives_its_key_to_no_other_and_keeps_the_study_from_going_on(opened, url):
+    store = opened()
+    for _ in range(3):
+        key = store.ask().key
+        store.bind(key, key=key)
+    store.close()
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        for table in ("trial_user_attributes", "trial_params"):
+            connection.execute(
+                text(f"DELETE FROM {table} WHERE trial_id IN (SELECT trial_id FROM trials WHERE number = 1)")
+            )
+        connection.execute(text("DELETE FROM trials WHERE number = 1"))
+    engine.dispose()
+    reader = StudyStore.load(url, name="s")
+    assert [(trial.key, trial.number) for trial in reader.records()] == [("t0000", 0), ("t0002", 2)]
+    reader.close()
+    with pytest.raises(
+        StudyError, match="hold every trial that began; got t0002 where t0001 was; restore the database"
+    ):
+        opened()
+
+
 def test_opening_a_study_logs_nothing(opened, run_trials, capfd):
     run_trials(opened(), STARTUP_TRIALS + 2)
     opened()

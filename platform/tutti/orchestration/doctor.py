@@ -16,6 +16,7 @@ from tutti.files import clear_stray, is_inside, storage_faults, strays
 from tutti.orchestration.budget import has_pruned
 from tutti.records import Finding, Repair, TrialRecord, TrialState
 from tutti.search.study_store import StudyStore
+from tutti.search.trial_attributes import trial_key
 from tutti.tracking.spool import undelivered
 
 YOUNG = 600.0  # seconds since the last change for which a file may still be in use by a living process
@@ -59,6 +60,7 @@ def diagnose(
         yield Finding(_inside(folder, stray), f"{what} that died", Repair(outcome, partial(clear_stray, stray)))
     yield from _prepared_parts(folder)
     trials = store.records()
+    yield from _lost_trials(trials)
     yield from _trial_folders(folder, trials, folds)
     yield from _predictions(folder, trials)
     spool = folder.spool
@@ -106,6 +108,15 @@ def _prepared_parts(folder: StudyFolder) -> Iterator[Finding]:
                 intact, found = False, error.faults[0].got
             if not intact:
                 yield Finding(_inside(folder, info.path), found, remedy)
+
+
+def _lost_trials(trials: Sequence[TrialRecord]) -> Iterator[Finding]:
+    """A finding for trials that are not in the database, though later ones are."""
+    numbers = {trial.number for trial in trials}
+    if lost := sorted(set(range(max(numbers, default=-1))) - numbers):
+        remedy = "restore the database from a copy: without it the study can be read, and not resumed"
+        problem = f"it lacks {', '.join(map(trial_key, lost))}, and has later trials"
+        yield Finding("the study's database", problem, remedy)
 
 
 def _trial_folders(folder: StudyFolder, trials: Sequence[TrialRecord], folds: int | None) -> Iterator[Finding]:

@@ -15,7 +15,7 @@ from tutti.config.study import Objective
 from tutti.errors import Fault, StudyError
 from tutti.search.grid import is_waiting
 from tutti.search.objectives import DIRECTIONS
-from tutti.search.trial_attributes import trial_key
+from tutti.search.trial_attributes import number_of, trial_key
 from tutti.search.warm_start import is_older
 
 # Names of study attributes.
@@ -79,6 +79,15 @@ def set_owner(study: optuna.Study, owner: str) -> None:
         remedy = "give `study:` another name, or remove that one with `optuna delete-study`"
         raise StudyError(Fault(f"the study {study.study_name!r}", "be new in its database", got, remedy))
     study.set_user_attr(_OWNER, owner)
+
+
+def check_keys(name: str, trials: Sequence[FrozenTrial]) -> None:
+    """Raises StudyError where a trial was deleted: the later ones would go on as the trials before them."""
+    for place, trial in enumerate(trials):
+        if (number := number_of(trial, place)) != place:
+            got = f"{trial_key(number)} where {trial_key(place)} was"
+            remedy = "restore the database from a copy, or start a study under a new name"
+            raise StudyError(Fault(f"the database of the study {name!r}", "hold every trial that began", got, remedy))
 
 
 def check_space(name: str, trials: list[FrozenTrial], space: dict[str, BaseDistribution]) -> None:

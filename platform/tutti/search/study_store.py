@@ -28,6 +28,7 @@ from tutti.search.trial_attributes import (
     MEASURED,
     STATES,
     Proposal,
+    number_of,
     proposal,
     record,
     score_of,
@@ -112,6 +113,7 @@ class StudyStore:
                 store._claim = claim
                 if owner is not None:
                     checks.set_owner(study, owner)
+                checks.check_keys(study.study_name, store._own_trials())
                 checks.check_space(study.study_name, store._own_trials(), distributions(space))
                 if claim is not None:
                     claim.sign(storage, store._study_id)
@@ -316,7 +318,8 @@ class StudyStore:
         Raises:
             StorageError: where the database cannot be read.
         """
-        return [record(trial, number) for number, trial in enumerate(self._own_trials()) if trial.state in STATES]
+        trials = enumerate(self._own_trials())
+        return [record(trial, number_of(trial, place)) for place, trial in trials if trial.state in STATES]
 
     def record(self, key: str) -> TrialRecord:
         """The record of one trial.

@@ -17,6 +17,7 @@ STATES = {
     optuna.trial.TrialState.FAIL: TrialState.FAILED,
 }
 # Names of trial attributes.
+KEY = "key"  # the trial's key, stored once Tune has it
 MEASURED = "measured"  # objective values of a finished trial; absent where the score is the only objective
 EXCHANGES = "exchanges"  # every time the trial continued from another trial's checkpoint (population-based training)
 TRAINED = "trained"  # seconds of training up to a running trial's last report
@@ -63,6 +64,18 @@ def trial_key(number: int) -> str:
 def is_key(name: str) -> bool:
     """Whether a name is a trial's key."""
     return name[:1] == "t" and name[1:].isdecimal() and name == trial_key(int(name[1:]))
+
+
+def number_of(trial: FrozenTrial, position: int) -> int:
+    """Index of a trial in its study, by its stored key.
+
+    Optuna counts a trial's number from the rows before it: where one was deleted, all later ones move up.
+
+    Args:
+        position: its place among the study's own trials, which counts for a trial that stored no key.
+    """
+    key = trial.user_attrs.get(KEY)
+    return int(key[1:]) if isinstance(key, str) and is_key(key) else position
 
 
 def proposal(trial: FrozenTrial, number: int) -> Proposal:
