@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import ray
@@ -13,6 +13,7 @@ from ray.train.v2._internal.exceptions import WorkerGroupStartupTimeoutError
 
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
+from tutti.errors import StorageError
 from tutti.orchestration import pool
 from tutti.orchestration.failure_kind import Failure
 from tutti.orchestration.pool import PoolHost, PoolJob, reason_of
@@ -100,14 +101,27 @@ def test_workers_that_find_no_room_where_none_can_be_added_give_up_with_the_reas
     assert (len(desk.failures), desk.notices) == (3, [])
 
 
-def test_workers_that_are_given_up_while_others_train_are_told_of_and_end_nothing(monkeypatch):
+def test_workers_that_are_given_up_while_others_train_are_told_of_and_end_nothing(monkeypatch, tmp_path):
     broker: Any = Desk(0)
     broker.halt_fault = lambda: None
     monkeypatch.setattr(ray, "get", lambda ref: None)
     pools: Any = SimpleNamespace(hosts=["first", "second", "third"], ended=lambda: [None, "no GPU"])
-    PoolWatch(broker, pools).check()
+    PoolWatch(broker, pools, StudyFolder(tmp_path)).check()
     [notice] = broker.notices
     assert "could not start and stay (no GPU)" in notice
+
+
+def test_a_study_whose_folder_is_moved_away_halts_before_its_trials_fail(monkeypatch, tmp_path):
+    folder = StudyFolder(tmp_path / "study")
+    folder.path.mkdir()
+    folder.study_file.touch()
+    broker: Any = SimpleNamespace(halt_fault=SimpleNamespace(remote=lambda: None))
+    monkeypatch.setattr(ray, "get", lambda ref: None)
+    watch = PoolWatch(broker, cast(Any, SimpleNamespace(hosts=["first"], ended=list)), folder)
+    watch.check()
+    folder.path.rename(tmp_path / "elsewhere")
+    with pytest.raises(StorageError, match=r"study must stay where it is while the study runs; got no study"):
+        watch.check()
 
 
 STARVED, KILLED = MemoryError("no memory"), OutOfMemoryError("the node ran low on memory")

@@ -10,10 +10,12 @@ from ray import tune
 from ray.exceptions import RayError
 from ray.tune.experiment import Trial
 
+from tutti.config.folder import StudyFolder
 from tutti.errors import ClusterError, Fault, StorageError, first_line
 from tutti.orchestration.broker import Broker
 from tutti.orchestration.messages import Report, TrialConfig, is_last
 from tutti.orchestration.snapshot import NotSnapshotted
+from tutti.orchestration.storage_failure import GO_ON
 
 if TYPE_CHECKING:
     from ray.actor import ActorHandle
@@ -61,8 +63,9 @@ class RelayedTrial(tune.Trainable):
 class PoolWatch(NotSnapshotted, tune.Callback):
     """Frees the workers of a trial as soon as Tune ends it, and ends a study that has no pools left."""
 
-    def __init__(self, broker: ActorHandle[Broker], pools: Pools) -> None:
-        self._broker, self._pools = broker, pools
+    def __init__(self, broker: ActorHandle[Broker], pools: Pools, folder: StudyFolder) -> None:
+        self._broker, self._pools, self._folder = broker, pools, folder
+        self._had_file = folder.study_file.is_file()
         self._last_check = 0.0
 
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
@@ -80,9 +83,13 @@ class PoolWatch(NotSnapshotted, tune.Callback):
 
         Raises:
             ClusterError: if no pool is left, or the broker has died.
-            StorageError: if the storage of a worker failed.
+            StorageError: if the storage of a worker failed, or the study's folder is no longer there. Tune's actors
+                would write to the old place, fail, and so would their trials.
         """
         self._last_check = time.monotonic()
+        if self._had_file and not self._folder.study_file.is_file():
+            rule, got = "stay where it is while the study runs", "no study.json in it"
+            raise StorageError(Fault(str(self._folder.path), rule, got, f"put it back in its place{GO_ON}"))
         try:
             if fault := ray.get(self._broker.halt_fault.remote()):
                 raise StorageError(fault)

@@ -302,7 +302,7 @@ def _tune(
         # Tune would wait for reports of trials in mid-epoch, until it gives up after ten seconds.
         Interrupt(notify, close=broker.close.remote) as interrupt,
     ):
-        stopper, pool_watch = StudyStopper(store, study.search, broker=broker), PoolWatch(broker, pools)
+        stopper, pool_watch = StudyStopper(store, study.search, broker=broker), PoolWatch(broker, pools, folder)
         log.check_pools = pool_watch.check
         try:
             _tuner(
