@@ -34,7 +34,7 @@ def test_depth_counts_the_layers_above(backbone: Path) -> None:
     encoder = load_encoder(str(backbone))
     by_name, layers = depths(encoder), encoder.config.num_hidden_layers
     assert set(by_name) == {name for name, _ in encoder.named_parameters()}
-    assert by_name["embeddings.word_embeddings.weight"] == layers
+    assert {depth for name, depth in by_name.items() if name.startswith("embeddings.")} == {layers}  # the norm's too
     for index in range(layers):
         assert by_name[f"encoder.layer.{index}.output.dense.weight"] == layers - 1 - index
 
@@ -135,6 +135,20 @@ def test_mixout_puts_a_share_of_the_weights_back_to_their_value_before(backbone:
     assert (seen.abs() < 1e-5).float().mean().item() == pytest.approx(0.7, abs=0.01)
     assert seen.mean().item() == pytest.approx(1.0, abs=0.02)
     torch.testing.assert_close(layer.eval()(rows) - original(rows), torch.ones_like(rows[:, : layer.out_features]))
+
+
+def test_mixout_draws_each_weight_by_itself_and_leaves_biases_as_they_are_trained(backbone: Path) -> None:
+    encoder = load_encoder(str(backbone))
+    add_mixout(encoder, share=0.5)
+    layer = encoder.get_submodule("encoder.layer.0.output.dense")
+    with torch.no_grad():
+        layer.weight.fill_(1.0)
+        layer.before.zero_()
+        layer.bias.fill_(10.0)
+    torch.manual_seed(0)
+    kept = layer.train()(torch.eye(layer.in_features)) - 10.0  # 0 or 1 / (1 - share) for each weight
+    assert kept.unique().tolist() == [0.0, 2.0]
+    assert kept.unique(dim=0).shape == kept.unique(dim=1).shape == kept.shape  # no two inputs or outputs alike
 
 
 def test_mixout_leaves_layers_out_that_start_anew(backbone: Path) -> None:
