@@ -111,6 +111,23 @@ def test_alpha_over_rank_is_the_scale_of_what_the_adapter_adds(base: Path) -> No
     torch.testing.assert_close(layer(states), expected)
 
 
+def test_an_adapter_drops_its_share_of_the_inputs_of_a_while_it_trains_and_none_of_the_layer_under_it(
+    base: Path,
+) -> None:
+    encoder = load_encoder(str(base), adapter=Adapter(rank=4, alpha=4.0, dropout=0.75)).train()
+    layer = encoder.encoder.layer[0].output.dense
+    one, other = layer.lora_A["default"].weight, layer.lora_B["default"].weight
+    nn.init.ones_(one)
+    nn.init.constant_(other, 0.25)  # each output gets the sum of the inputs that are left, times 4 for those dropped
+    torch.manual_seed(0)
+    states = torch.ones(50, 128)
+    left = (layer(states) - layer.base_layer(states)) / 4
+    torch.testing.assert_close(left, left.round(), rtol=0, atol=1e-3)
+    assert left.mean().item() == pytest.approx(0.25 * 128, rel=0.05)
+    assert len(left[:, 0].round().unique()) > 5
+    torch.testing.assert_close(encoder.eval() and layer(states) - layer.base_layer(states), torch.full((50, 64), 128.0))
+
+
 @needs_bitsandbytes
 def test_four_bit_weights_are_half_a_byte_each_and_close_to_what_they_were(base: Path) -> None:
     full = _linear(load_encoder(str(base)))

@@ -111,6 +111,8 @@ def test_the_same_seed_gives_the_same_head_and_its_scale_is_the_one_asked_for() 
     torch.testing.assert_close(heads[0].state_dict(), heads[1].state_dict(), rtol=0, atol=0)
     assert heads[0].linear.weight.std().item() == pytest.approx(0.02, rel=0.1)
     assert heads[0].linear.bias.abs().max() == 0
+    assert isinstance(heads[0].pooling, AttentionPooling)
+    assert heads[0].pooling.query.std().item() == pytest.approx(0.02, rel=0.2)
 
 
 def test_a_head_gives_float32_logits_one_row_each() -> None:
@@ -150,6 +152,17 @@ def test_several_dropout_samples_give_the_output_with_each_mask() -> None:
     assert outputs.shape == (400, 2, 3)
     assert len(outputs.unique(dim=0)) == 400
     torch.testing.assert_close(outputs.mean(dim=0), head.eval()(states, mask), rtol=0, atol=0.6)
+
+
+@pytest.mark.parametrize("samples", [1, 4])
+def test_dropout_takes_its_share_of_what_is_pooled_and_scales_up_the_rest(samples: int) -> None:
+    torch.manual_seed(0)
+    options = HeadOptions(pooling="mean", dropout=0.75, dropout_samples=samples)
+    head = Head(hidden=64, outputs=64, options=options, std=0.5)
+    torch.nn.init.eye_(head.linear.weight)
+    outputs = head([torch.ones(50, 2, 64)], torch.ones(50, 2))
+    assert outputs.unique().tolist() == [0.0, 4.0]
+    assert (outputs == 0).float().mean().item() == pytest.approx(0.75, abs=0.05)
 
 
 def test_dropout_samples_change_nothing_once_training_is_over() -> None:
