@@ -103,11 +103,14 @@ def test_token_types_of_single_texts_change_nothing_where_they_are_left_out(
     np.testing.assert_array_equal(outputs[:1], zeros.numpy())
 
 
-def test_a_model_in_training_stays_in_training(model: MultiTaskModel, make_part: Callable[..., EncodedPart]) -> None:
-    model.train()
+@pytest.mark.parametrize("training", [True, False])
+def test_a_model_stays_in_the_mode_that_it_was_in(
+    model: MultiTaskModel, make_part: Callable[..., EncodedPart], training: bool
+) -> None:
+    model.train(training)
     part = make_part(5, classes=3, seed=0)
     first = predict(model, part, task="t", batch_size=2, device=CPU)
-    assert model.training
+    assert {module.training for module in model.modules()} == {training}
     np.testing.assert_array_equal(first, predict(model, part, task="t", batch_size=2, device=CPU))
 
 
