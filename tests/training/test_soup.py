@@ -148,12 +148,14 @@ def test_a_trial_goes_in_only_if_the_score_does_not_fall(save: Save, part: Encod
         "spoils": save("spoils", seed=3, flipped=True),
         "same": tmp_path / "best",
         "truth": tmp_path / "truth",
+        "spoils too": tmp_path / "spoils",
     }
     soup = tmp_path / "out" / "soup"
     made = make_soup(candidates, part, soup, folds=folds_of(part, [tuple(candidates)] * 5))
     tried = made.ingredients
     assert [each.key for each in tried] == list(candidates)
     assert [each.kept for each in tried][:3] == [True, False, True]
+    assert not tried[-1].kept
     assert tried[1].score < tried[0].score == tried[2].score
     members = [each for each in tried if each.kept]
     assert all(before.score <= after.score for before, after in pairwise(members))
@@ -183,6 +185,21 @@ def test_rows_that_judge_a_soup_have_no_part_in_choosing_it(save: Save, part: En
         judged.append((made.held_out["news"][0] == each.labels).mean())
     assert np.mean(chosen) > np.mean(judged) + 0.01
     assert abs(np.mean(judged) - 1 / 3) < 0.02
+
+
+def test_labels_of_rows_that_judge_a_soup_do_not_order_the_voters_that_it_tries(
+    save: Save, part: EncodedPart, tmp_path: Path
+) -> None:
+    voters = {"other": save("other", seed=3, flipped=True), "truth": tmp_path / "truth"}
+    model, _ = load_checkpoint(voters["other"])
+    outputs = predict(model, part, task="news", batch_size=32, device=torch.device("cpu"))
+    assert part.labels is not None
+    rows, labels = np.arange(60), part.labels.copy()
+    labels[20:] = outputs.argmax(axis=1)[20:]  # by all rows, the other is the best
+    fold = Fold(tuple(voters), {"news": rows[:20]}, {"news": rows[20:]})
+    made = make_soup(voters, replace(part, labels=labels), tmp_path / "soup", folds=[fold])
+    assert made.held_out is not None
+    assert (made.held_out["news"][0, 20:] == part.labels[20:]).all()  # as the one says that is right in the first 20
 
 
 def test_rows_that_judge_a_soup_have_no_part_in_choosing_who_may_go_into_it(
