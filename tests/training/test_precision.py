@@ -80,6 +80,35 @@ def test_a_run_that_goes_on_keeps_its_precision_on_a_gpu_that_has_it(
     assert kept == {**chosen, "tf32": True}
 
 
+@pytest.mark.parametrize("faster", [True, False])
+def test_a_run_that_goes_on_keeps_its_precision_on_a_cpu_that_has_it(
+    monkeypatch: pytest.MonkeyPatch, faster: bool
+) -> None:
+    monkeypatch.setattr(precision, "cpu_gains_from_bf16", lambda: faster)
+    for began_in, bf16 in (("bf16", True), ("float32", False), ("fp16", faster), (None, faster)):
+        assert precision.with_precision({}, cpu=True, model_type="bert", began_in=began_in) == {"bf16": bf16}
+
+
+def test_sharded_weights_are_not_trained_in_fp16(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: False)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (7, 0))
+    sharded = {"fsdp": "full_shard"}
+    assert precision.with_precision(sharded, cpu=False, model_type="bert") == sharded
+
+
+def test_measuring_a_cpu_leaves_the_number_of_its_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    precision.cpu_gains_from_bf16.cache_clear()
+    try:
+        precision.cpu_gains_from_bf16()
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+        precision.cpu_gains_from_bf16.cache_clear()
+
+
 @pytest.mark.parametrize("arguments", [{}, {"fp16": False}])
 @pytest.mark.parametrize(("cpu", "capability"), [(True, (0, 0)), (False, (7, 0)), (False, (9, 0))])
 def test_an_encoder_that_fails_in_half_precision_gets_float32(
@@ -109,10 +138,10 @@ def test_an_encoder_runs_in_half_precision_if_it_is_said_to(kind: str) -> None:
     assert precision.runs_in_half_precision(kind) == runs
 
 
-@pytest.mark.parametrize(("bf16", "name"), [(True, "bf16"), (False, "float32")])
-def test_predictions_run_in_the_precision_of_training(tmp_path: Path, bf16: bool, name: str) -> None:
-    args = TrainingArguments(output_dir=str(tmp_path), use_cpu=True, bf16=bf16)
+@pytest.mark.parametrize("name", ["bf16", "fp16", "float32"])
+def test_predictions_run_in_the_precision_of_training(tmp_path: Path, name: str) -> None:
+    args = TrainingArguments(output_dir=str(tmp_path), use_cpu=True, bf16=name == "bf16", fp16=name == "fp16")
     assert precision.name_of(args) == name
     with precision.autocast(args.device, name):
         product = torch.ones(2, 2) @ torch.ones(2, 2)
-    assert product.dtype == (torch.bfloat16 if bf16 else torch.float32)
+    assert product.dtype == {"bf16": torch.bfloat16, "fp16": torch.float16}.get(name, torch.float32)
