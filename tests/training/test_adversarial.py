@@ -68,6 +68,19 @@ def test_awp_moves_each_matrix_by_a_share_of_its_norm(model: MultiTaskModel) -> 
             assert moved.item() == pytest.approx(expected, rel=1e-3), name
 
 
+def test_without_an_epsilon_fgm_moves_words_by_one_and_awp_each_matrix_by_a_hundredth_of_its_norm(
+    model: MultiTaskModel,
+) -> None:
+    words = model.get_input_embeddings().weight
+    before = words.detach().clone()
+    _loss(model).backward()
+    for kind, expected in (("fgm", 1.0), ("awp", 0.01 * before.norm().item())):
+        attack = make_attack(kind, model, epsilon=None)
+        assert attack is not None
+        with attack.perturbed():
+            assert (words - before).norm().item() == pytest.approx(expected, rel=1e-3)
+
+
 def test_a_gradient_that_is_not_finite_moves_nothing(model: MultiTaskModel) -> None:
     attack = make_attack("fgm", model, epsilon=1.0)
     assert attack is not None
