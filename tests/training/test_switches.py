@@ -78,8 +78,8 @@ def _seen(parts: dict[str, dict[str, EncodedPart]]) -> list[int]:
 def test_the_mean_over_the_last_epochs_is_what_is_kept(
     tune: Tune, parts: dict[str, dict[str, EncodedPart]], tmp_path: Path
 ) -> None:
-    tune(tmp_path, swa_epochs=2, num_train_epochs=2)
-    ends = [load_file(tmp_path / "resume" / f"stage-0-step-{step}" / "model.safetensors") for step in (12, 24)]
+    tune(tmp_path, swa_epochs=2, num_train_epochs=3)
+    ends = [load_file(tmp_path / "resume" / f"stage-0-step-{step}" / "model.safetensors") for step in (24, 36)]
     average = load_file(newest_state(tmp_path) / "average.safetensors")
     assert average.pop("updates") == 2
     ends = [{**end, WORDS: end[WORDS][_seen(parts)]} for end in ends]
