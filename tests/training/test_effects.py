@@ -98,8 +98,13 @@ def test_r_drop_leaves_a_model_whose_dropout_masks_agree_more(
     assert apart[20.0] < apart[0.0] / 2
 
 
+@pytest.mark.parametrize("class_weights", [None, "balanced"])
 def test_the_label_of_a_row_that_weighs_nothing_is_not_learnt(
-    steady_tune: Tune, parts: dict[str, dict[str, EncodedPart]], tasks: tuple[Task, ...], tmp_path: Path
+    steady_tune: Tune,
+    parts: dict[str, dict[str, EncodedPart]],
+    tasks: tuple[Task, ...],
+    tmp_path: Path,
+    class_weights: str | None,
 ) -> None:
     ends = []
     for name, other in (("own", 0), ("other", 1)):
@@ -111,7 +116,7 @@ def test_the_label_of_a_row_that_weighs_nothing_is_not_learnt(
             labels = np.where(weightless, (train.labels + other) % len(task.class_names), train.labels)
             weights = np.where(weightless, 0, train.weights)
             changed[task.name] = {**parts[task.name], "train": replace(train, labels=labels, weights=weights)}
-        steady_tune(tmp_path / name, parts=changed, max_steps=4)
+        steady_tune(tmp_path / name, parts=changed, max_steps=4, class_weights=class_weights)
         ends.append(final_weights(tmp_path / name))
     torch.testing.assert_close(*ends, rtol=0, atol=0)
 
@@ -161,3 +166,41 @@ def test_a_run_s_linear_layers_go_back_to_the_backbone_s_weights_with_the_share_
     monkeypatch.setattr(MultiTaskTrainer, "training_step", step)
     steady_tune(tmp_path, mixout=0.7)
     assert shares == {0.7}
+
+
+def test_an_attack_of_next_to_no_size_gives_the_clean_gradients_twice_and_one_of_the_default_size_does_not(
+    steady_tune: Tune, tmp_path: Path
+) -> None:
+    norms = {}
+    for name, keys in (
+        ("plain", {}),
+        ("tiny", {"adversarial": "fgm", "adversarial_epsilon": 1e-9}),
+        ("default", {"adversarial": "fgm"}),
+    ):
+        _, (report,) = steady_tune(tmp_path / name, **keys)
+        norms[name] = report.steps[0][1]["grad_norm"]
+    assert norms["tiny"] == pytest.approx(2 * norms["plain"], rel=1e-4)
+    assert norms["default"] != pytest.approx(2 * norms["plain"], rel=1e-3)
+
+
+def test_a_moving_average_takes_in_the_weights_of_each_step_once(steady_tune: Tune, tmp_path: Path) -> None:
+    keys = {"ema_decay": 0.99, "lr_scheduler_type": "constant"}
+    averages = []
+    for steps in (1, 2):
+        steady_tune(tmp_path / str(steps), max_steps=steps, **keys)
+        averages.append(load_file(newest_state(tmp_path / str(steps)) / "average.safetensors"))
+    assert [average.pop("updates") for average in averages] == [1, 2]
+    now, decay = final_weights(tmp_path / "2"), 3 / 12  # of the warm-up's second step
+    for name, first in averages[0].items():
+        if name != WORDS:  # whose average holds the rows of seen words alone
+            torch.testing.assert_close(averages[1][name], decay * first + (1 - decay) * now[name])
+
+
+def test_a_task_s_share_of_the_minimised_loss_grows_as_its_weight(steady_tune: Tune, tmp_path: Path) -> None:
+    losses = []
+    for weight in (1.0, 2.0, 3.0):
+        keys = {"max_steps": None, "num_train_epochs": 1, "learning_rate": 1e-12, "task_weights": {"mood": weight}}
+        _, (report,) = steady_tune(tmp_path / str(weight), **keys)
+        losses.append(report.metrics["train_loss"])
+    assert losses[2] - losses[1] == pytest.approx(losses[1] - losses[0], rel=1e-3)
+    assert losses[1] - losses[0] > 0.1 * losses[0]
