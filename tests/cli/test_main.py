@@ -63,3 +63,12 @@ def test_a_disk_that_is_full_behind_the_output_is_told_in_one_sentence():
     assert ended.stderr.decode() == (
         "error: the command's output must be written whole; got No space left on device; free some space.\n"
     )
+
+
+@pytest.mark.parametrize("command", [[], ["predict"], ["backbone"], ["leaderboard", "add"]])
+def test_h_shows_the_help_of_every_command(command, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["tutti", *command, "-h"])
+    with pytest.raises(SystemExit) as ended:
+        app.app()
+    assert ended.value.code == 0
+    assert "Usage: " in capsys.readouterr().out
