@@ -63,7 +63,7 @@ def trials(
         console.print(f"Pareto front (*) of {', '.join(objectives)}: {keys}")
     for line in failures(records):
         console.print(line)
-    console.print(summary(records, total=max(config.search.trials, len(records)), best=best))
+    console.print(summary(records, total=config.search.trials, best=best))
 
 
 def ui(

@@ -93,7 +93,11 @@ def cut_off(records: Sequence[TrialRecord]) -> list[TrialRecord]:
 
 
 def summary(records: Sequence[TrialRecord], *, total: int, best: TrialRecord | None) -> str:
-    """One line: how many trials are done, running and interrupted, and the best one."""
+    """One line: how many trials are done, running and interrupted, and the best one.
+
+    A study that has more trials than the ``total`` now asked for has them all.
+    """
+    total = max(total, len(records))
     running = sum(r.state is TrialState.RUNNING for r in records)
     interrupted = sum(r.state is TrialState.INTERRUPTED for r in records)
     stopped = sum(r.state is TrialState.STOPPED for r in records)

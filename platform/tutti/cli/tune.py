@@ -182,7 +182,7 @@ def _show_outcome(
     console.print(table)
     for line in failures(records):
         console.print(line)
-    console.print(f"{summary(records, total=max(study.search.trials, len(records)), best=best)}, in {seconds:.0f} s")
+    console.print(f"{summary(records, total=study.search.trials, best=best)}, in {seconds:.0f} s")
     if outcome.ending:
         limit = f"search.{outcome.ending.limit}"
         go_on = f"raise or remove {limit} and run `{again(but=limit)}`"
