@@ -147,6 +147,12 @@ def test_of_a_study_that_has_more_trials_than_asked_for_no_more_are_done_than_th
     assert summary(records, total=2, best=None) == "3 of 3 trials done, 0 running, best –"
 
 
+def test_a_parameter_without_a_value_is_shown_as_the_study_file_writes_it():
+    out = Console(file=io.StringIO(), width=120)
+    out.print(trials_table([dataclasses.replace(record(0), parameters={"bits": None})], tasks=[], best=None))
+    assert "bits=null" in out.file.getvalue()
+
+
 def test_what_nobody_runs_any_more_was_interrupted():
     records = [record(0, TrialState.FINISHED, 0.7), record(1, TrialState.RUNNING, 0.8)]
     left = cut_off(records)

@@ -16,7 +16,9 @@ def number(score: float | None) -> str:
 
 
 def short(value: object) -> str:
-    """A parameter's value for a table: floats with three significant digits."""
+    """A parameter's value for a table: floats with three significant digits, no value as a study file writes it."""
+    if value is None:
+        return "null"
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
