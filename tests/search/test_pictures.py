@@ -5,8 +5,9 @@ from __future__ import annotations
 import optuna
 import pytest
 from matplotlib import pyplot, rcParams
+from matplotlib.collections import LineCollection
 
-from tutti.search.pictures import HISTORY, IMPORTANCES, PARALLEL, PARETO, search_pngs
+from tutti.search.pictures import HISTORY, IMPORTANCES, PARALLEL, PARETO, _visible, search_pngs
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -38,6 +39,17 @@ def test_a_study_is_drawn_and_nothing_of_it_stays_with_matplotlib(tmp_path):
     assert pyplot.get_fignums() == []
     after = {key: value for key, value in rcParams.items() if not key.startswith("backend")}
     assert after == {key: value for key, value in before.items() if not key.startswith("backend")}
+
+
+@pytest.mark.parametrize("colours", ["Blues", "Blues_r"])
+def test_the_line_of_no_trial_is_too_pale_for_a_white_page(colours):
+    axes = pyplot.figure().subplots()
+    axes.add_collection(LineCollection([[(0, 0), (1, 1)]], array=[0.5], cmap=colours))
+    (lines,) = _visible(axes).collections
+    drawn = lines.get_cmap()(range(lines.get_cmap().N))
+    assert drawn[:, 0].max() < 0.7
+    assert (drawn[0, 0] > drawn[-1, 0]) == (colours == "Blues")  # still from pale to dark, or from dark to pale
+    pyplot.close()
 
 
 def test_of_several_objectives_the_pareto_front_is_drawn_too(tmp_path):

@@ -17,6 +17,7 @@ from tutti.search.warm_start import is_older
 HISTORY, IMPORTANCES, PARALLEL, PARETO = "search_history", "importances", "parallel_coordinates", "pareto_front"
 
 _SIZE, _WIDE, _DPI = (5.6, 3.9), (9.5, 4.2), 150
+_PALEST = 0.7  # share of red in the palest blue of a line
 _MIN_TRIALS = 2  # finished trials, below which no plot is informative
 
 
@@ -43,7 +44,7 @@ def search_pngs(url: str, *, name: str) -> dict[str, bytes]:
     wanted: dict[str, Callable[[], Any]] = {
         HISTORY: lambda: _whole_numbers(plots.plot_optimization_history(study, target_name=names[0], **first)),
         IMPORTANCES: lambda: plots.plot_param_importances(study, target_name=names[0], **first),
-        PARALLEL: lambda: plots.plot_parallel_coordinate(study, target_name=names[0], **first),
+        PARALLEL: lambda: _visible(plots.plot_parallel_coordinate(study, target_name=names[0], **first)),
     }
     if len({trial.values[0] for trial in study.trials}) == 1:
         del wanted[IMPORTANCES]  # Optuna would draw them, all 0
@@ -67,6 +68,17 @@ def _own_finished(url: str, name: str) -> optuna.Study | None:
 
 def _whole_numbers(axes: Any) -> Any:
     axes.xaxis.get_major_locator().set_params(integer=True)
+    return axes
+
+
+def _visible(axes: Any) -> Any:
+    """The lines in colours that a white page shows: Optuna's palest is nearly white."""
+    from matplotlib.colors import ListedColormap
+
+    for lines in axes.collections:
+        colours = lines.get_cmap()(range(256))
+        dark = colours[:, 0] < _PALEST
+        lines.set_cmap(ListedColormap(colours[dark]))
     return axes
 
 
