@@ -48,12 +48,12 @@ def has_linear_layers(encoder: nn.Module) -> bool:
     return any(isinstance(module, nn.Linear) for each in lists or [encoder] for module in each.modules())
 
 
-def embeds_words(encoder: PreTrainedModel) -> bool:
-    """Whether the encoder has a table of words or their pieces: CANINE hashes characters instead."""
+def word_table(encoder: PreTrainedModel) -> nn.Module | None:
+    """The encoder's table of words or their pieces; None for CANINE, which hashes characters instead."""
     try:
-        return encoder.get_input_embeddings() is not None
+        return encoder.get_input_embeddings()
     except NotImplementedError:
-        return False
+        return None
 
 
 def depths(encoder: PreTrainedModel) -> dict[str, int]:

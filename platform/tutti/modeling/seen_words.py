@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from tutti.modeling.layers import word_table
+
 _LEAST_UNSEEN = 0.25  # share of the table; with fewer unseen rows, splitting the table does not pay off
 
 
@@ -65,12 +67,10 @@ def train_seen_words(encoder: PreTrainedModel, seen: Tensor) -> None:
     Args:
         seen: ``(vocabulary,)`` bool, whether training rows contain each id; ids beyond its end are unseen.
     """
-    try:
-        table = encoder.get_input_embeddings()
-    except NotImplementedError:  # an encoder of hashed characters has no such table
+    table = word_table(encoder)
+    if type(table) is not nn.Embedding or table.sparse or table.max_norm is not None:
         return
-    plain = type(table) is nn.Embedding and not table.sparse and table.max_norm is None
-    if not plain or table.num_embeddings < len(seen):
+    if table.num_embeddings < len(seen):
         return
     rows = torch.zeros(table.num_embeddings, dtype=torch.bool)
     rows[: len(seen)] = seen

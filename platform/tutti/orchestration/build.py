@@ -102,7 +102,7 @@ def abilities_of(backbone: str, *, begun: bool = False) -> Abilities:
         BackboneError: if the backbone or its tokenizer does not load, or the backbone does not compute texts.
     """
     from tutti.data.encode import load_tokenizer, marks_second_text, starts_special
-    from tutti.modeling.layers import embeds_words, has_linear_layers, own_layers
+    from tutti.modeling.layers import has_linear_layers, own_layers, word_table
     from tutti.modeling.model import load_encoder, positions
     from tutti.modeling.probe import probed_layers
     from tutti.training.precision import runs_in_half_precision
@@ -118,7 +118,7 @@ def abilities_of(backbone: str, *, begun: bool = False) -> Abilities:
         checkpoints_activations=encoder.supports_gradient_checkpointing,
         linear_layers=has_linear_layers(encoder),
         half_precision=runs_in_half_precision(encoder.config.model_type),
-        embeds_words=embeds_words(encoder),
+        embeds_words=word_table(encoder) is not None,
     )
 
 

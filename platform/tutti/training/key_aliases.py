@@ -6,10 +6,15 @@ from collections.abc import Mapping, Sequence
 
 from tutti.errors import nearest
 
+
+def _by_name(names: Mapping[str, str]) -> dict[str, str]:
+    """Each of the names, which spaces separate, to its key."""
+    return {name: key for key, several in names.items() for name in several.split()}
+
+
 # Alias to Tutti's key. No alias is a key itself.
-ALIASES: Mapping[str, str] = {
-    alias: key
-    for key, aliases in {
+ALIASES = _by_name(
+    {
         "learning_rate": "lr rate max_lr peak_lr base_lr",
         "head_learning_rate": "head_lr classifier_lr",
         "layer_lr_decay": "llrd lr_decay layerwise_lr_decay layer_decay layerwise_decay",
@@ -51,15 +56,13 @@ ALIASES: Mapping[str, str] = {
         "bf16": "precision mixed_precision amp",
         "evals_per_epoch": "evaluations_per_epoch val_check_interval",
         "state_steps": "checkpoint_steps",
-    }.items()
-    for alias in aliases.split()
-}
+    }
+)
 
 # What run_glue.py and the QLoRA script call what a study file says elsewhere than in `training:`, to the key there; to
 # "" what it does not say at all, although it sounds like another training key.
-_ELSEWHERE: Mapping[str, str] = {
-    name: key
-    for key, names in {
+_ELSEWHERE = _by_name(
+    {
         "backbone": "model_name_or_path model_name config_name tokenizer_name",
         "tasks": "task_name dataset_name dataset_config_name dataset",
         "tasks.NAME.train": "train_file",
@@ -68,9 +71,8 @@ _ELSEWHERE: Mapping[str, str] = {
         "tasks.NAME.metric": "metric_name",
         "split.validation": "eval_dataset_size",
         "": "max_train_samples max_mmlu_samples pad_to_max_length sample_generate do_sample penalty_alpha",
-    }.items()
-    for name in names.split()
-}
+    }
+)
 
 
 def nearest_key(name: str, known: Sequence[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import copy
 
 import torch
@@ -22,9 +23,7 @@ def attention_faults(what: str, value: str | None) -> list[Fault]:
     """
     known = (name for name in ALL_ATTENTION_FUNCTIONS.valid_keys() if "|" not in name and name != "flex_attention")
     names = ["eager", *sorted(known)]
-    if value is None or value in names:
-        return []
-    return [Fault(what, f"be one of {', '.join(names)}", repr(value), nearest(value, names, otherwise="name one"))]
+    return [] if value is None else _choice_faults(what, value, names)
 
 
 def compiler_faults(what: str, key: str, value: str) -> list[Fault]:
@@ -33,6 +32,10 @@ def compiler_faults(what: str, key: str, value: str) -> list[Fault]:
         names = sorted(torch._inductor.list_mode_options())
     else:  # those that accelerate passes on and torch has
         names = sorted({backend.lower() for backend in DynamoBackend} & {*torch._dynamo.list_backends(())})
+    return _choice_faults(what, value, names)
+
+
+def _choice_faults(what: str, value: str, names: Sequence[str]) -> list[Fault]:
     if value in names:
         return []
     return [Fault(what, f"be one of {', '.join(names)}", repr(value), nearest(value, names, otherwise="name one"))]
