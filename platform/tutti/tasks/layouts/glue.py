@@ -109,7 +109,8 @@ class Glue(FileSource):
 
     def blocks(self, source: str, *, rows: int) -> Iterator[DataFrame]:
         lines, found = lines_of(source), None
-        line_rows, first = self._start(lines, source, labelled=False)
+        ours = " and ".join(name for name in _FILES[self.kind].ours if name != "label")
+        line_rows, first = self._start(lines, source, labelled=False, or_else=f"give it a header with {ours}")
         for found in line_rows.blocks(lines, rows, first_line=first):
             yield self._frame(found, line_rows, labelled=False, unique=False)
         if found is None:
@@ -126,11 +127,14 @@ class Glue(FileSource):
     def _texts(self) -> list[str]:
         return [name for ours, name in _FILES[self.kind].ours.items() if ours != "label"]
 
-    def _start(self, lines: Iterator[str], source: str, *, labelled: bool) -> tuple[LineRows, int]:
+    def _start(
+        self, lines: Iterator[str], source: str, *, labelled: bool, or_else: str = "use the layout table or competition"
+    ) -> tuple[LineRows, int]:
         """How the lines of a file become rows, by its header, which is read; and the number of the line after it."""
         files = _FILES[self.kind]
         known, header = (files.train, files.train_header) if labelled else (files.test, True)
-        names = _columns(next(lines), known, origin=source, kind=self.kind, labelled=labelled) if header else known[0]
+        which = f"GLUE's {self.kind} {'train and dev files' if labelled else 'test file'}"
+        names = _columns(next(lines), known, origin=source, which=which, or_else=or_else) if header else known[0]
         remedy = "correct the line, or set cleaning.broken_rows where a text holds a line feed"
         ends_in_text = names[-1] in self._texts()
         line_rows = LineRows(
@@ -159,12 +163,12 @@ def _usable(found: Rows, *, texts: list[int]) -> Rows:
     return (list(compress(rows, filled)), list(compress(places, filled)), faults) if any(filled) else found
 
 
-def _columns(line: str, known: tuple[_Columns, ...], *, origin: str, kind: str, labelled: bool) -> _Columns:
+def _columns(line: str, known: tuple[_Columns, ...], *, origin: str, which: str, or_else: str) -> _Columns:
     """The columns that the header names."""
     for names in known:
         if line == "\t".join(names):
             return names
-    which = "train and dev files" if labelled else "test file"
-    rule = f"be the header of GLUE's {kind} {which}: {'; or '.join(map(', '.join, known))}"
-    remedy = "name the file as GLUE lays it out, or use the layout table or competition"
-    raise TaskFileError(Fault(f"{origin}, line 1", rule, repr(line[:80]), remedy))
+    rule = f"be the header of {which}: {'; or '.join(map(', '.join, known))}"
+    raise TaskFileError(
+        Fault(f"{origin}, line 1", rule, repr(line[:80]), f"name the file as GLUE lays it out, or {or_else}")
+    )

@@ -126,7 +126,7 @@ def frame_of(
             or nearest(
                 name,
                 [other for other in table if other not in names.values()],
-                otherwise="rename the column, or set `columns:` (layouts table and hub)",
+                otherwise="rename the column" + (", or set `columns:` (layouts table and hub)" if unique else ""),
             ),
         )
         for column, name in names.items()
