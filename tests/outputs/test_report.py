@@ -230,6 +230,16 @@ def test_the_most_disputed_rows_come_first_with_everybody_s_vote(make_finished):
     assert rows[0].label == ("happy", "sad", "angry")[study.labels["emotion"][place]]
 
 
+@pytest.mark.parametrize(("skill", "disputed"), [(5, 7), (9, 0)])
+def test_a_row_on_which_all_choose_the_same_class_is_not_disputed(make_finished, tmp_path, skill, disputed):
+    study = make_finished(4, skill=skill)
+    part = section(study)
+    [task] = part.tasks
+    assert len(task.disputed) == disputed
+    assert all(len(row.votes.split(", ")) > 1 for row in task.disputed)
+    assert ("All members vote alike" in page_of(study, tmp_path, vote=part)) == (not disputed)
+
+
 def test_one_trial_that_votes_alone_disputes_nothing(make_finished, tmp_path):
     study = make_finished(1)
     part = section(study)

@@ -65,6 +65,8 @@ def disputed(
 ) -> tuple[Disputed, ...]:
     """The validation rows that the members disagree on most, most first, each text once; none if a single member votes.
 
+    Members that all choose the same class agree, however sure each of them is.
+
     Args:
         ids: the ids of the validation rows.
         texts: the texts of the validation rows, pairs joined.
@@ -75,6 +77,9 @@ def disputed(
     if len(votes) < 2:
         return ()
     disagreements = disagreement(votes)
+    if not task.regression:
+        chosen = votes.argmax(axis=-1)
+        disagreements[(chosen == chosen[0]).all(axis=0)] = 0
     by_text: dict[str, int] = {}  # the first row of each text
     for row in np.argsort(-disagreements, kind="stable"):
         if disagreements[row] == 0 or len(by_text) == most:
