@@ -167,7 +167,7 @@ def test_the_table_marks_the_best_and_leaves_a_dash_where_nothing_is_known():
     out.print(trials_table(records, tasks=["mood"], best=records[1]))
     lines = out.file.getvalue().splitlines()
     assert next(line for line in lines if "t0000" in line).count("–") == 2  # no score, none of the task
-    assert "12 s" in next(line for line in lines if "t0001" in line)
+    assert "0:00:12" in next(line for line in lines if "t0001" in line)
     assert ["\x1b[1;32m" in line for line in lines if "t000" in line] == [False, True]
 
 

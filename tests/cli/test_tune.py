@@ -53,7 +53,7 @@ def test_the_log_says_what_happened_and_what_to_do_next(finished):
     ended = r"^t0001 finished, epoch 2, score [01]\.\d{4}( \(best [01]\.\d{4}\))? \| "
     assert re.search(ended, finished.output, re.MULTILINE)
     assert re.search(
-        r"^2 of 2 trials done, 0 running, best [01]\.\d{4} \(t000[01]\), in \d+ s$", finished.output, re.MULTILINE
+        r"^2 of 2 trials done, 0 running, best [01]\.\d{4} \(t000[01]\), in [\d:]{7}$", finished.output, re.MULTILINE
     )
     assert f"tutti ensemble {finished.study.folder.path} --recipe" in finished.output
     assert f"tutti ui {finished.study.folder.path}" in finished.output

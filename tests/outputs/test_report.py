@@ -135,6 +135,14 @@ def test_the_best_trial_is_one_that_finished(make_finished, tmp_path):
     assert '<tr class="best"><td>t0002</td>' in page
 
 
+def test_every_duration_has_the_same_form(make_finished, tmp_path):
+    slow = TrialRecord("t0004", 4, TrialState.FINISHED, 0.5, seconds=7385.4)
+    page = page_of(make_finished(1), tmp_path, trials=[*trials(), slow])
+    assert page.count('<td class="n">0:01:30</td>') == 3
+    assert page.count('<td class="n">2:03:05</td>') == 1
+    assert "<b>2:07:35</b>of all trials together" in page
+
+
 def test_the_searchs_pictures_are_said_to_show_the_first_objective(make_finished, tmp_path):
     drawn = {"search_history": b"\x89PNG", "importances": b"\x89PNG"}
     page = page_of(make_finished(4), tmp_path, objective="gain", search=drawn)

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from tutti.config.study import Objective
 from tutti.errors import StorageError, counted
-from tutti.outputs.formatting import number, short
+from tutti.outputs.formatting import duration, number, short
 from tutti.records import Scalar, TrialRecord, TrialState, best_trial
 from tutti.search.objectives import pareto_front
 
@@ -53,7 +53,7 @@ def trials_table(
             number(record.score),
             *(_MEASURED[name](record.measured[name]) if name in record.measured else "–" for name in further),
             *(number(record.task_scores.get(task)) for task in tasks),
-            "" if record.seconds is None else f"{record.seconds:.0f} s",
+            "" if record.seconds is None else duration(record.seconds),
             _parameters(record),
             style="bold green" if best and record.key == best.key else None,
         )

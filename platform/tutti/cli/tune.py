@@ -167,7 +167,7 @@ def _show_outcome(
 ) -> None:
     """Prints the trials, why the study ended and what to do next; exits with 130 if trials were interrupted."""
     from tutti.cli.progress import failures, summary, trials_table
-    from tutti.outputs.formatting import number
+    from tutti.outputs.formatting import duration, number
     from tutti.search.objectives import pareto_front
 
     best, objectives = best_trial(outcome.trials), study.search.objectives
@@ -182,7 +182,7 @@ def _show_outcome(
     console.print(table)
     for line in failures(records):
         console.print(line)
-    console.print(f"{summary(records, total=study.search.trials, best=best)}, in {seconds:.0f} s")
+    console.print(f"{summary(records, total=study.search.trials, best=best)}, in {duration(seconds)}")
     if outcome.ending:
         limit = f"search.{outcome.ending.limit}"
         go_on = f"raise or remove {limit} and run `{again(but=limit)}`"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,6 +21,11 @@ def short(value: object) -> str:
     if value is None:
         return "null"
     return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def duration(seconds: float) -> str:
+    """Hours, minutes and seconds, as in ``0:01:30``."""
+    return str(timedelta(seconds=round(seconds)))
 
 
 def estimate_text(estimate: Estimate | None) -> str:

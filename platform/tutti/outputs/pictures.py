@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tutti.outputs.formatting import duration
 from tutti.records import TrialRecord, TrialState
 
 if TYPE_CHECKING:
@@ -177,16 +178,20 @@ def reliability_png(calibrations: Mapping[str, Calibration]) -> bytes:
 
 
 def cost_png(trials: Sequence[TrialRecord]) -> bytes:
-    """Score against wall time in minutes: a dot for each trial that ended with a score."""
+    """Score against wall time: a dot for each trial that ended with a score."""
+    from matplotlib.ticker import MaxNLocator
+
     figure = _figure(5.6, 3.9)
     axes = figure.add_subplot()
     for state, (colour, fill) in COST_STATES.items():
-        points = [(trial.seconds / 60, trial.score) for trial in trials if trial.state is state and trial.seconds]
-        points = [(minutes, score) for minutes, score in points if score is not None]
+        points = [(trial.seconds, trial.score) for trial in trials if trial.state is state and trial.seconds]
+        points = [(seconds, score) for seconds, score in points if score is not None]
         if points:
-            minutes_of_all, scores = zip(*points, strict=True)
-            axes.scatter(minutes_of_all, scores, s=40, edgecolors=colour, facecolors=fill, alpha=0.8, label=str(state))
-    axes.set(xlabel="minutes", ylabel="score")
+            seconds_of_all, scores = zip(*points, strict=True)
+            axes.scatter(seconds_of_all, scores, s=40, edgecolors=colour, facecolors=fill, alpha=0.8, label=str(state))
+    axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 1.5, 3, 6, 10], integer=True, min_n_ticks=1))
+    axes.xaxis.set_major_formatter(lambda seconds, _: duration(seconds))
+    axes.set(xlabel="time", ylabel="score")
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside lower center", ncols=3, fontsize=8, frameon=False)  # within, its dots look like trials
     return _png(figure)

@@ -20,7 +20,7 @@ from tutti.files import hashes, write_whole
 from tutti.outputs.card import Card, TaskCard
 from tutti.outputs.ensemble import card_of
 from tutti.outputs.folder import output_folder
-from tutti.outputs.formatting import estimate_text, number, short, signed
+from tutti.outputs.formatting import duration, estimate_text, number, short, signed
 from tutti.outputs.members import Elected, Rule, elect
 from tutti.outputs.pictures import COST_STATES, cost_png, ensemble_png, predictions_png, reliability_png
 from tutti.outputs.pseudo_labels import can_label, coverage_of
@@ -186,6 +186,7 @@ def _page(
         "score": number,
         "percent": lambda value: "–" if value is None else f"{100 * value:.1f} %",
         "count": lambda value: "–" if value is None else f"{value:,}",
+        "duration": duration,
         "short": short,
         "estimate": estimate_text,
         "signed": signed,
@@ -199,7 +200,7 @@ def _page(
         states=_states(trials),
         objective=objective,
         best=best_trial(trials),
-        minutes=sum(trial.seconds or 0.0 for trial in trials) / 60,
+        seconds=sum(trial.seconds or 0.0 for trial in trials),
         vote=vote,
         pictures=pictures,
     )
