@@ -7,6 +7,7 @@ import pytest
 from matplotlib import pyplot, rcParams
 from matplotlib.collections import LineCollection
 
+from tutti.search import pictures
 from tutti.search.pictures import HISTORY, IMPORTANCES, PARALLEL, PARETO, _visible, search_pngs
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -50,6 +51,19 @@ def test_the_line_of_no_trial_is_too_pale_for_a_white_page(colours):
     assert drawn[:, 0].max() < 0.7
     assert (drawn[0, 0] > drawn[-1, 0]) == (colours == "Blues")  # still from pale to dark, or from dark to pale
     pyplot.close()
+
+
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+def test_every_coordinate_has_its_whole_name_in_the_order_of_optuna(tmp_path, monkeypatch):
+    url, names = f"sqlite:///{tmp_path / 'optuna.db'}", ["warmup_ratio", "per_device_train_batch_size", "learning_rate"]
+    study = optuna.create_study(storage=url, study_name="s")
+    study.optimize(lambda trial: sum(trial.suggest_float(name, 0, 1) for name in names), n_trials=3)
+    monkeypatch.setattr(pictures, "_png", lambda draw, size: draw())
+    axes = [search_pngs(url, name="s")[PARALLEL], optuna.visualization.matplotlib.plot_parallel_coordinate(study)]
+    own, optunas = ([label.get_text() for label in each.get_xticklabels()] for each in axes)
+    assert own == ["score", *sorted(names)]
+    assert all(name.startswith(cut.removesuffix("...")) for name, cut in zip(own[1:], optunas[1:], strict=True))
+    pyplot.close("all")
 
 
 def test_of_several_objectives_the_pareto_front_is_drawn_too(tmp_path):

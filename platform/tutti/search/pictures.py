@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import optuna
@@ -39,12 +39,15 @@ def search_pngs(url: str, *, name: str) -> dict[str, bytes]:
     import matplotlib as mpl
     from optuna.visualization import matplotlib as plots
 
+    parameters = sorted({parameter for trial in study.trials for parameter in trial.params})  # as Optuna has them
     several, names = len(study.directions) > 1, objectives_of(study)
     first: dict[str, Any] = {"target": lambda trial: trial.values[0]} if several else {}
     wanted: dict[str, Callable[[], Any]] = {
         HISTORY: lambda: _whole_numbers(plots.plot_optimization_history(study, target_name=names[0], **first)),
         IMPORTANCES: lambda: plots.plot_param_importances(study, target_name=names[0], **first),
-        PARALLEL: lambda: _visible(plots.plot_parallel_coordinate(study, target_name=names[0], **first)),
+        PARALLEL: lambda: _named(
+            _visible(plots.plot_parallel_coordinate(study, target_name=names[0], **first)), [names[0], *parameters]
+        ),
     }
     if len({trial.values[0] for trial in study.trials}) == 1:
         del wanted[IMPORTANCES]  # Optuna would draw them, all 0
@@ -79,6 +82,12 @@ def _visible(axes: Any) -> Any:
         colours = lines.get_cmap()(range(256))
         dark = colours[:, 0] < _PALEST
         lines.set_cmap(ListedColormap(colours[dark]))
+    return axes
+
+
+def _named(axes: Any, names: Sequence[str]) -> Any:
+    """The whole name below each coordinate, beginning there; Optuna cuts names after 17 letters and centres them."""
+    axes.set_xticks(range(len(names)), names, rotation=330, ha="left", rotation_mode="anchor")
     return axes
 
 
