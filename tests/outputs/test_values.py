@@ -85,6 +85,20 @@ def ensemble(bank: Bank, tmp_path: Path) -> Callable:
     return written
 
 
+@pytest.mark.parametrize(
+    ("tasks", "usual"),
+    [
+        ([COLA], "stacking"),
+        ([STSB], "their mean"),
+        ([STSB, COLA], "stacking, for numbers by their mean"),
+    ],
+)
+def test_how_numbers_are_combined_is_said_where_there_are_some(bank: Bank, tasks: list[Task], usual: str) -> None:
+    rule = Rule(top=3, method="auto")
+    election = elect(study="demo", bank=bank, tasks=tasks, validation=VALIDATION, needed={}, rule=rule)
+    assert f", combined in each task by {usual}, or by a method that is clearly better there" in election.rule
+
+
 def mean_of(bank: Bank, part: str, members) -> np.ndarray:
     return sum(
         member.weight * bank.predictions(member.key, "STS-B", part).values.astype(np.float64) for member in members

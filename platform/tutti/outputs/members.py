@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tutti.tasks.task import Task
 
 _METHOD_PHRASES = {
-    "auto": "combined in each task by stacking, for numbers by their mean, or by a method that is clearly better there",
+    "auto": "combined in each task by {usual}, or by a method that is clearly better there",
     "uniform": "all with the same weight",
     "score": "weighed by their validation scores in the task",
     "rank": "combined by their ranks",
@@ -242,7 +242,7 @@ def elect(
         notes = ("The best trial, too, is one of those that the filter finds; others may be better.", *notes)
     notes = (*several_studies(records, tasks), *notes)
     counts = [len(each.members) for each in elected.values()]
-    return Election(tuple(records[index] for index in ranking), elected, _in_words(rule, counts), notes)
+    return Election(tuple(records[index] for index in ranking), elected, _in_words(rule, counts, tasks), notes)
 
 
 def votes(bank: Checkpoints, *, task: Task, part: str, elected: Elected) -> Votes:
@@ -321,7 +321,7 @@ def _stacked_votes(
     return first.ids, first.labels, stacked
 
 
-def _in_words(rule: Rule, counts: Sequence[int]) -> str:
+def _in_words(rule: Rule, counts: Sequence[int], tasks: Sequence[Task]) -> str:
     least, most = min(counts), max(counts)
     number = f"{least}" if least == most else f"{least} to {most}"
     words = [
@@ -333,7 +333,9 @@ def _in_words(rule: Rule, counts: Sequence[int]) -> str:
         words.append(f"each different from all better ones in {100 * rule.diversity:g} % of the rows or more")
     if rule.filter is not None:
         words.append(f"found with {rule.filter}")
-    return ", ".join([*words, _METHOD_PHRASES[rule.method]])
+    regressions = [task.regression for task in tasks]
+    usual = "their mean" if all(regressions) else "stacking" + ", for numbers by their mean" * any(regressions)
+    return ", ".join([*words, _METHOD_PHRASES[rule.method].format(usual=usual)])
 
 
 def _equal(left: np.ndarray | None, right: np.ndarray | None) -> bool:
