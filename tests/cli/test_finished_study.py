@@ -17,6 +17,7 @@ from bad_input_run import Templates, inside, make_templates, run
 
 from tutti.cli import stores
 from tutti.cli.console import program
+from tutti.records import TrialState
 from tutti.tracking.spool import Spool
 
 
@@ -42,6 +43,8 @@ def test_a_complete_study_resumed_shows_its_table_and_tells_its_tracker_without_
     assert "Starting Ray" not in result.out
     assert not ray.is_initialized()
     assert "1 of 1 trial done, 0 running, best " in result.out
+    assert "t0000 finished" not in result.out  # that was news when it ended
+    assert "no new one was begun" not in result.out
     assert f"  tutti ensemble '{folder / 'studies/moods'}' --recipe auto\n" in result.out
     assert f"  tutti ui '{folder / 'studies/moods'}'\n" in result.out
     assert Spool(spool).pending() == 0
@@ -131,6 +134,15 @@ def test_trials_that_the_hours_cut_off_are_not_called_running_while_there_are_no
     assert "Ended early: its trials have run for 1 h. " in result.out
 
 
+def test_fewer_trials_than_the_study_has_are_said_to_begin_none(folder):
+    with inside(folder):
+        study, place = stores.read_study_file(Path("study.yaml"), overrides=["search.trials=2"])
+        with closing(stores.open_store(study, place)) as store:
+            store.finish(store.ask().key, state=TrialState.FAILED)
+    result = run(folder, "tune study.yaml --resume --trials 1", code=0)
+    assert "\nIt has more trials than the 1 asked for, so no new one was begun.\n" in result.out
+
+
 def test_the_command_is_named_as_it_can_be_typed(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "argv", [".venv/bin/tutti", "demo"])
@@ -147,7 +159,6 @@ def test_a_resumed_study_with_a_lower_limit_loses_weights_and_votes_as_before(fo
     from stored_study import put_checkpoint
 
     from tutti.bank.bank import Bank
-    from tutti.records import TrialState
 
     with inside(folder):
         study, place = stores.read_study_file(Path("study.yaml"), overrides=[])

@@ -88,7 +88,16 @@ def test_the_store_is_read_at_most_twice_a_second():
     with Progress(console(terminal=False), lambda: reads.append(None) or [], total=1, tasks=[]) as watch:
         for _ in range(100):
             watch()
-    assert len(reads) == 2  # the first call, and the end
+    assert len(reads) == 3  # the start, the first call, and the end
+
+
+def test_a_log_of_a_resumed_study_has_no_line_for_a_trial_that_had_ended():
+    out, trials = console(terminal=False), [record(0, TrialState.FINISHED, 0.5, ended=1.0), record(1)]
+    with Progress(out, lambda: trials, total=2, tasks=["mood"]):
+        trials[1] = record(1, TrialState.FINISHED, 0.75, ended=2.0)
+    assert out.file.getvalue().splitlines() == [
+        "t0001 finished, epoch 1, score 0.7500 | 2 of 2 trials done, 0 running, best 0.7500 (t0001)"
+    ]
 
 
 def test_a_terminal_gets_one_live_table_that_is_gone_at_the_end():

@@ -11,7 +11,7 @@ import typer
 
 from tutti.cli import stores
 from tutti.cli.console import console, program
-from tutti.cli.tune import Overrides, Trials, overrides_without_passwords, parse_trials
+from tutti.cli.tune import Overrides, Resume, Trials, overrides_without_passwords, parse_trials
 from tutti.errors import Fault, StudyError, TrialError
 
 
@@ -21,7 +21,7 @@ def submit(
     wait: Annotated[bool, typer.Option("--wait", help="Follow the log until the job ends.")] = False,
     trials: Trials = None,
     overrides: Overrides = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue an existing study.")] = False,
+    resume: Resume = False,
     status: Annotated[str | None, typer.Option("--status", metavar="ID", help="Show the status of a job.")] = None,
     stop: Annotated[str | None, typer.Option("--stop", metavar="ID", help="Stop a job.")] = None,
 ) -> None:

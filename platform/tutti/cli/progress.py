@@ -122,6 +122,11 @@ def failures(records: Sequence[TrialRecord]) -> list[str]:
     return lines if len(lines) <= REASONS else [*lines[:REASONS], more]
 
 
+def _news(record: TrialRecord) -> tuple[TrialState, int]:
+    """What a log prints a line for when it changes."""
+    return record.state, len(record.scores_by_epoch)
+
+
 class Progress:
     """Shows a study's records while it runs. Call it after every event; it reads and redraws at most twice a second.
 
@@ -158,6 +163,8 @@ class Progress:
     def __enter__(self) -> Progress:
         if self._live:
             self._live.start()
+        else:  # trials that ended in an earlier run are no news
+            self._printed = {each.key: _news(each) for each in self._read() if each.ended is not None}
         return self
 
     def __exit__(
@@ -199,10 +206,9 @@ class Progress:
         """Prints a line for every trial that started, reported or ended since the last call."""
         totals = summary(records, total=self._total, best=self._best(records))
         for record in records:
-            current = (record.state, len(record.scores_by_epoch))
-            if self._printed.get(record.key) == current:
+            if self._printed.get(record.key) == _news(record):
                 continue
-            self._printed[record.key] = current
+            self._printed[record.key] = _news(record)
             epoch = max(record.scores_by_epoch, default=0)
             line = f"{record.key} {record.state}"
             if epoch:

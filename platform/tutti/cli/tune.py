@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 Trials = Annotated[
     str | None, typer.Option(metavar="N|+N", help="How many trials the study shall have, or how many more.")
 ]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue the study, or start it if there is none yet.")]
 Overrides = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key; may be repeated.")
 ]
@@ -46,7 +47,7 @@ def tune(
     study_file: Annotated[Path, typer.Argument(metavar="STUDY.yaml", help="The study file.")],
     trials: Trials = None,
     overrides: Overrides = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue an existing study.")] = False,
+    resume: Resume = False,
 ) -> None:
     """Runs a study: trials on Ray, searched by Optuna, logged to MLflow.
 
@@ -183,6 +184,8 @@ def _show_outcome(
     for line in failures(records):
         console.print(line)
     console.print(f"{summary(records, total=study.search.trials, best=best)}, in {duration(seconds)}")
+    if len(records) > study.search.trials:
+        console.print(f"It has more trials than the {study.search.trials} asked for, so no new one was begun.")
     if outcome.ending:
         limit = f"search.{outcome.ending.limit}"
         go_on = f"raise or remove {limit} and run `{again(but=limit)}`"
@@ -192,8 +195,7 @@ def _show_outcome(
         sys.exit(EXIT_CODE)
     if best:
         console.print(f"Best: {best.key}, score {number(best.score)}. Next:")
-        recipe = shlex.quote(study.ensemble.recipe)
-        console.print(f"  {program()} ensemble {_study_argument(folder)} --recipe {recipe}")
+        console.print(f"  {program()} ensemble {_study_argument(folder)} --recipe {shlex.quote(study.ensemble.recipe)}")
         console.print(f"  {program()} ui {_study_argument(folder)}")
     elif outcome.complete:
         more = "loosen or remove search.scheduler in a new study, or add trials: --resume --trials +4"
@@ -202,10 +204,9 @@ def _show_outcome(
 
 def _left(outcome: StudyOutcome, total: int) -> str:
     """What an interrupted study has left to do: ``1 trial cut off, 2 not begun``."""
-    cut_off, others = len(outcome.interrupted), total - len(outcome.trials)
-    if not cut_off:
-        return f"no trial cut off, {others} not begun"
-    return f"{counted(cut_off, 'trial')} cut off" + (f", {others} not begun" if others > 0 else "")
+    cut_off = counted(len(outcome.interrupted), "trial") if outcome.interrupted else "no trial"
+    others = total - len(outcome.trials)
+    return f"{cut_off} cut off" + (f", {others} not begun" if others > 0 else "")
 
 
 def _is_over(study: StudyConfig, folder: StudyFolder) -> bool:
