@@ -54,6 +54,18 @@ def test_the_tracker_is_closed_once_at_the_end_and_by_no_event(tmp_path, caplog)
         assert f"an event has the unknown call '{call}'" in caplog.text
 
 
+@pytest.mark.parametrize("event", [{"key": "t0000"}, {"call": "start_trial"}, {"call": "log_metrics"}, {"call": [1]}])
+def test_a_damaged_event_is_skipped_with_one_sentence_and_those_after_it_are_delivered(tmp_path, caplog, event):
+    store, spool = MemoryTracker(), Spool(tmp_path / "spool.jsonl")
+    spool.append(event)
+    spool.append({"call": "start_study", **NONE, "files": []})
+    deliver(tmp_path / "spool.jsonl", store)
+    assert [*store.runs] == [""]
+    [record] = caplog.records
+    assert record.getMessage().startswith("Skipped for MLflow: ")
+    assert record.exc_info is None
+
+
 def test_files_of_a_study_in_a_relative_folder_are_found_from_elsewhere(tmp_path, monkeypatch):
     study, store = tmp_path / "study", MemoryTracker()
     study.mkdir()

@@ -228,7 +228,8 @@ def _deliver(tracker: Tracker, events: Sequence[Event], *, folder: Path) -> None
         if event.get("call") == "log_metrics":
             _try("metrics", partial(_add_metrics, event, by_key))
         else:
-            _try(f"{event.get('call')} {event.get('key', '')}".strip(), partial(_call, tracker, event, folder=folder))
+            what = f"{event.get('call', 'a report')} {event.get('key', '')}".strip()
+            _try(what, partial(_call, tracker, event, folder=folder))
     for key, rows in by_key.items():
         try:
             tracker.log_history(key, rows)
@@ -249,14 +250,14 @@ def _try(what: str, call: Callable[[], None]) -> None:
         _log.warning("Skipped for MLflow: %s. %s", what, error)
     except (TrackingError, OSError):
         raise
-    except Exception:  # one faulty event must not block those after it
-        _log.exception("Skipped for MLflow: %s.", what)
+    except Exception as error:  # one faulty event, such as an edited line, must not block those after it
+        _log.warning("Skipped for MLflow: %s. It cannot be delivered: %r", what, error)
 
 
 def _call(tracker: Tracker, event: Event, *, folder: Path) -> None:
     """Performs the call that an event describes."""
     arguments = dict(event)
-    call = arguments.pop("call")
+    call = arguments.pop("call", None)
     if call not in _CALLS:
         raise ValueError(f"an event has the unknown call {call!r}")
     if "state" in arguments:
