@@ -333,6 +333,26 @@ def test_predictions_behind_a_link_are_left(tmp_path: Path) -> None:
     assert [record.path for record in elsewhere.records()] == ["weights"]
 
 
+def test_predictions_of_a_finished_trial_that_are_gone_can_only_be_restored(tmp_path: Path) -> None:
+    folder, trial = StudyFolder(tmp_path / "study"), TrialRecord("t0000", 0, TrialState.FINISHED)
+    bank = Bank(folder.bank)
+    bank.put(CheckpointRecord("t0000", 0, 1, 0.5, {}, None), {})
+    record = next(folder.bank.rglob("record.json"))
+    content = record.read_text()
+    record.write_text("{")
+    [damaged] = _predictions(folder, [trial])
+    (folder.bank / "t0000").rename(tmp_path / "away")  # as it says
+    [gone] = _predictions(folder, [trial])
+    assert [damaged.remedy, gone.remedy] == [
+        "restore them from a copy, or move them away: the trial has no vote then",
+        "restore them from a copy; until then the trial has no vote, and all else goes on without it",
+    ]
+    assert bank.records() == []
+    (tmp_path / "away").rename(folder.bank / "t0000")
+    record.write_text(content)
+    assert [*_predictions(folder, [trial])] == []
+
+
 def test_states_that_cannot_be_removed_are_left_and_said(study, monkeypatch):
     def refused(path, *_, **__):
         raise PermissionError(13, "Permission denied", str(path))

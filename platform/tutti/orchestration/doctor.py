@@ -208,8 +208,14 @@ def _predictions(folder: StudyFolder, trials: Sequence[TrialRecord]) -> Iterator
             try:
                 bank.check(trial.key)
             except StorageError as error:
-                got = error.faults[0].got if trial.key in checkpoints else "no entry"
-                remedy = "restore them from a copy, or move them away: the trial has no vote then"
+                got, remedy = (
+                    error.faults[0].got if trial.key in checkpoints else "no entry",
+                    "restore them from a copy",
+                )
+                if any((folder.bank / trial.key).glob("*")):
+                    remedy += ", or move them away: the trial has no vote then"
+                else:  # nothing makes them anew
+                    remedy += "; until then the trial has no vote, and all else goes on without it"
                 yield Finding(what, f"no whole predictions: {got}", remedy)
             if is_own and checkpoints.get(trial.key) and has_pruned(folder.trial(trial.key)):
                 forget = partial(bank.forget_weights, trial.key)
