@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from tutti.config.load import load_study
+from tutti.config.names import shipped_folder
+from tutti.training.options import check_training
 
 Changed = Callable[..., Path]
 Faults = Callable[..., list[str]]
@@ -70,6 +72,22 @@ def test_an_override_adds_and_changes_keys_of_a_search_space_that_contain_dots(c
     assert config.training["sampling_weights"] == {"news.topic": 3}
     removed = load_study(path, overrides=[*overrides[:3], "search_space.stages.1.learning_rate=null"])
     assert [*removed.search_space.root] == ["learning_rate", "stages.0.weight_decay"]
+
+
+def test_a_key_of_a_shipped_search_space_that_does_not_fit_is_taken_out_as_the_message_says(
+    faults: Faults, changed: Changed
+) -> None:
+    changed("num_train_epochs: 2", "max_steps: 9")
+    path = changed("\n  learning_rate: {type: log_uniform, low: 1e-5, high: 1e-3}", " small")
+    (fault,) = faults(path, check_training=check_training)
+    assert "small.yaml: num_train_epochs must be left out where every trial has max_steps" in fault
+    option = "search_space.num_train_epochs=null"
+    assert fault.endswith(f"; `--set {option}` takes it out of the shipped search space.")
+    config = load_study(path, overrides=[option], check_training=check_training)
+    assert "num_train_epochs" not in config.search_space.root
+    path.with_name("own.yaml").write_text((shipped_folder("search_spaces") / "small.yaml").read_text())
+    (fault,) = faults(path, overrides=["search_space=own.yaml"], check_training=check_training)
+    assert fault.endswith("; take one of the two out.")
 
 
 def test_null_removes_a_key_so_that_its_default_applies(faults: Faults, changed: Changed) -> None:

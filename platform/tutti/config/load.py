@@ -98,7 +98,7 @@ def load_study(
             places.relocated, check_training(section(raw, "training"), distributions, str(path), has_begun(raw))
         )
     if faults or config is None:
-        raise ConfigError(*faults)
+        raise ConfigError(*map(places.with_way_out, faults))
     return config
 
 
@@ -180,6 +180,14 @@ class _Places:
         if not fault.what.startswith(prefix):
             return fault
         return replace(fault, what=self.what(fault.what.removeprefix(prefix)))
+
+    def with_way_out(self, fault: Fault) -> Fault:
+        """A fault whose remedy also says how to do without a key of a shipped search space, which nobody edits."""
+        file, _, key = fault.what.rpartition(": ")
+        if not key or file != self.space_file or Path(file).parent != shipped_folder("search_spaces"):
+            return fault
+        option = f"--set {_SPACE}.{key.split('.')[0]}=null"
+        return replace(fault, remedy=f"{fault.remedy}; `{option}` takes it out of the shipped search space")
 
 
 def _split_overrides(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
