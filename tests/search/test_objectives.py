@@ -73,6 +73,21 @@ def test_a_study_is_not_gone_on_with_for_other_objectives(opened):
             opened(objectives=objectives)
 
 
+@pytest.mark.parametrize("objectives", [("gain",), BOTH])
+def test_a_study_without_trials_takes_other_objectives_and_has_its_older_and_enqueued_points_once(
+    opened, url, tmp_path, objectives
+):
+    older = f"sqlite:///{tmp_path / 'older.db'}"
+    finish(opened(url=older, name="older", objectives=BOTH), seconds=1.0)
+    learnt = [] if "gain" in objectives else [OlderStudy("older", older)]
+    for each in (("score",), objectives, ("score",), objectives):
+        opened(objectives=each, older=learnt, enqueued=[{"learning_rate": 1e-4}]).close()
+    study = optuna.load_study(storage=url, study_name="s")
+    assert study.metric_names == [*objectives]
+    states = [trial.state.name for trial in study.trials]
+    assert states == ["COMPLETE"] * len(learnt) + ["WAITING"]
+
+
 @pytest.mark.parametrize("sampler", ["tpe", "gp", "nsgaii", "nsgaiii", "qmc", "random"])
 def test_samplers_go_on_after_trials_of_every_end(opened, sampler):
     store, ends = opened(objectives=BOTH, sampler=sampler), [FINISHED, STOPPED, FINISHED, FAILED, FINISHED]

@@ -51,18 +51,20 @@ def _listed(objectives: Sequence[str], directions: Sequence[str]) -> str:
     return ", ".join(f"{name} ({direction})" for name, direction in zip(objectives, directions, strict=True))
 
 
-def delete_aborted_start(storage: RDBStorage, name: str, owner: str) -> None:
-    """Deletes another owner's study whose first start was interrupted before it asked for a trial.
+def delete_aborted_start(storage: RDBStorage, name: str, *, owner: str | None, objectives: Sequence[Objective]) -> None:
+    """Deletes a study of another owner or with other objectives, which was interrupted before it asked for a trial.
 
-    Such a study holds at most enqueued points and trials of older studies, of which the next owner has its own.
+    Such a study holds at most enqueued points and trials of older studies, which its next start adds anew.
     """
     try:
         study = optuna.load_study(storage=storage, study_name=name)
     except KeyError:
         return
+    has_other_owner = owner is not None and study.user_attrs.get(_OWNER) not in (None, owner)
     trials = study.get_trials(deepcopy=False)
-    has_other_owner = study.user_attrs.get(_OWNER) not in (None, owner)
-    if has_other_owner and all(is_older(trial) or is_waiting(trial) for trial in trials):
+    if (has_other_owner or objectives_of(study) != list(objectives)) and all(
+        is_older(trial) or is_waiting(trial) for trial in trials
+    ):
         optuna.delete_study(storage=storage, study_name=name)
 
 

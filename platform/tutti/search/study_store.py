@@ -101,8 +101,7 @@ class StudyStore:
             storage = database.open_for_writing(url)
             directions = [DIRECTIONS[objective] for objective in objectives]
             with database.claimed(storage, name) as claim:
-                if owner is not None:
-                    checks.delete_aborted_start(storage, name, owner)
+                checks.delete_aborted_start(storage, name, owner=owner, objectives=objectives)
                 study = optuna.create_study(
                     storage=storage, study_name=name, directions=directions, load_if_exists=True
                 )
