@@ -98,6 +98,20 @@ def test_a_number_moves_up_or_down_to_one_that_the_space_has(distribution, value
     assert {type(each) for each in drawn} == {int if distribution["type"] == "int" else float}
 
 
+@pytest.mark.parametrize(
+    "kind", [{"type": "uniform"}, {"type": "uniform", "step": 0.1}, {"type": "int"}, {"type": "int", "step": 2}]
+)
+def test_zero_mostly_stays_and_is_sometimes_drawn_again_within_its_range_and_steps(kind):
+    high = 0.3 if kind["type"] == "uniform" else 6
+    drawn = drawn_after({"focal_gamma": {"low": 0, "high": high, **kind}}, {"focal_gamma": 0}, "focal_gamma")
+    assert 30 < drawn.count(0) < 60  # 45 and the draws of 0 itself are expected
+    others = {each for each in drawn if each}
+    assert len(others) > 2
+    assert all(0 < each < high + 1e-9 for each in others)
+    if step := kind.get("step"):
+        assert {round(each / step, 6) for each in others} == {1, 2, 3}
+
+
 def test_a_choice_mostly_stays_what_it_was():
     space = {"max_grad_norm": {"type": "categorical", "choices": [0.5, 1.0, 2.0]}}
     assert drawn_after(space, {"max_grad_norm": 1.0}, "max_grad_norm").count(1.0) > 40  # 50 are expected

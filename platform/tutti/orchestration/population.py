@@ -19,7 +19,7 @@ from tutti.records import Scalar
 ONE_IN = 4
 """One trial in this many continues from another one; at least one."""
 FACTORS = (0.8, 1.2)
-RESAMPLE_PROBABILITY = 0.25  # of a categorical parameter
+RESAMPLE_PROBABILITY = 0.25  # of a categorical parameter, and of 0, which no factor changes
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Population:
 
 
 def _perturbed(distribution: Distribution, value: Scalar, rng: random.Random) -> Scalar:
-    """The value times 0.8 or 1.2, within its range and on its steps; a categorical one is sometimes drawn again."""
+    """The value times 0.8 or 1.2, within its range and on its steps; 0 or a choice is sometimes drawn again."""
     if isinstance(distribution, Categorical):
         # None (off) stays None, and others stay on: a donor without weight averaging, for one, has no average to copy.
         choices = [choice for choice in distribution.choices if (choice is None) == (value is None)]
@@ -90,6 +90,8 @@ def _perturbed(distribution: Distribution, value: Scalar, rng: random.Random) ->
     assert isinstance(value, int | float)
     factor, low, high, step = rng.choice(FACTORS), distribution.low, distribution.high, distribution.step
     scaled = min(max(value * factor, low), high)
+    if value == 0 and rng.random() < RESAMPLE_PROBABILITY:
+        scaled = rng.uniform(low, high)
     if step is None:
         return scaled
     # At least one step, or a value that is small compared with its step would never change.
