@@ -186,6 +186,18 @@ async def test_nobody_goes_on_from_an_exchange_before_tune_has_everybody_s_repor
     assert [(await broker.take(pool, 1))[0]["key"] for pool in ("three", "four")] == ["t0000", "t0001"]
 
 
+async def test_a_population_of_one_as_after_one_more_trial_goes_on_by_itself():
+    broker = Broker(0, population(1))
+    await submit(broker, 1)
+    for epoch in (1, 2):
+        config, attempt = await broker.take("one", 1)
+        count = await broker.report(config["key"], attempt, {"epoch": epoch, "score": 0.5})
+        assert await broker.await_decision("t0000", attempt, count, 0) is None
+        await decide(broker, "t0000", count)
+        assert await broker.await_decision("t0000", attempt, count) is False  # the workers leave it at each meeting
+    assert config["parameters"] == points(1)["t0000"]
+
+
 async def test_a_trial_stopped_at_an_exchange_and_submitted_again_keeps_nobody_waiting():
     broker = Broker(0, population(2))
     await submit(broker, 2)
