@@ -157,6 +157,16 @@ def test_what_a_search_space_chose_and_does_not_go_together_ends_the_trial() -> 
         split_training({"ema_decay": 0.9, "swa_epochs": 2})
 
 
+def test_every_combination_that_does_not_go_together_is_a_fault_of_its_own() -> None:
+    keys = {"swa_epochs": 2, "ema_decay": 0.9, "adversarial": "awp", "gradient_accumulation_steps": 2, "fsdp": True}
+    keys |= {"optim": "adafactor"}
+    rules = ["one of swa_epochs and ema_decay", "gradient_accumulation_steps 1", "one of the optimizers"]
+    with pytest.raises(TrialError) as raised:
+        split_training(keys)
+    for messages in (raised.value.faults, training_faults(keys)):
+        assert [rule in str(message) for rule, message in zip(rules, messages, strict=True)] == [True] * 3
+
+
 def test_keys_of_a_stage_are_checked_like_all_others() -> None:
     stages = [{"learning_rate": 0, "ema_dekay": 0.9}, {"pooling": "cls"}]
     assert [

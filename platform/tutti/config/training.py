@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field
 
 from tutti.config.study import Name, Strict
 
@@ -109,9 +109,9 @@ class TrainingOptions(Strict):
     evals_per_epoch: Annotated[int, Field(ge=1)] = 1
     state_steps: Annotated[int, Field(ge=1)] | None = None
 
-    @model_validator(mode="after")
-    def _check_combinations(self) -> TrainingOptions:
-        for violated, rule in (
+    def violated_rules(self) -> list[str]:
+        """The rules about combinations of options that these violate, each written to follow "must"."""
+        rules = (
             (self.bits and not self.adapter, "have an adapter where bits is set: quantised weights cannot be trained"),
             (self.swa_epochs and self.ema_decay, "have one of swa_epochs and ema_decay, not both"),
             (self.mixout and self.adapter, "have no mixout with an adapter, which leaves the weights as they are"),
@@ -125,7 +125,5 @@ class TrainingOptions(Strict):
                 self.task_sampling == "weights" and not self.sampling_weights,
                 "have sampling_weights with `task_sampling: weights`",
             ),
-        ):
-            if violated:
-                raise ValueError(rule)
-        return self
+        )
+        return [rule for violated, rule in rules if violated]

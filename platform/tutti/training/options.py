@@ -93,29 +93,33 @@ def split_training(training: Mapping[str, Any]) -> tuple[TrainingOptions, dict[s
         TrialError: if the keys are an invalid combination.
     """
     own_keys = {key: value for key, value in training.items() if key in TrainingOptions.model_fields}
-    try:
-        options = TrainingOptions(**own_keys)
-    except ValidationError as error:
-        remedy = "narrow the search space so that they do not meet"
-        got = ", ".join(f"{key}={value}" for key, value in own_keys.items())
-        raise TrialError(*(Fault("the training keys", rule, got, remedy) for rule in _rules(error))) from error
+    options = TrainingOptions(**own_keys)
     arguments = {**DEFAULTS, **{key: value for key, value in training.items() if key not in own_keys}}
     if arguments.get("torch_compile") is False:  # transformers would compile all the same
         arguments = {key: value for key, value in arguments.items() if key not in COMPILERS}
-    if options.adversarial and arguments.get("gradient_accumulation_steps", 1) > 1:
-        rule = "have gradient_accumulation_steps 1 with adversarial: a batch is attacked along its own gradient"
-        raise TrialError(Fault("the training keys", rule, f"adversarial={options.adversarial}", "change one of them"))
-    if (options.ema_decay or options.swa_epochs) and str(arguments.get("optim")).startswith("schedule_free"):
-        rule = "have neither ema_decay nor swa_epochs with a schedule-free optimizer, which averages the weights itself"
-        raise TrialError(Fault("the training keys", rule, f"optim={arguments['optim']}", "change one of them"))
-    if arguments.get("optim") == "adagrad" and (
-        options.layer_lr_decay < 1 or options.head_learning_rate or options.loss_balancing == "uncertainty"
-    ):
-        rule = "have none of layer_lr_decay, head_learning_rate and `loss_balancing: uncertainty` with adagrad"
-        raise TrialError(Fault("the training keys", rule, "optim=adagrad", "choose another optim, or leave them out"))
-    if rules := violated_sharding_rules(options, arguments):
-        raise TrialError(*(Fault("the training keys", rule, "others", "change one of them") for rule in rules))
+    if rules := options.violated_rules() + _violated_mixed_rules(options, arguments):
+        got = ", ".join(f"{key}={value}" for key, value in training.items())
+        remedy = "narrow the search space so that they do not meet"
+        raise TrialError(*(Fault("the training keys", rule, got, remedy) for rule in rules))
     return options, copy.deepcopy(arguments)  # TrainingArguments modifies fsdp_config in place
+
+
+def _violated_mixed_rules(options: TrainingOptions, arguments: Mapping[str, Any]) -> list[str]:
+    """Rules that Tutti's options and the fields of TrainingArguments violate together, each to follow "must"."""
+    violations = {
+        "have gradient_accumulation_steps 1 with adversarial: a batch is attacked along its own gradient": (
+            options.adversarial and arguments.get("gradient_accumulation_steps", 1) > 1
+        ),
+        "have neither ema_decay nor swa_epochs with a schedule-free optimizer, which averages the weights itself": (
+            (options.ema_decay or options.swa_epochs) and str(arguments.get("optim")).startswith("schedule_free")
+        ),
+        "have none of layer_lr_decay, head_learning_rate and `loss_balancing: uncertainty` with adagrad": (
+            arguments.get("optim") == "adagrad"
+            and (options.layer_lr_decay < 1 or options.head_learning_rate or options.loss_balancing == "uncertainty")
+        ),
+    }
+    rules = [rule for rule, violated in violations.items() if violated]
+    return rules + violated_sharding_rules(options, arguments)
 
 
 def check_training(
