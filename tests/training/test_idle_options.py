@@ -148,6 +148,17 @@ def test_a_varied_key_stays_where_a_stage_has_no_value_of_its_own() -> None:
     assert fault.endswith("; take task_weights out of a stage.")  # it varies in no single one
 
 
+def test_a_varied_key_that_every_stage_sets_to_null_is_refused_in_a_new_study() -> None:
+    decay, off = {"ema_decay": {"type": "categorical", "choices": [0.9, 0.99]}}, {"ema_decay": None}
+    (fault,) = training_faults({"stages": [off, off]}, decay)
+    assert fault.startswith("study.yaml: search_space.ema_decay must be left to some stage")
+    assert not training_faults({"stages": [off, off]}, decay, begun=True)
+    assert not training_faults({"stages": [off, {}]}, decay)
+    pooling = {"pooling": {"type": "categorical", "choices": ["cls", "mean"]}}
+    sometimes = {"stages.0.ema_decay": {**decay["ema_decay"], "when": {"pooling": "cls"}}}
+    assert not training_faults({"stages": [{}]}, {**decay, **pooling, **sometimes})
+
+
 def test_a_key_of_adam_stays_where_a_stage_or_a_trial_has_an_optimizer_that_reads_it() -> None:
     beta, betas = {"adam_beta2": 0.98}, {"adam_beta2": {"type": "uniform", "low": 0.9, "high": 0.99}}
     (fault,) = training_faults({**beta, "optim": "adafactor"})

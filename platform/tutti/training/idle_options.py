@@ -121,7 +121,9 @@ def _stages_of(full: str, possible: Mapping[str, Sequence[Any]], stages: int) ->
     common = not full.startswith(f"{STAGES}.")
     for prefix in [f"{STAGES}.{index}." for index in range(stages)] or [""]:
         own = prefix + _name(full)
-        if full == own or (common and None in possible.get(own, [None])):  # None: trials that do not draw it
+        values = possible.get(own, [])
+        # None beside other values: trials that do not draw it. None alone: the stage sets it to null.
+        if full == own or (common and (not values or (None in values and len(values) > 1))):
             yield prefix
 
 
