@@ -6,6 +6,7 @@ import json
 import re
 import signal
 from contextlib import closing
+from datetime import timedelta
 
 import pytest
 import requests
@@ -29,7 +30,7 @@ def test_trials_are_listed_with_state_score_tasks_parameters_and_duration(finish
         assert f"{record.score:.4f}" in line
         assert all(f"{score:.4f}" in line for score in record.task_scores.values())
         assert f"learning_rate={record.parameters['learning_rate']:.3g}" in line
-        assert f"{record.seconds:.0f} s" in line
+        assert str(timedelta(seconds=round(record.seconds))) in line
 
 
 def test_trials_as_json_are_found_by_the_study_s_name(finished, tutti):
