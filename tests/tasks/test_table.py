@@ -112,6 +112,15 @@ def test_json_rows_with_keys_of_their_own_cost_no_memory_for_each_others_keys(wr
         tracemalloc.stop()
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".tsv"])
+def test_an_empty_cell_of_a_table_with_one_column_is_a_row(write: Write, suffix: str) -> None:
+    source = write("text\nfirst\n\nthird\n\n", f"rows{suffix}")
+    expected = [["0", "first"], ["1", ""], ["2", "third"]]
+    assert Table().read(source, labelled=False).to_numpy().tolist() == expected
+    blocks = [block.to_numpy().tolist() for block in Table().blocks(source, rows=1)]
+    assert [row for block in blocks for row in block] == expected
+
+
 def test_a_csv_row_with_another_count_of_columns_is_named_by_the_line_it_starts_on(write: Write) -> None:
     with pytest.raises(TaskFileError) as caught:
         Table().read(write('text,label\n"a\nb",1\nc\nd,1,2\n', "rows.csv"), labelled=True)

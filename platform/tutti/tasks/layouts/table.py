@@ -196,6 +196,7 @@ def _csv_blocks(source: str, limit: int | None) -> Iterator[_Block]:
     places: list[int] = []
     faults: list[Fault] = []
     header: list[str] = []
+    blank: list[int] = []  # lines of an empty cell in a file of one column: rows, unless only such lines follow
     start, yielded = 1, False
 
     def block() -> _Block:
@@ -219,16 +220,21 @@ def _csv_blocks(source: str, limit: int | None) -> Iterator[_Block]:
             if not header:
                 header = row
                 check_names(header, source)
-            elif row and len(row) != len(header):
+            elif not row:
+                if len(header) == 1:
+                    blank.append(start)
+            elif len(row) != len(header):
                 rule, remedy = f"have {len(header)} columns like the header", "quote cells that hold a comma"
                 faults.append(Fault(f"{source}, line {start}", rule, str(len(row)), remedy))
-            elif row:
-                rows.append(row)
-                places.append(start)
+            else:
+                for place, cells in (*((each, [""]) for each in blank), (start, row)):
+                    rows.append(cells)
+                    places.append(place)
+                    if len(rows) == limit:
+                        yield block()
+                        yielded = True
+                blank.clear()
             start = reader.line_num + 1
-            if len(rows) == limit:
-                yield block()
-                yielded = True
     if rows or faults or not yielded:
         yield block()
 
