@@ -163,11 +163,17 @@ def test_a_batch_that_cannot_be_cut_says_so_and_is_out_of_memory(training, batch
 
 
 @pytest.mark.parametrize(
-    "training", [{"per_device_train_batch_size": 1}, {"max_tokens_per_batch": 128, "per_device_eval_batch_size": 1}]
+    "training",
+    [
+        {"per_device_train_batch_size": 1},
+        {"max_tokens_per_batch": 128, "per_device_eval_batch_size": 1},
+        {"max_tokens_per_batch": 250, "per_device_eval_batch_size": 1, "pooling": "bi_encoder"},  # two texts of 100
+    ],
 )
 def test_a_trial_that_begins_anew_forgets_its_states_and_cuts_its_batches(tmp_path, monkeypatch, training):
-    rows = SimpleNamespace(lengths=np.array([20, 100]))
-    monkeypatch.setattr("tutti.orchestration.build.load_prepared", lambda folder: SimpleNamespace(tasks=()))
+    rows = SimpleNamespace(batch_lengths=lambda *, apart: np.array([20, 100]) * (2 if apart else 1))
+    prepared = SimpleNamespace(tasks=[SimpleNamespace(name="a", pair=True)])
+    monkeypatch.setattr("tutti.orchestration.build.load_prepared", lambda folder: prepared)
     monkeypatch.setattr("tutti.data.encode.load_parts", lambda *_, **__: {"a": {"train": rows}})
     task = {"layout": "competition", "train": "/x"}
     study = StudyConfig.model_validate({"study": "s", "backbone": "b", "tasks": {"a": task}, "training": training})

@@ -301,7 +301,8 @@ def fine_tune_once(
     prepared = load_prepared(folder.data)
     parts = load_parts(prepared, tokenizer=study.backbone, max_length=max_length, cache=folder.encoded)
     if smaller_batches:
-        lengths = [by_part["train"].lengths for by_part in parts.values()]
+        apart = training.get("pooling") == "bi_encoder"
+        lengths = [parts[task.name]["train"].batch_lengths(apart=apart and task.pair) for task in prepared.tasks]
         training = with_smaller_batches(training, lengths=lengths)
     settings: dict[str, Any] = {
         "backbone": study.backbone,

@@ -60,8 +60,8 @@ def with_smaller_batches(training: Mapping[str, Any], *, lengths: Sequence[np.nd
     budget a step has only roughly the same rows, since the number of rows that fit into a budget is rounded down.
 
     Args:
-        lengths: by task ``(rows,)``, the number of tokens of each training row. A row that is a batch by itself needs
-            as much memory with any smaller budget; then only evaluation batches are halved.
+        lengths: by task ``(rows,)``, the number of tokens of each training row in a batch. A row that is a batch by
+            itself needs as much memory with any smaller budget; then only evaluation batches are halved.
 
     Raises:
         TrialMemoryError: if no stage's batch can be split: it has one row, or ``adversarial`` training needs it whole.
