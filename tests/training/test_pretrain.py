@@ -141,13 +141,13 @@ def test_batches_of_rows_of_similar_length_come_in_random_order(options, tmp_pat
     assert orders[0] != orders[1]
 
 
-def test_logits_of_masked_tokens_alone_give_the_loss_of_all_logits(options):
+def test_logits_of_masked_tokens_alone_give_the_loss_of_all_logits(options, tmp_path):
     torch.manual_seed(0)
     model = AutoModelForMaskedLM.from_pretrained(options["backbone"]).eval()
     ids = torch.randint(4, 60, (5, 9))
     labels = torch.where(torch.rand(ids.shape) < 0.3, ids, -100)
     expected = model(input_ids=ids, labels=labels).loss
-    trainer = module._MaskedTrainer(model, args=TrainingArguments(use_cpu=True))
+    trainer = module._MaskedTrainer(model, args=TrainingArguments(str(tmp_path), use_cpu=True))
     assert trainer._head_selects
     loss = trainer.compute_loss(model, {"input_ids": ids, "labels": labels.clone()})
     torch.testing.assert_close(loss, expected)
@@ -155,11 +155,11 @@ def test_logits_of_masked_tokens_alone_give_the_loss_of_all_logits(options):
     assert nothing == 0
 
 
-def test_the_head_sees_the_same_number_of_tokens_however_many_are_masked(options):
+def test_the_head_sees_the_same_number_of_tokens_however_many_are_masked(options, tmp_path):
     torch.manual_seed(0)
     model = AutoModelForMaskedLM.from_pretrained(options["backbone"]).eval()
     plain = copy.deepcopy(model)
-    trainer = module._MaskedTrainer(model, args=TrainingArguments(use_cpu=True))
+    trainer = module._MaskedTrainer(model, args=TrainingArguments(str(tmp_path), use_cpu=True))
     ids = torch.randint(4, 60, (20, 9))
     for masked in (1, 63, 64, 65, 128):
         places = torch.randperm(ids.numel())[:masked]
@@ -235,6 +235,38 @@ def test_a_run_that_was_cut_off_goes_on_from_its_last_whole_epoch_as_if_it_had_n
     assert all(torch.equal(weight, whole[name]) for name, weight in resumed.items())
 
 
+@pytest.mark.parametrize("gains", [True, False])
+def test_a_run_goes_on_in_the_precision_that_it_began_in(options, monkeypatch, gains):
+    seen, made = [], module._training_arguments
+
+    def keep(*args, **keys):
+        seen.append(made(*args, **keys))
+        return seen[-1]
+
+    monkeypatch.setattr(module, "_training_arguments", keep)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(precision, "cpu_gains_from_bf16", lambda: gains)
+    cut_off(options, after=2)
+    monkeypatch.setattr(precision, "cpu_gains_from_bf16", lambda: not gains)
+    pretrain(**options)
+    assert [args.bf16 for args in seen] == [gains, gains]
+
+
+def test_a_run_cut_off_while_it_was_written_reports_the_loss_that_it_had(options, monkeypatch):
+    losses = []
+    options["on_epoch"] = lambda epoch, loss: losses.append((epoch, loss))
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "whole_folder", fail)
+        with pytest.raises(OSError, match="No space"):
+            pretrain(**options)
+    assert pretrain(**options).loss == losses[-1][1]
+    assert losses[-1] == losses[-2]
+
+
+def fail(*args, **keys):
+    raise OSError(28, "No space left on device")
+
+
 def test_an_unfinished_run_of_other_settings_is_not_gone_on_with(options):
     work = options["out"].with_name("adapted.unfinished")
     work.mkdir()
@@ -282,8 +314,11 @@ def test_of_several_gpus_one_is_used(options, monkeypatch):
         pretrain(**options)
 
 
-def test_a_gpu_is_not_waited_for_when_a_batch_is_copied(options, monkeypatch):
-    model, args = AutoModelForMaskedLM.from_pretrained(options["backbone"]), TrainingArguments(use_cpu=True)
+def test_a_gpu_is_not_waited_for_when_a_batch_is_copied(options, monkeypatch, tmp_path):
+    model, args = (
+        AutoModelForMaskedLM.from_pretrained(options["backbone"]),
+        TrainingArguments(str(tmp_path), use_cpu=True),
+    )
     trainer = module._MaskedTrainer(model, args=args)
     copies = []
     monkeypatch.setattr(torch.Tensor, "to", lambda *args, **kwargs: copies.append((*args[1:], kwargs)))

@@ -135,7 +135,7 @@ class _Run:
 
     Attributes:
         best_probabilities: the best checkpoint's outputs for the validation rows, by task.
-        precision: the precision that the run began in.
+        precision: the precision of its latest stage, or of the state that it resumed from.
         trainable: number of trainable weights of the latest stage.
     """
 

@@ -39,13 +39,13 @@ from tutti.modeling.checkpoint import tensor_faults
 from tutti.modeling.model import check_backbone_folder, check_complete, no_progress_bars
 from tutti.training.arguments import machine_faults
 from tutti.training.one_device import OneDeviceTrainer
-from tutti.training.precision import with_precision
+from tutti.training.precision import name_of, with_precision
 
 MASKED_SHARE = 0.15  # of the tokens, as in BERT
 MAX_DRAWS = 100  # of masks for the held-out rows, until one token is masked
 MASKED_MULTIPLE = 64  # the number of masked tokens of a batch is rounded up to a multiple of this
 HELD_OUT_SHARE, MAX_HELD_OUT = 0.05, 2_000  # share and maximum number of rows held out to measure the loss
-_SETTINGS, _WHOLE = "settings.json", "whole"
+_SETTINGS, _PRECISION, _WHOLE = "settings.json", "precision", "whole"
 _HEADS = ("cls", "lm_head")  # modules that map each token vector to logits, in BERT- and RoBERTa-like models
 
 
@@ -114,20 +114,24 @@ def pretrain(
     }
     with storage_faults(unfinished):
         state = _newest_state(unfinished, settings)
+        began_in = (unfinished / _PRECISION).read_text() if (unfinished / _PRECISION).is_file() else None
     set_seed(seed)
     model = _load(backbone)
     split = rows.train_test_split(min(MAX_HELD_OUT, max(1, round(HELD_OUT_SHARE * len(rows)))), seed=seed)
     progress = _ProgressCallback(on_epoch)
+    args = _training_arguments(
+        unfinished,
+        model_type=model.config.model_type,
+        epochs=epochs,
+        learning_rate=learning_rate,
+        batch_size=batch_size,
+        seed=seed,
+        began_in=began_in,
+    )
+    write_whole(unfinished / _PRECISION, name_of(args))
     trainer = _MaskedTrainer(
         model=model,
-        args=_training_arguments(
-            unfinished,
-            model_type=model.config.model_type,
-            epochs=epochs,
-            learning_rate=learning_rate,
-            batch_size=batch_size,
-            seed=seed,
-        ),
+        args=args,
         train_dataset=split["train"],
         eval_dataset=split["test"],
         data_collator=DataCollatorForLanguageModeling(tokenizer, mlm_probability=MASKED_SHARE),
@@ -159,12 +163,19 @@ def check_pretraining(*, out: Path, learning_rate: float) -> None:
 
 
 def _training_arguments(
-    folder: Path, *, model_type: str, epochs: int, learning_rate: float, batch_size: int, seed: int
+    folder: Path,
+    *,
+    model_type: str,
+    epochs: int,
+    learning_rate: float,
+    batch_size: int,
+    seed: int,
+    began_in: str | None,
 ) -> TrainingArguments:
     use_cpu = not torch.cuda.is_available()
     with machine_faults(ValueError, ImportError):
         return TrainingArguments(
-            **with_precision({"use_cpu": use_cpu}, cpu=use_cpu, model_type=model_type),
+            **with_precision({"use_cpu": use_cpu}, cpu=use_cpu, model_type=model_type, began_in=began_in),
             output_dir=str(folder),
             num_train_epochs=epochs,
             learning_rate=learning_rate,
@@ -233,17 +244,21 @@ class _MaskedTrainer(OneDeviceTrainer):
 
         Trainer takes the mean over batches, where one without a masked token has a loss of 0, and leaves out those that
         are not finite. A few short rows may have no masked token at all, so their masks are drawn until they have one.
+        They are the same after each epoch, so that losses differ by what was learnt.
 
         Raises:
             TrialError: if none can be masked.
         """
-        for _ in range(MAX_DRAWS):
-            total, tokens = self._held_out_loss()
-            if tokens:
-                break
-        else:
-            rule, remedy = "have a token that can be masked", "add rows with words that the backbone's tokenizer knows"
-            raise TrialError(Fault("the held-out rows", rule, "none", remedy))
+        with torch.random.fork_rng(devices=[]):  # masks are drawn on the CPU
+            torch.default_generator.manual_seed(self.args.seed)
+            for _ in range(MAX_DRAWS):
+                total, tokens = self._held_out_loss()
+                if tokens:
+                    break
+            else:
+                rule = "have a token that can be masked"
+                remedy = "add rows with words that the backbone's tokenizer knows"
+                raise TrialError(Fault("the held-out rows", rule, "none", remedy))
         metrics = {"eval_loss": total / tokens}
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)

@@ -36,8 +36,9 @@ class MultiTaskTrainer(OneDeviceTrainer):
     """Trains one encoder and its heads; calls ``save`` at each evaluation and every ``state_steps`` steps.
 
     Each batch holds one task. The loss of an optimizer step is the mean of its tasks' losses, by their number of
-    accumulated batches; a task's loss is the weighted mean over all its rows, over all ranks. So 2 workers with batch b
-    give the loss, gradients and weights of one worker with batch 2b; so do 2 accumulation steps with a single task.
+    accumulated batches; a task's loss is the weighted mean over all its rows, over all ranks. So, without a token
+    budget, 2 workers with batch b give the loss, gradients and weights of one worker with batch 2b; so do 2
+    accumulation steps with a single task.
 
     Args:
         parts: task to its training rows, which have labels.
