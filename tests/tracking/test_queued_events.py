@@ -54,7 +54,16 @@ def test_the_tracker_is_closed_once_at_the_end_and_by_no_event(tmp_path, caplog)
         assert f"an event has the unknown call '{call}'" in caplog.text
 
 
-@pytest.mark.parametrize("event", [{"key": "t0000"}, {"call": "start_trial"}, {"call": "log_metrics"}, {"call": [1]}])
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"key": "t0000"},
+        {"call": "start_trial"},
+        {"call": "log_metrics"},
+        {"call": "log_metrics", "key": "", "metrics": [1], "step": 1, "at": 5.0},
+        {"call": [1]},
+    ],
+)
 def test_a_damaged_event_is_skipped_with_one_sentence_and_those_after_it_are_delivered(tmp_path, caplog, event):
     store, spool = MemoryTracker(), Spool(tmp_path / "spool.jsonl")
     spool.append(event)

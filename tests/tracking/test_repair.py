@@ -137,3 +137,20 @@ def test_a_fold_s_run_that_is_still_running_ends_as_its_trial_did_without_the_tr
     assert run_of("t0/fold-0").data.tags["tutti.state"] == "finished"
     fold = run_of("t0/fold-1")
     assert (fold.info.status, fold.data.tags["tutti.state"], fold.data.metrics) == ("FINISHED", "stopped early", {})
+
+
+def test_the_run_of_a_trial_that_the_database_has_lost_is_kept_as_long_as_its_folder_is(tracker, run_of, uri, tmp_path):
+    folder = StudyFolder(tmp_path / "study")
+    place = {"tutti.checkpoint": str(folder.trial("t7").best)}
+    tracker.start_trial("t7", number=7, parameters={}, tags=place)
+    folder.trial("t7").path.mkdir(parents=True)
+
+    def found() -> list[Finding]:
+        findings = run_findings(uri, experiment="s", folder=folder, trials=[], complete=False)
+        return [finding for finding in findings if "t7" in finding.what]
+
+    [finding] = found()
+    assert "restore the database" in str(finding.remedy)
+    folder.trial("t7").path.rmdir()
+    [finding] = found()
+    assert isinstance(finding.remedy, Repair)

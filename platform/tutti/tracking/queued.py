@@ -233,7 +233,9 @@ def _deliver(tracker: Tracker, events: Sequence[Event], *, folder: Path) -> None
     for key, rows in by_key.items():
         try:
             tracker.log_history(key, rows)
-        except (RefusedError, TypeError, ValueError):  # one row is invalid: deliver the others
+        except Exception as error:  # one row is invalid: deliver the others
+            if isinstance(error, TrackingError | OSError) and not isinstance(error, RefusedError):
+                raise
             for row in rows:
                 _try(f"metrics of step {row.step} {key}".strip(), partial(tracker.log_history, key, [row]))
 

@@ -95,6 +95,9 @@ class _Comparison:
 
     def _run_without_trial(self, run: Run) -> Finding:
         checkpoint = Path(run.data.tags.get("tutti.checkpoint", ""))
+        if (self._folder.trials / run.data.tags.get(TRIAL, "").partition("/")[0]).exists():
+            remedy = "restore the database that has it from a copy, or move the trial's folder away"
+            return Finding(_name(run), "the study has no such trial, but its folder", remedy)
         if checkpoint.is_relative_to(self._folder.path):
             return Finding(_name(run), "the study has no such trial", Repair(_DELETED, partial(self._delete, run)))
         remedy = "delete it in MLflow where no other study of this name needs it"
