@@ -231,10 +231,11 @@ def tutti(data: Path, trials: int, best: float, most: float, seed: int, folder: 
     }
     with connected(workers=1, cpus_per_worker=1, gpus_per_worker=0, concurrent_trials=None) as concurrent:
         place = studies.run(document, concurrent_trials=concurrent, watch=watch)
-    return Search(course, _votes(place, ended, data / "unseen.tsv", began=began), whole)
+    finished = [record for record in ended if record.state is TrialState.FINISHED]  # only these may vote
+    return Search(course, _votes(place, finished, data / "unseen.tsv", began=began), whole)
 
 
-def _votes(place: StudyFolder, ended: Sequence[TrialRecord], file: Path, *, began: float) -> Course:
+def _votes(place: StudyFolder, finished: Sequence[TrialRecord], file: Path, *, began: float) -> Course:
     """The accuracy on the unseen rows of the mean vote of the best trials so far, at each trial's end."""
     import numpy as np
     import pandas as pd
@@ -245,7 +246,7 @@ def _votes(place: StudyFolder, ended: Sequence[TrialRecord], file: Path, *, bega
     labels = pd.read_csv(file, sep="\t", quoting=3)["label"].to_numpy()
     course: Course = []
     best: list[tuple[float, str]] = []  # scores and keys
-    for at, score, key in sorted((record.ended or 0.0, record.score or 0.0, record.key) for record in ended):
+    for at, score, key in sorted((record.ended or 0.0, record.score or 0.0, record.key) for record in finished):
         best = sorted([*best, (score, key)], reverse=True)[:VOTES]
         votes = np.mean([bank.predictions(member, "SST-2", "test").numbers for _, member in best], axis=0)
         course.append((at - began, float(np.mean(votes.argmax(1) == labels))))
