@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import optuna
 import pytest
 from bad_input_changes import own_test_file
 from bad_input_run import Templates, inside, make_templates, run
@@ -106,6 +107,20 @@ def test_a_study_that_has_lost_its_database_is_not_begun_again_over_its_trials(f
         result = run(folder, f"tune study.yaml{options}", code=2)
         assert "the study 'moods' must have optuna.db or database.json beside its trials" in result.err
     assert (folder / "studies/moods/bank").is_dir()
+
+
+def test_a_database_server_without_the_study_is_not_written_to_its_folder(folder, monkeypatch):
+    (folder / "studies/moods/optuna.db").rename(folder / "other.db")
+    (folder / "studies/moods/database.json").write_text('{"study": "us"}')
+    before = (folder / "studies/moods/study.json").read_bytes()
+    optuna.create_study(storage=f"sqlite:///{folder / 'empty.db'}", study_name="x")
+    monkeypatch.setattr(stores, "check_stores", lambda study, place: None)  # no server runs here
+    monkeypatch.setattr(stores, "database_url", lambda study, place: f"sqlite:///{folder / 'empty.db'}")
+    for _ in range(2):
+        server = "--set storage.database=postgresql://host/other"
+        result = run(folder, f"tune study.yaml --resume {server}", code=2)
+        assert "the study 'moods' must be in the database in which it began" in result.err
+        assert (folder / "studies/moods/study.json").read_bytes() == before
 
 
 def test_a_study_that_has_reached_a_limit_says_why_it_ended_and_how_to_go_on_without_a_ray(folder):

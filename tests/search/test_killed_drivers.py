@@ -146,6 +146,14 @@ def test_a_start_that_died_before_its_first_trial_binds_nobody_and_leaves_nothin
         opened(owner="it")
 
 
+def test_a_start_that_died_before_its_first_trial_leaves_its_own_folder_no_point_either(opened):
+    opened(owner="us", enqueued=[{"epochs": 7}, {"epochs": 8}])
+    store = opened(owner="us", enqueued=[{"epochs": 3}], begun=False)
+    assert store.ask().parameters["epochs"] == 3
+    opened(owner="us", enqueued=[{"epochs": 3}], begun=False)  # its trial is never deleted
+    assert [left.parameters["epochs"] for left in opened(owner="us").unfinished()] == [3]
+
+
 def test_a_study_that_was_not_made_here_is_never_taken_for_a_start_that_died(opened, url):
     optuna.create_study(storage=url, study_name="s", direction="maximize").enqueue_trial({"x": 1})
     with pytest.raises(StudyError, match="of another folder"):

@@ -120,12 +120,21 @@ def test_a_deleted_trial_gives_its_key_to_no_other_and_keeps_the_study_from_goin
         connection.execute(text("DELETE FROM trials WHERE number = 1"))
     engine.dispose()
     reader = StudyStore.load(url, name="s")
-    assert [(trial.key, trial.number) for trial in reader.records()] == [("t0000", 0), ("t0002", 2)]
+    for trials in (reader.records(), reader.unfinished()):
+        assert [(trial.key, trial.number) for trial in trials] == [("t0000", 0), ("t0002", 2)]
     reader.close()
     with pytest.raises(
         StudyError, match="hold every trial that began; got t0002 where t0001 was; restore the database"
     ):
         opened()
+
+
+@pytest.mark.parametrize("mend", [False, True])
+def test_another_folder_s_study_of_that_name_is_neither_read_nor_mended(opened, url, mend):
+    opened(owner="them").ask()
+    with pytest.raises(StudyError, match="have been started; got one of that name, of another folder"):
+        StudyStore.load(url, name="s", owner="us", mend=mend)
+    StudyStore.load(url, name="s", owner="them", mend=mend).close()
 
 
 def test_opening_a_study_logs_nothing(opened, run_trials, capfd):

@@ -249,3 +249,27 @@ def test_an_older_study_without_finished_trials_is_told(opened, tmp_path, space)
     opened(url=url, name="empty").ask()
     with pytest.raises(StudyError, match=r"the older study 'empty' must have a finished trial .*got no finished trial"):
         fitting_trials(OlderStudy("empty", url), space, fixed={})
+
+
+@pytest.mark.parametrize("high", [0.3, 0.35])
+def test_the_top_step_of_a_wider_range_fits_whatever_its_rounding(opened, tmp_path, high):
+    def stepped(high: float) -> SearchSpace:
+        return SearchSpace.model_validate({"x": {"type": "uniform", "low": 0.0, "high": high, "step": 0.1}})
+
+    url = f"sqlite:///{tmp_path / 'older.db'}"
+    store = opened(url=url, name="older", space=stepped(0.5), enqueued=[{"x": 3 * 0.1}])
+    key = store.ask().key
+    store.finish(key, state=TrialState.FINISHED, score=0.5)
+    assert store.record(key).parameters == {"x": 0.30000000000000004}
+    [trial] = fitting_trials(OlderStudy("older", url), stepped(high), fixed={})
+    assert trial.params == {"x": 0.3}
+    opened(space=stepped(high), older=[OlderStudy("older", url)]).ask()
+
+
+def test_another_folder_s_study_of_that_name_teaches_nothing(opened, tmp_path):
+    url = f"sqlite:///{tmp_path / 'older.db'}"
+    store = opened(url=url, name="older", owner="them")
+    store.finish(store.ask().key, state=TrialState.FINISHED, score=0.5)
+    opened(older=[OlderStudy("older", url, owner="them")])
+    with pytest.raises(StudyError, match="got no finished trial"):
+        opened(name="other", older=[OlderStudy("older", url, owner="us")])

@@ -52,7 +52,7 @@ def report(study: Study, recipe: RecipeName = None, others: With = None, out: Ou
         tasks=prepared.tasks,
         trials=trials,
         objective=config.search.objectives[0],
-        search=search_pngs(stores.database_url(config, folder), name=config.study),
+        search=search_pngs(stores.database_url(config, folder), name=config.study, owner=stores.owner_of(folder)),
         vote=_vote(config, folder, prepared, recipe, others or ()),
         out=target,
     )

@@ -79,7 +79,9 @@ def load_store(study: StudyConfig, folder: StudyFolder, *, mend: bool = False) -
     from tutti.search.study_store import StudyStore
 
     begun = folder.database_file.is_file() or folder.has_trials
-    return StudyStore.load(database_url(study, folder), name=study.study, mend=mend, begun=begun)
+    return StudyStore.load(
+        database_url(study, folder), name=study.study, mend=mend, begun=begun, owner=owner_of(folder)
+    )
 
 
 def load_begun_store(study: StudyConfig, folder: StudyFolder) -> StudyStore | None:
@@ -106,7 +108,7 @@ def open_store(study: StudyConfig, folder: StudyFolder) -> StudyStore:
     if not folder.begun and folder.owner is None:  # written before anything is created on a server
         write_whole(folder.owner_file, f"{uuid.uuid4()}\n")
     if study.storage.database:
-        owner = _owner(folder) or folder.owner
+        owner = owner_of(folder) or folder.owner
     store = StudyStore.open(
         database_url(study, folder),
         name=study.study,
@@ -118,13 +120,14 @@ def open_store(study: StudyConfig, folder: StudyFolder) -> StudyStore:
         enqueued=search.enqueue,
         older=_older_studies(study, folder),
         owner=owner,
+        begun=folder.begun,
     )
     if owner and not folder.database_file.is_file():
         write_whole(folder.database_file, json.dumps({"study": owner}) + "\n")
     return store
 
 
-def _owner(folder: StudyFolder) -> str | None:
+def owner_of(folder: StudyFolder) -> str | None:
     """The id that tells the study from others of its name on a database server; none before it is created there."""
     try:
         return str(json.loads(folder.database_file.read_bytes())["study"])
@@ -188,7 +191,8 @@ def _older_studies(study: StudyConfig, folder: StudyFolder) -> list[OlderStudy]:
             if folder.begun and (folder.has_trials or not older_folder.study_file.is_file()):
                 continue
             raise
-        older_studies.append(OlderStudy(older.study, database_url(older, older_folder), fixed_values(older.training)))
+        url, owner = database_url(older, older_folder), owner_of(older_folder)
+        older_studies.append(OlderStudy(older.study, url, fixed_values(older.training), owner))
     return older_studies
 
 

@@ -134,10 +134,11 @@ def _run(study: StudyConfig, folder: StudyFolder, *, resume: bool, again: Callab
                 console.print(f"There is no {study.study} in {folder.path.parent} yet: starting it")
             for older, count in stores.fitting_trials(study, folder).items():
                 console.print(f"Warm start with {counted(count, 'trial')} of the study {older}")
+        is_over = _is_over(study, folder)  # before study.json names a database in which the study is not
         prepared = prepare_study(study, folder, resume=resume)
         tracking_metadata.write_split(prepared, folder)
         resources = study.resources
-        if _is_over(study, folder):  # nothing to run; delivering queued reports to the tracker needs no Ray
+        if is_over:  # nothing to run; delivering queued reports to the tracker needs no Ray
             outcome = _run_trials(study, folder, prepared, concurrent=0)
         else:
             console.print("Starting Ray")

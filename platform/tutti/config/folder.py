@@ -80,7 +80,7 @@ class StudyFolder:
 
     @property
     def begun(self) -> bool:
-        """Whether the study has come as far as asking for trials. Until then its definition may still change."""
+        """Whether the study's database has been made. Until then its definition may still change."""
         return self.study_file.is_file() and (self.optuna_file.is_file() or self.database_file.is_file())
 
     @property

@@ -24,7 +24,8 @@ def value_fault(distribution: Distribution, value: Any) -> tuple[str, str] | Non
     if isinstance(value, bool) or not isinstance(value, kind):
         return ("be a whole number" if kind is int else "be a number"), "correct the value"
     low, high, step = distribution.low, distribution.high, distribution.step
-    if not low <= value <= high:
+    slack = _CLOSE * (step or 0)
+    if not low - slack <= value <= high + slack:
         return f"be from {low} to {high}, as the search space has it", "choose a value inside, or widen the range"
     if step is not None and abs((value - low) / step - round((value - low) / step)) > _CLOSE:
         return f"be {low} or whole steps of {step} above it", "choose such a value, or take the step out"

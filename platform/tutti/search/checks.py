@@ -13,14 +13,16 @@ from optuna.trial import FrozenTrial
 
 from tutti.config.study import Objective
 from tutti.errors import Fault, StudyError
+from tutti.search.database import OWNER, has_other_owner
 from tutti.search.grid import is_waiting
 from tutti.search.objectives import DIRECTIONS
 from tutti.search.trial_attributes import number_of, trial_key
 from tutti.search.warm_start import is_older
 
-# Names of study attributes.
-_OWNER = "owner"  # in a database that several people share
-_OBJECTIVES = "objectives"  # in studies of earlier versions, unless the score is the only objective
+_OBJECTIVES = "objectives"  # a study attribute of earlier versions, unless the score is the only objective
+
+
+OF_ANOTHER_FOLDER = "one of that name, of another folder"
 
 
 def objectives_of(study: optuna.Study) -> list[Objective]:
@@ -51,8 +53,8 @@ def _listed(objectives: Sequence[str], directions: Sequence[str]) -> str:
     return ", ".join(f"{name} ({direction})" for name, direction in zip(objectives, directions, strict=True))
 
 
-def delete_aborted_start(storage: RDBStorage, name: str, *, owner: str | None, objectives: Sequence[Objective]) -> None:
-    """Deletes a study of another owner or with other objectives, which was interrupted before it asked for a trial.
+def delete_aborted_start(storage: RDBStorage, name: str, *, owner: str | None, begun: bool) -> None:
+    """Deletes a study of another owner, or one that has not begun, if it was interrupted before it asked for a trial.
 
     Such a study holds at most enqueued points and trials of older studies, which its next start adds anew.
     """
@@ -60,11 +62,8 @@ def delete_aborted_start(storage: RDBStorage, name: str, *, owner: str | None, o
         study = optuna.load_study(storage=storage, study_name=name)
     except KeyError:
         return
-    has_other_owner = owner is not None and study.user_attrs.get(_OWNER) not in (None, owner)
     trials = study.get_trials(deepcopy=False)
-    if (has_other_owner or objectives_of(study) != list(objectives)) and all(
-        is_older(trial) or is_waiting(trial) for trial in trials
-    ):
+    if (has_other_owner(study, owner) or not begun) and all(is_older(trial) or is_waiting(trial) for trial in trials):
         optuna.delete_study(storage=storage, study_name=name)
 
 
@@ -74,13 +73,13 @@ def set_owner(study: optuna.Study, owner: str) -> None:
     Raises:
         StudyError: where the study has trials and another owner.
     """
-    if study.user_attrs.get(_OWNER) == owner:
+    if study.user_attrs.get(OWNER) == owner:
         return
     if study.get_trials(deepcopy=False):
-        got = "one of that name, of another folder"
+        got = OF_ANOTHER_FOLDER
         remedy = "give `study:` another name, or remove that one with `optuna delete-study`"
         raise StudyError(Fault(f"the study {study.study_name!r}", "be new in its database", got, remedy))
-    study.set_user_attr(_OWNER, owner)
+    study.set_user_attr(OWNER, owner)
 
 
 def check_keys(name: str, trials: Sequence[FrozenTrial]) -> None:
@@ -111,6 +110,17 @@ def check_space(name: str, trials: list[FrozenTrial], space: dict[str, BaseDistr
                 )
     if faults:
         raise StudyError(*(faults[key] for key in sorted(faults)))
+
+
+def find(storage: RDBStorage, name: str, *, owner: str | None, begun: bool) -> optuna.Study:
+    """The study of this name; raises the StudyError of ``no_study`` where there is none, or it has another owner."""
+    try:
+        study = optuna.load_study(storage=storage, study_name=name)
+    except KeyError:
+        raise no_study(name, "a database without it", begun=begun) from None
+    if has_other_owner(study, owner):
+        raise no_study(name, OF_ANOTHER_FOLDER, begun=begun)
+    return study
 
 
 def no_study(name: str, got: str, *, begun: bool) -> StudyError:

@@ -43,7 +43,7 @@ _HOLDER = """
     AND (classid::bigint << 32 | objid::bigint) = hashtextextended(:study, 0)
 """
 _MISSING = ("42P01", "25006")  # PostgreSQL's codes: no such table; a write in a read-only transaction
-_DRIVER = "driver"  # name of a study attribute
+_DRIVER, OWNER = "driver", "owner"  # names of study attributes
 _BUSY_SECONDS = 30  # how long a SQLite connection waits for another one's lock
 _CONNECT_SECONDS = 10
 _ATTEMPTS = 5  # to create the tables, which another process may be creating at the same time
@@ -88,8 +88,10 @@ def open_for_reading(url: str) -> RDBStorage | None:
 
 
 @contextmanager
-def reading(url: str, *, study: str) -> Iterator[optuna.Study | None]:
+def reading(url: str, *, study: str, owner: str | None = None) -> Iterator[optuna.Study | None]:
     """Yields a study of a database opened read-only, or None where there is none, and closes the database afterwards.
+
+    A study of that name that has another ``owner`` is none.
 
     Raises:
         StorageError: where the database cannot be read.
@@ -104,9 +106,14 @@ def reading(url: str, *, study: str) -> Iterator[optuna.Study | None]:
         try:
             with suppress(KeyError):
                 stored = optuna.load_study(storage=storage, study_name=study)
-            yield stored
+            yield None if stored is None or has_other_owner(stored, owner) else stored
         finally:
             close(storage)
+
+
+def has_other_owner(study: optuna.Study, owner: str | None) -> bool:
+    """Whether a study belongs to another folder than the one with this id, where both have one."""
+    return owner is not None and study.user_attrs.get(OWNER) not in (None, owner)
 
 
 def close(storage: RDBStorage) -> None:

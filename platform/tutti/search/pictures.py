@@ -21,7 +21,7 @@ _PALEST = 0.7  # share of red in the palest blue of a line
 _MIN_TRIALS = 2  # finished trials, below which no plot is informative
 
 
-def search_pngs(url: str, *, name: str) -> dict[str, bytes]:
+def search_pngs(url: str, *, name: str, owner: str | None = None) -> dict[str, bytes]:
     """The study's search history, parameter importances (fANOVA, Hutter et al. 2014) and parallel coordinates.
 
     With several objectives these show the first one, and the Pareto front is added for two or three. Plots for which
@@ -33,7 +33,7 @@ def search_pngs(url: str, *, name: str) -> dict[str, bytes]:
     Raises:
         StorageError: where the database cannot be read.
     """
-    study = _own_finished(url, name)
+    study = _own_finished(url, name, owner)
     if study is None or len(study.trials) < _MIN_TRIALS:
         return {}
     import matplotlib as mpl
@@ -58,9 +58,9 @@ def search_pngs(url: str, *, name: str) -> dict[str, bytes]:
     return {title: png for title, png in pngs.items() if png is not None}
 
 
-def _own_finished(url: str, name: str) -> optuna.Study | None:
+def _own_finished(url: str, name: str, owner: str | None) -> optuna.Study | None:
     """An in-memory copy of the study with its finished trials, without those of older studies (warm start)."""
-    with database.reading(url, study=name) as stored:
+    with database.reading(url, study=name, owner=owner) as stored:
         if stored is None:
             return None
         study = optuna.create_study(directions=stored.directions)

@@ -77,6 +77,7 @@ class StudyStore:
         enqueued: Sequence[Point] = (),
         older: Sequence[OlderStudy] = (),
         owner: str | None = None,
+        begun: bool = True,
     ) -> StudyStore:
         """Opens the study ``name``, or creates it.
 
@@ -91,6 +92,7 @@ class StudyStore:
             older: studies whose trials the sampler learns from. Only used while this study has no trials: from then on
                 its database holds copies of them.
             owner: in a database that several people share, what distinguishes this study from another with its name.
+            begun: whether the study has begun; otherwise what an aborted start has left of it is not used.
 
         Raises:
             StudyError: where another driver runs it, its owner, objectives or trials differ, or no older trial fits.
@@ -101,7 +103,7 @@ class StudyStore:
             storage = database.open_for_writing(url)
             directions = [DIRECTIONS[objective] for objective in objectives]
             with database.claimed(storage, name) as claim:
-                checks.delete_aborted_start(storage, name, owner=owner, objectives=objectives)
+                checks.delete_aborted_start(storage, name, owner=owner, begun=begun)
                 study = optuna.create_study(
                     storage=storage, study_name=name, directions=directions, load_if_exists=True
                 )
@@ -124,12 +126,15 @@ class StudyStore:
         return store
 
     @classmethod
-    def load(cls, url: str, *, name: str, mend: bool = False, begun: bool = False) -> StudyStore:
+    def load(
+        cls, url: str, *, name: str, mend: bool = False, begun: bool = False, owner: str | None = None
+    ) -> StudyStore:
         """Opens the study ``name`` to read its ``records``; the database is opened read-only.
 
         Args:
             mend: whether to open it for writing all the same, to repair its trials; no driver may hold the study then.
             begun: whether the study is known to have been in a database.
+            owner: as in ``open``.
 
         Raises:
             StudyError: where there is no such study, or another process holds it in a server's database.
@@ -141,10 +146,10 @@ class StudyStore:
             if storage is None:
                 raise checks.no_study(name, "no database at all", begun=begun)
             try:
-                study = optuna.load_study(storage=storage, study_name=name)
-            except KeyError:
+                study = checks.find(storage, name, owner=owner, begun=begun)
+            except StudyError:
                 database.close(storage)
-                raise checks.no_study(name, "a database without it", begun=begun) from None
+                raise
             store = cls(study, storage, space=SearchSpace(), fixed={})
             if mend:
                 with database.claimed(storage, name) as store._claim:
@@ -190,9 +195,7 @@ class StudyStore:
     def exchange(self, key: str, *, epoch: int, donor: str, parameters: Mapping[str, Scalar]) -> None:
         """Records that a running trial continues from another trial's checkpoint; a repeated epoch is ignored.
 
-        Raises:
-            StudyError: where the study has no such trial.
-            StorageError: where the database cannot be written.
+        Raises what ``bind`` raises.
         """
         trial_id, trial = self._trial(key)
         exchanges = trial.user_attrs.get(EXCHANGES, [])
@@ -215,9 +218,8 @@ class StudyStore:
         if trial.state.is_finished() or epoch in scores_by_epoch(trial):
             return
         # The task scores go first: an epoch whose score is kept has them too, whenever the driver dies.
-        self._store_attributes(
-            trial_id, {task_scores_of(epoch): {name: float(value) for name, value in task_scores.items()}}
-        )
+        kept = {name: float(value) for name, value in task_scores.items()}
+        self._store_attributes(trial_id, {task_scores_of(epoch): kept})
         if self._objectives != ["score"]:  # Optuna would take a stopped trial's last score for its value
             self._store_attributes(trial_id, {score_of(epoch): float(score)})
             return
@@ -227,9 +229,7 @@ class StudyStore:
     def forget_reports(self, key: str) -> None:
         """Deletes the reports of a running trial that starts over and will report other scores for the same epochs.
 
-        Raises:
-            StudyError: where the study has no such trial.
-            StorageError: where the database cannot be written.
+        Raises what ``bind`` raises.
         """
         trial_id, trial = self._trial(key)
         if not trial.state.is_finished():
@@ -338,7 +338,8 @@ class StudyStore:
     def _running(self) -> list[tuple[int, FrozenTrial]]:
         """Number and trial of each running trial."""
         running = optuna.trial.TrialState.RUNNING
-        return [(number, trial) for number, trial in enumerate(self._own_trials()) if trial.state is running]
+        own = enumerate(self._own_trials())
+        return [(number_of(trial, place), trial) for place, trial in own if trial.state is running]
 
     def _begin(self, sampler: Sampler, *, seed: int, older: Sequence[OlderStudy]) -> None:
         """Sets the study's sampler, and adds the trials of older studies where the study has no trial yet."""

@@ -69,7 +69,7 @@ def is_key(name: str) -> bool:
 def number_of(trial: FrozenTrial, position: int) -> int:
     """Index of a trial in its study, by its stored key.
 
-    Optuna counts a trial's number from the rows before it: where one was deleted, all later ones move up.
+    Optuna gives a new trial the number of rows before it: where one was deleted, that of a trial that exists.
 
     Args:
         position: its place among the study's own trials, which counts for a trial that stored no key.

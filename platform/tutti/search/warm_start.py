@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import optuna
+from optuna.distributions import BaseDistribution, FloatDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from tutti.config.address import without_password
@@ -30,11 +31,13 @@ class OlderStudy:
     Attributes:
         url: URL of its database.
         fixed: values that it set for all its trials, by key.
+        owner: in a database that several people share, what distinguishes it from another study with its name.
     """
 
     name: str
     url: str
     fixed: Mapping[str, Any] = field(default_factory=dict)
+    owner: str | None = None
 
 
 def is_older(trial: FrozenTrial) -> bool:
@@ -73,7 +76,7 @@ def fitting_trials(
         unused = trial.params.keys() - point.keys() if point is not None else set()
         if point is None or not all(key in fixed and same(fixed[key], trial.params[key]) for key in unused):
             continue
-        params = {key: kinds[key].to_external_repr(kinds[key].to_internal_repr(value)) for key, value in point.items()}
+        params = {key: _inside(kinds[key], value) for key, value in point.items()}
         fitting.append(
             create_trial(
                 state=trial.state,
@@ -109,7 +112,7 @@ def add_older_trials(study: optuna.Study, trials: Sequence[FrozenTrial], *, attr
 
 
 def _ended(older: OlderStudy) -> list[FrozenTrial]:
-    with database.reading(older.url, study=older.name) as study:
+    with database.reading(older.url, study=older.name, owner=older.owner) as study:
         if study is None:
             return []
         trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
@@ -121,6 +124,13 @@ def _is_informative(trial: FrozenTrial) -> bool:
     if trial.state is TrialState.COMPLETE:
         return True
     return bool(scores_by_epoch(trial)) and not violates(trial)
+
+
+def _inside(kind: BaseDistribution, value: Scalar) -> Any:
+    """A value that a distribution can have, as it stores it. Three steps of 0.1 are 0.30000000000000004, above 0.3."""
+    if isinstance(kind, FloatDistribution):
+        value = min(max(float(value), kind.low), kind.high)  # type: ignore[arg-type]
+    return kind.to_external_repr(kind.to_internal_repr(value))
 
 
 def _point_here(values: Mapping[str, Scalar], space: SearchSpace, fixed: Mapping[str, Any]) -> dict[str, Any] | None:
