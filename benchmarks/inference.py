@@ -115,6 +115,7 @@ def tutti(place: StudyFolder, file: Path, folder: Path, turns: list[str]) -> Tim
             checkpoints=chosen.checkpoints,
             task=task,
             slots=Slots(os.cpu_count() or 1, 1, 0),
+            training=config.training,
             precision=None,
             started=started,
             done=lambda number, rows, votes: shards.write(number, chosen.vote.table(rows["id"].tolist(), votes)),

@@ -78,7 +78,7 @@ def test_checkpoints_are_spread_over_workers_with_few_copies(checkpoints: int, w
 def test_a_worker_predicts_rows_in_their_order_classes_and_values_alike(save: Callable[..., Path]) -> None:
     folders = {3: save("a"), 5: save("b", seed=1)}
     worker = Predictor(folders, threads=1)
-    assert worker.load() in ("bf16", "float32")
+    assert worker.load({}) in ("bf16", "float32")
     texts = ["w1 w2 w3 w4 w5 w6 w7", "w1", "", "w9 w8 w7"]
     rows = encoded(folders[3], texts)
     predictions = {number: worker.predict(number, "mood", rows, 0, "float32") for number in folders}
@@ -106,7 +106,8 @@ def test_a_worker_predicts_in_half_precision_only_what_runs_in_it(
     save_deberta(tmp_path / "deberta")
     folders = {"bert": tiny_data / "backbone", "deberta": tmp_path / "deberta"}
     worker = Predictor({number: save(key, backbone=folders[key]) for number, key in enumerate(checkpoints)}, threads=1)
-    chosen = worker.load()
+    assert worker.load({"bf16": False}) == "float32"
+    chosen = worker.load({})
     assert chosen == ("bf16" if checkpoints == ["bert"] else "float32")
     for number, key in enumerate(checkpoints):
         assert worker.predict(number, "mood", encoded(folders[key], ["w1 w2"]), 0, chosen).shape == (1, 3)

@@ -121,7 +121,27 @@ def test_an_encoder_that_fails_in_half_precision_gets_float32(
     assert not chosen["bf16"]
     assert not chosen.get("fp16")
     assert chosen.get("tf32", False) == (capability >= (8, 0))
-    assert precision.fastest(torch.device("cpu" if cpu else "cuda"), model_type="deberta") == "float32"
+    device = torch.device("cpu" if cpu else "cuda")
+    assert precision.fastest(device, model_type="deberta", training=arguments) == "float32"
+
+
+@pytest.mark.parametrize(
+    ("capability", "training", "chosen"),
+    [
+        ((7, 0), {}, "fp16"),
+        ((7, 0), {"fp16": False}, "float32"),
+        ((7, 0), {"bf16": False}, "float32"),
+        ((9, 0), {"fp16": False}, "bf16"),
+        ((9, 0), {"bf16": False}, "float32"),
+        ((9, 0), {"fp16": True}, "bf16"),
+    ],
+)
+def test_nothing_is_predicted_in_a_precision_that_the_study_rules_out(
+    monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], training: dict[str, bool], chosen: str
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: capability >= (8, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    assert precision.fastest(torch.device("cuda"), model_type="bert", training=training) == chosen
 
 
 @pytest.mark.parametrize("kind", ["bert", "deberta", "deberta-v2"])

@@ -97,7 +97,7 @@ def make_soup(
     *,
     folds: Sequence[Fold] | None = None,
     weights: Mapping[str, Path] | None = None,
-    float32: bool = False,
+    training: Mapping[str, bool] | None = None,
 ) -> Soup:
     return greedy_soup(
         list(candidates),
@@ -106,7 +106,7 @@ def make_soup(
         folder=folder,
         threads=1,
         folds=folds,
-        float32=float32,
+        training=training or {},
     )
 
 
@@ -281,9 +281,9 @@ def test_checkpoints_that_fail_in_half_precision_have_a_soup_in_float32(
     make_soup({"t": save("t", backbone=tmp_path / "deberta")}, part, tmp_path / "soup")
 
 
-@pytest.mark.parametrize("float32", [True, False])
+@pytest.mark.parametrize("bf16", [{}, {"bf16": False}])
 def test_a_study_of_float32_has_a_soup_of_it(
-    save: Save, part: EncodedPart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, float32: bool
+    save: Save, part: EncodedPart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bf16: dict[str, bool]
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(precision, "cpu_gains_from_bf16", lambda: True)
@@ -293,8 +293,8 @@ def test_a_study_of_float32_has_a_soup_of_it(
         "predict",
         lambda *args, **kwargs: seen.append(torch.is_autocast_enabled("cpu")) or predict(*args, **kwargs),
     )
-    make_soup({"t": save("t")}, part, tmp_path / "soup", float32=float32)
-    assert seen == [not float32]
+    make_soup({"t": save("t")}, part, tmp_path / "soup", training=bf16)
+    assert seen == [not bf16]
 
 
 def test_without_folds_a_soup_is_chosen_and_not_judged(save: Save, part: EncodedPart, tmp_path: Path) -> None:

@@ -170,7 +170,8 @@ def _run(config: StudyConfig, new_rows: Input, predictors: Predictors, shards: S
             checkpoints=predictors.checkpoints,
             task=predictors.vote.task,
             slots=slots,
-            precision=shards.precision or ("float32" if config.training.get("bf16") is False else None),
+            training=config.training,
+            precision=shards.precision,
             started=on_start,
             done=on_shard,
         )

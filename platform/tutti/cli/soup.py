@@ -112,7 +112,7 @@ def _make_soup(study: VotingStudy, election: Election, name: str, recipe: Recipe
             weights=weights,
             folds=folds,
             into=into,
-            float32=config.training.get("bf16") is False,
+            training=config.training,
             slot=slot,
         )
     alone = {record.key: record.score for record in ranked}

@@ -146,10 +146,13 @@ class Predictor:
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self._models: dict[int, Any] = {}
 
-    def load(self) -> str:
+    def load(self, training: Mapping[str, Any]) -> str:
         """Loads the checkpoints and returns the precision in which this worker is fastest: bf16, fp16 or float32.
 
         It is float32 if one of the checkpoints cannot be computed in another.
+
+        Args:
+            training: as in ``fastest``.
 
         Raises:
             StorageError, BackboneError: if a checkpoint does not load.
@@ -157,7 +160,7 @@ class Predictor:
         from tutti.training.precision import fastest
 
         types = [self._model(number).config.model_type for number in self._folders]
-        precisions = {fastest(self._device, model_type=each) for each in types}
+        precisions = {fastest(self._device, model_type=each, training=training) for each in types}
         return precisions.pop() if len(precisions) == 1 else "float32"
 
     def predict(self, number: int, task: str, encoded: pa.Table, pad_token_id: int, precision: str) -> np.ndarray:
@@ -214,6 +217,7 @@ def predict_shards(
     checkpoints: Sequence[Checkpoint],
     task: Task,
     slots: Slots,
+    training: Mapping[str, Any],
     precision: str | None,
     started: Callable[[str], None],
     done: Callable[[int, DataFrame, list[np.ndarray]], None],
@@ -225,6 +229,7 @@ def predict_shards(
 
     Args:
         shards: each with its number; read only as needed.
+        training: the study's training keys, which may rule out a precision.
         precision: bf16, fp16 or float32; by default the fastest of all workers, or float32 if they differ.
         started: called with the precision once the workers have loaded their checkpoints.
         done: called with each shard's number, rows, and the predictions of every checkpoint as ``Predictor.predict``
@@ -243,7 +248,7 @@ def predict_shards(
         workers = [
             actor.remote({number: checkpoints[number].folder for number in numbers}, slots.cpus) for numbers in ranges
         ]
-        fastest = set(ray.get([worker.load.remote() for worker in workers]))
+        fastest = set(ray.get([worker.load.remote(training) for worker in workers]))
         precision = precision or (fastest.pop() if len(fastest) == 1 else "float32")
         started(precision)
         queue = _Queue(shards, checkpoints, ranges)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tutti.config.folder import StudyFolder
 from tutti.data.prepare import load_prepared
@@ -38,14 +38,14 @@ def compute_soup(
     weights: Mapping[str, Path],
     folds: Sequence[Fold] | None,
     into: Path,
-    float32: bool,
+    training: Mapping[str, Any],
     slot: Slots,
 ) -> Soup:
     """Runs ``greedy_soup`` on the Ray that this process is connected to.
 
     Args:
         into: folder for the checkpoint, visible to every node.
-        float32: whether to predict in float32 even where bf16 is faster.
+        training: the study's training keys, which may rule out a precision.
 
     Raises:
         StorageError, BackboneError: if a checkpoint does not load, or a file cannot be written.
@@ -70,7 +70,7 @@ def compute_soup(
             return {task: by_part["validation"] for task, by_part in loaded.items()}
 
         return greedy_soup(
-            candidates, weights=weights, parts=parts, folder=into, threads=slot.cpus, folds=folds, float32=float32
+            candidates, weights=weights, parts=parts, folder=into, threads=slot.cpus, folds=folds, training=training
         )
 
     with worker_faults():

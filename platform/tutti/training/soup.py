@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -62,7 +63,7 @@ def greedy_soup(
     folder: Path,
     threads: int,
     folds: Sequence[Fold] | None,
-    float32: bool,
+    training: Mapping[str, Any],
 ) -> Soup:
     """Adds candidates in turn to the mean of weights, and keeps each one that does not lower the score.
 
@@ -73,14 +74,14 @@ def greedy_soup(
         weights: key to checkpoint folder, for all candidates and all voters of the folds.
         threads: number of CPU threads.
         folds: for the soup's unbiased score. Each fold gets a soup of its voters, selected on the fold's other rows.
-        float32: whether to predict in float32 even where the encoder is faster in bf16.
+        training: as in ``fastest``.
 
     Raises:
         StorageError, BackboneError: if a checkpoint does not load or the file system refuses.
         TrialError: if predictions are not finite.
     """
     torch.set_num_threads(threads)
-    evaluator = _SoupEvaluator(weights, parts, folder.with_name(f"{folder.name}-tried"), float32)
+    evaluator = _SoupEvaluator(weights, parts, folder.with_name(f"{folder.name}-tried"), training)
     ingredients = evaluator.select(candidates)
     kept = [each for each in ingredients if each.kept]
     held_out = None if folds is None else _held_out_decisions(evaluator, folds)
@@ -107,8 +108,10 @@ def _held_out_decisions(evaluator: _SoupEvaluator, folds: Sequence[Fold]) -> dic
 class _SoupEvaluator:
     """Predicts and scores means of checkpoints' weights; computes each mean once."""
 
-    def __init__(self, weights: Mapping[str, Path], parts: Parts, trial_folder: Path, float32: bool) -> None:
-        self._weights, self._parts, self._trial_folder, self._float32 = weights, parts, trial_folder, float32
+    def __init__(
+        self, weights: Mapping[str, Path], parts: Parts, trial_folder: Path, training: Mapping[str, Any]
+    ) -> None:
+        self._weights, self._parts, self._trial_folder, self._training = weights, parts, trial_folder, training
         self.shapes = {key: shape_of(folder) for key, folder in weights.items()}
         metadata = read_metadata(next(iter(weights.values())))
         self._tasks = metadata.tasks
@@ -154,7 +157,7 @@ class _SoupEvaluator:
         model, metadata = load_checkpoint(self._trial_folder, device=device)
         model.to(device)
         decisions = {}
-        precision = "float32" if self._float32 else fastest(device, model_type=model.config.model_type)
+        precision = fastest(device, model_type=model.config.model_type, training=self._training)
         with autocast(device, precision):
             parts = self._parts(metadata.max_length)
             for task in metadata.tasks:
