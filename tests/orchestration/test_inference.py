@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -115,8 +116,25 @@ def test_a_worker_predicts_in_half_precision_only_what_runs_in_it(
 
 def test_what_is_not_finite_is_no_prediction(save: Callable[..., Path]) -> None:
     folder = save("a", spoilt=True)
-    with pytest.raises(TrialError, match=r"what .*a/best predicts must be finite; got NaN"):
+    message = r"what .*a/best predicts must be finite; got NaN or infinity; take the trial out of the recipe"
+    with pytest.raises(TrialError, match=message):
         Predictor({0: folder}, threads=1).predict(0, "mood", encoded(folder, ["w1"]), 0, "float32")
+
+
+def test_what_is_not_finite_in_half_precision_is_predicted_in_float32(
+    save: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    folder = save("a")
+    worker, rows = Predictor({0: folder}, threads=1), encoded(folder, ["w1 w2", "w3"])
+    expected = worker.predict(0, "mood", rows, 0, "float32")
+    forward = MultiTaskModel.forward
+
+    def overflowing(self: MultiTaskModel, *inputs: Any, **named: Any) -> torch.Tensor:
+        return forward(self, *inputs, **named) * (torch.nan if torch.is_autocast_enabled("cpu") else 1)
+
+    monkeypatch.setattr(MultiTaskModel, "forward", overflowing)
+    np.testing.assert_array_equal(worker.predict(0, "mood", rows, 0, "bf16"), expected)
 
 
 def test_rows_that_do_not_fit_into_memory_go_in_smaller_batches(

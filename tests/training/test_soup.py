@@ -265,7 +265,7 @@ def test_a_soup_that_predicts_no_number_is_refused_and_leaves_nothing(
     save: Save, part: EncodedPart, tmp_path: Path
 ) -> None:
     folder = save("overflows", scale=float("inf"))
-    message = "what the mean of overflows predicts in news must be finite; got NaN or infinity; set `bf16: false`"
+    message = "what the mean of overflows predicts in news must be finite; got NaN or infinity; take overflows out of"
     with pytest.raises(TrialError, match=message):
         make_soup({"overflows": folder}, part, tmp_path / "soup")
     assert not (tmp_path / "soup").exists()
@@ -295,6 +295,20 @@ def test_a_study_of_float32_has_a_soup_of_it(
     )
     make_soup({"t": save("t")}, part, tmp_path / "soup", training=bf16)
     assert seen == [not bf16]
+
+
+def test_what_is_not_finite_in_half_precision_is_predicted_in_float32(
+    save: Save, part: EncodedPart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(precision, "cpu_gains_from_bf16", lambda: True)
+    monkeypatch.setattr(
+        soup,
+        "predict",
+        lambda *args, **kwargs: predict(*args, **kwargs) * (np.nan if torch.is_autocast_enabled("cpu") else 1),
+    )
+    made = make_soup({"truth": tmp_path / "truth"}, part, tmp_path / "soup")
+    assert made.ingredients[0].score == 1
 
 
 def test_without_folds_a_soup_is_chosen_and_not_judged(save: Save, part: EncodedPart, tmp_path: Path) -> None:

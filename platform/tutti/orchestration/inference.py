@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pandas import DataFrame
 
+    from tutti.data.encode import EncodedPart
     from tutti.tasks.task import Task
 
 SHARD = 1024
@@ -30,6 +31,7 @@ _MAX_TOKENS = {"cpu": 1024, "cuda": 32768}  # per batch, with padding: fits a co
 _MISSING_WEIGHTS_REMEDY = (
     "name a recipe whose members have theirs (a smaller `members: {top: }` takes the best), or train it again"
 )
+_WITHOUT_TRIAL_REMEDY = "take the trial out of the recipe with `members: {filter: }`, or name another --checkpoint"
 _JOBS_PER_WORKER = 2  # in flight, so that no worker is idle while the next shard is tokenized
 _SHOWN = 10  # classes in a message
 
@@ -166,30 +168,34 @@ class Predictor:
     def predict(self, number: int, task: str, encoded: pa.Table, pad_token_id: int, precision: str) -> np.ndarray:
         """Predicts ``(rows, classes)`` float32 probabilities, or ``(rows,)`` values, in the order of the rows.
 
+        In float32 if one of them is not finite in another precision.
+
         Raises:
             TrialError: if a prediction is not finite.
         """
         from tutti.data.encode import part_of
+
+        part = part_of(np.arange(encoded.num_rows), encoded, pad_token_id=pad_token_id)
+        for each in dict.fromkeys((precision, "float32")):
+            predictions = self._predict(number, task, part, each)
+            if np.isfinite(predictions).all():
+                return predictions
+        what = f"what {self._folders[number]} predicts"
+        raise TrialError(Fault(what, "be finite", "NaN or infinity", _WITHOUT_TRIAL_REMEDY))
+
+    def _predict(self, number: int, task: str, part: EncodedPart, precision: str) -> np.ndarray:
         from tutti.training.precision import autocast
         from tutti.training.predict import predict
 
-        part = part_of(np.arange(encoded.num_rows), encoded, pad_token_id=pad_token_id)
         model, max_tokens = self._model(number), _MAX_TOKENS[self._device.type]
         while True:
             try:
                 with autocast(self._device, precision):
-                    predictions = predict(
-                        model, part, task=task, batch_size=1, device=self._device, max_tokens=max_tokens
-                    )
-                break
+                    return predict(model, part, task=task, batch_size=1, device=self._device, max_tokens=max_tokens)
             except Exception as error:
                 if not is_out_of_memory(error) or max_tokens < part.lengths.max():
                     raise
                 max_tokens //= 2
-        if not np.isfinite(predictions).all():
-            remedy = "set `bf16: false` in the study's training keys, or take the trial out of the recipe"
-            raise TrialError(Fault(f"what {self._folders[number]} predicts", "be finite", "NaN or infinity", remedy))
-        return predictions
 
     def _model(self, number: int) -> Any:
         from tutti.modeling.checkpoint import load_checkpoint

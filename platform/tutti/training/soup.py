@@ -156,15 +156,18 @@ class _SoupEvaluator:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         model, metadata = load_checkpoint(self._trial_folder, device=device)
         model.to(device)
+        parts = self._parts(metadata.max_length)
         decisions = {}
         precision = fastest(device, model_type=model.config.model_type, training=self._training)
-        with autocast(device, precision):
-            parts = self._parts(metadata.max_length)
-            for task in metadata.tasks:
-                outputs = predict(model, parts[task.name], task=task.name, batch_size=64, device=device)
-                if not np.isfinite(outputs).all():
-                    what = f"what the mean of {', '.join(members)} predicts in {task.name}"
-                    remedy = "set `bf16: false` in the study's training keys, or let fewer trials into the soup"
-                    raise TrialError(Fault(what, "be finite", "NaN or infinity", remedy))
-                decisions[task.name] = outputs if outputs.ndim == 1 else outputs.argmax(axis=1)
+        for task in metadata.tasks:
+            for each in dict.fromkeys((precision, "float32")):
+                with autocast(device, each):
+                    outputs = predict(model, parts[task.name], task=task.name, batch_size=64, device=device)
+                if np.isfinite(outputs).all():
+                    break
+            else:
+                what = f"what the mean of {', '.join(members)} predicts in {task.name}"
+                remedy = f"take {members[-1]} out of the recipe with `members: {{filter: }}`"  # the last one tried
+                raise TrialError(Fault(what, "be finite", "NaN or infinity", remedy))
+            decisions[task.name] = outputs if outputs.ndim == 1 else outputs.argmax(axis=1)
         return decisions
