@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,8 +21,8 @@ from word_backbone import save_deberta
 from tutti.config.folder import StudyFolder
 from tutti.config.study import Resources
 from tutti.data.encode import encode_rows, load_tokenizer
-from tutti.errors import StudyError, TrialError
-from tutti.modeling.checkpoint import prune_checkpoint, save_checkpoint
+from tutti.errors import BackboneError, Fault, StudyError, TrialError, TrialMemoryError
+from tutti.modeling.checkpoint import CheckpointMetadata, load_checkpoint, prune_checkpoint, save_checkpoint
 from tutti.modeling.heads import HeadOptions
 from tutti.modeling.model import MultiTaskModel, load_encoder
 from tutti.orchestration.inference import Checkpoint, Predictor, _Queue, slot_size, spread, weights_of
@@ -154,6 +155,52 @@ def test_rows_that_do_not_fit_into_memory_go_in_smaller_batches(
     monkeypatch.setattr(MultiTaskModel, "forward", small)
     np.testing.assert_allclose(worker.predict(0, "mood", rows, 0, "float32"), expected, atol=1e-6)
     assert max(seen[-3:]) <= 40
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_checkpoints_that_memory_does_not_hold_together_take_turns(
+    save: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, wrapped: bool
+) -> None:
+    folders = {number: save(key, seed=number) for number, key in enumerate("abc")}
+    rows = encoded(folders[0], ["w1 w2"])
+    expected = [Predictor({0: folder}, threads=1).predict(0, "mood", rows, 0, "float32") for folder in folders.values()]
+    loaded = weakref.WeakSet[MultiTaskModel]()
+
+    def load(folder: Path, **options: Any) -> tuple[MultiTaskModel, CheckpointMetadata]:
+        if len(loaded) == 2:
+            full = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 4.00 GiB")
+            if wrapped:
+                raise BackboneError(Fault("the backbone", "load", str(full), "correct it")) from full
+            raise full
+        model, metadata = load_checkpoint(folder, **options)
+        loaded.add(model)
+        return model, metadata
+
+    monkeypatch.setattr("tutti.modeling.checkpoint.load_checkpoint", load)
+    worker = Predictor(folders, threads=1)
+    worker.load({})
+    for number in (0, 2, 1, 0):
+        np.testing.assert_array_equal(worker.predict(number, "mood", rows, 0, "float32"), expected[number])
+
+
+def test_a_checkpoint_that_needs_all_memory_has_it_and_one_that_needs_more_says_so(
+    save: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = Predictor({0: save("a"), 1: save("b")}, threads=1)
+    rows, forward, held = encoded(save("a"), ["w1 w2"]), MultiTaskModel.forward, 1
+    worker.load({})
+
+    def small(self: MultiTaskModel, *inputs: Any, **named: Any) -> torch.Tensor:
+        if len(worker._models) > held:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 4.00 GiB")
+        return forward(self, *inputs, **named)
+
+    monkeypatch.setattr(MultiTaskModel, "forward", small)
+    assert worker.predict(0, "mood", rows, 0, "float32").shape == (1, 3)
+    held = 0
+    message = r"a/best must fit into a worker's memory .*; got CUDA out of memory.*; predict where workers have more"
+    with pytest.raises(TrialMemoryError, match=message):
+        worker.predict(0, "mood", rows, 0, "float32")
 
 
 def test_a_trial_without_weights_says_why_and_what_to_do(save: Callable[..., Path], tmp_path: Path) -> None:

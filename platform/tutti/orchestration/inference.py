@@ -13,7 +13,7 @@ import numpy as np
 
 from tutti.config.folder import StudyFolder
 from tutti.config.study import Resources
-from tutti.errors import ClusterError, Fault, StudyError, TrialError, TuttiError, first_line
+from tutti.errors import ClusterError, Fault, StudyError, TrialError, TrialMemoryError, TuttiError, first_line
 from tutti.orchestration.memory import is_out_of_memory
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def _shape(task: Task) -> str:
 
 
 class Predictor:
-    """A worker that predicts with some of the checkpoints. Each is loaded when it is first used.
+    """A worker that predicts with some of the checkpoints. It keeps as many of them loaded as its memory holds.
 
     Args:
         folders: folder of each checkpoint, by its number.
@@ -158,6 +158,7 @@ class Predictor:
 
         Raises:
             StorageError, BackboneError: if a checkpoint does not load.
+            TrialMemoryError: if one does not fit into memory by itself.
         """
         from tutti.training.precision import fastest
 
@@ -172,6 +173,7 @@ class Predictor:
 
         Raises:
             TrialError: if a prediction is not finite.
+            TrialMemoryError: if the checkpoint and one row do not fit into memory.
         """
         from tutti.data.encode import part_of
 
@@ -193,17 +195,38 @@ class Predictor:
                 with autocast(self._device, precision):
                     return predict(model, part, task=task, batch_size=1, device=self._device, max_tokens=max_tokens)
             except Exception as error:
-                if not is_out_of_memory(error) or max_tokens < part.lengths.max():
+                if not is_out_of_memory(error):
                     raise
-                max_tokens //= 2
+                if max_tokens >= part.lengths.max():
+                    max_tokens //= 2
+                else:
+                    self._make_room(number, error)
 
     def _model(self, number: int) -> Any:
+        """The checkpoint's model. If memory does not hold it beside the loaded ones, it takes the place of some."""
         from tutti.modeling.checkpoint import load_checkpoint
 
-        if number not in self._models:
-            model, _ = load_checkpoint(self._folders[number], device=self._device)
-            self._models[number] = model.to(self._device)
+        while number not in self._models:
+            try:
+                self._models[number] = load_checkpoint(self._folders[number], device=self._device)[0].to(self._device)
+            except Exception as error:
+                if not is_out_of_memory(error.__cause__ or error):  # the cause of a BackboneError
+                    raise
+                self._make_room(number, error.__cause__ or error)
         return self._models[number]
+
+    def _make_room(self, number: int, error: BaseException) -> None:
+        """Drops the model that was loaded first, but not that of the checkpoint which memory is needed for.
+
+        Raises:
+            TrialMemoryError: if there is no other.
+        """
+        oldest = next((each for each in self._models if each != number), None)
+        if oldest is None:
+            what, rule = f"the checkpoint {self._folders[number]}", "fit into a worker's memory with its longest row"
+            remedy = f"predict where workers have more memory, {_WITHOUT_TRIAL_REMEDY}"
+            raise TrialMemoryError(Fault(what, rule, first_line(error), remedy)) from error
+        del self._models[oldest]
 
 
 def spread(checkpoints: int, workers: int) -> list[range]:
@@ -243,7 +266,7 @@ def predict_shards(
 
     Raises:
         StorageError, BackboneError: if a checkpoint does not load.
-        TrialError: if a prediction is not finite.
+        TrialError: if a prediction is not finite, or a checkpoint does not fit into memory.
         ClusterError: if workers die repeatedly.
     """
     import ray
