@@ -33,8 +33,8 @@ def study(**changes) -> StudyConfig:
     return StudyConfig.model_validate(plain | changes)
 
 
-def tokens() -> float:
-    return 20.0
+def tokens(max_length: int) -> float:
+    return 20.0 * max_length / 128  # which is the default
 
 
 def both(config: StudyConfig, points, *, rows=(100,), longer=1.0):
@@ -192,6 +192,12 @@ def test_steps_that_the_study_itself_names_stay():
 )
 def test_steps_are_counted_as_batches_are_cut(training, steps):
     assert steps_of(study(training=training), {}, rows=(100, 50), tokens=tokens) == (steps,)
+
+
+def test_batches_of_a_token_budget_have_as_many_rows_as_the_point_s_max_length_allows():
+    config = study(training={"num_train_epochs": 1, "max_tokens_per_batch": 200, "max_length": 64})
+    assert steps_of(config, {"max_length": 256}, rows=(100,), tokens=tokens) == (20,)  # five rows of 40 tokens
+    assert steps_of(config, {}, rows=(100,), tokens=tokens) == (5,)
 
 
 def test_a_batch_of_several_workers_is_one():

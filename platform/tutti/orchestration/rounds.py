@@ -18,7 +18,7 @@ from tutti.data.clean import row_texts
 from tutti.data.prepare import Prepared
 from tutti.ensembling.nested import MIN_TEXTS_NESTED
 from tutti.errors import Fault, StudyError, counted
-from tutti.orchestration.build import keep_backbone, max_length_of, prepare_rows
+from tutti.orchestration.build import keep_backbone, prepare_rows
 from tutti.records import Scalar, TrialRecord, TrialState
 from tutti.search.limits import is_over
 
@@ -89,13 +89,14 @@ def best_points(records: Sequence[TrialRecord], *, count: int) -> list[Point]:
 
 
 def steps_of(
-    study: StudyConfig, point: Mapping[str, Scalar], *, rows: Sequence[int], tokens: Callable[[], float]
+    study: StudyConfig, point: Mapping[str, Scalar], *, rows: Sequence[int], tokens: Callable[[int], float]
 ) -> tuple[int | None, ...]:
     """Number of optimizer steps of each stage of a trial at ``point``; none if the study sets ``max_steps``.
 
     Args:
         rows: training rows of each task.
-        tokens: computes the mean tokens per row; called only if batches are limited by tokens instead of rows.
+        tokens: computes the mean tokens per row by ``max_length``; called only if batches are limited by tokens
+            instead of rows.
     """
     from tutti.training.options import split_training
 
@@ -105,8 +106,9 @@ def steps_of(
         if int(arguments.get(_STEPS, -1)) > 0:
             counts.append(None)
             continue
-        limit = options.max_tokens_per_batch
-        batch = arguments["per_device_train_batch_size"] if limit is None else max(1, int(limit / tokens()))
+        batch, limit = arguments["per_device_train_batch_size"], options.max_tokens_per_batch
+        if limit is not None:
+            batch = max(1, int(limit / tokens(options.max_length)))
         batches = sum(math.ceil(count / (batch * study.resources.workers)) for count in rows)
         steps_per_epoch = math.ceil(batches / int(arguments.get("gradient_accumulation_steps", 1)))
         counts.append(math.ceil(float(arguments["num_train_epochs"]) * steps_per_epoch))
@@ -133,8 +135,8 @@ def studies_with_labels(
     """
 
     @cache
-    def tokens() -> float:
-        return _tokens_per_row(study, folder, prepared)
+    def tokens(max_length: int) -> float:
+        return _tokens_per_row(study, folder, prepared, max_length)
 
     rows = [prepared.parts[task.name]["train"].rows + counts.get(task.name, 0) for task in prepared.tasks]
     storage = study.storage.model_copy(update={"path": folder.path.parent})
@@ -149,12 +151,11 @@ def studies_with_labels(
     )
 
 
-def _tokens_per_row(study: StudyConfig, folder: StudyFolder, prepared: Prepared) -> float:
+def _tokens_per_row(study: StudyConfig, folder: StudyFolder, prepared: Prepared, max_length: int) -> float:
     """The mean number of tokens of a training row."""
     from tutti.data.encode import load_parts
 
-    length = max_length_of(study.training)
-    parts = load_parts(prepared, tokenizer=study.backbone, max_length=length, cache=folder.encoded)
+    parts = load_parts(prepared, tokenizer=study.backbone, max_length=max_length, cache=folder.encoded)
     return float(np.concatenate([by_part["train"].lengths for by_part in parts.values()]).mean())
 
 
