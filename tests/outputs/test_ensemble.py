@@ -13,6 +13,7 @@ import pytest
 
 from tutti.bank.bank import Bank
 from tutti.bank.electorate import Electorate
+from tutti.config.recipe import Recipe
 from tutti.ensembling.methods.registry import METHODS
 from tutti.errors import StorageError, StudyError, SubmissionError
 from tutti.outputs.ensemble import write_ensemble
@@ -208,9 +209,13 @@ def test_of_two_tasks_of_one_kind_of_glue_s_each_has_a_file_of_its_own(make_fini
 
 
 def test_an_official_file_of_glue_s_takes_no_other_labels(make_finished, tmp_path):
-    layouts = Layouts("glue", kinds={"topic": "SST-2"})
-    with pytest.raises(SubmissionError, match=r"the file SST-2.tsv must have GLUE's labels, 0, 1; got '100', '101'"):
-        write_ensemble(**make_finished().ensemble(tmp_path / "out", submission=layouts))
+    study, kinds = make_finished(), {"topic": "SST-2"}
+    message = r"SST-2.tsv must have GLUE's labels, 0, 1; got '100', '101'.*; set `submission: csv` in the recipe\."
+    with pytest.raises(SubmissionError, match=message):
+        write_ensemble(**study.ensemble(tmp_path / "out", submission=Layouts("glue", kinds=kinds)))
+    everywhere = Recipe.model_validate({"submission": "csv"}).submission.format
+    card = write_ensemble(**study.ensemble(tmp_path / "out", submission=Layouts(everywhere, kinds=kinds)))
+    assert "topic.csv" in card.files
 
 
 def test_a_template_is_followed_for_its_task_and_test_set_alone(make_finished, tmp_path):

@@ -60,7 +60,7 @@ class Glue:
         for text in {*ids, *texts}:
             if any(mark in text for mark in _SEPARATORS):
                 rule = "have no tab and no line feed in the glue format, which has no quoting"
-                remedy = "set `submission: csv` in the recipe or in the task"
+                remedy = "set `submission: csv` in the recipe"
                 raise SubmissionError(Fault("an id or label", rule, repr(text), remedy))
         lines = ["index\tprediction", *(f"{row}\t{label}" for row, label in zip(ids, texts, strict=True))]
         return "".join(f"{line}\n" for line in lines).encode()
@@ -76,7 +76,7 @@ def spelled(file: str, labels: Sequence[str]) -> list[str]:
     known = _WORDS.get(file, ("0", "1") if numbers else ())
     texts = [numbers.get(label, label) for label in labels]
     if known and (odd := sorted(set(texts) - set(known))):
-        rule, remedy = f"have GLUE's labels, {', '.join(known)}", "set `submission: csv` in the recipe or in the task"
+        rule, remedy = f"have GLUE's labels, {', '.join(known)}", "set `submission: csv` in the recipe"
         raise SubmissionError(Fault(f"the file {file}", rule, ", ".join(map(repr, odd[:5])), remedy))
     return texts
 
