@@ -250,8 +250,8 @@ def chosen_members(studies: Mapping[str, VotingStudy], task: Task, name: str, re
     checkpoints: list[Checkpoint] = []
     voting = needed_voters(elected.ensemble)
     able = {study_name: study for study_name, study in studies.items() if task.name in study.config.tasks}
+    places = {bank.locate(elected.members[place].key): place for place in voting}
     for study_name, study in able.items():
-        places = {bank.locate(elected.members[place].key): place for place in voting}
         own = {key: place for (owner, key), place in places.items() if owner == study_name}
         cleanings = [each.config.tasks[task.name].cleaning for each in (study, first)]
         if own and len({(each.emoji, each.emoticons, each.repeated_punctuation) for each in cleanings}) > 1:

@@ -76,7 +76,7 @@ class Recipe(Strict):
     """A whole recipe file."""
 
     members: Members = Members()
-    method: Method = "uniform"  # auto: for each task stacking, or what is clearly better
+    method: Method = "uniform"  # auto: for each task stacking (of numbers uniform), or what is clearly better
     decision: Literal["argmax", "offsets"] = "argmax"  # offsets: per class, unless they score worse
     calibration: Literal["none", "temperature"] = "none"  # of the confidences of pseudo-labels and of `tutti predict`
     submission: Submission = Submission()

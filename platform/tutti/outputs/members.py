@@ -57,7 +57,8 @@ class Rule:
         within: how far below the best member's score a member may be; none for no limit.
         diversity: the share of validation rows on which a member's decision must differ from that of every better one.
         filter: the MLflow filter that selected the candidates, shown on the card; none if all may vote.
-        method: a name of ``METHODS``, or ``auto`` for stacking, unless another is clearly better out of fold.
+        method: a name of ``METHODS``, or ``auto`` for stacking, of numbers ``uniform``, unless another is clearly
+            better out of fold.
         decision: ``argmax``, or ``offsets`` per class unless these score worse, or the metric is accuracy.
         calibration: whether pseudo-labels and ``tutti predict`` use confidences at the fitted temperature.
     """

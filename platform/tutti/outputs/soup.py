@@ -81,7 +81,7 @@ def refolded(election: Election, *, by: Literal["objective", "task"]) -> list[Fo
 
 
 def versus(election: Election, soup_decisions: Mapping[str, np.ndarray]) -> dict[str, Versus]:
-    """By task, the soup compared with the vote, in the same folding and on the same bootstrap resamples of the rows.
+    """By task, the soup compared with the vote, each in one folding, on the same bootstrap resamples of the rows.
 
     Args:
         soup_decisions: by task, ``(1, rows)`` decisions of the soups of ``refolded``'s folds.
@@ -89,7 +89,7 @@ def versus(election: Election, soup_decisions: Mapping[str, np.ndarray]) -> dict
     comparisons = {}
     for task, elected in election.tasks.items():
         soup = elected.ballot.judge(soup_decisions[task])
-        vote = elected.ballot.judge(elected.held_out.scored[:1])  # one folding, as the soup's
+        vote = elected.ballot.judge(elected.held_out.scored[:1])  # one folding, like the soup's
         comparisons[task] = Versus(soup.estimate, vote.estimate, soup.over(vote))
     return comparisons
 
