@@ -105,6 +105,13 @@ def test_a_row_with_an_empty_text_gets_no_pseudo_label(make_finished, tmp_path):
     assert report.tasks[0].labelled == len(sure) - 1
 
 
+def test_rows_that_the_trials_have_not_read_are_those_of_another_data_folder(make_finished, tmp_path):
+    study = make_finished()
+    others = {"emotion": pool(study, "emotion", rows=study.unlabelled("emotion").iloc[::-1])}
+    with pytest.raises(StudyError, match="the same order; got 150 rows, others; restore the study's folder `data`"):
+        write_pseudo_labels(**arguments(study, tmp_path / "out", pools=others))
+
+
 @pytest.mark.parametrize("labelling", [{"select": "all"}, {"select": "all", "agreement": 0.8}, {"threshold": 0.8}])
 def test_where_no_row_has_a_text_the_advice_can_be_followed(make_finished, tmp_path, labelling):
     study = make_finished()

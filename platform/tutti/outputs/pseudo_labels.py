@@ -177,7 +177,7 @@ def _labelled(
     voted = votes(bank, task=task, part=PART, elected=elected)
     if voted.ids.tolist() != [str(each) for each in pool.rows["id"]]:
         rule = f"be the {len(voted.ids)} rows that the study's trials read, in the same order"
-        remedy = "restore the file, or run a new study on it"
+        remedy = "restore the study's folder `data`, or run a new study"
         raise StudyError(Fault(f"the unlabelled rows of {task.name}", rule, f"{len(pool.rows)} rows, others", remedy))
     eligible = _with_texts(pool.rows) & ~pool.seen
     if task.regression:
