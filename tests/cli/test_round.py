@@ -8,6 +8,7 @@ import shutil
 import signal
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from bad_input_run import run
@@ -20,6 +21,7 @@ from tutti.cli import round as cli_round
 from tutti.config.folder import StudyFolder
 from tutti.config.load import parse_study
 from tutti.config.recipe import Recipe
+from tutti.config.study import ExtraTrain
 from tutti.ensembling.nested import Estimate
 from tutti.errors import Fault, TrialError
 from tutti.outputs import rounds
@@ -152,6 +154,22 @@ def test_a_round_goes_on_only_with_as_many_trials_as_it_was_begun_with(place, mo
     for given in ("--trials 2", ""):
         assert "Continuing round 1" in run(place, f"{command} {given}", code=0).out
     shutil.rmtree(place / "studies/moods/rounds")
+
+
+def test_a_round_trains_on_hard_labels_of_a_task_that_is_called_soft(place, monkeypatch):
+    def report(name, soft):
+        return SimpleNamespace(task=name, file=f"{name}.parquet", soft=soft, written=1)
+
+    labels: dict[str, ExtraTrain] = {}
+    tasks = [report("mood.soft", soft=False), report("mood", soft=True)]
+    monkeypatch.setattr(cli_round.vote, "make_pseudo_labels", lambda *_, **__: SimpleNamespace(files=1, tasks=tasks))
+    monkeypatch.setattr(
+        "tutti.orchestration.rounds.studies_with_labels",
+        lambda *_, **given: labels.update(given["labels"]) or sys.exit(7),
+    )
+    (place / "student.yaml").write_text(STUDENT)
+    run(place, "round studies/moods --recipe student.yaml", code=7)
+    assert [extra.labels for extra in labels.values()] == ["hard", "soft"]
 
 
 def test_a_round_that_is_interrupted_names_the_command_that_goes_on_with_it(place, monkeypatch):

@@ -127,7 +127,6 @@ def _plan(base: _Base, current: Round, place: RoundFolder, *, trials: int | None
         StudyError: if ``trials`` exceeds the number of points.
     """
     from tutti.orchestration.rounds import best_points, studies_with_labels
-    from tutti.tasks.layouts.soft import SUFFIX
 
     points = best_points(base.records, count=trials or _MOST_POINTS)
     if len(points) < (trials or 0):
@@ -148,9 +147,7 @@ def _plan(base: _Base, current: Round, place: RoundFolder, *, trials: int | None
         latest=studies[latest].config,
         prepared=studies[latest].prepared,
         labels={
-            task.task: ExtraTrain(
-                path=place.labels / task.file, labels="soft" if task.file.endswith(SUFFIX) else "hard"
-            )
+            task.task: ExtraTrain(path=place.labels / task.file, labels="soft" if task.soft else "hard")
             for task in report.tasks
             if task.file is not None
         },

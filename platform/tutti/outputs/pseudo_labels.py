@@ -215,7 +215,7 @@ def _task_report(labelled: _Labelled, labelling: Labelling, calibrated: bool) ->
             drifting_class = task.class_names[index]
     limit = labelling.max_drift
     drifts = largest_drift is not None and limit is not None and abs(largest_drift) > limit
-    suffix = SUFFIX if labelling.labels == "soft" and not task.regression else labelled.pool.suffix
+    soft = labelling.labels == "soft" and not task.regression
     return TaskPseudoLabels(
         task=task.name,
         unlabelled=len(labelled.pool.rows),
@@ -225,7 +225,8 @@ def _task_report(labelled: _Labelled, labelling: Labelling, calibrated: bool) ->
         mean_confidence=mean_confidence,
         drift=largest_drift,
         drifting_class=drifting_class,
-        file=f"{task.name}{suffix}" if len(labelled.rows) and not drifts else None,
+        file=f"{task.name}{SUFFIX if soft else labelled.pool.suffix}" if len(labelled.rows) and not drifts else None,
+        soft=soft,
         coverage=coverage,
         members=labelled.elected.members,
     )

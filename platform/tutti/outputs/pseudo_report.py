@@ -10,7 +10,6 @@ from tutti.ensembling.pseudo import Labelling
 from tutti.errors import counted
 from tutti.outputs.formatting import files_section, harmless, members_table, number, table
 from tutti.outputs.members import Member
-from tutti.tasks.layouts.soft import SUFFIX
 
 FOLDED = (
     "With folds a validation row has the probabilities of one fold's model, and an unlabelled row the mean of all "
@@ -89,6 +88,7 @@ class TaskPseudoLabels:
         drift: the difference of largest magnitude between a class's share among the labels and among training rows.
         drifting_class: the class with that difference.
         file: the training file; none if no row was chosen or the drift is too large.
+        soft: whether that has a probability for each class.
         coverage: by class, in the task's order; empty for a regression.
     """
 
@@ -101,6 +101,7 @@ class TaskPseudoLabels:
     drift: float | None
     drifting_class: str | None
     file: str | None
+    soft: bool
     coverage: tuple[ClassCoverage, ...]
     members: tuple[Member, ...]
 
@@ -220,7 +221,7 @@ class PseudoLabelReport:
             else:
                 lines += [f"{of_labels}; the label is the ensemble's value.", ""]
             if task.file is not None:
-                soft = ", labels: soft" if task.file.endswith(SUFFIX) else ""
+                soft = ", labels: soft" if task.soft else ""
                 lines += [f"As training rows of the next study: `extra_train: [{{path: {task.file}{soft}}}]`", ""]
         lines += ["## Members", "", *members_table([(task.task, task.members) for task in self.tasks]), ""]
         return "\n".join([*lines, *files_section(self.files)])
