@@ -174,6 +174,13 @@ def test_workers_that_request_no_gpu_see_none(run_alone, tmp_path, isolation):
     assert [trial.score for trial in done.trials] == [1.0]
 
 
+def test_tune_itself_saves_nothing_at_the_end_of_a_trial(run_alone, tmp_path):
+    done, folder = run_alone(tmp_path, scores_hidden_gpus, trials=1)
+    assert [trial.state for trial in done.trials] == [TrialState.FINISHED]
+    assert (folder.ray / "tune").is_dir()
+    assert list((folder.ray / "tune").rglob("checkpoint_*")) == []
+
+
 def test_a_study_whose_workers_cannot_start_ends_with_the_reason_and_fails_no_trial(run_alone, tmp_path):
     folder = StudyFolder(tmp_path / "s")
     folder.ray.mkdir(parents=True)

@@ -49,13 +49,6 @@ class RelayedTrial(tune.Trainable):
         self._report_index += 1
         return {**report, tune.result.DONE: not report or is_last(report)}
 
-    def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
-        """Saves nothing: the workers save a trial's states and find them by its key."""
-        return {}
-
-    def load_checkpoint(self, checkpoint: dict[str, Any] | None) -> None:
-        """Loads nothing: see ``save_checkpoint``."""
-
     def cleanup(self) -> None:
         ray.get(self._broker.stop.remote(self._key, self._ticket))
 

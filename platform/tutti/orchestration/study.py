@@ -98,14 +98,11 @@ def study_lock(folder: StudyFolder, *, patience: float = 2.0) -> Iterator[None]:
 
 def is_running(folder: StudyFolder) -> bool:
     """Whether a process has locked the study. Writes nothing, and does not keep a process from starting."""
-    try:
-        with _lock_file(folder).open("rb") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except OSError as error:
-                return error.errno in _LOCKED
-    except OSError:  # the study was never run, or is unreadable
-        pass
+    with suppress(OSError), _lock_file(folder).open("rb") as file:  # the study was never run, or is unreadable
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError as error:
+            return error.errno in _LOCKED
     return False
 
 
@@ -371,6 +368,8 @@ def _tuner(
             storage_path=str(folder.ray),
             stop=stopper,
             callbacks=callbacks,
+            # The workers save a trial's states. If a save by Tune itself failed, it would train a finished trial again.
+            checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
             failure_config=tune.FailureConfig(max_failures=study.search.retries),
             verbose=0,
         ),
