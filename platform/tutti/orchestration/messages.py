@@ -44,7 +44,7 @@ class Evaluation(TypedDict, total=False):
         epoch: evaluations, or complete folds, so far. Schedulers compare trials by ``epoch`` and ``score``.
         steps: optimizer step and its training metrics, for every logged step since the last evaluation.
         precision: the numeric precision of training, such as bf16.
-        whole: the evaluation ends an epoch, so every row has been seen, the longest included.
+        whole: the stage has ended, or an epoch of the stage is complete, so it has seen its longest rows.
         ends_stage: the next stage may need more memory.
         repeated: it comes from the state that this attempt resumes from: an earlier attempt may have reported it.
         evaluated: Unix time of the evaluation, also where it is repeated.

@@ -282,7 +282,7 @@ class _Run:
             task_scores=task_scores,
             metrics=metrics,
             steps=steps,
-            whole=done or epoch >= trainer.evals_per_epoch,
+            whole=done or trainer.evaluations >= trainer.evals_per_epoch,
             done=done and position.stage == self.stage_count - 1,
             precision=name_of(trainer.args),
             ends_stage=done and position.stage < self.stage_count - 1,

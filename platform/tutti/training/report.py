@@ -26,7 +26,7 @@ class EpochReport:
             mean squared error.
         steps: values logged since the previous report, as (step, values): ``loss``, ``grad_norm``,
             ``learning_rate``; steps are counted over all stages.
-        whole: whether the run has trained at least one whole epoch, and so has seen its longest rows.
+        whole: whether the stage has ended, or has trained at least one whole epoch and so seen its longest rows.
         done: whether this is the run's last evaluation.
         precision: the precision of the stage: ``bf16``, ``fp16``, ``tf32`` or ``float32``.
         ends_stage: whether another stage follows, which may need more memory.
