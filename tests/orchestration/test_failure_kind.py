@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from ray.exceptions import ActorDiedError
+from ray.train.v2._internal.execution.worker_group.poll import _truncate_error_string
 
 from tutti.errors import BackboneError, Fault, StorageError
 from tutti.orchestration.failure_kind import find_program_error, traceback_location
@@ -47,3 +48,12 @@ def test_the_last_line_of_the_rank_s_own_traceback_is_its_place():
     assert traceback_location(2, text) == " in step (training/trainer.py, line 80)"
     assert traceback_location(1, text) == " in wait (a/other.py, line 9)"
     assert traceback_location(0, "nothing") == ""
+
+
+def test_a_traceback_that_ray_cut_has_its_place_in_what_is_left_of_its_end_or_none():
+    head, last = '  File "/a/b.py", line 3, in outer\n', '  File "/c/d.py", line 9, in inner\n'
+    for text, place in (
+        (head + "    more\n" * 200 + last + "ValueError: x", " in inner (c/d.py, line 9)"),
+        (head + last + f"ValueError: {'x' * 1000}", ""),
+    ):
+        assert traceback_location(0, f"[Rank 0 Error Snippet]:\n{_truncate_error_string(text)}") == place

@@ -59,14 +59,15 @@ def find_program_error(failures: Mapping[int, BaseException]) -> int | None:
 
 
 def traceback_location(rank: int, traceback: str) -> str:
-    """The last frame of a rank's traceback, as `` in fine_tune (training/fine_tune.py, line 80)``; empty without one.
+    """The last frame of a rank's traceback, as `` in fine_tune (training/fine_tune.py, line 80)``; empty if unknown.
 
     Args:
         traceback: Ray Train's, with a section for every rank.
     """
     sections = _RANK_HEADING.split(traceback)
     own = [text for ranks, text in zip(sections[1::2], sections[2::2], strict=True) if str(rank) in ranks.split(",")]
-    frames = _TRACEBACK_LINE.findall(own[0] if own else traceback)
+    # Of a long section Ray Train leaves the first and last 500 characters. Its last frame is in the latter, if in any.
+    frames = _TRACEBACK_LINE.findall((own[0] if own else traceback).rpartition("(Output truncated")[2])
     if not frames:
         return ""
     file, line, function = frames[-1]
