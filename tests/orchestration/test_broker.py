@@ -139,10 +139,18 @@ async def test_the_loss_of_a_pool_harms_no_other_pool_s_trial_nor_one_that_has_e
     await broker.submit(trial(1))
     _, second = await broker.take("two")
     assert await report(broker, first, {"final": True}) is False
-    assert await broker.report_loss("one", Failure("it died")) is False
+    await broker.report_loss("one", Failure("it died"))
     assert await broker.next_report("t0000", 0) == {"final": True}
     assert await broker.take("one", 0) == ()
     assert await broker.report("t0001", second, {"epoch": 1}) == 1
+
+
+async def test_a_loss_of_idle_workers_counts_only_where_they_have_taken_no_trial_since_the_one_before():
+    broker = Broker(retries=0)
+    attempt = await begun(broker)
+    await report(broker, attempt, {"final": True})
+    assert await broker.take("one", 0) == ()
+    assert [await broker.report_loss("one", Failure("it died")) for _ in range(2)] == [True, False]
 
 
 async def test_tune_s_own_actor_may_die_and_another_goes_on_where_it_was():

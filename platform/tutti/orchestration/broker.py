@@ -112,6 +112,7 @@ class Broker:
         self._trials: dict[str, _Trial] = {}
         self._queue: deque[str] = deque()  # keys of trials that need a pool
         self._worker_generations: Counter[str] = Counter()  # by pool, incremented when its workers are replaced
+        self._took_trial: set[str] = set()  # pools that have taken a trial since their last loss
         self._closed = False
         self._placement_groups: dict[str, PlacementGroup] = {}  # by pool
         self._posted_notices: set[str] = set()
@@ -201,6 +202,7 @@ class Broker:
                 return ()
             trial = self._trials[self._queue.popleft()]
             trial.pool, trial.attempt = pool, trial.attempt + 1
+            self._took_trial.add(pool)
             return trial.config, trial.attempt
 
     async def report(self, key: str, attempt: int, report: Report) -> int | None:
@@ -251,10 +253,13 @@ class Broker:
         which other processes may have caused.
 
         Returns:
-            Whether the pool was training a trial.
+            Whether the pool has taken a trial since its last loss.
         """
         async with self._changed:
-            return self._lose_pool(pool, failure)
+            self._lose_pool(pool, failure)
+            took_trial = pool in self._took_trial
+            self._took_trial.discard(pool)
+            return took_trial
 
     async def wait_for_trial(self, patience: float = PATIENCE) -> bool:
         """Whether a trial is queued. Waits until one is, or the study is over."""
@@ -299,12 +304,11 @@ class Broker:
             self._changed.notify_all()
             return all(trial.is_over or trial.pool is None for trial in self._trials.values())
 
-    def _lose_pool(self, pool: str, failure: Failure) -> bool:
+    def _lose_pool(self, pool: str, failure: Failure) -> None:
         self._worker_generations[pool] += 1
         if self._halt_fault:  # a resumed study continues the trial, whatever its losses in this run
-            return False
-        lost_trials = [trial for trial in self._trials.values() if trial.pool == pool and not trial.is_over]
-        for trial in lost_trials:
+            return
+        for trial in [trial for trial in self._trials.values() if trial.pool == pool and not trial.is_over]:
             trial.pool, trial.attempt = None, trial.attempt + 1
             fits = not failure.out_of_memory or (trial.fitted and not trial.in_new_stage)
             if not fits and "halved" not in trial.config:
@@ -325,7 +329,6 @@ class Broker:
                 trial.reports.append({"failed": failure.reason})
         self._exchange_if_all_waiting()
         self._changed.notify_all()
-        return bool(lost_trials)
 
     def _pause_for_exchange(self, trial: _Trial, report: Report) -> None:
         """Pauses the trial if an exchange is due. Its workers are freed, and it resumes from its saved state.
