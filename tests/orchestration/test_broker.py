@@ -193,6 +193,20 @@ async def test_a_trial_that_runs_out_of_memory_begins_anew_with_half_its_batch_a
     assert await broker.next_report("t0000", 1) == failed
 
 
+async def test_a_trial_that_was_stopped_and_is_asked_for_again_keeps_its_halved_batch_and_its_losses():
+    broker = Broker(retries=1)
+    await begun(broker)
+    await broker.report_loss("one", Failure("no memory", out_of_memory=True))
+    _, attempt = await broker.take("one")
+    await broker.report("t0000", attempt, {"epoch": 1})
+    for ticket in (2, 3):
+        await broker.stop("t0000")
+        assert await broker.submit(trial(0)) == (ticket, 0)
+        assert (await broker.take("one"))[0] == {**trial(0), "halved": "no memory"}  # with its states
+        await broker.report_loss("one", Failure("it died"))
+    assert await broker.next_report("t0000", 0) == {"failed": "it died"}
+
+
 async def test_a_halved_trial_begins_anew_until_it_has_reported_and_goes_on_from_its_states_afterwards():
     broker = Broker(retries=2)
     await begun(broker)

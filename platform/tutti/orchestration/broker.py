@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 from collections.abc import Callable
+from copy import copy
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
@@ -89,6 +90,15 @@ class _Trial:
         self.config = self.config.copy()
         self.config.pop("anew", None)
 
+    def restarted(self) -> _Trial:
+        """The trial, stopped and submitted again: without its reports, and with all that was learnt of its memory."""
+        trial = copy(self)
+        trial.reports, trial.decided_count, trial.last_evaluation = [], 0, None
+        trial.pool, trial.attempt, trial.stopped, trial.waiting_since_epoch = None, self.attempt + 1, False, None
+        if trial.fitted:
+            trial.use_saved_states()
+        return trial
+
 
 class Broker:
     """Assigns submitted trials to pools and passes the pools' reports on to Ray Tune; Ray runs it as an actor.
@@ -132,13 +142,12 @@ class Broker:
         """
         async with self._changed:
             key = config["key"]
-            previous = self._trials.get(key)
-            if previous is None or previous.stopped:
-                self._trials[key] = _Trial(config, attempt=previous.attempt + 1 if previous else 0)
+            trial = self._trials.get(key)
+            if trial is None or trial.stopped:
+                trial = self._trials[key] = trial.restarted() if trial else _Trial(config)
                 self._queue.append(key)
                 self._changed.notify_all()
-            trial = self._trials[key]
-            trial.ticket = (previous.ticket if previous else 0) + 1
+            trial.ticket += 1
             return trial.ticket, trial.decided_count
 
     async def next_report(self, key: str, report_index: int) -> Report:
