@@ -203,11 +203,10 @@ class Broker:
             def is_replaced() -> bool:
                 return self._worker_generations[pool] != generation
 
-            if not await self._wait_until(lambda: self._is_over or bool(self._queue) or is_replaced(), patience):
-                return ()
+            await self._wait_until(lambda: self._is_over or bool(self._queue) or is_replaced(), patience)
             if self._is_over:
                 return None
-            if is_replaced():
+            if is_replaced() or not self._queue:
                 return ()
             trial = self._trials[self._queue.popleft()]
             trial.pool, trial.attempt = pool, trial.attempt + 1
@@ -351,7 +350,6 @@ class Broker:
         trial.pool, trial.attempt = None, trial.attempt + 1
         trial.waiting_since_epoch, trial.score = report["epoch"], report["score"]
         trial.use_saved_states()
-        trial.config["fitted"] = True
 
     def _exchange_if_all_waiting(self) -> None:
         """Exchanges states once every live trial waits, among those with the fewest epochs."""

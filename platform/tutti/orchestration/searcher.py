@@ -61,6 +61,3 @@ class StoreSearcher(NotSnapshotted, Searcher):
 
     def save(self, checkpoint_path: str) -> None:
         """Does nothing: the store is durable itself."""
-
-    def restore(self, checkpoint_path: str) -> None:
-        """Does nothing: the store is durable itself."""
