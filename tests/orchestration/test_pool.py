@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -153,3 +154,13 @@ def test_each_trial_has_the_float32_precision_that_it_asks_for_whatever_those_be
             seen.append(torch.backends.fp32_precision)
     assert seen == ["tf32", "ieee", before, "tf32"]
     assert torch.backends.fp32_precision == before
+
+
+def test_a_worker_keeps_what_the_user_has_set_for_tokenizers(monkeypatch):
+    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "true")
+    monkeypatch.setattr(ray, "get", lambda result: result)
+    monkeypatch.setattr("torch.set_num_threads", lambda count: None)
+    job = SimpleNamespace(study=SimpleNamespace(resources=SimpleNamespace(cpus_per_worker=1)))
+    over = SimpleNamespace(take=SimpleNamespace(remote=lambda name: None))
+    pool.train_trials({"pool": "pool-0", "job": job, "broker": over})
+    assert os.environ["TOKENIZERS_PARALLELISM"] == "true"

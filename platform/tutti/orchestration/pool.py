@@ -249,7 +249,6 @@ def train_trials(loop_config: Mapping[str, Any]) -> None:
     gc.freeze()
     gc.enable()
     pool, job, broker = loop_config["pool"], loop_config["job"], loop_config["broker"]
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
     torch.set_num_threads(job.study.resources.cpus_per_worker)
     while (assignment := from_rank_zero(lambda: ray.get(broker.take.remote(pool)))) is not None:
         if not assignment:
