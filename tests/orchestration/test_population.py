@@ -222,6 +222,17 @@ async def test_a_report_from_the_state_that_a_trial_goes_on_from_is_no_reason_to
     assert await broker.await_decision("t0000", attempt, 2) is False
 
 
+async def test_a_report_that_was_lost_with_its_worker_leads_to_an_exchange_once_the_next_worker_repeats_it():
+    broker = Broker(1, population(1, every=2))
+    await submit(broker, 1)
+    _, attempt = await broker.take("one", 1)
+    assert await broker.report("t0000", attempt, {"epoch": 1, "score": 0.5}) == 1
+    _, attempt = await broker.take("one", 1)  # the first one died after it had saved its second epoch
+    assert await broker.report("t0000", attempt, {"epoch": 2, "score": 0.5, "repeated": True}) == 2
+    await decide(broker, "t0000", 2)
+    assert await broker.await_decision("t0000", attempt, 2) is False
+
+
 async def test_with_one_pool_all_trials_come_to_the_meeting_and_nobody_goes_on_before():
     broker = Broker(0, population())
     await submit(broker, 3)

@@ -223,12 +223,15 @@ class Broker:
             trial = self._trials[key]
             if self._is_over or trial.is_over or trial.attempt != attempt:
                 return None
+            had_evaluation = trial.last_evaluation is not None
             if not trial.add(report):
                 return len(trial.reports)
             if completes_epoch(report):
                 trial.fitted, trial.in_new_stage = True, begins_stage(report)
             report_count = None if trial.has_ended else len(trial.reports)
-            self._pause_for_exchange(trial, report)
+            # The first one, if repeated, may come from before an exchange that an earlier run carried out.
+            if had_evaluation or not report.get("repeated"):
+                self._pause_for_exchange(trial, report)
             self._exchange_if_all_waiting()
             self._changed.notify_all()
             return report_count
@@ -339,11 +342,8 @@ class Broker:
         self._changed.notify_all()
 
     def _pause_for_exchange(self, trial: _Trial, report: Report) -> None:
-        """Pauses the trial if an exchange is due. Its workers are freed, and it resumes from its saved state.
-
-        A repeated report may come from before an exchange that an earlier run carried out.
-        """
-        if self._population is None or trial.has_ended or "score" not in report or report.get("repeated"):
+        """Pauses the trial if an exchange is due. Its workers are freed, and it resumes from its saved state."""
+        if self._population is None or trial.has_ended or "score" not in report:
             return
         if not self._population.exchanges_after(report["epoch"]):
             return
