@@ -195,6 +195,19 @@ def test_a_trial_has_fitted_into_memory_after_an_epoch_of_its_first_fold(logged)
     assert [each.fitted for each in logged.store.unfinished()] == [True]
 
 
+def test_a_halved_trial_has_not_fitted_before_the_new_score_of_its_fold_is_logged(logged, monkeypatch):
+    def killed(key: str, *, at: float) -> None:
+        raise KeyboardInterrupt
+
+    trial = logged.start()
+    fold_epoch(logged, trial, 0, 1, 0.9)
+    logged.log.on_trial_result(0, [], trial, {"halved": "no memory"})
+    monkeypatch.setattr(logged.tracker, "start_over", killed)
+    with pytest.raises(KeyboardInterrupt):
+        fold_epoch(logged, trial, 0, 1, 0.8)
+    assert [each.fitted for each in logged.store.unfinished()] == [False]
+
+
 @pytest.mark.parametrize("state", [TrialState.FAILED, TrialState.STOPPED, TrialState.INTERRUPTED])
 def test_a_fold_that_a_killed_run_was_training_ends_as_its_trial_does_where_that_never_comes_to_it_again(logged, state):
     trial = logged.start()

@@ -48,6 +48,24 @@ def test_a_halved_trial_that_a_killed_driver_leaves_before_its_first_score_is_tr
     assert logged.run(trial).metrics["validation_score"] == {1: 0.7}
 
 
+def test_a_halved_trial_whose_driver_is_killed_as_it_logs_the_first_score_begins_anew_again(logged, monkeypatch):
+    def killed(key: str, *, at: float) -> None:
+        raise KeyboardInterrupt
+
+    trial = logged.start()
+    logged.epoch(trial, 1, 0.5, ends_stage=True, at=1001.0)
+    logged.log.on_trial_result(0, [], trial, {"halved": "no memory"})
+    with monkeypatch.context() as patch:
+        patch.setattr(logged.tracker, "start_over", killed)
+        with pytest.raises(KeyboardInterrupt):
+            logged.epoch(trial, 1, 0.6, at=1101.0)
+    logged.log._running.clear()  # its driver is dead
+    again = logged.go_on(logged.store.unfinished()[0])
+    assert again.config["anew"]  # from saved states it would only repeat this score, and start over no more
+    logged.epoch(again, 1, 0.7, at=1201.0)
+    assert logged.run(trial).metrics["validation_score"] == {1: 0.7}
+
+
 @pytest.mark.parametrize("parts", [0, 1, 3])
 def test_a_trial_that_begins_anew_with_half_its_batch_has_the_scores_of_that_alone(logged, parts):
     trial = logged.start()

@@ -136,13 +136,9 @@ class StudyLog(NotSnapshotted, Callback):
             self._store.bind(key, halved=progress.halved, **{FITTED: progress.fitted})
         if result.keys() & {"exchanged", "halved", "overtime"}:
             return
-        if not progress.fitted and completes_epoch(result):
-            progress.fitted = True
-            self._store.bind(key, **{FITTED: True})
         if "fold_epoch" in result:
             self._log_fold_epoch(trial.config, progress, result)
-            return
-        if "failed" in result:
+        elif "failed" in result:
             progress.failure, progress.infeasible = result["failed"], bool(result.get("infeasible"))
         elif "score" in result:
             if "fold" in result:
@@ -151,6 +147,11 @@ class StudyLog(NotSnapshotted, Callback):
             if is_stopping:  # in case the driver dies before the trial's end
                 self._store.bind(key, **{STOPPING: True})
             self._log_epoch(key, progress, result)
+        if not progress.fitted and completes_epoch(result):  # not earlier: only its log makes a halved trial start over
+            progress.fitted = True
+            self._store.bind(key, **{FITTED: True})
+        if "fold_epoch" in result:
+            return
         progress.last_report, progress.is_final = result, bool(result.get("final"))
         self._watch()
 
