@@ -317,6 +317,15 @@ async def test_a_trial_out_of_memory_in_a_stage_of_which_it_completed_no_epoch_b
         assert failed == {"failed": "out of memory: no memory", "infeasible": True}
 
 
+async def test_a_trial_that_an_earlier_run_left_in_a_stage_of_which_it_completed_no_epoch_begins_anew_too():
+    broker = Broker(retries=1)
+    await broker.submit(trial(0) | {"fitted": True, "in_new_stage": True})
+    await broker.take("one")
+    await broker.report_loss("one", Failure("no memory", out_of_memory=True))
+    again, _ = await broker.take("one")
+    assert (again["halved"], again["anew"]) == ("no memory", True)
+
+
 async def test_nobody_waits_for_the_report_of_a_trial_once_the_study_is_over():
     broker = Broker(retries=0)
     await begun(broker)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tutti.orchestration.messages import trial_config
 from tutti.records import TrialState
 
 
@@ -101,6 +102,14 @@ def test_a_trial_has_once_fitted_into_memory_from_its_first_whole_epoch_on_in_la
     logged.epoch(trial, 2, 0.6, whole=True)
     logged.epoch(trial, 3, 0.6, whole=False)
     assert [each.fitted for each in logged.store.unfinished()] == [True]
+
+
+def test_later_runs_know_of_a_stage_that_a_trial_has_completed_no_epoch_of(logged):
+    trial, left = logged.start(), []
+    for epoch, evaluation in enumerate(({"ends_stage": True}, {"whole": False}, {}), start=1):
+        logged.epoch(trial, epoch, 0.5, **evaluation)
+        left += [trial_config(each).get("in_new_stage", False) for each in logged.store.unfinished()]
+    assert left == [True, True, False]
 
 
 def test_a_trial_that_does_not_fit_into_memory_has_failed_and_samplers_learn_from_it(logged, tmp_path):

@@ -119,11 +119,11 @@ def test_a_trial_that_was_left_is_taken_up_where_it_was_in_the_fold_that_has_no_
 ):
     store = opened()
     key = store.ask().key
-    store.bind(key, fitted=True, stopping=True, fold=1)
+    store.bind(key, fitted=True, in_new_stage=True, stopping=True, fold=1)
     for part in range(1, folds_reported + 1):
         store.report(key, epoch=part, score=0.5, task_scores={})
     (left,) = store.unfinished()
-    assert (left.fitted, left.stopping, left.fold) == (True, True, fold)
+    assert (left.fitted, left.in_new_stage, left.stopping, left.fold) == (True, True, True, fold)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

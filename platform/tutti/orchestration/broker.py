@@ -59,7 +59,7 @@ class _Trial:
     in_new_stage: bool = False
 
     def __post_init__(self) -> None:
-        self.fitted = self.config.get("fitted", False)
+        self.fitted, self.in_new_stage = self.config.get("fitted", False), self.config.get("in_new_stage", False)
 
     @property
     def has_ended(self) -> bool:

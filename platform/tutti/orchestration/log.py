@@ -18,7 +18,7 @@ from tutti.bank.bank import Bank
 from tutti.config.folder import StudyFolder, fold_name
 from tutti.errors import ClaimLostError, StorageError, TuttiError, counted, first_line
 from tutti.orchestration.folds import delete_states
-from tutti.orchestration.messages import Evaluation, Report, TrialConfig, completes_epoch, is_first, trial_config
+from tutti.orchestration.messages import Evaluation, Report, TrialConfig, fitted_by, is_first, trial_config
 from tutti.orchestration.objectives import Measure
 from tutti.orchestration.pictures import PictureDrawer
 from tutti.orchestration.snapshot import NotSnapshotted
@@ -104,9 +104,7 @@ class StudyLog(NotSnapshotted, Callback):
     def _begin(self, config: TrialConfig, tags: Mapping[str, str] = MappingProxyType({})) -> None:
         """Starts or resumes the tracker run of a trial, and that of the fold that an earlier run was training."""
         key = config["key"]
-        progress = self._running[key] = TrialProgress(
-            config.get("trained", 0.0), halved=config.get("halved"), fitted=config.get("fitted", False)
-        )
+        progress = self._running[key] = TrialProgress(config.get("trained", 0.0), halved=config.get("halved"))
         tags = {**self._tags, **tags, "tutti.optuna_number": str(config["optuna_number"])}
         self._tracker.start_trial(key, number=config["number"], parameters=config["parameters"], tags=tags)
         if "fold" in config:
@@ -132,8 +130,8 @@ class StudyLog(NotSnapshotted, Callback):
             progress.halved = result["halved"]
             self._notify(f"{key}: starts again with half the batch, out of memory: {progress.halved}")
             self._store.forget_reports(key)  # before what binds the halving, in case the driver dies
-            progress.epoch, progress.last_report, progress.fitted = 0, {}, False
-            self._store.bind(key, halved=progress.halved, **{FITTED: progress.fitted})
+            progress.epoch, progress.last_report, progress.fitted = 0, {}, {}
+            self._store.bind(key, halved=progress.halved, **{FITTED: False})
         if result.keys() & {"exchanged", "halved", "overtime"}:
             return
         if "fold_epoch" in result:
@@ -147,9 +145,10 @@ class StudyLog(NotSnapshotted, Callback):
             if is_stopping:  # in case the driver dies before the trial's end
                 self._store.bind(key, **{STOPPING: True})
             self._log_epoch(key, progress, result)
-        if not progress.fitted and completes_epoch(result):  # not earlier: only its log makes a halved trial start over
-            progress.fitted = True
-            self._store.bind(key, **{FITTED: True})
+        # Not earlier: only what has not fitted begins anew if resumed, and so starts over in the tracker once halved.
+        if (fitted := fitted_by(result)) not in ({}, progress.fitted):
+            progress.fitted = fitted
+            self._store.bind(key, **fitted)
         if "fold_epoch" in result:
             return
         progress.last_report, progress.is_final = result, bool(result.get("final"))

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NotRequired, TypedDict, cast
 
 from tutti.records import Scalar
-from tutti.search.trial_attributes import Proposal
+from tutti.search.trial_attributes import FITTED, IN_NEW_STAGE, Proposal
 
 
 class TrialConfig(TypedDict):
@@ -20,6 +20,7 @@ class TrialConfig(TypedDict):
         fold: the fold that an earlier run was training when it was interrupted.
         halved: the reason why the trial trains with half its batch size.
         fitted: an earlier attempt completed an epoch, so the batch fits into memory.
+        in_new_stage: it completed no epoch of the present stage, which may need more memory than those before.
         stopping: the scheduler of an earlier run decided to stop the trial at its last score.
         trained: seconds that earlier runs trained the trial, up to their last reports.
         anew: the trial restarts from the pretrained weights; saved states are discarded.
@@ -32,6 +33,7 @@ class TrialConfig(TypedDict):
     fold: NotRequired[int]
     halved: NotRequired[str]
     fitted: NotRequired[bool]
+    in_new_stage: NotRequired[bool]
     stopping: NotRequired[bool]
     trained: NotRequired[float]
     anew: NotRequired[bool]
@@ -114,6 +116,7 @@ def trial_config(proposal: Proposal) -> TrialConfig:
         "fold": proposal.fold,
         "halved": proposal.halved,
         "fitted": proposal.fitted or None,
+        "in_new_stage": proposal.in_new_stage or None,
         "stopping": proposal.stopping or None,
         "trained": proposal.seconds or None,
         # Until an epoch is complete, the saved states may be those of the whole batch.
@@ -156,3 +159,8 @@ def begins_stage(report: Report) -> bool:
     In a later fold the trial has been through all stages.
     """
     return evaluation_of(report).get("ends_stage", False) and not report.get("fold")
+
+
+def fitted_by(report: Report) -> dict[str, bool]:
+    """What the report proves of the trial's memory, as attributes to store with it; empty if nothing."""
+    return {FITTED: True, IN_NEW_STAGE: begins_stage(report)} if completes_epoch(report) else {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tutti.orchestration.messages import Report
@@ -22,7 +23,7 @@ class TrialProgress:
         infeasible: it failed because it does not fit into memory.
         stop_reason: why the study's stopper ends it with its last report.
         halved: why its batch size is halved.
-        fitted: whether it has completed an epoch.
+        fitted: what ``fitted_by`` gave for the last report that proved that its batch fits into memory.
         notices: sentences that were shown to the user.
         cut_off_seconds: training time of earlier attempts in this run, up to the last report of each.
         attempt: Unix time at which the current attempt began, and seconds from then to its last report.
@@ -39,7 +40,7 @@ class TrialProgress:
     infeasible: bool = False
     stop_reason: str | None = None
     halved: str | None = None
-    fitted: bool = False
+    fitted: Mapping[str, bool] = field(default_factory=dict)
     notices: list[str] = field(default_factory=list)
     cut_off_seconds: float = 0.0
     attempt: tuple[float, float] | None = None

@@ -22,6 +22,7 @@ MEASURED = "measured"  # objective values of a finished trial; absent where the 
 EXCHANGES = "exchanges"  # every time the trial continued from another trial's checkpoint (population-based training)
 TRAINED = "trained"  # seconds of training up to a running trial's last report
 FITTED = "fitted"  # whether the trial has trained for a whole epoch, which shows that it fits into memory
+IN_NEW_STAGE = "in_new_stage"  # whether it has trained no whole epoch of its present stage, which may need more memory
 FOLD = "fold"  # index of the fold that was started last
 STOPPING = "stopping"  # whether the scheduler has decided to stop the trial
 ENDING = "ending"  # final score and task scores, where these are not those of the best report
@@ -39,6 +40,7 @@ class Proposal:
         halved: the reason for halving its batches, as bound to the trial; None where they are not halved.
         fitted: whether an earlier run has trained it for a whole epoch (of a fold, too). It then fits into memory, and
             its checkpoints were saved with the batch size that it still has.
+        in_new_stage: whether that run has trained no whole epoch of its last stage, which may not fit.
         seconds: training time of earlier runs, as far as it was reported.
         stopping: whether the scheduler of an earlier run has decided to stop it.
         fold: the fold that an earlier run was training when it was interrupted; None where that is unknown.
@@ -50,6 +52,7 @@ class Proposal:
     parameters: Mapping[str, Scalar]
     halved: str | None = None
     fitted: bool = False
+    in_new_stage: bool = False
     stopping: bool = False
     seconds: float = 0.0
     fold: int | None = None
@@ -92,6 +95,7 @@ def proposal(trial: FrozenTrial, number: int) -> Proposal:
         parameters=dict(exchanges[-1]["parameters"] if exchanges else trial.params),
         halved=attributes.get("halved"),
         fitted=bool(attributes.get(FITTED)),
+        in_new_stage=bool(attributes.get(IN_NEW_STAGE)),
         stopping=bool(attributes.get(STOPPING)),
         seconds=float(attributes.get(TRAINED, 0.0)),
         fold=None if fold is None or fold + 1 in scores_by_epoch(trial) else fold,  # reports count completed folds
