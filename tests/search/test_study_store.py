@@ -131,7 +131,9 @@ def test_a_deleted_trial_gives_its_key_to_no_other_and_keeps_the_study_from_goin
 
 @pytest.mark.parametrize("mend", [False, True])
 def test_another_folder_s_study_of_that_name_is_neither_read_nor_mended(opened, url, mend):
-    opened(owner="them").ask()
+    theirs = opened(owner="them")
+    theirs.ask()
+    theirs.close()
     with pytest.raises(StudyError, match="have been started; got one of that name, of another folder"):
         StudyStore.load(url, name="s", owner="us", mend=mend)
     StudyStore.load(url, name="s", owner="them", mend=mend).close()
