@@ -157,5 +157,5 @@ def test_a_start_that_died_before_its_first_trial_leaves_its_own_folder_no_point
 def test_a_study_that_was_not_made_here_is_never_taken_for_a_start_that_died(opened, url):
     optuna.create_study(storage=url, study_name="s", direction="maximize").enqueue_trial({"x": 1})
     with pytest.raises(StudyError, match="of another folder"):
-        opened(owner="us")
+        opened(owner="us", begun=False)
     assert len(optuna.load_study(storage=url, study_name="s").trials) == 1

@@ -81,7 +81,7 @@ def test_a_study_without_trials_takes_other_objectives_and_has_its_older_and_enq
     finish(opened(url=older, name="older", objectives=BOTH), seconds=1.0)
     learnt = [] if "gain" in objectives else [OlderStudy("older", older)]
     for each in (("score",), objectives, ("score",), objectives):
-        opened(objectives=each, older=learnt, enqueued=[{"learning_rate": 1e-4}], begun=False).close()
+        opened(objectives=each, older=learnt, enqueued=[{"learning_rate": 1e-4}], owner="us", begun=False).close()
     study = optuna.load_study(storage=url, study_name="s")
     assert study.metric_names == [*objectives]
     states = [trial.state.name for trial in study.trials]

@@ -20,8 +20,6 @@ from tutti.search.trial_attributes import number_of, trial_key
 from tutti.search.warm_start import is_older
 
 _OBJECTIVES = "objectives"  # a study attribute of earlier versions, unless the score is the only objective
-
-
 OF_ANOTHER_FOLDER = "one of that name, of another folder"
 
 
@@ -62,8 +60,9 @@ def delete_aborted_start(storage: RDBStorage, name: str, *, owner: str | None, b
         study = optuna.load_study(storage=storage, study_name=name)
     except KeyError:
         return
-    trials = study.get_trials(deepcopy=False)
-    if (has_other_owner(study, owner) or not begun) and all(is_older(trial) or is_waiting(trial) for trial in trials):
+    is_own = study.user_attrs.get(OWNER) == owner is not None  # one without an owner was not made by Tutti
+    is_void = has_other_owner(study, owner) or (is_own and not begun)
+    if is_void and all(is_older(trial) or is_waiting(trial) for trial in study.get_trials(deepcopy=False)):
         optuna.delete_study(storage=storage, study_name=name)
 
 
