@@ -45,6 +45,20 @@ def test_an_event_that_was_edited_uploads_nothing_from_outside_of_the_study(tmp_
     assert [*store.runs[""].files] == ["study.json"]
 
 
+def test_a_file_of_events_that_is_emptied_holds_back_none_that_come_later(tmp_path):
+    spool = Spool(tmp_path / "spool.jsonl")
+    for step in range(20):
+        spool.append({"step": step})
+    spool.advance(spool.peek(15)[-1][0])
+    (tmp_path / "spool.jsonl").write_text("")
+    assert spool.peek(500) == []
+    assert not spool.waiting
+    for step in range(2):
+        spool.append({"step": step})
+        (tmp_path / "spool.jsonl").write_text("" if step == 0 else (tmp_path / "spool.jsonl").read_text())
+    assert [event for _, event in spool.peek(500)] == [{"step": 1}]
+
+
 def test_the_tracker_is_closed_once_at_the_end_and_by_no_event(tmp_path, caplog):
     store = Closable()
     for number, call in enumerate(("close", "run_of", "__init__"), start=1):

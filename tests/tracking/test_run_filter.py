@@ -54,13 +54,19 @@ def test_of_studies_of_one_name_the_owner_s_trials_are_found_and_its_run_keeps_f
     assert [file.path for file in client.list_artifacts(remaining[0].info.run_id)] == ["report"]
     with pytest.raises(TrackingError, match="have the study's run"):
         StudyRun(uri, experiment="s", owner="nobody")
+    StudyRun(uri, experiment="s", owner=None).log_metrics({"leaderboard": 0.4}, step=1)
+    [(unowned, value)] = [
+        (run.data.tags.get("tutti.owner"), run.data.metrics["leaderboard"])
+        for run in client.search_runs([experiment_id(uri, "s")], "metrics.leaderboard < 0.5")
+    ]
+    assert (unowned, value) == (None, 0.4)
 
 
 def test_a_store_of_files_that_cannot_take_them_is_told(uri, tmp_path):
     MlflowTracker(uri, experiment="s", artifact_location="s3://bucket/x").start_study(**NONE, files=[])
     (tmp_path / "page.html").touch()
     with pytest.raises(RefusedError, match=r"report/page\.html must be kept by MLflow"):  # there is no boto3
-        StudyRun(uri, experiment="s").log_files([tmp_path / "page.html"], place="report")
+        StudyRun(uri, experiment="s", owner=None).log_files([tmp_path / "page.html"], place="report")
 
 
 @pytest.mark.parametrize("wanted", ["tags.vote == yes", "vote", "tags.a = 'b' or tags.c = 'd'"])

@@ -315,10 +315,18 @@ def test_an_end_told_twice_stands_once(backend, tracker):
     assert backend.seen()["t0"].metrics == {SCORE: [(0, 0.5)]}
 
 
+def test_ends_that_are_delivered_again_one_after_another_stand_once_each(backend, tracker):
+    tracker.start_trial("t0", number=0, **NONE)
+    for _ in range(2):
+        for at, score in ((10.0, 0.5), (20.0, 0.7)):
+            tracker.end_trial("t0", state=TrialState.FINISHED, reason=None, metrics={SCORE: score}, tags={}, at=at)
+    assert backend.seen()["t0"].metrics == {SCORE: [(0, 0.5), (1, 0.7)]}
+
+
 def test_of_the_values_of_an_end_the_last_one_counts_also_where_it_is_an_earlier_one_s_again(backend, tracker):
     tracker.start_trial("t0", number=0, **NONE)
-    for score in (0.5, 0.7, 0.7, 0.5):
-        tracker.end_trial("t0", state=TrialState.FINISHED, reason=None, metrics={SCORE: score}, tags={})
+    for at, score in enumerate((0.5, 0.7, 0.7, 0.5), start=10):
+        tracker.end_trial("t0", state=TrialState.FINISHED, reason=None, metrics={SCORE: score}, tags={}, at=at)
     assert backend.seen()["t0"].metrics == {SCORE: [(0, 0.5), (1, 0.7), (2, 0.5)]}
 
 

@@ -16,18 +16,18 @@ class StudyRun:
     """The MLflow run of a study. All its calls raise TrackingError where the store cannot be reached.
 
     Args:
-        owner: the id of the study among those with its name; by default the first that was tracked.
+        owner: the id of the study among those with its name; None if it has no id.
 
     Raises:
         TrackingError: also where the store does not know the study.
     """
 
-    def __init__(self, uri: str, *, experiment: str, owner: str | None = None) -> None:
+    def __init__(self, uri: str, *, experiment: str, owner: str | None) -> None:
         self._uri, mlflow_id = uri, experiment_id(uri, experiment)
         with store_faults(uri):
             self._client = MlflowClient(tracking_uri=uri)
             runs = study_runs(self._client, mlflow_id, experiment)
-        run = next((run for run in runs if owner is None or is_owned_by(run, owner)), None)
+        run = next((run for run in runs if is_owned_by(run, owner)), None)
         if run is None:
             what = f"the MLflow experiment {experiment!r}"
             raise TrackingError(Fault(what, "have the study's run", "none", "run `tutti tune --resume`"))

@@ -17,7 +17,8 @@ from tutti.tracking.protocol import MetricRow, RefusedError, parent_of
 class MemoryRun:
     """The data of one run.
 
-    ``metrics`` maps each name to its values by step, ``times`` each name and step to the time of the measurement.
+    ``metrics`` maps each name to its values by step, ``times`` each name and step to the time of the measurement;
+    ``end_points`` are the names, values and times of all ends.
     """
 
     number: int | None = None
@@ -25,6 +26,7 @@ class MemoryRun:
     tags: dict[str, str] = field(default_factory=dict)
     metrics: dict[str, dict[int, float]] = field(default_factory=dict)
     times: dict[tuple[str, int], float] = field(default_factory=dict)
+    end_points: set[tuple[str, float, float]] = field(default_factory=set)
     pictures: dict[str, bytes] = field(default_factory=dict)
     files: dict[str, bytes] = field(default_factory=dict)
     columns: tuple[str, ...] = ()
@@ -103,12 +105,13 @@ class MemoryTracker:
         at: float | None = None,
     ) -> None:
         run = self._run(key)
-        for name, value in metrics.items():
-            values = run.metrics.setdefault(name, {})
-            if not values or values[max(values)] != value:
-                values[len(values)] = float(value)
-        run.tags |= tags
         run.state, run.reason, run.ended = state, reason, time.time() if at is None else at
+        for name, value in metrics.items():
+            values, point = run.metrics.setdefault(name, {}), (name, value, run.ended)
+            if point not in run.end_points and (not values or values[max(values)] != value):
+                values[len(values)] = float(value)
+            run.end_points.add(point)
+        run.tags |= tags
 
     def end_study(self, *, state: TrialState, metrics: Mapping[str, float], at: float | None = None) -> None:
         self.end_trial("", state=state, reason=None, metrics=metrics, tags={}, at=at)

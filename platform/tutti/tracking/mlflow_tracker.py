@@ -159,8 +159,11 @@ class MlflowTracker:
             points = []
             for name, value in metrics.items():
                 history = self._client.get_metric_history(run_id, name)
-                if not history or max(history, key=lambda metric: metric.step).value != value:
-                    points.append(Metric(name, float(value), ended, len(history)))
+                point = Metric(name, float(value), ended, len(history))
+                is_last = bool(history) and max(history, key=lambda metric: metric.step).value == value
+                is_logged = any((each.value, each.timestamp) == (point.value, ended) for each in history)
+                if not (is_last or is_logged):  # an end may be delivered twice, also after a later one
+                    points.append(point)
             self._log(run_id, points)
             self._tag(run_id, {**tags, STATE: state.value} | ({_REASON: reason} if reason else {}))
             self._client.set_terminated(run_id, STATUS[state], ended)

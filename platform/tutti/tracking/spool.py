@@ -62,6 +62,7 @@ class Spool:
         with self._lock:
             descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
             end = os.fstat(descriptor).st_size
+            self._position = min(self._position, end)  # smaller only if somebody has emptied the file
             try:
                 written = 0
                 while written < len(line):
@@ -81,6 +82,9 @@ class Spool:
         """
         events: list[tuple[int, Event | None]] = []
         with self._path.open("rb") as file:
+            with self._lock:
+                self._end = min(self._end, os.fstat(file.fileno()).st_size)
+                self._position = min(self._position, self._end)
             file.seek(self._position)
             while len(events) < limit and file.tell() < self._end:
                 line = file.readline()
