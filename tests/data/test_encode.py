@@ -12,7 +12,8 @@ import pytest
 
 from tutti.data import encode
 from tutti.data.encode import EncodedPart, load_parts, marks_second_text, starts_special
-from tutti.data.prepare import Prepared, prepare
+from tutti.data.prepare import prepare
+from tutti.data.prepared import Prepared
 from tutti.errors import BackboneError, StorageError
 from tutti.tasks.build import TaskSpec
 
@@ -41,6 +42,31 @@ def alone(prepared: Prepared, task: str, part: str) -> Prepared:
 
 def load_part(prepared: Prepared, *, task: str, part: str, **arguments: Any) -> EncodedPart:
     return load_parts(alone(prepared, task, part), **arguments)[task][part]
+
+
+def test_a_tokenizer_of_a_sentencepiece_model_alone_is_read_as_that_of_deberta_v3(tmp_path: Path) -> None:
+    import sentencepiece
+
+    texts, folder = [" ".join(f"w{(n * k) % 50}" for k in range(8)) for n in range(300)], tmp_path / "deberta"
+    folder.mkdir()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(texts),
+        model_prefix=str(folder / "spm"),
+        vocab_size=60,
+        hard_vocab_limit=False,
+        minloglevel=2,
+        **{f"{kind}_id": number for number, kind in enumerate(("pad", "bos", "eos", "unk"))},
+        **{
+            f"{kind}_piece": f"[{name}]"
+            for kind, name in (("pad", "PAD"), ("bos", "CLS"), ("eos", "SEP"), ("unk", "UNK"))
+        },
+    )
+    (folder / "config.json").write_text('{"model_type": "deberta-v2"}')
+    (folder / "tokenizer_config.json").write_text('{"vocab_type": "spm"}')
+    tokenizer = encode.load_tokenizer(str(folder))
+    first, *_, last = tokenizer("w1 w2", "w3")["input_ids"]
+    assert tokenizer.convert_ids_to_tokens([first, last]) == ["[CLS]", "[SEP]"]
+    assert tokenizer.pad_token_id == 0
 
 
 def files_of(cache: Path) -> dict[Path, int]:
