@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from word_backbone import save_tokenizer
 
-from tutti.data.prepare import Prepared, prepare
+from tutti.data.prepare import prepare
+from tutti.data.prepared import Prepared
 from tutti.tasks.build import ExtraRows, TaskSpec
 from tutti.tasks.layouts.competition import Competition
 from tutti.tasks.layouts.soft import SoftLabels

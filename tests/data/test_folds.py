@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from task_rows import MakeSpec
 
 from tutti.data.encode import load_parts, take
-from tutti.data.prepare import Prepared, load_prepared, prepare
+from tutti.data.prepare import prepare
+from tutti.data.prepared import Prepared, load_prepared
 from tutti.data.split import fold_numbers
 from tutti.errors import StorageError, StudyError, TaskFileError
 from tutti.tasks.build import TaskSpec
@@ -103,7 +104,7 @@ def prepared_in(folder: Path, *specs: TaskSpec, folds: int | None = 5, **setting
 def test_train_keeps_all_rows_with_their_fold_and_validation_has_those_of_the_task_s_own_file(
     make_spec: MakeSpec, tmp_path: Path
 ) -> None:
-    extra = [([(f"r{n}", f"more {n}", "maybe") for n in range(9)], 0.5)]
+    extra = [([(f"r{n}", f"more {n}", "yes") for n in range(9)], 0.5)]
     prepared = prepared_in(tmp_path / "data", make_spec(train=TRAIN, extra=extra, test=[("0", "a")]))
     train, held_out, folds = prepared.rows("A", "train"), prepared.rows("A", "validation"), prepared.folds("A")
     assert train["id"].tolist() == [row[0] for row in TRAIN] + [f"extra0/r{n}" for n in range(9)]

@@ -57,10 +57,9 @@ def test_a_task_with_its_own_validation_file_is_not_split(make_spec: MakeSpec, r
 
 
 def test_extra_rows_train_with_their_weight_and_never_validate(make_spec: MakeSpec, run_preparation: Any) -> None:
-    extra = [([(f"r{n}", f"more {n}", "maybe") for n in range(20)], 0.5), ([("r0", "last", "no")], 0.25)]
+    extra = [([(f"r{n}", f"more {n}", "yes") for n in range(20)], 0.5), ([("r0", "last", "no")], 0.25)]
     prepared = run_preparation(make_spec(train=TRAIN, extra=extra))
     train = prepared.rows("A", "train")
-    assert prepared.tasks[0].class_names == ("maybe", "no", "yes")
     weights = dict(zip(train["id"], train["weight"], strict=True))
     assert {weights[f"extra0/r{n}"] for n in range(20)} == {0.5}
     assert weights["extra1/r0"] == 0.25
@@ -111,22 +110,36 @@ def test_numbers_that_are_names_are_classes_of_their_own(
 
 
 @pytest.mark.parametrize("folds", [None, 3])
-def test_a_class_of_extra_rows_alone_that_are_all_left_out_is_told(
+def test_a_class_that_extra_rows_alone_have_is_told_with_its_file(
     make_spec: MakeSpec, tmp_path: Path, folds: int | None
 ) -> None:
-    file = {} if folds else {"validation": [("v", "seen there", "maybe"), ("w", "too", "yes")]}
-    extra = [([("e", "text 3" if folds else "seen there", "maybe")], 1.0)]
-    message = (
-        "must have a row of each class besides those of extra_train whose texts are validated on; got none of 'maybe'"
-    )
-    spec = make_spec(train=TRAIN, extra=extra, **file)
-    with pytest.raises(TaskFileError, match=message):
-        prepare([spec], validation=None, folds=folds, seed=0, folder=tmp_path / "data")
+    extra = [([("e", "new", "yes")], 1.0), ([("e", "other", "yse"), ("f", "more", "yse"), ("g", "and", "no")], 1.0)]
+    spec = make_spec(train=TRAIN, extra=extra)
+    message = r"extra1.tsv must have labels that occur in \S*train.tsv; got 'yse' in 2 rows; correct the labels"
+    with pytest.raises(TaskFileError, match=message) as caught:
+        prepare([spec], validation=None if folds else 0.2, folds=folds, seed=0, folder=tmp_path / "data")
+    assert len(caught.value.faults) == 1
+
+
+def test_a_class_of_extra_rows_that_a_validation_file_judges_is_learnt(
+    make_spec: MakeSpec, run_preparation: Any
+) -> None:
+    held_out = [("v", "seen there", "maybe"), ("w", "too", "yes")]
+    prepared = run_preparation(make_spec(train=TRAIN, validation=held_out, extra=[([("e", "new", "maybe")], 1.0)]))
+    assert prepared.tasks[0].class_names == ("maybe", "no", "yes")
+
+
+def test_a_class_of_extra_rows_alone_that_are_all_left_out_is_told(make_spec: MakeSpec, run_preparation: Any) -> None:
+    held_out = [("v", "seen there", "maybe"), ("w", "too", "yes")]
+    spec = make_spec(train=TRAIN, validation=held_out, extra=[([("e", "seen there", "maybe")], 1.0)])
+    rule = "must have a row of each class besides those of extra_train whose texts are validated on"
+    with pytest.raises(TaskFileError, match=f"{rule}; got none of 'maybe'"):
+        run_preparation(spec)
 
 
 def test_extra_rows_do_not_change_the_split(make_spec: MakeSpec, run_preparation: Any) -> None:
     before = run_preparation(make_spec("A", train=TRAIN), folder="one")
-    after = run_preparation(make_spec("A", train=TRAIN, extra=[([("0", "a", "aa")], 1.0)]), folder="two")
+    after = run_preparation(make_spec("A", train=TRAIN, extra=[([("0", "a", "no")], 1.0)]), folder="two")
     assert before.ids("A", "validation").tolist() == after.ids("A", "validation").tolist()
 
 

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from task_rows import SCORES, TRAIN, MakeSpec
 
-from tutti.data.prepare import load_prepared
-from tutti.data.prepared import PREPARED_FILE
+from tutti.data.prepared import PREPARED_FILE, load_prepared
 from tutti.errors import StorageError, StudyError
 from tutti.tasks.build import CleaningSteps
 

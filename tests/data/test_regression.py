@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from task_rows import SCORES, MakeSpec
 
-from tutti.data.prepare import load_prepared
+from tutti.data.prepared import load_prepared
 from tutti.errors import TaskFileError
 from tutti.tasks.build import CleaningSteps
 

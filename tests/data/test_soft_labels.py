@@ -11,7 +11,8 @@ import pytest
 from task_rows import TRAIN, MakeSpec
 
 from tutti.data.encode import load_parts, take
-from tutti.data.prepare import load_prepared, prepare
+from tutti.data.prepare import prepare
+from tutti.data.prepared import load_prepared
 from tutti.errors import TaskFileError
 from tutti.tasks.layouts.soft import PROBABILITY, SoftLabels
 
@@ -29,11 +30,11 @@ def test_soft_labels_become_targets_in_the_order_of_the_classes(
     make_spec: MakeSpec, run_preparation: Any, tmp_path: Path
 ) -> None:
     file = _soft(tmp_path / "s.parquet", ("yes", "no"), [[0.75, 0.25], [0.0, 1.0]])
-    prepared = run_preparation(make_spec(train=TRAIN, soft=[(file, 0.5)], extra=[([("0", "more", "maybe")], 1.0)]))
+    prepared = run_preparation(make_spec(train=TRAIN, soft=[(file, 0.5)], extra=[([("0", "more", "yes")], 1.0)]))
     train = prepared.rows("A", "train").set_index("id")
-    assert prepared.tasks[0].class_names == ("maybe", "no", "yes")
-    assert train["probabilities"]["extra1/0"].tolist() == [0, 0.25, 0.75]
-    assert (train["label"]["extra1/0"], train["label"]["extra1/1"]) == (2, 1)
+    assert prepared.tasks[0].class_names == ("no", "yes")
+    assert train["probabilities"]["extra1/0"].tolist() == [0.25, 0.75]
+    assert (train["label"]["extra1/0"], train["label"]["extra1/1"]) == (1, 0)
     assert train["weight"]["extra1/0"] == 0.5
     assert train["probabilities"].notna().sum() == 2
     assert list(prepared.rows("A", "validation")) == ["id", "text", "label"]

@@ -60,6 +60,12 @@ def test_spaces_around_labels_make_no_class(write: Write) -> None:
     assert [row[-1] for row in rows_of(write("0\ta\t1\n1\tb\t1 \n2\tc\t 1\n"))] == ["1", "1", "1"]
 
 
+@pytest.mark.parametrize("header", ["qid\ttext\tlabel", "编号\t文本\t标签", "sid\tutterance\tLabel"])
+def test_a_header_with_another_name_for_ids_is_known_by_its_other_names(write: Write, header: str) -> None:
+    with pytest.raises(TaskFileError, match="line 1 must be a row: this layout has no header; got a header"):
+        rows_of(write(f"{header}\n1\ta text\tyes\n"), labelled=True)
+
+
 @pytest.mark.parametrize("labelled", [True, False])
 @pytest.mark.parametrize("name", ["id", "ID", "index", "idx", "guid"])
 def test_a_header_is_no_row(write: Write, name: str, labelled: bool) -> None:

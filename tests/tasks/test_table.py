@@ -40,6 +40,13 @@ def test_without_an_id_column_rows_are_numbered_from_zero(tmp_path: Path, suffix
     assert Table().read(str(tmp_path / f"rows{suffix}"), labelled=True)["id"].tolist() == ["0", "1"]
 
 
+def test_only_rows_to_predict_need_the_id_column(write: Write) -> None:
+    source = write("text,label\na,1\nb,0\n", "rows.csv")
+    assert Table(id="key").read(source, labelled=True)["id"].tolist() == ["0", "1"]
+    with pytest.raises(TaskFileError, match=r"must have the column 'key' \(columns.id\)"):
+        Table(id="key").read(source, labelled=False)
+
+
 def test_numbers_are_read_as_they_are_written(write: Write, tmp_path: Path) -> None:
     lines = write('{"id": 7, "text": "a", "label": 108}\n', "rows.jsonl")
     assert Table(id="id").read(lines, labelled=True).to_numpy().tolist() == [["7", "a", "108"]]

@@ -15,15 +15,13 @@ import pandas as pd
 from tutti.data.clean import clean_text, drop_duplicates, row_texts, text_columns, text_groups
 from tutti.data.prepared import PREPARED_FILE, PartInfo, Prepared, load_prepared, texts_hash, write_part, write_prepared
 from tutti.data.split import fold_numbers, ordered_classes, validation_rows, validation_values
-from tutti.errors import ConfigError, Fault, StudyError, TaskFileError, UserError
+from tutti.errors import ConfigError, Fault, StudyError, TaskFileError, UserError, counted
 from tutti.tasks.build import CleaningSteps, TaskSpec
 from tutti.tasks.layouts.protocol import Layout
 from tutti.tasks.layouts.reading import number
 from tutti.tasks.layouts.soft import PROBABILITY
 from tutti.tasks.metrics import check_classes
 from tutti.tasks.task import Task
-
-__all__ = ["PartInfo", "Prepared", "load_prepared", "prepare"]
 
 Item = TypeVar("Item")
 T = TypeVar("T")
@@ -181,7 +179,7 @@ def _prepare_task(
     if spec.regression:
         _check_values(spec, train["label"])
     else:
-        _check_labels(spec, classes, parts.get("validation"), soft)
+        _check_labels(spec, train, classes, parts.get("validation"), soft)
     train, held_out = _with_class_indices(_with_targets(train, classes), classes), parts.pop("validation", None)
     extra = train.pop("extra").to_numpy(dtype=bool)
     if folds is not None:
@@ -284,7 +282,11 @@ def _with_targets(train: pd.DataFrame, classes: Sequence[str]) -> pd.DataFrame:
 
 
 def _check_labels(
-    spec: TaskSpec, classes: Sequence[str], held_out: pd.DataFrame | None, soft: Mapping[str, Sequence[str]]
+    spec: TaskSpec,
+    train: pd.DataFrame,
+    classes: Sequence[str],
+    held_out: pd.DataFrame | None,
+    soft: Mapping[str, Sequence[str]],
 ) -> None:
     faults = []
     source = spec.layout.origin(spec.sources["train"])
@@ -300,13 +302,19 @@ def _check_labels(
         if len(same) > 1:
             rule, remedy = "have one spelling of each class", "correct the labels, also in the files of extra_train"
             faults.append(Fault(source, rule, " and ".join(map(repr, same)), remedy))
+    labelled = {}
     if held_out is not None:
-        where = spec.layout.origin(spec.sources["validation"])
-        for label, count in held_out["label"].value_counts().items():
-            if label not in classes:
-                got = f"{label!r} in {count} row{'s' * (count > 1)}"
-                remedy = "correct the labels, or add training rows of that class"
-                faults.append(Fault(where, f"have labels that occur in {source}", got, remedy))
+        labelled[spec.layout.origin(spec.sources["validation"])] = held_out["label"], {*classes}
+    if not faults:  # a class that no row to validate on has would be learnt and never judged, as one by a slip is
+        judged = {*train["label"][~train["extra"]], *([] if held_out is None else held_out["label"])}
+        for n, extra in enumerate(spec.extra_train):
+            rows = train[train["id"].str.startswith(f"extra{n}/") & train["extra"] & ~_is_soft(train)]
+            labelled[str(extra.path)] = rows["label"], judged
+    for where, (labels, known) in labelled.items():
+        for label, count in labels[~labels.isin(known)].value_counts().items():
+            got = f"{label!r} in {counted(count, 'row')}"
+            remedy = "correct the labels, or add training rows of that class"
+            faults.append(Fault(where, f"have labels that occur in {source}", got, remedy))
     for file, names in soft.items():
         if unknown := [name for name in names if name not in classes]:
             rule, got = (

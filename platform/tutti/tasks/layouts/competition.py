@@ -13,7 +13,9 @@ from tutti.tasks.layouts.broken import LineRows, Rows
 from tutti.tasks.layouts.reading import FileSource, checked_frame
 from tutti.tasks.layouts.tabs import lines_of, write_lines
 
-_HEADERS = ("id", "index", "idx", "guid")  # how the first column of a header is called
+# How the first column of a header is called, and other ones.
+_IDS = ("id", "index", "idx", "guid")
+_NAMES = ("text", "text_a", "text_b", "sentence", "sentence1", "sentence2", "content", "文本", "内容", "label", "标签")
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,8 @@ class Competition(FileSource):
 def _frame(line_rows: LineRows, found: Rows, *, numbers: bool = False, unique: bool = True) -> DataFrame:
     rows, places, faults = found
     columns = {name: [row[index] for row in rows] for index, name in enumerate(line_rows.names)}
-    if places[:1] == [1] and rows[0][0].strip().casefold() in _HEADERS:  # it would become a class and a row to predict
+    first, *others = [cell.strip().casefold() for cell in rows[0]] if places[:1] == [1] else [""]
+    if first in _IDS or any(cell in _NAMES for cell in others):  # it would become a class and a row to predict
         or_else = "use the layout table" if unique else f"call the columns {' and '.join(line_rows.names)}"
         remedy = f"take the line out, or {or_else}"
         faults = [

@@ -56,6 +56,7 @@ class Table(FileSource):
     def read(self, source: str, *, labelled: bool, numbers: bool = False) -> DataFrame:
         names = self.names(labelled=labelled)
         columns, places, place = next(_blocks(source, None, wanted=set(names.values())))
+        names = without_id(names, columns) if labelled else names
         return frame_of(columns, names, origin=source, places=places, place=place, numbers=numbers)
 
     def blocks(self, source: str, *, rows: int) -> Iterator[DataFrame]:
@@ -96,6 +97,11 @@ def column_names(source: str) -> list[str]:
         TaskFileError: where the file cannot be read.
     """
     return list(next(_blocks(source, 1, wanted=frozenset()), ({}, [], ""))[0])
+
+
+def without_id(names: Mapping[str, str], table: Collection[str]) -> dict[str, str]:
+    """The names without that of an id column that a table lacks. Only rows to predict need ids of their own."""
+    return {ours: name for ours, name in names.items() if ours != "id" or name in table}
 
 
 def frame_of(
