@@ -134,6 +134,8 @@ def test_while_trials_run_the_best_is_that_of_any_of_them():
     records = [record(0, TrialState.FINISHED, 0.7), record(1), record(2, TrialState.RUNNING, 0.9, 0.8)]
     assert best_so_far(records) is records[2]
     assert best_so_far(records[1:2]) is None
+    failed = record(3, TrialState.FAILED, 0.99)  # it has no vote, and no score that the study could end with
+    assert best_so_far([*records, failed]) is records[2]
 
 
 def test_of_many_reasons_to_fail_the_first_are_listed_and_the_others_counted():

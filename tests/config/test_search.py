@@ -131,6 +131,29 @@ def test_what_no_new_study_may_have_stays_in_one_that_has_begun(changed: Changed
     assert load_study(path)
 
 
+@pytest.mark.parametrize(
+    ("space", "search", "remedy"),
+    [
+        (
+            FINITE,
+            "{sampler: grid, trials: 3}",
+            "lower it, or give the search space more values in a study with another ",
+        ),
+        ("", "{trials: 2}", "give `study:` another name, and add `search_space: small` or another one"),
+    ],
+)
+def test_the_space_of_a_study_that_has_begun_is_not_to_be_changed(
+    changed: Changed, tmp_path: Path, space: str, search: str, remedy: str
+) -> None:
+    path = changed(INLINE, space, add=f"search: {search}\nstorage: {{path: runs}}\n")
+    own = StudyFolder(tmp_path / "runs" / "little")
+    own.path.mkdir(parents=True)
+    own.study_file.write_text("{}")
+    own.optuna_file.touch()
+    (fault,) = faults(path)
+    assert remedy in fault
+
+
 def test_keys_are_drawn_after_those_that_their_conditions_name_and_else_as_in_the_file() -> None:
     kind = {"type": "categorical", "choices": ["x", "y"]}
     keys = space(c={**kind, "when": {"b": "x"}}, a=kind, b={**kind, "when": {"d": "x"}}, d=kind)

@@ -66,7 +66,7 @@ def test_every_objective_is_told_kept_and_tracked(measured, tmp_path):
     score = put(measured, trial, slice(0, 60))
     finish(measured, trial, score)
     disk = sum(file.stat().st_size for file in measured.folder.trial("t0000").best.iterdir())
-    expected = {"score": 0.8, "gain": pytest.approx(0.8), "seconds": 60.0, "parameters": 1000.0, "disk": float(disk)}
+    expected = {"score": 0.8, "gain": 0.0, "seconds": 60.0, "parameters": 1000.0, "disk": float(disk)}
     assert 5000 < disk < 10_000
     assert measured.record(trial).measured == expected
     assert measured.record(trial).seconds == 60.0
@@ -84,7 +84,7 @@ def test_a_weaker_but_different_trial_gains_more_than_a_near_copy_of_the_best(me
         finish(measured, trial, scores[-1])
         gains.append(measured.record(trial).measured["gain"])
     assert scores[1] > scores[0] > scores[2]
-    assert gains[0] == scores[0]
+    assert gains[0] == 0  # there was nothing to add to
     assert gains[2] > 0.1 > 0.01 > gains[1]
     assert gains[3] == pytest.approx(0, abs=1e-6)  # there is one like it
 
@@ -97,8 +97,20 @@ def test_a_gain_is_the_mean_over_tasks(measured, store):
     tone = replace(mood, labels=(LABELS + 1) % 3)  # right where the mood is wrong
     record = CheckpointRecord("t0000", 0, 1, 0.8, {}, None)
     bank.put(record, {"mood": {"validation": mood}, "tone": {"validation": tone}})
-    measure = Measure(["gain"], folder=measured.folder, store=store, metrics={"mood": "accuracy", "tone": "accuracy"})
-    assert measure("t0000", seconds=0, parameters=0) == {"gain": pytest.approx((0.8 + 0.2) / 2)}
+    store.finish("t0000", state=TrialState.FINISHED, score=0.5, measured=dict.fromkeys(ALL, 0.0))
+    better = measured.start()
+    put(measured, better, slice(0, 30))
+    sure = bank.predictions("t0001", "mood", "validation")
+    record = CheckpointRecord("t0001", 1, 1, 0.9, {}, None)
+    bank.put(record, {"mood": {"validation": sure}, "tone": {"validation": replace(sure, labels=tone.labels)}})
+    both = {"mood": "accuracy", "tone": "accuracy"}
+    gains = []
+    for metrics in ({"mood": "accuracy"}, {"tone": "accuracy"}, both):
+        measure = Measure(["gain"], folder=measured.folder, store=store, metrics=metrics)
+        gains.append(measure("t0001", seconds=0, parameters=0)["gain"])
+    assert gains[0] > 0.05
+    assert gains[0] != gains[1]
+    assert gains[2] == pytest.approx((gains[0] + gains[1]) / 2)
 
 
 def test_a_gain_counts_the_trials_that_were_told_as_finished_before_and_no_others(measured, store):
@@ -108,7 +120,7 @@ def test_a_gain_counts_the_trials_that_were_told_as_finished_before_and_no_other
     store.finish(stopped.config["key"], state=TrialState.STOPPED)
     for trial in (first, second):
         finish(measured, trial, 0.85)
-    assert measured.record(first).measured["gain"] == 0.85
+    assert measured.record(first).measured["gain"] == 0
     assert measured.record(second).measured["gain"] == pytest.approx(0, abs=1e-6)
     again = Measure(["gain"], folder=measured.folder, store=store, metrics={"mood": "accuracy"})  # of a resumed study
     third = measured.start()
@@ -133,7 +145,7 @@ def test_an_earlier_trial_whose_predictions_cannot_be_read_is_left_out_of_the_en
     metrics = {"mood": "accuracy"}
     measured.log._measure = Measure(ALL, folder=measured.folder, store=store, metrics=metrics)  # of a resumed study
     finish(measured, sound, 0.85)
-    assert measured.record(sound).measured["gain"] == 0.85
+    assert measured.record(sound).measured["gain"] == 0  # as of the first one
     assert "The trial t0001 is left out of the ensemble" in caplog.text
 
 

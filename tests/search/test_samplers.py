@@ -10,6 +10,7 @@ import optuna
 import pytest
 from optuna._transform import _SearchSpaceTransform
 from optuna.distributions import FloatDistribution
+from optuna.samplers import NSGAIIISampler, NSGAIISampler
 from optuna.trial import create_trial
 
 from tutti.config.conditions import applies
@@ -318,6 +319,17 @@ def test_cmaes_leaves_out_a_condition_s_key_that_a_stopped_trial_lacks_though_al
         is_whole = number < len(points) and proposal.parameters["adapter"] == "lora"
         store.finish(proposal.key, state=TrialState.FINISHED if is_whole else TrialState.STOPPED)
     assert len(store.records()) == 2 * GENERATION
+
+
+@pytest.mark.parametrize("sampler", ["nsgaii", "nsgaiii"])
+def test_a_point_that_was_given_whole_is_a_member_of_the_first_generation(opened, url, sampler):
+    whole = {"a": 0.5, "b": 0.25}
+    store = opened(sampler=sampler, space=PLANE, enqueued=[whole])
+    assert store.ask().parameters == whole
+    store.ask()
+    generation = {"nsgaii": NSGAIISampler, "nsgaiii": NSGAIIISampler}[sampler]._get_generation_key()
+    trials = optuna.load_study(storage=url, study_name="s").trials
+    assert [trial.system_attrs.get(generation) for trial in trials] == [0, 0]
 
 
 def test_a_score_that_was_reached_with_parameters_of_another_trial_is_not_held_to_be_of_the_sampled_ones(opened):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 
 import optuna
 import pytest
@@ -119,11 +120,11 @@ def test_a_trial_that_was_left_is_taken_up_where_it_was_in_the_fold_that_has_no_
 ):
     store = opened()
     key = store.ask().key
-    store.bind(key, fitted=True, in_new_stage=True, stopping=True, fold=1)
+    store.bind(key, fitted=True, in_new_stage=True, stopping=2, fold=1)
     for part in range(1, folds_reported + 1):
         store.report(key, epoch=part, score=0.5, task_scores={})
     (left,) = store.unfinished()
-    assert (left.fitted, left.in_new_stage, left.stopping, left.fold) == (True, True, True, fold)
+    assert (left.fitted, left.in_new_stage, left.stopping, left.fold) == (True, True, 2, fold)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
@@ -161,6 +162,30 @@ def test_an_unknown_trial_is_a_study_error(opened):
     for key in ("t0009", "nonsense"):
         with pytest.raises(StudyError, match=key):
             store.finish(key, state=TrialState.FAILED)
+
+
+def test_a_trial_has_ended_when_it_did_whatever_the_time_zone_of_the_machine_that_reads_it(opened, monkeypatch):
+    store = opened()
+    before = time.time()
+    store.finish(store.ask().key, state=TrialState.STOPPED)
+    try:
+        monkeypatch.setenv("TZ", "Asia/Shanghai")
+        time.tzset()
+        (record,) = store.records()
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert before <= record.ended <= time.time()
+
+
+def test_a_trial_that_started_over_has_the_exchanges_that_came_then_and_none_that_are_void(opened):
+    store = opened()
+    proposal = store.ask()
+    for epoch, dropout in ((1, 0.1), (2, 0.2), (3, 0.3), (2, 0.4)):
+        parameters = {**proposal.parameters, "dropout": dropout}
+        store.exchange(proposal.key, epoch=epoch, donor="t0007", parameters=parameters)
+    assert [each["epoch"] for each in store.records()[0].exchanges] == [1, 2]
+    assert [left.parameters["dropout"] for left in store.unfinished()] == [0.4]
 
 
 def test_a_trial_that_went_on_from_another_one_is_taken_up_again_with_what_it_had_since(opened, url):

@@ -147,8 +147,10 @@ def test_a_resumed_study_has_its_older_trials_even_where_the_older_study_is_gone
 
 
 def test_a_start_that_died_while_it_took_trials_over_takes_the_others_later(opened, older, url, space):
+    whole = optuna.create_study(direction="maximize")
+    add_older_trials(whole, [older], space, fixed={}, objectives=["score"], attributes={})
     study = optuna.create_study(storage=url, study_name="s", direction="maximize")
-    add_older_trials(study, fitting_trials(older, space, fixed={})[:5], attributes={})
+    study.add_trials(whole.trials[:5])
     for _ in range(2):
         opened(older=[older])
         assert len(optuna.load_study(storage=url, study_name="s").trials) == OLDER

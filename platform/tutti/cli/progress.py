@@ -80,8 +80,9 @@ _MEASURED: Mapping[Objective, Callable[[float], str]] = {
 
 
 def best_so_far(records: Sequence[TrialRecord]) -> TrialRecord | None:
-    """The trial with the highest score reported so far, finished or not."""
-    return max((r for r in records if r.score is not None), key=lambda r: r.score or 0.0, default=None)
+    """The trial with the highest score reported so far, finished or not, besides those that failed."""
+    alive = (record for record in records if record.state is not TrialState.FAILED)
+    return max((r for r in alive if r.score is not None), key=lambda r: r.score or 0.0, default=None)
 
 
 def cut_off(records: Sequence[TrialRecord]) -> list[TrialRecord]:

@@ -110,7 +110,7 @@ def _value_faults(place: str, name: str, distribution: Distribution, wanted: tup
         Fault(
             place,
             f"be of the choices of {name}: {', '.join(choices)}",
-            _quoted(value),
+            quoted(value),
             nearest(written(value), choices, otherwise="choose one of them"),
         )
         for value in wanted
@@ -122,14 +122,15 @@ def _fixed_faults(place: str, name: str, value: Any, wanted: tuple[Any, ...], *,
     """The fault of a condition that no trial can meet, as ``training:`` sets its key to another value."""
     if any(same(value, each) for each in wanted):
         return []
-    rule = f"be {_quoted(value)}, as training.{name} is, or no trial would draw {key}"
+    rule = f"be {quoted(value)}, as training.{name} is, or no trial would draw {key}"
     remedy = f"change one of the two, or take {key} out of the search space"
     if isinstance(value, str):
         remedy = nearest(written(wanted[0]), [value], otherwise=remedy)
-    return [Fault(place, rule, " or ".join(map(_quoted, wanted)), remedy)]
+    return [Fault(place, rule, " or ".join(map(quoted, wanted)), remedy)]
 
 
-def _quoted(value: Any) -> str:
+def quoted(value: Any) -> str:
+    """A value as a message shows it: texts in quotation marks, all others as in a study file."""
     return repr(value) if isinstance(value, str) else written(value)
 
 

@@ -7,7 +7,7 @@ from decimal import Decimal
 from itertools import islice
 from typing import Any, get_args
 
-from tutti.config.conditions import Values, applies, condition_faults, fixed_values, same, written
+from tutti.config.conditions import Values, applies, condition_faults, fixed_values, quoted, same, written
 from tutti.config.paths import has_begun
 from tutti.config.points import grid, is_finite, value_fault
 from tutti.config.raw import section
@@ -31,12 +31,13 @@ def search_faults(raw: Mapping[str, Any], *, what: What) -> list[Fault]:
     if not faults:
         faults += _enqueue_faults(search.get("enqueue"), space, fixed, known=known, what=what)
         if search.get("sampler") == "grid" and len(space) == len(known):
-            faults += _grid_faults(search, space, fixed, what=what)
+            faults += _grid_faults(search, space, fixed, begun=begun, what=what)
     faults += _objective_faults(search, begun=begun, what=what)
     trials = search.get("trials", Search().trials)
     if raw.get("search_space", {}) == {} and type(trials) in (int, float) and trials > 1:
         rule = "be 1 without a search space, as all trials would be the same"
         remedy = "add `search_space: small` or another one, or set it to 1"
+        remedy = "give `study:` another name, and add `search_space: small` or another one" if begun else remedy
         faults.append(Fault(what("search.trials"), rule, str(trials), remedy))
     sampler = search.get("sampler", Search().sampler)
     if search.get("warm_start") and sampler not in LEARNING and isinstance(sampler, str):
@@ -99,7 +100,7 @@ def _objective_faults(search: Mapping[str, Any], *, begun: bool, what: What) -> 
 
 
 def _grid_faults(
-    search: Mapping[str, Any], space: Mapping[str, Distribution], fixed: Values, what: What
+    search: Mapping[str, Any], space: Mapping[str, Distribution], fixed: Values, *, begun: bool, what: What
 ) -> list[Fault]:
     faults = [
         Fault(
@@ -120,7 +121,8 @@ def _grid_faults(
     trials = search.get("trials", Search().trials)
     if type(trials) in (int, float) and trials > points:
         rule = f"be at most {points}, the points that the grid of the search space has"
-        return [Fault(what("search.trials"), rule, str(trials), "lower it, or give the search space more values")]
+        remedy = "lower it, or give the search space more values" + (" in a study with another name" if begun else "")
+        return [Fault(what("search.trials"), rule, str(trials), remedy)]
     return []
 
 
@@ -149,8 +151,7 @@ def _undrawn(fixed: Values, space: Mapping[str, Distribution], point: Values) ->
 def _point_faults(place: str, key: str, value: Any, distribution: Distribution, values: Values) -> list[Fault]:
     if violation := value_fault(distribution, value):
         rule, remedy = violation
-        got = repr(value) if isinstance(value, str) else written(value)
-        return [Fault(place, rule, got, remedy)]
+        return [Fault(place, rule, quoted(value), remedy)]
     if not applies(distribution, values):
         needed = ", ".join(f"{name}: {' or '.join(map(written, wanted))}" for name, wanted in distribution.when.items())
         rule = f"be used with {needed}, without which {key} is not drawn"

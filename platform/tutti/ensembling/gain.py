@@ -20,22 +20,21 @@ def gain(others: Sequence[np.ndarray], newcomer: np.ndarray, *, score: Callable[
     Both ensembles are grown by forward selection with replacement on the score itself (Caruana et al. 2004, Ensemble
     selection from libraries of models), one from the best other member, one from the newcomer. Each step adds the
     member with the best score of the plain mean; the best of these means counts. A weak newcomer gains if it corrects
-    errors of the others, a near-copy gains 0, and a harmful one less than 0. Without others the gain is the newcomer's
-    own score.
+    errors of the others, a near-copy gains 0, and a harmful one less than 0. Without others the gain is 0, as a score
+    does not compare with later gains.
 
     Args:
         others: ``(rows, classes)`` float32 probabilities, or ``(rows,)`` float32 values, of each other member.
         newcomer: the same of the newcomer.
         score: score of such a mean; higher is better.
     """
-    own_score = score(newcomer)
     if not others:
-        return own_score
+        return 0.0
     scores = np.array([score(other) for other in others])
     best = top(scores, MOST)
     candidates = [others[index] for index in best]
     without = _best_score(candidates, candidates[0], scores[best[0]], score)
-    return _best_score([*candidates, newcomer], newcomer, own_score, score) - without
+    return _best_score([*candidates, newcomer], newcomer, score(newcomer), score) - without
 
 
 def _best_score(

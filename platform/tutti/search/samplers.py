@@ -24,8 +24,10 @@ from optuna.samplers import (
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
+from tutti.config.space import SearchSpace
 from tutti.config.study import Sampler
-from tutti.search.trial_attributes import EXCHANGES, violates
+from tutti.search.space import distributions
+from tutti.search.trial_attributes import EXCHANGES, ended_at, violates
 
 STARTUP_TRIALS = 5
 """Random trials before TPE or GP takes over. Optuna's 10 would never let them act in our default budget of 8 trials."""
@@ -34,33 +36,29 @@ POPULATION = 10
 """Population size of NSGA-II and NSGA-III. Optuna's 50 is more than most studies have trials."""
 
 
-def make_sampler(
-    name: Sampler,
-    *,
-    seed: int,
-    space: Mapping[str, BaseDistribution],
-    conditional: Collection[str],
-    older: Sequence[FrozenTrial],
-) -> BaseSampler:
+def make_sampler(name: Sampler, *, seed: int, space: SearchSpace, older: Sequence[FrozenTrial]) -> BaseSampler:
     """The sampler of a study.
 
     Args:
         seed: a study gives the same proposals for the same seed, however often it is resumed, as long as its trials
             run one at a time.
-        space: every key that a trial may sample.
-        conditional: keys that not every trial samples.
         older: trials of older studies, finished or stopped early, that the study started from.
     """
+    unconditional = {key for key, distribution in space.root.items() if not distribution.when}
     makers: dict[Sampler, Callable[[int], BaseSampler]] = {
         "tpe": partial(_tpe, group=True),
         "gp": _Gp,
-        "cmaes": lambda seed: _CmaEs(seed=seed, unconditional=space.keys() - set(conditional), older=older),
+        "cmaes": lambda seed: _CmaEs(seed=seed, unconditional=unconditional, older=older),
         "nsgaii": lambda seed: NSGAIISampler(seed=seed, population_size=POPULATION),
         "nsgaiii": lambda seed: NSGAIIISampler(seed=seed, population_size=POPULATION),
         "random": RandomSampler,
         "grid": RandomSampler,  # every point is enqueued in full: nothing is left to sample
     }
-    return _QuasiMonteCarlo(seed, space) if name == "qmc" else _SeededByTrial(makers[name], seed=seed)
+    return _QuasiMonteCarlo(seed, distributions(space)) if name == "qmc" else _SeededByTrial(makers[name], seed=seed)
+
+
+GENERATIONAL: tuple[Sampler, ...] = ("cmaes", "nsgaii", "nsgaiii")
+"""Samplers that learn only from trials with a generation, which a trial gets when all its keys are sampled together."""
 
 
 def first_generation(name: Sampler) -> dict[str, int]:
@@ -250,7 +248,7 @@ class _CmaEs(CmaEsSampler):
         # By the time of completion: later trials then never change which ones made up an earlier generation. Optuna
         # would count one that ran out of memory by its last report.
         feasible = [ended for ended in self._get_trials(study) if not violates(ended)]
-        trials = sorted(feasible, key=lambda ended: ended.datetime_complete)
+        trials = sorted(feasible, key=lambda ended: ended_at(ended) or 0.0)
         if not search_space or not trials:
             return {}
         # The space may be narrower than the older trials' one: of a key whose range the user has changed since, no

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import optuna
@@ -20,9 +20,10 @@ from tutti.records import Scalar, TrialRecord, TrialState
 from tutti.search import checks, database
 from tutti.search.grid import PROPOSED, Grid, Point, enqueue
 from tutti.search.objectives import DIRECTIONS, objective_values
-from tutti.search.samplers import first_generation, make_sampler
+from tutti.search.samplers import GENERATIONAL, first_generation, make_sampler
 from tutti.search.space import distributions, draw
 from tutti.search.trial_attributes import (
+    ENDED,
     ENDING,
     EXCHANGES,
     MEASURED,
@@ -36,7 +37,7 @@ from tutti.search.trial_attributes import (
     task_scores_of,
     trial_key,
 )
-from tutti.search.warm_start import OlderStudy, add_older_trials, fitting_trials, is_older
+from tutti.search.warm_start import OlderStudy, add_older_trials, is_older
 
 # Named as by Trial.set_constraint, which itself works only on a trial that was just asked for.
 _CONSTRAINT = f"{_CONSTRAINTS_KEY}:memory"
@@ -59,6 +60,7 @@ class StudyStore:
         self._space = space
         self._fixed = fixed
         self._grid: Grid | None = None
+        self._generational = False
         self._claim: database.Claim | None = None
         self._objectives: list[Objective] = checks.objectives_of(study)
         self._older_count = sum(map(is_older, study.get_trials(deepcopy=False)))  # offset of Optuna's trial numbers
@@ -193,15 +195,15 @@ class StudyStore:
             self._store_attributes(trial_id, attributes)
 
     def exchange(self, key: str, *, epoch: int, donor: str, parameters: Mapping[str, Scalar]) -> None:
-        """Records that a running trial continues from another trial's checkpoint; a repeated epoch is ignored.
+        """Records that a running trial continues from another trial's checkpoint; raises what ``bind`` raises.
 
-        Raises what ``bind`` raises.
+        It replaces the exchanges of this epoch and of later ones, since which the trial has started over.
         """
         trial_id, trial = self._trial(key)
-        exchanges = trial.user_attrs.get(EXCHANGES, [])
-        if not trial.state.is_finished() and all(earlier["epoch"] < epoch for earlier in exchanges):
+        if not trial.state.is_finished():
+            earlier = [each for each in trial.user_attrs.get(EXCHANGES, []) if each["epoch"] < epoch]
             exchange = {"epoch": epoch, "donor": donor, "parameters": dict(parameters)}
-            self._store_attributes(trial_id, {EXCHANGES: [*exchanges, exchange]})
+            self._store_attributes(trial_id, {EXCHANGES: [*earlier, exchange]})
 
     def report(self, key: str, *, epoch: int, score: float, task_scores: Mapping[str, float]) -> None:
         """Records the scores of a running trial after ``epoch``. A repeated report of an epoch is ignored.
@@ -283,6 +285,7 @@ class StudyStore:
             attributes["seconds"] = seconds
         if state is TrialState.FINISHED and self._objectives != ["score"]:
             attributes[MEASURED] = values
+        attributes[ENDED] = time.time()
         attributes["reason"] = reason  # also None: a driver that died right here may have left another end's reason
         self._store_attributes(trial_id, attributes)
         optuna_state = next(theirs for theirs, ours in STATES.items() if ours is state)
@@ -344,24 +347,19 @@ class StudyStore:
     def _begin(self, sampler: Sampler, *, seed: int, older: Sequence[OlderStudy]) -> None:
         """Sets the study's sampler, and adds the trials of older studies where the study has no trial yet."""
         if not self._own_trials():
-            fitting = partial(fitting_trials, space=self._space, fixed=self._fixed, objectives=self._objectives)
-            trials = [trial for study in older for trial in fitting(study)]
-            add_older_trials(self._study, trials, attributes=first_generation(sampler))
+            fitting: dict[str, Any] = {"fixed": self._fixed, "objectives": self._objectives}
+            add_older_trials(self._study, older, self._space, attributes=first_generation(sampler), **fitting)
         older_trials = [trial for trial in self._study.get_trials(deepcopy=False) if is_older(trial)]
         self._older_count = len(older_trials)
-        self._study.sampler = make_sampler(
-            sampler,
-            seed=seed,
-            space=distributions(self._space),
-            conditional=[key for key, distribution in self._space.root.items() if distribution.when],
-            older=older_trials,
-        )
+        self._generational = sampler in GENERATIONAL
+        self._study.sampler = make_sampler(sampler, seed=seed, space=self._space, older=older_trials)
 
     def _complete(self) -> None:
         """Completes the last step of a driver that died: sampling a trial's parameters, or pruning a violation."""
-        for _, trial in self._running():
+        for number, trial in self._running():
             if trial.constraints:
-                self._study.tell(trial.number, state=optuna.trial.TrialState.PRUNED)
+                reason = trial.user_attrs.get("reason")
+                self.finish(trial_key(number), state=TrialState.FAILED, infeasible=True, reason=reason)
             elif PROPOSED not in trial.user_attrs:
                 # From the first parameter on: a seeded sampler would give the later ones the draws of the earlier ones.
                 database.delete_draw(self._storage, trial._trial_id)
@@ -370,6 +368,8 @@ class StudyStore:
     def _choose(self, trial: optuna.Trial) -> None:
         """Samples a new trial's parameters."""
         draw(trial, self._space, fixed=self._fixed)
+        if self._generational:  # Optuna does not ask the sampler for a point that was enqueued with all its keys
+            trial.relative_params  # noqa: B018
         trial.set_user_attr(PROPOSED, True)
 
     def _trial(self, key: str) -> tuple[int, FrozenTrial]:

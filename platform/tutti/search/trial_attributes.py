@@ -24,7 +24,8 @@ TRAINED = "trained"  # seconds of training up to a running trial's last report
 FITTED = "fitted"  # whether the trial has trained for a whole epoch, which shows that it fits into memory
 IN_NEW_STAGE = "in_new_stage"  # whether it has trained no whole epoch of its present stage, which may need more memory
 FOLD = "fold"  # index of the fold that was started last
-STOPPING = "stopping"  # whether the scheduler has decided to stop the trial
+STOPPING = "stopping"  # the epoch at which the scheduler decided to stop the trial
+ENDED = "ended"  # Unix time; Optuna's own has no time zone, and is that of whatever machine reads it
 ENDING = "ending"  # final score and task scores, where these are not those of the best report
 
 
@@ -42,7 +43,7 @@ class Proposal:
             its checkpoints were saved with the batch size that it still has.
         in_new_stage: whether that run has trained no whole epoch of its last stage, which may not fit.
         seconds: training time of earlier runs, as far as it was reported.
-        stopping: whether the scheduler of an earlier run has decided to stop it.
+        stopping: the epoch at which the scheduler of an earlier run decided to stop it; 0 if none did.
         fold: the fold that an earlier run was training when it was interrupted; None where that is unknown.
         optuna_number: Optuna's trial number, which also counts the older studies' trials that the study started from.
     """
@@ -53,7 +54,7 @@ class Proposal:
     halved: str | None = None
     fitted: bool = False
     in_new_stage: bool = False
-    stopping: bool = False
+    stopping: int = 0
     seconds: float = 0.0
     fold: int | None = None
     optuna_number: int = 0
@@ -96,7 +97,7 @@ def proposal(trial: FrozenTrial, number: int) -> Proposal:
         halved=attributes.get("halved"),
         fitted=bool(attributes.get(FITTED)),
         in_new_stage=bool(attributes.get(IN_NEW_STAGE)),
-        stopping=bool(attributes.get(STOPPING)),
+        stopping=int(attributes.get(STOPPING, 0)),
         seconds=float(attributes.get(TRAINED, 0.0)),
         fold=None if fold is None or fold + 1 in scores_by_epoch(trial) else fold,  # reports count completed folds
         optuna_number=trial.number,
@@ -129,6 +130,14 @@ def measured(trial: FrozenTrial) -> dict[str, float]:
     return dict(trial.user_attrs.get(MEASURED, {"score": trial.values[0]}))
 
 
+def ended_at(trial: FrozenTrial) -> float | None:
+    """Unix time at which a trial ended; of a trial of an earlier version, as this machine reads Optuna's time."""
+    if not trial.state.is_finished():
+        return None
+    at = trial.user_attrs.get(ENDED)
+    return trial.datetime_complete.timestamp() if at is None and trial.datetime_complete else at
+
+
 def violates(trial: FrozenTrial) -> bool:
     """Whether a trial violates a constraint: its parameters did not fit into memory."""
     return any(value > 0 for value in trial.constraints.values())
@@ -157,7 +166,7 @@ def record(trial: FrozenTrial, number: int) -> TrialRecord:
         scores_by_epoch=scores,
         last_task_scores=trial.user_attrs.get(task_scores_of(max(scores, default=0)), {}),
         seconds=trial.user_attrs.get("seconds"),
-        ended=trial.datetime_complete.timestamp() if trial.datetime_complete else None,
+        ended=ended_at(trial),
         reason=trial.user_attrs.get("reason"),
         exchanges=tuple(trial.user_attrs.get(EXCHANGES, ())),
         measured=values if MEASURED in trial.user_attrs else {},

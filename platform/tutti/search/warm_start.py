@@ -96,12 +96,21 @@ def fitting_trials(
     return fitting
 
 
-def add_older_trials(study: optuna.Study, trials: Sequence[FrozenTrial], *, attributes: Mapping[str, Any]) -> None:
-    """Adds older trials to a study that has no trials of its own yet; those already added are skipped.
+def add_older_trials(
+    study: optuna.Study,
+    older: Sequence[OlderStudy],
+    space: SearchSpace,
+    *,
+    fixed: Mapping[str, Any],
+    objectives: Sequence[Objective],
+    attributes: Mapping[str, Any],
+) -> None:
+    """Adds the fitting trials of older studies to one that has no trials of its own yet; skips those already added.
 
     Args:
         attributes: system attributes that make the study's sampler use them.
     """
+    trials = [trial for each in older for trial in fitting_trials(each, space, fixed=fixed, objectives=objectives)]
     added = {trial.user_attrs[_ORIGIN] for trial in study.get_trials(deepcopy=False)}
     for trial in trials:
         origin = trial.user_attrs[_ORIGIN]
