@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -15,7 +16,14 @@ from tutti.config.study import ExtraTrain, StudyConfig
 from tutti.errors import StudyError
 from tutti.orchestration import rounds
 from tutti.orchestration.build import keep_backbone
-from tutti.orchestration.rounds import best_points, check_rounds, round_studies, steps_of
+from tutti.orchestration.rounds import (
+    best_points,
+    check_rounds,
+    epoch_steps,
+    round_studies,
+    steps_of,
+    studies_with_labels,
+)
 from tutti.records import TrialRecord, TrialState
 
 LABELS = {"mood": ExtraTrain(path=Path("/labels/mood.soft.parquet"), labels="soft")}
@@ -33,12 +41,13 @@ def study(**changes) -> StudyConfig:
     return StudyConfig.model_validate(plain | changes)
 
 
-def tokens(max_length: int) -> float:
-    return 20.0 * max_length / 128  # which is the default
+def long_rows(*rows: int):
+    """Rows of each task: of 20 tokens where ``max_length`` has its default of 128, and otherwise in proportion."""
+    return lambda options: [np.full(count, 20 * options.max_length // 128) for count in rows]
 
 
 def both(config: StudyConfig, points, *, rows=(100,), longer=1.0):
-    steps = [steps_of(config, point, rows=rows, tokens=tokens) for point in points]
+    steps = [steps_of(config, point, long_rows(*rows)) for point in points]
     known = {name: task.extra_train for name, task in config.tasks.items()}
     return round_studies(
         config, name="moods-round-1", known=known, labels=LABELS, points=points, steps=steps, longer=longer
@@ -191,18 +200,55 @@ def test_steps_that_the_study_itself_names_stay():
     ],
 )
 def test_steps_are_counted_as_batches_are_cut(training, steps):
-    assert steps_of(study(training=training), {}, rows=(100, 50), tokens=tokens) == (steps,)
+    assert steps_of(study(training=training), {}, long_rows(100, 50)) == (steps,)
 
 
 def test_batches_of_a_token_budget_have_as_many_rows_as_the_point_s_max_length_allows():
     config = study(training={"num_train_epochs": 1, "max_tokens_per_batch": 200, "max_length": 64})
-    assert steps_of(config, {"max_length": 256}, rows=(100,), tokens=tokens) == (20,)  # five rows of 40 tokens
-    assert steps_of(config, {}, rows=(100,), tokens=tokens) == (5,)
+    assert steps_of(config, {"max_length": 256}, long_rows(100)) == (20,)  # five rows of 40 tokens
+    assert steps_of(config, {}, long_rows(100)) == (5,)
+
+
+def test_batches_of_a_token_budget_are_counted_by_the_lengths_of_each_task_s_rows():
+    config = study(training={"num_train_epochs": 1, "max_tokens_per_batch": 200})
+    rows = [np.array([10] * 40), np.array([100] * 4)]  # of which 20, and 2, are a batch
+    assert epoch_steps(config, {}, lambda options: rows) == [2 + 2]
+    ungrouped = study(training={"num_train_epochs": 1, "max_tokens_per_batch": 200, "group_by_length": False})
+    assert epoch_steps(ungrouped, {}, lambda options: [np.array([10] * 38 + [100] * 2)]) == [20]
+
+
+def test_a_round_has_the_steps_of_its_own_rows_and_its_control_as_many_with_shorter_epochs(monkeypatch):
+    def part(*lengths: int) -> SimpleNamespace:
+        return SimpleNamespace(batch_lengths=lambda *, apart: np.array(lengths))
+
+    parts = {"mood": {"train": part(*[20] * 80), "unlabeled": part(*[100] * 10, *[10] * 30)}}
+    monkeypatch.setattr("tutti.data.encode.load_parts", lambda *_, **__: parts)
+    prepared = SimpleNamespace(tasks=[SimpleNamespace(name="mood", pair=False)])
+    config = study(training={"num_train_epochs": 2, "max_tokens_per_batch": 200, "swa_epochs": 4})
+    ours, control = studies_with_labels(
+        config,
+        StudyFolder(Path("studies/moods")),
+        name="moods-round-1",
+        latest=config,
+        prepared=prepared,
+        labels=LABELS,
+        counts={"mood": 4},
+        points=[{"learning_rate": 3e-4}],
+    )
+    # A batch of 200 tokens holds ten rows of 20; nine where a row of 100 follows, as long as the noise may make it.
+    assert ours.training["max_steps"] == control.training["max_steps"] == 2 * 11
+    assert (ours.training["swa_epochs"], control.training["swa_epochs"]) == (4, round(4 * 11 / 8))
+
+
+def test_points_that_name_their_steps_and_others_take_as_many_in_the_round_and_its_control():
+    space = {"max_steps": {"type": "categorical", "choices": [-1, 500]}}
+    ours, control = both(study(search_space=space), [{"max_steps": 500}, {"max_steps": -1}], longer=2.0)
+    assert ours.search.enqueue == control.search.enqueue == ({"max_steps": 500}, {"max_steps": 3 * 13})
 
 
 def test_a_batch_of_several_workers_is_one():
     config = study(training={"num_train_epochs": 1, "per_device_train_batch_size": 8}, resources={"workers": 2})
-    assert steps_of(config, {}, rows=(100, 50), tokens=tokens) == (7 + 4,)
+    assert steps_of(config, {}, long_rows(100, 50)) == (7 + 4,)
 
 
 def test_the_best_points_are_those_of_finished_trials_each_once():

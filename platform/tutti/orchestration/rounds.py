@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
-from typing import Any
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,14 +15,20 @@ from tutti.config.space import Categorical, SearchSpace
 from tutti.config.stages import STAGES, overlay, staged
 from tutti.config.study import ExtraTrain, Search, StudyConfig
 from tutti.data.clean import row_texts
-from tutti.data.prepare import Prepared
+from tutti.data.prepared import Prepared
 from tutti.ensembling.nested import MIN_TEXTS_NESTED
 from tutti.errors import Fault, StudyError, counted
 from tutti.orchestration.build import keep_backbone, prepare_rows
 from tutti.records import Scalar, TrialRecord, TrialState
 from tutti.search.limits import is_over
 
+if TYPE_CHECKING:
+    from tutti.config.training import TrainingOptions
+
 Point = dict[str, Scalar]
+Lengths = Callable[
+    ["TrainingOptions"], Sequence[np.ndarray]
+]  # of each task's training rows, in tokens, by a stage's keys
 
 _STEPS = "max_steps"
 _COUNTING_EPOCHS = ("swa_epochs", "adversarial_start")
@@ -88,30 +94,31 @@ def best_points(records: Sequence[TrialRecord], *, count: int) -> list[Point]:
     return points[:count]
 
 
-def steps_of(
-    study: StudyConfig, point: Mapping[str, Scalar], *, rows: Sequence[int], tokens: Callable[[int], float]
-) -> tuple[int | None, ...]:
-    """Number of optimizer steps of each stage of a trial at ``point``; none if the study sets ``max_steps``.
-
-    Args:
-        rows: training rows of each task.
-        tokens: computes the mean tokens per row by ``max_length``; called only if batches are limited by tokens
-            instead of rows.
-    """
+def epoch_steps(study: StudyConfig, point: Mapping[str, Scalar], lengths: Lengths) -> list[int]:
+    """Number of optimizer steps per epoch in each stage of a trial at ``point``."""
+    from tutti.data.batches import BatchPlan
     from tutti.training.options import split_training
 
-    counts: list[int | None] = []
+    counts = []
     for keys in staged(overlay(study.training, point)):
         options, arguments = split_training(keys)
-        if int(arguments.get(_STEPS, -1)) > 0:
-            counts.append(None)
-            continue
-        batch, limit = arguments["per_device_train_batch_size"], options.max_tokens_per_batch
-        if limit is not None:
-            batch = max(1, int(limit / tokens(options.max_length)))
-        batches = sum(math.ceil(count / (batch * study.resources.workers)) for count in rows)
-        steps_per_epoch = math.ceil(batches / int(arguments.get("gradient_accumulation_steps", 1)))
-        counts.append(math.ceil(float(arguments["num_train_epochs"]) * steps_per_epoch))
+        plan = BatchPlan(
+            arguments["per_device_train_batch_size"], options.group_by_length, options.max_tokens_per_batch
+        )
+        batches = sum(len(plan.boundaries(own, study.resources.workers)) - 1 for own in lengths(options))
+        counts.append(math.ceil(batches / int(arguments.get("gradient_accumulation_steps", 1))))
+    return counts
+
+
+def steps_of(study: StudyConfig, point: Mapping[str, Scalar], lengths: Lengths) -> tuple[int, ...]:
+    """Number of optimizer steps of each stage of a trial at ``point``: as ``max_steps`` says, or of all its epochs."""
+    from tutti.training.options import split_training
+
+    counts = []
+    stages = [split_training(keys)[1] for keys in staged(overlay(study.training, point))]
+    for arguments, steps in zip(stages, epoch_steps(study, point, lengths), strict=True):
+        most = int(arguments.get(_STEPS, -1))
+        counts.append(most if most > 0 else math.ceil(float(arguments["num_train_epochs"]) * steps))
     return tuple(counts)
 
 
@@ -131,32 +138,41 @@ def studies_with_labels(
     Args:
         study, folder: of the study before the first round. The two get their folders beside its own.
         latest, prepared: the study and the data of the latest teacher, whose training rows both studies have.
-        counts: number of rows in ``labels`` by task.
+        counts: number of rows in ``labels`` by task. They are taken to be as long as the task's unlabelled rows.
     """
+    from tutti.data.encode import load_parts
 
     @cache
-    def tokens(max_length: int) -> float:
-        return _tokens_per_row(study, folder, prepared, max_length)
+    def parts(max_length: int) -> Any:
+        return load_parts(prepared, tokenizer=study.backbone, max_length=max_length, cache=folder.encoded)
 
-    rows = [prepared.parts[task.name]["train"].rows + counts.get(task.name, 0) for task in prepared.tasks]
+    def lengths(options: TrainingOptions, *, labelled: bool) -> list[np.ndarray]:
+        found = []
+        if options.max_tokens_per_batch is None:  # the numbers of rows alone count
+            added = [counts.get(task.name, 0) if labelled else 0 for task in prepared.tasks]
+            rows = [prepared.parts[task.name]["train"].rows for task in prepared.tasks]
+            return [np.ones(sum(both)) for both in zip(rows, added, strict=True)]
+        for task in prepared.tasks:
+            own, apart = parts(options.max_length)[task.name], options.pooling == "bi_encoder" and task.pair
+            found.append(own["train"].batch_lengths(apart=apart))
+            if labelled and (count := counts.get(task.name, 0)):
+                unlabelled = np.sort(own["unlabeled"].batch_lengths(apart=apart))
+                evenly = unlabelled[np.arange(count) * len(unlabelled) // count]
+                found[-1] = np.concatenate([found[-1], evenly])
+        return found
+
     storage = study.storage.model_copy(update={"path": folder.path.parent})
+    with_labels, without = partial(lengths, labelled=True), partial(lengths, labelled=False)
+    per_epoch = [sum(sum(epoch_steps(study, point, own)) for point in points) for own in (with_labels, without)]
     return round_studies(
         study.model_copy(update={"storage": storage}),
         name=name,
         known={task: config.extra_train for task, config in latest.tasks.items()},
         labels=labels,
         points=points,
-        steps=[steps_of(study, point, rows=rows, tokens=tokens) for point in points],
-        longer=sum(rows) / (sum(rows) - sum(counts.values())),
+        steps=[steps_of(study, point, with_labels) for point in points],
+        longer=per_epoch[0] / per_epoch[1],
     )
-
-
-def _tokens_per_row(study: StudyConfig, folder: StudyFolder, prepared: Prepared, max_length: int) -> float:
-    """The mean number of tokens of a training row."""
-    from tutti.data.encode import load_parts
-
-    parts = load_parts(prepared, tokenizer=study.backbone, max_length=max_length, cache=folder.encoded)
-    return float(np.concatenate([by_part["train"].lengths for by_part in parts.values()]).mean())
 
 
 def round_studies(
@@ -166,7 +182,7 @@ def round_studies(
     known: Mapping[str, Sequence[ExtraTrain]],
     labels: Mapping[str, ExtraTrain],
     points: Sequence[Point],
-    steps: Sequence[Sequence[int | None]],
+    steps: Sequence[Sequence[int]],
     longer: float,
 ) -> tuple[StudyConfig, StudyConfig]:
     """The study of a round and its control. They differ in the round's pseudo-labels and what counts epochs.
@@ -182,8 +198,8 @@ def round_studies(
         known: files of additional training rows by task, including those of earlier rounds.
         labels: the round's pseudo-label file by task.
         points: parameters of the trials, at least one.
-        steps: for each point, the steps of its stages; none if the study sets ``max_steps``.
-        longer: ratio of the rows per epoch with and without the round's pseudo-labels, at least 1.
+        steps: for each point, the steps of its stages.
+        longer: ratio of the steps per epoch with and without the round's pseudo-labels, at least 1.
     """
     training, space, trial_points = _with_steps(study, points, steps)
     search = Search(
@@ -243,21 +259,18 @@ def _scaled(key: str, value: Any, factor: float) -> Any:
 
 
 def _with_steps(
-    study: StudyConfig, points: Sequence[Point], steps: Sequence[Sequence[int | None]]
+    study: StudyConfig, points: Sequence[Point], steps: Sequence[Sequence[int]]
 ) -> tuple[Mapping[str, Any], SearchSpace, list[Point]]:
     """Training keys, search space and points with the steps of each stage: as a key if all points have the same."""
     training, space = dict(study.training), dict(study.search_space.root)
     trial_points = [dict(point) for point in points]
     for index, counts in enumerate(zip(*steps, strict=True)):
-        known_counts = [count for count in counts if count is not None]
-        if len(known_counts) < len(counts):
-            continue
         key = f"{STAGES}.{index}.{_STEPS}" if study.training.get(STAGES) else _STEPS
-        if len(set(known_counts)) == 1:
-            training = overlay(training, {key: known_counts[0]})
+        if len(set(counts)) == 1 and key not in space:
+            training = overlay(training, {key: counts[0]})
         else:
-            space[key] = Categorical(type="categorical", choices=tuple(sorted(set(known_counts))))
-            for point, count in zip(trial_points, known_counts, strict=True):
+            space[key] = Categorical(type="categorical", choices=tuple(sorted(set(counts))))
+            for point, count in zip(trial_points, counts, strict=True):
                 point[key] = count
     return training, SearchSpace(space), trial_points
 
@@ -272,14 +285,14 @@ def _epochs(study: StudyConfig, point: Mapping[str, Scalar]) -> list[float]:
 def _evaluations_per_epoch(least: int, *, epochs: Sequence[Sequence[float]], longer: float) -> tuple[int, int]:
     """Evaluations per epoch in the round and in its control, such that both have about the same number in all.
 
-    For example, if the round's epochs have half as many rows more, its epochs get three evaluations and the control's
+    For example, if the round's epochs have half as many steps more, its epochs get three evaluations and the control's
     two. Since evaluations take time, the control gets as few as possible, and at most ``_MAX_EVALUATION_FACTOR`` times
     the study's.
 
     Args:
         least: evaluations per epoch of the study.
         epochs: for each trial, the epochs of its stages in the round.
-        longer: ratio of the rows per epoch in the round and in the control, so of the control's epochs and the round's.
+        longer: ratio of the steps per epoch in the round and in the control, so of the epochs in the control and in it.
     """
 
     def difference(pair: tuple[int, int]) -> float:
