@@ -30,7 +30,7 @@ from tutti.bank.bank import Bank
 from tutti.cli import stores
 from tutti.config.folder import StudyFolder
 from tutti.orchestration.doctor import _lost_trials, _predictions, _trial_folder
-from tutti.orchestration.study import study_lock
+from tutti.orchestration.lock import study_lock
 from tutti.records import CheckpointRecord, Repair, TrialRecord, TrialState
 from tutti.tracking.mlflow_tracker import MlflowTracker
 from tutti.tracking.spool import Spool

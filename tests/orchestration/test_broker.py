@@ -37,10 +37,17 @@ async def report(broker: Broker, attempt: int, message: Report, key: str = "t000
     return False
 
 
+async def take(broker: Broker, pool: str) -> tuple[Any, int]:
+    """A trial that a pool's workers take and begin, and the attempt."""
+    config, attempt = await broker.take(pool)
+    await broker.begin(config["key"], attempt)
+    return config, attempt
+
+
 async def begun(broker: Broker, pool: str = "one") -> int:
     """The trial t0000, submitted and taken by a pool; the attempt."""
     assert await broker.submit(trial(0)) == (1, 0)
-    config, attempt = await broker.take(pool)
+    config, attempt = await take(broker, pool)
     assert config == trial(0)
     return attempt
 
@@ -75,7 +82,7 @@ async def test_a_stopped_trial_is_told_so_and_its_pool_takes_the_next():
     assert await answer is False
     await broker.submit(trial(1))
     assert await broker.wait_for_trial()
-    assert await broker.take("one") == (trial(1), 1)
+    assert await take(broker, "one") == (trial(1), 1)
 
 
 async def test_a_trial_that_waits_is_not_trained_once_it_is_stopped():
@@ -93,7 +100,7 @@ async def test_a_lost_trial_goes_to_the_next_pool_before_all_others_and_the_old_
     await broker.submit(trial(1))
     if noticed:
         assert await broker.report_loss("one", Failure("it died")) is True
-    again, attempt = await broker.take("one")
+    again, attempt = await take(broker, "one")
     assert again == trial(0)
     assert await report(broker, first, {"epoch": 1}) is False  # a worker that was thought to be dead
     answer = await soon(report(broker, attempt, {"epoch": 2}))
@@ -102,7 +109,7 @@ async def test_a_lost_trial_goes_to_the_next_pool_before_all_others_and_the_old_
     await broker.report_loss("one", Failure("it died too"))
     assert await answer is False
     assert await broker.next_report("t0000", 1) == {"failed": "it died too"}
-    assert await broker.take("three") == (trial(1), 1)
+    assert await take(broker, "three") == (trial(1), 1)
 
 
 async def test_a_report_that_its_next_workers_repeat_from_the_state_is_decided_on_once():
@@ -110,7 +117,7 @@ async def test_a_report_that_its_next_workers_repeat_from_the_state_is_decided_o
     first = await begun(broker)
     assert await broker.report("t0000", first, {"epoch": 1}) == 1
     await broker.report_loss("one", Failure("it died"))  # before it heard of the decision
-    _, second = await broker.take("one")
+    _, second = await take(broker, "one")
     answer = await soon(report(broker, second, repeated))
     assert not answer.done()
     assert await broker.next_report("t0000", 0) == {"epoch": 1}
@@ -118,7 +125,7 @@ async def test_a_report_that_its_next_workers_repeat_from_the_state_is_decided_o
     assert await answer is True
     assert not request.done()
     await broker.report_loss("one", Failure("it died before it reported its next epoch"))
-    _, third = await broker.take("one")
+    _, third = await take(broker, "one")
     assert await broker.report("t0000", third, {"epoch": 2, "repeated": True}) == 2
     assert await request == {"epoch": 2, "repeated": True}
 
@@ -133,11 +140,25 @@ async def test_a_worker_that_died_as_it_waited_takes_no_trial_from_the_one_in_it
     assert await dead == ()
 
 
+@pytest.mark.parametrize("out_of_memory", [False, True])
+async def test_a_trial_given_to_a_worker_that_had_died_as_it_waited_is_neither_lost_nor_halved(out_of_memory):
+    """Ray does not end the call of a worker that has died, so that it may take a trial before its host knows."""
+    broker = Broker(retries=0)
+    dead = await soon(broker.take("one"))
+    await broker.submit(trial(0))
+    assert await dead == (trial(0), 1)
+    assert await broker.report_loss("one", Failure("it died", out_of_memory=out_of_memory)) is False
+    again, attempt = await take(broker, "one")
+    assert again == trial(0)
+    assert await report(broker, attempt, {"final": True}) is False
+    assert await broker.next_report("t0000", 0) == {"final": True}
+
+
 async def test_the_loss_of_a_pool_harms_no_other_pool_s_trial_nor_one_that_has_ended():
     broker = Broker(retries=0)
     first = await begun(broker, "one")
     await broker.submit(trial(1))
-    _, second = await broker.take("two")
+    _, second = await take(broker, "two")
     assert await report(broker, first, {"final": True}) is False
     await broker.report_loss("one", Failure("it died"))
     assert await broker.next_report("t0000", 0) == {"final": True}
@@ -175,7 +196,7 @@ async def test_a_trial_that_was_stopped_may_be_asked_for_again_and_its_old_worke
     await broker.stop("t0000")
     assert await broker.submit(trial(0)) == (2, 0)
     assert await report(broker, old, {"epoch": 1}) is False  # also while nobody has taken it yet
-    config, attempt = await broker.take("two")
+    config, attempt = await take(broker, "two")
     assert config == trial(0)
     assert attempt != old
 
@@ -184,7 +205,7 @@ async def test_a_trial_that_runs_out_of_memory_begins_anew_with_half_its_batch_a
     broker = Broker(retries=5)
     await begun(broker)
     assert await broker.report_loss("one", Failure("no memory", out_of_memory=True)) is True
-    again, attempt = await broker.take("one")
+    again, attempt = await take(broker, "one")
     assert again == {**trial(0), "halved": "no memory", "anew": True}
     assert await broker.next_report("t0000", 0) == {"halved": "no memory"}  # for the study to keep
     await broker.report_loss("one", Failure("no memory again", out_of_memory=True))
@@ -197,12 +218,12 @@ async def test_a_trial_that_was_stopped_and_is_asked_for_again_keeps_its_halved_
     broker = Broker(retries=1)
     await begun(broker)
     await broker.report_loss("one", Failure("no memory", out_of_memory=True))
-    _, attempt = await broker.take("one")
+    _, attempt = await take(broker, "one")
     await broker.report("t0000", attempt, {"epoch": 1})
     for ticket in (2, 3):
         await broker.stop("t0000")
         assert await broker.submit(trial(0)) == (ticket, 0)
-        assert (await broker.take("one"))[0] == {**trial(0), "halved": "no memory"}  # with its states
+        assert (await take(broker, "one"))[0] == {**trial(0), "halved": "no memory"}  # with its states
         await broker.report_loss("one", Failure("it died"))
     assert await broker.next_report("t0000", 0) == {"failed": "it died"}
 
@@ -211,13 +232,13 @@ async def test_a_halved_trial_begins_anew_until_it_has_reported_and_goes_on_from
     broker = Broker(retries=2)
     await begun(broker)
     await broker.report_loss("one", Failure("no memory", out_of_memory=True))
-    await broker.take("one")
+    await take(broker, "one")
     await broker.report_loss("one", Failure("it died"))
-    again, attempt = await broker.take("one")
+    again, attempt = await take(broker, "one")
     assert again == {**trial(0), "halved": "no memory", "anew": True}
     assert await broker.report("t0000", attempt, {"epoch": 1}) == 2
     await broker.report_loss("one", Failure("it died"))
-    assert (await broker.take("one"))[0] == {**trial(0), "halved": "no memory"}
+    assert (await take(broker, "one"))[0] == {**trial(0), "halved": "no memory"}
     await broker.report_loss("one", Failure("it died"))  # that its batch was halved was no retry, these three were
     assert await broker.next_report("t0000", 2) == {"failed": "it died"}
 
@@ -227,11 +248,11 @@ async def test_a_trial_that_once_fitted_is_tried_again_as_it_is_and_is_infeasibl
     broker = Broker(retries=1)
     config = trial(0) | ({"fitted": True} if earlier else {})
     await broker.submit(config)
-    _, attempt = await broker.take("one")
+    _, attempt = await take(broker, "one")
     if not earlier:
         assert await broker.report("t0000", attempt, {"epoch": 1}) == 1
     await broker.report_loss("one", Failure("no memory", out_of_memory=True))
-    assert (await broker.take("one"))[0] == config
+    assert (await take(broker, "one"))[0] == config
     await broker.report_loss("one", Failure("no memory", out_of_memory=True))
     place = 0 if earlier else 1
     assert await broker.next_report("t0000", place) == {"failed": "out of memory: no memory", "infeasible": True}
@@ -243,9 +264,9 @@ async def test_a_trial_that_ray_ends_for_its_node_s_memory_is_tried_as_often_as_
     await broker.submit(trial(0) | ({"fitted": True} if fitted else {}))
     halved = {} if fitted else {"halved": "no memory", "anew": True}
     for _ in range(1 if fitted else 2):  # with half its batch too, its neighbours may be to blame
-        await broker.take("one")
+        await take(broker, "one")
         assert await broker.report_loss("one", Failure("no memory", out_of_memory=True, for_its_node=True)) is True
-    again, _ = await broker.take("one")
+    again, _ = await take(broker, "one")
     assert again == trial(0) | halved | ({"fitted": True} if fitted else {})
     await broker.report_loss("one", Failure("no memory again", out_of_memory=True, for_its_node=True))
     reason = f"out of memory{'' if fitted else ', with half the batch too'}: no memory again"
@@ -258,7 +279,7 @@ async def test_a_notice_is_no_sign_that_a_trial_once_fitted():
     for reason in ("no memory", "it died"):
         assert await broker.report("t0000", attempt, {"notice": "a state was damaged"}) is not None
         await broker.report_loss("one", Failure(reason, out_of_memory=reason == "no memory"))
-        again, attempt = await broker.take("one")
+        again, attempt = await take(broker, "one")
         assert again == {**trial(0), "halved": "no memory", "anew": True}
 
 
@@ -271,7 +292,7 @@ async def test_what_pools_wait_for_is_said_once_with_the_next_trial():
         await broker.post_notice(text)
     assert await broker.next_report("t0000", 0) == {"notice": "no room"}
     assert await broker.next_report("t0000", 1) == {"notice": "some are given up"}
-    await broker.take("one")
+    await take(broker, "one")
     assert await broker.report("t0000", 1, {"epoch": 1}) == 3
     assert not (await soon(broker.next_report("t0001", 0))).done()
 
@@ -286,7 +307,7 @@ async def test_a_whole_epoch_is_a_sign_that_a_trial_once_fitted_for_its_longest_
     await broker.report("t0000", attempt, {"fold": 0, "fold_epoch": evaluation} if folds else evaluation)
     await broker.report_loss("one", Failure("no memory", out_of_memory=True))
     anew = {} if evaluation.get("whole", True) else {"halved": "no memory", "anew": True}
-    assert (await broker.take("one"))[0] == trial(0) | anew
+    assert (await take(broker, "one"))[0] == trial(0) | anew
 
 
 @pytest.mark.parametrize(
@@ -307,11 +328,11 @@ async def test_a_trial_out_of_memory_in_a_stage_of_which_it_completed_no_epoch_b
     for report in reports:
         await broker.report("t0000", attempt, report)
     await broker.report_loss("one", Failure("it died"))  # which tells nothing of its memory
-    _, attempt = await broker.take("one")
+    _, attempt = await take(broker, "one")
     await broker.report_loss("one", Failure("no memory", out_of_memory=True))
     anew = {"halved": "no memory", "anew": True}
     if halves:
-        assert (await broker.take("one"))[0] == trial(0) | anew
+        assert (await take(broker, "one"))[0] == trial(0) | anew
     else:
         failed = await broker.next_report("t0000", len(reports))
         assert failed == {"failed": "out of memory: no memory", "infeasible": True}
@@ -320,9 +341,9 @@ async def test_a_trial_out_of_memory_in_a_stage_of_which_it_completed_no_epoch_b
 async def test_a_trial_that_an_earlier_run_left_in_a_stage_of_which_it_completed_no_epoch_begins_anew_too():
     broker = Broker(retries=1)
     await broker.submit(trial(0) | {"fitted": True, "in_new_stage": True})
-    await broker.take("one")
+    await take(broker, "one")
     await broker.report_loss("one", Failure("no memory", out_of_memory=True))
-    again, _ = await broker.take("one")
+    again, _ = await take(broker, "one")
     assert (again["halved"], again["anew"]) == ("no memory", True)
 
 

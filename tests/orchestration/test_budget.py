@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -211,6 +212,24 @@ def test_a_kill_while_pruning_leaves_no_half_checkpoint_and_the_next_call_goes_o
     assert checkpoints_left(study) == ["t0001/best", "t0003/best"]
     assert not study.folder.trial("t0000").best.exists()
     assert [record.path is None for record in Bank(study.folder.bank).records()] == [True, False, True]
+
+
+def test_a_trial_of_which_a_kill_left_some_folds_loses_them_too_though_all_would_be_within_the_limit(study):
+    place = study.folder.trial("t0002")
+    put_checkpoint(place.fold(1).best, number=2, score=0.8, size=1000)
+    prune_checkpoint(place.fold(0).best)
+    assert prune(study.folder, trials=trials(), max_gigabytes=1) == []
+    assert checkpoints_left(study) == ["t0000/best", "t0001/best", "t0003/best"]
+    assert [record.path is None for record in Bank(study.folder.bank).records()] == [False, False, True]
+
+
+def test_a_file_system_that_fails_is_told_as_a_fault_of_the_storage(study, monkeypatch):
+    def away(*_: object) -> None:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    monkeypatch.setattr(Path, "rglob", away)
+    with pytest.raises(StorageError, match="Stale file handle"):
+        prune(study.folder, trials=trials(), max_gigabytes=1)
 
 
 @pytest.mark.parametrize("linked", ["trial", "checkpoint"])

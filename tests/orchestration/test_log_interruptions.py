@@ -51,12 +51,12 @@ def away(*given: object, **named: object) -> None:
 
 def test_a_stop_whose_driver_dies_before_the_trial_s_end_is_stored_is_known_to_the_next_driver(logged):
     stopped, overtime, running, finished = (logged.start() for _ in range(4))
-    logged.epoch(stopped, 1, 0.5, done=True)
+    logged.epoch(stopped, 3, 0.5, done=True)
     logged.epoch(overtime, 1, 0.5, done=True, stopped="had trained for 2 h of at most 2")
     logged.epoch(running, 1, 0.5, done=False)
     logged.epoch(finished, 2, 0.8, done=True, **logged.FINAL)
     configs = [trial_config(proposal) for proposal in logged.store.unfinished()]
-    assert [config.get("stopping", False) for config in configs] == [True, False, False, False]
+    assert [config.get("stopping") for config in configs] == [3, None, None, None]
 
 
 def test_an_end_that_cannot_be_kept_ends_the_study_and_leaves_the_trial_to_be_resumed(logged, monkeypatch):

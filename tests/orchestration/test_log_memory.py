@@ -67,6 +67,27 @@ def test_a_halved_trial_whose_driver_is_killed_as_it_logs_the_first_score_begins
     assert logged.run(trial).metrics["validation_score"] == {1: 0.7}
 
 
+def test_a_driver_killed_between_the_two_marks_of_a_halving_leaves_no_trial_that_is_halved_and_has_fitted(
+    logged, monkeypatch
+):
+    bind, bound = logged.store.bind, []
+
+    def killed_between(key: str, **attributes: object) -> None:
+        first, *others = attributes.items()
+        bind(key, **dict([first]))
+        bound.append(first)
+        if others:
+            raise KeyboardInterrupt
+
+    trial = logged.start()
+    logged.epoch(trial, 1, 0.5, ends_stage=True, at=1001.0)
+    monkeypatch.setattr(logged.store, "bind", killed_between)
+    with pytest.raises(KeyboardInterrupt):
+        logged.log.on_trial_result(0, [], trial, {"halved": "no memory"})
+    (left,) = logged.store.unfinished()
+    assert (left.halved, left.fitted) == (None, False)
+
+
 @pytest.mark.parametrize("parts", [0, 1, 3])
 def test_a_trial_that_begins_anew_with_half_its_batch_has_the_scores_of_that_alone(logged, parts):
     trial = logged.start()

@@ -300,11 +300,18 @@ def test_a_trial_that_goes_on_stands_at_the_rungs_that_it_had_passed_with_the_sc
 def test_a_trial_whose_driver_died_before_it_stored_that_it_was_stopped_is_stopped_at_its_next_score(scheduler):
     """Its next score is that of the same epoch, which its workers report again from their state."""
     trials = resumed(scheduler, [record(number, TrialState.RUNNING, 0.9, 0.9) for number in range(2)])
-    trials.add(0, stopping=True)
+    trials.add(0, stopping=2)
     trials.add(1)
     notice = {"notice": "a state is passed over"}
     assert trials.scheduler.on_trial_result(None, trials.added[0], notice) == CONTINUE
     assert [trials.report(number, 2, 0.9) for number in (0, 1)] == [STOP, CONTINUE]
+
+
+@pytest.mark.parametrize("scheduler", ["asha", "hyperband", "median"])
+def test_folds_that_such_a_trial_is_told_again_come_before_the_one_that_it_is_stopped_at(scheduler):
+    trials = resumed(scheduler, [record(0, TrialState.RUNNING, 0.9, 0.9)])
+    trials.add(0, stopping=2)
+    assert [trials.report(0, part, 0.9, fold=part - 1) for part in (1, 2)] == [CONTINUE, STOP]
 
 
 def test_asha_does_not_judge_a_trial_that_goes_on_at_what_it_had_passed_but_at_what_comes():

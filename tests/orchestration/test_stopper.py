@@ -125,9 +125,10 @@ def test_a_trial_ends_at_its_first_report_after_its_hours_and_says_so(stopper):
 
 def test_a_trial_that_was_tried_again_has_no_more_hours_for_it_and_each_trial_has_its_own(stopper):
     each, _ = stopper(max_trial_hours=0.5)
-    assert each("ray0", make_report(100, 200)) is False
+    assert each("ray0", make_report(100, 1000)) is False
     assert each("ray1", make_report(5000, 5100)) is False
-    assert each("ray0", make_report(1800, 1901)) is True
+    assert each("ray0", make_report(9000, 9899)) is False  # the hours without workers are not the trial's
+    assert each("ray0", make_report(9000, 9900)) is True
 
 
 @pytest.mark.parametrize("last", [{"final": True}, {"failed": "for a reason"}])

@@ -20,8 +20,9 @@ from tutti.config.study import StudyConfig
 from tutti.errors import ClaimLostError, ConfigError, Fault, StorageError, StudyError, TrialError
 from tutti.orchestration import pool
 from tutti.orchestration.build import Abilities, check_backbone, prepare_rows
+from tutti.orchestration.lock import is_running, study_lock
 from tutti.orchestration.log import StudyLog
-from tutti.orchestration.study import _check_folders, clear_ended, is_running, run_study, study_lock
+from tutti.orchestration.study import _check_folders, clear_ended, run_study
 from tutti.records import CheckpointRecord, Predictions, TrialRecord, TrialState
 from tutti.search.study_store import StudyStore
 from tutti.tracking.memory import MemoryTracker

@@ -33,7 +33,7 @@ def doctor(
     Example: `tutti doctor glue_trio --dry-run`
     """
     from tutti.orchestration.doctor import diagnose
-    from tutti.orchestration.study import study_lock
+    from tutti.orchestration.lock import study_lock
 
     folder = find_study(study)
     config = parse_study(folder.study_file)

@@ -20,7 +20,7 @@ from tutti.errors import TrackingError
 if TYPE_CHECKING:
     from tutti.config.folder import StudyFolder
     from tutti.config.study import StudyConfig
-    from tutti.data.prepare import Prepared
+    from tutti.data.prepared import Prepared
     from tutti.outputs.report import VoteSection
 
 Out = Annotated[
@@ -35,7 +35,7 @@ def report(study: Study, recipe: RecipeName = None, others: With = None, out: Ou
 
     Example: `tutti report glue_trio --recipe auto`
     """
-    from tutti.orchestration.study import is_running
+    from tutti.orchestration.lock import is_running
     from tutti.outputs.report import write_report
     from tutti.search.pictures import search_pngs
 

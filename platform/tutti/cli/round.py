@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from tutti.bank.electorate import Electorate
-    from tutti.data.prepare import Prepared
+    from tutti.data.prepared import Prepared
     from tutti.ensembling.nested import Estimate
     from tutti.outputs.rounds import Comparison, Round, RoundFolder
 
@@ -77,7 +77,7 @@ def round_(
 
     Example: `tutti round tnews_round --recipe examples/recipes/tnews_round.yaml`
     """
-    from tutti.orchestration.study import study_lock
+    from tutti.orchestration.lock import study_lock
     from tutti.outputs.rounds import RoundFolder, ended_rounds, next_round
 
     config, folder, prepared = stores.open_folder(study)
@@ -115,7 +115,7 @@ def _checked_records(
 
     with closing(stores.load_store(config, folder)) as store:
         records, seconds = store.records(), store.run_seconds()
-    vote.layouts(config, recipe).check(vote.test_ids(config, prepared))
+    vote.formats_of(config, recipe).check(vote.test_ids(config, prepared))
     check_rounds(config, folder, prepared, records, seconds=seconds, recipe=recipe, recipe_name=recipe_name)
     return records
 

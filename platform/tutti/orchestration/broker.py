@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 from collections.abc import Callable
-from copy import copy
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from tutti.errors import Fault
+from tutti.orchestration.broker_trial import BrokerTrial
 from tutti.orchestration.failure_kind import Failure
-from tutti.orchestration.messages import Report, TrialConfig, begins_stage, completes_epoch, evaluation_of, is_last
+from tutti.orchestration.messages import Report, TrialConfig, begins_stage, completes_epoch
 
 if TYPE_CHECKING:
     from ray.util.placement_group import PlacementGroup
@@ -23,88 +23,11 @@ PATIENCE = 60.0
 wait for it in a collective operation that times out."""
 
 
-@dataclass
-class _Trial:
-    """The state of one trial.
-
-    Attributes:
-        config: sent to the pool that trains the trial; changed when its batch is halved and by exchanges.
-        ticket: number of times that Tune submitted the trial. Calls with an older ticket are ignored.
-        reports: all reports in order. A report becomes empty, to free memory, once Tune has decided on it.
-        decided_count: how many of the reports Tune has decided on.
-        last_evaluation: fold and number of the evaluation that was reported last.
-        attempt: increases whenever a pool takes the trial and whenever one is lost. Reports of an older attempt are
-            ignored.
-        loss_count: how many pools were lost while they trained it.
-        pool: the pool that trains it now.
-        waiting_since_epoch: the epoch after which it waits for the rest of its population; none while it is not
-            waiting.
-        score: its last score, while it is waiting.
-        fitted: it has completed an epoch, so its batch fits into memory.
-        in_new_stage: it has completed no epoch of its present stage, which may need more memory than those before.
-    """
-
-    config: TrialConfig
-    ticket: int = 0
-    reports: list[Report] = field(default_factory=list)
-    decided_count: int = 0
-    last_evaluation: tuple[int | None, int] | None = None
-    attempt: int = 0
-    loss_count: int = 0
-    pool: str | None = None
-    stopped: bool = False
-    waiting_since_epoch: int | None = None
-    score: float = 0.0
-    fitted: bool = False
-    in_new_stage: bool = False
-
-    def __post_init__(self) -> None:
-        self.fitted, self.in_new_stage = self.config.get("fitted", False), self.config.get("in_new_stage", False)
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether its last report is final or a failure."""
-        return bool(self.reports) and is_last(self.reports[-1])
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nobody trains it any further."""
-        return self.has_ended or self.stopped
-
-    def add(self, report: Report) -> bool:
-        """Adds a report of its workers, unless they repeat the evaluation of a state that was reported already.
-
-        Returns:
-            Whether it was added.
-        """
-        evaluation = evaluation_of(report)
-        if "epoch" in evaluation:
-            previous, self.last_evaluation = self.last_evaluation, (report.get("fold"), evaluation["epoch"])
-            if evaluation.get("repeated") and previous == self.last_evaluation and not is_last(report):
-                return False
-        self.reports.append(report)
-        return True
-
-    def use_saved_states(self) -> None:
-        """Lets the next attempt continue from the trial's saved states."""
-        self.config = self.config.copy()
-        self.config.pop("anew", None)
-
-    def restarted(self) -> _Trial:
-        """The trial, stopped and submitted again: without its reports, and with all that was learnt of its memory."""
-        trial = copy(self)
-        trial.reports, trial.decided_count, trial.last_evaluation = [], 0, None
-        trial.pool, trial.attempt, trial.stopped, trial.waiting_since_epoch = None, self.attempt + 1, False, None
-        if trial.fitted:
-            trial.use_saved_states()
-        return trial
-
-
 class Broker:
     """Assigns submitted trials to pools and passes the pools' reports on to Ray Tune; Ray runs it as an actor.
 
-    Ray Tune calls ``submit``, ``next_report`` and ``stop``. The workers of a pool call ``take``, ``report`` and
-    ``await_decision``. A pool's host calls the remaining methods.
+    Ray Tune calls ``submit``, ``next_report`` and ``stop``. The workers of a pool call ``take``, ``begin``,
+    ``report`` and ``await_decision``. A pool's host calls the remaining methods.
 
     A worker waits for Tune's decision on each report, so a trial that Tune stops does not train one step further.
 
@@ -119,10 +42,10 @@ class Broker:
         # Trials at an exchange, by key: they continue once Tune has decided on this many reports of each.
         self._at_exchange: dict[str, int] = {}
         self._stopped_before_submission: set[str] = set()
-        self._trials: dict[str, _Trial] = {}
+        self._trials: dict[str, BrokerTrial] = {}
         self._queue: deque[str] = deque()  # keys of trials that need a pool
         self._worker_generations: Counter[str] = Counter()  # by pool, incremented when its workers are replaced
-        self._took_trial: set[str] = set()  # pools that have taken a trial since their last loss
+        self._took_trial: set[str] = set()  # pools that have begun a trial since their last loss
         self._closed = False
         self._placement_groups: dict[str, PlacementGroup] = {}  # by pool
         self._posted_notices: set[str] = set()
@@ -144,7 +67,7 @@ class Broker:
             key = config["key"]
             trial = self._trials.get(key)
             if trial is None or trial.stopped:
-                trial = self._trials[key] = trial.restarted() if trial else _Trial(config)
+                trial = self._trials[key] = trial.restarted() if trial else BrokerTrial(config)
                 self._queue.append(key)
                 self._changed.notify_all()
             trial.ticket += 1
@@ -209,9 +132,15 @@ class Broker:
             if is_replaced() or not self._queue:
                 return ()
             trial = self._trials[self._queue.popleft()]
-            trial.pool, trial.attempt = pool, trial.attempt + 1
-            self._took_trial.add(pool)
+            trial.pool, trial.attempt, trial.begun = pool, trial.attempt + 1, False
             return trial.config, trial.attempt
+
+    async def begin(self, key: str, attempt: int) -> None:
+        """Tells that the workers train the trial that they took. Lost before that, they had died as they waited."""
+        trial = self._trials[key]
+        if trial.attempt == attempt and trial.pool is not None:
+            trial.begun = True
+            self._took_trial.add(trial.pool)
 
     async def report(self, key: str, attempt: int, report: Report) -> int | None:
         """Accepts a report of a trial.
@@ -264,7 +193,7 @@ class Broker:
         which other processes may have caused.
 
         Returns:
-            Whether the pool has taken a trial since its last loss.
+            Whether the pool has begun a trial since its last loss.
         """
         async with self._changed:
             self._lose_pool(pool, failure)
@@ -321,6 +250,9 @@ class Broker:
             return
         for trial in [trial for trial in self._trials.values() if trial.pool == pool and not trial.is_over]:
             trial.pool, trial.attempt = None, trial.attempt + 1
+            if not trial.begun:
+                self._queue.appendleft(trial.config["key"])
+                continue
             fits = not failure.out_of_memory or (trial.fitted and not trial.in_new_stage)
             if not fits and "halved" not in trial.config:
                 trial.config = {**trial.config, "halved": failure.reason, "anew": True}
@@ -341,7 +273,7 @@ class Broker:
         self._exchange_if_all_waiting()
         self._changed.notify_all()
 
-    def _pause_for_exchange(self, trial: _Trial, report: Report) -> None:
+    def _pause_for_exchange(self, trial: BrokerTrial, report: Report) -> None:
         """Pauses the trial if an exchange is due. Its workers are freed, and it resumes from its saved state."""
         if self._population is None or trial.has_ended or "score" not in report:
             return

@@ -14,6 +14,7 @@ from scipy.spatial.distance import pdist, squareform
 from tutti.bank.bank import Bank
 from tutti.config.folder import StudyFolder, TrialFolder
 from tutti.errors import counted
+from tutti.files import storage_faults
 from tutti.records import Predictions, TrialRecord, TrialState
 
 _logger = logging.getLogger(__name__)
@@ -129,17 +130,21 @@ def prune(
     Raises:
         StorageError: if a file cannot be read or removed.
     """
-    from tutti.modeling.checkpoint import is_pruned, prune_checkpoint
+    with storage_faults(folder.path):
+        return _prune(folder, trials, limit=max_gigabytes * 1e9, settled=set() if settled is None else settled)
 
-    settled = set() if settled is None else settled
+
+def _prune(folder: StudyFolder, trials: Sequence[TrialRecord], *, limit: float, settled: set[str]) -> list[str]:
+    from tutti.modeling.checkpoint import prune_checkpoint
+
     bank = Bank(folder.bank)
     ended = [trial for trial in trials if trial.state is not TrialState.RUNNING and trial.key not in settled]
-    for best in (best for trial in ended for best in _checkpoints(folder.trial(trial.key))):
-        if is_pruned(best):  # an earlier call was killed before it removed the files
-            prune_checkpoint(best)
+    for own in (folder.trial(trial.key) for trial in ended):
+        if has_pruned(own):  # an earlier call was killed before it removed all files, also those of further folds
+            for best in _checkpoints(own):
+                prune_checkpoint(best)
     weights = [each for trial in ended if (each := _weights(folder, trial))]
     records = bank.records(trial.key for trial in ended)
-    limit = max_gigabytes * 1e9
     removed: list[str] = []
     if sum(each.size for each in weights) > limit:
         banked = {record.key for record in records}

@@ -131,7 +131,7 @@ class StudyLog(NotSnapshotted, Callback):
             self._notify(f"{key}: starts again with half the batch, out of memory: {progress.halved}")
             self._store.forget_reports(key)  # before what binds the halving, in case the driver dies
             progress.epoch, progress.last_report, progress.fitted = 0, {}, {}
-            self._store.bind(key, halved=progress.halved, **{FITTED: False})
+            self._store.bind(key, **{FITTED: False}, halved=progress.halved)  # in this order, for the same reason
         if result.keys() & {"exchanged", "halved", "overtime"}:
             return
         if "fold_epoch" in result:
@@ -143,7 +143,7 @@ class StudyLog(NotSnapshotted, Callback):
                 self._end_fold(trial.config, progress, result)
             is_stopping = result.get("done") and not result.keys() & {"final", "stopped"}
             if is_stopping:  # in case the driver dies before the trial's end
-                self._store.bind(key, **{STOPPING: True})
+                self._store.bind(key, **{STOPPING: int(result["epoch"])})
             self._log_epoch(key, progress, result)
         # Not earlier: only what has not fitted begins anew if resumed, and so starts over in the tracker once halved.
         if (fitted := fitted_by(result)) not in ({}, progress.fitted):

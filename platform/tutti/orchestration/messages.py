@@ -21,7 +21,7 @@ class TrialConfig(TypedDict):
         halved: the reason why the trial trains with half its batch size.
         fitted: an earlier attempt completed an epoch, so the batch fits into memory.
         in_new_stage: it completed no epoch of the present stage, which may need more memory than those before.
-        stopping: the scheduler of an earlier run decided to stop the trial at its last score.
+        stopping: the epoch at whose score the scheduler of an earlier run decided to stop the trial.
         trained: seconds that earlier runs trained the trial, up to their last reports.
         anew: the trial restarts from the pretrained weights; saved states are discarded.
     """
@@ -34,7 +34,7 @@ class TrialConfig(TypedDict):
     halved: NotRequired[str]
     fitted: NotRequired[bool]
     in_new_stage: NotRequired[bool]
-    stopping: NotRequired[bool]
+    stopping: NotRequired[int]
     trained: NotRequired[float]
     anew: NotRequired[bool]
 

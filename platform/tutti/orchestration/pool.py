@@ -244,7 +244,7 @@ def train_trials(loop_config: Mapping[str, Any]) -> None:
     import ray
     import torch
 
-    from tutti.training.ranks import from_rank_zero
+    from tutti.training.ranks import from_rank_zero, rank
 
     gc.freeze()
     gc.enable()
@@ -255,6 +255,8 @@ def train_trials(loop_config: Mapping[str, Any]) -> None:
             continue
         config: TrialConfig = assignment[0]
         attempt: int = assignment[1]
+        if rank() == 0:
+            broker.begin.remote(config["key"], attempt)
 
         def tell(report: Report, key: str = config["key"], attempt: int = attempt) -> bool:
             count = from_rank_zero(lambda: ray.get(broker.report.remote(key, attempt, report)))

@@ -152,9 +152,10 @@ class Median(MedianStoppingRule):
 def _is_stopping(trial: Any, result: Mapping[str, Any]) -> bool:
     """Whether an earlier run's scheduler stopped the trial, but its driver died before it stored the trial's end.
 
-    Judging the trial anew would compare it with scores that came later.
+    Judging the trial anew would compare it with scores that came later. Folds before the last one are told again first.
     """
-    return SCORE in result and trial.config.get("stopping", False)
+    stopping = trial.config.get("stopping")
+    return stopping is not None and SCORE in result and ("fold" not in result or result[TIME] >= stopping)
 
 
 def _starts_over(result: Mapping[str, Any]) -> bool:

@@ -16,6 +16,7 @@ from tutti.errors import StorageError
 from tutti.orchestration.broker import Broker
 from tutti.orchestration.messages import Report, is_last
 from tutti.orchestration.snapshot import NotSnapshotted
+from tutti.orchestration.trial_progress import TrialProgress
 from tutti.search.limits import SECONDS_PER_HOUR, Ending, ending_of
 from tutti.search.study_store import StudyStore
 
@@ -34,7 +35,7 @@ class StudyStopper(NotSnapshotted, Stopper, Callback):
         self._store, self._search, self._broker = store, search, broker
         self._earlier_seconds, self._began = store.run_seconds(), time.monotonic()
         self._last_save = self._began
-        self._trials_began: dict[str, float] = {}
+        self._progress: dict[str, TrialProgress] = {}
         self._records = store.records()
         self.ending: Ending | None = None
 
@@ -43,7 +44,9 @@ class StudyStopper(NotSnapshotted, Stopper, Callback):
         if is_last(result):
             return False
         if "began" in result and self._search.max_trial_hours is not None:
-            hours = (result["at"] - self._trials_began.setdefault(trial_id, result["began"])) / SECONDS_PER_HOUR
+            progress = self._progress.setdefault(trial_id, TrialProgress())
+            progress.update_time(result)
+            hours = progress.trained_seconds / SECONDS_PER_HOUR
             if hours >= self._search.max_trial_hours:
                 result["stopped"] = f"had trained for {hours:.2g} h of at most {self._search.max_trial_hours:g}"
                 return True
