@@ -108,7 +108,7 @@ def test_members_of_two_studies_predict_each_with_its_own_tokenizer(finished, ma
     words = tokenizer["model"]["vocab"]
     words |= {f"w{number}": words["w59"] - number for number in range(60)}  # the same words, other numbers
     (own / "tokenizer.json").write_text(json.dumps(tokenizer))
-    twin = make_study(tmp_path, study="twin", backbone=str(own), search__trials=1)
+    twin = make_study(tmp_path, study="twin", backbone=str(own), search__trials=1, training__bf16=False)
     tutti("tune", twin.file)
     out, file = tmp_path / "both.parquet", tiny_data / "mood_test.tsv"
     given = ["--task", "mood", "--input", file, "--out", out, "--with", twin.folder.path]
@@ -116,6 +116,7 @@ def test_members_of_two_studies_predict_each_with_its_own_tokenizer(finished, ma
     output = tutti("predict", finished.study.folder.path, "--recipe", tmp_path / "all.yaml", *given)
     assert "3 trials" in output
     assert "twin/t0000" in output
+    assert "in float32" in output  # which the twin alone asks for
     voters = [(finished.study, "t0000"), (finished.study, "t0001"), (twin, "t0000")]
     expected = np.mean(
         [Bank(study.folder.bank).predictions(key, "mood", "test").probabilities for study, key in voters], axis=0

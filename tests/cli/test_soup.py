@@ -36,7 +36,7 @@ def soup_call(tmp_path, monkeypatch) -> SimpleNamespace:
         ingredients = [Ingredient(candidates[0], seen.score, {"mood": seen.score, "warmth": seen.score}, kept=True)]
         return Soup(ingredients, folds and {"mood": np.zeros((1, 200), dtype=int), "warmth": np.ones((1, 200))})
 
-    monkeypatch.setattr("tutti.orchestration.inference.weights_of", weights_of)
+    monkeypatch.setattr("tutti.orchestration.weights.weights_of", weights_of)
     monkeypatch.setattr("tutti.orchestration.soup.averageable", dict)
     monkeypatch.setattr("tutti.orchestration.soup.compute_soup", compute_soup)
     monkeypatch.setattr("tutti.cluster.connect.connected", lambda **_: nullcontext(1))

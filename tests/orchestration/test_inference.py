@@ -25,7 +25,8 @@ from tutti.errors import BackboneError, Fault, StudyError, TrialError, TrialMemo
 from tutti.modeling.checkpoint import CheckpointMetadata, load_checkpoint, prune_checkpoint, save_checkpoint
 from tutti.modeling.heads import HeadOptions
 from tutti.modeling.model import MultiTaskModel, load_encoder
-from tutti.orchestration.inference import Checkpoint, Predictor, _Queue, slot_size, spread, weights_of
+from tutti.orchestration.inference import Checkpoint, Predictor, _Queue, slot_size, spread
+from tutti.orchestration.weights import weights_of
 from tutti.tasks.task import Task
 from tutti.training import precision
 

@@ -85,8 +85,8 @@ def _show(card: SoupCard) -> None:
 
 def _make_soup(study: VotingStudy, election: Election, name: str, recipe: Recipe, *, into: Path) -> SoupCard:
     """Makes the soup from all trials that vote in any task, best objective first, and compares it with the vote."""
-    from tutti.orchestration.inference import weights_of
     from tutti.orchestration.soup import averageable, compute_soup
+    from tutti.orchestration.weights import weights_of
     from tutti.outputs.soup import SoupCard, Tried, refolded, versus
 
     config, folder, tasks = study.config, study.folder, study.prepared.tasks

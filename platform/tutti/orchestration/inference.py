@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tutti.config.folder import StudyFolder
 from tutti.config.study import Resources
-from tutti.errors import ClusterError, Fault, StudyError, TrialError, TrialMemoryError, TuttiError, first_line
+from tutti.errors import ClusterError, Fault, TrialError, TrialMemoryError, TuttiError, first_line
 from tutti.orchestration.memory import is_out_of_memory
 
 if TYPE_CHECKING:
@@ -28,12 +27,8 @@ SHARD = 1024
 not depend on the number of workers."""
 
 _MAX_TOKENS = {"cpu": 1024, "cuda": 32768}  # per batch, with padding: fits a core's caches, or occupies a GPU
-_MISSING_WEIGHTS_REMEDY = (
-    "name a recipe whose members have theirs (a smaller `members: {top: }` takes the best), or train it again"
-)
 _WITHOUT_TRIAL_REMEDY = "take the trial out of the recipe with `members: {filter: }`, or name another --checkpoint"
 _JOBS_PER_WORKER = 2  # in flight, so that no worker is idle while the next shard is tokenized
-_SHOWN = 10  # classes in a message
 
 
 @dataclass(frozen=True)
@@ -66,70 +61,6 @@ def slot_size(resources: Resources) -> tuple[int, float]:
 
     gpus = resources.gpus_per_worker if torch.cuda.device_count() >= resources.gpus_per_worker else 0
     return min(resources.cpus_per_worker, os.cpu_count() or 1), gpus
-
-
-def weights_of(
-    folder: StudyFolder, keys: Sequence[str], *, folds: int | None, tasks: Sequence[Task]
-) -> dict[str, list[Path]]:
-    """The checkpoints of each trial: one, or one per fold. A trial's prediction is the mean over its folds.
-
-    Raises:
-        StudyError: if weights are missing, with a fault for each trial.
-        StorageError: if a checkpoint is damaged.
-    """
-    checkpoints: dict[str, list[Path]] = {}
-    faults: list[Fault] = []
-    for key in keys:
-        trial = folder.trial(key)
-        checkpoints[key] = [trial.fold(fold).best for fold in range(folds)] if folds else [trial.best]
-        try:
-            for checkpoint in checkpoints[key]:
-                check_predicts(checkpoint, tasks, what=f"trial {key}", remedy=_MISSING_WEIGHTS_REMEDY)
-        except StudyError as error:
-            faults += error.faults
-    if faults:
-        raise StudyError(*faults)
-    return checkpoints
-
-
-def check_predicts(folder: Path, tasks: Sequence[Task], *, what: str, remedy: str) -> None:
-    """Checks that a checkpoint exists and was trained on the tasks.
-
-    Args:
-        what: names the checkpoint in messages.
-        remedy: shown if it does not exist.
-
-    Raises:
-        StudyError: if it does not exist, or was not trained on one of the tasks.
-        StorageError: if its metadata cannot be read.
-    """
-    from tutti.modeling.checkpoint import METADATA, is_pruned, read_metadata
-
-    rule = f"have weights, in {folder}, to predict with"
-    try:
-        exists = (folder / METADATA).is_file()
-        got = "ones that were pruned to keep within storage.max_gigabytes" if is_pruned(folder) else "none"
-    except OSError as error:  # no permission, or a path that is too long
-        raise StudyError(Fault(what, rule, error.strerror or str(error), remedy)) from error
-    if not exists:
-        raise StudyError(Fault(what, rule, got, remedy))
-    trained_tasks = read_metadata(folder).tasks
-    for task in tasks:
-        if _predicted(task) not in map(_predicted, trained_tasks):
-            rule = f"predict the task {task.name} as the study has it, with {_shape(task)}"
-            got = ", ".join(f"{each.name} with {_shape(each)}" for each in trained_tasks)
-            raise StudyError(Fault(what, rule, got, "name a checkpoint of this study"))
-
-
-def _predicted(task: Task) -> tuple[str, bool, tuple[str, ...]]:
-    """What of a task its predictions depend on: neither the metric nor the submission."""
-    return task.name, task.pair, task.class_names
-
-
-def _shape(task: Task) -> str:
-    shown = ", ".join(task.class_names[:_SHOWN]) + (", ..." if len(task.class_names) > _SHOWN else "")
-    outputs = "values" if task.regression else f"{task.outputs} classes ({shown})"
-    return f"{'two texts' if task.pair else 'one text'} and {outputs}"
 
 
 class Predictor:
