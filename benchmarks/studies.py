@@ -9,7 +9,8 @@ from typing import Any
 from shared import BACKBONE
 
 from tutti.cli import stores, tracking_metadata
-from tutti.cli.tune import picture, prepare_study
+from tutti.cli.preparation import prepare_study
+from tutti.cli.tune import picture
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
 from tutti.orchestration.study import run_study

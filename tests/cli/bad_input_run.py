@@ -128,7 +128,7 @@ def _comparable(text: str, folder: Path) -> str:
 def _finish() -> None:
     """Runs the study in the current folder with one trial, as ``tutti tune`` does, but without Ray."""
     from tutti.cli import stores
-    from tutti.cli.tune import prepare_study
+    from tutti.cli.preparation import prepare_study
     from tutti.orchestration.build import fine_tune_once
     from tutti.orchestration.trial_listener import TrialListener
     from tutti.records import TrialState

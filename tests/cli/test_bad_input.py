@@ -72,7 +72,7 @@ def test_a_start_that_failed_does_not_bind_the_next_one(templates: Templates, tm
     from bad_input_run import inside
 
     from tutti.cli import stores
-    from tutti.cli.tune import prepare_study
+    from tutti.cli.preparation import prepare_study
 
     folder = tmp_path / "case"
     shutil.copytree(templates.new, folder, symlinks=True)

@@ -7,7 +7,8 @@ import typer
 
 from tutti.cli import stores
 from tutti.cli import tune as tune_
-from tutti.cli.tune import _budget, _is_over, changed_keys
+from tutti.cli.preparation import changed_keys
+from tutti.cli.tune import _budget, _is_over
 from tutti.config.load import dump_study
 from tutti.errors import StudyError
 from tutti.records import TrialState

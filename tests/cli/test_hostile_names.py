@@ -116,11 +116,11 @@ def test_a_study_may_be_named_by_any_folder_but_not_reached_through_a_link_by_it
 
 
 def test_a_study_is_not_run_through_a_link(place):
-    from tutti.cli.tune import _check_place
+    from tutti.cli.preparation import check_place
 
     with pytest.raises(StudyError, match="got a link to"):
-        _check_place(StudyFolder(place / "studies" / "link"))
-    _check_place(StudyFolder(place / "studies" / "moods"))
+        check_place(StudyFolder(place / "studies" / "link"))
+    check_place(StudyFolder(place / "studies" / "moods"))
 
 
 def test_what_is_mended_does_not_lie_behind_a_link(place, tmp_path):

@@ -13,11 +13,12 @@ import pytest
 from tutti.bank.bank import Bank
 from tutti.cli import stores, tracking_metadata
 from tutti.cli import tune as cli_tune
-from tutti.cli.tune import _run_trials, changed_keys
+from tutti.cli.preparation import changed_keys
+from tutti.cli.tune import _run_trials
 from tutti.config.folder import StudyFolder
 from tutti.config.load import dump_study
 from tutti.config.study import StudyConfig, Tracking
-from tutti.data.prepare import Prepared
+from tutti.data.prepared import Prepared
 from tutti.errors import ClaimLostError, ClusterError, ConfigError, Fault, StorageError, TrialError
 from tutti.orchestration.study import StudyOutcome
 from tutti.records import CheckpointRecord, TrialRecord, TrialState
@@ -171,6 +172,16 @@ def test_the_bank_has_what_each_trial_says_about_every_part(finished):
         assert bank.predictions(key, "same", "validation").labels is not None
 
 
+def test_a_max_length_that_cuts_texts_is_told_with_the_share_of_rows_that_reach_it(make_study, tmp_path, capsys):
+    from tutti.cli.preparation import prepare_study
+
+    study = make_study(tmp_path, training__max_length=8)
+    prepare_study(*stores.read_study_file(study.file, overrides=[]), resume=False)
+    told = [line for line in capsys.readouterr().out.splitlines() if "max_length" in line]
+    assert [line.split(":")[0].strip() for line in told] == ["mood", "like"]
+    assert all("% of the rows reach max_length, 8 tokens; longer ones are cut" in line for line in told)
+
+
 @pytest.mark.slow
 def test_a_finished_study_resumed_runs_nothing(finished, tutti, tmp_path):
     study = finished.copy(tmp_path)
@@ -184,7 +195,7 @@ def test_a_finished_study_resumed_runs_nothing(finished, tutti, tmp_path):
 
 
 def test_a_second_study_on_the_same_data_encodes_nothing(finished, make_study, tmp_path):
-    from tutti.cli.tune import prepare_study
+    from tutti.cli.preparation import prepare_study
 
     cache = finished.study.folder.encoded
     before = inodes(cache)

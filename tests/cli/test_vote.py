@@ -46,7 +46,7 @@ def test_an_ensemble_needs_no_weights_and_predicts_the_test_file_row_by_row(prun
 
 def test_pseudo_labels_are_training_rows_of_the_next_study(pruned, tutti, tiny_data, make_study, tmp_path):
     from tutti.cli import stores
-    from tutti.cli.tune import prepare_study
+    from tutti.cli.preparation import prepare_study
 
     out = tmp_path / "pseudo"
     output = tutti("pseudo-label", pruned.folder.path, "--out", out)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from word_backbone import save_tokenizer
 
@@ -72,9 +74,15 @@ def test_texts_are_encoded_at_every_length_that_is_known(
 ) -> None:
     space = {"max_length": entry, "pooling": {"type": "categorical", "choices": ["cls", "mean"]}}
     encoded: list[int] = []
-    monkeypatch.setattr("tutti.data.encode.load_parts", lambda *_, max_length, **__: encoded.append(max_length))
-    encode_study(study(training={"max_length": 64}, search_space=space), StudyFolder(tmp_path), None)  # type: ignore[arg-type]
+
+    def load_parts(*_: object, max_length: int, **__: object) -> Any:
+        encoded.append(max_length)
+        return {"mood": {part: SimpleNamespace(lengths=np.array([4, 16, 32, 64])) for part in ("train", "test")}}
+
+    monkeypatch.setattr("tutti.data.encode.load_parts", load_parts)
+    told = encode_study(study(training={"max_length": 64}, search_space=space), StudyFolder(tmp_path), None)  # type: ignore[arg-type]
     assert encoded == lengths
+    assert told == (lengths[-1], {"mood": 0.5 if lengths[-1] == 32 else 0.25})
 
 
 SMALL = {"vocab_size": 8, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}

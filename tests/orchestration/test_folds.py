@@ -20,11 +20,11 @@ import torch
 
 from tutti.bank.bank import Bank
 from tutti.cli import stores, tracking_metadata
-from tutti.cli.tune import changed_keys, prepare_study
+from tutti.cli.preparation import changed_keys, prepare_study
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
 from tutti.data.encode import EncodedPart, load_parts, take
-from tutti.data.prepare import load_prepared
+from tutti.data.prepared import load_prepared
 from tutti.errors import StorageError
 from tutti.modeling.checkpoint import load_checkpoint
 from tutti.orchestration.build import fine_tune_once

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 
 
@@ -11,4 +12,7 @@ def run() -> None:
         from tutti.cli import app
     except KeyboardInterrupt:  # importing pandas from a slow disk takes seconds
         sys.exit(130)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a sign that the terminal's encoding lacks must not end a study
     app.run()

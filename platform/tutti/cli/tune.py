@@ -6,10 +6,9 @@ import json
 import os
 import re
 import shlex
-import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -19,19 +18,17 @@ import typer
 
 from tutti.cli import stores, tracking_metadata
 from tutti.cli.console import console, program
+from tutti.cli.preparation import check_no_trials, check_place, prepare_study
 from tutti.cluster.ending import EXIT_CODE
 from tutti.cluster.shipped import SUBMITTED
 from tutti.config.address import without_password
-from tutti.config.folder import StudyFolder, check_inside, studies_folder
-from tutti.config.load import dump_study, parse_study
-from tutti.config.paths import map_task_paths
+from tutti.config.folder import StudyFolder, studies_folder
 from tutti.config.study import StudyConfig
-from tutti.errors import ClaimLostError, Fault, StorageError, StudyError, TrialError, counted
-from tutti.files import write_whole
+from tutti.errors import ClaimLostError, StorageError, TrialError, counted
 from tutti.records import Predictions, TrialRecord, TrialState, best_trial
 
 if TYPE_CHECKING:
-    from tutti.data.prepare import Prepared
+    from tutti.data.prepared import Prepared
     from tutti.orchestration.study import StudyOutcome
 
 Trials = Annotated[
@@ -122,14 +119,15 @@ def run(study: StudyConfig, folder: StudyFolder, *, resume: bool, again: Callabl
 def _run(study: StudyConfig, folder: StudyFolder, *, resume: bool, again: Callable[..., str]) -> list[TrialRecord]:
     from tutti.cli.progress import cut_off
     from tutti.cluster.connect import connected, gpus_of_cluster
-    from tutti.orchestration.study import clear_ended, study_lock
+    from tutti.orchestration.lock import study_lock
+    from tutti.orchestration.study import clear_ended
 
     began = time.monotonic()
-    _check_place(folder)
+    check_place(folder)
     stores.check_stores(study, folder)
     with study_lock(folder):
         if not folder.begun:
-            _check_no_trials(study, folder)
+            check_no_trials(study, folder)
             if resume:
                 console.print(f"There is no {study.study} in {folder.path.parent} yet: starting it")
             for older, count in stores.fitting_trials(study, folder).items():
@@ -199,7 +197,8 @@ def _show_outcome(
         console.print(f"  {program()} ensemble {_study_argument(folder)} --recipe {shlex.quote(study.ensemble.recipe)}")
         console.print(f"  {program()} ui {_study_argument(folder)}")
     elif outcome.complete:
-        more = "loosen or remove search.scheduler in a new study, or add trials: --resume --trials +4"
+        more = "loosen or remove search.scheduler in a new study"
+        more += "" if study.search.sampler == "grid" else ", or add trials: --resume --trials +4"
         console.print(f"No trial finished, and only finished trials can vote: {more}.")
 
 
@@ -300,101 +299,3 @@ def picture(task: str, predictions: Predictions) -> bytes:
 def _study_argument(folder: StudyFolder) -> str:
     """The study as a command-line argument: its name if the default folder holds it, otherwise its quoted path."""
     return folder.name if folder.path.parent == studies_folder() else shlex.quote(str(folder.path))
-
-
-def prepare_study(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> Prepared:
-    """Reads, cleans, splits and encodes the study's data into its folder, and writes the study file there.
-
-    Raises:
-        StudyError: if the study has begun and ``resume`` is false, or its settings or backbone have changed.
-        BackboneError: if the backbone or its tokenizer cannot be used.
-        ConfigError, TaskFileError: with the faults of all tasks, or if ``max_length`` exceeds the backbone's.
-        StorageError: if the folder cannot be written.
-    """
-    from tutti.orchestration.build import abilities_of, check_backbone, encode_study, keep_backbone, prepare_rows
-
-    begun = folder.begun
-    if begun and not resume:
-        got, remedy = "an existing one", "add --resume to go on with it, or give `study:` another name"
-        raise StudyError(Fault(f"the study {study.study!r}", f"be new in {folder.path.parent}", got, remedy))
-    if begun:
-        _check_unchanged(study, folder)
-    check_backbone(study, abilities_of(study.backbone, begun=begun), begun=begun)
-    if not begun:  # data that a failed start left behind may come from other files and settings
-        shutil.rmtree(folder.data, ignore_errors=True)
-    console.print("Reading the tasks")
-    prepared = prepare_rows(study, folder)
-    keep_backbone(study, folder)
-    for task in prepared.tasks:
-        rows = ", ".join(f"{part} {info.rows:,}" for part, info in prepared.parts[task.name].items())
-        labels = "numbers as labels" if task.regression else f"{len(task.class_names)} classes"
-        folds = f", validated in {study.split.folds} folds" if study.split.folds else ""
-        console.print(f"  {task.name}: {labels}; rows: {rows}{folds}")
-    console.print("Encoding the texts")
-    encode_study(study, folder, prepared)
-    write_whole(folder.study_file, dump_study(stores.without_passwords(study)))
-    return prepared
-
-
-def _check_place(folder: StudyFolder) -> None:
-    """Checks before anything is read that the study's folder is not below a file and does not link elsewhere."""
-    nearest = next(path for path in (folder.path, *folder.path.parents) if path.exists())
-    if not nearest.is_dir():
-        remedy = "set `storage.path:` of the study file to a folder, or move the file away"
-        raise StudyError(Fault(str(nearest), "be a folder, to hold studies", "a file", remedy))
-    check_inside(folder)
-
-
-def _check_no_trials(study: StudyConfig, folder: StudyFolder) -> None:
-    """Refuses a study that has lost its database but not its trials: new trials would go on from those of their key."""
-    if folder.has_trials:
-        lost = "study.json" if not folder.study_file.is_file() else "optuna.db or database.json"
-        rule, got = f"have {lost} beside its trials", "trials without it"
-        remedy = f"restore it from a copy, move {folder.path} away, or give `study:` another name"
-        raise StudyError(Fault(f"the study {study.study!r}", rule, got, remedy))
-
-
-def _check_unchanged(study: StudyConfig, folder: StudyFolder) -> None:
-    rule = "stay as it was when the study is resumed"
-    remedy = "put it back, with --set if it was given so, or give `study:` another name"
-    faults = [
-        Fault(f"{key} of the study {study.study!r}", rule, f"{new!r} where it was {old!r}", remedy)
-        for key, (old, new) in changed_keys(parse_study(folder.study_file), study).items()
-    ]
-    if faults:
-        raise StudyError(*faults)
-
-
-# Keys that may change when a study is resumed.
-FREE: Mapping[str, set[str] | bool] = {
-    "search": {"trials", "max_hours", "target_score", "patience", "max_trial_hours", "retries"},
-    "resources": {"cpus_per_worker", "gpus_per_worker", "concurrent_trials", "isolation"},
-    "storage": True,
-    "tracking": True,
-    "ensemble": True,
-}
-
-
-def changed_keys(old: StudyConfig, new: StudyConfig) -> dict[str, tuple[object, object]]:
-    """Keys that define a study's results and differ, with both values.
-
-    Only names of files are compared, so that files may move; ``prepare`` and ``keep_backbone`` compare hashes.
-    """
-
-    def defining(study: StudyConfig) -> dict[str, object]:
-        document = study.model_dump(mode="json", exclude=FREE)
-        for name, config in document["tasks"].items():
-            task = map_task_paths(config, lambda _, path: Path(path).name)
-            test = {"": task["test"]} if isinstance(task["test"], str) else task["test"]
-            document["tasks"][name] = task | {"test": test or {}}
-        document["search"]["warm_start"] = [Path(older).name for older in document["search"]["warm_start"]]
-        if Path(document["backbone"]).is_absolute():
-            document["backbone"] = Path(document["backbone"]).name
-        return tracking_metadata.flat(document)
-
-    before, after = defining(old), defining(new)
-    return {
-        key: (before.get(key), after.get(key))
-        for key in sorted(before.keys() | after.keys())
-        if before.get(key) != after.get(key)
-    }

@@ -224,10 +224,9 @@ class _Paths:
         path = absolute(value, self.folder)
         if value and (self._is_unmounted(path) or _folders_in(path) is not None):
             return str(path)
-        siblings = _folders_in(path.parent)
-        if not _HUB_ID.match(value) or ("/" in value and siblings is not None):
+        if not _HUB_ID.match(value):
             otherwise = "correct the path, or name a model or data set of the hub"
-            remedy = nearest(path.name, siblings or (), otherwise=otherwise)
+            remedy = nearest(path.name, _folders_in(path.parent) or (), otherwise=otherwise)
             rule = "be an existing folder, or an id of the Hugging Face hub"
             self.faults.append(Fault(self.what(key), rule, repr(value), remedy))
         return value

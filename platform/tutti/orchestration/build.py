@@ -9,6 +9,8 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tutti.bank.bank import Bank
 from tutti.config.conditions import fixed_values, written
 from tutti.config.folder import StudyFolder
@@ -16,7 +18,8 @@ from tutti.config.space import Categorical
 from tutti.config.stages import STAGES, overlay
 from tutti.config.study import StudyConfig
 from tutti.config.training import TrainingOptions
-from tutti.data.prepare import Prepared, load_prepared, prepare
+from tutti.data.prepare import prepare
+from tutti.data.prepared import Prepared, load_prepared
 from tutti.errors import ConfigError, Fault, StorageError, StudyError
 from tutti.files import check_no_link, sha256_of, storage_faults, write_whole
 from tutti.orchestration.folds import fine_tune_folds
@@ -48,11 +51,15 @@ def prepare_rows(study: StudyConfig, folder: StudyFolder) -> Prepared:
     return prepared
 
 
-def encode_study(study: StudyConfig, folder: StudyFolder, prepared: Prepared) -> None:
+def encode_study(study: StudyConfig, folder: StudyFolder, prepared: Prepared) -> tuple[int, dict[str, float]]:
     """Encodes every part of every task once, before any trial starts, for every ``max_length`` known in advance.
+
+    Returns:
+        The greatest of these lengths, and by task the share of rows that reach it: nearly all of them are truncated.
 
     Raises:
         BackboneError: if the backbone has no tokenizer that loads.
+        StorageError: if a part is damaged or the cache cannot be written.
     """
     from tutti.data.encode import load_parts
 
@@ -62,7 +69,9 @@ def encode_study(study: StudyConfig, folder: StudyFolder, prepared: Prepared) ->
             drawn = {int(choice) for choice in choices if choice is not None}
             lengths = drawn | lengths if when else drawn
     for length in sorted(lengths):
-        load_parts(prepared, tokenizer=study.backbone, max_length=length, cache=folder.encoded)
+        tasks = load_parts(prepared, tokenizer=study.backbone, max_length=length, cache=folder.encoded)
+    full = {task: np.concatenate([part.lengths for part in parts.values()]) >= length for task, parts in tasks.items()}
+    return length, {task: float(rows.mean()) for task, rows in full.items()}
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,125 @@
+"""What ``tutti tune`` does before the first trial: it checks the study's folder and prepares its data."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tutti.cli import stores, tracking_metadata
+from tutti.cli.console import console
+from tutti.config.folder import StudyFolder, check_inside
+from tutti.config.load import dump_study, parse_study
+from tutti.config.paths import map_task_paths
+from tutti.config.study import StudyConfig
+from tutti.errors import Fault, StudyError
+from tutti.files import write_whole
+
+if TYPE_CHECKING:
+    from tutti.data.prepared import Prepared
+
+_MENTIONED_SHARE = 0.01  # of a task's rows that reach max_length
+
+
+def prepare_study(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> Prepared:
+    """Reads, cleans, splits and encodes the study's data into its folder, and writes the study file there.
+
+    Raises:
+        StudyError: if the study has begun and ``resume`` is false, or its settings or backbone have changed.
+        BackboneError: if the backbone or its tokenizer cannot be used.
+        ConfigError, TaskFileError: with the faults of all tasks, or if ``max_length`` exceeds the backbone's.
+        StorageError: if the folder cannot be written.
+    """
+    from tutti.orchestration.build import abilities_of, check_backbone, encode_study, keep_backbone, prepare_rows
+
+    begun = folder.begun
+    if begun and not resume:
+        got, remedy = "an existing one", "add --resume to go on with it, or give `study:` another name"
+        raise StudyError(Fault(f"the study {study.study!r}", f"be new in {folder.path.parent}", got, remedy))
+    if begun:
+        _check_unchanged(study, folder)
+    check_backbone(study, abilities_of(study.backbone, begun=begun), begun=begun)
+    if not begun:  # data that a failed start left behind may come from other files and settings
+        shutil.rmtree(folder.data, ignore_errors=True)
+    console.print("Reading the tasks")
+    prepared = prepare_rows(study, folder)
+    keep_backbone(study, folder)
+    for task in prepared.tasks:
+        rows = ", ".join(f"{part} {info.rows:,}" for part, info in prepared.parts[task.name].items())
+        labels = "numbers as labels" if task.regression else f"{len(task.class_names)} classes"
+        folds = f", validated in {study.split.folds} folds" if study.split.folds else ""
+        console.print(f"  {task.name}: {labels}; rows: {rows}{folds}")
+    console.print("Encoding the texts")
+    max_length, shares = encode_study(study, folder, prepared)
+    for name, share in shares.items():
+        if share >= _MENTIONED_SHARE:
+            console.print(
+                f"  {name}: {share:.0%} of the rows reach max_length, {max_length} tokens; longer ones are cut"
+            )
+    write_whole(folder.study_file, dump_study(stores.without_passwords(study)))
+    return prepared
+
+
+def check_place(folder: StudyFolder) -> None:
+    """Checks before anything is read that the study's folder is not below a file and does not link elsewhere."""
+    nearest = next(path for path in (folder.path, *folder.path.parents) if path.exists())
+    if not nearest.is_dir():
+        remedy = "set `storage.path:` of the study file to a folder, or move the file away"
+        raise StudyError(Fault(str(nearest), "be a folder, to hold studies", "a file", remedy))
+    check_inside(folder)
+
+
+def check_no_trials(study: StudyConfig, folder: StudyFolder) -> None:
+    """Refuses a study that has lost its database but not its trials: new trials would go on from those of their key."""
+    if folder.has_trials:
+        lost = "study.json" if not folder.study_file.is_file() else "optuna.db or database.json"
+        rule, got = f"have {lost} beside its trials", "trials without it"
+        remedy = f"restore it from a copy, move {folder.path} away, or give `study:` another name"
+        raise StudyError(Fault(f"the study {study.study!r}", rule, got, remedy))
+
+
+def _check_unchanged(study: StudyConfig, folder: StudyFolder) -> None:
+    rule = "stay as it was when the study is resumed"
+    remedy = "put it back, with --set if it was given so, or give `study:` another name"
+    faults = [
+        Fault(f"{key} of the study {study.study!r}", rule, f"{new!r} where it was {old!r}", remedy)
+        for key, (old, new) in changed_keys(parse_study(folder.study_file), study).items()
+    ]
+    if faults:
+        raise StudyError(*faults)
+
+
+# Keys that may change when a study is resumed.
+FREE: Mapping[str, set[str] | bool] = {
+    "search": {"trials", "max_hours", "target_score", "patience", "max_trial_hours", "retries"},
+    "resources": {"cpus_per_worker", "gpus_per_worker", "concurrent_trials", "isolation"},
+    "storage": True,
+    "tracking": True,
+    "ensemble": True,
+}
+
+
+def changed_keys(old: StudyConfig, new: StudyConfig) -> dict[str, tuple[object, object]]:
+    """Keys that define a study's results and differ, with both values.
+
+    Only names of files are compared, so that files may move; ``prepare`` and ``keep_backbone`` compare hashes.
+    """
+
+    def defining(study: StudyConfig) -> dict[str, object]:
+        document = study.model_dump(mode="json", exclude=FREE)
+        for name, config in document["tasks"].items():
+            task = map_task_paths(config, lambda _, path: Path(path).name)
+            test = {"": task["test"]} if isinstance(task["test"], str) else task["test"]
+            document["tasks"][name] = task | {"test": test or {}}
+        document["search"]["warm_start"] = [Path(older).name for older in document["search"]["warm_start"]]
+        if Path(document["backbone"]).is_absolute():
+            document["backbone"] = Path(document["backbone"]).name
+        return tracking_metadata.flat(document)
+
+    before, after = defining(old), defining(new)
+    return {
+        key: (before.get(key), after.get(key))
+        for key in sorted(before.keys() | after.keys())
+        if before.get(key) != after.get(key)
+    }
