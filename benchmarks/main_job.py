@@ -34,11 +34,12 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, Trai
 from tutti.bank.bank import Bank
 from tutti.config.study import TaskConfig
 from tutti.data.encode import EncodedPart, load_parts
-from tutti.data.prepare import Prepared, prepare
+from tutti.data.prepare import prepare
+from tutti.data.prepared import Prepared
 from tutti.demo.generate import write_demo_data
 from tutti.outputs.ensemble import write_ensemble
 from tutti.outputs.members import Rule
-from tutti.outputs.submission import Layouts
+from tutti.outputs.submission import Formats
 from tutti.records import CheckpointRecord
 from tutti.tasks.build import task_specs
 from tutti.tasks.metrics import score
@@ -161,7 +162,7 @@ def main() -> None:
                 test_ids={TASK: {"test": ids}},
                 bank=bank,
                 rule=Rule(top=members),
-                submission=Layouts(),
+                submission=Formats(),
                 out=folder / out,
             )
 

@@ -11,7 +11,7 @@ import pytest
 
 from tutti.bank.bank import Bank
 from tutti.outputs.members import Rule
-from tutti.outputs.submission import Layouts
+from tutti.outputs.submission import Formats
 from tutti.records import CheckpointRecord, Predictions
 from tutti.tasks.metrics import score
 from tutti.tasks.task import Task
@@ -54,7 +54,7 @@ class Study:
             "test_ids": self.tests(),
             "bank": self.bank,
             "rule": Rule(top=3),
-            "submission": Layouts(),
+            "submission": Formats(),
         }
         return {**plain, "out": out, **changes}
 

@@ -18,7 +18,7 @@ from tutti.ensembling.methods.registry import METHODS
 from tutti.errors import StorageError, StudyError, SubmissionError
 from tutti.outputs.ensemble import write_ensemble
 from tutti.outputs.members import Rule
-from tutti.outputs.submission import Layouts
+from tutti.outputs.submission import Formats
 from tutti.records import CheckpointRecord, Predictions
 from tutti.tasks.metrics import score
 
@@ -115,7 +115,7 @@ def test_offsets_decide_what_is_submitted_and_stand_on_the_card(make_finished, t
 
 
 def test_one_format_may_be_asked_for_all_tasks(make_finished, tmp_path):
-    card = write_ensemble(**make_finished().ensemble(tmp_path / "out", submission=Layouts("csv")))
+    card = write_ensemble(**make_finished().ensemble(tmp_path / "out", submission=Formats("csv")))
     assert {"emotion.csv", "CoLA.csv", "topic.csv"} <= set(card.files)
     with (tmp_path / "out" / "emotion.csv").open(newline="") as file:
         assert len(list(csv.reader(file))) == 61
@@ -162,7 +162,7 @@ def test_an_earlier_ensemble_is_replaced_whole(make_finished, tmp_path):
     study = make_finished()
     write_ensemble(**study.ensemble(tmp_path / "out"))
     write_ensemble(
-        **study.ensemble(tmp_path / "out", submission=Layouts("csv"), test_ids={"CoLA": study.tests()["CoLA"]})
+        **study.ensemble(tmp_path / "out", submission=Formats("csv"), test_ids={"CoLA": study.tests()["CoLA"]})
     )
     found = {path.name for path in (tmp_path / "out").rglob("*")}
     assert found == {"CoLA.csv", "submission.zip", "ensemble.png", "reliability.png", "card.json", "card.md"}
@@ -196,14 +196,14 @@ print(sorted({"torch", "ray", "mlflow", "optuna", "transformers", "matplotlib", 
 
 
 def test_a_zip_for_glue_has_official_names_and_the_card_says_what_it_lacks(make_finished, tmp_path):
-    card = write_ensemble(**make_finished().ensemble(tmp_path / "out", submission=Layouts("glue")))
+    card = write_ensemble(**make_finished().ensemble(tmp_path / "out", submission=Formats("glue")))
     assert {"CoLA.tsv", "emotion.tsv", "topic.tsv"} <= set(card.files)
     remark = next(note for note in card.remarks if note.startswith("submission.zip lacks AX.tsv, MNLI-m.tsv, "))
     assert "CoLA.tsv" not in remark
 
 
 def test_of_two_tasks_of_one_kind_of_glue_s_each_has_a_file_of_its_own(make_finished, tmp_path):
-    layouts = Layouts("glue", kinds={"emotion": "emotion", "CoLA": "CoLA", "topic": "CoLA"})
+    layouts = Formats("glue", glue_tasks={"emotion": "emotion", "CoLA": "CoLA", "topic": "CoLA"})
     card = write_ensemble(**make_finished().ensemble(tmp_path / "out", submission=layouts))
     assert {"CoLA.tsv", "emotion.tsv", "topic.tsv"} <= set(card.files)
 
@@ -212,9 +212,9 @@ def test_an_official_file_of_glue_s_takes_no_other_labels(make_finished, tmp_pat
     study, kinds = make_finished(), {"topic": "SST-2"}
     message = r"SST-2.tsv must have GLUE's labels, 0, 1; got '100', '101'.*; set `submission: csv` in the recipe\."
     with pytest.raises(SubmissionError, match=message):
-        write_ensemble(**study.ensemble(tmp_path / "out", submission=Layouts("glue", kinds=kinds)))
+        write_ensemble(**study.ensemble(tmp_path / "out", submission=Formats("glue", glue_tasks=kinds)))
     everywhere = Recipe.model_validate({"submission": "csv"}).submission.format
-    card = write_ensemble(**study.ensemble(tmp_path / "out", submission=Layouts(everywhere, kinds=kinds)))
+    card = write_ensemble(**study.ensemble(tmp_path / "out", submission=Formats(everywhere, glue_tasks=kinds)))
     assert "topic.csv" in card.files
 
 
@@ -222,7 +222,7 @@ def test_a_template_is_followed_for_its_task_and_test_set_alone(make_finished, t
     study = make_finished()
     ids = study.ids["topic"]["test-round1"]
     (tmp_path / "sample.csv").write_text("key,answer\n" + "".join(f"{each},?\n" for each in ids[::-1]))
-    layouts = Layouts(templates={"topic/round1": tmp_path / "sample.csv"})
+    layouts = Formats(templates={"topic/round1": tmp_path / "sample.csv"})
     write_ensemble(**study.ensemble(tmp_path / "out", submission=layouts))
     with (tmp_path / "out" / "round1" / "topic.csv").open(newline="") as file:
         head, *rows = csv.reader(file)
@@ -230,7 +230,7 @@ def test_a_template_is_followed_for_its_task_and_test_set_alone(make_finished, t
     assert [row[0] for row in rows] == ids[::-1].tolist()
     assert (tmp_path / "out" / "topic.csv").read_text().startswith("id,label")
     with pytest.raises(SubmissionError, match=r"the template 'topics' must belong to a test file, of .*topic"):
-        write_ensemble(**study.ensemble(tmp_path / "two", submission=Layouts(templates={"topics": tmp_path})))
+        write_ensemble(**study.ensemble(tmp_path / "two", submission=Formats(templates={"topics": tmp_path})))
 
 
 def test_labels_of_test_rows_grade_the_ensemble_and_the_best_trial(make_finished, tmp_path):

@@ -10,7 +10,7 @@ import pytest
 
 from tutti.errors import SubmissionError, TaskFileError
 from tutti.outputs.grade import read_labels
-from tutti.outputs.submission import FORMATS, Layouts
+from tutti.outputs.submission import FORMATS, Formats
 from tutti.tasks.build import CleaningSteps
 from tutti.tasks.layouts.competition import Competition
 from tutti.tasks.layouts.glue import Glue
@@ -65,7 +65,7 @@ def test_labels_come_in_the_test_file_s_order(tmp_path, name, content):
 def test_what_tutti_writes_for_glue_it_reads_again(tmp_path, name, glue, classes):
     task = Task(name, classes, pair=False, metric="accuracy", submission="glue")
     labels = [classes[1], classes[0], classes[1]]
-    in_glue_s_spelling = Layouts(kinds={name: glue or name}).render(task, "test", ROWS, labels)
+    in_glue_s_spelling = Formats(glue_tasks={name: glue or name}).render(task, "test", ROWS, labels)
     file, expected, cleaning = tmp_path / "labels.tsv", rows_of(), CleaningSteps()
     for content in (in_glue_s_spelling, FORMATS["glue"].render(ROWS, labels)):
         file.write_bytes(content)

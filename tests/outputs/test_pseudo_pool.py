@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tutti.data.prepare import Prepared, prepare
+from tutti.data.prepare import prepare
+from tutti.data.prepared import Prepared
 from tutti.errors import StorageError
 from tutti.outputs.pseudo_pool import Pool, pools
 from tutti.tasks.build import ExtraRows, TaskSpec

@@ -15,7 +15,7 @@ from tutti.config.study import GlueKind
 from tutti.errors import SubmissionError
 from tutti.outputs.formats.csv import Csv
 from tutti.outputs.formats.glue import OFFICIAL, lacking
-from tutti.outputs.submission import FORMATS, Layouts, check, zipped
+from tutti.outputs.submission import FORMATS, Formats, check, zipped
 from tutti.tasks.task import Task
 
 TASK = Task("topic", ("100", "108"), pair=False, metric="macro_f1", submission="competition")
@@ -203,7 +203,7 @@ def test_what_a_whole_glue_submission_lacks_is_known_and_of_no_other_zip():
 def test_tasks_of_glue_s_kinds_under_any_name_make_a_whole_submission():
     names = {f"task{number}": kind for number, kind in enumerate(get_args(GlueKind))}
     places = [
-        Layouts(kinds=names).place(Task(name, ("0", "1"), pair=True, metric="f1", submission="glue"), part)
+        Formats(glue_tasks=names).place(Task(name, ("0", "1"), pair=True, metric="f1", submission="glue"), part)
         for name, kind in names.items()
         for part in (("test-m", "test-mm", "test-ax") if kind == "MNLI" else ("test",))
     ]
@@ -212,7 +212,7 @@ def test_tasks_of_glue_s_kinds_under_any_name_make_a_whole_submission():
 
 def test_of_a_glue_task_with_several_test_sets_each_that_glue_names_stands_with_the_other_tasks():
     task = Task("MNLI", ("contradiction", "entailment", "neutral"), pair=True, metric="accuracy", submission="glue")
-    places = [Layouts().place(task, part) for part in ("test-m", "test-mm", "test-ax", "test-old", "test")]
+    places = [Formats().place(task, part) for part in ("test-m", "test-mm", "test-ax", "test-old", "test")]
     assert places == [
         ("test", "MNLI-m.tsv"),
         ("test", "MNLI-mm.tsv"),
@@ -220,28 +220,31 @@ def test_of_a_glue_task_with_several_test_sets_each_that_glue_names_stands_with_
         ("test-old", "MNLI.tsv"),
         ("test", "MNLI.tsv"),
     ]
-    assert Layouts("csv").place(task, "test-m") == ("test-m", "MNLI.csv")
+    assert Formats("csv").place(task, "test-m") == ("test-m", "MNLI.csv")
 
 
 def test_labels_that_have_names_on_the_hub_are_written_as_glue_takes_them():
     task = Task("MRPC", ("not_equivalent", "equivalent"), pair=True, metric="f1", submission="glue")
-    content = Layouts().render(task, "test", ["0", "1"], ["equivalent", "not_equivalent"])
+    content = Formats().render(task, "test", ["0", "1"], ["equivalent", "not_equivalent"])
     assert content == b"index\tprediction\n0\t1\n1\t0\n"
-    assert Layouts("csv").render(task, "test", ["0"], ["equivalent"]) == b"id,label\r\n0,equivalent\r\n"
+    assert Formats("csv").render(task, "test", ["0"], ["equivalent"]) == b"id,label\r\n0,equivalent\r\n"
     own = replace(task, name="pairs")
-    assert Layouts().render(own, "test", ["0"], ["equivalent"]) == b"index\tprediction\n0\tequivalent\n"
+    assert Formats().render(own, "test", ["0"], ["equivalent"]) == b"index\tprediction\n0\tequivalent\n"
 
 
 def test_only_glue_s_own_format_names_a_file_by_the_kind_of_its_task():
     task = Task("mine", ("0", "1"), pair=False, metric="matthews", submission="glue")
-    assert Layouts(kinds={"mine": "CoLA"}).place(task, "test") == ("test", "CoLA.tsv")
-    assert Layouts("csv", kinds={"mine": "CoLA"}).place(task, "test") == ("test", "mine.csv")
-    assert Layouts("competition", kinds={"mine": "CoLA"}).place(task, "test") == ("test", "mine_predict.json")
+    assert Formats(glue_tasks={"mine": "CoLA"}).place(task, "test") == ("test", "CoLA.tsv")
+    assert Formats("csv", glue_tasks={"mine": "CoLA"}).place(task, "test") == ("test", "mine.csv")
+    assert Formats("competition", glue_tasks={"mine": "CoLA"}).place(task, "test") == (
+        "test",
+        "mine_predict.json",
+    )
 
 
 def test_of_two_tasks_of_a_kind_the_one_that_is_called_so_has_the_official_file():
     tasks = [Task(name, ("0", "1"), pair=True, metric="f1", submission="glue") for name in ("rte", "scitail", "nli")]
-    layouts = Layouts(kinds={"rte": "rte", "scitail": "RTE", "nli": "MNLI", "topic": "topic"})
+    layouts = Formats(glue_tasks={"rte": "rte", "scitail": "RTE", "nli": "MNLI", "topic": "topic"})
     assert [layouts.place(task, "test")[1] for task in tasks] == ["RTE.tsv", "scitail.tsv", "MNLI.tsv"]
     misnamed = Task("qnli", ("0", "1"), pair=True, metric="f1", submission="glue")
-    assert Layouts(kinds={"rte": "rte", "qnli": "RTE"}).place(misnamed, "test")[1] == "RTE.tsv"
+    assert Formats(glue_tasks={"rte": "rte", "qnli": "RTE"}).place(misnamed, "test")[1] == "RTE.tsv"

@@ -18,7 +18,7 @@ from tutti.outputs.ensemble import write_ensemble
 from tutti.outputs.members import Rule, elect, votes
 from tutti.outputs.pseudo_labels import write_pseudo_labels
 from tutti.outputs.pseudo_pool import Pool
-from tutti.outputs.submission import Layouts
+from tutti.outputs.submission import Formats
 from tutti.records import CheckpointRecord, Predictions
 from tutti.tasks.layouts.glue import Glue
 from tutti.tasks.metrics import score
@@ -79,7 +79,7 @@ def ensemble(bank: Bank, tmp_path: Path) -> Callable:
     def written(**changes):
         plain = {"study": "demo", "recipe_name": "baseline", "tasks": [STSB, COLA], "bank": bank, "rule": Rule(top=3)}
         plain |= {"test_ids": {task: {"test": ids("test")} for task in ("STS-B", "CoLA")}}
-        plain |= {"validation": VALIDATION, "submission": Layouts(), "out": tmp_path / "out"}
+        plain |= {"validation": VALIDATION, "submission": Formats(), "out": tmp_path / "out"}
         return write_ensemble(**{**plain, **changes})
 
     return written
@@ -135,8 +135,8 @@ def test_the_card_scores_the_mean_value_and_it_beats_its_members(bank, ensemble,
 
 
 def test_other_formats_hold_all_digits_of_float32(bank, ensemble, tmp_path):
-    card = ensemble(submission=Layouts("competition"), out=tmp_path / "json")
-    ensemble(submission=Layouts("csv"), out=tmp_path / "csv")
+    card = ensemble(submission=Formats("competition"), out=tmp_path / "json")
+    ensemble(submission=Formats("csv"), out=tmp_path / "csv")
     mean = mean_of(bank, "test", card.tasks[0].members)
     lines = (tmp_path / "json" / "STS-B_predict.json").read_text().splitlines()
     labels_written = [json.loads(line)["label"] for line in lines]

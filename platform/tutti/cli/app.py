@@ -8,6 +8,7 @@ import gc
 import os
 import signal
 import sys
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -36,7 +37,9 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _root(
-    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version."),
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
 ) -> None:
     """Tunes many fine-tuned text encoders on a Ray cluster and lets the best of them vote."""
 

@@ -93,7 +93,7 @@ def _study_in(out: Path) -> tuple[StudyConfig, StudyFolder]:
 def _compare(study: StudyConfig, folder: StudyFolder, truth: Path, submission: Path) -> None:
     """Prints test scores: each trial alone, and the submission as written."""
     from tutti.cli.grading import answers
-    from tutti.data.prepare import load_prepared
+    from tutti.data.prepared import load_prepared
     from tutti.outputs.formatting import number
     from tutti.tasks.metrics import score, score_decided
 

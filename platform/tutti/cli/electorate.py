@@ -15,7 +15,7 @@ from tutti.config.folder import StudyFolder, find_study
 from tutti.config.load import parse_study
 from tutti.config.recipe import Members
 from tutti.config.study import StudyConfig
-from tutti.data.prepare import Prepared, load_prepared
+from tutti.data.prepared import Prepared, load_prepared
 from tutti.errors import Fault, StudyError, counted
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from tutti.errors import Fault, SubmissionError, nearest
 if TYPE_CHECKING:
     import numpy as np
 
-    from tutti.data.prepare import Prepared
+    from tutti.data.prepared import Prepared
 
 Score = Annotated[
     list[str] | None,

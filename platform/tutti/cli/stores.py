@@ -17,7 +17,7 @@ from tutti.config.folder import StudyFolder, find_study, studies_folder
 from tutti.config.load import load_study, parse_study
 from tutti.config.paths import DATABASES
 from tutti.config.study import StudyConfig
-from tutti.data.prepare import Prepared, load_prepared
+from tutti.data.prepared import Prepared, load_prepared
 from tutti.errors import ConfigError, Fault, StudyError
 from tutti.files import write_whole
 

@@ -11,7 +11,7 @@ from importlib.metadata import version
 import tutti
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
-from tutti.data.prepare import Prepared
+from tutti.data.prepared import Prepared
 from tutti.files import write_whole
 from tutti.records import Scalar
 

@@ -22,11 +22,11 @@ from tutti.tasks.build import submission_of
 
 if TYPE_CHECKING:
     from tutti.config.recipe import Recipe
-    from tutti.data.prepare import Prepared
+    from tutti.data.prepared import Prepared
     from tutti.outputs.card import Card
     from tutti.outputs.members import Rule
     from tutti.outputs.pseudo_report import PseudoLabelReport
-    from tutti.outputs.submission import Layouts, TestIds
+    from tutti.outputs.submission import Formats, TestIds
 
 RecipeName = Annotated[
     str | None, typer.Option("--recipe", metavar="NAME|FILE", help="A recipe; by default the study's own.")
@@ -59,7 +59,7 @@ def ensemble(
         test_ids=test_ids(config, prepared),
         bank=electorate_of(studies, members=chosen.members),
         rule=rule_of(chosen),
-        submission=layouts(config, chosen),
+        submission=formats_of(config, chosen),
         out=target,
         answers=answers(config, prepared, score or ()),
         folded=config.split.folds is not None,
@@ -117,14 +117,14 @@ def test_ids(config: StudyConfig, prepared: Prepared) -> TestIds:
     }
 
 
-def layouts(config: StudyConfig, recipe: Recipe) -> Layouts:
-    """The layouts of a recipe's submission files."""
-    from tutti.outputs.submission import Layouts
+def formats_of(config: StudyConfig, recipe: Recipe) -> Formats:
+    """The formats of a recipe's submission files."""
+    from tutti.outputs.submission import Formats
 
     tested = {name: task for name, task in config.tasks.items() if task.test_sets()}
     formats = {name: recipe.submission.format or submission_of(task) for name, task in tested.items()}
     kinds = {name: task.glue or name for name, task in tested.items() if formats[name] == "glue"}
-    return Layouts(recipe.submission.format, recipe.submission.templates, kinds)
+    return Formats(recipe.submission.format, recipe.submission.templates, kinds)
 
 
 def _changed_test_files(config: StudyConfig, prepared: Prepared) -> Iterator[Fault]:

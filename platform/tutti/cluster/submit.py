@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _IGNORE_FILES = (".gitignore", ".rayignore")  # in any folder, they would make Ray leave out what the study needs
 STOP_SECONDS = 60  # for a study to end in order before Ray kills the job; by default 3
+_STOPPED_SECONDS = STOP_SECONDS + 30.0  # in which a job that was told to stop has to end
 SHIPPED_MIB = 100  # Ray keeps shipped files in the head node's memory
 
 
@@ -217,20 +218,20 @@ def job_status(job: str, *, address: str) -> str:
         return f"{info.status.value}: {info.message}" if info.message else str(info.status.value)
 
 
-def stop_job(job: str, *, address: str, seconds: float = STOP_SECONDS + 30.0) -> bool:
+def stop_job(job: str, *, address: str) -> bool:
     """Stops a job and waits until it has ended; false if it had ended before.
 
     Raises:
-        ClusterError: if the cluster does not answer, knows no such job, or has not ended it after ``seconds``.
+        ClusterError: if the cluster does not answer, knows no such job, or has not ended it in time.
     """
     with _cluster_faults(address):
         client = _client(address)
         if not client.stop_job(job):
             return False
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + _STOPPED_SECONDS
         while not client.get_job_status(job).is_terminal():
             if time.monotonic() > deadline:
-                raise TimeoutError(f"the job {job} is still running {seconds:g} s after it was told to stop")
+                raise TimeoutError(f"the job {job} is still running {_STOPPED_SECONDS:g} s after it was told to stop")
             time.sleep(0.2)
         return True
 

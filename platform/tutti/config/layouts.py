@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
 from tutti.config.raw import metric_of, tasks_of
-from tutti.config.study import ClassMetric, Columns, GlueKind, Layout, ValueMetric
+from tutti.config.study import ClassMetric, Columns, GlueKind, LayoutName, ValueMetric
 from tutti.config.yaml_file import show
 from tutti.errors import Fault
 
@@ -14,7 +14,7 @@ from tutti.errors import Fault
 GLUE_NAMES: dict[str, GlueKind] = {
     written: kind for kind in get_args(GlueKind) for written in (kind.lower(), kind.lower().replace("-", ""))
 }
-_ONLY: dict[str, tuple[Layout, ...]] = {
+_ONLY: dict[str, tuple[LayoutName, ...]] = {
     "pair": ("competition",),
     "cleaning.broken_rows": ("competition", "glue"),
     "columns": ("table", "hub"),
@@ -33,7 +33,7 @@ def layout_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list
     return [
         fault
         for name, task in tasks_of(raw).items()
-        if task.get("layout") in get_args(Layout)
+        if task.get("layout") in get_args(LayoutName)
         for fault in [
             *_unused_keys(name, task, what),
             *_missing_keys(name, task, what),

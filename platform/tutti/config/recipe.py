@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from tutti.config.study import Strict, SubmissionFormat
+from tutti.config.study import FormatName, Strict
 
 Method = Literal["auto", "uniform", "score", "rank", "hard", "greedy", "stacking"]
 
@@ -63,7 +63,7 @@ class Submission(Strict):
     template's header, and its rows in the same order. ``submission: csv`` is short for ``submission: {format: csv}``.
     """
 
-    format: SubmissionFormat | None = None
+    format: FormatName | None = None
     templates: dict[str, Path] = Field(default_factory=dict)
 
     @model_validator(mode="before")

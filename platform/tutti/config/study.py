@@ -25,8 +25,8 @@ ClassMetric = Literal["macro_f1", "accuracy", "matthews", "f1"]
 ValueMetric = Literal["pearson", "spearman", "pearson_spearman", "neg_mse"]  # of a task whose labels are numbers
 Metric = Literal[ClassMetric, ValueMetric]
 GlueKind = Literal["CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE", "WNLI"]
-Layout = Literal["competition", "glue", "table", "hub"]
-SubmissionFormat = Literal["competition", "glue", "csv"]
+LayoutName = Literal["competition", "glue", "table", "hub"]
+FormatName = Literal["competition", "glue", "csv"]
 Sampler = Literal["tpe", "gp", "cmaes", "nsgaii", "nsgaiii", "qmc", "random", "grid"]
 Scheduler = Literal["asha", "hyperband", "median", "pbt", "none"]
 Objective = Literal["score", "gain", "seconds", "parameters", "disk"]
@@ -105,7 +105,7 @@ class TaskConfig(Strict):
     set ``dataset`` (a hub id or a folder). ``test`` may also name several sets: ``{round1: FILE, round2: FILE}``.
     """
 
-    layout: Layout
+    layout: LayoutName
     train: str
     validation: str | None = None
     test: TestFiles | None = None
@@ -117,7 +117,7 @@ class TaskConfig(Strict):
     pair: bool = False  # competition: two texts per row
     columns: Columns = Columns()  # table and hub
     metric: Metric = "macro_f1"  # also determines whether labels are classes or numbers
-    submission: SubmissionFormat | None = None  # by default competition, glue or csv, depending on the layout
+    submission: FormatName | None = None  # by default competition, glue or csv, depending on the layout
     cleaning: Cleaning = Cleaning()
 
     def test_sets(self) -> dict[str, str]:

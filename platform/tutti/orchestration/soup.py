@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tutti.config.folder import StudyFolder
-from tutti.data.prepare import load_prepared
+from tutti.data.prepared import load_prepared
 from tutti.orchestration.inference import Slots, worker_faults
 
 if TYPE_CHECKING:

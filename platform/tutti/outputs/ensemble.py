@@ -19,7 +19,7 @@ from tutti.outputs.formats.glue import lacking
 from tutti.outputs.grade import grade
 from tutti.outputs.members import Election, Rule, elect, votes
 from tutti.outputs.pictures import ensemble_png, reliability_png
-from tutti.outputs.submission import Layouts, TestIds, check, zipped
+from tutti.outputs.submission import Formats, TestIds, check, zipped
 from tutti.outputs.task_card import task_card
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def write_ensemble(
     test_ids: TestIds,
     bank: Checkpoints,
     rule: Rule,
-    submission: Layouts,
+    submission: Formats,
     out: Path,
     answers: Mapping[str, Mapping[str, np.ndarray]] | None = None,
     folded: bool = False,
@@ -163,7 +163,7 @@ def _lacking(files: Mapping[str, bytes]) -> str:
 
 
 def _submissions(
-    bank: Checkpoints, tasks: Sequence[Task], election: Election, test_ids: TestIds, submission: Layouts
+    bank: Checkpoints, tasks: Sequence[Task], election: Election, test_ids: TestIds, submission: Formats
 ) -> Files:
     """File contents by part and file name. Faults of all tasks and parts are raised together."""
     files: Files = {}

@@ -27,19 +27,19 @@ FORMATS: Mapping[str, SubmissionFormat] = {"competition": Competition(), "glue":
 
 
 @dataclass(frozen=True)
-class Layouts:
-    """How each task's submission is laid out.
+class Formats:
+    """The format of each task's submission.
 
     Attributes:
-        everywhere: the name of the format, of ``FORMATS``, for all tasks; none for each task's own.
+        format: the name of the format, of ``FORMATS``, for all tasks; none for each task's own.
         templates: sample CSV files to follow, by ``TASK``, or by ``TASK/SET`` for one of several test sets.
-        kinds: by task that writes a file in the format ``glue``, the GLUE task that it is, whose official name the
+        glue_tasks: by task that writes a file in the format ``glue``, the GLUE task that it is, whose official name the
             file has.
     """
 
-    everywhere: str | None = None
+    format: str | None = None
     templates: Mapping[str, Path] = field(default_factory=dict)
-    kinds: Mapping[str, str] = field(default_factory=dict)
+    glue_tasks: Mapping[str, str] = field(default_factory=dict)
 
     def check(self, test_ids: TestIds) -> None:
         """Checks that each template belongs to a test file and has its rows.
@@ -69,7 +69,7 @@ class Layouts:
             SubmissionError: if its template cannot be followed.
         """
         template = self.templates.get(named(task.name, part))
-        return Csv.by_template(template) if template else FORMATS[self.everywhere or task.submission]
+        return Csv.by_template(template) if template else FORMATS[self.format or task.submission]
 
     def place(self, task: Task, part: str) -> tuple[str, str]:
         """The part whose folder the file goes to, and the file's name."""
@@ -85,8 +85,8 @@ class Layouts:
 
     def _kind(self, task: Task) -> str:
         """The GLUE task that names the file; the task's own name where another file would have the same one."""
-        kind = self.kinds.get(task.name, task.name)
-        same = [name for name, other in self.kinds.items() if plain(other) == plain(kind)]
+        kind = self.glue_tasks.get(task.name, task.name)
+        same = [name for name, other in self.glue_tasks.items() if plain(other) == plain(kind)]
         misleading = official(task.name) not in (None, official(kind))
         return task.name if len(same) > 1 and not misleading else kind
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import get_args
 
 from tutti.config.layouts import GLUE_NAMES
-from tutti.config.study import SubmissionFormat, TaskConfig
+from tutti.config.study import FormatName, TaskConfig
 from tutti.tasks.layouts.competition import Competition
 from tutti.tasks.layouts.glue import Glue
 from tutti.tasks.layouts.hub import Hub
@@ -21,7 +21,7 @@ from tutti.tasks.metrics import is_regression
 
 def submission_of(config: TaskConfig) -> str:
     """The submission format of a task: its own, or that of its layout, or CSV where its layout has none."""
-    return config.submission or (config.layout if config.layout in get_args(SubmissionFormat) else "csv")
+    return config.submission or (config.layout if config.layout in get_args(FormatName) else "csv")
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,6 @@ class WeightAverage:
     def after_epoch(self, *, remaining: int) -> None:
         """Must be called after each epoch, with the number of epochs that follow."""
 
-    @torch.no_grad()
     def _update(self, fraction: float) -> None:
         """Interpolates the average towards the current weights: 0 keeps the average, 1 replaces it."""
         self.updates += 1

@@ -274,7 +274,7 @@ def _value_faults(what: str, key: str, value: Any) -> list[Fault]:
             _argument_types()[key], config=ConfigDict(arbitrary_types_allowed=True, strict=True)
         ).validate_python(value)
     except ValidationError as error:
-        rule = " or ".join(dict.fromkeys(_rules(error)))
+        rule = " or ".join(dict.fromkeys(_as_rule(each["msg"]) for each in error.errors()))
         return [Fault(what, rule, repr(value), "correct the value")]
     faults = _bound_faults(what, key, value) + _enum_faults(what, key, value) + _compiler_faults(what, key, value)
     return faults or missing_package_faults(what, key, value)
@@ -319,10 +319,6 @@ def _check_own(key: str, value: Any) -> None:
     TypeAdapter(
         Annotated[annotation, *field.metadata] if field.metadata else annotation, config=config
     ).validate_python(value)
-
-
-def _rules(error: ValidationError) -> list[str]:
-    return [_as_rule(detail["msg"]) for detail in error.errors()]
 
 
 def _as_rule(message: str) -> str:
