@@ -127,6 +127,15 @@ def test_a_trial_that_was_left_is_taken_up_where_it_was_in_the_fold_that_has_no_
     assert (left.fitted, left.in_new_stage, left.stopping, left.fold) == (True, True, 2, fold)
 
 
+def test_a_stop_that_an_earlier_version_stored_is_at_the_last_score(opened):
+    store = opened()
+    key = store.ask().key
+    store.bind(key, stopping=True)
+    for fold in (1, 2):
+        store.report(key, epoch=fold, score=0.5, task_scores={})
+    assert [left.stopping for left in store.unfinished()] == [2]
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_a_score_that_is_no_number_is_refused_and_the_trial_can_still_fail(opened, value):
     store = opened()

@@ -66,6 +66,11 @@ def test_a_header_with_another_name_for_ids_is_known_by_its_other_names(write: W
         rows_of(write(f"{header}\n1\ta text\tyes\n"), labelled=True)
 
 
+def test_a_class_that_is_called_as_a_column_may_be_is_one(write: Write) -> None:
+    rows = [["0", "包装很好", "内容"], ["1", "故事", "内容"], ["2", "贵", "价格"]]
+    assert rows_of(write("".join("\t".join(row) + "\n" for row in rows))) == rows
+
+
 @pytest.mark.parametrize("labelled", [True, False])
 @pytest.mark.parametrize("name", ["id", "ID", "index", "idx", "guid"])
 def test_a_header_is_no_row(write: Write, name: str, labelled: bool) -> None:

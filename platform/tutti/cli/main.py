@@ -12,7 +12,6 @@ def run() -> None:
         from tutti.cli import app
     except KeyboardInterrupt:  # importing pandas from a slow disk takes seconds
         sys.exit(130)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a sign that the terminal's encoding lacks must not end a study
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a sign that the terminal's encoding lacks must not end a study
     app.run()

@@ -33,6 +33,8 @@ class TaskBatch:
 # Relative noise of the lengths that rows are sorted by. Lengths within a batch differ by about this share at most, and
 # padding takes about half of it.
 LENGTH_NOISE = 0.06
+WIDTHS = {"cpu": 1, "cuda": 8}
+"""A batch's width in tokens is a multiple of this, by the type of device."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -45,7 +45,7 @@ class Broker:
         self._trials: dict[str, BrokerTrial] = {}
         self._queue: deque[str] = deque()  # keys of trials that need a pool
         self._worker_generations: Counter[str] = Counter()  # by pool, incremented when its workers are replaced
-        self._took_trial: set[str] = set()  # pools that have begun a trial since their last loss
+        self._began_trial: set[str] = set()  # pools that have begun a trial since their last loss
         self._closed = False
         self._placement_groups: dict[str, PlacementGroup] = {}  # by pool
         self._posted_notices: set[str] = set()
@@ -140,7 +140,7 @@ class Broker:
         trial = self._trials[key]
         if trial.attempt == attempt and trial.pool is not None:
             trial.begun = True
-            self._took_trial.add(trial.pool)
+            self._began_trial.add(trial.pool)
 
     async def report(self, key: str, attempt: int, report: Report) -> int | None:
         """Accepts a report of a trial.
@@ -197,9 +197,9 @@ class Broker:
         """
         async with self._changed:
             self._lose_pool(pool, failure)
-            took_trial = pool in self._took_trial
-            self._took_trial.discard(pool)
-            return took_trial
+            began_trial = pool in self._began_trial
+            self._began_trial.discard(pool)
+            return began_trial
 
     async def wait_for_trial(self, patience: float = PATIENCE) -> bool:
         """Whether a trial is queued. Waits until one is, or the study is over."""

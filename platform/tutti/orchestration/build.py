@@ -56,6 +56,7 @@ def encode_study(study: StudyConfig, folder: StudyFolder, prepared: Prepared) ->
 
     Returns:
         The greatest of these lengths, and by task the share of rows that reach it: nearly all of them are truncated.
+        Without shares where the search space has a range of lengths.
 
     Raises:
         BackboneError: if the backbone has no tokenizer that loads.
@@ -70,6 +71,8 @@ def encode_study(study: StudyConfig, folder: StudyFolder, prepared: Prepared) ->
             lengths = drawn | lengths if when else drawn
     for length in sorted(lengths):
         tasks = load_parts(prepared, tokenizer=study.backbone, max_length=length, cache=folder.encoded)
+    if "max_length" in study.search_space.root and not isinstance(study.search_space.root["max_length"], Categorical):
+        return length, {}
     full = {task: np.concatenate([part.lengths for part in parts.values()]) >= length for task, parts in tasks.items()}
     return length, {task: float(rows.mean()) for task, rows in full.items()}
 

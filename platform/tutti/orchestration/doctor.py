@@ -147,7 +147,7 @@ def _trial_folder(folder: StudyFolder, trial: TrialRecord, folds: int | None) ->
     if trial.state is TrialState.FINISHED:
         for best in (part.best for part in ([own] if folds is None else map(own.fold, range(folds)))):
             if not best.is_dir() and not is_pruned(best):
-                note = f"make the empty file {_inside(folder, best)}.pruned.json, which says that it was given up"
+                note = f"make the empty file {_inside(folder, best)}.pruned.json, which gives the trial's weights up"
                 problem = f"it is gone, and nothing says that it was pruned: {_WITHOUT}"
                 yield Finding(_inside(folder, best), problem, f"restore it from a copy, or {note}")
 

@@ -154,7 +154,7 @@ class PoolHost:
         for placement_group in ray.get(broker.placement_groups.remote(name)):
             remove_placement_group(placement_group)
         ray.get(broker.report_loss.remote(name, Failure("the host of its workers died")))
-        idle_failures = 0  # in succession, of workers that took no trial
+        idle_failures = 0  # in succession, of workers that began no trial
         while not ray.get(broker.is_over.remote()):
             if not job.warm and not ray.get(broker.wait_for_trial.remote()):
                 continue
@@ -168,8 +168,8 @@ class PoolHost:
             if failure.no_room and job.grows:  # retry until Ray shuts down, by Ctrl-C or a limit of the study
                 ray.get(broker.post_notice.remote(_no_room_notice(job.study.resources)))
                 continue
-            took_trial = ray.get(broker.report_loss.remote(name, failure))
-            idle_failures = 0 if took_trial else idle_failures + 1
+            began_trial = ray.get(broker.report_loss.remote(name, failure))
+            idle_failures = 0 if began_trial else idle_failures + 1
             if idle_failures > job.study.search.retries:
                 return failure.reason
             time.sleep(idle_failures)

@@ -96,14 +96,17 @@ def best_points(records: Sequence[TrialRecord], *, count: int) -> list[Point]:
 
 def epoch_steps(study: StudyConfig, point: Mapping[str, Scalar], lengths: Lengths) -> list[int]:
     """Number of optimizer steps per epoch in each stage of a trial at ``point``."""
-    from tutti.data.batches import BatchPlan
+    from tutti.data.batches import WIDTHS, BatchPlan
     from tutti.training.options import split_training
 
     counts = []
     for keys in staged(overlay(study.training, point)):
         options, arguments = split_training(keys)
         plan = BatchPlan(
-            arguments["per_device_train_batch_size"], options.group_by_length, options.max_tokens_per_batch
+            arguments["per_device_train_batch_size"],
+            options.group_by_length,
+            options.max_tokens_per_batch,
+            multiple=WIDTHS["cuda" if study.resources.gpus_per_worker else "cpu"],
         )
         batches = sum(len(plan.boundaries(own, study.resources.workers)) - 1 for own in lengths(options))
         counts.append(math.ceil(batches / int(arguments.get("gradient_accumulation_steps", 1))))

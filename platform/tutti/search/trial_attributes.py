@@ -89,7 +89,9 @@ def proposal(trial: FrozenTrial, number: int) -> Proposal:
         number: index of the trial among the study's own trials.
     """
     attributes = trial.user_attrs
-    exchanges, fold = attributes.get(EXCHANGES), attributes.get(FOLD)
+    exchanges, fold, stopping = (attributes.get(name) for name in (EXCHANGES, FOLD, STOPPING))
+    if stopping is True:  # as earlier versions stored it
+        stopping = max(scores_by_epoch(trial), default=1)
     return Proposal(
         key=trial_key(number),
         number=number,
@@ -97,7 +99,7 @@ def proposal(trial: FrozenTrial, number: int) -> Proposal:
         halved=attributes.get("halved"),
         fitted=bool(attributes.get(FITTED)),
         in_new_stage=bool(attributes.get(IN_NEW_STAGE)),
-        stopping=int(attributes.get(STOPPING, 0)),
+        stopping=int(stopping or 0),
         seconds=float(attributes.get(TRAINED, 0.0)),
         fold=None if fold is None or fold + 1 in scores_by_epoch(trial) else fold,  # reports count completed folds
         optuna_number=trial.number,

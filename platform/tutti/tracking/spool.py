@@ -97,7 +97,8 @@ class Spool:
 
     def advance(self, position: int) -> None:
         """Marks the events up to ``position`` as delivered."""
-        self._position = position
+        with self._lock:
+            self._position = min(position, self._end)
         try:
             with self._path.open("rb") as file:  # the position must not outlive the lines that it counts
                 os.fsync(file.fileno())

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 from transformers import ProgressCallback, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from tutti.config.training import TrainingOptions
-from tutti.data.batches import BatchPlan, BatchRows, TaskBatchSampler, TaskLoader, TaskRows, step_weights
+from tutti.data.batches import WIDTHS, BatchPlan, BatchRows, TaskBatchSampler, TaskLoader, TaskRows, step_weights
 from tutti.data.encode import EncodedPart
 from tutti.errors import Fault, TrialError
 from tutti.modeling.model import MultiTaskModel
@@ -70,7 +70,7 @@ class MultiTaskTrainer(OneDeviceTrainer):
             name: BatchRows(part.batch_lengths(apart=model.head(name).is_bi_encoder), part.weights)
             for name, part in parts.items()
         }
-        self._multiple = 8 if args.device.type == "cuda" else 1
+        self._multiple = WIDTHS.get(args.device.type, 1)
         rows = TaskRows(parts, multiple=self._multiple, positions=model.positions)
         attention = options.attn_implementation
         super().__init__(model=model, args=args, attention=attention, train_dataset=rows, callbacks=[_Hooks(self)])
