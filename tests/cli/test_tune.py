@@ -178,7 +178,7 @@ def test_a_max_length_that_cuts_texts_is_told_with_the_share_of_rows_that_reach_
     study = make_study(tmp_path, training__max_length=8)
     prepare_study(*stores.read_study_file(study.file, overrides=[]), resume=False)
     told = [line for line in capsys.readouterr().out.splitlines() if "max_length" in line]
-    assert [line.split(":")[0].strip() for line in told] == ["mood", "like"]
+    assert [line.split(":")[0].strip() for line in told] == ["mood", "same"]
     assert all("% of the rows reach max_length, 8 tokens; longer ones are cut" in line for line in told)
 
 
