@@ -103,6 +103,7 @@ def test_each_format_writes_values_its_own_way():
 def test_the_competition_format_is_json_lines():
     form = FORMATS["competition"]
     assert form.place("topic", "test") == ("test", "topic_predict.json")
+    assert form.place("TNEWS", "test-round1") == ("test-round1", "tnews_predict.json")  # as the competition names it
     assert form.render(["0", "1"], ["108", "快乐"]).decode() == (
         '{"id": "0", "label": "108"}\n{"id": "1", "label": "快乐"}\n'
     )

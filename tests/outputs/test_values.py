@@ -138,7 +138,7 @@ def test_other_formats_hold_all_digits_of_float32(bank, ensemble, tmp_path):
     card = ensemble(submission=Formats("competition"), out=tmp_path / "json")
     ensemble(submission=Formats("csv"), out=tmp_path / "csv")
     mean = mean_of(bank, "test", card.tasks[0].members)
-    lines = (tmp_path / "json" / "STS-B_predict.json").read_text().splitlines()
+    lines = (tmp_path / "json" / "sts-b_predict.json").read_text().splitlines()
     labels_written = [json.loads(line)["label"] for line in lines]
     assert np.array_equal(np.array(labels_written, dtype=np.float32), mean.astype(np.float32))
     table = pd.read_csv(tmp_path / "csv" / "STS-B.csv", dtype={"id": str})

@@ -40,6 +40,19 @@ def test_without_an_id_column_rows_are_numbered_from_zero(tmp_path: Path, suffix
     assert Table().read(str(tmp_path / f"rows{suffix}"), labelled=True)["id"].tolist() == ["0", "1"]
 
 
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [("a.csv", "id,text\n907,a\n14,b\n"), ("a.jsonl", '{"id": 907, "text": "a"}\n{"id": 14, "text": "b"}\n')],
+)
+def test_rows_to_predict_have_the_ids_of_the_column_id_though_nothing_names_it(
+    write: Write, file: str, content: str
+) -> None:
+    source = write(content, file)
+    assert Table().read(source, labelled=False)["id"].tolist() == ["907", "14"]
+    assert [block["id"].tolist() for block in Table().blocks(source, rows=1)] == [["907"], ["14"]]
+    assert Table(text="id").read(source, labelled=False)["id"].tolist() == ["0", "1"]
+
+
 def test_only_rows_to_predict_need_the_id_column(write: Write) -> None:
     source = write("text,label\na,1\nb,0\n", "rows.csv")
     assert Table(id="key").read(source, labelled=True)["id"].tolist() == ["0", "1"]

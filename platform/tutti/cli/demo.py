@@ -110,7 +110,7 @@ def _compare(study: StudyConfig, folder: StudyFolder, truth: Path, submission: P
         ]
     ensemble = []
     for task in prepared.tasks:
-        lines = (submission / f"{task.name}_predict.json").read_text(encoding="utf8").splitlines()
+        lines = (submission / f"{task.name.lower()}_predict.json").read_text(encoding="utf8").splitlines()
         decided = [task.class_names.index(json.loads(line)["label"]) for line in lines]
         ensemble.append(score_decided(task.metric, labels[task.name], np.array(decided), classes=task.outputs))
     for name, scores in sorted(trials.items(), key=lambda item: -float(np.mean(item[1]))):

@@ -84,12 +84,13 @@ def _best_offsets(logs: np.ndarray, shares: np.ndarray, counted: int | None = No
     offsets, all_rows = np.zeros(classes), np.arange(len(logs))
     shifted = logs.copy()
     first, second = _two_best(shifted)
+    label_sums = shares.sum(axis=0)
     smallest_first = np.argsort(np.abs(_GRID), kind="stable")  # ties go to the smallest offset
     for _ in range(_PASSES):
         for index in range(classes):
             runner_up = np.where(first == index, second, first)
             gap = shifted[all_rows, runner_up] - logs[:, index]
-            scores = _f1_by_offset(runner_up, gap, index, shares, counted)
+            scores = _f1_by_offset(runner_up, gap, index, shares, label_sums, counted)
             current = scores[np.argmin(np.abs(_GRID - offsets[index]))]
             best = smallest_first[scores[smallest_first].argmax()]
             if scores[best] > current + 1e-12:
@@ -108,7 +109,7 @@ def _two_best(logs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _f1_by_offset(
-    runner_up: np.ndarray, gap: np.ndarray, index: int, shares: np.ndarray, counted: int | None
+    runner_up: np.ndarray, gap: np.ndarray, index: int, shares: np.ndarray, label_sums: np.ndarray, counted: int | None
 ) -> np.ndarray:
     """Macro-F1, or the F1 of one class, for each offset of the grid for the class ``index``, ``(offsets,)``.
 
@@ -119,11 +120,12 @@ def _f1_by_offset(
         runner_up: ``(rows,)``, the most likely other class.
         gap: ``(rows,)``, the offset from which on ``index`` is as likely as that.
         shares: ``(rows, classes)``, how far each class is the row's label.
+        label_sums: ``(classes,)``, their sums over rows.
     """
     rows, classes = shares.shape
     wins_ties = index < runner_up  # as in ``decide``
     switch = np.where(wins_ties, np.searchsorted(_GRID, gap), np.searchsorted(_GRID, gap, side="right"))
-    label_sums, of_runner_up = shares.sum(axis=0), shares[np.arange(rows), runner_up]
+    of_runner_up = shares[np.arange(rows), runner_up]
 
     def switched(weights: np.ndarray | None) -> np.ndarray:
         """The rows that switch from each other class, by their weights, ``(offsets, classes)``."""

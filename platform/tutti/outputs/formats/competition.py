@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 
 class Competition:
-    """``{"id": "0", "label": "108"}`` in ``TASK_predict.json``; a regression's label is a number."""
+    """``{"id": "0", "label": "108"}`` in ``task_predict.json``, in lower case; a regression's label is a number."""
 
     def place(self, task: str, part: str) -> tuple[str, str]:
-        return part, f"{task}_predict.json"
+        return part, f"{task.lower()}_predict.json"
 
     def render(self, ids: Sequence[str], labels: Sequence[str] | Sequence[float]) -> bytes:
         rows = zip(ids, labels, strict=True)

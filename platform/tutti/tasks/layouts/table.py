@@ -39,7 +39,8 @@ class Table(FileSource):
     """The layouts described by the module. The suffix selects one: .csv, .tsv, .jsonl or .json, .parquet.
 
     Attributes:
-        id: name of the id column; None for the zero-based row number.
+        id: name of the id column. None for the column ``id`` of rows to predict, where the table has one, and otherwise
+            for the zero-based row number.
         text: name of the text column.
         text_b: name of the second text's column; None for single texts.
         label: name of the label column.
@@ -55,14 +56,15 @@ class Table(FileSource):
 
     def read(self, source: str, *, labelled: bool, numbers: bool = False) -> DataFrame:
         names = self.names(labelled=labelled)
-        columns, places, place = next(_blocks(source, None, wanted=set(names.values())))
-        names = without_id(names, columns) if labelled else names
+        columns, places, place = next(_blocks(source, None, wanted={*names.values(), *(() if labelled else ["id"])}))
+        names = with_ids(names, columns, labelled=labelled)
         return frame_of(columns, names, origin=source, places=places, place=place, numbers=numbers)
 
     def blocks(self, source: str, *, rows: int) -> Iterator[DataFrame]:
         first, names = 0, self.names(labelled=False)
-        wanted = {*names.values(), *([self.absent] if self.absent else [])}
+        wanted = {*names.values(), "id", *([self.absent] if self.absent else [])}
         for columns, places, place in _blocks(source, rows, wanted=wanted):
+            names = with_ids(names, columns, labelled=False) if not first else names
             yield frame_of(columns, names, origin=source, places=places, place=place, first_row=first, unique=False)
             first += len(places)
 
@@ -99,9 +101,14 @@ def column_names(source: str) -> list[str]:
     return list(next(_blocks(source, 1, wanted=frozenset()), ({}, [], ""))[0])
 
 
-def without_id(names: Mapping[str, str], table: Collection[str]) -> dict[str, str]:
-    """The names without that of an id column that a table lacks. Only rows to predict need ids of their own."""
-    return {ours: name for ours, name in names.items() if ours != "id" or name in table}
+def with_ids(names: Mapping[str, str], table: Collection[str], *, labelled: bool) -> dict[str, str]:
+    """The names with that of the column ``id`` of rows to predict, where none is named; other rows need no ids.
+
+    A submission with row numbers in place of such a column's ids would be of other rows, and nothing would tell so.
+    """
+    if labelled:
+        return {ours: name for ours, name in names.items() if ours != "id" or name in table}
+    return {**names, "id": "id"} if "id" not in names and "id" in {*table} - {*names.values()} else dict(names)
 
 
 def frame_of(
