@@ -69,12 +69,13 @@ def test_texts_apart_are_the_first_texts_and_then_the_second_ones_each_with_the_
     ids = torch.tensor([[1, 5, 6, 2, 7, 2], [1, 8, 2, 9, 2, 0]])
     types = torch.tensor([[0, 0, 0, 0, 1, 1], [0, 0, 0, 1, 1, 0]])
     mask = (ids != 0).long()
-    apart, apart_mask = texts_apart(ids, mask, types)
+    apart, apart_mask = texts_apart(ids, mask, types, pad=0)
     rows = [row[kept > 0].tolist() for row, kept in zip(apart, apart_mask, strict=True)]
     assert rows == [[1, 5, 6, 2], [1, 8, 2], [1, 7, 2], [1, 9, 2]]
     assert apart.shape == apart_mask.shape == (4, 4)
+    assert not apart[apart_mask == 0].any()  # nothing of the other text
     with pytest.raises(ValueError, match="token types"):
-        texts_apart(ids, mask, None)
+        texts_apart(ids, mask, None, pad=0)
 
 
 def test_a_bi_encoder_sets_the_means_of_both_texts_side_by_side_and_against_each_other() -> None:

@@ -28,6 +28,29 @@ def test_a_worker_s_failure_is_told_in_one_line_with_its_rank():
     assert len(reason_of({0: ValueError("x" * 5000)})) == 500
 
 
+@pytest.mark.parametrize(
+    ("optimizer", "gpus", "isolation", "warm"),
+    [
+        ("adamw_torch", 1, "auto", True),
+        ("paged_adamw_32bit", 1, "auto", False),  # bitsandbytes never frees what it holds
+        ("paged_adamw_32bit", 0, "auto", True),  # and pages nothing on a CPU
+        ("paged_adamw_32bit", 1, "warm", True),
+        ("adamw_torch", 1, "isolated", False),
+    ],
+)
+def test_workers_stay_for_the_next_trial_unless_they_would_keep_its_memory(tmp_path, optimizer, gpus, isolation, warm):
+    study = StudyConfig.model_validate(
+        {
+            "study": "s",
+            "backbone": "b",
+            "tasks": {"a": {"layout": "competition", "train": "/x"}},
+            "search_space": {"optim": {"type": "categorical", "choices": [*dict.fromkeys(["adamw_torch", optimizer])]}},
+            "resources": {"isolation": isolation, "gpus_per_worker": gpus},
+        }
+    )
+    assert PoolJob(study, StudyFolder(tmp_path / "s"), train=lambda: None, grows=False).warm is warm
+
+
 class Desk:
     """A broker whose study is over after so many runs of workers; keeps what it is told."""
 

@@ -16,7 +16,7 @@ from training_faults import training_faults
         ({"stages": [{}, {"adversarial_start": 1}]}, "training.stages.1.adversarial_start"),
         ({"task_sampling": "uniform", "sampling_temperature": 3.0}, "training.sampling_temperature"),
         ({"dataloader_persistent_workers": True}, "training.dataloader_persistent_workers"),
-        ({"activation_checkpointing_kwargs": {"use_reentrant": True}}, "training.activation_checkpointing_kwargs"),
+        ({"activation_checkpointing_kwargs": {"every_n_layers": 2}}, "training.activation_checkpointing_kwargs"),
     ],
 )
 def test_a_key_that_no_trial_uses_is_refused(training: dict[str, object], key: str) -> None:

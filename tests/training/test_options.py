@@ -249,9 +249,10 @@ def test_the_users_values_lie_over_our_defaults() -> None:
 
 def test_settings_of_activation_checkpointing_are_those_that_it_takes() -> None:
     for on in ("activation_checkpointing", "gradient_checkpointing"):
-        assert not training_faults({on: True, f"{on}_kwargs": {"use_reentrant": True}})
-        (fault,) = training_faults({on: True, f"{on}_kwargs": {"foo": 1}})
-        assert f"{on}_kwargs must hold use_reentrant" in fault
+        assert not training_faults({on: True, f"{on}_kwargs": {"every_n_layers": 2}})
+        for others in ({"foo": 1}, {"use_reentrant": True}, {"preserve_rng_state": False, "every_n_layers": 2}):
+            (fault,) = training_faults({on: True, f"{on}_kwargs": others})
+            assert f"{on}_kwargs must hold every_n_layers alone" in fault
 
 
 @pytest.mark.parametrize("key", ["log_level", "debug", "dataloader_multiprocessing_context", "dataloader_in_order"])

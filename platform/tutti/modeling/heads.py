@@ -84,18 +84,20 @@ def second_texts(types: Tensor | None) -> Tensor:
     return types == 1
 
 
-def texts_apart(input_ids: Tensor, mask: Tensor, types: Tensor | None) -> tuple[Tensor, Tensor]:
+def texts_apart(input_ids: Tensor, mask: Tensor, types: Tensor | None, *, pad: int) -> tuple[Tensor, Tensor]:
     """The two texts of each pair as rows of their own, for an encoder that is to see them apart (a bi-encoder).
 
     ``(rows, tokens)`` inputs as ``[CLS] a [SEP] b [SEP]`` to the ids and the mask of ``(2 * rows, shorter)``: first
-    all ``[CLS] a [SEP]``, then all ``[CLS] b [SEP]``, padded with what other tokens they came with.
+    all ``[CLS] a [SEP]``, then all ``[CLS] b [SEP]``, padded with the token ``pad``: some encoders look at neighbours
+    whatever their mask is.
     """
     second = second_texts(types) & (mask > 0)
     first = ~second & (mask > 0)
     second[:, 0] = True  # the token in front stands for the row, and so in front of each text
     parts = torch.cat([first, second])
     order = parts.int().argsort(dim=1, descending=True, stable=True)[:, : int(parts.sum(dim=1).max())]
-    return input_ids.repeat(2, 1).gather(1, order), parts.to(mask.dtype).gather(1, order)
+    apart = parts.gather(1, order)
+    return input_ids.repeat(2, 1).gather(1, order).masked_fill(~apart, pad), apart.to(mask.dtype)
 
 
 def _pooling(name: str, hidden: int, *, pair: bool) -> tuple[nn.Module, int]:

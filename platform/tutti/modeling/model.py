@@ -106,7 +106,9 @@ class MultiTaskModel(nn.Module):
         options: dict[str, Any] = {}
         head = self.head(task)
         if head.is_bi_encoder:
-            input_ids, attention_mask = texts_apart(input_ids, attention_mask, token_type_ids)
+            configured = self.encoder.config.pad_token_id
+            pad = int(input_ids[0, 0]) if configured is None else configured
+            input_ids, attention_mask = texts_apart(input_ids, attention_mask, token_type_ids, pad=pad)
         if (missing := self._shortest - input_ids.shape[1]) > 0:
             input_ids, attention_mask = (
                 functional.pad(input_ids, (0, missing)),

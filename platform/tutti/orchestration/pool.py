@@ -51,7 +51,13 @@ class PoolJob:
     @property
     def warm(self) -> bool:
         """Whether the workers stay for the next trial."""
-        return self.study.resources.isolation != "isolated"
+        if self.study.resources.isolation != "auto":
+            return self.study.resources.isolation == "warm"
+        from tutti.orchestration.build import possible_values
+
+        # On a GPU, bitsandbytes never frees the state of a paged optimizer: it would grow with each trial.
+        paged = any(str(optimizer).startswith("paged_") for _, optimizer in possible_values(self.study, "optim"))
+        return not (paged and self.study.resources.gpus_per_worker)
 
 
 @contextmanager

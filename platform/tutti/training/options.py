@@ -69,7 +69,9 @@ _PHRASES = {  # of pydantic's messages, to the wording of Tutti's rules
 
 MAX_DRAWS = 256  # possible trials of a search space that are checked, in order and at random, to find one that can run
 
-_CHECKPOINTING = ("use_reentrant", "preserve_rng_state", "every_n_layers")  # keys of activation_checkpointing_kwargs
+# The key of activation_checkpointing_kwargs. With use_reentrant every trial of several workers fails, and without
+# preserve_rng_state the backward pass has another dropout than the forward pass.
+_CHECKPOINTING = ("every_n_layers",)
 _POSITIVE = frozenset({"num_train_epochs", "learning_rate", "logging_steps"})
 _AT_LEAST_1 = frozenset({"per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps"})
 _SEEDS = frozenset({"seed", "data_seed"})

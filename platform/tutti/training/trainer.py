@@ -282,7 +282,7 @@ class MultiTaskTrainer(OneDeviceTrainer):
         """Updates the weight average with the new weights."""
         for weight in self.balance.parameters():
             weight.grad = None
-        if self.average is not None and not self.accelerator.optimizer_step_was_skipped:  # as fp16's scaler may
+        if self.average is not None and not self.accelerator.optimizer_step_was_skipped:  # by fp16, unless fused
             self.average.after_step()
 
     def take_train_losses(self) -> tuple[float, dict[str, float]]:
