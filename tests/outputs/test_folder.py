@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from tutti.errors import StorageError, StudyError
-from tutti.files import write_whole
+from tutti.files import hashes, write_whole
 from tutti.outputs.folder import output_folder
 
 
@@ -50,6 +51,21 @@ def test_one_kind_of_output_does_not_replace_another(tmp_path: Path) -> None:
     with output_folder(tmp_path, kind="pseudo-labels"):
         pass
     assert not labels.exists()
+
+
+def test_a_file_that_somebody_corrected_by_hand_is_not_replaced(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    for _ in range(2):  # a file that nobody touched is
+        with output_folder(out) as folder:
+            write_whole(folder / "mood.tsv", "0\tso glad\tsad\n")
+            write_whole(folder / "card.json", json.dumps({"files": hashes(folder)}))
+    (out / "mood.tsv").write_text("0\tso glad\tglad\n")
+    message = (
+        "hold nothing but what this command wrote there before; got mood.tsv, which was changed since; name another"
+    )
+    with pytest.raises(StudyError, match=message), output_folder(out):
+        pass
+    assert (out / "mood.tsv").read_text() == "0\tso glad\tglad\n"
 
 
 def test_a_loop_of_symbolic_links_is_named(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from tutti.errors import Fault, StudyError
-from tutti.files import fixed_folder_fault, hashes, resolved, storage_faults, whole_folder, write_whole
+from tutti.files import fixed_folder_fault, hashes, resolved, sha256_of, storage_faults, whole_folder, write_whole
 
 if TYPE_CHECKING:
     from tutti.outputs.card import Card
@@ -32,7 +32,7 @@ def output_folder(out: Path, *, listing: str = CARD, kind: str | None = None) ->
 
     Raises:
         StudyError: if ``out`` cannot be replaced as a whole (see ``fixed_folder_fault``), holds a file that its
-            listing lacks, or something of another kind. Only listed files are ever deleted.
+            listing lacks or that was changed since, or something of another kind. Only listed files are ever deleted.
         StorageError: if ``out`` cannot be read or written.
     """
     out = resolved(out)
@@ -70,7 +70,7 @@ def _check(out: Path, listing: str, kind: str | None) -> None:
 
 
 def _unlisted(out: Path, listing: str, kind: str | None) -> list[str]:
-    """The files in ``out`` that its listing lacks, or in words what it holds of another kind."""
+    """What must not be replaced in ``out``: files that its listing lacks or hashes otherwise, or another kind."""
     if not out.exists():
         return []
     if not out.is_dir():
@@ -80,8 +80,11 @@ def _unlisted(out: Path, listing: str, kind: str | None) -> list[str]:
         content = json.loads((out / listing).read_text(encoding="utf-8"))
         if (found := content.get("kind", kind)) != kind:  # none in folders of earlier versions
             return [f"the {found} of an earlier run"]
-        listed = {*content["files"], listing}
+        files = content["files"]
+        listed = {*files, listing}
         listed |= {PAGE} if listing == CARD else set()
+        known = files if isinstance(files, dict) else {}
+        changed = [name for name in sorted(present & known.keys()) if sha256_of(out / name) != known[name]]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        listed = set()
-    return sorted(present - listed)
+        listed, changed = set(), []
+    return sorted(present - listed) + [f"{name}, which was changed since" for name in changed]
