@@ -128,6 +128,15 @@ def test_workers_have_their_environment_from_a_ray_of_our_own_and_a_cluster_s_fr
     assert os.environ["TOKENIZERS_PARALLELISM"] == "true"
 
 
+@pytest.mark.parametrize(("address", "given"), [(None, 3), ("10.0.0.1:6379", None)])
+def test_only_a_ray_of_our_own_is_told_how_many_cpus_it_has(monkeypatch, address, given):
+    begun = {}
+    monkeypatch.setattr(ray, "init", begun.update)
+    monkeypatch.setattr(connect, "private_cpus", lambda: 3)
+    connect._start(address)
+    assert begun["num_cpus"] == given
+
+
 @pytest.mark.usefixtures("takes_ctrl_c")
 def test_sigterm_is_ctrl_c_while_ray_starts_and_while_it_is_connected(monkeypatch):
     one = {"workers": 1, "cpus_per_worker": 1, "gpus_per_worker": 0, "concurrent_trials": None}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import weakref
@@ -25,6 +24,7 @@ from tutti.errors import BackboneError, Fault, StudyError, TrialError, TrialMemo
 from tutti.modeling.checkpoint import CheckpointMetadata, load_checkpoint, prune_checkpoint, save_checkpoint
 from tutti.modeling.heads import HeadOptions
 from tutti.modeling.model import MultiTaskModel, load_encoder
+from tutti.orchestration.cpus import private_cpus
 from tutti.orchestration.inference import Checkpoint, Predictor, _Queue, slot_size, spread
 from tutti.orchestration.weights import weights_of
 from tutti.tasks.task import Task
@@ -258,6 +258,6 @@ def test_a_machine_that_works_alone_gives_what_it_has(monkeypatch: pytest.Monkey
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     resources = Resources(cpus_per_worker=10_000, gpus_per_worker=1)  # a cluster's, where the study ran
-    assert slot_size(resources) == (os.cpu_count(), 0)
+    assert slot_size(resources) == (private_cpus(), 0)
     monkeypatch.setenv("RAY_ADDRESS", "host:6379")
     assert slot_size(resources) == (10_000, 1)

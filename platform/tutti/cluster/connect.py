@@ -13,6 +13,7 @@ import psutil
 
 from tutti.cluster.ending import ended_without, interrupts_deferred, interrupts_ignored, terminated_as_interrupted
 from tutti.errors import ClusterError, Fault, ResourcesError, first_line
+from tutti.orchestration.cpus import private_cpus
 
 TORCH_ENVIRONMENT = {
     # PyTorch requests huge pages for large tensors, since each step allocates most of its memory anew.
@@ -144,6 +145,7 @@ def _start(address: str | None) -> None:
             with interrupts_deferred(), nullcontext() if address else _inherited(worker_environment()):
                 ray.init(
                     address=address or "local",
+                    num_cpus=None if address else private_cpus(),
                     log_to_driver=False,
                     logging_level=logging.ERROR,
                     runtime_env={"env_vars": worker_environment()} if address else None,

@@ -13,6 +13,7 @@ import numpy as np
 
 from tutti.config.study import Resources
 from tutti.errors import ClusterError, Fault, TrialError, TrialMemoryError, TuttiError, first_line
+from tutti.orchestration.cpus import private_cpus
 from tutti.orchestration.memory import is_out_of_memory
 
 if TYPE_CHECKING:
@@ -54,13 +55,13 @@ class Slots:
 
 
 def slot_size(resources: Resources) -> tuple[int, float]:
-    """CPUs and GPUs per worker: those of a trial's worker, limited on a private Ray to what this machine has."""
+    """CPUs and GPUs per worker: those of a trial's worker, limited on a private Ray to what it has."""
     if os.environ.get("RAY_ADDRESS"):
         return resources.cpus_per_worker, resources.gpus_per_worker
     import torch
 
     gpus = resources.gpus_per_worker if torch.cuda.device_count() >= resources.gpus_per_worker else 0
-    return min(resources.cpus_per_worker, os.cpu_count() or 1), gpus
+    return min(resources.cpus_per_worker, private_cpus()), gpus
 
 
 class Predictor:
