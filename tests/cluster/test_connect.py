@@ -16,6 +16,12 @@ from tutti.cluster.connect import _fits, connected
 from tutti.errors import ClusterError, ResourcesError
 
 
+@pytest.fixture(autouse=True)
+def token(monkeypatch):
+    """A user's own token, so that none is left in the environment of other tests."""
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "t" * 40)
+
+
 @pytest.mark.parametrize(
     ("nodes", "workers", "cpus", "gpus", "fits"),
     [
@@ -42,6 +48,19 @@ def test_a_cluster_that_does_not_answer_is_named(monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", "no port here")
     with (
         pytest.raises(ClusterError, match="Ray at no port here must answer"),
+        connected(workers=1, cpus_per_worker=1, gpus_per_worker=0, concurrent_trials=None),
+    ):
+        pass
+
+
+def test_a_folder_whose_path_is_too_long_for_ray_is_told_with_what_to_set(monkeypatch):
+    def refuse(address: str | None) -> None:
+        raise OSError("validate_socket_filename failed: AF_UNIX path length cannot exceed 107 bytes: /scratch/...")
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(connect, "_start", refuse)
+    with (
+        pytest.raises(ClusterError, match=r"AF_UNIX path length .*; set RAY_TMPDIR to a folder with a short path"),
         connected(workers=1, cpus_per_worker=1, gpus_per_worker=0, concurrent_trials=None),
     ):
         pass

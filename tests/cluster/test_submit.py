@@ -333,19 +333,3 @@ def test_a_cluster_that_asks_for_a_token_is_told_plainly(monkeypatch, tmp_path):
     finally:
         server.shutdown()
     assert seen
-
-
-def test_a_token_of_ones_own_turns_token_mode_on(monkeypatch, tmp_path):
-    monkeypatch.setattr(Path, "home", lambda: tmp_path)
-    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
-        monkeypatch.delenv(name, raising=False)
-    submit._use_own_token()
-    assert "RAY_AUTH_MODE" not in os.environ
-    (tmp_path / ".ray").mkdir()
-    (tmp_path / ".ray" / "auth_token").write_text("t")
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    submit._use_own_token()
-    assert os.environ["RAY_AUTH_MODE"] == "disabled"
-    monkeypatch.delenv("RAY_AUTH_MODE")
-    submit._use_own_token()
-    assert os.environ.pop("RAY_AUTH_MODE") == "token"

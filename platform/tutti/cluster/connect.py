@@ -12,6 +12,7 @@ from functools import partial
 import psutil
 
 from tutti.cluster.ending import ended_without, interrupts_deferred, interrupts_ignored, terminated_as_interrupted
+from tutti.cluster.token import provide_token
 from tutti.errors import ClusterError, Fault, ResourcesError, first_line
 from tutti.orchestration.cpus import private_cpus
 
@@ -125,13 +126,18 @@ def _start_interruptibly(address: str | None) -> None:
             ray.shutdown()
         raise KeyboardInterrupt from error
     except Exception as error:  # Ray raises a plain Exception if one of its processes dies during the start
-        remedy = "check that the cluster is up (`ray status`), or unset RAY_ADDRESS to run on this machine alone"
+        if address:
+            remedy = "check that the cluster is up (`ray status`), or unset RAY_ADDRESS to run on this machine alone"
+        elif "AF_UNIX path" in str(error):  # the system limits the paths of sockets, which are below $TMPDIR
+            remedy = "set RAY_TMPDIR to a folder with a short path, such as /tmp"
+        else:
+            remedy = "see what else keeps this machine busy, and run the command again"
         raise ClusterError(
             Fault(
                 f"Ray at {address}" if address else "a Ray on this machine",
                 "answer",
                 first_line(error),
-                remedy if address else "see what else keeps this machine busy, and run the command again",
+                remedy,
             )
         ) from error
 
@@ -140,6 +146,8 @@ def _start(address: str | None) -> None:
     """Starts Ray or connects to it. A private Ray is tried twice, as its limit of 30 s may be too short."""
     import ray
 
+    if not address:
+        provide_token()
     for is_last_try in (True,) if address else (False, True):
         try:
             with interrupts_deferred(), nullcontext() if address else _inherited(worker_environment()):

@@ -19,6 +19,7 @@ from urllib.parse import quote
 
 import tutti
 from tutti.cluster.shipped import FILES, SUBMITTED
+from tutti.cluster.token import use_own_token
 from tutti.config.folder import StudyFolder
 from tutti.config.load import dump_study, load_recipe
 from tutti.config.paths import map_task_paths
@@ -243,16 +244,6 @@ def _client(address: str) -> JobSubmissionClient:
         return JobSubmissionClient(address)
 
 
-def _use_own_token() -> None:
-    """Makes Ray's client send the user's token, if there is one, which a cluster of `ray start` may require.
-
-    Unlike `ray.init`, the client sends it only if RAY_AUTH_MODE says so, which Ray reads once, when it is imported.
-    """
-    has_variable = {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys()
-    if has_variable or (Path.home() / ".ray" / "auth_token").is_file():
-        os.environ.setdefault("RAY_AUTH_MODE", "token")
-
-
 @contextmanager
 def _unset(*names: str) -> Iterator[None]:
     """Removes environment variables within the block."""
@@ -268,7 +259,7 @@ def _cluster_faults(address: str) -> Iterator[None]:
     """Raises the errors of Ray's job client as a ClusterError, and an address that is not HTTP as a UserError."""
     if not address.startswith(("http://", "https://")):  # Ray would use its own protocol, and wait
         raise UserError(Fault("--address", "be http://HOST:PORT, by default port 8265", repr(address), "correct it"))
-    _use_own_token()
+    use_own_token()
     from aiohttp import ClientError
     from ray.exceptions import AuthenticationError
 
