@@ -35,6 +35,12 @@ MACHINES: dict[str, Sequence[Case]] = {
             "submit study.yaml",
         ),
         Case(
+            "MLflow's store of a study for the cluster is a file of this machine",
+            ["tracking.uri must name an MLflow server", "got sqlite:///DIR/mlflow.db", "or leave it out"],
+            yaml("search:\n", "tracking: {uri: 'sqlite:///mlflow.db'}\nsearch:\n"),
+            "submit study.yaml",
+        ),
+        Case(
             "the address of Optuna's database is that of no server",
             ["storage.database must be the address of a PostgreSQL server's database", "got the scheme 'mysql'"],
             yaml("  path: studies\n", "  path: studies\n  database: mysql://me:secret@db/optuna\n"),

@@ -197,6 +197,29 @@ def test_files_too_large_to_travel_are_refused_with_their_sizes(study, staged, t
     assert not (tmp_path / "job" / "files").exists()
 
 
+@pytest.mark.parametrize(
+    ("uri", "is_seen"),
+    [
+        (None, True),
+        ("http://mlflow:5000", True),
+        ("postgresql://me@db/mlflow", True),
+        ("sqlite:///SHARED/ml%66low.db?timeout=9", True),
+        ("file:SHARED/runs", True),
+        ("sqlite:////home/me/mlflow.db", False),
+        ("sqlite+pysqlite:////home/me/mlflow.db", False),
+        ("sqlite:///SHARED/../mlflow.db", False),
+        ("file:/home/me/runs", False),
+        ("file:///home/me/runs", False),
+    ],
+)
+def test_a_job_tracks_only_where_the_cluster_sees_it_too(study, uri, is_seen):
+    uri = uri and uri.replace("SHARED", str(study.storage.path))
+    tracked = study.model_copy(update={"tracking": study.tracking.model_copy(update={"uri": uri})})
+    error, match = (ClusterError, "must answer") if is_seen else (StudyError, f"tracking.uri must .*; got {uri}; write")
+    with pytest.raises(error, match=match.replace("+", r"\+")):
+        submit_study(tracked, address="http://127.0.0.1:9", options=[])
+
+
 def test_a_file_that_cannot_be_copied_is_named(study, tmp_path):
     """By a link that leads nowhere: root, as whom tests may run, can read every file."""
     link = tmp_path / "mine/backbone/model.safetensors"

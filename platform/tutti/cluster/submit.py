@@ -15,14 +15,14 @@ from contextlib import closing, contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import tutti
 from tutti.cluster.shipped import FILES, SUBMITTED
 from tutti.cluster.token import use_own_token
 from tutti.config.folder import StudyFolder
 from tutti.config.load import dump_study, load_recipe
-from tutti.config.paths import map_task_paths
+from tutti.config.paths import absolute, map_task_paths
 from tutti.config.study import StudyConfig
 from tutti.errors import ClusterError, Fault, StorageError, StudyError, UserError
 from tutti.files import hashes, storage_faults
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _IGNORE_FILES = (".gitignore", ".rayignore")  # in any folder, they would make Ray leave out what the study needs
 STOP_SECONDS = 60  # for a study to end in order before Ray kills the job; by default 3
 _STOPPED_SECONDS = STOP_SECONDS + 30.0  # in which a job that was told to stop has to end
+_LOCAL_STORE = re.compile(r"(?:sqlite(?:\+\w+)?:///|file:(?://[^/]*)?)(/[^?]*)")  # with an absolute path
 SHIPPED_MIB = 100  # Ray keeps shipped files in the head node's memory
 
 
@@ -50,11 +51,12 @@ def submit_study(study: StudyConfig, *, address: str, options: list[str], submit
         The job's id.
 
     Raises:
-        StudyError: if the files to ship are too large.
+        StudyError: if the files to ship are too large, or the MLflow store is a file that the cluster does not see.
         StorageError: if a file cannot be copied, or the database of an older study is damaged.
         UserError: if the address is invalid.
         ClusterError: if the cluster does not answer or refuses the job.
     """
+    _check_tracking(study)
     temporary = Path("the temporary folder ($TMPDIR)")
     with storage_faults(temporary), tempfile.TemporaryDirectory(prefix="tutti-job-") as staging:
         shipped = _stage(study, Path(staging))
@@ -69,6 +71,20 @@ def submit_study(study: StudyConfig, *, address: str, options: list[str], submit
                 },
                 metadata={"study": study.study},
             )
+
+
+def _check_tracking(study: StudyConfig) -> None:
+    """Refuses an MLflow store that is a file of this machine: the head would track in a file of its own, or in none.
+
+    Raises:
+        StudyError: where it is one.
+    """
+    shared, local = study.storage.path, _LOCAL_STORE.match(study.tracking.uri or "")
+    assert shared is not None
+    if local and not absolute(unquote(local[1]), Path("/")).is_relative_to(shared):
+        rule = f"name an MLflow server, or a file below storage.path ({shared}), which the cluster sees too"
+        remedy = "write the address of a server, like http://HOST:5000, or leave it out"
+        raise StudyError(Fault("tracking.uri", rule, str(study.tracking.uri), remedy))
 
 
 def _stage(study: StudyConfig, staging: Path) -> Path:
