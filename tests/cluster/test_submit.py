@@ -17,7 +17,6 @@ from unittest.mock import Mock
 import aiohttp
 import pytest
 import requests
-from ray.job_submission import JobStatus
 
 from tutti.cli import jobs
 from tutti.cli.stores import read_study_file
@@ -240,27 +239,6 @@ def test_a_disk_without_room_for_copies_is_named(study, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
     with pytest.raises(StorageError, match=r"the temporary folder \(\$TMPDIR\) must be written whole"):
         submit_study(study, address="http://127.0.0.1:9", options=[])
-
-
-@pytest.mark.parametrize("ended", ["SUCCEEDED", "FAILED", "STOPPED"])
-def test_a_job_is_followed_until_it_has_ended_though_the_connection_is_closed(ended, monkeypatch):
-    """A client whose tail ends while the job runs, as where a proxy closes an idle connection."""
-    tails = [["one\ntw"], ["one\n"], [], ["one\ntwo\n", "three\n"]]  # each from the beginning, cut anywhere
-    states = ["PENDING", "RUNNING", "RUNNING", ended]
-
-    class Client:
-        async def tail_job_logs(self, job):
-            for lines in tails.pop(0):
-                yield lines
-
-        def get_job_status(self, job):
-            return JobStatus(states.pop(0))
-
-    monkeypatch.setattr(submit, "_client", lambda address: Client())
-    monkeypatch.setattr(submit.time, "sleep", lambda seconds: None)
-    shown: list[str] = []
-    assert submit.follow_job("raysubmit_1", address="http://head:8265", show=shown.append) == ended
-    assert "".join(shown) == "one\ntwo\nthree\n"
 
 
 def test_a_job_that_was_stopped_is_not_called_a_failure(study, monkeypatch, tmp_path, capsys):

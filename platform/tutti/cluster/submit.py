@@ -204,11 +204,11 @@ def follow_job(job: str, *, address: str, show: Callable[[str], None]) -> str:
     Raises:
         ClusterError: if the cluster does not answer or knows no such job.
     """
-    with _cluster_faults(address):
+    with _cluster_faults(address, followed=job):
         client = _client(address)
         shown = 0  # characters
 
-        async def follow() -> None:
+        async def tail() -> None:
             nonlocal shown
             received = 0
             async for lines in client.tail_job_logs(job):  # always from the beginning of the log
@@ -217,10 +217,20 @@ def follow_job(job: str, *, address: str, show: Callable[[str], None]) -> str:
                     show(lines[shown - received :])
                     shown = received
 
-        asyncio.run(follow())
+        def follow() -> bool:
+            """Whether the tail ended in order, and not because a proxy dropped the connection."""
+            try:
+                asyncio.run(tail())
+            except RuntimeError:  # if the cluster is gone, so is the job's status
+                return False
+            return True
+
+        in_order = follow()
         while not (status := client.get_job_status(job)).is_terminal():  # a proxy closed the idle connection
             time.sleep(1)
-            asyncio.run(follow())
+            in_order = follow()
+        if not in_order:  # the log may have grown before the job ended
+            follow()
         return str(status.value)
 
 
@@ -271,8 +281,12 @@ def _unset(*names: str) -> Iterator[None]:
 
 
 @contextmanager
-def _cluster_faults(address: str) -> Iterator[None]:
-    """Raises the errors of Ray's job client as a ClusterError, and an address that is not HTTP as a UserError."""
+def _cluster_faults(address: str, *, followed: str | None = None) -> Iterator[None]:
+    """Raises the errors of Ray's job client as a ClusterError, and an address that is not HTTP as a UserError.
+
+    Args:
+        followed: the id of a job that was submitted and may go on without this process.
+    """
     if not address.startswith(("http://", "https://")):  # Ray would use its own protocol, and wait
         raise UserError(Fault("--address", "be http://HOST:PORT, by default port 8265", repr(address), "correct it"))
     use_own_token()
@@ -289,12 +303,16 @@ def _cluster_faults(address: str) -> Iterator[None]:
     except BrokenPipeError:  # of our own output, such as into `| head`
         raise
     except (RuntimeError, OSError, ClientError, ValueError) as error:  # errors of requests are OSErrors
+        remedy = "check that it is up, that --address is its dashboard (http://HOST:8265), and the job's id"
+        if followed is not None:
+            ask = f"tutti submit --status {followed} --address {shlex.quote(address)}"
+            remedy = f"check that it is up; the job may go on: ask with `{ask}`"
         text = next((line for line in reversed(str(error).splitlines()) if line.strip()), type(error).__name__)
         raise ClusterError(
             Fault(
                 f"the Ray cluster at {address}",
                 "answer and know the job",
                 text.strip(),
-                "check that it is up, that --address is its dashboard (http://HOST:8265), and the job's id",
+                remedy,
             )
         ) from error
