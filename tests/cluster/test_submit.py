@@ -19,7 +19,7 @@ import pytest
 import requests
 
 from tutti.cli import jobs
-from tutti.cli.stores import read_study_file
+from tutti.cli.stores import owner_of, read_study_file
 from tutti.cluster import submit
 from tutti.cluster.shipped import FILES, keep
 from tutti.cluster.submit import _stage, job_status, stop_job, submit_study
@@ -93,6 +93,16 @@ def test_older_studies_travel_with_what_is_learnt_from_them_and_nothing_else(stu
     copied = StudyStore.load(moved.optuna_url, name="older")
     assert [record.score for record in copied.records()] == [0.5]
     copied.close()
+
+
+def test_an_older_study_on_a_database_server_travels_with_its_owner(study, staged, tmp_path):
+    older = StudyFolder(tmp_path / "mine/older")
+    older.path.mkdir()
+    older.study_file.write_text("{}")
+    older.database_file.write_text('{"study": "mine"}')
+    warm = study.search.model_copy(update={"warm_start": (str(older.path),)})
+    job = staged(study.model_copy(update={"search": warm}))
+    assert owner_of(StudyFolder(tmp_path / "job" / job.search.warm_start[0])) == "mine"
 
 
 def test_an_older_study_whose_database_is_damaged_is_named(study, staged, tmp_path):

@@ -154,11 +154,16 @@ def _digest(folder: Path) -> str:
 
 
 def _stage_older(older: StudyFolder, staging: Path, index: int) -> str:
-    """Copies the parts of an older study that a warm start reads, its settings and its trials; the copy's path."""
+    """Copies what a warm start reads of an older study: its settings, and its trials or its owner on a database server.
+
+    Returns:
+        The copy's path, relative to ``staging``.
+    """
     target = StudyFolder(staging / "older" / str(index) / older.name)
     target.path.mkdir(parents=True)
-    if older.study_file.is_file():
-        _copy(older.study_file, target.study_file)
+    for file, copy in ((older.study_file, target.study_file), (older.database_file, target.database_file)):
+        if file.is_file():
+            _copy(file, copy)
     if older.optuna_file.is_file():  # not a plain copy: the latest changes may still be in the write-ahead log
         try:
             with (
