@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import io
+import os
 import re
 
+import pytest
 from rich.console import Console
 
 from tutti.cli import progress
+from tutti.cli.console import best_effort_console
 from tutti.cli.progress import Progress, best_so_far, cut_off, failures, summary, trials_table
 from tutti.records import TrialRecord, TrialState, best_trial
 
@@ -25,6 +29,22 @@ def record(number: int, state: TrialState = TrialState.RUNNING, *scores: float, 
         scores_by_epoch=by_epoch,
         **more,
     )
+
+
+class Lost(io.StringIO):
+    """Standard output that fails from the first write on that comes after ``until``."""
+
+    def __init__(self, error: OSError, *, until: str, terminal: bool) -> None:
+        super().__init__()
+        self.error, self.until, self.terminal = error, until, terminal
+
+    def isatty(self) -> bool:
+        return self.terminal
+
+    def write(self, text: str) -> int:
+        if self.until in self.getvalue():
+            raise self.error
+        return super().write(text)
 
 
 def console(*, terminal: bool) -> Console:
@@ -108,6 +128,25 @@ def test_a_terminal_gets_one_live_table_that_is_gone_at_the_end():
     assert "0 of 2 trials done, 1 running" in shown
     assert all(text in shown for text in ("t0000", "0.5000", "mood", "learning_rate=0.00123", "pooling=cls"))
     assert out.file.getvalue().endswith("\x1b[2K")  # the last lines are erased
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EPIPE, errno.EIO])
+def test_output_that_can_no_longer_be_written_ends_neither_the_display_nor_a_notice(monkeypatch, terminal, number):
+    monkeypatch.setattr(progress, "REFRESH_SECONDS", 0)
+    trials = [record(0)]
+    lost = Lost(OSError(number, os.strerror(number)), until="t0000", terminal=terminal)
+    out = best_effort_console(lost)
+    assert out.is_terminal is terminal
+    with Progress(out, lambda: trials, total=2, tasks=["mood"]) as watch:
+        watch()
+        trials.append(record(1))
+        watch()
+        out.print("t0001: a notice")
+        lost.until = "no such text"  # such as space that is free again: the rest of a line would mislead
+        watch()
+    assert "t0000" in lost.getvalue()
+    assert not any(text in lost.getvalue() for text in ("t0001", "a notice"))
 
 
 def test_the_live_table_of_a_long_study_fits_a_screen():

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 import pickle
+from pathlib import Path
 
 import pytest
 from ray.exceptions import RayTaskError
 
 from tutti.bank.bank import Bank
+from tutti.cli import progress
+from tutti.cli.console import best_effort_console
+from tutti.cli.progress import Progress
 from tutti.errors import ClaimLostError, Fault, StorageError
 from tutti.records import CheckpointRecord, TrialState
 
@@ -46,6 +50,24 @@ def test_whoever_watches_is_called_after_each_event(logged):
     for called, event in enumerate(events, start=2):
         event()
         assert len(logged.watched) == called
+
+
+def test_trials_are_recorded_though_what_shows_them_can_no_longer_be_written(logged, monkeypatch):
+    monkeypatch.setattr(progress, "REFRESH_SECONDS", 0)
+    with Path("/dev/full").open("w") as full:
+        out = best_effort_console(full)
+        with Progress(out, logged.store.records, total=1, tasks=["mood"]) as watch:
+            monkeypatch.setattr(logged.log, "_watch", watch)
+            monkeypatch.setattr(logged.log, "_notify", out.print)
+            trial = logged.start()
+            logged.epoch(trial, 1, 0.5, notice="a state is passed over")
+            logged.epoch(trial, 2, 0.8, **logged.FINAL)
+            logged.log.on_trial_complete(0, [], trial)
+        with pytest.raises(OSError, match="No space left"):
+            full.close()
+    assert logged.log.failure is None
+    assert (logged.record(trial).state, logged.record(trial).score) == (TrialState.FINISHED, 0.8)
+    assert logged.run(trial).state is TrialState.FINISHED
 
 
 def test_epochs_are_counted_where_each_has_several_evaluations(logged):

@@ -7,14 +7,55 @@ import shutil
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import IO, Any, cast
 
 from rich.console import Console
 from rich.table import Table
 
-# Paths may contain what rich would take for markup or emoji; and a command to copy must not be broken into lines.
-console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
-if not console.is_terminal:
-    console.width = 120  # a log has no width; the default of 80 columns would break words in tables
+
+def _make_console(file: IO[str] | None = None) -> Console:
+    # Paths may contain what rich would take for markup or emoji; and a command to copy must not be broken into lines.
+    made = Console(file=file, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    if not made.is_terminal:
+        made.width = 120  # a log has no width; the default of 80 columns would break words in tables
+    return made
+
+
+console = _make_console()
+
+
+class _BestEffortFile:
+    """A file that drops everything from the first write on that fails."""
+
+    def __init__(self, file: IO[str]) -> None:
+        self._file, self._is_lost = file, False
+
+    def write(self, text: str) -> int:
+        if not self._is_lost:
+            try:
+                return self._file.write(text)
+            except OSError:
+                self._is_lost = True
+        return len(text)
+
+    def flush(self) -> None:
+        if not self._is_lost:
+            try:
+                self._file.flush()
+            except OSError:
+                self._is_lost = True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+def best_effort_console(file: IO[str] | None = None) -> Console:
+    """A console for what outlives its output, such as a study whose terminal is closed or whose log's disk is full.
+
+    Args:
+        file: what it prints to; by default, what ``console`` does.
+    """
+    return _make_console(cast(IO[str], _BestEffortFile(file or console.file)))
 
 
 def program() -> str:

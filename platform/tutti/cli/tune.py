@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tutti.cli import stores, tracking_metadata
-from tutti.cli.console import console, program
+from tutti.cli.console import best_effort_console, console, program
 from tutti.cli.preparation import check_no_trials, check_place, prepare_study
 from tutti.cluster.ending import EXIT_CODE
 from tutti.cluster.shipped import SUBMITTED
@@ -230,6 +230,7 @@ def _run_trials(study: StudyConfig, folder: StudyFolder, prepared: Prepared, *, 
     from tutti.orchestration.study import run_study
     from tutti.tracking.protocol import BEST_SCORE
 
+    shown = best_effort_console()  # an error raised in Tune's callbacks would end the study
     store = stores.open_store(study, folder)
     try:
         tracker = stores.open_tracker(study, folder)
@@ -245,7 +246,7 @@ def _run_trials(study: StudyConfig, folder: StudyFolder, prepared: Prepared, *, 
             columns=tracking_metadata.study_columns(study),
         )
         with Progress(
-            console,
+            shown,
             store.records if concurrent else lambda: cut_off(store.records()),
             total=study.search.trials,
             tasks=[*study.tasks],
@@ -261,7 +262,7 @@ def _run_trials(study: StudyConfig, folder: StudyFolder, prepared: Prepared, *, 
                 concurrent_trials=concurrent,
                 tags=tracking_metadata.run_tags(),
                 watch=progress,
-                notify=lambda text: console.print(text),
+                notify=lambda text: shown.print(text),
                 picture=picture,
             )
         best = best_trial(outcome.trials)
@@ -281,7 +282,7 @@ def _run_trials(study: StudyConfig, folder: StudyFolder, prepared: Prepared, *, 
         undelivered = tracker.close(timeout=flush_seconds)
         if undelivered:
             events, they_are = counted(undelivered, "event"), "it is" if undelivered == 1 else "they are"
-            console.print(
+            shown.print(
                 f"{events} did not reach the tracking store; {they_are} kept in {folder.path} and delivered by the "
                 "next `tutti tune --resume`."
             )
