@@ -41,6 +41,14 @@ def takes_ctrl_c() -> Iterator[None]:
     signal.signal(signal.SIGINT, previous)
 
 
+@pytest.fixture
+def takes_hangup() -> Iterator[None]:
+    """Restores the default of SIGHUP, which nohup makes the tests ignore, and which ends no test but all of them."""
+    previous = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, previous)
+
+
 @pytest.fixture(autouse=True, scope="module")
 def collect_quickly() -> None:
     """Lets collections pass over what was imported, as workers do: they took half of the tests' processor time."""

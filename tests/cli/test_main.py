@@ -34,11 +34,12 @@ def test_ctrl_c_while_the_command_line_is_imported_ends_it_without_a_traceback(m
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.usefixtures("takes_ctrl_c")
-def test_sigterm_ends_a_command_like_ctrl_c_and_leaves_no_temporary_folder(monkeypatch, tmp_path):
+@pytest.mark.usefixtures("takes_ctrl_c", "takes_hangup")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_sigterm_and_sighup_end_a_command_like_ctrl_c_and_leave_no_temporary_folder(monkeypatch, tmp_path, number):
     def command():
         with whole_folder(tmp_path / "out"):
-            signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(number)
 
     monkeypatch.setattr(app, "app", command)
     with pytest.raises(KeyboardInterrupt):

@@ -9,11 +9,18 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from tutti.cluster import ending
-from tutti.cluster.ending import EXIT_CODE, interrupts_deferred, interrupts_ignored, terminated_as_interrupted
+from tutti.cluster.ending import (
+    EXIT_CODE,
+    hangups_deferred,
+    interrupts_deferred,
+    interrupts_ignored,
+    terminated_as_interrupted,
+)
 from tutti.errors import Fault
 
 pytestmark = pytest.mark.usefixtures("takes_ctrl_c")
@@ -28,6 +35,8 @@ with terminated_as_interrupted(lambda: {is_lost}):
     time.sleep({seconds})
 print("in order")
 """
+
+PIPES: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
 
 
 class _Finalised:
@@ -105,8 +114,57 @@ def test_sigterm_does_not_break_into_what_no_second_ctrl_c_may_cut_short():
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+@pytest.mark.usefixtures("takes_hangup")
+def test_the_second_sighup_of_a_closed_terminal_does_not_cut_the_orderly_end_short():
+    went_on: list[bool] = []
+
+    def ended_in_order() -> None:
+        try:
+            with terminated_as_interrupted():
+                _hang_up()
+        finally:
+            _hang_up()
+            went_on.append(True)
+
+    with pytest.raises(KeyboardInterrupt), terminated_as_interrupted():
+        ended_in_order()
+    _hang_up()
+    assert went_on
+
+
+@pytest.mark.usefixtures("takes_hangup")
+def test_what_nohup_has_told_to_ignore_a_closed_terminal_goes_on():
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with terminated_as_interrupted():
+        signal.raise_signal(signal.SIGHUP)
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+
+
+@pytest.mark.usefixtures("takes_hangup")
+def test_a_closed_terminal_ends_the_driver_once_its_ray_has_started_and_none_of_ray_s_processes():
+    of_ray: list[subprocess.Popen[str]] = []
+
+    def start() -> None:
+        with hangups_deferred():
+            _hang_up()
+            of_ray.append(subprocess.Popen([sys.executable, "-c", "print('up', flush=True); input()"], **PIPES))
+
+    with pytest.raises(KeyboardInterrupt), terminated_as_interrupted():
+        start()
+    [process] = of_ray
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.send_signal(signal.SIGHUP)
+    process.communicate("end\n", timeout=30)
+    assert process.returncode == 0
+
+
 def _interrupt() -> None:
     signal.raise_signal(signal.SIGINT)
+
+
+def _hang_up() -> None:
+    signal.raise_signal(signal.SIGHUP)
 
 
 def _run_steps(*steps: Callable[[], object]) -> None:

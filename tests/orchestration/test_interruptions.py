@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import optuna
@@ -81,6 +82,21 @@ def test_a_study_that_is_terminated_ends_as_after_ctrl_c_and_tells_of_a_state_th
     output = tutti("tune", study.file, "--resume")
     assert f"t0000: the state {newest} is passed over: " in output
     assert newest.name in study.runs()["t0000"].data.tags["tutti.notice"]
+
+
+@pytest.mark.strain
+def test_a_study_whose_terminal_is_closed_ends_as_after_ctrl_c(make_study, tutti_command, tmp_path):
+    study = make_study(tmp_path, training__num_train_epochs=20, search__trials=1)
+    running = tutti_command("tune", study.file)
+    running.wait_for(lambda: max(study.resume_epochs("t0000"), default=0) >= 2, what="a trial under way")
+    for _ in ("the shell", "the kernel"):
+        os.killpg(running.process.pid, signal.SIGHUP)
+        time.sleep(0.1)
+    assert running.wait() == 130, running.output
+    assert "1 trial cut off" in running.output
+    assert "Traceback" not in running.output
+    assert running.left_behind() == []
+    assert {key: run.info.status for key, run in study.runs().items()} == {"": "KILLED", "t0000": "KILLED"}
 
 
 def test_a_study_whose_ray_is_lost_before_its_first_trial_does_not_wait_for_it(make_study, tutti_command, tmp_path):

@@ -11,7 +11,13 @@ from functools import partial
 
 import psutil
 
-from tutti.cluster.ending import ended_without, interrupts_deferred, interrupts_ignored, terminated_as_interrupted
+from tutti.cluster.ending import (
+    ended_without,
+    hangups_deferred,
+    interrupts_deferred,
+    interrupts_ignored,
+    terminated_as_interrupted,
+)
 from tutti.cluster.token import provide_token
 from tutti.errors import ClusterError, Fault, ResourcesError, first_line
 from tutti.orchestration.cpus import private_cpus
@@ -62,7 +68,7 @@ def connected(
 ) -> Iterator[int]:
     """Connects to Ray and yields how many trials may run concurrently; disconnects at the end.
 
-    While connected, SIGTERM acts as Ctrl-C.
+    While connected, SIGTERM and SIGHUP act as Ctrl-C.
 
     A trial that needs more than the cluster has would silently wait for ever, so it is rejected. The exception is a
     cluster with ``concurrent_trials`` or ``autoscaled_to`` set, where an autoscaler may add what is missing.
@@ -115,7 +121,7 @@ def gpus_of_cluster() -> int:
 
 
 def _start_interruptibly(address: str | None) -> None:
-    """Starts Ray or connects to it. SIGTERM and Ctrl-C raise KeyboardInterrupt meanwhile."""
+    """Starts Ray or connects to it. SIGTERM, SIGHUP and Ctrl-C raise KeyboardInterrupt meanwhile."""
     import ray
 
     try:
@@ -150,7 +156,8 @@ def _start(address: str | None) -> None:
         provide_token()
     for is_last_try in (True,) if address else (False, True):
         try:
-            with interrupts_deferred(), nullcontext() if address else _inherited(worker_environment()):
+            inherited = nullcontext() if address else _inherited(worker_environment())
+            with interrupts_deferred(), hangups_deferred(), inherited:
                 ray.init(
                     address=address or "local",
                     num_cpus=None if address else private_cpus(),

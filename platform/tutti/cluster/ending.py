@@ -1,4 +1,4 @@
-"""Signal handling: SIGTERM, as sent by `kill` and job schedulers, ends a study in the same orderly way as Ctrl-C."""
+"""Signal handling: SIGTERM (`kill`, job schedulers) and SIGHUP (a closed terminal) end a study in order like Ctrl-C."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from tutti.errors import ClusterError, Fault
 EXIT_CODE = 130  # as shells report for a process ended by Ctrl-C
 CHECKS, CHECK_SECONDS = 30, 0.1
 LOST_SECONDS = 75.0  # more than the minute in which the driver may deliver what MLflow has not got
+_SIGHUP = getattr(signal, "SIGHUP", None)  # Windows has none
 _SHOW_CURSOR = "\033[?25h"  # which a live table hides
 
 
 @contextmanager
 def terminated_as_interrupted(is_lost: Callable[[], bool] | None = None) -> Iterator[None]:
-    """Treats SIGTERM like SIGINT while the block runs. Enter it after Ray has started, which sets its own handler.
+    """Treats SIGTERM and SIGHUP like SIGINT while the block runs. Enter it after Ray has started, which sets handlers.
 
-    If a shell made the process ignore SIGINT, as for a command with &, SIGTERM still ends the block. Does nothing
-    outside the main thread, where Python handles no signals.
+    If a shell made the process ignore SIGINT, as for a command with &, they still end the block. A SIGHUP that is
+    ignored, as with nohup, stays so. Does nothing outside the main thread, where Python handles no signals.
 
     Args:
         is_lost: whether the processes that an orderly end needs have ended already. `timeout` and Slurm send SIGTERM to
@@ -34,7 +35,10 @@ def terminated_as_interrupted(is_lost: Callable[[], bool] | None = None) -> Iter
         return
     sigint_was_ignored = not callable(signal.getsignal(signal.SIGINT))
 
-    def terminated(*_: object) -> None:
+    def terminated(number: int, _: FrameType | None) -> None:
+        # Of a closed terminal's SIGHUP its shell and the kernel send one each. The second would act as a second Ctrl-C.
+        if number == _SIGHUP:
+            signal.signal(number, signal.SIG_IGN)
         # Check now: while Ray later tries to reach lost processes, it blocks all Python threads.
         if is_lost and _becomes_true(is_lost):
             _exit()
@@ -42,11 +46,30 @@ def terminated_as_interrupted(is_lost: Callable[[], bool] | None = None) -> Iter
             raise KeyboardInterrupt
         signal.raise_signal(signal.SIGINT)
 
-    previous = signal.signal(signal.SIGTERM, terminated)
+    numbers = [signal.SIGTERM, *([] if _SIGHUP is None or _is_ignored(_SIGHUP) else [_SIGHUP])]
+    previous = {number: signal.signal(number, terminated) for number in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, previous)
+        for number, handler in previous.items():
+            if not _is_ignored(number):  # as the second SIGHUP is, which may come only now
+                signal.signal(number, handler)
+
+
+@contextmanager
+def hangups_deferred() -> Iterator[None]:
+    """Defers SIGHUP to the end of the block. Processes started in the block inherit this, and so never get one.
+
+    A closed terminal sends it to all processes of a command, but without its Ray a driver cannot end in order.
+    """
+    if _SIGHUP is None:
+        yield
+        return
+    previous = signal.pthread_sigmask(signal.SIG_BLOCK, [_SIGHUP])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous)
 
 
 @contextmanager
@@ -133,6 +156,10 @@ def interrupts_ignored() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, previous)
+
+
+def _is_ignored(number: int) -> bool:
+    return signal.getsignal(number) is signal.SIG_IGN
 
 
 def _handles_signals() -> bool:
