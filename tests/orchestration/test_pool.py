@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
+from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -15,7 +18,7 @@ from ray.train.v2._internal.exceptions import WorkerGroupStartupTimeoutError
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
 from tutti.errors import StorageError
-from tutti.orchestration import pool
+from tutti.orchestration import pool, relay
 from tutti.orchestration.failure_kind import Failure
 from tutti.orchestration.pool import PoolHost, PoolJob, reason_of
 from tutti.orchestration.relay import PoolWatch
@@ -135,15 +138,61 @@ def test_workers_that_are_given_up_while_others_train_are_told_of_and_end_nothin
     assert "could not start and stay (no GPU)" in notice
 
 
-def test_a_study_whose_folder_is_moved_away_halts_before_its_trials_fail(monkeypatch, tmp_path):
+@pytest.fixture
+def begun(tmp_path) -> StudyFolder:
     folder = StudyFolder(tmp_path / "study")
     folder.path.mkdir()
     folder.study_file.touch()
+    return folder
+
+
+@pytest.fixture
+def watch(monkeypatch, begun) -> PoolWatch:
+    """Of a begun study whose pools are all well."""
     broker: Any = SimpleNamespace(halt_fault=SimpleNamespace(remote=lambda: None))
     monkeypatch.setattr(ray, "get", lambda ref: None)
-    watch = PoolWatch(broker, cast(Any, SimpleNamespace(hosts=["first"], ended=list)), folder)
+    return PoolWatch(broker, cast(Any, SimpleNamespace(hosts=["first"], ended=list)), begun)
+
+
+@pytest.fixture
+def look(monkeypatch, begun, watch) -> Callable[[float, int | None], None]:
+    """Lets a study look at its folder so many seconds after its start, with an error of the file system or none."""
+    stat = Path.stat
+
+    def check(seconds: float, number: int | None) -> None:
+        def answer(path: Path, **given: Any) -> os.stat_result:
+            if number and path == begun.study_file:
+                raise OSError(number, os.strerror(number), str(path))
+            return stat(path, **given)
+
+        monkeypatch.setattr(Path, "stat", answer)
+        monkeypatch.setattr(relay, "time", SimpleNamespace(monotonic=lambda: seconds))
+        watch.check()
+
+    return check
+
+
+@pytest.mark.parametrize("number", [errno.ESTALE, errno.EIO, errno.ETIMEDOUT, errno.EACCES])
+def test_a_file_system_that_fails_for_a_moment_ends_no_study(look, number):
+    for seconds in (1, 50):
+        look(seconds, number)
+    look(55, None)
+    for seconds in (70, 129):  # each failure counts from its own beginning
+        look(seconds, number)
+
+
+def test_a_file_system_that_fails_for_a_minute_ends_the_study_with_one_sentence(look, begun):
+    look(1, errno.EIO)
+    look(30, errno.ESTALE)
+    with pytest.raises(StorageError) as ended:
+        look(61, errno.ESTALE)
+    expected = f"{begun.study_file} must stay readable while the study runs; got Stale file handle; see to its file"
+    assert str(ended.value) == f"{expected} system, and go on with --resume: no trial is lost."
+
+
+def test_a_study_whose_folder_is_moved_away_halts_before_its_trials_fail(tmp_path, begun, watch):
     watch.check()
-    folder.path.rename(tmp_path / "elsewhere")
+    begun.path.rename(tmp_path / "elsewhere")
     with pytest.raises(StorageError, match=r"study must stay where it is while the study runs; got no study"):
         watch.check()
 

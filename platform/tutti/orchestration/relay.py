@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from ray.actor import ActorHandle
 
     from tutti.orchestration.pool import Pools
+
+UNREADABLE_SECONDS = 60.0  # for which a study's file system, such as NFS, may fail before the study ends
 
 
 class RelayedTrial(tune.Trainable):
@@ -58,8 +61,8 @@ class PoolWatch(NotSnapshotted, tune.Callback):
 
     def __init__(self, broker: ActorHandle[Broker], pools: Pools, folder: StudyFolder) -> None:
         self._broker, self._pools, self._folder = broker, pools, folder
-        self._had_file = folder.study_file.is_file()
-        self._last_check = 0.0
+        self._last_check, self._unreadable_since = 0.0, math.inf
+        self._had_file = self._has_file()
 
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         self._broker.stop.remote(trial.config["key"])
@@ -76,11 +79,11 @@ class PoolWatch(NotSnapshotted, tune.Callback):
 
         Raises:
             ClusterError: if no pool is left, or the broker has died.
-            StorageError: if the storage of a worker failed, or the study's folder is no longer there. Tune's actors
-                would write to the old place, fail, and so would their trials.
+            StorageError: if the storage of a worker failed, or the study's folder is no longer there, or could not be
+                read for a minute. Tune's actors would write to the old place, fail, and so would their trials.
         """
         self._last_check = time.monotonic()
-        if self._had_file and not self._folder.study_file.is_file():
+        if self._had_file and not self._has_file():
             rule, got = "stay where it is while the study runs", "no study.json in it"
             raise StorageError(Fault(str(self._folder.path), rule, got, f"put it back in its place{GO_ON}"))
         try:
@@ -95,6 +98,27 @@ class PoolWatch(NotSnapshotted, tune.Callback):
             reason = first_line(error)
         remedy = "look at Ray's logs, fix the cause, and go on with --resume"
         raise ClusterError(Fault("the study's workers", "start and stay", reason, remedy))
+
+    def _has_file(self) -> bool:
+        """Whether the folder has its study.json. A file system that has just begun to fail counts as if it had.
+
+        Raises:
+            StorageError: if it has failed at every look for a minute.
+        """
+        try:
+            self._folder.study_file.stat()  # is_file() raises some errors and hides others, by Python's version
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            now = time.monotonic()
+            self._unreadable_since = min(self._unreadable_since, now)
+            if now - self._unreadable_since < UNREADABLE_SECONDS:
+                return True
+            rule, got = "stay readable while the study runs", error.strerror or first_line(error)
+            remedy = f"see to its file system{GO_ON}"
+            raise StorageError(Fault(str(self._folder.study_file), rule, got, remedy)) from error
+        self._unreadable_since = math.inf
+        return True
 
     def _post_failures(self, reasons: list[str | None]) -> None:
         """Tells users that some pools have given up while others still train."""
