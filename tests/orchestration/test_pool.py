@@ -16,6 +16,7 @@ from ray.train import ControllerError, WorkerGroupError
 from ray.train.v2._internal.exceptions import WorkerGroupStartupTimeoutError
 
 from tutti.config.folder import StudyFolder
+from tutti.config.space import SearchSpace
 from tutti.config.study import StudyConfig
 from tutti.errors import StorageError
 from tutti.orchestration import pool, relay
@@ -38,7 +39,7 @@ def test_a_worker_s_failure_is_told_in_one_line_with_its_rank():
         ("paged_adamw_32bit", 1, "auto", False),  # bitsandbytes never frees what it holds
         ("paged_adamw_32bit", 0, "auto", True),  # and pages nothing on a CPU
         ("paged_adamw_32bit", 1, "warm", True),
-        ("adamw_torch", 1, "isolated", False),
+        ("adamw_torch", 0, "isolated", False),
     ],
 )
 def test_workers_stay_for_the_next_trial_unless_they_would_keep_its_memory(tmp_path, optimizer, gpus, isolation, warm):
@@ -52,6 +53,9 @@ def test_workers_stay_for_the_next_trial_unless_they_would_keep_its_memory(tmp_p
         }
     )
     assert PoolJob(study, StudyFolder(tmp_path / "s"), train=lambda: None, grows=False).warm is warm
+    in_a_stage = {"stages": [{"optim": optimizer}, {}]}
+    staged = study.model_copy(update={"search_space": SearchSpace(), "training": in_a_stage})
+    assert PoolJob(staged, StudyFolder(tmp_path / "s"), train=lambda: None, grows=False).warm is warm
 
 
 class Desk:

@@ -109,6 +109,13 @@ def test_labels_of_other_texts_with_the_same_ids_are_refused(tmp_path, name, con
         read(tmp_path, content, name=name, layout=layout, expected=rows_of(["1", "0"], ["the sea", "sun"]))
 
 
+@pytest.mark.parametrize("ids", [("907", "14"), ("1", "0")])  # of the table, or row numbers, as once prepared
+def test_a_file_of_a_task_s_own_table_is_read_by_its_column_id_if_that_has_the_ids(tmp_path, ids):
+    rows = "id,text,label\n14,sun,calm\n907,sea,glad\n"
+    expected = rows_of([*ids], ["sea", "sun"])
+    assert read(tmp_path, rows, name="truth.csv", layout=Table(), expected=expected).tolist() == [1, 0]
+
+
 def test_texts_are_compared_as_they_are_cleaned(tmp_path):
     expected = rows_of(["0"], ["sun!"])
     assert read(tmp_path, "0\tsun!!!\tglad\n", expected=expected, repeated_punctuation=True).tolist() == [1]

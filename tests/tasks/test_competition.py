@@ -66,6 +66,12 @@ def test_a_header_with_another_name_for_ids_is_known_by_its_other_names(write: W
         rows_of(write(f"{header}\n1\ta text\tyes\n"), labelled=True)
 
 
+@pytest.mark.parametrize("first", ["", "no row"])
+def test_a_first_line_that_is_no_row_is_named(write: Write, first: str) -> None:
+    with pytest.raises(TaskFileError, match=r"line 1 must have 3 tab-separated columns"):
+        rows_of(write(f"{first}\n1\tx\tyes\n2\ty\tyes\n"))
+
+
 def test_a_class_that_is_called_as_a_column_may_be_is_one(write: Write) -> None:
     rows = [["0", "包装很好", "内容"], ["1", "故事", "内容"], ["2", "贵", "价格"]]
     assert rows_of(write("".join("\t".join(row) + "\n" for row in rows))) == rows

@@ -140,6 +140,13 @@ def test_written_rows_are_read_back_by_the_table_layout(tmp_path: Path) -> None:
     assert hub.columns.read(str(tmp_path / "extra.jsonl"), labelled=True).equals(rows)
 
 
+def test_a_column_id_of_csv_files_that_nothing_names_is_no_id(tmp_path: Path) -> None:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    (folder / "test.csv").write_text("id,text\n907,a\n14,b\n")
+    assert Hub(str(folder)).read("test", labelled=False).to_numpy().tolist() == [["0", "a"], ["1", "b"]]
+
+
 def test_cells_of_csv_files_are_read_as_they_are_written(tmp_path: Path) -> None:
     folder = tmp_path / "files"
     folder.mkdir()

@@ -49,8 +49,20 @@ def test_rows_to_predict_have_the_ids_of_the_column_id_though_nothing_names_it(
 ) -> None:
     source = write(content, file)
     assert Table().read(source, labelled=False)["id"].tolist() == ["907", "14"]
-    assert [block["id"].tolist() for block in Table().blocks(source, rows=1)] == [["907"], ["14"]]
     assert Table(text="id").read(source, labelled=False)["id"].tolist() == ["0", "1"]
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("a.csv", "id,text\n1,a\n1,b\n"),
+        ("a.csv", "id,text\n1,a\n,b\n"),
+        ("a.jsonl", '{"id": 7, "text": "a"}\n{"text": "b"}\n'),
+        ("a.jsonl", '{"id": [7], "text": "a"}\n{"id": [8], "text": "b"}\n'),
+    ],
+)
+def test_a_column_id_that_is_none_of_ids_of_their_own_is_passed_over(write: Write, file: str, content: str) -> None:
+    assert Table().read(write(content, file), labelled=False)["id"].tolist() == ["0", "1"]
 
 
 def test_only_rows_to_predict_need_the_id_column(write: Write) -> None:

@@ -249,7 +249,12 @@ def test_the_users_values_lie_over_our_defaults() -> None:
 
 def test_settings_of_activation_checkpointing_are_those_that_it_takes() -> None:
     for on in ("activation_checkpointing", "gradient_checkpointing"):
-        assert not training_faults({on: True, f"{on}_kwargs": {"every_n_layers": 2}})
+        for settings in ({"every_n_layers": 2}, {"use_reentrant": False, "preserve_rng_state": True}, {}):
+            assert not training_faults({on: True, f"{on}_kwargs": settings})
+        assert split_training({f"{on}_kwargs": {"preserve_rng_state": True}})[1][f"{on}_kwargs"] == {
+            "use_reentrant": False,
+            "preserve_rng_state": True,
+        }
         for others in ({"foo": 1}, {"use_reentrant": True}, {"preserve_rng_state": False, "every_n_layers": 2}):
             (fault,) = training_faults({on: True, f"{on}_kwargs": others})
             assert f"{on}_kwargs must hold every_n_layers alone" in fault

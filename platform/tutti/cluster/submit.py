@@ -210,6 +210,8 @@ def follow_job(job: str, *, address: str, show: Callable[[str], None]) -> str:
         ClusterError: if the cluster does not answer or knows no such job.
     """
     with _cluster_faults(address, followed=job):
+        from aiohttp import ClientError
+
         client = _client(address)
         shown = 0  # characters
 
@@ -227,6 +229,10 @@ def follow_job(job: str, *, address: str, show: Callable[[str], None]) -> str:
             try:
                 asyncio.run(tail())
             except RuntimeError:  # if the cluster is gone, so is the job's status
+                return False
+            except ClientError:  # such as a refusal of another connection
+                if not shown:
+                    raise
                 return False
             return True
 

@@ -245,12 +245,16 @@ def _switched_on(study: StudyConfig, name: str, *, frozen_too: bool) -> dict[str
     Args:
         frozen_too: whether stages in which the encoder is always frozen count.
     """
-    stages = [f"{STAGES}.{index}." for index in range(len(study.training.get(STAGES) or ()))] or [""]
     on: dict[str, Any] = {}
-    for stage in stages:
+    for stage in stages_of(study):
         if frozen_too or not all(frozen for _, frozen in possible_values(study, "freeze_encoder", stage)):
             on |= {key: value for key, value in possible_values(study, name, stage) if value}
     return on
+
+
+def stages_of(study: StudyConfig) -> list[str]:
+    """What precedes the keys of each stage, ``stages.N.``; a single empty text without stages."""
+    return [f"{STAGES}.{index}." for index in range(len(study.training.get(STAGES) or ()))] or [""]
 
 
 def possible_values(study: StudyConfig, name: str, stage: str = "") -> Iterator[tuple[str, Any]]:

@@ -51,13 +51,16 @@ class PoolJob:
     @property
     def warm(self) -> bool:
         """Whether the workers stay for the next trial."""
-        if self.study.resources.isolation != "auto":
-            return self.study.resources.isolation == "warm"
-        from tutti.orchestration.build import possible_values
+        resources = self.study.resources
+        if resources.isolation != "auto" or not resources.gpus_per_worker:
+            return resources.isolation != "isolated"
+        from tutti.orchestration.build import possible_values, stages_of
 
-        # On a GPU, bitsandbytes never frees the state of a paged optimizer: it would grow with each trial.
-        paged = any(str(optimizer).startswith("paged_") for _, optimizer in possible_values(self.study, "optim"))
-        return not (paged and self.study.resources.gpus_per_worker)
+        # bitsandbytes never frees the state of a paged optimizer: the memory in use would grow with each trial.
+        optimizers = [
+            each for stage in stages_of(self.study) for _, each in possible_values(self.study, "optim", stage)
+        ]
+        return not any(str(optimizer).startswith("paged_") for optimizer in optimizers)
 
 
 @contextmanager

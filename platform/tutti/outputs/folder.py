@@ -66,7 +66,8 @@ def _check(out: Path, listing: str, kind: str | None) -> None:
         raise StudyError(fixed)
     if unlisted:
         rule = "be a new or empty folder, or hold nothing but what this command wrote there before"
-        raise StudyError(Fault(str(out), rule, unlisted[0], "name another folder with --out"))
+        remedy = "move it away" if kind == "soup" else "name another folder with --out"
+        raise StudyError(Fault(str(out), rule, unlisted[0], remedy))
 
 
 def _unlisted(out: Path, listing: str, kind: str | None) -> list[str]:
@@ -83,7 +84,7 @@ def _unlisted(out: Path, listing: str, kind: str | None) -> list[str]:
         files = content["files"]
         listed = {*files, listing}
         listed |= {PAGE} if listing == CARD else set()
-        known = files if isinstance(files, dict) else {}
+        known = files if isinstance(files, dict) and kind != "soup" else {}  # weights are too large to hash so often
         changed = [name for name in sorted(present & known.keys()) if sha256_of(out / name) != known[name]]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         listed, changed = set(), []

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Sized
+from collections.abc import Iterable, Sequence, Sized
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -55,7 +56,7 @@ def read_labels(
     """
     found = _layout_of(source, layout)
     try:
-        rows = found.read(source, labelled=True, numbers=task.regression)
+        rows = _read_rows(found, source, expected["id"], numbers=task.regression)
     except TaskFileError as error:
         if found is not layout:
             raise
@@ -83,6 +84,16 @@ def read_labels(
         got = ", ".join(map(repr, sorted(unknown)[:_SHOWN]))
         raise SubmissionError(Fault(source, rule, got, remedy))
     return np.array([task.class_names.index(label) for label in labels], dtype=np.int64)
+
+
+def _read_rows(layout: Layout, source: str, ids: Iterable[str], *, numbers: bool) -> DataFrame:
+    """The labelled rows; those of a table with a column of ids, which labelled rows need not have, by these."""
+    if isinstance(layout, Table) and (with_ids := layout.with_ids(source)) is not layout:
+        with suppress(TaskFileError):  # its values are no ids
+            rows = with_ids.read(source, labelled=True, numbers=numbers)
+            if set(ids) <= set(rows["id"]):
+                return rows
+    return layout.read(source, labelled=True, numbers=numbers)
 
 
 def _names_by_spelling(task: Task, file: str | None) -> dict[str, str]:

@@ -133,16 +133,16 @@ def new_rows_layout(spec: TaskSpec, file: Path) -> FileLayout:
 
     A task that names its columns has them here too. For others, a file with the suffix of the task's own has its
     layout, unless its first line is a header with the column text; such a file, and any other, is a table with the
-    columns id (optional, but then in every row), text and, for pairs, text_b.
+    columns text and, for pairs, text_b. A column id is optional, but must then be in every row.
 
     Raises:
         TaskFileError: where the file cannot be read.
     """
     match spec.layout:
         case Table():
-            return spec.layout
+            return spec.layout.with_ids(str(file))
         case Hub():
-            return spec.layout.columns
+            return spec.layout.columns.with_ids(str(file))
         case Competition() | Glue():
             if file.suffix in {Path(source).suffix for source in spec.sources.values()} and not _has_header(file):
                 return spec.layout

@@ -69,9 +69,7 @@ _PHRASES = {  # of pydantic's messages, to the wording of Tutti's rules
 
 MAX_DRAWS = 256  # possible trials of a search space that are checked, in order and at random, to find one that can run
 
-# The key of activation_checkpointing_kwargs. With use_reentrant every trial of several workers fails, and without
-# preserve_rng_state the backward pass has another dropout than the forward pass.
-_CHECKPOINTING = ("every_n_layers",)
+_CHECKPOINTING_SETTINGS = ("activation_checkpointing_kwargs", "gradient_checkpointing_kwargs")
 _POSITIVE = frozenset({"num_train_epochs", "learning_rate", "logging_steps"})
 _AT_LEAST_1 = frozenset({"per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps"})
 _SEEDS = frozenset({"seed", "data_seed"})
@@ -103,6 +101,9 @@ def split_training(training: Mapping[str, Any]) -> tuple[TrainingOptions, dict[s
         got = ", ".join(f"{key}={value}" for key, value in training.items())
         remedy = "narrow the search space so that they do not meet"
         raise TrialError(*(Fault("the training keys", rule, got, remedy) for rule in rules))
+    for key in _CHECKPOINTING_SETTINGS:  # transformers sets this only where there are no settings at all
+        if arguments.get(key):
+            arguments[key] = {"use_reentrant": False, **arguments[key]}
     return options, copy.deepcopy(arguments)  # TrainingArguments modifies fsdp_config in place
 
 
@@ -266,7 +267,7 @@ def _value_faults(what: str, key: str, value: Any) -> list[Fault]:
         return [] if valid else [Fault(what, "be true or false", repr(value), "write true; see fsdp_config for more")]
     if key == "fsdp_config":
         return config_faults(what, value)
-    if key in ("activation_checkpointing_kwargs", "gradient_checkpointing_kwargs"):
+    if key in _CHECKPOINTING_SETTINGS:
         return _checkpointing_faults(what, value)
     try:
         if key in TrainingOptions.model_fields:
@@ -283,9 +284,16 @@ def _value_faults(what: str, key: str, value: Any) -> list[Fault]:
 
 
 def _checkpointing_faults(what: str, settings: Any) -> list[Fault]:
-    if settings is None or (isinstance(settings, dict) and settings.keys() <= set(_CHECKPOINTING)):
+    # With reentrant checkpointing each trial of several workers fails, and without preserve_rng_state the backward pass
+    # has another dropout than the forward pass.
+    usual = {"use_reentrant": False, "preserve_rng_state": True}
+    if settings is None or (
+        isinstance(settings, dict)
+        and settings.keys() <= {"every_n_layers", *usual}
+        and all(settings.get(key, value) is value for key, value in usual.items())
+    ):
         return []
-    return [Fault(what, f"hold {', '.join(_CHECKPOINTING)} alone", show(settings), "take out the others")]
+    return [Fault(what, "hold every_n_layers alone", show(settings), "take out the others")]
 
 
 def _stage_type_faults(what: str, stages: Sequence[Any]) -> list[Fault]:

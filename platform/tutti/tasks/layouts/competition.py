@@ -59,7 +59,7 @@ def _frame(line_rows: LineRows, found: Rows, *, numbers: bool = False, unique: b
     rows, places, faults = found
     columns = {name: [row[index] for row in rows] for index, name in enumerate(line_rows.names)}
     head = [cell.strip().casefold() for cell in rows[0]] if places[:1] == [1] else [""]
-    if "label" in columns and columns["label"].count(rows[0][-1] if rows else "") > 1:
+    if len(head) > 1 and "label" in columns and columns["label"].count(rows[0][-1]) > 1:
         head.pop()  # a class of that name
     if head[0] in _IDS or any(cell in _NAMES for cell in head[1:]):  # it would become a class and a row to predict
         or_else = "use the layout table" if unique else f"call the columns {' and '.join(line_rows.names)}"

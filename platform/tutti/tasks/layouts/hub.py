@@ -18,7 +18,7 @@ from pandas import DataFrame
 
 from tutti.errors import Fault, TaskFileError, first_line, nearest
 from tutti.tasks.layouts.reading import check_text, raise_any
-from tutti.tasks.layouts.table import Table, frame_of, next_of_any_length, with_ids
+from tutti.tasks.layouts.table import Table, frame_of, next_of_any_length, without_id
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -57,8 +57,8 @@ class Hub:
         raise_any([*self._date_faults(source, data, names.values())], origin=self.origin(source))
         # pandas reads single columns, and has names of its own for those without one, such as "Unnamed: 0".
         columns: dict[str, list[Any]] = {name: [] for name in [*self._checked_header(source), *data.column_names]}
-        names = with_ids(names, columns, labelled=labelled)
         columns |= {name: _values(data, name) for name in names.values() if name in data.column_names}
+        names = without_id(names, columns) if labelled else names
         places = list(range(1, 1 + len(data)))
         return frame_of(columns, names, origin=self.origin(source), places=places, place="row", numbers=numbers)
 

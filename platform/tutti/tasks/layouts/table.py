@@ -8,7 +8,8 @@ import json
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -39,8 +40,8 @@ class Table(FileSource):
     """The layouts described by the module. The suffix selects one: .csv, .tsv, .jsonl or .json, .parquet.
 
     Attributes:
-        id: name of the id column. None for the column ``id`` of rows to predict, where the table has one, and otherwise
-            for the zero-based row number.
+        id: name of the id column. None for the zero-based row number, or for the column ``id`` of rows to predict,
+            where the table has one with an id of its own in each row.
         text: name of the text column.
         text_b: name of the second text's column; None for single texts.
         label: name of the label column.
@@ -55,18 +56,28 @@ class Table(FileSource):
     absent: str | None = None
 
     def read(self, source: str, *, labelled: bool, numbers: bool = False) -> DataFrame:
+        if not labelled and (with_ids := self.with_ids(source)) is not self:
+            with suppress(TaskFileError):  # its values are no ids: they repeat, or some are empty
+                return with_ids.read(source, labelled=False)
         names = self.names(labelled=labelled)
-        columns, places, place = next(_blocks(source, None, wanted={*names.values(), *(() if labelled else ["id"])}))
-        names = with_ids(names, columns, labelled=labelled)
+        columns, places, place = next(_blocks(source, None, wanted=set(names.values())))
+        names = without_id(names, columns) if labelled else names
         return frame_of(columns, names, origin=source, places=places, place=place, numbers=numbers)
 
     def blocks(self, source: str, *, rows: int) -> Iterator[DataFrame]:
         first, names = 0, self.names(labelled=False)
-        wanted = {*names.values(), "id", *([self.absent] if self.absent else [])}
+        wanted = {*names.values(), *([self.absent] if self.absent else [])}
         for columns, places, place in _blocks(source, rows, wanted=wanted):
-            names = with_ids(names, columns, labelled=False) if not first else names
             yield frame_of(columns, names, origin=source, places=places, place=place, first_row=first, unique=False)
             first += len(places)
+
+    def with_ids(self, source: str) -> Table:
+        """The layout with the table's column ``id`` as its ids, if nothing else names it; else the layout itself.
+
+        A submission with row numbers in their place would be of other rows, and no check could tell.
+        """
+        is_free = self.id is None and "id" not in (self.text, self.text_b)
+        return replace(self, id="id", absent=None) if is_free and "id" in column_names(source) else self
 
     def names(self, *, labelled: bool) -> dict[str, str]:
         """Maps our column names to those of the table; columns that are not used are left out."""
@@ -101,14 +112,9 @@ def column_names(source: str) -> list[str]:
     return list(next(_blocks(source, 1, wanted=frozenset()), ({}, [], ""))[0])
 
 
-def with_ids(names: Mapping[str, str], table: Collection[str], *, labelled: bool) -> dict[str, str]:
-    """The names with that of the column ``id`` of rows to predict, where none is named; other rows need no ids.
-
-    A submission with row numbers in place of such a column's ids would be of other rows, and nothing would tell so.
-    """
-    if labelled:
-        return {ours: name for ours, name in names.items() if ours != "id" or name in table}
-    return {**names, "id": "id"} if "id" not in names and "id" in {*table} - {*names.values()} else dict(names)
+def without_id(names: Mapping[str, str], table: Collection[str]) -> dict[str, str]:
+    """The names without that of an id column that a table lacks. Only rows to predict need ids of their own."""
+    return {ours: name for ours, name in names.items() if ours != "id" or name in table}
 
 
 def frame_of(
