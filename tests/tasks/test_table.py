@@ -61,8 +61,12 @@ def test_rows_to_predict_have_the_ids_of_the_column_id_though_nothing_names_it(
         ("a.jsonl", '{"id": [7], "text": "a"}\n{"id": [8], "text": "b"}\n'),
     ],
 )
-def test_a_column_id_that_is_none_of_ids_of_their_own_is_passed_over(write: Write, file: str, content: str) -> None:
-    assert Table().read(write(content, file), labelled=False)["id"].tolist() == ["0", "1"]
+def test_rows_to_predict_whose_column_id_has_no_ids_of_their_own_are_named(
+    write: Write, file: str, content: str
+) -> None:
+    """Numbers in their place would make a submission of other rows."""
+    with pytest.raises(TaskFileError, match=r"line [1-3] must have (an id|the key 'id'|a text or number in 'id')"):
+        Table().read(write(content, file), labelled=False)
 
 
 def test_only_rows_to_predict_need_the_id_column(write: Write) -> None:

@@ -8,7 +8,6 @@ import json
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -40,8 +39,8 @@ class Table(FileSource):
     """The layouts described by the module. The suffix selects one: .csv, .tsv, .jsonl or .json, .parquet.
 
     Attributes:
-        id: name of the id column. None for the zero-based row number, or for the column ``id`` of rows to predict,
-            where the table has one with an id of its own in each row.
+        id: name of the id column. None for the column ``id`` of rows to predict, where the table has one, and otherwise
+            for the zero-based row number.
         text: name of the text column.
         text_b: name of the second text's column; None for single texts.
         label: name of the label column.
@@ -57,8 +56,7 @@ class Table(FileSource):
 
     def read(self, source: str, *, labelled: bool, numbers: bool = False) -> DataFrame:
         if not labelled and (with_ids := self.with_ids(source)) is not self:
-            with suppress(TaskFileError):  # its values are no ids: they repeat, or some are empty
-                return with_ids.read(source, labelled=False)
+            return with_ids.read(source, labelled=False)
         names = self.names(labelled=labelled)
         columns, places, place = next(_blocks(source, None, wanted=set(names.values())))
         names = without_id(names, columns) if labelled else names
