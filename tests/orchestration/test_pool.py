@@ -183,6 +183,8 @@ def test_a_file_system_that_fails_for_a_moment_ends_no_study(look, number):
     look(55, None)
     for seconds in (70, 129):  # each failure counts from its own beginning
         look(seconds, number)
+    with pytest.raises(StorageError):
+        look(130, number)
 
 
 def test_a_file_system_that_fails_for_a_minute_ends_the_study_with_one_sentence(look, begun):

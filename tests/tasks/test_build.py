@@ -105,6 +105,7 @@ def test_new_rows_are_laid_out_as_the_task_s_own_where_the_ending_is_theirs(tmp_
     named = {"id": "key", "text": "sentence"}
     assert layout("new.tsv", "x\n", layout="table", pair=False, columns=named) == Table(id="key", text="sentence")
     assert layout("new.csv", "id,text\n7,a\n", layout="table", pair=False) == Table(id="id")
+    assert layout("new.jsonl", '{"text": "a"}\n', layout="table", pair=False) == Table(absent="id")
     hub = {"layout": "hub", "dataset": "d", "train": "train", "pair": False}
     assert layout("new.csv", "x\n", **hub, columns=named) == Table(id="key", text="sentence")
 

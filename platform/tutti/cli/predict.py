@@ -44,14 +44,14 @@ class Predictors:
     Attributes:
         description: in words, for the console.
         manifest: what the result depends on besides the checkpoints and the rows, for the shards' manifest.
-        ruled_out: training keys by which a study with a member rules out a precision.
+        training: training keys, in which a study with a member rules out a precision.
     """
 
     description: str
     checkpoints: Sequence[Checkpoint]
     vote: TaskVote
     manifest: dict[str, Any]
-    ruled_out: dict[str, Any]
+    training: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ def _run(config: StudyConfig, new_rows: Input, predictors: Predictors, shards: S
             checkpoints=predictors.checkpoints,
             task=predictors.vote.task,
             slots=slots,
-            training=predictors.ruled_out,
+            training=predictors.training,
             precision=shards.precision,
             started=on_start,
             done=on_shard,
@@ -237,6 +237,7 @@ def chosen_members(studies: Mapping[str, VotingStudy], task: Task, name: str, re
     from tutti.orchestration.weights import weights_of
     from tutti.outputs.members import elect
     from tutti.outputs.predictions import TaskVote, needed_voters
+    from tutti.training.precision import ruled_out
 
     bank, rule, first = electorate_of(studies, members=recipe.members), rule_of(recipe), next(iter(studies.values()))
     election = elect(
@@ -251,7 +252,7 @@ def chosen_members(studies: Mapping[str, VotingStudy], task: Task, name: str, re
     elected = election.tasks[task.name]
     groups: dict[int, list[int]] = {}
     checkpoints: list[Checkpoint] = []
-    ruled_out: dict[str, Any] = {}
+    training: dict[str, Any] = {}
     voting = needed_voters(elected.ensemble)
     able = {study_name: study for study_name, study in studies.items() if task.name in study.config.tasks}
     places = {bank.locate(elected.members[place].key): place for place in voting}
@@ -261,7 +262,7 @@ def chosen_members(studies: Mapping[str, VotingStudy], task: Task, name: str, re
         if own and len({(each.emoji, each.emoticons, each.repeated_punctuation) for each in cleanings}) > 1:
             needed = f"clean the texts of {task.name} as {first.config.study} does, to predict new rows with it"
             raise StudyError(Fault(f"the study {study_name}", needed, "other steps", "leave one of the two out"))
-        ruled_out |= _ruled_out(study.config) if own else {}
+        training |= ruled_out(study.config.training) if own else {}
         for key, weights in weights_of(study.folder, [*own], folds=study.config.split.folds, tasks=[task]).items():
             groups[own[key]] = list(range(len(checkpoints), len(checkpoints) + len(weights)))
             checkpoints += [Checkpoint(path, read_metadata(path).max_length) for path in weights]
@@ -272,7 +273,7 @@ def chosen_members(studies: Mapping[str, VotingStudy], task: Task, name: str, re
     manifest = {"rule": asdict(rule), "ballot": ballot, "members": [member.key for member in elected.members]}
     listed = ", ".join(elected.members[place].key for place in voting)
     description = f"recipe {name}: {counted(len(groups), 'trial')} ({listed})"
-    return Predictors(description, checkpoints, vote, manifest, ruled_out)
+    return Predictors(description, checkpoints, vote, manifest, training)
 
 
 def _single_checkpoint(config: StudyConfig, folder: StudyFolder, task: Task, checkpoint: Path) -> Predictors:
@@ -286,12 +287,7 @@ def _single_checkpoint(config: StudyConfig, folder: StudyFolder, task: Task, che
     remedy = f"name the folder of a checkpoint, such as {example.best}"
     check_predicts(checkpoint, [task], what="--checkpoint", remedy=remedy)
     alone = Checkpoint(checkpoint, read_metadata(checkpoint).max_length)
-    return Predictors(f"the checkpoint {checkpoint}", [alone], TaskVote(task, {0: [0]}), {}, _ruled_out(config))
-
-
-def _ruled_out(config: StudyConfig) -> dict[str, Any]:
-    """The training keys by which a study rules out a precision."""
-    return {name: False for name in ("bf16", "fp16") if config.training.get(name) is False}
+    return Predictors(f"the checkpoint {checkpoint}", [alone], TaskVote(task, {0: [0]}), {}, config.training)
 
 
 def _fingerprints(checkpoints: Sequence[Checkpoint]) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from contextlib import closing, contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote, urlsplit
 
 import tutti
 from tutti.cluster.shipped import FILES, SUBMITTED
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 _IGNORE_FILES = (".gitignore", ".rayignore")  # in any folder, they would make Ray leave out what the study needs
 STOP_SECONDS = 60  # for a study to end in order before Ray kills the job; by default 3
 _STOPPED_SECONDS = STOP_SECONDS + 30.0  # in which a job that was told to stop has to end
-_LOCAL_STORE = re.compile(r"(?:sqlite(?:\+\w+)?:///|file:(?://[^/]*)?)(/[^?]*)")  # with an absolute path
 SHIPPED_MIB = 100  # Ray keeps shipped files in the head node's memory
 
 
@@ -79,9 +78,13 @@ def _check_tracking(study: StudyConfig) -> None:
     Raises:
         StudyError: where it is one.
     """
-    shared, local = study.storage.path, _LOCAL_STORE.match(study.tracking.uri or "")
+    from sqlalchemy.engine import make_url
+
+    shared, uri = study.storage.path, study.tracking.uri or ""
     assert shared is not None
-    if local and not absolute(unquote(local[1]), Path("/")).is_relative_to(shared):
+    file = make_url(uri).database if uri.startswith("sqlite") else None
+    file = unquote(urlsplit(uri).path) if uri.startswith("file:") else file
+    if file and file != ":memory:" and not absolute(file, Path("/")).is_relative_to(shared):
         rule = f"name an MLflow server, or a file below storage.path ({shared}), which the cluster sees too"
         remedy = "write the address of a server, like http://HOST:5000, or leave it out"
         raise StudyError(Fault("tracking.uri", rule, str(study.tracking.uri), remedy))

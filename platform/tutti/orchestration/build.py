@@ -64,14 +64,13 @@ def encode_study(study: StudyConfig, folder: StudyFolder, prepared: Prepared) ->
     """
     from tutti.data.encode import load_parts
 
-    lengths = {max_length_of(study.training)}
-    match study.search_space.root.get("max_length"):
-        case Categorical(choices=choices, when=when):  # of a range, trials encode the lengths that they draw
-            drawn = {int(choice) for choice in choices if choice is not None}
-            lengths = drawn | lengths if when else drawn
+    lengths, varied = {max_length_of(study.training)}, study.search_space.root.get("max_length")
+    if isinstance(varied, Categorical):
+        drawn = {int(choice) for choice in varied.choices if choice is not None}
+        lengths = drawn | lengths if varied.when else drawn
     for length in sorted(lengths):
         tasks = load_parts(prepared, tokenizer=study.backbone, max_length=length, cache=folder.encoded)
-    if "max_length" in study.search_space.root and not isinstance(study.search_space.root["max_length"], Categorical):
+    if varied and not isinstance(varied, Categorical):  # trials encode the lengths that they draw
         return length, {}
     full = {task: np.concatenate([part.lengths for part in parts.values()]) >= length for task, parts in tasks.items()}
     return length, {task: float(rows.mean()) for task, rows in full.items()}

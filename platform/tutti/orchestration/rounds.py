@@ -97,11 +97,9 @@ def best_points(records: Sequence[TrialRecord], *, count: int) -> list[Point]:
 def epoch_steps(study: StudyConfig, point: Mapping[str, Scalar], lengths: Lengths) -> list[int]:
     """Number of optimizer steps per epoch in each stage of a trial at ``point``."""
     from tutti.data.batches import WIDTHS, BatchPlan
-    from tutti.training.options import split_training
 
     counts = []
-    for keys in staged(overlay(study.training, point)):
-        options, arguments = split_training(keys)
+    for options, arguments in _stages(study, point):
         plan = BatchPlan(
             arguments["per_device_train_batch_size"],
             options.group_by_length,
@@ -115,11 +113,8 @@ def epoch_steps(study: StudyConfig, point: Mapping[str, Scalar], lengths: Length
 
 def steps_of(study: StudyConfig, point: Mapping[str, Scalar], lengths: Lengths) -> tuple[int, ...]:
     """Number of optimizer steps of each stage of a trial at ``point``: as ``max_steps`` says, or of all its epochs."""
-    from tutti.training.options import split_training
-
     counts = []
-    stages = [split_training(keys)[1] for keys in staged(overlay(study.training, point))]
-    for arguments, steps in zip(stages, epoch_steps(study, point, lengths), strict=True):
+    for (_, arguments), steps in zip(_stages(study, point), epoch_steps(study, point, lengths), strict=True):
         most = int(arguments.get(_STEPS, -1))
         counts.append(most if most > 0 else math.ceil(float(arguments["num_train_epochs"]) * steps))
     return tuple(counts)
@@ -280,9 +275,14 @@ def _with_steps(
 
 def _epochs(study: StudyConfig, point: Mapping[str, Scalar]) -> list[float]:
     """Number of epochs of each stage of a trial at ``point``."""
+    return [float(arguments["num_train_epochs"]) for _, arguments in _stages(study, point)]
+
+
+def _stages(study: StudyConfig, point: Mapping[str, Scalar]) -> list[tuple[TrainingOptions, dict[str, Any]]]:
+    """The options and the arguments of each stage of a trial at ``point``, as ``split_training`` gives them."""
     from tutti.training.options import split_training
 
-    return [float(split_training(keys)[1]["num_train_epochs"]) for keys in staged(overlay(study.training, point))]
+    return [split_training(keys) for keys in staged(overlay(study.training, point))]
 
 
 def _evaluations_per_epoch(least: int, *, epochs: Sequence[Sequence[float]], longer: float) -> tuple[int, int]:

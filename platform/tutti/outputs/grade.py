@@ -88,7 +88,7 @@ def read_labels(
 
 def _read_rows(layout: Layout, source: str, ids: Iterable[str], *, numbers: bool) -> DataFrame:
     """The labelled rows; those of a table with a column of ids, which labelled rows need not have, by these."""
-    if isinstance(layout, Table) and (with_ids := layout.with_ids(source)) is not layout:
+    if isinstance(layout, Table) and layout.id is None and (with_ids := layout.with_ids(source)).id:
         with suppress(TaskFileError):  # its values are no ids
             rows = with_ids.read(source, labelled=True, numbers=numbers)
             if set(ids) <= set(rows["id"]):

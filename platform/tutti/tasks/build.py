@@ -14,7 +14,7 @@ from tutti.tasks.layouts.glue import Glue
 from tutti.tasks.layouts.hub import Hub
 from tutti.tasks.layouts.protocol import FileLayout, Layout
 from tutti.tasks.layouts.soft import SoftLabels
-from tutti.tasks.layouts.table import Table, column_names
+from tutti.tasks.layouts.table import Table
 from tutti.tasks.layouts.tabs import lines_of
 from tutti.tasks.metrics import is_regression
 
@@ -146,10 +146,7 @@ def new_rows_layout(spec: TaskSpec, file: Path) -> FileLayout:
         case Competition() | Glue():
             if file.suffix in {Path(source).suffix for source in spec.sources.values()} and not _has_header(file):
                 return spec.layout
-    text_b = "text_b" if spec.pair else None
-    if "id" in column_names(str(file)):
-        return Table(id="id", text_b=text_b)
-    return Table(text_b=text_b, absent="id")
+    return Table(text_b="text_b" if spec.pair else None).with_ids(str(file))
 
 
 def _has_header(file: Path) -> bool:

@@ -88,14 +88,18 @@ def name_of(args: TrainingArguments) -> str:
     return "bf16" if args.bf16 else "fp16" if args.fp16 else "tf32" if args.tf32 else "float32"
 
 
+def ruled_out(training: Mapping[str, Any]) -> dict[str, Any]:
+    """The training keys by which a study rules out a precision."""
+    return {name: False for name in ("bf16", "fp16") if training.get(name) is False}
+
+
 def fastest(device: torch.device, *, model_type: str, training: Mapping[str, Any]) -> str:
     """The precision in which the device predicts fastest with an encoder: ``bf16``, ``fp16`` or ``float32``.
 
     Args:
         training: the study's training keys; a precision that they set to False is ruled out, as in training.
     """
-    ruled_out = {name: False for name in ("bf16", "fp16") if training.get(name) is False}
-    chosen = with_precision(ruled_out, cpu=device.type == "cpu", model_type=model_type)
+    chosen = with_precision(ruled_out(training), cpu=device.type == "cpu", model_type=model_type)
     return next((name for name in ("bf16", "fp16") if chosen.get(name)), "float32")
 
 

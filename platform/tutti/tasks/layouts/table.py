@@ -55,9 +55,7 @@ class Table(FileSource):
     absent: str | None = None
 
     def read(self, source: str, *, labelled: bool, numbers: bool = False) -> DataFrame:
-        if not labelled and (with_ids := self.with_ids(source)) is not self:
-            return with_ids.read(source, labelled=False)
-        names = self.names(labelled=labelled)
+        names = (self if labelled else self.with_ids(source)).names(labelled=labelled)
         columns, places, place = next(_blocks(source, None, wanted=set(names.values())))
         names = without_id(names, columns) if labelled else names
         return frame_of(columns, names, origin=source, places=places, place=place, numbers=numbers)
@@ -70,12 +68,13 @@ class Table(FileSource):
             first += len(places)
 
     def with_ids(self, source: str) -> Table:
-        """The layout with the table's column ``id`` as its ids, if nothing else names it; else the layout itself.
+        """The layout with the table's column ``id`` as its ids, if nothing else names it. All rows have it, or none.
 
         A submission with row numbers in their place would be of other rows, and no check could tell.
         """
-        is_free = self.id is None and "id" not in (self.text, self.text_b)
-        return replace(self, id="id", absent=None) if is_free and "id" in column_names(source) else self
+        if self.id is not None or "id" in (self.text, self.text_b):
+            return self
+        return replace(self, id="id") if "id" in column_names(source) else replace(self, absent="id")
 
     def names(self, *, labelled: bool) -> dict[str, str]:
         """Maps our column names to those of the table; columns that are not used are left out."""
