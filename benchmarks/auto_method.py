@@ -28,7 +28,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 
 from tutti.ensembling.procedure import Ballot, Procedure, auto_methods, out_of_fold
+from tutti.ensembling.scorer import Scorer
 from tutti.ensembling.select import Selection
+from tutti.tasks.kinds.registry import KINDS
 from tutti.tasks.metrics import score_decided
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"  # beside the repository
@@ -88,11 +90,12 @@ def resample(votes: np.ndarray, labels: np.ndarray, *, metric: str, rows: int, s
     rng = np.random.default_rng(seed)
     members, order = rng.permutation(MODELS)[:MEMBERS], rng.permutation(len(labels))
     validation, unseen = order[:rows], order[rows:]
-    score = partial(score_decided, metric, classes=votes.shape[2])
+    kind = KINDS["classes"]
+    score = Scorer(kind, partial(score_decided, metric, classes=votes.shape[2]))
     ballot = Ballot(votes[members][:, validation], labels[validation], score, np.arange(rows))
     rule = partial(Procedure, standing=ballot.scores, share=1)
-    methods = auto_methods(texts=rows, values=False)
-    auto = partial(rule, selection=Selection(top=5, diversity=0.002), methods=methods, offsets=metric != "accuracy")
+    methods = auto_methods(kind, texts=rows)
+    auto = partial(rule, selection=Selection(top=5, diversity=0.002), methods=methods, tune=kind.tuner(metric))
     recipes = {
         "single": rule(selection=Selection(top=1), methods=("uniform",)),
         "uniform": rule(selection=Selection(top=5), methods=("uniform",)),

@@ -23,6 +23,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 
 from tutti.ensembling.methods.greedy import Greedy
+from tutti.tasks.kinds.registry import KINDS
 
 MEMBERS, ROWS, CLASSES = 100, 100_000, 15
 TARGETS = {"greedy_seconds": "<= 5", "vs_reaverage": ">= 10", "peak_gib": "<= 3"}
@@ -81,7 +82,7 @@ def main() -> None:
     clock = time.process_time if options.cpu_time else time.perf_counter
 
     votes, labels = synthetic_votes(ROWS)
-    greedy = Greedy()
+    greedy = Greedy(KINDS["classes"])
     greedy_seconds, greedy_weights = seconds(lambda: greedy.fit(votes, labels).weights, clock)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # in KiB on Linux; includes the votes
     compared_seconds = greedy_seconds

@@ -87,7 +87,7 @@ def plain_trainer(prepared: Prepared, folder: Path) -> Any:
             for ids, mask, label in zip(encoded["input_ids"], encoded["attention_mask"], frame["label"], strict=True)
         ]
 
-    model = AutoModelForSequenceClassification.from_pretrained(BACKBONE, num_labels=len(task.class_names))
+    model = AutoModelForSequenceClassification.from_pretrained(BACKBONE, num_labels=len(task.names))
     trainer = Trainer(
         model=model,
         args=TrainingArguments(
@@ -148,9 +148,9 @@ def main() -> None:
         validation = tuned.predictions[TASK]["validation"]
         rng = np.random.default_rng(0)
         for number in range(members):
-            test = rng.dirichlet(np.ones(len(validation.class_names)), len(ids)).astype(np.float32)
+            test = rng.dirichlet(np.ones(len(validation.names)), len(ids)).astype(np.float32)
             record = CheckpointRecord(f"t{number:04d}", number, 1, 0.5, {TASK: 0.5}, None)
-            predictions = type(validation)(ids=ids, probabilities=test, class_names=validation.class_names)
+            predictions = type(validation)(ids=ids, outputs=test, names=validation.names)
             bank.put(record, {TASK: {"validation": validation, "test": predictions}})
 
         def vote(out: str) -> None:

@@ -248,7 +248,7 @@ def _votes(place: StudyFolder, finished: Sequence[TrialRecord], file: Path, *, b
     best: list[tuple[float, str]] = []  # scores and keys
     for at, score, key in sorted((record.ended or 0.0, record.score or 0.0, record.key) for record in finished):
         best = sorted([*best, (score, key)], reverse=True)[:VOTES]
-        votes = np.mean([bank.predictions(member, "SST-2", "test").numbers for _, member in best], axis=0)
+        votes = np.mean([bank.predictions(member, "SST-2", "test").outputs for _, member in best], axis=0)
         course.append((at - began, float(np.mean(votes.argmax(1) == labels))))
     return course
 

@@ -46,8 +46,9 @@ from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
 from tutti.orchestration.messages import Report, TrialConfig
 from tutti.orchestration.trial import Stopped, train_trial
-from tutti.records import CheckpointRecord, Predictions
+from tutti.records import CheckpointRecord
 from tutti.search.study_store import StudyStore
+from tutti.tasks.predictions import Predictions
 
 EPOCHS = 3
 TARGETS = {
@@ -80,9 +81,9 @@ def report_alone(
     labels = np.arange(64) % 2
     predictions = Predictions(
         ids=np.arange(64).astype(str),
-        probabilities=np.eye(2, dtype=np.float32)[labels],
+        outputs=np.eye(2, dtype=np.float32)[labels],
         labels=labels,
-        class_names=("0", "1"),
+        names=("0", "1"),
     )
     record = CheckpointRecord(trial["key"], trial["number"], EPOCHS, score, {"SST-2": score}, None)
     Bank(folder.bank).put(record, {"SST-2": {"validation": predictions}})

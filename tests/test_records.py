@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tutti.errors import StorageError
-from tutti.records import Predictions
+from tutti.tasks.predictions import Predictions
 
 
 @pytest.mark.parametrize(
@@ -21,9 +21,9 @@ def test_invalid_probabilities_and_labels_are_refused(changes, message):
     with pytest.raises(StorageError, match=message):
         Predictions(
             ids=np.array(["a", "b"]),
-            probabilities=np.array(arguments["probabilities"], np.float32),
+            outputs=np.array(arguments["probabilities"], np.float32),
             labels=np.array(arguments["labels"]),
-            class_names=("no", "yes"),
+            names=("no", "yes"),
         )
 
 
@@ -31,4 +31,4 @@ def test_a_label_of_a_regression_is_a_finite_number():
     values = np.array([1, 2], np.float32)
     for labels in (np.array([1, np.nan], np.float32), np.array(["1", "2"])):
         with pytest.raises(StorageError, match="must have labels that are finite numbers"):
-            Predictions(ids=np.array(["a", "b"]), values=values, labels=labels)
+            Predictions(ids=np.array(["a", "b"]), outputs=values, labels=labels)

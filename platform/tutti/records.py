@@ -7,10 +7,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-import numpy as np
-
-from tutti.errors import Fault, StorageError
-
 Scalar = str | int | float | bool | None
 
 
@@ -101,66 +97,6 @@ class CheckpointRecord:
     parameters: int | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class Predictions:
-    """Predictions of one checkpoint for one part of one task, with rows in the order of the part's file.
-
-    Attributes:
-        ids: ``(rows,)`` of str, unique.
-        probabilities: ``(rows, classes)`` float32, each row summing to 1; None for regression.
-        values: ``(rows,)`` float32 for regression; None for classification.
-        labels: ``(rows,)`` int64 class indices (float32 for regression), or None where the part has no labels.
-        class_names: ``(classes,)`` labels as written in the task's files; empty for regression.
-
-    Raises:
-        StorageError: where shapes disagree, an id is repeated, a number is not a probability, or a label is not a
-            class index.
-    """
-
-    ids: np.ndarray
-    probabilities: np.ndarray | None = None
-    values: np.ndarray | None = None
-    labels: np.ndarray | None = None
-    class_names: tuple[str, ...] = ()
-
-    @property
-    def numbers(self) -> np.ndarray:
-        """``(rows, classes)`` probabilities, or ``(rows,)`` values."""
-        numbers = self.values if self.probabilities is None else self.probabilities
-        assert numbers is not None
-        return numbers
-
-    def __post_init__(self) -> None:
-        rows = len(self.ids)
-        if (self.probabilities is None) == (self.values is None):
-            raise _broken("hold either probabilities or values", "both or neither")
-        if len(set(self.ids.tolist())) != rows:
-            raise _broken("hold every id once", "a duplicate id")
-        if self.labels is not None and self.labels.shape != (rows,):
-            raise _broken(f"have one label for each of its {rows} rows", f"labels of shape {self.labels.shape}")
-        if self.values is not None:
-            if self.values.shape != (rows,) or not _finite(self.values):
-                raise _broken(f"have one finite value for each of its {rows} rows", f"shape {self.values.shape}")
-            if self.labels is not None and not _finite(self.labels):
-                raise _broken("have labels that are finite numbers", "some that are not")
-            return
-        assert self.probabilities is not None
-        classes = len(self.class_names)
-        if self.probabilities.shape != (rows, classes):
-            raise _broken(f"have probabilities of shape ({rows}, {classes})", f"shape {self.probabilities.shape}")
-        if not np.isfinite(self.probabilities).all():
-            raise _broken("have probabilities that are numbers", "NaN or infinity")
-        if rows and not np.allclose(self.probabilities.sum(axis=1, dtype=np.float64), 1.0, atol=1e-3):
-            raise _broken("have rows of probabilities that sum to 1", "rows that do not")
-        if (self.probabilities < 0).any():  # then none is above 1 either
-            raise _broken("have probabilities from 0 to 1", f"{self.probabilities.min():g}")
-        if self.labels is not None and rows:
-            if self.labels.dtype.kind not in "iu":
-                raise _broken("have labels that are indices of classes", f"labels of type {self.labels.dtype}")
-            if invalid := self.labels[(self.labels < 0) | (self.labels >= classes)].tolist():
-                raise _broken(f"have labels from 0 to {classes - 1}, one for each class", str(invalid[0]))
-
-
 @dataclass(frozen=True)
 class Repair:
     """An automatic repair of what a Finding describes.
@@ -193,12 +129,3 @@ def best_trial(records: Sequence[TrialRecord]) -> TrialRecord | None:
     """The finished trial with the best score. Only finished trials have a checkpoint for an ensemble."""
     finished = [record for record in records if record.state is TrialState.FINISHED and record.score is not None]
     return max(finished, key=lambda record: record.score or 0.0, default=None)
-
-
-def _finite(numbers: np.ndarray) -> bool:
-    return numbers.dtype.kind in "iuf" and bool(np.isfinite(numbers).all())
-
-
-def _broken(rule: str, got: str) -> StorageError:
-    remedy = "restore the file from a copy, or move the trial's folder out of the bank: it has no vote then"
-    return StorageError(Fault("a set of predictions", rule, got, remedy))

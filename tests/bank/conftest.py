@@ -5,7 +5,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tutti.records import CheckpointRecord, Predictions
+from tutti.records import CheckpointRecord
+from tutti.tasks.predictions import Predictions
 
 
 @pytest.fixture
@@ -16,9 +17,9 @@ def predictions() -> Callable[..., Predictions]:
         rng = np.random.default_rng(seed)
         return Predictions(
             ids=np.array([f"row {index}" for index in range(rows)], dtype=np.str_),
-            probabilities=rng.dirichlet(np.ones(len(classes)), size=rows).astype(np.float32),
+            outputs=rng.dirichlet(np.ones(len(classes)), size=rows).astype(np.float32),
             labels=rng.integers(len(classes), size=rows) if labelled else None,
-            class_names=classes,
+            names=classes,
         )
 
     return make

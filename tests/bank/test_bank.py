@@ -19,7 +19,7 @@ from pyarrow import fs
 
 from tutti.bank.bank import Bank
 from tutti.errors import StorageError
-from tutti.records import Predictions
+from tutti.tasks.predictions import Predictions
 
 
 @pytest.fixture(params=["folder", "uri", "subtree", "memory"])
@@ -34,9 +34,9 @@ def bank(request, tmp_path) -> Bank:
 
 
 def same(left: Predictions, right: Predictions) -> bool:
-    pairs = [(left.ids, right.ids), (left.probabilities, right.probabilities), (left.values, right.values)]
+    pairs = [(left.ids, right.ids), (left.outputs, right.outputs)]
     pairs.append((left.labels, right.labels))
-    return left.class_names == right.class_names and all(
+    return left.names == right.names and all(
         (a is None and b is None) or (a is not None and b is not None and np.array_equal(a, b) and a.dtype == b.dtype)
         for a, b in pairs
     )
@@ -54,15 +54,15 @@ def test_predictions_are_read_back_bit_by_bit(bank, predictions, record):
 def test_values_of_a_regression_are_read_back_bit_by_bit(bank, record):
     rng = np.random.default_rng(0)
     ids, values = np.array(["a", "b", "好"], dtype=np.str_), rng.normal(2, 2, 3).astype(np.float32)
-    held_out = Predictions(ids=ids, values=values, labels=np.array([0, 3.8, 5], dtype=np.float32))
-    test = Predictions(ids=ids[:2], values=values[:2])
+    held_out = Predictions(ids=ids, outputs=values, labels=np.array([0, 3.8, 5], dtype=np.float32))
+    test = Predictions(ids=ids[:2], outputs=values[:2])
     bank.put(record(), {"STS-B": {"validation": held_out, "test": test}})
     assert same(bank.predictions("t0000", "STS-B", "validation"), held_out)
     assert same(bank.predictions("t0000", "STS-B", "test"), test)
 
 
 def test_a_table_of_values_has_the_columns_that_its_docstring_names(tmp_path, record):
-    one = Predictions(ids=np.array(["a"]), values=np.array([1.5], np.float32), labels=np.array([2], np.float32))
+    one = Predictions(ids=np.array(["a"]), outputs=np.array([1.5], np.float32), labels=np.array([2], np.float32))
     Bank(tmp_path).put(record(), {"STS-B": {"validation": one}})
     schema = pq.read_schema(next(tmp_path.rglob("validation.parquet")))
     assert {field.name: str(field.type) for field in schema} == {"id": "string", "label": "float", "value": "float"}
@@ -261,11 +261,12 @@ import threading
 import numpy as np
 from tutti.bank.bank import Bank
 from tutti.errors import StorageError
-from tutti.records import CheckpointRecord, Predictions
+from tutti.records import CheckpointRecord
+from tutti.tasks.predictions import Predictions
 bank = Bank(sys.argv[1])
 for number in range(100):
     values = np.random.default_rng(number).dirichlet(np.ones(5), size=500).astype(np.float32)
-    part = Predictions(ids=np.arange(500).astype(str), probabilities=values, class_names=tuple("abcde"))
+    part = Predictions(ids=np.arange(500).astype(str), outputs=values, names=tuple("abcde"))
     try:
         bank.put(CheckpointRecord(f"t{number:04d}", number, 1, 0.5, {}, None), {"a": {"test": part}})
     except StorageError as error:
@@ -306,7 +307,7 @@ def test_a_part_without_rows_comes_back(bank, predictions, record):
 def test_ids_and_names_keep_every_character(bank, record):
     ids = np.array(["", " 7 ", 'a"b', "行\u2028尾", "😀", "x" * 300])
     names = ("a|b", "c\td", "生气")
-    part = Predictions(ids=ids, probabilities=np.full((6, 3), 1 / 3, np.float32), class_names=names)
+    part = Predictions(ids=ids, outputs=np.full((6, 3), 1 / 3, np.float32), names=names)
     bank.put(record(), {"odd": {"test": part}})
     assert same(bank.predictions("t0000", "odd", "test"), part)
 

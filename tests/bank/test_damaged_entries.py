@@ -45,7 +45,7 @@ def test_metadata_cut_short_leaves_the_earlier_version_standing(tmp_path, predic
     assert bank.records() == [record()]
     assert "record.json is cut short: another version of its predictions stands" in caplog.text
     standing = bank.predictions("t0000", "emotion", "validation")
-    assert np.array_equal(standing.probabilities, predictions().probabilities)
+    assert np.array_equal(standing.outputs, predictions().outputs)
     bank.put(record(score=0.9), {"emotion": {"validation": predictions(seed=3)}})
     assert [record.score for record in bank.records()] == [0.9]
     assert len(list(tmp_path.glob("t0000/*"))) == 1
@@ -93,7 +93,7 @@ def _changed(content: bytes, *, rows: int = 6, names: str = '["a", "b", "c"]') -
     ("change", "got"),
     [
         (lambda content: b"PAR1 of another kind PAR1", "got a file that cannot be read"),
-        (lambda content: _changed(content, names="[1, 2, 3]"), "class names that are no texts"),
+        (lambda content: _changed(content, names="[1, 2, 3]"), "names of outputs that are no texts"),
         (lambda content: _changed(content, names='["a", "b", "c", "d"]'), "got a file that cannot be read"),
         (lambda content: _changed(content, names="null"), "got a file that cannot be read"),
         (lambda content: _changed(content, rows=7), "hold every id once"),

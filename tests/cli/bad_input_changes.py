@@ -18,7 +18,7 @@ from filelock import FileLock
 
 from tutti.bank.bank import Bank
 from tutti.bank.tables import to_parquet
-from tutti.records import Predictions
+from tutti.tasks.predictions import Predictions
 
 Change = Callable[[Path], object]
 TUNE = "tune study.yaml"
@@ -224,7 +224,7 @@ def second_trial(*, rows: bool = False, classes: bool = False) -> Change:
         predictions["validation"] = replaced(
             validation,
             ids=validation.ids[::-1] if rows else validation.ids,
-            class_names=("calm", "glad", "grim") if classes else validation.class_names,
+            names=("calm", "glad", "grim") if classes else validation.names,
         )
         bank.put(replaced(first, key="t0001", number=1), {"mood": predictions})
 
@@ -259,8 +259,8 @@ def not_a_number(folder: Path) -> None:
     """Writes NaN into the validation predictions of the finished study's only trial, bypassing every check."""
 
     def spoilt(predictions: Predictions) -> Predictions:
-        assert predictions.probabilities is not None
-        predictions.probabilities[0] = np.nan
+        assert predictions.outputs is not None
+        predictions.outputs[0] = np.nan
         return predictions
 
     _change_votes(folder / "studies/moods", spoilt)
@@ -306,5 +306,5 @@ def numbers(folder: Path) -> None:
     """Turns the finished study's task into a regression."""
     path = folder / "studies/moods/data/prepared.json"
     document = json.loads(path.read_text(encoding="utf8"))
-    document["tasks"][0] |= {"class_names": [], "metric": "pearson"}
+    document["tasks"][0] |= {"names": [], "metric": "pearson"}
     path.write_text(json.dumps(document), encoding="utf8")

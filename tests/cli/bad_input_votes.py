@@ -80,7 +80,7 @@ VOTES: dict[str, Sequence[Case]] = {
         Case(
             "another study with other classes",
             ["the study second, task mood must have the classes that it has in moods", "calm, glad, grim"],
-            other_study(lambda study, known: known["tasks"][0].update(class_names=["calm", "glad", "grim"])),
+            other_study(lambda study, known: known["tasks"][0].update(names=["calm", "glad", "grim"])),
             TOGETHER,
             finished=True,
             after=no_second,

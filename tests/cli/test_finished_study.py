@@ -217,7 +217,7 @@ def test_an_ensemble_is_shown_with_the_scores_of_rows_that_chose_nothing(folder)
 
     from tutti.bank.bank import Bank
     from tutti.data.prepared import load_prepared, write_part
-    from tutti.records import Predictions
+    from tutti.tasks.predictions import Predictions
 
     bank = Bank(folder / "studies/moods/bank")
     first = bank.records()[0]
@@ -230,7 +230,7 @@ def test_an_ensemble_is_shown_with_the_scores_of_rows_that_chose_nothing(folder)
     for number in range(3):
         votes = rng.dirichlet([0.5] * 3, 90) + np.eye(3)[labels] * 0.7
         probabilities = (votes / votes.sum(axis=1, keepdims=True)).astype(np.float32)
-        held = Predictions(ids=ids, probabilities=probabilities, labels=labels, class_names=test.class_names)
+        held = Predictions(ids=ids, outputs=probabilities, labels=labels, names=test.names)
         record = replace(first, key=f"t{number:04d}", number=number)
         bank.put(record, {"mood": {"validation": held, "test": test}})
     result = run(folder, "ensemble studies/moods --recipe auto", code=0).out

@@ -62,13 +62,13 @@ def test_a_run_that_was_killed_and_then_interrupted_goes_on_and_gives_the_bytes_
     predictions = [
         bank.predictions(key, "mood", "test") for key in ("t0000", "t0001")
     ]  # its recipe takes the two alike
-    expected = np.mean([each.probabilities for each in predictions], axis=0)
+    expected = np.mean([each.outputs for each in predictions], axis=0)
     rows = len(predictions[0].ids)
     assert predictions[0].ids.tolist() == ids[:rows]
-    found = np.stack([table[f"p_{name}"].to_numpy() for name in predictions[0].class_names], axis=1)
+    found = np.stack([table[f"p_{name}"].to_numpy() for name in predictions[0].names], axis=1)
     np.testing.assert_allclose(found[:rows], expected, atol=1e-5)
     np.testing.assert_array_equal(table["confidence"].to_numpy(), found.max(axis=1))
-    assert table["label"].to_pylist() == [predictions[0].class_names[index] for index in found.argmax(axis=1)]
+    assert table["label"].to_pylist() == [predictions[0].names[index] for index in found.argmax(axis=1)]
 
 
 def test_a_soup_is_a_checkpoint_that_predicts_pairs_of_a_table(finished, tutti, tiny_data, tmp_path):
@@ -119,7 +119,7 @@ def test_members_of_two_studies_predict_each_with_its_own_tokenizer(finished, ma
     assert "in float32" in output  # which the twin alone asks for
     voters = [(finished.study, "t0000"), (finished.study, "t0001"), (twin, "t0000")]
     expected = np.mean(
-        [Bank(study.folder.bank).predictions(key, "mood", "test").probabilities for study, key in voters], axis=0
+        [Bank(study.folder.bank).predictions(key, "mood", "test").outputs for study, key in voters], axis=0
     )
     table = pa.parquet.read_table(out)
     found = np.stack([table[f"p_{name}"].to_numpy() for name in ("calm", "glad", "sad")], axis=1)

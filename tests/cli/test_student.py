@@ -73,7 +73,7 @@ def tuned(folder: Path, *, backbone: Path, epochs: int, seeds: int, files: dict[
 def predicted(study: VotingStudy) -> np.ndarray:
     """The classes of the test rows by the mean of the study's trials."""
     bank = Bank(study.folder.bank)
-    each = [bank.predictions(trial.key, "mood", "test").probabilities for trial in bank.records()]
+    each = [bank.predictions(trial.key, "mood", "test").outputs for trial in bank.records()]
     return np.mean(each, axis=0).argmax(axis=1)
 
 

@@ -17,9 +17,10 @@ from tutti.config.folder import StudyFolder
 from tutti.config.load import dump_study
 from tutti.config.study import StudyConfig
 from tutti.data.prepare import prepare
-from tutti.records import CheckpointRecord, Predictions, TrialState
+from tutti.records import CheckpointRecord, TrialState
 from tutti.tasks.build import task_specs
 from tutti.tasks.metrics import score
+from tutti.tasks.predictions import Predictions
 from tutti.tasks.task import Task
 from tutti.tracking.mlflow_tracker import MlflowTracker
 
@@ -119,19 +120,17 @@ def _predictions_of(task: Task, prepared: Any, *, seed: int) -> Mapping[str, Pre
         labels = rows["label"].to_numpy() if "label" in rows else None
         common = {
             "ids": prepared.ids(task.name, part),
-            "labels": labels if labels is None else labels.astype(_KIND[task.regression]),
+            "labels": labels if labels is None else labels.astype(_KIND[not task.kind.probabilistic]),
         }
-        if task.regression:
+        if not task.kind.probabilistic:
             truth = np.zeros(len(rows)) if labels is None else labels
             values = (truth + rng.normal(size=len(rows))).astype(np.float32)
-            found[part] = Predictions(**common, values=values)
+            found[part] = Predictions(**common, outputs=values)
             continue
         truth = [next(place for place, text in enumerate(MOODS.values()) if text in row) for row in rows["text"]]
         logits = rng.normal(size=(len(rows), 3)) + 1.5 * np.eye(3)[truth]
         probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-        found[part] = Predictions(
-            **common, probabilities=probabilities.astype(np.float32), class_names=task.class_names
-        )
+        found[part] = Predictions(**common, outputs=probabilities.astype(np.float32), names=task.names)
     return found
 
 
@@ -139,5 +138,5 @@ _KIND = {True: np.float32, False: np.int64}
 
 
 def _score(task: Task, predictions: Predictions) -> float:
-    predicted = predictions.values if task.regression else predictions.probabilities
+    predicted = predictions.outputs
     return score(task.metric, labels=predictions.labels, predicted=predicted)

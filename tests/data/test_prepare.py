@@ -22,7 +22,7 @@ def test_every_training_row_is_in_train_or_validation_once(make_spec: MakeSpec, 
     prepared = run_preparation(make_spec(train=TRAIN))
     train, held_out = prepared.rows("A", "train"), prepared.rows("A", "validation")
     assert sorted([*train["id"], *held_out["id"]]) == sorted(row[0] for row in TRAIN)
-    names = prepared.tasks[0].class_names
+    names = prepared.tasks[0].names
     assert names == ("no", "yes")
     texts = {row[0]: row[1:] for row in TRAIN}
     for rows in (train, held_out):
@@ -106,7 +106,7 @@ def test_numbers_that_are_names_are_classes_of_their_own(
     make_spec: MakeSpec, run_preparation: Any, names: tuple[str, str]
 ) -> None:
     rows = [(f"r{n}", f"text {n}", names[n % 2]) for n in range(30)]
-    assert set(run_preparation(make_spec(train=rows)).tasks[0].class_names) == set(names)
+    assert set(run_preparation(make_spec(train=rows)).tasks[0].names) == set(names)
 
 
 @pytest.mark.parametrize("folds", [None, 3])
@@ -126,7 +126,7 @@ def test_a_class_of_extra_rows_that_a_validation_file_judges_is_learnt(
 ) -> None:
     held_out = [("v", "seen there", "maybe"), ("w", "too", "yes")]
     prepared = run_preparation(make_spec(train=TRAIN, validation=held_out, extra=[([("e", "new", "maybe")], 1.0)]))
-    assert prepared.tasks[0].class_names == ("maybe", "no", "yes")
+    assert prepared.tasks[0].names == ("maybe", "no", "yes")
 
 
 def test_a_class_of_extra_rows_alone_that_are_all_left_out_is_told(make_spec: MakeSpec, run_preparation: Any) -> None:

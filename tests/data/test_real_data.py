@@ -59,5 +59,5 @@ def test_the_competition_is_prepared_whole(shared_data: Path, run_preparation: A
     assert counts["TNEWS"]["train"] + counts["TNEWS"]["validation"] == 2283
     assert (counts["EMOTION"]["test-main"], counts["EMOTION"]["test-b"]) == (3000, 1500)
     assert (counts["TNEWS"]["test"], counts["TNEWS"]["unlabeled"]) == (2010, 20000)
-    assert [len(task.class_names) for task in prepared.tasks] == [6, 15]
+    assert [len(task.names) for task in prepared.tasks] == [6, 15]
     assert set(prepared.rows("TNEWS", "validation")["label"]) == set(range(15))

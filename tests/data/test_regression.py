@@ -18,8 +18,8 @@ from tutti.tasks.build import CleaningSteps
 def test_labels_of_a_regression_are_numbers_in_every_part(make_spec: MakeSpec, run_preparation: Any) -> None:
     spec = make_spec(train=SCORES, test=[("0", "a")], metric="pearson", extra=[([("x", "more", "99.5")], 0.5)])
     prepared = run_preparation(spec)
-    assert prepared.tasks[0].regression
-    assert prepared.tasks[0].class_names == ()
+    assert prepared.tasks[0].kind.name == "value"
+    assert prepared.tasks[0].names == ()
     train, held_out = prepared.rows("A", "train"), prepared.rows("A", "validation")
     assert (train["label"].dtype, held_out["label"].dtype) == (np.float32, np.float32)
     assert sorted([*train["id"], *held_out["id"]]) == sorted(["extra0/x", *(row[0] for row in SCORES)])
@@ -33,7 +33,7 @@ def test_labels_of_a_regression_are_numbers_in_every_part(make_spec: MakeSpec, r
 
 def test_the_same_numbers_are_classes_under_a_metric_of_classes(make_spec: MakeSpec, run_preparation: Any) -> None:
     prepared = run_preparation(make_spec(train=SCORES))
-    assert prepared.tasks[0].class_names == ("0", "0.5", "1", "1.5", "2", "2.5", "3", "3.5", "4", "4.5", "5")
+    assert prepared.tasks[0].names == ("0", "0.5", "1", "1.5", "2", "2.5", "3", "3.5", "4", "4.5", "5")
     assert prepared.rows("A", "train")["label"].dtype == np.int32
 
 

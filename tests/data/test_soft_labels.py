@@ -32,7 +32,7 @@ def test_soft_labels_become_targets_in_the_order_of_the_classes(
     file = _soft(tmp_path / "s.parquet", ("yes", "no"), [[0.75, 0.25], [0.0, 1.0]])
     prepared = run_preparation(make_spec(train=TRAIN, soft=[(file, 0.5)], extra=[([("0", "more", "yes")], 1.0)]))
     train = prepared.rows("A", "train").set_index("id")
-    assert prepared.tasks[0].class_names == ("no", "yes")
+    assert prepared.tasks[0].names == ("no", "yes")
     assert train["probabilities"]["extra1/0"].tolist() == [0.25, 0.75]
     assert (train["label"]["extra1/0"], train["label"]["extra1/1"]) == (1, 0)
     assert train["weight"]["extra1/0"] == 0.5

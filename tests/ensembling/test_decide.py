@@ -1,15 +1,14 @@
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
+from scorers import of_classes
 from sklearn.metrics import f1_score
 
-from tutti.ensembling.calibrate import log_probabilities
-from tutti.ensembling.decide import _GRID, _best_offsets, _calibrated, decide, tune_offsets
 from tutti.ensembling.procedure import Ballot, Procedure, _clearly_best
 from tutti.ensembling.select import Selection
+from tutti.tasks.kinds.offsets import _GRID, _best_offsets, _calibrated, decide, tune_offsets
+from tutti.tasks.kinds.probabilities import log_probabilities
 
 
 def rare(seed: int, rows: int = 400) -> tuple[np.ndarray, np.ndarray]:
@@ -20,10 +19,12 @@ def rare(seed: int, rows: int = 400) -> tuple[np.ndarray, np.ndarray]:
     return (np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)).astype(np.float32), labels
 
 
+@of_classes
 def accuracy(labels: np.ndarray, decisions: np.ndarray) -> float:
     return float(np.mean(labels == decisions))
 
 
+@of_classes
 def macro_f1(labels: np.ndarray, decisions: np.ndarray) -> float:
     return float(f1_score(labels, decisions, average="macro", zero_division=0))
 
@@ -153,18 +154,17 @@ def test_of_offsets_that_score_the_same_the_smallest_is_taken():
     assert offsets.tolist() == pytest.approx([-0.3, 0])
 
 
-def test_offsets_are_compared_on_rows_that_they_were_not_tuned_on(monkeypatch):
+def test_offsets_are_compared_on_rows_that_they_were_not_tuned_on():
     seen = []
 
-    def recorded(said: np.ndarray, labels: np.ndarray, **more: Any) -> np.ndarray:
+    def recorded(said: np.ndarray, labels: np.ndarray) -> np.ndarray:
         seen.append(len(labels))
-        return tune_offsets(said, labels, **more)
+        return tune_offsets(said, labels)
 
-    monkeypatch.setattr("tutti.ensembling.procedure.tune_offsets", recorded)
     rng = np.random.default_rng(0)
     labels, votes = rng.integers(3, size=100), rng.dirichlet(np.ones(3), (2, 100)).astype(np.float32)
     known = Ballot(votes, labels, accuracy, np.arange(100))
-    Procedure(Selection(), known.scores, share=1, methods=("uniform",), offsets=True).fit(known)
+    Procedure(Selection(), known.scores, share=1, methods=("uniform",), tune=recorded).fit(known)
     assert set(seen[:5]) == {80}
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tutti.ensembling.methods.greedy import Greedy, _by_log_loss, _by_squared_error
+from tutti.tasks.kinds.registry import KINDS
 
 
 def shares(counts: np.ndarray) -> np.ndarray:
@@ -44,14 +45,14 @@ def test_an_uninformative_member_gets_no_weight():
     logits[:2, np.arange(600), labels] += 2.5
     votes = (np.exp(logits) / np.exp(logits).sum(axis=2, keepdims=True)).astype(np.float32)
     votes[2] = rng.dirichlet([0.2] * 3, 600)
-    weights = Greedy().fit(votes, labels).weights
+    weights = Greedy(KINDS["classes"]).fit(votes, labels).weights
     assert weights[2] == 0
     assert weights[:2].min() > 0.25
 
 
 def test_a_true_class_with_probability_zero_is_handled():
     votes = np.array([[[1, 0], [0, 1]], [[0.5, 0.5], [0.5, 0.5]]], dtype=np.float32)
-    assert Greedy().fit(votes, np.array([1, 0])).weights.tolist() == [0, 1]
+    assert Greedy(KINDS["classes"]).fit(votes, np.array([1, 0])).weights.tolist() == [0, 1]
 
 
 def test_bagging_gives_weight_to_more_equally_good_members():
@@ -59,11 +60,11 @@ def test_bagging_gives_weight_to_more_equally_good_members():
     labels = rng.integers(2, size=200)
     right = np.where(rng.random((10, 200)) < 0.75, labels, 1 - labels)
     votes = np.where(np.arange(2) == right[..., None], 0.8, 0.2).astype(np.float32)
-    single_bag, ten_bags = (Greedy(bags=bags).fit(votes, labels).weights for bags in (1, 10))
+    single_bag, ten_bags = (Greedy(KINDS["classes"], bags=bags).fit(votes, labels).weights for bags in (1, 10))
     assert (ten_bags > 0).sum() > (single_bag > 0).sum()
 
 
 def test_a_row_that_all_members_are_surely_wrong_in_does_not_hide_who_is_better():
     votes = np.repeat(np.array([[[0.4, 0.6]], [[0.1, 0.9]]], dtype=np.float32), 40, axis=1)
     votes[:, 0] = [1, 0]
-    assert Greedy().fit(votes, np.ones(40, dtype=np.int64)).weights.tolist() == [0, 1]
+    assert Greedy(KINDS["classes"]).fit(votes, np.ones(40, dtype=np.int64)).weights.tolist() == [0, 1]

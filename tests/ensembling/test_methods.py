@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scorers import of_classes, of_values
 
 from tutti.ensembling.methods.protocol import Method
 from tutti.ensembling.methods.registry import METHODS
@@ -12,10 +13,12 @@ SINGLE_IS_ITSELF = set(METHODS) - {"rank", "hard"}  # their results are on a sca
 WITH_VALUES = {"uniform", "score", "rank", "greedy", "stacking"}
 
 
+@of_classes
 def accuracy(labels: np.ndarray, decisions: np.ndarray) -> float:
     return float((labels == decisions).mean())
 
 
+@of_values
 def neg_mse(labels: np.ndarray, decisions: np.ndarray) -> float:
     return -float(np.square(labels - decisions).mean())
 

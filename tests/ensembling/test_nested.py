@@ -4,6 +4,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from scorers import of_classes, of_values
 
 from tutti.ensembling.nested import Estimate, judge, on_label_scale, overlap_of, repeats_for, splits
 from tutti.tasks.metrics import score_decided
@@ -11,6 +12,7 @@ from tutti.tasks.metrics import score_decided
 FEW = 200  # resamples, which suffice for an interval
 
 
+@of_classes
 def accuracy(labels: np.ndarray, decisions: np.ndarray) -> float:
     return float((labels == decisions).mean())
 
@@ -126,7 +128,7 @@ def test_a_gain_of_a_few_rows_lies_in_its_interval_also_where_hardly_any_row_dif
 
 def test_a_gain_in_a_correlation_of_matthews_lies_in_its_interval_where_a_row_counts_twice_as_much():
     rng = np.random.default_rng(0)
-    score = partial(score_decided, "matthews", classes=2)
+    score = of_classes(partial(score_decided, "matthews", classes=2))
     covered = []
     for number in range(150):
         labels, draw = rng.integers(2, size=50), rng.random(50)  # the better one alone is right in 0.04 of the rows
@@ -150,7 +152,7 @@ def test_the_interval_of_a_gain_does_not_depend_on_which_class_is_the_first():
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(10), [3, *[110] * 9])
     decisions = [np.where(rng.random(993) < right, labels, rng.integers(1, 10, 993)) for right in (0.9, 0.85)]
-    score, errors = partial(score_decided, "macro_f1", classes=10), []
+    score, errors = of_classes(partial(score_decided, "macro_f1", classes=10)), []
     for names in (np.arange(10), np.arange(10)[::-1]):  # the rare one first, then last
         better, other = (
             judge(names[decided][None], names[labels], np.arange(993), score=score, seed=0, resamples=FEW)
@@ -163,6 +165,7 @@ def test_the_interval_of_a_gain_does_not_depend_on_which_class_is_the_first():
 def test_the_interval_of_a_gain_without_bounds_reaches_as_far_to_both_sides():
     labels = np.random.default_rng(0).normal(50, 5, size=40)
 
+    @of_values
     def neg_mse(truth, decided):
         return -float(np.mean((truth - decided) ** 2))
 
@@ -182,7 +185,7 @@ def test_no_resample_loses_a_rare_class():
         labels[None],
         labels,
         np.arange(len(labels)),
-        score=lambda truth, decisions: seen.append(np.bincount(truth)) or 1.0,
+        score=of_classes(lambda truth, decisions: seen.append(np.bincount(truth)) or 1.0),
         seed=0,
     )
     assert min(rare for _, rare in seen) == 1
@@ -192,7 +195,11 @@ def test_no_resample_loses_a_rare_class():
 def test_numbers_are_resampled_as_they_come():
     labels = np.linspace(0, 1, 200).astype(np.float32)
     estimate = judge(
-        labels[None], labels, np.arange(len(labels)), score=lambda truth, decisions: float(truth.mean()), seed=0
+        labels[None],
+        labels,
+        np.arange(len(labels)),
+        score=of_values(lambda truth, decisions: float(truth.mean())),
+        seed=0,
     ).estimate
     assert estimate.error == pytest.approx(labels.std() / np.sqrt(200), rel=0.15)
 

@@ -4,22 +4,29 @@ from functools import partial
 
 import numpy as np
 import pytest
+from scorers import of_classes, of_values
 from sklearn.metrics import f1_score
 
 from tutti.ensembling.calibrate import expected_calibration_error
 from tutti.ensembling.methods.registry import METHODS
 from tutti.ensembling.procedure import Ballot, Procedure, auto_methods, out_of_fold
 from tutti.ensembling.select import Selection
+from tutti.tasks.kinds.registry import KINDS
+
+TUNE = KINDS["classes"].tuner("macro_f1")
 
 
+@of_classes
 def accuracy(labels: np.ndarray, decisions: np.ndarray) -> float:
     return float((labels == decisions).mean())
 
 
+@of_classes
 def macro_f1(labels: np.ndarray, decisions: np.ndarray) -> float:
     return float(f1_score(labels, decisions, labels=[0, 1, 2], average="macro", zero_division=0))
 
 
+@of_values
 def pearson(labels: np.ndarray, values: np.ndarray) -> float:
     return float(np.corrcoef(labels, values)[0, 1])
 
@@ -99,7 +106,7 @@ def test_a_correlation_is_not_lowered_where_the_folds_choose_trials_of_different
         noise = 0.55 * rng.normal(size=300) + 0.35 * rng.normal(size=(5, 300))
         scales = np.array([[1, 0.8, 0.6, 0.9, 0.7], [0.3, -0.3, 0.2, -0.2, 0]]).T[:, :, None]
         for different, values in ((False, labels + noise), (True, scales[:, 0] * (labels + noise) + scales[:, 1])):
-            votes = Ballot(values.astype(np.float32), labels, pearson, np.arange(300), correlation=True)
+            votes = Ballot(values.astype(np.float32), labels, pearson, np.arange(300))
             honest = votes.judge(out_of_fold(procedure(votes, top=1), votes).scored).score
             flattery[different].append(honest - votes.scores.mean())
     assert np.mean(flattery[True]) == pytest.approx(np.mean(flattery[False]), abs=1e-6)
@@ -108,7 +115,7 @@ def test_a_correlation_is_not_lowered_where_the_folds_choose_trials_of_different
 
 def test_the_folds_of_one_trial_alone_have_together_its_own_correlation():
     labels, noise = np.random.default_rng(0).normal(size=(2, 60)).astype(np.float32)
-    votes = Ballot((labels + noise)[None], labels, pearson, np.arange(60), correlation=True)
+    votes = Ballot((labels + noise)[None], labels, pearson, np.arange(60))
     assert votes.judge(out_of_fold(procedure(votes), votes).scored).score == pytest.approx(votes.scores[0], abs=1e-6)
 
 
@@ -116,7 +123,7 @@ def test_auto_with_offsets_is_judged_on_rows_that_chose_neither():
     honest = []
     for seed in range(3):
         votes = ballot(seed, members=10, rows=60, skill=0)
-        rule = procedure(votes, "uniform", "greedy", "hard", top=5, offsets=True)
+        rule = procedure(votes, "uniform", "greedy", "hard", top=5, tune=TUNE)
         honest.append(votes.judge(out_of_fold(rule, votes).decisions).score)
     assert np.mean(honest) == pytest.approx(1 / 3, abs=0.08)
 
@@ -156,7 +163,7 @@ def test_auto_leaves_its_default_only_for_a_gain_that_is_more_than_chance():
     left = []
     for seed in range(20):
         votes = ballot(seed, members=5, rows=300, shared=1.0)
-        left.append(procedure(votes, *auto_methods(texts=300, values=False)).fit(votes).method != "stacking")
+        left.append(procedure(votes, *auto_methods(KINDS["classes"], texts=300)).fit(votes).method != "stacking")
     assert np.mean(left) < 0.1
 
 
@@ -166,21 +173,21 @@ def test_auto_breaks_ties_by_order():
 
 
 def test_auto_never_tries_greedy_selection_on_fewer_than_300_rows():
-    assert "greedy" not in auto_methods(texts=299, values=False)
-    assert "greedy" in auto_methods(texts=300, values=False)
+    assert "greedy" not in auto_methods(KINDS["classes"], texts=299)
+    assert "greedy" in auto_methods(KINDS["classes"], texts=300)
 
 
 def test_auto_takes_the_mean_of_ranks_for_values_alone():
-    assert "rank" in auto_methods(texts=100, values=True)
-    assert "rank" not in auto_methods(texts=100, values=False)
+    assert "rank" in auto_methods(KINDS["value"], texts=100)
+    assert "rank" not in auto_methods(KINDS["classes"], texts=100)
 
 
-@pytest.mark.parametrize(("values", "default"), [(True, "uniform"), (False, "stacking")])
-def test_auto_prefers_stacking_of_classes_and_the_mean_of_values(values, default):
-    tried = auto_methods(texts=300, values=values)
+@pytest.mark.parametrize(("kind", "default"), [("value", "uniform"), ("classes", "stacking"), ("labels", "stacking")])
+def test_auto_prefers_stacking_of_probabilities_and_the_mean_of_values(kind, default):
+    tried = auto_methods(KINDS[kind], texts=300)
     assert tried[0] == default
     assert set(tried) < set(METHODS)
-    assert auto_methods(texts=19, values=values) == ("uniform",)
+    assert auto_methods(KINDS[kind], texts=19) == ("uniform",)
 
 
 def test_without_a_margin_the_best_of_all_options_is_used_however_little_better_it_is():
@@ -232,14 +239,16 @@ def skewed_ballot() -> Ballot:
 
 def test_offsets_are_used_unless_they_change_nothing_or_clearly_lose():
     skewed = skewed_ballot()
-    assert procedure(skewed, offsets=True).fit(skewed).offsets is not None
-    assert procedure(skewed, offsets=False).fit(skewed).offsets is None
+    assert procedure(skewed, tune=TUNE).fit(skewed).decision is not None
+    assert procedure(skewed, tune=None).fit(skewed).decision is None
     right = np.full((2, 90, 3), 0.1, dtype=np.float32)
     right[:, np.arange(90), np.arange(90) % 3] = 0.8
     clear = Ballot(right, np.arange(90) % 3, macro_f1, np.arange(90))
-    assert procedure(clear, offsets=True).fit(clear).offsets is None
-    other = Ballot(skewed.votes, skewed.labels, lambda labels, said: float(np.mean(said == 0)), skewed.groups)
-    assert procedure(other, offsets=True).fit(other).offsets is None
+    assert procedure(clear, tune=TUNE).fit(clear).decision is None
+    other = Ballot(
+        skewed.votes, skewed.labels, of_classes(lambda labels, said: float(np.mean(said == 0))), skewed.groups
+    )
+    assert procedure(other, tune=TUNE).fit(other).decision is None
 
 
 def test_offsets_from_few_rows_do_no_harm_where_the_argmax_is_best():
@@ -247,7 +256,7 @@ def test_offsets_from_few_rows_do_no_harm_where_the_argmax_is_best():
     for seed in range(20):
         known = ballot(seed, members=1, rows=1060, skill=1.5)
         votes = Ballot(known.votes[:, :60], known.labels[:60], macro_f1, np.arange(60))
-        ensemble = procedure(votes, offsets=True).fit(votes)
+        ensemble = procedure(votes, tune=TUNE).fit(votes)
         combined, labels = ensemble.combine(known.votes[:, 60:]), known.labels[60:]
         differences.append(macro_f1(labels, ensemble.decide(combined)) - macro_f1(labels, combined.argmax(axis=1)))
     assert np.mean(differences) > -0.005
@@ -255,8 +264,8 @@ def test_offsets_from_few_rows_do_no_harm_where_the_argmax_is_best():
 
 def test_offsets_are_used_with_the_method_that_they_win_with():
     skewed = skewed_ballot()
-    ensemble = procedure(skewed, "uniform", "hard", offsets=True).fit(skewed)
-    assert (ensemble.method, ensemble.offsets is not None) == ("uniform", True)
+    ensemble = procedure(skewed, "uniform", "hard", tune=TUNE).fit(skewed)
+    assert (ensemble.method, ensemble.decision is not None) == ("uniform", True)
 
 
 def test_out_of_fold_agreement_counts_only_members_with_weight():
@@ -306,9 +315,9 @@ class ByHeart:
 def test_temperature_and_offsets_are_fitted_on_rows_that_the_method_was_not_fitted_on(monkeypatch):
     monkeypatch.setitem(METHODS, "by heart", lambda score: ByHeart())
     votes = skewed_ballot()
-    told, plain = (procedure(votes, name, offsets=True).fit(votes) for name in ("by heart", "uniform"))
+    told, plain = (procedure(votes, name, tune=TUNE).fit(votes) for name in ("by heart", "uniform"))
     assert told.temperature == pytest.approx(plain.temperature)
-    assert told.offsets == pytest.approx(plain.offsets)
+    assert told.decision == pytest.approx(plain.decision)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -331,12 +340,12 @@ def test_values_have_neither_temperature_nor_offsets():
     values = Ballot(
         (labels + rng.normal(size=(4, 120))).astype(np.float32),
         labels,
-        lambda truth, mean: float(np.corrcoef(truth, mean)[0, 1]),
+        pearson,
         np.arange(120),
     )
-    rule = procedure(values, *auto_methods(texts=120, values=True), offsets=True)
+    rule = procedure(values, *auto_methods(KINDS["value"], texts=120), tune=KINDS["value"].tuner("pearson"))
     ensemble = rule.fit(values)
-    assert (ensemble.temperature, ensemble.offsets) == (1, None)
+    assert (ensemble.temperature, ensemble.decision) == (1, None)
     combined = ensemble.combine(values.votes[ensemble.voters])
     assert ensemble.decide(combined) is combined
     predicted = out_of_fold(rule, values)
@@ -346,13 +355,13 @@ def test_values_have_neither_temperature_nor_offsets():
 
 def test_with_too_few_rows_the_simplest_choices_are_made():
     votes = ballot(rows=6)
-    ensemble = procedure(votes, *auto_methods(texts=6, values=False), offsets=True).fit(votes)
-    assert (ensemble.method, ensemble.offsets, ensemble.temperature) == ("uniform", None, 1)
+    ensemble = procedure(votes, *auto_methods(KINDS["classes"], texts=6), tune=TUNE).fit(votes)
+    assert (ensemble.method, ensemble.decision, ensemble.temperature) == ("uniform", None, 1)
 
 
 def test_the_same_ballot_gives_the_same_answer():
     votes = ballot(rows=40)
-    rule = procedure(votes, "uniform", "stacking", offsets=True)
+    rule = procedure(votes, "uniform", "stacking", tune=TUNE)
     assert np.array_equal(out_of_fold(rule, votes).decisions, out_of_fold(rule, votes).decisions)
 
 
@@ -377,7 +386,7 @@ def test_copies_of_a_text_are_predicted_by_an_ensemble_that_did_not_see_it(monke
         predicted = out_of_fold(procedure(votes, "memory"), votes)
         assert (predicted.decisions.any(axis=0) == (knows & (votes.labels > 0))).all()
     few = Ballot(votes.votes, votes.labels, accuracy, texts // 3)
-    assert (few.texts, procedure(few, "uniform", offsets=True).fit(few).temperature) == (14, 1)
+    assert (few.texts, procedure(few, "uniform", tune=TUNE).fit(few).temperature) == (14, 1)
 
 
 def test_copies_of_few_texts_choose_no_method():

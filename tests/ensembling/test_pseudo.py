@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tutti.ensembling.combine import average
 from tutti.ensembling.pseudo import Labelling, Opinion, choose, drift, opinion, precision
+from tutti.tasks.kinds.registry import KINDS
 
 RULES = [
     Labelling("threshold", threshold=0.6),
@@ -32,9 +33,14 @@ def chosen(predicted: Opinion, labelling: Labelling, able: np.ndarray | None = N
     return choose(predicted, labelling, prior=PRIOR, able=able)
 
 
+def judged_and_right(predicted: Opinion, labels: np.ndarray, *, classes: int, **rule) -> tuple[np.ndarray, np.ndarray]:
+    held = KINDS["classes"].held
+    return precision(predicted, held(predicted.classes, classes), held(labels, classes), **rule)
+
+
 def test_an_opinion_is_the_most_likely_class_its_probability_and_the_members_agreement():
     mean, votes = ensemble(0)
-    predicted = opinion(mean, votes)
+    predicted = opinion(KINDS["classes"], mean, votes)
     assert np.array_equal(predicted.classes, mean.argmax(axis=1))
     assert np.array_equal(predicted.confidence, mean.max(axis=1))
     assert predicted.confidence.dtype == predicted.agreement.dtype == np.float32
@@ -47,7 +53,7 @@ def test_an_opinion_is_the_most_likely_class_its_probability_and_the_members_agr
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.select)
 @given(seed=st.integers(0, 10_000))
 def test_chosen_rows_are_able_agreed_on_unique_and_sorted(rule, seed):
-    predicted = opinion(*ensemble(seed))
+    predicted = opinion(KINDS["classes"], *ensemble(seed))
     able = np.random.default_rng(seed).random(60) < 0.7
     rows = chosen(predicted, replace(rule, agreement=2 / 3), able)
     assert rows.dtype == np.int64
@@ -59,7 +65,7 @@ def test_chosen_rows_are_able_agreed_on_unique_and_sorted(rule, seed):
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.select)
 @given(seed=st.integers(0, 10_000))
 def test_no_row_is_chosen_before_a_more_confident_one_of_its_class(rule, seed):
-    predicted = opinion(*ensemble(seed))
+    predicted = opinion(KINDS["classes"], *ensemble(seed))
     rows = chosen(predicted, rule)
     others = np.setdiff1d(np.arange(60), rows)
     for index in range(4):
@@ -75,13 +81,16 @@ def test_no_row_is_chosen_before_a_more_confident_one_of_its_class(rule, seed):
 @given(seed=st.integers(0, 10_000), members=st.permutations(range(3)))
 def test_the_order_of_members_does_not_matter(rule, seed, members):
     mean, votes = ensemble(seed)
-    assert np.array_equal(chosen(opinion(mean, votes[members]), rule), chosen(opinion(mean, votes), rule))
+    assert np.array_equal(
+        chosen(opinion(KINDS["classes"], mean, votes[members]), rule),
+        chosen(opinion(KINDS["classes"], mean, votes), rule),
+    )
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.select)
 def test_no_rows_give_no_labels(rule):
     nothing = np.empty((0, 4), np.float32)
-    assert chosen(opinion(nothing, nothing[None]), rule).tolist() == []
+    assert chosen(opinion(KINDS["classes"], nothing, nothing[None]), rule).tolist() == []
 
 
 @pytest.mark.parametrize("threshold", [0.6, 0.7, 0.9, 0.95, 0.99, 0.999, 1.0])
@@ -89,18 +98,18 @@ def test_no_rows_give_no_labels(rule):
 def test_members_that_all_just_reach_the_threshold_reach_it_together(threshold, members):
     row = np.array([threshold, 1 - threshold, 0, 0], dtype=np.float32)
     votes = np.broadcast_to(row, (members, 1, 4))
-    predicted = opinion(average(votes, np.ones(members)), votes)
+    predicted = opinion(KINDS["classes"], average(votes, np.ones(members)), votes)
     assert chosen(predicted, Labelling(threshold=threshold)).tolist() == [0]
 
 
 def test_a_row_clearly_below_the_threshold_is_left_out():
     row = np.array([[0.98999, 0.01001, 0, 0]], dtype=np.float32)
-    assert chosen(opinion(row, row[None]), Labelling()).tolist() == []
+    assert chosen(opinion(KINDS["classes"], row, row[None]), Labelling()).tolist() == []
 
 
 @given(seed=st.integers(0, 10_000), share=st.floats(0.01, 1))
 def test_a_quantile_takes_the_same_share_of_each_class_s_rows_and_at_least_one(seed, share):
-    predicted = opinion(*ensemble(seed))
+    predicted = opinion(KINDS["classes"], *ensemble(seed))
     rows = chosen(predicted, Labelling("quantile", share=share))
     for index in range(4):
         available, selected = ((each == index).sum() for each in (predicted.classes, predicted.classes[rows]))
@@ -138,7 +147,7 @@ def test_precision_counts_labelled_rows_that_would_be_chosen_and_those_that_are_
     )
     like = Opinion(np.array([0, 0, 1]), np.array([0.8, 0.85, 0.4], dtype=np.float32), np.ones(3))
     labels = np.array([0, 1, 0, 1, 1, 2])
-    judged, right = precision(labelled, labels, like=like, least_agreement=0.6, classes=4)
+    judged, right = judged_and_right(labelled, labels, like=like, least_agreement=0.6, classes=4)
     assert judged.tolist() == [2, 1, 0, 0]  # no row was labelled 2, so none stands for it
     assert right.tolist() == [1, 1, 0, 0]
 
@@ -147,10 +156,10 @@ def test_precision_counts_labelled_rows_that_would_be_chosen_and_those_that_are_
 def test_members_of_whom_just_enough_agree_are_enough(agreeing, of):
     votes = np.tile(np.array([0.9, 0.1, 0, 0], dtype=np.float32), (of, 1, 1))
     votes[agreeing:] = [0.4, 0.6, 0, 0]
-    predicted = opinion(votes[0], votes)
+    predicted = opinion(KINDS["classes"], votes[0], votes)
     rule = Labelling("all", agreement=round(agreeing / of, 6))
     assert chosen(predicted, rule).tolist() == [0]
-    judged, _ = precision(predicted, np.zeros(1, int), like=predicted, least_agreement=rule.agreement, classes=4)
+    judged, _ = judged_and_right(predicted, np.zeros(1, int), like=predicted, least_agreement=rule.agreement, classes=4)
     assert judged.tolist() == [1, 0, 0, 0]
 
 
@@ -169,5 +178,5 @@ def test_the_prior_s_counts_are_the_nearest_ones():
 def test_a_labelled_row_below_the_least_confident_one_by_a_rounding_error_is_comparable():
     labelled = Opinion(np.array([0, 0]), np.array([0.8 - 5e-7, 0.799]), np.ones(2))
     like = Opinion(np.array([0]), np.array([0.8]), np.ones(1))
-    judged, _ = precision(labelled, np.zeros(2, int), like=like, least_agreement=0, classes=1)
+    judged, _ = judged_and_right(labelled, np.zeros(2, int), like=like, least_agreement=0, classes=1)
     assert judged.tolist() == [1]

@@ -22,8 +22,9 @@ from tutti.data.prepare import prepare
 from tutti.data.prepared import Prepared
 from tutti.modeling.checkpoint import METADATA
 from tutti.modeling.heads import HeadOptions
-from tutti.records import CheckpointRecord, Predictions, TrialState
+from tutti.records import CheckpointRecord, TrialState
 from tutti.tasks.build import task_specs
+from tutti.tasks.predictions import Predictions
 from tutti.tasks.task import Task
 from tutti.tracking.mlflow_tracker import MlflowTracker
 
@@ -142,9 +143,9 @@ def put_predictions(
     rng = np.random.default_rng(seed)
     predictions = Predictions(
         ids=np.array([f"r{row}" for row in range(20)]),
-        probabilities=rng.dirichlet([1.0, 1.0], size=20).astype(np.float32),
+        outputs=rng.dirichlet([1.0, 1.0], size=20).astype(np.float32),
         labels=rng.integers(2, size=20),
-        class_names=("a", "b"),
+        names=("a", "b"),
     )
     key, scores = f"t{number:04d}", dict(task_scores or {"mood": score})
     record = CheckpointRecord(key, number, 1, score, scores, str(study.folder.trial(key).best))

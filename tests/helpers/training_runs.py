@@ -39,5 +39,5 @@ def assert_same_end(one: FineTuned, other: FineTuned, folder: Path, other_folder
     torch.testing.assert_close(final_weights(folder), final_weights(other_folder), rtol=0, atol=0)
     for task, by_part in one.predictions.items():
         for part, predictions in by_part.items():
-            other_probabilities = other.predictions[task][part].probabilities
-            np.testing.assert_array_equal(predictions.probabilities, other_probabilities)
+            other_probabilities = other.predictions[task][part].outputs
+            np.testing.assert_array_equal(predictions.outputs, other_probabilities)

@@ -14,6 +14,8 @@ from tutti.modeling.heads import (
     PairPooling,
     texts_apart,
 )
+from tutti.modeling.kinds.classes import ClassesHead
+from tutti.modeling.kinds.values import ValuesHead
 
 
 @pytest.mark.parametrize("pooling", [AttentionPooling(8), ClsPooling(), MeanPooling()])
@@ -60,8 +62,8 @@ def test_pair_pooling_sets_the_means_of_both_texts_side_by_side_and_against_each
 def test_a_head_that_compares_two_texts_takes_the_mean_of_single_ones(pooling: str) -> None:
     states, mask, _ = _a_pair()
     options = HeadOptions(pooling=pooling, dropout=0.0)
-    assert Head(hidden=4, outputs=3, options=options, std=0.5, pair=True).linear.in_features == 16
-    of_singles = Head(hidden=4, outputs=3, options=options, std=0.5)
+    assert Head(hidden=4, outputs=3, options=options, std=0.5, pair=True, kind=ClassesHead()).linear.in_features == 16
+    of_singles = Head(hidden=4, outputs=3, options=options, std=0.5, kind=ClassesHead())
     torch.testing.assert_close(of_singles([states], mask), of_singles.linear(MeanPooling()(states, mask)))
 
 
@@ -90,7 +92,7 @@ def test_a_bi_encoder_sets_the_means_of_both_texts_side_by_side_and_against_each
 def test_a_bi_encoder_starts_a_regression_with_the_cosine_as_its_scale_from_lowest_to_highest_label() -> None:
     torch.manual_seed(0)
     options = HeadOptions(pooling="bi_encoder", dropout=0.5)
-    head = Head(hidden=4, outputs=1, options=options, std=0.5, pair=True, regression=True)
+    head = Head(hidden=4, outputs=1, options=options, std=0.5, pair=True, kind=ValuesHead())
     head.fit_labels(torch.tensor([1.0, 3.0, 5.0, 99.0]), torch.tensor([1.0, 1.0, 1.0, 0.0]))
     u = torch.tensor([1.0, 0.0, 0.0, 0.0])
     v = torch.tensor([[2.0, 0.0, 0.0, 0.0], [0.0, 3.0, 0.0, 0.0], [1.0, 1.0, 0.0, 0.0]])
@@ -108,7 +110,7 @@ def test_the_same_seed_gives_the_same_head_and_its_scale_is_the_one_asked_for() 
     heads = []
     for _ in range(2):
         torch.manual_seed(3)
-        heads.append(Head(hidden=256, outputs=100, options=HeadOptions(), std=0.02))
+        heads.append(Head(hidden=256, outputs=100, options=HeadOptions(), std=0.02, kind=ClassesHead()))
     torch.testing.assert_close(heads[0].state_dict(), heads[1].state_dict(), rtol=0, atol=0)
     assert heads[0].linear.weight.std().item() == pytest.approx(0.02, rel=0.1)
     assert heads[0].linear.bias.abs().max() == 0
@@ -117,7 +119,7 @@ def test_the_same_seed_gives_the_same_head_and_its_scale_is_the_one_asked_for() 
 
 
 def test_a_head_gives_float32_logits_one_row_each() -> None:
-    head = Head(hidden=8, outputs=5, options=HeadOptions(pooling="cls", dropout=0.0), std=0.02)
+    head = Head(hidden=8, outputs=5, options=HeadOptions(pooling="cls", dropout=0.0), std=0.02, kind=ClassesHead())
     logits = head([torch.randn(3, 4, 8, dtype=torch.bfloat16)], torch.ones(3, 4))
     assert logits.shape == (3, 5)
     assert logits.dtype == torch.float32
@@ -138,7 +140,7 @@ def test_a_mix_of_layers_starts_as_their_mean_and_shifts_as_its_weights_do() -> 
 
 def test_a_head_without_a_mix_takes_the_last_layer_alone() -> None:
     torch.manual_seed(0)
-    head = Head(hidden=4, outputs=2, options=HeadOptions(dropout=0.0), std=0.5)
+    head = Head(hidden=4, outputs=2, options=HeadOptions(dropout=0.0), std=0.5, kind=ClassesHead())
     states, other, mask = torch.randn(2, 3, 4), torch.randn(2, 3, 4), torch.ones(2, 3)
     assert head.mix is None
     torch.testing.assert_close(head([other, states], mask), head([states], mask))
@@ -148,7 +150,7 @@ def test_several_dropout_samples_give_the_output_with_each_mask() -> None:
     torch.manual_seed(0)
     states, mask = [torch.randn(2, 4, 64)], torch.ones(2, 4)
     options = HeadOptions(pooling="mean", dropout=0.5, dropout_samples=400)
-    head = Head(hidden=64, outputs=3, options=options, std=0.5)
+    head = Head(hidden=64, outputs=3, options=options, std=0.5, kind=ClassesHead())
     outputs = head(states, mask).detach()
     assert outputs.shape == (400, 2, 3)
     assert len(outputs.unique(dim=0)) == 400
@@ -159,7 +161,7 @@ def test_several_dropout_samples_give_the_output_with_each_mask() -> None:
 def test_dropout_takes_its_share_of_what_is_pooled_and_scales_up_the_rest(samples: int) -> None:
     torch.manual_seed(0)
     options = HeadOptions(pooling="mean", dropout=0.75, dropout_samples=samples)
-    head = Head(hidden=64, outputs=64, options=options, std=0.5)
+    head = Head(hidden=64, outputs=64, options=options, std=0.5, kind=ClassesHead())
     torch.nn.init.eye_(head.linear.weight)
     outputs = head([torch.ones(50, 2, 64)], torch.ones(50, 2))
     assert outputs.unique().tolist() == [0.0, 4.0]
@@ -172,13 +174,13 @@ def test_dropout_samples_change_nothing_once_training_is_over() -> None:
     for samples in (1, 8):
         torch.manual_seed(0)
         options = HeadOptions(dropout=0.5, dropout_samples=samples)
-        outputs.append(Head(hidden=8, outputs=3, options=options, std=0.5).eval()(states, mask))
+        outputs.append(Head(hidden=8, outputs=3, options=options, std=0.5, kind=ClassesHead()).eval()(states, mask))
     torch.testing.assert_close(outputs[0], outputs[1], rtol=0, atol=0)
 
 
 def _regression(seed: int = 0) -> Head:
     torch.manual_seed(seed)
-    return Head(hidden=8, outputs=1, options=HeadOptions(dropout=0.0), std=0.5, regression=True)
+    return Head(hidden=8, outputs=1, options=HeadOptions(dropout=0.0), std=0.5, kind=ValuesHead())
 
 
 def test_a_regression_takes_the_weighted_mean_and_spread_of_its_labels() -> None:

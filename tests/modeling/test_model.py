@@ -27,7 +27,7 @@ from tutti.tasks.task import Task
 def _task(name: str, classes: int, *, pair: bool = False) -> Task:
     """A task with this number of classes; without classes, a regression."""
     names = tuple(str(index) for index in range(classes))
-    return Task(name=name, class_names=names, pair=pair, metric="accuracy" if classes else "pearson", submission="csv")
+    return Task(name=name, names=names, pair=pair, metric="accuracy" if classes else "pearson", submission="csv")
 
 
 def _model(backbone: Path, *tasks: Task, **heads: Any) -> MultiTaskModel:

@@ -18,7 +18,8 @@ from tutti.config.folder import StudyFolder
 from tutti.errors import StorageError
 from tutti.modeling.checkpoint import check_checkpoint, prune_checkpoint
 from tutti.orchestration.budget import Weights, bytes_of, pairwise_distances, prune, select_to_keep
-from tutti.records import Predictions, TrialRecord, TrialState
+from tutti.records import TrialRecord, TrialState
+from tutti.tasks.predictions import Predictions
 
 
 def weights(*scores: float | None, size: int = 10, **tasks: list[float]) -> list[Weights]:
@@ -104,8 +105,8 @@ def predictions(classes: list[int], values: list[float]) -> dict[str, Prediction
     probabilities = np.eye(2, dtype=np.float32)[classes]
     numbers = np.array(values, dtype=np.float32)
     return {
-        "a": Predictions(ids=ids, probabilities=probabilities, class_names=("n", "y")),
-        "b": Predictions(ids=ids, values=numbers),
+        "a": Predictions(ids=ids, outputs=probabilities, names=("n", "y")),
+        "b": Predictions(ids=ids, outputs=numbers),
     }
 
 

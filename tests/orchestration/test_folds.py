@@ -145,9 +145,9 @@ def test_each_row_is_predicted_by_the_fold_that_did_not_train_on_it(done: tuple[
             rows = np.flatnonzero(of_row == fold)
             assert len(rows) == 40
             expected = predictions_of_fold(job, fold, task, take(whole, rows))
-            np.testing.assert_allclose(predictions.probabilities[rows], expected, atol=1e-6)
+            np.testing.assert_allclose(predictions.outputs[rows], expected, atol=1e-6)
         others = predictions_of_fold(job, 0, task, take(whole, np.flatnonzero(of_row == 1)))
-        assert np.abs(predictions.probabilities[of_row == 1] - others).max() > 0.01
+        assert np.abs(predictions.outputs[of_row == 1] - others).max() > 0.01
 
 
 def test_other_rows_are_predicted_by_the_mean_of_the_folds(done: tuple[Job, CheckpointRecord]) -> None:
@@ -156,14 +156,14 @@ def test_other_rows_are_predicted_by_the_mean_of_the_folds(done: tuple[Job, Chec
         rows, predictions = job.part("mood", part), job.predictions("mood", part)
         expected = np.mean([predictions_of_fold(job, fold, "mood", rows) for fold in range(FOLDS)], axis=0)
         assert predictions.ids.tolist() == rows.ids.tolist()
-        np.testing.assert_allclose(predictions.probabilities, expected, atol=1e-6)
+        np.testing.assert_allclose(predictions.outputs, expected, atol=1e-6)
 
 
 def test_the_trial_s_score_is_that_of_its_out_of_fold_rows(done: tuple[Job, CheckpointRecord]) -> None:
     job, record = done
     for task in load_prepared(job.folder.data).tasks:
         predictions = job.predictions(task.name, "validation")
-        expected = score(task.metric, labels=predictions.labels, predicted=predictions.probabilities)
+        expected = score(task.metric, labels=predictions.labels, predicted=predictions.outputs)
         assert record.task_scores[task.name] == pytest.approx(expected)
     assert record.score == pytest.approx(np.mean([*record.task_scores.values()]))
     assert (record.key, record.epoch, record.path) == ("t0000", FOLDS, str(job.trial))
@@ -199,7 +199,7 @@ def same_end(one: Job, other: Job) -> None:
     for task in ("mood", "same"):
         for part in ("validation", "test", "unlabeled"):
             expected, predictions = one.predictions(task, part), other.predictions(task, part)
-            np.testing.assert_array_equal(predictions.probabilities, expected.probabilities)
+            np.testing.assert_array_equal(predictions.outputs, expected.outputs)
             assert predictions.ids.tolist() == expected.ids.tolist()
 
 
@@ -297,12 +297,12 @@ def test_a_regression_has_out_of_fold_values(make_job: MakeJob, tiny_data: Path,
     job = make_job(tmp_path, tasks={"rated": rated | {"test": str(tiny_data / "mood_test.tsv")}})
     record = job.run()
     predictions, test = job.predictions("rated", "validation"), job.predictions("rated", "test")
-    assert predictions.values.shape == (120,)
-    assert record.score == pytest.approx(np.corrcoef(predictions.values, predictions.labels)[0, 1], abs=1e-5)
+    assert predictions.outputs.shape == (120,)
+    assert record.score == pytest.approx(np.corrcoef(predictions.outputs, predictions.labels)[0, 1], abs=1e-5)
     expected = np.mean(
         [predictions_of_fold(job, fold, "rated", job.part("rated", "test")) for fold in range(FOLDS)], axis=0
     )
-    np.testing.assert_allclose(test.values, expected, atol=1e-5)
+    np.testing.assert_allclose(test.outputs, expected, atol=1e-5)
 
 
 def test_ensembles_and_pseudo_labels_are_made_of_such_a_study(
@@ -365,7 +365,7 @@ def test_two_workers_go_through_the_same_folds_in_step(
     assert outcomes[0]["score"] == pytest.approx(done[1].score, abs=1e-3)
     for task in ("mood", "same"):
         one, two = done[0].predictions(task, "validation"), job.predictions(task, "validation")
-        np.testing.assert_allclose(two.probabilities, one.probabilities, atol=2e-3)
+        np.testing.assert_allclose(two.outputs, one.outputs, atol=2e-3)
 
 
 def test_a_finished_trial_s_record_has_the_score_of_the_bank(

@@ -221,7 +221,7 @@ def test_a_trial_without_weights_says_why_and_what_to_do(save: Callable[..., Pat
     saved = save("c")
     same = replace(MOOD, metric="macro_f1", submission="glue")  # on which no prediction depends
     assert weights_of(folder, ["c"], folds=None, tasks=[same]) == {"c": [saved]}
-    other = replace(MOOD, class_names=("a", "b"))
+    other = replace(MOOD, names=("a", "b"))
     message = r"with one text and 2 classes \(a, b\); got mood with one text and 3 classes \("
     with pytest.raises(StudyError, match=message):
         weights_of(folder, ["c"], folds=None, tasks=[other])

@@ -5,15 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from tutti.bank.bank import Bank
-from tutti.records import CheckpointRecord, Predictions, TrialState
+from tutti.records import CheckpointRecord, TrialState
+from tutti.tasks.predictions import Predictions
 
 
 def test_a_finished_trial_gets_a_picture_for_each_task_with_validation_rows(logged):
     predictions = Predictions(
         ids=np.array(["a", "b"]),
-        probabilities=np.eye(2, dtype=np.float32),
+        outputs=np.eye(2, dtype=np.float32),
         labels=np.array([0, 1]),
-        class_names=("n", "y"),
+        names=("n", "y"),
     )
     parts = {"mood": {"validation": predictions, "test": predictions}, "odd": {"test": predictions}}
     Bank(logged.folder.bank).put(CheckpointRecord("t0000", 0, 1, 0.8, {"mood": 0.8}, None), parts)
@@ -27,7 +28,9 @@ def test_a_finished_trial_gets_a_picture_for_each_task_with_validation_rows(logg
 
 
 def test_the_picture_of_a_regression_has_a_name_of_its_own(logged):
-    predictions = Predictions(ids=np.array(["a"]), values=np.array([1.5], np.float32), labels=np.array([2], np.float32))
+    predictions = Predictions(
+        ids=np.array(["a"]), outputs=np.array([1.5], np.float32), labels=np.array([2], np.float32)
+    )
     Bank(logged.folder.bank).put(
         CheckpointRecord("t0000", 0, 1, 0.8, {"mood": 0.8}, None), {"mood": {"validation": predictions}}
     )

@@ -15,8 +15,9 @@ from tutti.bank.bank import Bank
 from tutti.config.space import SearchSpace
 from tutti.errors import StorageError
 from tutti.orchestration.objectives import Measure
-from tutti.records import CheckpointRecord, Predictions, TrialState
+from tutti.records import CheckpointRecord, TrialState
 from tutti.search.study_store import StudyStore
+from tutti.tasks.predictions import Predictions
 
 FINISHED = TrialState.FINISHED
 ROWS = 300
@@ -47,7 +48,7 @@ def put(logged: Any, trial: Any, wrong: slice, *, sure: float = 0.6) -> float:
     probabilities = np.repeat((1 - likely[:, None]) / 2, 3, axis=1)
     probabilities[np.arange(ROWS), predicted] = likely
     ids, names = np.array([f"r{row}" for row in range(ROWS)]), ("a", "b", "c")
-    predictions = Predictions(ids=ids, probabilities=probabilities, labels=LABELS, class_names=names)
+    predictions = Predictions(ids=ids, outputs=probabilities, labels=LABELS, names=names)
     key, score = trial.config["key"], float((predicted == LABELS).mean())
     record = CheckpointRecord(key, trial.config["number"], 1, score, {"mood": score}, None)
     Bank(logged.folder.bank).put(record, {"mood": {"validation": predictions}})

@@ -23,8 +23,9 @@ from tutti.orchestration.build import Abilities, check_backbone, prepare_rows
 from tutti.orchestration.lock import is_running, study_lock
 from tutti.orchestration.log import StudyLog
 from tutti.orchestration.study import _check_folders, clear_ended, run_study
-from tutti.records import CheckpointRecord, Predictions, TrialRecord, TrialState
+from tutti.records import CheckpointRecord, TrialRecord, TrialState
 from tutti.search.study_store import StudyStore
+from tutti.tasks.predictions import Predictions
 from tutti.tracking.memory import MemoryTracker
 
 LITTLE = Abilities(
@@ -267,8 +268,8 @@ def test_pictures_that_a_killed_driver_owed_a_finished_trial_are_drawn_when_a_st
     config, folder, tracker = study(search={"trials": 2}), StudyFolder(tmp_path / "s"), MemoryTracker()
     folder.path.mkdir()
     store = StudyStore.open(folder.optuna_url, name="s", space=config.search_space, sampler="random", seed=0)
-    labelled = {"ids": np.array(["a"]), "labels": np.array([1]), "class_names": ("n", "y")}
-    predictions = Predictions(probabilities=np.full((1, 2), 0.5, np.float32), **labelled)
+    labelled = {"ids": np.array(["a"]), "labels": np.array([1]), "names": ("n", "y")}
+    predictions = Predictions(outputs=np.full((1, 2), 0.5, np.float32), **labelled)
     tracker.start_study(parameters={}, tags={}, files=[])
     for number in range(2):
         key = store.ask().key

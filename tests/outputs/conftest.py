@@ -12,8 +12,9 @@ import pytest
 from tutti.bank.bank import Bank
 from tutti.outputs.members import Rule
 from tutti.outputs.submission import Formats
-from tutti.records import CheckpointRecord, Predictions
+from tutti.records import CheckpointRecord
 from tutti.tasks.metrics import score
+from tutti.tasks.predictions import Predictions
 from tutti.tasks.task import Task
 
 ROWS = {"validation": 200, "test": 60, "test-round1": 30, "unlabeled": 150}
@@ -74,7 +75,7 @@ PARTS = {
 
 def prior(task: Task, skewed: bool) -> np.ndarray:
     """The classes' shares."""
-    shares = np.ones(len(task.class_names))
+    shares = np.ones(len(task.names))
     shares[-1] = 0.25 if skewed else 1
     return shares / shares.sum()
 
@@ -84,14 +85,14 @@ def noisy_predictions(
 ) -> Predictions:
     """Noisy probabilities that favour the true class by ``skill`` and every class by its ``lean``."""
     rng = np.random.default_rng(seed)
-    classes = len(task.class_names)
+    classes = len(task.names)
     logits = rng.normal(size=(len(truth), classes)) * 1.5 + skill * np.eye(classes)[truth] + lean
     probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     return Predictions(
         ids=np.array([f"{part} {row}" for row in range(len(truth))]),
-        probabilities=probabilities.astype(np.float32),
+        outputs=probabilities.astype(np.float32),
         labels=truth if part == "validation" else None,
-        class_names=task.class_names,
+        names=task.names,
     )
 
 
@@ -113,7 +114,7 @@ def make_finished(tmp_path) -> Callable[..., Study]:
         rng = np.random.default_rng(0)
         rows = ROWS | {"validation": validation}
         truth = {
-            (task.name, part): rng.choice(len(task.class_names), size=rows[part], p=prior(task, skewed))
+            (task.name, part): rng.choice(len(task.names), size=rows[part], p=prior(task, skewed))
             for task in TASKS
             for part in PARTS[task.name]
         }
@@ -138,7 +139,7 @@ def make_finished(tmp_path) -> Callable[..., Study]:
                 task.name: score(
                     task.metric,
                     labels=predictions[task.name]["validation"].labels,
-                    predicted=predictions[task.name]["validation"].probabilities,
+                    predicted=predictions[task.name]["validation"].outputs,
                 )
                 for task in TASKS
             }

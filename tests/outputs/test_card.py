@@ -21,9 +21,7 @@ def test_the_card_s_members_have_the_scores_of_the_metric(make_finished, tmp_pat
     card = write_ensemble(**study.ensemble(tmp_path / "out"))
     for task, shown in zip(study.tasks, card.tasks, strict=True):
         each = [study.bank.predictions(member.key, task.name, "validation") for member in shown.members]
-        singles = [
-            score(task.metric, labels=study.labels[task.name], predicted=member.probabilities) for member in each
-        ]
+        singles = [score(task.metric, labels=study.labels[task.name], predicted=member.outputs) for member in each]
         assert [member.score for member in shown.members] == pytest.approx(singles)
         assert sum(member.weight for member in shown.members) == pytest.approx(1)
 
@@ -36,7 +34,7 @@ def test_the_card_s_scores_are_estimates_with_intervals_on_rows_that_chose_nothi
         flattering = score(
             task.metric,
             labels=study.labels[task.name],
-            predicted=np.mean([member.probabilities for member in each], axis=0),
+            predicted=np.mean([member.outputs for member in each], axis=0),
         )
         assert shown.score.score == pytest.approx(flattering, abs=0.05)  # the same members in nearly every fold
         assert 0.01 < shown.score.high - shown.score.score < 0.2

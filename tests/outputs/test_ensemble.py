@@ -19,8 +19,9 @@ from tutti.errors import StorageError, StudyError, SubmissionError
 from tutti.outputs.ensemble import write_ensemble
 from tutti.outputs.members import Rule
 from tutti.outputs.submission import Formats
-from tutti.records import CheckpointRecord, Predictions
+from tutti.records import CheckpointRecord
 from tutti.tasks.metrics import score
+from tutti.tasks.predictions import Predictions
 
 
 def test_files_lie_where_they_are_looked_for_and_the_card_lists_them(make_finished, tmp_path):
@@ -40,11 +41,11 @@ def test_predictions_are_the_classes_of_the_members_mean(make_finished, tmp_path
     card = write_ensemble(**study.ensemble(tmp_path / "out", rule=Rule(top=3, by="task", method="score")))
     task, shown = study.tasks[0], card.tasks[0]
     mean = sum(
-        each.weight * study.bank.predictions(each.key, "emotion", "test").probabilities.astype(np.float64)
+        each.weight * study.bank.predictions(each.key, "emotion", "test").outputs.astype(np.float64)
         for each in shown.members
     )
     lines = (tmp_path / "out" / "emotion_predict.json").read_text().splitlines()
-    assert [json.loads(line)["label"] for line in lines] == [task.class_names[index] for index in mean.argmax(axis=1)]
+    assert [json.loads(line)["label"] for line in lines] == [task.names[index] for index in mean.argmax(axis=1)]
     assert [json.loads(line)["id"] for line in lines] == study.ids["emotion"]["test"].tolist()
 
 
@@ -180,7 +181,7 @@ def test_a_damaged_bank_file_is_a_storage_error_that_names_it(make_finished, tmp
 
 def test_labels_of_a_changed_task_are_refused(make_finished, tmp_path):
     study = make_finished()
-    changed = (replace(study.tasks[0], class_names=("happy", "sad", "calm")), *study.tasks[1:])
+    changed = (replace(study.tasks[0], names=("happy", "sad", "calm")), *study.tasks[1:])
     with pytest.raises(StudyError, match="must hold probabilities of the classes happy, sad, calm"):
         write_ensemble(**study.ensemble(tmp_path / "out", tasks=changed))
 
@@ -238,9 +239,9 @@ def test_labels_of_test_rows_grade_the_ensemble_and_the_best_trial(make_finished
     truth = np.random.default_rng(0).integers(3, size=60)
     card = write_ensemble(**study.ensemble(tmp_path / "out", answers={"emotion": {"test": truth}}))
     lines = (tmp_path / "out" / "emotion_predict.json").read_text().splitlines()
-    one_hot = np.eye(3)[[study.tasks[0].class_names.index(json.loads(line)["label"]) for line in lines]]
+    one_hot = np.eye(3)[[study.tasks[0].names.index(json.loads(line)["label"]) for line in lines]]
     best = max(study.bank.records(), key=lambda record: record.task_scores["emotion"]).key
-    alone = study.bank.predictions(best, "emotion", "test").probabilities
+    alone = study.bank.predictions(best, "emotion", "test").outputs
     (graded,) = card.graded
     assert (graded.task, graded.part, graded.rows) == ("emotion", "test", 60)
     assert graded.score == pytest.approx(score("macro_f1", labels=truth, predicted=one_hot))
@@ -259,8 +260,8 @@ def test_labels_of_test_rows_grade_the_ensemble_where_the_best_trial_did_not_pre
     predictions = {task: {part: study.bank.predictions(best.key, task, part) for part in parts[task]} for task in parts}
     test = predictions["emotion"].pop("test")
     if held == "other rows":
-        ids, probabilities = test.ids[:7], test.probabilities[:7]
-        predictions["emotion"]["test"] = replace(test, ids=ids, probabilities=probabilities)
+        ids, probabilities = test.ids[:7], test.outputs[:7]
+        predictions["emotion"]["test"] = replace(test, ids=ids, outputs=probabilities)
     study.bank.put(replace(best, score=0.0), predictions)  # best in the task, and too far behind overall to vote
     truth = np.random.default_rng(0).integers(3, size=60)
     card = write_ensemble(**study.ensemble(tmp_path / "out", answers={"emotion": {"test": truth}}))
@@ -280,7 +281,7 @@ def sure_predictions(study, part: str, *, seed: int) -> Predictions:
     logits = np.random.default_rng(seed).normal(size=(len(truth), 2)) + 5 * np.eye(2)[truth]
     votes = (np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)).astype(np.float32)
     labels = truth if part == "validation" else None
-    return Predictions(ids=study.ids["CoLA"][part], probabilities=votes, labels=labels, class_names=("0", "1"))
+    return Predictions(ids=study.ids["CoLA"][part], outputs=votes, labels=labels, names=("0", "1"))
 
 
 def test_trials_of_a_study_of_one_task_make_that_task_better_and_leave_the_others_as_they_were(make_finished, tmp_path):

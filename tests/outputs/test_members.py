@@ -8,7 +8,8 @@ from tutti.bank.bank import Bank
 from tutti.bank.electorate import Electorate
 from tutti.errors import StudyError
 from tutti.outputs.members import Rule, elect
-from tutti.records import CheckpointRecord, Predictions
+from tutti.records import CheckpointRecord
+from tutti.tasks.predictions import Predictions
 from tutti.tasks.task import Task
 
 TASK, OTHER, THIRD = (Task(name, ("no", "yes"), pair=False, metric="accuracy", submission="csv") for name in "abc")
@@ -16,9 +17,7 @@ TASK, OTHER, THIRD = (Task(name, ("no", "yes"), pair=False, metric="accuracy", s
 
 def part(*, ids: str = "xyz", classes: tuple[str, ...] = ("no", "yes"), labels: tuple[int, ...] = (0, 1, 1)):
     probabilities = np.full((len(ids), len(classes)), 1 / len(classes), np.float32)
-    return Predictions(
-        ids=np.array(list(ids)), probabilities=probabilities, labels=np.array(labels), class_names=classes
-    )
+    return Predictions(ids=np.array(list(ids)), outputs=probabilities, labels=np.array(labels), names=classes)
 
 
 @pytest.fixture
@@ -87,9 +86,7 @@ def test_weights_by_score_follow_the_task_s_own_score(tmp_path):
     bank = Bank(tmp_path)
     for number, right in enumerate([2, 1]):  # of three rows
         predictions = part()
-        predictions.probabilities[:] = np.where(
-            np.arange(3)[:, None] < right, np.eye(2)[[0, 1, 1]], np.eye(2)[[1, 0, 0]]
-        )
+        predictions.outputs[:] = np.where(np.arange(3)[:, None] < right, np.eye(2)[[0, 1, 1]], np.eye(2)[[1, 0, 0]])
         bank.put(
             CheckpointRecord(f"t{number:04d}", number, 1, right / 3, {"a": right / 3}, None),
             {"a": {"validation": predictions}},
@@ -200,7 +197,7 @@ def test_near_copies_and_those_far_behind_do_not_vote(tmp_path):
         probabilities = np.where(np.arange(2) == np.where(right, labels, 1 - labels)[:, None], 0.9, 0.1).astype(
             np.float32
         )
-        held = Predictions(ids=ids, probabilities=probabilities, labels=labels, class_names=TASK.class_names)
+        held = Predictions(ids=ids, outputs=probabilities, labels=labels, names=TASK.names)
         score = float(right.mean())
         bank.put(CheckpointRecord(f"t{number:04d}", number, 1, score, {"a": score}, None), {"a": {"validation": held}})
     assert keys(choice(bank, tasks=[TASK], validation=ids, top=None), "a") == ["t0000", "t0001", "t0002", "t0003"]

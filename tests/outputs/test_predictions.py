@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from scorers import of_classes
 
 from tutti.ensembling.methods.protocol import Weighted
 from tutti.ensembling.methods.registry import METHODS
@@ -21,6 +22,7 @@ from tutti.errors import StorageError, StudyError
 from tutti.orchestration.weights import check_predicts
 from tutti.outputs.folder import output_folder
 from tutti.outputs.predictions import Shards, TaskVote, check_out, needed_voters
+from tutti.tasks.kinds.registry import KINDS
 from tutti.tasks.metrics import score_decided
 from tutti.tasks.task import Task
 
@@ -35,10 +37,12 @@ def votes(members: int, rows: int, *, seed: int = 0) -> np.ndarray:
 def elected(method: str, *, offsets: bool = False):
     probabilities, labels = votes(3, 60), np.random.default_rng(1).integers(3, size=60)
 
+    @of_classes
     def score(truth: np.ndarray, decided: np.ndarray) -> float:
         return score_decided("macro_f1", labels=truth, decided=decided, classes=3)
 
-    procedure = Procedure(Selection(top=3), np.array([0.1, 0.3, 0.2]), share=1, methods=(method,), offsets=offsets)
+    tune = KINDS["classes"].tuner("macro_f1") if offsets else None
+    procedure = Procedure(Selection(top=3), np.array([0.1, 0.3, 0.2]), share=1, methods=(method,), tune=tune)
     return procedure.fit(Ballot(probabilities, labels, score, np.arange(60)))
 
 
@@ -50,10 +54,10 @@ def test_rows_are_answered_as_the_ensemble_answers_by_every_method(method: str) 
     vote = TaskVote(MOOD, {member: [place] for place, member in enumerate(places)}, ensemble, calibrated=True)
     table = vote.table([f"r{row}" for row in range(9)], [probabilities[member] for member in places])
     combined = ensemble.combine(probabilities)
-    shown = np.stack([table[f"p_{name}"].to_numpy() for name in MOOD.class_names], axis=1)
+    shown = np.stack([table[f"p_{name}"].to_numpy() for name in MOOD.names], axis=1)
     np.testing.assert_array_equal(shown, ensemble.calibrated(combined).astype(np.float32))
     classes = ensemble.decide(combined)
-    assert table["label"].to_pylist() == [MOOD.class_names[index] for index in classes]
+    assert table["label"].to_pylist() == [MOOD.names[index] for index in classes]
     np.testing.assert_array_equal(table["confidence"].to_numpy(), shown[np.arange(9), classes])
     assert table.column_names == ["id", "label", "confidence", "p_calm", 'p_a,"b"', "p_好"]
 
@@ -68,9 +72,7 @@ def test_a_member_with_folds_says_the_mean_of_them_and_one_alone_what_it_says() 
     probabilities = votes(2, 4)
     table = TaskVote(MOOD, {0: [0, 1]}).table(list("abcd"), list(probabilities))
     np.testing.assert_allclose(table["p_calm"].to_numpy(), probabilities.mean(axis=0)[:, 0], rtol=1e-6)
-    assert table["label"].to_pylist() == [
-        MOOD.class_names[index] for index in probabilities.mean(axis=0).argmax(axis=1)
-    ]
+    assert table["label"].to_pylist() == [MOOD.names[index] for index in probabilities.mean(axis=0).argmax(axis=1)]
 
 
 def test_a_regression_has_a_value_for_each_row() -> None:

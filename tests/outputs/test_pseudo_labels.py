@@ -33,7 +33,7 @@ def arguments(study, out, *, labelling=None, **changes):
 
 
 def pool(study, task, **changes):
-    classes = next(len(each.class_names) for each in study.tasks if each.name == task)
+    classes = next(len(each.names) for each in study.tasks if each.name == task)
     rows = study.unlabelled("emotion" if task == "topic" else task)
     layout, suffix = (Glue("CoLA"), ".tsv") if task == "CoLA" else (Competition(), ".csv")
     plain = Pool(rows, np.zeros(len(rows), dtype=bool), np.full(classes, 1 / classes), layout, suffix, "5" * 64, 1)
@@ -46,7 +46,7 @@ def ledger(out, task):
 
 def mean_of(study, report, task):
     members = next(each.members for each in report.tasks if each.task == task)
-    single = [study.bank.predictions(each.key, task, "unlabeled").probabilities for each in members]
+    single = [study.bank.predictions(each.key, task, "unlabeled").outputs for each in members]
     return np.mean(single, axis=0), single
 
 
@@ -60,7 +60,7 @@ def test_the_rows_at_the_threshold_become_a_training_file_that_the_layout_reads(
     assert 0 < len(sure) < 150
     assert back["id"].tolist() == expected["id"].tolist()
     assert back["text"].tolist() == expected["text"].tolist()
-    assert back["label"].tolist() == [study.tasks[0].class_names[index] for index in mean[sure].argmax(axis=1)]
+    assert back["label"].tolist() == [study.tasks[0].names[index] for index in mean[sure].argmax(axis=1)]
     assert len(Glue("CoLA").read(str(tmp_path / "out" / "CoLA.tsv"), labelled=True)) == report.tasks[1].labelled
 
 
@@ -135,7 +135,7 @@ def test_the_ledger_says_of_each_label_where_it_comes_from(make_finished, tmp_pa
             np.mean([probabilities[place].argmax() == mean[place].argmax() for probabilities in single])
         )
         assert row["members"] == [member.key for member in report.tasks[0].members]
-        assert row["label"] == study.tasks[0].class_names[mean[place].argmax()]
+        assert row["label"] == study.tasks[0].names[mean[place].argmax()]
         assert (row["round"], row["source_sha256"]) == (3, "5" * 64)
 
 
@@ -209,7 +209,7 @@ def test_soft_labels_are_the_ensemble_s_probabilities(make_finished, tmp_path):
     assert [task.file for task in report.tasks] == ["emotion.soft.parquet", "CoLA.soft.parquet"]
     back = SoftLabels().read(str(tmp_path / "out" / "emotion.soft.parquet"), labelled=True)
     assert back["id"].tolist() == study.unlabelled("emotion")["id"].tolist()
-    names = [PROBABILITY + name for name in study.tasks[0].class_names]
+    names = [PROBABILITY + name for name in study.tasks[0].names]
     np.testing.assert_allclose(back[names].to_numpy(), mean, atol=1e-6)
     assert "{path: emotion.soft.parquet, labels: soft}" in (tmp_path / "out" / "card.md").read_text()
 
@@ -220,7 +220,7 @@ def test_expected_precision_comes_near_the_precision_of_the_labels(make_finished
     report = write_pseudo_labels(**arguments(study, tmp_path / "out", labelling={"threshold": 0.5}))
     truth = study.truth["emotion", "unlabeled"]
     right = [
-        study.tasks[0].class_names[truth[int(row["id"].removeprefix("unlabeled "))]] == row["label"]
+        study.tasks[0].names[truth[int(row["id"].removeprefix("unlabeled "))]] == row["label"]
         for row in ledger(tmp_path / "out", "emotion")
     ]
     assert report.tasks[0].expected_precision == pytest.approx(np.mean(right), abs=0.1)
@@ -374,7 +374,7 @@ def test_every_method_labels_rows_with_what_it_says_and_how_sure_it_is(make_fini
     assert all(row["confidence"] >= 0.7 - 1e-5 for row in rows)
     labels = {int(row["id"].removeprefix("unlabeled ")): row["label"] for row in rows}
     both = sure.keys() & labels.keys()
-    same = sum(labels[row] == study.tasks[0].class_names[sure[row]] for row in both)
+    same = sum(labels[row] == study.tasks[0].names[sure[row]] for row in both)
     assert same > 0.9 * len(both)
 
 

@@ -11,13 +11,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tutti.ensembling.disagreement import disagreement
 from tutti.ensembling.pseudo import Labelling
 from tutti.errors import StudyError
 from tutti.outputs.members import Rule
 from tutti.outputs.pseudo_pool import Pool
 from tutti.outputs.report import vote, write_report
 from tutti.records import TrialRecord, TrialState
+from tutti.tasks.kinds.registry import KINDS
 
 HOSTILE = "<script>alert('x')</script> & \"more\""
 
@@ -32,7 +32,7 @@ def trials() -> list[TrialRecord]:
 
 
 def pool_of(study, task) -> Pool:
-    classes = len(task.class_names)
+    classes = len(task.names)
     return Pool(
         rows=study.unlabelled(task.name),
         seen=np.zeros(len(study.ids[task.name]["unlabeled"]), dtype=bool),
@@ -226,11 +226,11 @@ def test_the_most_disputed_rows_come_first_with_everybody_s_vote(make_finished):
     rows = shown.disputed
     assert len(rows) == 10
     members = [study.bank.predictions(each.key, "emotion", "validation") for each in shown.card.members]
-    disagreements = disagreement(np.stack([each.probabilities for each in members]))
+    disagreements = KINDS["classes"].disagreement(np.stack([each.outputs for each in members]))
     places = [members[0].ids.tolist().index(row.id) for row in rows]
     assert disagreements[places].tolist() == sorted(disagreements, reverse=True)[:10]
     place = places[0]
-    votes = [("happy", "sad", "angry")[each.probabilities[place].argmax()] for each in members]
+    votes = [("happy", "sad", "angry")[each.outputs[place].argmax()] for each in members]
     assert sorted(votes) == sorted(
         name for part in rows[0].votes.split(", ") for name in [part.split()[0]] * int(part.split()[1])
     )
@@ -303,7 +303,8 @@ def test_a_folder_with_other_files_is_left_alone_and_an_earlier_report_replaced(
 def regression(tmp_path, truth):
     """A task whose labels are numbers, and its part of the page."""
     from tutti.bank.bank import Bank
-    from tutti.records import CheckpointRecord, Predictions
+    from tutti.records import CheckpointRecord
+    from tutti.tasks.predictions import Predictions
     from tutti.tasks.task import Task
 
     task, bank, rng = Task("warmth", (), False, "pearson", "csv"), Bank(tmp_path / "bank"), np.random.default_rng(0)
@@ -311,7 +312,7 @@ def regression(tmp_path, truth):
     for number in range(3):
         values = (truth + rng.normal(size=len(truth))).astype(np.float32)
         record = CheckpointRecord(f"t{number:04d}", number, 1, 0.5, {"warmth": 0.5}, None)
-        bank.put(record, {"warmth": {"validation": Predictions(ids=ids, values=values, labels=truth)}})
+        bank.put(record, {"warmth": {"validation": Predictions(ids=ids, outputs=values, labels=truth)}})
     part = vote(
         study="demo",
         recipe_name="baseline",

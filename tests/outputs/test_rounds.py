@@ -14,7 +14,7 @@ from tutti.ensembling.nested import Estimate
 from tutti.errors import StorageError, StudyError
 from tutti.outputs.members import Rule
 from tutti.outputs.rounds import Comparison, Round, RoundFolder, compare, ended_rounds, next_round, write_round
-from tutti.records import Predictions
+from tutti.tasks.predictions import Predictions
 
 RULE = Rule(top=3, by="task")
 
@@ -27,8 +27,8 @@ def studies(make_finished, tmp_path):
     def improved(known: Predictions, better: float) -> Predictions:
         if known.labels is None or not better:
             return known
-        label = known.labels if better > 0 else (known.labels + 1) % len(known.class_names)
-        mixed = (1 - abs(better)) * known.probabilities + abs(better) * np.eye(len(known.class_names))[label]
+        label = known.labels if better > 0 else (known.labels + 1) % len(known.names)
+        mixed = (1 - abs(better)) * known.outputs + abs(better) * np.eye(len(known.names))[label]
         return replace(known, probabilities=mixed.astype(np.float32))
 
     def copy(name: str, better: float) -> Bank:

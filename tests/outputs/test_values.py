@@ -19,9 +19,10 @@ from tutti.outputs.members import Rule, elect, votes
 from tutti.outputs.pseudo_labels import write_pseudo_labels
 from tutti.outputs.pseudo_pool import Pool
 from tutti.outputs.submission import Formats
-from tutti.records import CheckpointRecord, Predictions
+from tutti.records import CheckpointRecord
 from tutti.tasks.layouts.glue import Glue
 from tutti.tasks.metrics import score
+from tutti.tasks.predictions import Predictions
 from tutti.tasks.task import Task
 
 STSB = Task("STS-B", (), pair=True, metric="pearson_spearman", submission="glue")
@@ -45,7 +46,7 @@ def put(bank: Bank) -> None:
         values = {
             part: Predictions(
                 ids=ids(part),
-                values=(right + rng.normal(0, 1 + number / 10, len(right))).astype(np.float32),
+                outputs=(right + rng.normal(0, 1 + number / 10, len(right))).astype(np.float32),
                 labels=right if part == "validation" else None,
             )
             for part, right in truth.items()
@@ -53,15 +54,15 @@ def put(bank: Bank) -> None:
         classes = {
             part: Predictions(
                 ids=ids(part),
-                probabilities=rng.dirichlet([1, 1], rows).astype(np.float32),
+                outputs=rng.dirichlet([1, 1], rows).astype(np.float32),
                 labels=grammatical if part == "validation" else None,
-                class_names=COLA.class_names,
+                names=COLA.names,
             )
             for part, rows in ROWS.items()
         }
         scores = {
-            "STS-B": score(STSB.metric, labels=truth["validation"], predicted=values["validation"].values),
-            "CoLA": score(COLA.metric, labels=grammatical, predicted=classes["validation"].probabilities),
+            "STS-B": score(STSB.metric, labels=truth["validation"], predicted=values["validation"].outputs),
+            "CoLA": score(COLA.metric, labels=grammatical, predicted=classes["validation"].outputs),
         }
         record = CheckpointRecord(f"t{number:04d}", number, 1, float(np.mean(list(scores.values()))), scores, None)
         bank.put(record, {"STS-B": values, "CoLA": classes})
@@ -101,7 +102,7 @@ def test_how_numbers_are_combined_is_said_where_there_are_some(bank: Bank, tasks
 
 def mean_of(bank: Bank, part: str, members) -> np.ndarray:
     return sum(
-        member.weight * bank.predictions(member.key, "STS-B", part).values.astype(np.float64) for member in members
+        member.weight * bank.predictions(member.key, "STS-B", part).outputs.astype(np.float64) for member in members
     )
 
 
@@ -231,7 +232,7 @@ def test_where_every_row_is_labelled_a_regression_s_label_is_the_ensemble_s_valu
     assert [task.task for task in report.tasks] == ["STS-B", "CoLA"]
     back = Glue("STS-B").read(str(tmp_path / "out" / "STS-B.tsv"), labelled=True, numbers=True)
     members = [member.key for member in report.tasks[0].members]
-    mean = np.mean([bank.predictions(key, "STS-B", "unlabeled").values for key in members], axis=0)
+    mean = np.mean([bank.predictions(key, "STS-B", "unlabeled").outputs for key in members], axis=0)
     np.testing.assert_allclose(back["label"].astype(float), mean, rtol=1e-5)
     rows = pq.read_table(tmp_path / "out" / "STS-B.ledger.parquet").to_pylist()
     assert [row["label"] for row in rows] == back["label"].tolist()

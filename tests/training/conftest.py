@@ -30,8 +30,8 @@ def steady_backbone(backbone: Path, tmp_path_factory: pytest.TempPathFactory) ->
 @pytest.fixture(scope="session")
 def tasks() -> tuple[Task, ...]:
     return (
-        Task(name="news.v1", class_names=("100", "101", "102"), pair=False, metric="macro_f1", submission="csv"),
-        Task(name="mood", class_names=("no", "yes"), pair=False, metric="accuracy", submission="csv"),
+        Task(name="news.v1", names=("100", "101", "102"), pair=False, metric="macro_f1", submission="csv"),
+        Task(name="mood", names=("no", "yes"), pair=False, metric="accuracy", submission="csv"),
     )
 
 
@@ -69,9 +69,9 @@ def make_part() -> MakePart:
 def parts(tasks: tuple[Task, ...], make_part: MakePart) -> dict[str, dict[str, EncodedPart]]:
     return {
         task.name: {
-            "train": make_part(rows, classes=len(task.class_names), seed=rows, weighted=True),
-            "validation": make_part(30, classes=len(task.class_names), seed=rows + 1),
-            "test": make_part(11, classes=len(task.class_names), seed=rows + 2, labelled=False),
+            "train": make_part(rows, classes=len(task.names), seed=rows, weighted=True),
+            "validation": make_part(30, classes=len(task.names), seed=rows + 1),
+            "test": make_part(11, classes=len(task.names), seed=rows + 2, labelled=False),
         }
         for task, rows in zip(tasks, (53, 37), strict=True)
     }

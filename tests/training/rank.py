@@ -59,7 +59,7 @@ def main(job_file: str) -> None:
                 on_epoch=on_epoch,
             )
             outcomes[name]["probabilities"] = {
-                f"{task}/{part}": predictions.probabilities.tolist()
+                f"{task}/{part}": predictions.outputs.tolist()
                 for task, by_part in done.predictions.items()
                 for part, predictions in by_part.items()
             }

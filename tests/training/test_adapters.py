@@ -75,7 +75,7 @@ def test_the_checkpoint_says_what_the_run_said(
     assert metadata.adapter is not None
     assert (metadata.adapter.bits, metadata.adapter.rank) == (bits, 4)
     part = parts["mood"]["test"]
-    for row, expected in zip(part.encoded["input_ids"], done.predictions["mood"]["test"].probabilities, strict=True):
+    for row, expected in zip(part.encoded["input_ids"], done.predictions["mood"]["test"].outputs, strict=True):
         ids = torch.tensor([row])
         with torch.inference_mode():
             outputs = model("mood", ids, torch.ones_like(ids)).softmax(dim=1)[0]
@@ -105,8 +105,8 @@ def test_a_run_that_was_interrupted_ends_bit_equal(tune: Tune, tmp_path: Path, t
     torch.testing.assert_close(*ends, rtol=0, atol=0)
     for task, by_part in whole.predictions.items():
         for part, predictions in by_part.items():
-            resumed_probabilities = resumed.predictions[task][part].probabilities
-            np.testing.assert_array_equal(predictions.probabilities, resumed_probabilities)
+            resumed_probabilities = resumed.predictions[task][part].outputs
+            np.testing.assert_array_equal(predictions.outputs, resumed_probabilities)
 
 
 def test_a_moving_average_holds_the_trained_weights_alone_and_is_what_is_kept(tune: Tune, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from tutti.tasks.task import Task
 from tutti.training.adversarial import make_attack
 from tutti.training.trainer import MultiTaskTrainer
 
-TASK = Task(name="t", class_names=("a", "b"), pair=False, metric="accuracy", submission="csv")
+TASK = Task(name="t", names=("a", "b"), pair=False, metric="accuracy", submission="csv")
 IDS = torch.tensor([[2, 5, 6, 3], [2, 7, 8, 3]])
 LABELS = torch.tensor([0, 1])
 

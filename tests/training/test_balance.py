@@ -10,8 +10,8 @@ from tutti.training.balance import DynamicBalance, FixedBalance, UncertaintyBala
 
 CPU = torch.device("cpu")
 TASKS = [
-    Task(name="news", class_names=("a", "b"), pair=False, metric="accuracy", submission="csv"),
-    Task(name="score", class_names=(), pair=False, metric="pearson", submission="csv"),
+    Task(name="news", names=("a", "b"), pair=False, metric="accuracy", submission="csv"),
+    Task(name="score", names=(), pair=False, metric="pearson", submission="csv"),
 ]
 
 

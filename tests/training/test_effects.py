@@ -113,7 +113,7 @@ def test_the_label_of_a_row_that_weighs_nothing_is_not_learnt(
             train = parts[task.name]["train"]
             assert train.labels is not None
             weightless = np.arange(len(train.labels)) % 2 == 0
-            labels = np.where(weightless, (train.labels + other) % len(task.class_names), train.labels)
+            labels = np.where(weightless, (train.labels + other) % len(task.names), train.labels)
             weights = np.where(weightless, 0, train.weights)
             changed[task.name] = {**parts[task.name], "train": replace(train, labels=labels, weights=weights)}
         steady_tune(tmp_path / name, parts=changed, max_steps=4, class_weights=class_weights)
@@ -124,7 +124,7 @@ def test_the_label_of_a_row_that_weighs_nothing_is_not_learnt(
 def test_an_untrained_regression_errs_by_the_weighted_variance_of_its_labels_whatever_their_scale(
     steady_tune: Tune, parts: dict[str, dict[str, EncodedPart]], tmp_path: Path
 ) -> None:
-    task = Task(name="value", class_names=(), pair=False, metric="pearson", submission="csv")
+    task = Task(name="value", names=(), pair=False, metric="pearson", submission="csv")
     for scale in (1.0, 50.0):
         own = {}
         for name in ("train", "validation"):

@@ -35,7 +35,7 @@ def test_a_run_learns_reports_each_epoch_and_predicts_the_other_parts(
             part = parts[task.name][name]
             np.testing.assert_array_equal(predictions.ids, part.ids)
             assert (predictions.labels is None) == (name == "test")
-            assert predictions.class_names == task.class_names
+            assert predictions.names == task.names
 
 
 @pytest.mark.parametrize("pooling", ["pair", "bi_encoder"])
@@ -54,7 +54,7 @@ def test_a_run_of_pairs_learns_from_both_texts_and_its_checkpoint_says_the_same(
     model, _ = load_checkpoint(tmp_path / "best")
     assert model.head("mood").linear.in_features == 4 * model.config.hidden_size
     part = pairs["mood"]["validation"]
-    probabilities = done.predictions["mood"]["validation"].probabilities
+    probabilities = done.predictions["mood"]["validation"].outputs
     assert probabilities is not None
     for row in range(4):
         ids, types = (torch.tensor([part.encoded[row][name]]) for name in ("input_ids", "token_type_ids"))
@@ -70,8 +70,8 @@ def test_the_best_checkpoint_gives_the_recorded_score(tune: Tune, tmp_path: Path
     assert (metadata.epoch, metadata.score, metadata.key) == (best.epoch, best.score, "t0003")
     assert done.checkpoint.path == str(tmp_path / "best")
     validation = done.predictions["mood"]["validation"]
-    assert validation.probabilities is not None
-    accuracy = (validation.probabilities.argmax(axis=1) == validation.labels).mean()
+    assert validation.outputs is not None
+    accuracy = (validation.outputs.argmax(axis=1) == validation.labels).mean()
     assert accuracy == done.checkpoint.task_scores["mood"]
 
 
@@ -132,7 +132,7 @@ def test_accumulated_batches_give_the_loss_and_weights_of_one_large_batch(
 def test_a_regression_is_learnt_on_the_scale_of_its_labels(
     tune: Tune, parts: dict[str, dict[str, EncodedPart]], tmp_path: Path
 ) -> None:
-    task = Task(name="score", class_names=(), pair=False, metric="pearson", submission="csv")
+    task = Task(name="score", names=(), pair=False, metric="pearson", submission="csv")
     mood = {part: rows for part, rows in parts["mood"].items() if part != "test"}
     scores = {
         part: replace(rows, labels=(300 + 40 * rows.labels).astype(np.float32), weights=np.ones_like(rows.weights))
@@ -146,7 +146,7 @@ def test_a_regression_is_learnt_on_the_scale_of_its_labels(
     assert reports[-1].score > 0.8
     minimised, in_units_of_labels = (reports[-1].metrics[name] for name in ("train_loss", "score/train_loss"))
     assert in_units_of_labels == pytest.approx(minimised * head.scale.item() ** 2, rel=0.1)
-    assert tuned.predictions["score"]["validation"].values.mean() == pytest.approx(320, abs=15)
+    assert tuned.predictions["score"]["validation"].outputs.mean() == pytest.approx(320, abs=15)
 
 
 def test_a_run_is_silent_and_computes_with_the_threads_that_it_found(

@@ -5,17 +5,28 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from tutti.training.losses import (
-    balanced_classes,
-    divergences,
-    duplicate_rows,
-    row_errors,
-    row_losses,
-    training_losses,
-)
+from tutti.modeling.kinds.balanced import balanced_classes
+from tutti.modeling.kinds.classes import ClassesHead
+from tutti.modeling.kinds.protocol import LossOptions
+from tutti.modeling.kinds.values import ValuesHead
+from tutti.training.losses import duplicate_rows, training_losses
+
+CLASSES, VALUES, ONE = ClassesHead(), ValuesHead(), torch.ones(())
 
 LOGITS = torch.tensor([[2.0, 0.0, -1.0], [0.1, 0.0, 0.0]])
 LABELS = torch.tensor([0, 1])
+
+
+def row_losses(logits: torch.Tensor, labels: torch.Tensor, *, smoothing: float, focal_gamma: float) -> torch.Tensor:
+    return CLASSES.losses(logits, labels, scale=ONE, options=LossOptions(smoothing, focal_gamma))
+
+
+def row_errors(values: torch.Tensor, labels: torch.Tensor, *, scale: torch.Tensor) -> torch.Tensor:
+    return VALUES.losses(values, labels, scale=scale, options=LossOptions())
+
+
+def divergences(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+    return CLASSES.divergences(first, second, scale=ONE)
 
 
 def test_without_switches_it_is_cross_entropy() -> None:
@@ -66,7 +77,7 @@ def test_r_drop_is_half_of_the_paper_s_loss_where_two_masks_disagree() -> None:
     likelihood = cross_entropy(LOGITS, LABELS, reduction="none") + cross_entropy(other, LABELS, reduction="none")
     apart = (first * (first / second).log()).sum(1) / 2 + (second * (second / first).log()).sum(1) / 2
     both = torch.cat([LOGITS, other])
-    losses = training_losses(both, LABELS, scale=None, smoothing=0.0, focal_gamma=0.0, rdrop_alpha=3.0)
+    losses = training_losses(CLASSES, both, LABELS, scale=ONE, options=LossOptions(), rdrop_alpha=3.0)
     torch.testing.assert_close(losses, (likelihood + 3.0 * apart) / 2)
 
 
@@ -75,8 +86,7 @@ def test_r_drop_of_a_regression_punishes_two_masks_that_disagree() -> None:
     labels, same, apart = torch.tensor([2.0]), torch.tensor([[2.0], [2.0]]), torch.tensor([[1.0], [3.0]])
 
     def loss(outputs: torch.Tensor, alpha: float) -> float:
-        keys = {"smoothing": 0.0, "focal_gamma": 0.0, "rdrop_alpha": alpha}
-        return training_losses(outputs, labels, scale=scale, **keys).item()
+        return training_losses(VALUES, outputs, labels, scale=scale, options=LossOptions(), rdrop_alpha=alpha).item()
 
     assert loss(same, 3.0) == 0
     plain, punished = loss(apart, 1e-9), loss(apart, 3.0)
@@ -90,7 +100,7 @@ def test_the_loss_of_several_dropout_masks_is_the_mean_of_each_one_s_and_not_tha
     masks = torch.randn(3, 4 if alpha else 2, 3)
 
     def losses(outputs: torch.Tensor) -> torch.Tensor:
-        return training_losses(outputs, LABELS, scale=None, smoothing=0.1, focal_gamma=1.0, rdrop_alpha=alpha)
+        return training_losses(CLASSES, outputs, LABELS, scale=ONE, options=LossOptions(0.1, 1.0), rdrop_alpha=alpha)
 
     torch.testing.assert_close(losses(masks), (losses(masks[0]) + losses(masks[1]) + losses(masks[2])) / 3)
     assert (losses(masks) > losses(masks.mean(dim=0))).all()

@@ -11,8 +11,8 @@ from tutti.data.encode import EncodedPart
 from tutti.tasks.task import Task
 from tutti.training.measure import measure
 
-MOOD = Task(name="mood", class_names=("no", "yes"), pair=False, metric="accuracy", submission="csv")
-VALUE = Task(name="value", class_names=(), pair=False, metric="pearson", submission="csv")
+MOOD = Task(name="mood", names=("no", "yes"), pair=False, metric="accuracy", submission="csv")
+VALUE = Task(name="value", names=(), pair=False, metric="pearson", submission="csv")
 
 
 def test_the_loss_of_classes_is_the_mean_of_the_negative_logarithms_of_the_labels_probabilities(

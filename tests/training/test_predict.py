@@ -24,8 +24,8 @@ CPU = torch.device("cpu")
 def model(backbone: Path) -> MultiTaskModel:
     torch.manual_seed(1)
     tasks = [
-        Task(name="t", class_names=("a", "b", "c"), pair=False, metric="accuracy", submission="csv"),
-        Task(name="value", class_names=(), pair=False, metric="pearson", submission="csv"),
+        Task(name="t", names=("a", "b", "c"), pair=False, metric="accuracy", submission="csv"),
+        Task(name="value", names=(), pair=False, metric="pearson", submission="csv"),
     ]
     return MultiTaskModel(encoder=load_encoder(str(backbone)), tasks=tasks, heads=HeadOptions(dropout=0.5))
 
@@ -120,7 +120,7 @@ def test_pairs_that_are_encoded_apart_keep_within_the_budget_in_training_and_in_
     whole = make_part(60, classes=2, seed=3)
     types = [[int(position > 2) for position in range(len(row))] for row in whole.encoded["input_ids"]]
     part = replace(whole, encoded=whole.encoded.add_column("token_type_ids", types))
-    task = Task(name="p", class_names=("a", "b"), pair=True, metric="accuracy", submission="csv")
+    task = Task(name="p", names=("a", "b"), pair=True, metric="accuracy", submission="csv")
     model = MultiTaskModel(
         encoder=load_encoder(str(backbone)), tasks=[task], heads=HeadOptions(pooling="bi_encoder", dropout=0.0)
     )

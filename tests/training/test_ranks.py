@@ -201,8 +201,8 @@ def test_two_workers_predict_every_row_in_input_order(both: tuple[Any, ...]) -> 
     outcome, _, _, done, _ = both
     for task, by_part in done.predictions.items():
         for part, predictions in by_part.items():
-            assert predictions.probabilities is not None
-            np.testing.assert_allclose(outcome["probabilities"][f"{task}/{part}"], predictions.probabilities, atol=1e-4)
+            assert predictions.outputs is not None
+            np.testing.assert_allclose(outcome["probabilities"][f"{task}/{part}"], predictions.outputs, atol=1e-4)
 
 
 def test_every_rank_gets_the_same_reports_and_predictions(by_two: tuple[list[dict[str, Any]], Path]) -> None:

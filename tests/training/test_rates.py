@@ -14,7 +14,7 @@ from tutti.modeling.model import MultiTaskModel, load_encoder
 from tutti.tasks.task import Task
 from tutti.training.rates import BALANCE_RATE, decayed_names, parameter_groups
 
-TASK = Task(name="t", class_names=("a", "b"), pair=False, metric="accuracy", submission="csv")
+TASK = Task(name="t", names=("a", "b"), pair=False, metric="accuracy", submission="csv")
 
 
 @pytest.fixture

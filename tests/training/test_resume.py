@@ -318,6 +318,4 @@ def test_a_finished_run_trains_no_more_and_reports_its_last_evaluation_again(
     assert later == [replace(reports[-1], repeated=True)]
     assert later[0].at == reports[-1].at
     torch.testing.assert_close(weights, final_weights(tmp_path), rtol=0, atol=0)
-    np.testing.assert_array_equal(
-        whole.predictions["mood"]["test"].probabilities, again.predictions["mood"]["test"].probabilities
-    )
+    np.testing.assert_array_equal(whole.predictions["mood"]["test"].outputs, again.predictions["mood"]["test"].outputs)

@@ -51,8 +51,8 @@ def test_training_seen_words_alone_comes_to_the_same(tune, unseen, steady_backbo
         torch.testing.assert_close(saved, load_file(other / "best" / name), rtol=1e-3, atol=1e-5)
     for task, predicted in seen_run.predictions.items():
         for part, predictions in predicted.items():
-            expected_probabilities = expected.predictions[task][part].probabilities
-            assert predictions.probabilities == pytest.approx(expected_probabilities, abs=1e-4)
+            expected_probabilities = expected.predictions[task][part].outputs
+            assert predictions.outputs == pytest.approx(expected_probabilities, abs=1e-4)
     saved, before = (load_file(place / "model.safetensors")[WORDS] for place in (folder / "best", steady_backbone))
     assert torch.equal(saved[unseen], before[unseen])
     assert not torch.equal(saved, before)

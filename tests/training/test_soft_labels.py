@@ -34,7 +34,7 @@ def test_probabilities_of_0_and_1_train_as_labels_do(tune, parts: Parts, tasks: 
     hard = tune(parts, "hard")
     soft = tune(with_targets(parts, tasks[0], lambda certain: certain), "soft")
     for task in tasks:
-        probabilities = [run.predictions[task.name]["test"].probabilities for run in (hard, soft)]
+        probabilities = [run.predictions[task.name]["test"].outputs for run in (hard, soft)]
         np.testing.assert_allclose(*probabilities, atol=1e-4)
 
 
@@ -51,5 +51,5 @@ def test_a_student_of_unsure_teachers_is_less_sure_with_every_loss(
     task = tasks[0]
     hard = tune(parts, "hard", **training)
     soft = tune(with_targets(parts, task, lambda certain: certain * 0.4 + 0.6 / task.outputs), "soft", **training)
-    sure = [run.predictions[task.name]["test"].probabilities.max(axis=1).mean() for run in (hard, soft)]
+    sure = [run.predictions[task.name]["test"].outputs.max(axis=1).mean() for run in (hard, soft)]
     assert sure[1] < sure[0]

@@ -28,14 +28,15 @@ from tutti.modeling.model import MultiTaskModel, load_encoder
 from tutti.orchestration.soup import averageable
 from tutti.outputs.members import Rule, elect
 from tutti.outputs.soup import refolded
-from tutti.records import CheckpointRecord, Predictions
+from tutti.records import CheckpointRecord
 from tutti.tasks.metrics import score
+from tutti.tasks.predictions import Predictions
 from tutti.tasks.task import Task
 from tutti.training import precision, soup
 from tutti.training.predict import predict
 from tutti.training.soup import Soup, _SoupEvaluator, greedy_soup
 
-TASK = Task(name="news", class_names=("100", "101", "102"), pair=False, metric="accuracy", submission="csv")
+TASK = Task(name="news", names=("100", "101", "102"), pair=False, metric="accuracy", submission="csv")
 Save = Callable[..., Path]
 
 
@@ -223,7 +224,7 @@ def test_rows_that_judge_a_soup_have_no_part_in_choosing_who_may_go_into_it(
         bank = Bank(tmp_path / f"bank-{lot}")
         for number, (key, own) in enumerate(probabilities.items()):
             alone = score("accuracy", labels=part.labels, predicted=own)
-            known = Predictions(ids=part.ids, probabilities=own, labels=part.labels, class_names=TASK.class_names)
+            known = Predictions(ids=part.ids, outputs=own, labels=part.labels, names=TASK.names)
             record = CheckpointRecord(key, number, 1, alone, {"news": alone}, None)
             bank.put(record, {"news": {"validation": known}})
         election = elect(

@@ -19,7 +19,8 @@ from tutti.bank.metadata import record_of
 from tutti.bank.tables import from_parquet, to_parquet
 from tutti.errors import Fault, StorageError, nearest
 from tutti.files import check_no_link, is_plain, write_whole
-from tutti.records import CheckpointRecord, Predictions
+from tutti.records import CheckpointRecord
+from tutti.tasks.predictions import Predictions
 
 logger = logging.getLogger(__name__)
 

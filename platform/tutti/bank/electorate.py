@@ -7,7 +7,8 @@ from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from tutti.bank.bank import Bank
-from tutti.records import CheckpointRecord, Predictions
+from tutti.records import CheckpointRecord
+from tutti.tasks.predictions import Predictions
 
 
 class Checkpoints(Protocol):

@@ -8,29 +8,33 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tutti.records import Predictions
+from tutti.tasks.kinds.columns import label_array, label_column
+from tutti.tasks.predictions import Predictions
 
-_CLASSES = b"tutti.classes"
+_NAMES, _KIND = b"tutti.classes", b"tutti.kind"
 
 
 def to_parquet(predictions: Predictions) -> bytes:
     """The predictions as the bytes of a Parquet file.
 
-    Columns: ``id`` (string), ``label`` (int64, or float32 for regression; absent without labels), then ``p0``, ``p1``,
-    ... (float32), one probability column per class, or ``value`` (float32) for regression. The schema's metadata has
-    the class names, in the order of the columns, as a JSON list under ``tutti.classes``.
+    Columns: ``id`` (string), ``label`` (int64 or float32, or a list of float32; absent without labels), then ``p0``,
+    ``p1``, ... (float32), one for each output, or ``value`` (float32) for a single number. The schema's metadata has
+    the outputs' names, in the order of the columns, as a JSON list under ``tutti.classes``, and the kind under
+    ``tutti.kind`` unless it is ``classes`` or ``value``, which the columns tell.
     """
     columns = {"id": pa.array(predictions.ids.tolist(), pa.string())}
     if predictions.labels is not None:
-        columns["label"] = pa.array(predictions.labels)
-    if predictions.probabilities is not None:
-        by_class = np.ascontiguousarray(predictions.probabilities.T, dtype=np.float32)
-        columns |= {f"p{index}": pa.array(column) for index, column in enumerate(by_class)}
+        columns["label"] = label_column(predictions.labels)
+    if predictions.names:
+        by_output = np.ascontiguousarray(predictions.outputs.T, dtype=np.float32)
+        columns |= {f"p{index}": pa.array(column) for index, column in enumerate(by_output)}
     else:
-        columns["value"] = pa.array(predictions.values, pa.float32())
-    names = json.dumps(predictions.class_names, ensure_ascii=False)
+        columns["value"] = pa.array(predictions.outputs, pa.float32())
+    metadata = {_NAMES: json.dumps(predictions.names, ensure_ascii=False)}
+    if predictions.kind_name not in ("classes", "value"):
+        metadata[_KIND] = predictions.kind_name
     sink = pa.BufferOutputStream()
-    pq.write_table(pa.table(columns).replace_schema_metadata({_CLASSES: names}), sink, compression="zstd")
+    pq.write_table(pa.table(columns).replace_schema_metadata(metadata), sink, compression="zstd")
     return sink.getvalue().to_pybytes()
 
 
@@ -43,16 +47,17 @@ def from_parquet(content: bytes) -> Predictions:
     """
     # A thread of Arrow's pools that lets go of the content, a Python object, while Python exits aborts the process.
     table = pq.read_table(pa.BufferReader(content), use_threads=False, pre_buffer=False)
-    names = tuple(json.loads((table.schema.metadata or {})[_CLASSES]))
+    metadata = table.schema.metadata or {}
+    names = tuple(json.loads(metadata[_NAMES]))
     if not all(isinstance(name, str) for name in names):
-        raise ValueError(f"class names that are no texts: {names!r:.80}")
-    probabilities = np.empty((table.num_rows, len(names)), dtype=np.float32)
+        raise ValueError(f"names of outputs that are no texts: {names!r:.80}")
+    outputs = np.empty((table.num_rows, len(names)), dtype=np.float32)
     for index in range(len(names)):
-        probabilities[:, index] = table[f"p{index}"].to_numpy()
+        outputs[:, index] = table[f"p{index}"].to_numpy()
     return Predictions(
         ids=np.array(table["id"].to_pylist(), dtype=np.str_),
-        probabilities=probabilities if names else None,
-        values=None if names else table["value"].to_numpy(),
-        labels=table["label"].to_numpy() if "label" in table.column_names else None,
-        class_names=names,
+        outputs=outputs if names else table["value"].to_numpy(),
+        labels=label_array(table["label"]) if "label" in table.column_names else None,
+        names=names,
+        kind_name=metadata.get(_KIND, b"").decode(),
     )

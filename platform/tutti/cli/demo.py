@@ -105,13 +105,13 @@ def _compare(study: StudyConfig, folder: StudyFolder, truth: Path, submission: P
     trials: dict[str, list[float]] = {}
     for record in bank.records():
         trials[record.key] = [
-            score(task.metric, labels[task.name], bank.predictions(record.key, task.name, "test").numbers)
+            score(task.metric, labels[task.name], bank.predictions(record.key, task.name, "test").outputs)
             for task in prepared.tasks
         ]
     ensemble = []
     for task in prepared.tasks:
         lines = (submission / f"{task.name.lower()}_predict.json").read_text(encoding="utf8").splitlines()
-        decided = [task.class_names.index(json.loads(line)["label"]) for line in lines]
+        decided = [task.names.index(json.loads(line)["label"]) for line in lines]
         ensemble.append(score_decided(task.metric, labels[task.name], np.array(decided), classes=task.outputs))
     for name, scores in sorted(trials.items(), key=lambda item: -float(np.mean(item[1]))):
         table.add_row(name, *map(number, scores), number(float(np.mean(scores))))

@@ -47,9 +47,8 @@ def prepare_study(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> P
     keep_backbone(study, folder)
     for task in prepared.tasks:
         rows = ", ".join(f"{part} {info.rows:,}" for part, info in prepared.parts[task.name].items())
-        labels = "numbers as labels" if task.regression else f"{len(task.class_names)} classes"
         folds = f", validated in {study.split.folds} folds" if study.split.folds else ""
-        console.print(f"  {task.name}: {labels}; rows: {rows}{folds}")
+        console.print(f"  {task.name}: {task.kind.describe(task.names)}; rows: {rows}{folds}")
     console.print("Encoding the texts")
     max_length, shares = encode_study(study, folder, prepared)
     for name, share in shares.items():

@@ -62,13 +62,12 @@ def study_note(prepared: Prepared) -> str:
     lines = [
         "The score is the mean of the tasks' metrics on the validation rows, whose ids are in `study/split.json`.",
         "",
-        "| task | metric | classes | rows |",
+        "| task | metric | labels | rows |",
         "|---|---|---|---|",
     ]
     for task in prepared.tasks:
         rows = ", ".join(f"{part} {info.rows:,}" for part, info in prepared.parts[task.name].items())
-        classes = "none: a number" if task.regression else len(task.class_names)
-        lines.append(f"| {task.name} | {task.metric} | {classes} | {rows} |")
+        lines.append(f"| {task.name} | {task.metric} | {task.kind.describe(task.names)} | {rows} |")
     return "\n".join(lines)
 
 

@@ -25,7 +25,8 @@ from tutti.config.address import without_password
 from tutti.config.folder import StudyFolder, studies_folder
 from tutti.config.study import StudyConfig
 from tutti.errors import ClaimLostError, StorageError, TrialError, counted
-from tutti.records import Predictions, TrialRecord, TrialState, best_trial
+from tutti.records import TrialRecord, TrialState, best_trial
+from tutti.tasks.predictions import Predictions
 
 if TYPE_CHECKING:
     from tutti.data.prepared import Prepared
@@ -294,7 +295,8 @@ def picture(task: str, predictions: Predictions) -> bytes:
     from tutti.outputs.pictures import predictions_png
 
     assert predictions.labels is not None
-    return predictions_png(predictions.labels, predictions.numbers, predictions.class_names, title=task)
+    decided = predictions.kind.decide(predictions.outputs)
+    return predictions_png(predictions.kind, predictions.labels, decided, predictions.names, task)
 
 
 def _study_argument(folder: StudyFolder) -> str:

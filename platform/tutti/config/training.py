@@ -33,6 +33,8 @@ class TrainingOptions(Strict):
         head_dropout: dropout probability before each head.
         head_dropout_samples: multi-sample dropout (arXiv 1905.09788): number of masks over whose losses the mean is
             taken.
+        ordered_head: what ordered classes learn: ``softmax`` (each class's probability), ``regression`` (one number,
+            the class's place) or ``corn`` (arXiv 2111.08851: for each class, whether a row is above it).
         task_weights: factor of each task's loss; 1 for tasks that are not named.
         loss_balancing: ``fixed`` (task_weights only), ``uncertainty`` (arXiv 1705.07115), or ``dynamic`` (dynamic
             weight average, arXiv 1803.10704, from the third epoch of a stage on).
@@ -82,6 +84,7 @@ class TrainingOptions(Strict):
     pooling_layers: Annotated[int, Field(ge=1)] = 1
     head_dropout: Share = 0.1
     head_dropout_samples: Annotated[int, Field(ge=1)] = 1
+    ordered_head: Literal["softmax", "regression", "corn"] = "softmax"
     task_weights: Weights = Field(default_factory=dict)
     loss_balancing: Literal["fixed", "uncertainty", "dynamic"] = "fixed"
     class_weights: Literal["balanced"] | None = None

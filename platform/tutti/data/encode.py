@@ -18,6 +18,7 @@ import pyarrow as pa
 from tutti.data.prepared import Prepared, read_columns
 from tutti.errors import BackboneError, Fault, StorageError, first_line
 from tutti.files import sha256_of, whole_folder, write_whole
+from tutti.tasks.kinds.columns import label_array
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -35,7 +36,7 @@ class EncodedPart:
         ids: ``(rows,)`` of str.
         encoded: columns input_ids (list of int32), token_type_ids (only if the tokenizer has them), length (int32).
         lengths: ``(rows,)`` int32, number of tokens of each row.
-        labels: ``(rows,)`` int64 class indices, float32 values for a regression, or None.
+        labels: ``(rows,)`` int64 class indices or float32 values, ``(rows, k)`` float32, or None.
         weights: ``(rows,)`` float32, weight of each row in the loss; 1 in all parts but train.
         pad_token_id: pads the shorter rows of a batch.
         targets: ``(rows, classes)`` float32 probabilities to learn (``labels`` are then the most likely classes); None
@@ -160,7 +161,7 @@ def _load(
         ids=np.array(table["id"].to_pylist(), dtype=np.str_),
         encoded=encoded,
         lengths=np.array(encoded.data.column("length")),
-        labels=_labels(table["label"]) if info.labelled else None,
+        labels=np.array(label_array(table["label"])) if info.labelled else None,
         weights=np.array(table["weight"].to_numpy()) if part == "train" else np.ones(table.num_rows, dtype=np.float32),
         pad_token_id=tokenizer.pad_token_id,
         targets=_targets(table) if info.soft else None,
@@ -176,11 +177,6 @@ def _targets(table: pa.Table) -> np.ndarray:
     targets[np.arange(table.num_rows), table["label"].to_numpy()] = 1
     targets[soft_rows] = probabilities
     return targets
-
-
-def _labels(column: pa.ChunkedArray) -> np.ndarray:
-    # np.array(column) may return a read-only view of Arrow's memory, about which torch warns.
-    return np.array(column.to_numpy(), dtype=np.float32 if pa.types.is_floating(column.type) else np.int64)
 
 
 def _encode(path: Path, folder: Path, tokenizer: Any, max_length: int) -> Dataset:

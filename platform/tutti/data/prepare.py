@@ -213,7 +213,7 @@ def _prepare_task(
         raise TaskFileError(Fault(f"task {spec.name}", rule, got, "add training rows of that class"))
     if "probabilities" in train and train["probabilities"].isna().all():  # every soft row was dropped
         train = train.drop(columns="probabilities")
-    task = Task(spec.name, class_names=classes, pair=spec.pair, metric=spec.metric, submission=spec.submission)
+    task = Task(spec.name, names=classes, pair=spec.pair, metric=spec.metric, submission=spec.submission)
     return task, {"train": train, "validation": held_out, **parts}
 
 

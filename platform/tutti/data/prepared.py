@@ -16,6 +16,7 @@ from pandas import DataFrame
 
 from tutti.errors import Fault, StorageError, StudyError, first_line
 from tutti.files import is_plain, whole_file, write_whole
+from tutti.tasks.kinds.columns import label_array
 from tutti.tasks.task import Task
 
 PREPARED_FILE = "prepared.json"
@@ -71,8 +72,8 @@ class Prepared:
     def rows(self, task: str, part: str) -> DataFrame:
         """A part's rows, with columns id, text, text_b (pairs), label (if labelled), weight (float32, train only).
 
-        A label is an int32 class index, or a float32 value for a regression. Further columns of train are fold (int32)
-        with folds, and probabilities (list of float32, or null) with soft labels.
+        A label is an int32 class index, a float32 value, or a list of float32. Further columns of train are fold
+        (int32) with folds, and probabilities (list of float32, or null) with soft labels.
 
         Raises:
             StorageError: if the file is missing or damaged.
@@ -86,6 +87,10 @@ class Prepared:
             StorageError: if the file is missing or damaged.
         """
         return np.array(read_columns(self.parts[task][part].path, ["id"])["id"].to_pylist(), dtype=np.str_)
+
+    def labels(self, task: str, part: str) -> np.ndarray:
+        """The labels of a part in the shape of the task's kind; raises as ``ids`` does."""
+        return label_array(read_columns(self.parts[task][part].path, ["label"])["label"])
 
     def validation_rows(self) -> dict[str, DataFrame]:
         """The rows of each task's part ``validation``; raises as ``rows`` does."""
@@ -122,7 +127,9 @@ def write_part(rows: DataFrame, path: Path) -> Path:
     """
     types = dict(_TYPES)
     if "label" in rows and rows["label"].dtype.kind == "f":
-        types["label"] = pa.float32()  # values of a regression
+        types["label"] = pa.float32()
+    elif "label" in rows and rows["label"].dtype == object:
+        types["label"] = pa.list_(pa.float32())
     schema = pa.schema([(name, dtype) for name, dtype in types.items() if name in rows])
     with whole_file(path) as temporary:
         pq.write_table(pa.Table.from_pandas(rows[schema.names], schema=schema, preserve_index=False), temporary)

@@ -6,16 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-LEAST_PROBABILITY = 1e-7
-"""Probabilities are clipped here, so that logarithms are finite and one wrong row does not dominate a loss."""
+from tutti.tasks.kinds.probabilities import log_probabilities
+from tutti.tasks.kinds.protocol import Kind
 
 _BINS = 15  # of confidence
 _RANGE = (0.02, 20.0)  # bounds of the fitted temperature
-
-
-def log_probabilities(probabilities: np.ndarray) -> np.ndarray:
-    """Clipped logarithms in the input's shape, float64; computed in the input's precision."""
-    return np.log(np.maximum(probabilities, LEAST_PROBABILITY)).astype(np.float64)
 
 
 def tempered(probabilities: np.ndarray, temperature: float) -> np.ndarray:
@@ -30,6 +25,14 @@ def tempered(probabilities: np.ndarray, temperature: float) -> np.ndarray:
         return probabilities
     exact: np.ndarray = softmax(log_probabilities(probabilities.astype(np.float64)) / temperature, axis=1)
     return exact
+
+
+def known_units(kind: Kind, outputs: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """``(units, alternatives)`` probabilities and ``(units,)`` truths of those units whose truth is known."""
+    distributions, truths = kind.distributions(outputs), kind.truths(labels)
+    if (truths >= 0).all():
+        return distributions, truths
+    return distributions[truths >= 0], truths[truths >= 0]
 
 
 def fit_temperature(probabilities: np.ndarray, labels: np.ndarray) -> float:

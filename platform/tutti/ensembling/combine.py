@@ -9,12 +9,12 @@ def average(votes: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """The weighted mean over members, accumulated in float64 one member at a time to limit memory.
 
     Args:
-        votes: ``(members, rows, classes)`` float32 probabilities, or ``(members, rows)`` float32 values.
+        votes: ``(members, rows, ...)`` float32 outputs of any kind.
         weights: ``(members,)``, finite; normalized by their sum, which is above 0. Votes of members with weight 0 are
             not read.
 
     Returns:
-        ``(rows, classes)`` or ``(rows,)`` float32.
+        ``(rows, ...)`` float32.
     """
     weights = weights / weights.sum()
     total = np.zeros(votes.shape[1:], dtype=np.float64)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tutti.ensembling.methods.protocol import Score
+from tutti.ensembling.scorer import Scorer
 
 MIN_TEXTS = 20
 """Below this many rows of different texts no choice is made by their scores, which would be chance."""
@@ -64,19 +64,19 @@ Split = tuple[int, np.ndarray, np.ndarray]
 """The repeat's number, the training rows and the held-out rows."""
 
 
-def splits(labels: np.ndarray, groups: np.ndarray, *, repeats: int, seed: int) -> Iterator[Split]:
+def splits(strata: np.ndarray, groups: np.ndarray, *, repeats: int, seed: int) -> Iterator[Split]:
     """Repeated stratified 5-fold splits, in which the rows of a group stay together.
 
-    Folds are stratified by class or by number, a group's being that of its first row. scikit-learn's StratifiedKFold
-    takes no numbers, and warns of classes with fewer rows than folds.
+    A group has the stratum of its first row. scikit-learn's StratifiedKFold takes no numbers, and warns of classes with
+    fewer rows than folds.
 
     Args:
-        labels: ``(rows,)`` class indices, or numbers.
+        strata: ``(rows,)`` classes or numbers, as of ``Kind.strata``.
         groups: ``(rows,)`` int64, as in ``Ballot``.
     """
     rng = np.random.default_rng(seed)
     _, first, groups = np.unique(groups, return_index=True, return_inverse=True)
-    strata, count = labels[first], len(first)
+    strata, count = strata[first], len(first)
     for repeat in range(repeats):
         order = np.lexsort((rng.random(count), strata))
         blocks = -(-count // _FOLDS)
@@ -122,13 +122,17 @@ def repeats_for(texts: int) -> int:
 
 
 def on_label_scale(values: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """``(rows,)`` float64: one regressor's values for all rows, with the mean and standard deviation of their labels.
+    """One regressor's values for all rows in float64, with the mean and standard deviation of their labels.
 
     Each fold has a regressor of its own. A correlation is blind to the scale of one, but not to the differences between
     those of several folds, which would count as errors.
     """
-    centred = values.astype(np.float64) - values.mean(dtype=np.float64)
-    return centred / (centred.std() or 1.0) * labels.std() + labels.mean()
+    centred = values.astype(np.float64) - values.mean(axis=0, dtype=np.float64)
+    spread = centred.std(axis=0)
+    spread = np.where(spread > 0, spread, 1.0)
+    if np.isnan(labels).any():  # of several columns
+        return centred / spread * np.nanstd(labels, axis=0) + np.nanmean(labels, axis=0)
+    return centred / spread * labels.std(axis=0) + labels.mean(axis=0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,28 +170,29 @@ def judge(
     labels: np.ndarray,
     groups: np.ndarray,
     *,
-    score: Score,
+    score: Scorer,
     seed: int,
     resamples: int = _RESAMPLES,
 ) -> Judged:
     """Scores each repeat's decisions on all rows together, and on resamples of the rows.
 
     Groups of rows are drawn with replacement, at least one per class: a metric such as macro-F1 would otherwise average
-    over fewer classes. Each resample gives about two groups wrong classes, as Agresti and Coull (1998) add two
-    wrong rows to an interval's: otherwise rows that are all right would give an interval of width 0.
+    over fewer classes. Each resample gives about two groups mistakes, as Agresti and Coull (1998) add two wrong rows to
+    an interval's: otherwise rows that are all right would give an interval of width 0.
 
     Args:
-        decisions: ``(repeats, rows)`` class indices, or values.
-        labels: ``(rows,)`` class indices, or numbers.
+        decisions: ``(repeats, rows, ...)``, as ``score.judged`` returns them.
+        labels: ``(rows,)`` or ``(rows, k)``, as of the kind.
         groups: ``(rows,)`` int64, as in ``Ballot``.
     """
-    rng = np.random.default_rng(seed)
+    rng, kind = np.random.default_rng(seed), score.kind
     _, first, groups = np.unique(groups, return_index=True, return_inverse=True)
-    count, of_group = len(first), labels[first]
-    order = np.argsort(of_group, kind="stable")
-    counts, classes = np.array([count]), 0
-    if np.issubdtype(labels.dtype, np.integer):
-        counts, classes = np.unique_counts(of_group).counts, max(int(labels.max()), 1) + 1
+    count, of_group = len(first), kind.counted_strata(labels[first])
+    if of_group is None:
+        order, counts = np.arange(count), np.array([count])
+    else:
+        order, counts = np.argsort(of_group, kind="stable"), np.unique_counts(of_group).counts
+    mistaken = of_group is not None and score.decides
     strata = np.split(order, np.cumsum(counts)[:-1])
     by_group, sizes = np.argsort(groups, kind="stable"), np.bincount(groups)
     starts = np.cumsum(sizes) - sizes
@@ -199,34 +204,32 @@ def judge(
         places = np.arange(lengths.sum()) + np.repeat(starts[chosen] - np.cumsum(lengths) + lengths, lengths)
         drawn = by_group[places]  # all rows of each chosen group
         resample = decisions[number % len(decisions), drawn]
-        if classes:
-            replaced = np.repeat(rng.random(len(chosen)) < _EXTRA_WRONG / (count + 2 * _EXTRA_WRONG), lengths)
-            wrong = (labels[drawn] + rng.integers(1, classes, len(drawn))) % classes
-            resample = np.where(replaced, wrong, resample)
+        if mistaken:
+            wrong = np.repeat(rng.random(len(chosen)) < _EXTRA_WRONG / (count + 2 * _EXTRA_WRONG), lengths)
+            resample = kind.with_mistakes(resample, labels, drawn, wrong, rng)
         resampled[number] = score(labels[drawn], resample)
     mean = float(np.mean([score(labels, of_repeat) for of_repeat in decisions]))
-    rows = [first[stratum[0]] for stratum in strata] if classes else []
+    rows = [int(first[stratum[0]]) for stratum in strata] if mistaken else []
     one_row = _change_by_a_row(decisions[0], labels, rows, counts / count, score=score) * len(labels) / count
     return Judged(mean, resampled, one_row)
 
 
 def _change_by_a_row(
-    decisions: np.ndarray, labels: np.ndarray, rows: Sequence[int], shares: np.ndarray, *, score: Score
+    decisions: np.ndarray, labels: np.ndarray, rows: Sequence[int], shares: np.ndarray, *, score: Scorer
 ) -> float:
-    """The root mean square change of the score where one row is wrong instead of right, by a row of each class.
+    """The root mean square change of the score where one row is wrong instead of right, by a row of each stratum.
 
-    The wrong decision is the commonest other class, as most are. It is 1 / rows of the accuracy, twice that of the
+    The wrong decision is the commonest other one, as most are. It is 1 / rows of the accuracy, twice that of the
     correlation of Matthews with two classes, and more of a rare class than of others in macro-F1.
 
     Args:
-        rows: ``(classes,)`` indices; empty for values, which change by 0.
-        shares: ``(classes,)``, how often each of these classes occurs.
+        rows: ``(strata,)`` indices; empty where no decisions are wrong, which changes by 0.
+        shares: ``(strata,)``, how often each of these strata occurs.
     """
-    common = [labels[rows[place]] for place in np.argsort(-shares)[:2]] if rows else []
+    common = [rows[place] for place in np.argsort(-shares)[:2]] if rows else []
     changes = []
     for row in rows:
         right, wrong = decisions.copy(), decisions.copy()
-        right[row] = labels[row]
-        wrong[row] = next((label for label in common if label != labels[row]), 0 if labels[row] else 1)
+        right[row], wrong[row] = score.kind.right_and_wrong(labels, row, common)
         changes.append(score(labels, right) - score(labels, wrong))
     return float(np.sqrt(shares @ np.square(changes))) if changes else 0.0

@@ -8,17 +8,19 @@ from typing import Literal
 
 import numpy as np
 
+from tutti.tasks.kinds.protocol import Kind
+
 _ROUNDING = 1e-6  # a few float32 steps near 1: the mean of members at 0.99 counts as 0.99
 
 
 @dataclass(frozen=True, eq=False)
 class Opinion:
-    """An ensemble's predicted classes, with confidence and agreement.
+    """What an ensemble predicts, with confidence and agreement.
 
     Attributes:
-        classes: ``(rows,)`` int64, the most likely class (ties go to the first).
-        confidence: ``(rows,)`` float32, or float64 at a temperature: its probability.
-        agreement: ``(rows,)`` float32, the share of the members for which this class is the most likely.
+        classes: ``(rows,)`` int64, the most likely class (ties go to the first); 0 for kinds without.
+        confidence: ``(rows,)`` float32, or float64 at a temperature: the probability of the least certain decision.
+        agreement: ``(rows,)`` float32, the share of the members who decide as the ensemble does.
     """
 
     classes: np.ndarray
@@ -52,16 +54,18 @@ class Labelling:
     max_drift: float | None = 0.05
 
 
-def opinion(probabilities: np.ndarray, member_probabilities: np.ndarray) -> Opinion:
-    """The ensemble's class of each row, its confidence, and the members' agreement.
+def opinion(kind: Kind, probabilities: np.ndarray, member_probabilities: np.ndarray) -> Opinion:
+    """What the ensemble decides of each row by its probabilities alone, its confidence, and the members' agreement.
 
     Args:
-        probabilities: ``(rows, classes)`` float32 or float64, the ensemble's.
-        member_probabilities: ``(members, rows, classes)`` float32, those of the members with a vote.
+        probabilities: ``(rows, outputs)`` float32 or float64, the ensemble's.
+        member_probabilities: ``(members, rows, outputs)`` float32, those of the members with a vote.
     """
-    best = probabilities.argmax(axis=1)
-    agreeing = (member_probabilities.argmax(axis=2) == best).mean(axis=0, dtype=np.float32)
-    return Opinion(best, probabilities.max(axis=1), agreeing)
+    decided = kind.decide(probabilities)
+    equal = kind.decide(member_probabilities) == decided
+    agreement = equal.all(axis=tuple(range(2, equal.ndim))).mean(axis=0, dtype=np.float32)
+    classes = decided if kind.exclusive else np.zeros(len(decided), dtype=np.int64)
+    return Opinion(classes, kind.confidence(probabilities), agreement)
 
 
 def choose(predicted: Opinion, labelling: Labelling, *, prior: np.ndarray, able: np.ndarray) -> np.ndarray:
@@ -124,25 +128,25 @@ def drift(shares: np.ndarray, prior: np.ndarray) -> tuple[float, int]:
 
 
 def precision(
-    predicted: Opinion, labels: np.ndarray, *, like: Opinion, least_agreement: float, classes: int
+    predicted: Opinion, decided: np.ndarray, labels: np.ndarray, *, like: Opinion, least_agreement: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Counts how many labelled rows comparable to the pseudo-labelled ones are right, by predicted class.
+    """Counts how many labelled rows comparable to the pseudo-labelled ones are right, by predicted class or label.
 
     A labelled row is comparable if it has the required agreement and at least the confidence of the least confident
     pseudo-labelled row of its predicted class.
 
     Args:
-        predicted: predictions for labelled rows by an ensemble that was not fitted on them.
-        labels: ``(rows,)`` their class indices.
+        predicted: of labelled rows by an ensemble that was not fitted on them.
+        decided: what it decides of them, ``(rows, outputs)`` bool as of ``Kind.held``.
+        labels: ``(rows, outputs)`` bool, what is true of them.
         like: predictions for the pseudo-labelled rows.
 
     Returns:
-        ``(classes,)`` int64: the comparable rows, and the right ones among them.
+        ``(outputs,)`` int64: the comparable rows, and the right ones among them.
     """
-    lowest = np.full(classes, np.inf)
+    lowest = np.full(decided.shape[1], np.inf)
     np.minimum.at(lowest, like.classes, like.confidence)
     confident = predicted.confidence >= lowest[predicted.classes] - _ROUNDING
     comparable = confident & (predicted.agreement >= least_agreement - _ROUNDING)
-    right = comparable & (predicted.classes == labels)
-    judged, hits = (np.bincount(predicted.classes[rows], minlength=classes) for rows in (comparable, right))
-    return judged, hits
+    judged = decided & comparable[:, None]
+    return judged.sum(axis=0), (judged & labels).sum(axis=0)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tutti.tasks.kinds.protocol import Kind
+
 ROUNDING = 1e-9  # scores that differ by less are equal
 
 
@@ -31,20 +33,19 @@ class Selection:
         top: maximum number of voters, best first; none for no limit.
         within: maximum distance to the best score; none for no limit.
         diversity: a candidate that differs by less than this from a better voter is skipped as a near-copy; 0 skips
-            nobody. The difference of classes is the share of rows with different ones, that of values 1 minus their
-            correlation, which is 0 if only one of the two is constant.
+            nobody. See ``Kind.difference``.
     """
 
     top: int | None = None
     within: float | None = None
     diversity: float = 0.0
 
-    def choose(self, scores: np.ndarray, decisions: np.ndarray) -> np.ndarray:
+    def choose(self, scores: np.ndarray, decisions: np.ndarray, kind: Kind) -> np.ndarray:
         """Indices of the voters, best first, ``(voters,)`` int64.
 
         Args:
             scores: ``(members,)``; NaN is never chosen.
-            decisions: ``(members, rows)``, each member's own classes (integers) or values (floats).
+            decisions: ``(members, rows, ...)``, each member's own, as ``kind`` decides.
         """
         order = top(scores, len(scores))
         if self.within is not None and len(order):
@@ -53,17 +54,6 @@ class Selection:
         for index in order:
             if self.top is not None and len(voters) == self.top:
                 break
-            if all(difference(decisions[index], decisions[voter]) >= self.diversity for voter in voters):
+            if all(kind.difference(decisions[index], decisions[voter]) >= self.diversity for voter in voters):
                 voters.append(int(index))
         return np.array(voters, dtype=np.int64)
-
-
-def difference(first: np.ndarray, second: np.ndarray) -> float:
-    """How much two members' ``(rows,)`` decisions differ, 0 for equal ones; see ``Selection.diversity``."""
-    if np.issubdtype(first.dtype, np.integer):
-        return float((first != second).mean()) if len(first) else 0.0
-    if len(first) < 2:
-        return 0.0
-    if not (np.ptp(first) and np.ptp(second)):
-        return float(np.ptp(first) != np.ptp(second))
-    return 1 - float(np.corrcoef(first, second)[0, 1])

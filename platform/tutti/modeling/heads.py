@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tutti.modeling.kinds.protocol import HeadKind
+
 
 class AttentionPooling(nn.Module):
     """Structured self-attention (Lin et al. 2017, arXiv 1703.03130) in the static task-attentive form of
@@ -144,31 +146,33 @@ class HeadOptions:
         dropout: dropout probability before the linear layer.
         dropout_samples: multi-sample dropout (arXiv 1905.09788): in training there is an output for each of this many
             dropout masks.
+        ordered: the head of ordered classes: ``softmax``, ``regression`` or ``corn``.
     """
 
     pooling: str = "attention"
     layers: int = 1
     dropout: float = 0.1
     dropout_samples: int = 1
+    ordered: str = "softmax"
 
 
 class Head(nn.Module):
     """States of the last ``options.layers`` layers, each ``(rows, tokens, hidden)``, and ``(rows, tokens)`` mask and
-    token types to ``(rows, outputs)`` float32: logits, or values of a regression. A head that ``is_bi_encoder`` takes
-    the states and the mask of ``texts_apart``.
+    token types to ``(rows, width)`` float32: logits, or values of a standardized kind. A head that ``is_bi_encoder``
+    takes the states and the mask of ``texts_apart``.
 
-    While it trains with several ``options.dropout_samples`` it gives ``(samples, rows, outputs)``, one for each dropout
+    While it trains with several ``options.dropout_samples`` it gives ``(samples, rows, width)``, one for each dropout
     mask: the loss is the mean of their losses (multi-sample dropout, Inoue 2019, arXiv 1905.09788).
 
-    A bi-encoder's regression adds to the linear layer, which starts at zero, the cosine of the two texts' means
-    (Sentence-BERT, Reimers and Gurevych 2019, arXiv 1908.10084): at first a cosine of 0 is the lowest training label
-    and one of 1 the highest, so that an encoder pretrained for similarity starts from what it knows.
+    A bi-encoder that learns one number adds to the linear layer, which starts at zero, the cosine of the two texts'
+    means (Sentence-BERT, Reimers and Gurevych 2019, arXiv 1908.10084): at first a cosine of 0 is the lowest training
+    label and one of 1 the highest, so that an encoder pretrained for similarity starts from what it knows.
 
     Args:
         pair: whether a row has two texts.
         std: standard deviation of the initial weights, drawn from torch's default generator (seed it first).
-        regression: whether the output is ``value * scale + shift``. These buffers are the standard deviation and the
-            mean of the training labels; set them with ``fit_labels``.
+        kind: of the task. If it is standardized the output is ``value * scale + shift``. These buffers are the standard
+            deviation and the mean of the training labels; set them with ``fit_labels``.
     """
 
     shift: Tensor
@@ -181,20 +185,22 @@ class Head(nn.Module):
         outputs: int,
         options: HeadOptions,
         std: float,
+        kind: HeadKind,
         pair: bool = False,
-        regression: bool = False,
     ) -> None:
         super().__init__()
+        self.kind = kind
+        outputs = kind.width(outputs)
         self.mix = LayerMix(options.layers) if options.layers > 1 else None
         self.pooling, width = _pooling(options.pooling, hidden, pair=pair)
         self.dropout = nn.Dropout(options.dropout)
         self.linear = nn.Linear(width, outputs)
         self._samples = options.dropout_samples
-        self._regression = regression
-        if regression:
-            self.register_buffer("shift", torch.zeros(()))
-            self.register_buffer("scale", torch.ones(()))
-        self.similarity = nn.Parameter(torch.tensor([1.0, 0.0])) if regression and self.is_bi_encoder else None
+        shape = () if outputs == 1 or not kind.standardized else (outputs,)
+        self.register_buffer("shift", torch.zeros(shape), persistent=kind.standardized)
+        self.register_buffer("scale", torch.ones(shape), persistent=kind.standardized)
+        of_similarity = kind.standardized and outputs == 1 and self.is_bi_encoder
+        self.similarity = nn.Parameter(torch.tensor([1.0, 0.0])) if of_similarity else None
         nn.init.normal_(self.linear.weight, std=std if self.similarity is None else 0.0)
         nn.init.zeros_(self.linear.bias)
         for query in self.pooling.parameters():
@@ -207,10 +213,18 @@ class Head(nn.Module):
 
     @torch.no_grad()
     def fit_labels(self, labels: Tensor, weights: Tensor) -> None:
-        """Sets shift and scale from ``(rows,)`` training labels and weights: labels of any scale train alike."""
-        exact, shares = labels.double(), weights.double() / weights.double().sum()
-        mean = (exact * shares).sum()
-        deviation = ((exact - mean).square() * shares).sum().sqrt()
+        """Sets shift and scale of a standardized kind from training labels: labels of any scale train alike.
+
+        Args:
+            labels: ``(rows,)``, or ``(rows, outputs)`` with NaN where one is missing.
+            weights: ``(rows,)``.
+        """
+        if not self.kind.standardized:
+            return
+        shares = weights.double().reshape(-1, *[1] * (labels.ndim - 1)) * ~labels.isnan()
+        exact, shares = labels.double().nan_to_num(), shares / shares.sum(dim=0)
+        mean = (exact * shares).sum(dim=0)
+        deviation = ((exact - mean).square() * shares).sum(dim=0).sqrt()
         self.shift.copy_(mean)
         varies = deviation > 1e-12 * mean.abs()
         self.scale.copy_(torch.where(varies, deviation, 1e-6))
@@ -229,4 +243,4 @@ class Head(nn.Module):
                 u, v, _, _ = pooled.chunk(4, dim=1)
                 slope, intercept = self.similarity
                 outputs = outputs + (slope * functional.cosine_similarity(u, v) + intercept).unsqueeze(1)
-        return outputs * self.scale + self.shift if self._regression else outputs
+        return outputs * self.scale + self.shift if self.kind.standardized else outputs

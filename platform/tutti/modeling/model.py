@@ -27,6 +27,7 @@ from tutti.modeling.adapters import (
     quantisation,
 )
 from tutti.modeling.heads import Head, HeadOptions, texts_apart
+from tutti.modeling.kinds.registry import head_kind
 from tutti.modeling.layers import encoder_layers
 from tutti.tasks.task import Task
 
@@ -90,7 +91,7 @@ class MultiTaskModel(nn.Module):
                     options=heads,
                     std=std,
                     pair=task.pair,
-                    regression=task.regression,
+                    kind=head_kind(task.kind_name, ordered=heads.ordered),
                 )
                 for task in tasks
             }
@@ -99,9 +100,9 @@ class MultiTaskModel(nn.Module):
     def forward(
         self, task: str, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
     ) -> Tensor:
-        """``(rows, tokens)`` int64 inputs to the task's ``(rows, outputs)`` float32: logits, or values.
+        """``(rows, tokens)`` int64 inputs to what the task's head gives, ``(rows, width)`` float32: see ``HeadKind``.
 
-        While it trains with several dropout samples, ``(samples, rows, outputs)``.
+        While it trains with several dropout samples, ``(samples, rows, width)``.
         """
         options: dict[str, Any] = {}
         head = self.head(task)

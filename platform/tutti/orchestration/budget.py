@@ -5,17 +5,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import cycle
+from itertools import combinations, cycle
 from pathlib import Path
 
 import numpy as np
-from scipy.spatial.distance import pdist, squareform
+from scipy.spatial.distance import squareform
 
 from tutti.bank.bank import Bank
 from tutti.config.folder import StudyFolder, TrialFolder
 from tutti.errors import counted
 from tutti.files import storage_faults
-from tutti.records import Predictions, TrialRecord, TrialState
+from tutti.records import TrialRecord, TrialState
+from tutti.tasks.predictions import Predictions
 
 _logger = logging.getLogger(__name__)
 _VALIDATION = "validation"
@@ -88,8 +89,7 @@ def _farthest(candidates: Sequence[int], chosen: Sequence[int], distances: np.nd
 def pairwise_distances(predictions: Sequence[Mapping[str, Predictions] | None]) -> np.ndarray:
     """How much predictions differ, ``(members, members)`` float64 in [0, 1], the mean over tasks; nan without them.
 
-    For classification: the share of rows with different most probable classes. For regression: half of one minus the
-    correlation (1 if a member's values are constant).
+    In a task it is the difference of decisions as their kind has it, at most 1.
 
     Args:
         predictions: for each member, predictions of the same rows by task; none if it has none.
@@ -102,12 +102,9 @@ def pairwise_distances(predictions: Sequence[Mapping[str, Predictions] | None]) 
     task_distances = []
     for task in members[0]:
         own = [by_task[task] for by_task in members]
-        if own[0].values is None:
-            task_distances.append(pdist(np.stack([each.numbers.argmax(axis=1) for each in own]), "hamming"))
-        else:
-            with np.errstate(divide="ignore", invalid="ignore"):
-                correlation_distance = pdist(np.stack([each.numbers for each in own]), "correlation")
-            task_distances.append(np.nan_to_num(correlation_distance / 2, nan=1.0))
+        kind = own[0].kind
+        decisions = [kind.decide(each.outputs) for each in own]
+        task_distances.append([min(kind.difference(*pair), 1.0) for pair in combinations(decisions, 2)])
     distances[np.ix_(known, known)] = squareform(np.mean(task_distances, axis=0))
     return distances
 

@@ -14,8 +14,9 @@ import numpy as np
 from tutti.bank.bank import Bank
 from tutti.config.folder import TrialFolder, fold_name
 from tutti.errors import StorageError
-from tutti.records import CheckpointRecord, Predictions
+from tutti.records import CheckpointRecord
 from tutti.tasks.metrics import score as score_of
+from tutti.tasks.predictions import Predictions
 
 if TYPE_CHECKING:
     from tutti.data.encode import EncodedPart
@@ -180,20 +181,17 @@ def _combined(
         for name, part in parts[task.name].items():
             if name == "train":
                 continue
-            by_fold = [fold_bank.predictions(fold_name(fold), task.name, name).numbers for fold in range(count)]
+            by_fold = [fold_bank.predictions(fold_name(fold), task.name, name).outputs for fold in range(count)]
             if name == "validation":
-                numbers = np.empty((len(part.ids), *by_fold[0].shape[1:]), dtype=np.float32)
-                for fold, fold_numbers in enumerate(by_fold):
-                    numbers[validation_folds == fold] = fold_numbers
+                outputs = np.empty((len(part.ids), *by_fold[0].shape[1:]), dtype=np.float32)
+                for fold, of_fold in enumerate(by_fold):
+                    outputs[validation_folds == fold] = of_fold
             else:
-                numbers = np.stack(by_fold).mean(axis=0, dtype=np.float64).astype(np.float32)
-            kind = {"values": numbers} if task.regression else {"probabilities": numbers}
-            combined[task.name][name] = Predictions(
-                ids=part.ids, labels=part.labels, class_names=task.class_names, **kind
-            )
+                outputs = np.stack(by_fold).mean(axis=0, dtype=np.float64).astype(np.float32)
+            combined[task.name][name] = Predictions.of(task, ids=part.ids, outputs=outputs, labels=part.labels)
     return combined
 
 
 def _score(task: Task, predictions: Predictions) -> float:
     assert predictions.labels is not None
-    return score_of(task.metric, labels=predictions.labels, predicted=predictions.numbers)
+    return score_of(task.metric, labels=predictions.labels, predicted=predictions.outputs)

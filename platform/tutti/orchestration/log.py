@@ -23,9 +23,10 @@ from tutti.orchestration.objectives import Measure
 from tutti.orchestration.pictures import PictureDrawer
 from tutti.orchestration.snapshot import NotSnapshotted
 from tutti.orchestration.trial_progress import TrialProgress
-from tutti.records import Predictions, TrialState
+from tutti.records import TrialState
 from tutti.search.study_store import StudyStore
 from tutti.search.trial_attributes import FITTED, FOLD, STOPPING, TRAINED
+from tutti.tasks.predictions import Predictions
 from tutti.tracking.protocol import FOLD_SCORE, SCORE, MetricRow, Tracker
 
 _logger = logging.getLogger(__name__)

@@ -86,4 +86,4 @@ class Measure:
         """The score of predictions of a task's validation rows, and those of a trial."""
         predictions = bank.predictions(key, task, "validation")
         assert predictions.labels is not None
-        return partial(score, self._metrics[task], predictions.labels), predictions.numbers
+        return partial(score, self._metrics[task], predictions.labels), predictions.outputs

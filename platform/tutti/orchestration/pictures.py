@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 
 from tutti.bank.bank import Bank
 from tutti.config.folder import StudyFolder
-from tutti.records import Predictions
+from tutti.tasks.predictions import Predictions
 from tutti.tracking.protocol import Tracker
 
 _logger = logging.getLogger(__name__)
@@ -46,8 +46,7 @@ class PictureDrawer:
         for task, parts in bank.parts(key).items():
             if "validation" in parts:
                 predictions = bank.predictions(key, task, "validation")
-                kind = "confusion_matrix" if predictions.values is None else "predicted_and_true"
-                self._tracker.log_picture(key, f"{kind}/{task}", self._picture(task, predictions))
+                self._tracker.log_picture(key, f"{predictions.kind.picture}/{task}", self._picture(task, predictions))
         self._folder.trial(key).pictures_owed.unlink(missing_ok=True)
 
 

@@ -23,10 +23,11 @@ from tutti.orchestration.pictures import draw_owed
 from tutti.orchestration.pool import running_pools
 from tutti.orchestration.storage_failure import GO_ON, storage_fault
 from tutti.orchestration.trial import train_trial
-from tutti.records import Predictions, TrialRecord, TrialState
+from tutti.records import TrialRecord, TrialState
 from tutti.search.limits import Ending, ending_of, is_over
 from tutti.search.study_store import StudyStore
 from tutti.search.trial_attributes import is_key
+from tutti.tasks.predictions import Predictions
 from tutti.tracking.protocol import Tracker
 
 if TYPE_CHECKING:

@@ -68,12 +68,10 @@ def check_predicts(folder: Path, tasks: Sequence[Task], *, what: str, remedy: st
             raise StudyError(Fault(what, rule, got, "name a checkpoint of this study"))
 
 
-def _predicted(task: Task) -> tuple[str, bool, tuple[str, ...]]:
+def _predicted(task: Task) -> tuple[str, bool, str, tuple[str, ...]]:
     """What of a task its predictions depend on: neither the metric nor the submission."""
-    return task.name, task.pair, task.class_names
+    return task.name, task.pair, task.kind_name, task.names
 
 
 def _shape(task: Task) -> str:
-    shown = ", ".join(task.class_names[:_SHOWN]) + (", ..." if len(task.class_names) > _SHOWN else "")
-    outputs = "values" if task.regression else f"{task.outputs} classes ({shown})"
-    return f"{'two texts' if task.pair else 'one text'} and {outputs}"
+    return f"{'two texts' if task.pair else 'one text'} and {task.kind.describe(task.names, most=_SHOWN)}"

@@ -151,13 +151,6 @@ def _objective(record: CheckpointRecord, tasks: Sequence[Task]) -> float | None:
     return fmean(record.task_scores[task.name] for task in tasks)
 
 
-def _labels(task: Task, decided: np.ndarray) -> list[str] | list[float]:
-    """Each row's class, or its value with as many digits as float32 needs to be read back exactly."""
-    if task.regression:
-        return [float(str(value)) for value in decided]
-    return [task.class_names[index] for index in decided]
-
-
 def _lacking(files: Mapping[str, bytes]) -> str:
     return f"{_ZIP} lacks {', '.join(lacking(files))}: gluebenchmark.com takes a zip only with all of its files."
 
@@ -172,7 +165,8 @@ def _submissions(
         for part, expected in test_ids.get(task.name, {}).items():
             elected = election.tasks[task.name]
             predicted = votes(bank, task=task, part=part, elected=elected)
-            ids, labels = predicted.ids.tolist(), _labels(task, elected.ensemble.decide(predicted.combined))
+            ids, decided = predicted.ids.tolist(), elected.ensemble.decide(predicted.combined)
+            labels = task.kind.spell(decided, task.names)
             try:
                 check(task, part=part, expected=[str(each) for each in expected], ids=ids, labels=labels)
                 place, name = submission.place(task, part)

@@ -56,7 +56,7 @@ def read_labels(
     """
     found = _layout_of(source, layout)
     try:
-        rows = _read_rows(found, source, expected["id"], numbers=task.regression)
+        rows = _read_rows(found, source, expected["id"], numbers=not task.kind.probabilistic)
     except TaskFileError as error:
         if found is not layout:
             raise
@@ -74,16 +74,16 @@ def read_labels(
             got = f"others for {_some_of(others, ids)}"
             raise SubmissionError(Fault(source, f"have the texts of the test rows of {task.name}", got, remedy))
     labels = in_order["label"].tolist()
-    if task.regression:
+    if not task.kind.probabilistic:
         return np.array([number(label) for label in labels], dtype=np.float32)
     if isinstance(found, Table) and found.label == _GLUE_LABEL:
         names = _names_by_spelling(task, official(glue or task.name))
-        labels = [label if label in task.class_names else names.get(label, label) for label in labels]
-    if unknown := set(labels) - set(task.class_names):
-        rule = f"hold only labels of the task ({', '.join(task.class_names)})"
+        labels = [label if label in task.names else names.get(label, label) for label in labels]
+    if unknown := set(labels) - set(task.names):
+        rule = f"hold only labels of the task ({', '.join(task.names)})"
         got = ", ".join(map(repr, sorted(unknown)[:_SHOWN]))
         raise SubmissionError(Fault(source, rule, got, remedy))
-    return np.array([task.class_names.index(label) for label in labels], dtype=np.int64)
+    return np.array([task.names.index(label) for label in labels], dtype=np.int64)
 
 
 def _read_rows(layout: Layout, source: str, ids: Iterable[str], *, numbers: bool) -> DataFrame:
@@ -99,7 +99,7 @@ def _read_rows(layout: Layout, source: str, ids: Iterable[str], *, numbers: bool
 def _names_by_spelling(task: Task, file: str | None) -> dict[str, str]:
     """The task's classes by GLUE's spelling in an official file, such as 1 for ``acceptable``; empty if it has none."""
     try:
-        return dict(zip(spelled(file or "", task.class_names), task.class_names, strict=True))
+        return dict(zip(spelled(file or "", task.names), task.names, strict=True))
     except SubmissionError:
         return {}
 
@@ -128,8 +128,8 @@ def grade(bank: Checkpoints, task: Task, part: str, elected: Elected, labels: np
     single = None
     if part in bank.parts(elected.best).get(task.name, ()):
         alone = bank.predictions(elected.best, task.name, part)
-        if np.array_equal(alone.ids, together.ids) and alone.class_names == task.class_names:
-            single = score_of(alone.numbers if task.regression else alone.numbers.argmax(axis=1))
+        if np.array_equal(alone.ids, together.ids) and alone.names == task.names:
+            single = score_of(task.kind.decide(alone.outputs))
     score = score_of(elected.ensemble.decide(together.combined))
     return Graded(task.name, part, task.metric, len(labels), score, single)
 

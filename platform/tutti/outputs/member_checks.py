@@ -25,11 +25,11 @@ _SHOWN = 10  # faults of one kind that one message lists
 
 
 def unsuitable_tasks(tasks: Sequence[Task], method: str) -> Iterator[Fault]:
-    """A fault for each regression if the method needs classes."""
+    """A fault for each task whose predictions the method cannot combine."""
     if method != "auto" and not combines_values(method):
         able = [name for name in METHODS if combines_values(name)]
         for task in tasks:
-            if task.regression:
+            if not task.kind.probabilistic:
                 rule, got = "combine what the task's labels are", f"{task.name}, whose labels are numbers"
                 yield Fault(
                     f"the method {method}", rule, got, f"name one of {', '.join(['auto', *able])} in the recipe"

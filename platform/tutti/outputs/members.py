@@ -13,6 +13,7 @@ from tutti.bank.electorate import Checkpoints
 from tutti.data.clean import text_groups_of
 from tutti.ensembling.nested import overlap_of
 from tutti.ensembling.procedure import Ballot, Ensemble, OutOfFold, Procedure, auto_methods, out_of_fold
+from tutti.ensembling.scorer import Scorer
 from tutti.ensembling.select import Selection, top
 from tutti.errors import Fault, StudyError, counted
 from tutti.outputs.member_checks import (
@@ -122,7 +123,7 @@ class Elected:
     def score(self) -> float:
         """The ensemble's score on the rows that chose it: optimistically biased."""
         combined = self.ensemble.combine(self.ballot.votes[self.ensemble.voters])
-        return self.ballot.score(self.ballot.labels, self.ensemble.decide(combined))
+        return self.ballot.score(self.ballot.labels, self.ensemble.judged(combined))
 
 
 @dataclass(frozen=True)
@@ -153,8 +154,8 @@ class Votes:
 
     Attributes:
         ids: ``(rows,)`` of str.
-        members: ``(members, rows, classes)`` float32 probabilities, or ``(members, rows)`` values of a regression.
-        combined: ``(rows, classes)`` or ``(rows,)`` float32, the ensemble's combination of them.
+        members: ``(members, rows, ...)`` float32 outputs.
+        combined: ``(rows, ...)`` float32, the ensemble's combination of them.
     """
 
     ids: np.ndarray
@@ -186,7 +187,7 @@ def elect(
 
     Raises:
         StudyError: if the bank is empty; if a checkpoint lacks a score or needed predictions, or has predictions for
-            other rows or classes; or if the method cannot combine the values of a regression.
+            other rows or classes; or if the method cannot combine a task's kind.
         StorageError: if the bank cannot be read.
     """
     records = bank.records()
@@ -261,8 +262,8 @@ def _ballot(bank: Checkpoints, task: Task, records: Sequence[CheckpointRecord], 
     _, labels, stacked = _stacked_votes(bank, task, LABELLED, [record.key for record in records])
     if labels is None:
         raise StudyError(Fault(f"trial {records[0].key}, {task.name}/{LABELLED}", "have labels", "none", AGAIN))
-    score = partial(score_decided, task.metric, classes=task.outputs)
-    return Ballot(stacked, labels, score, groups, correlation=is_correlation(task.metric))
+    function = partial(score_decided, task.metric, classes=task.outputs)
+    return Ballot(stacked, labels, Scorer(task.kind, function, scale_free=is_correlation(task.metric)), groups)
 
 
 def _elected(
@@ -273,14 +274,13 @@ def _elected(
     others: Callable[[], Sequence[Ballot]],
 ) -> Elected:
     by_task = rule.by == "task"
-    auto = auto_methods(texts=ballot.texts, values=task.regression)
+    auto = auto_methods(task.kind, texts=ballot.texts)
     procedure = Procedure(
         selection=Selection(rule.top, rule.within, rule.diversity),
         standing=_ranking_scores(records, task.name, rule.by),
         share=1 if by_task else 1 / len(records[0].task_scores),
         methods=auto if rule.method == "auto" else (rule.method,),
-        offsets=rule.decision == "offsets" and task.metric != "accuracy",  # which the likeliest class has most of
-        counted=1 if task.metric == "f1" else None,
+        tune=task.kind.tuner(task.metric) if rule.decision == "offsets" else None,
         others=tuple if by_task else others,
     )
     single = Procedure(Selection(top=1), _ranking_scores(records, task.name, "task"), share=1, methods=("uniform",))
@@ -303,22 +303,20 @@ def _stacked_votes(
 ) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
     """Ids, labels and stacked votes of some checkpoints, checked to be for the same rows and classes."""
     first = bank.predictions(keys[0], task.name, part)
-    columns = () if task.regression else (task.outputs,)
-    stacked = np.empty((len(keys), len(first.ids), *columns), dtype=np.float32)
+    stacked = np.empty((len(keys), *task.kind.shape(len(first.ids), task.outputs)), dtype=np.float32)
     for index, key in enumerate(keys):
         predictions = first if index == 0 else bank.predictions(key, task.name, part)
         what, remedy = f"trial {key}, {task.name}/{part}", AGAIN
-        votes = predictions.values if task.regression else predictions.probabilities
-        if votes is None or predictions.class_names != task.class_names:
-            classes = f"hold probabilities of the classes {', '.join(task.class_names)}"
-            rule = "hold values of a regression" if task.regression else classes
-            raise StudyError(Fault(what, rule, ", ".join(predictions.class_names) or "none", remedy))
+        if (predictions.kind_name, predictions.names) != (task.kind_name, task.names):
+            rule = f"hold predictions of {task.kind.describe(task.names, most=len(task.names))}"
+            got = predictions.kind.describe(predictions.names, most=len(predictions.names))
+            raise StudyError(Fault(what, rule, got, remedy))
         if not (np.array_equal(predictions.ids, first.ids) and _equal(predictions.labels, first.labels)):
             rule = f"hold the rows and labels that trial {keys[0]} holds, in the same order"
             if owner_of(key) != owner_of(keys[0]):
                 remedy = SPLIT
             raise StudyError(Fault(what, rule, other_rows(first.ids, predictions.ids), remedy))
-        stacked[index] = votes
+        stacked[index] = predictions.outputs
     return first.ids, first.labels, stacked
 
 
@@ -334,10 +332,12 @@ def _in_words(rule: Rule, counts: Sequence[int], tasks: Sequence[Task]) -> str:
         words.append(f"each different from all better ones in {100 * rule.diversity:g} % of the rows or more")
     if rule.filter is not None:
         words.append(f"found with {rule.filter}")
-    regressions = [task.regression for task in tasks]
-    usual = "their mean" if all(regressions) else "stacking" + ", for numbers by their mean" * any(regressions)
+    numbers = [not task.kind.probabilistic for task in tasks]
+    usual = "their mean" if all(numbers) else "stacking" + ", for numbers by their mean" * any(numbers)
     return ", ".join([*words, _METHOD_PHRASES[rule.method].format(usual=usual)])
 
 
 def _equal(left: np.ndarray | None, right: np.ndarray | None) -> bool:
-    return (left is None) == (right is None) and (left is None or right is None or np.array_equal(left, right))
+    if left is None or right is None:
+        return left is right
+    return np.array_equal(left, right, equal_nan=right.dtype.kind == "f")

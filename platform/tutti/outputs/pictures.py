@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import unicodedata
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from tutti.records import TrialRecord, TrialState
 if TYPE_CHECKING:
     from tutti.ensembling.nested import Estimate
     from tutti.outputs.card import Calibration, Card
+    from tutti.tasks.kinds.protocol import Kind
 
 _CJK_FONTS = (  # the first installed one draws Chinese class names
     "Noto Sans CJK SC",
@@ -41,16 +42,15 @@ COST_STATES = {  # edge and fill
 """The trials that ``cost_png`` shows."""
 
 
-def confusion_matrix_png(labels: np.ndarray, predicted: np.ndarray, class_names: Sequence[str], title: str) -> bytes:
+def confusion_matrix_png(labels: np.ndarray, decided: np.ndarray, class_names: Sequence[str], title: str) -> bytes:
     """True classes in rows, predicted classes in columns; the shade is the share of the true class's rows.
 
     Args:
         labels: ``(rows,)`` int64 class indices.
-        predicted: ``(rows, classes)`` probabilities, or ``(rows,)`` class indices.
+        decided: ``(rows,)`` int64 class indices.
         class_names: ``(classes,)``. A long name is cut; one that no installed font can draw is replaced by its number.
     """
     count = len(class_names)
-    decided = predicted if predicted.ndim == 1 else predicted.argmax(axis=1)
     flat = labels * count + decided
     matrix = np.bincount(flat, minlength=count * count).reshape(count, count)
     shares = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
@@ -83,34 +83,73 @@ def confusion_matrix_png(labels: np.ndarray, predicted: np.ndarray, class_names:
     return _png(figure)
 
 
-def scatter_png(labels: np.ndarray, values: np.ndarray, title: str) -> bytes:
+def scatter_png(labels: np.ndarray, values: np.ndarray, names: Sequence[str], title: str) -> bytes:
     """True values on the x axis, predicted values on the y axis; correct predictions lie on the diagonal.
 
     Args:
-        labels: ``(rows,)`` of any float type.
-        values: ``(rows,)`` of any float type.
+        labels, values: ``(rows,)``, or ``(rows, k)`` for a picture of each column; NaN where a label is missing.
+        names: of the columns; empty for one.
     """
-    low, high = float(min(labels.min(), values.min())), float(max(labels.max(), values.max()))
-    edge = 0.03 * (high - low) or 0.5
-    figure = _figure(5.2, 5.2)
-    axes = figure.add_subplot()
-    axes.plot([low, high], [low, high], color="#bbbbbb", zorder=1)
-    axes.scatter(labels, values, s=14, alpha=0.35, color=_MEMBER, edgecolors="none", zorder=2)
-    axes.set_xlim(low - edge, high + edge)
-    axes.set_ylim(low - edge, high + edge)
-    axes.set_aspect("equal")
-    axes.set_xlabel("true")
-    axes.set_ylabel("predicted")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.set_title(title, parse_math=False, fontsize=11)
+    labels, values = labels.reshape(len(labels), -1), values.reshape(len(values), -1)
+    count = labels.shape[1]
+    columns = min(count, 3)
+    lines = -(-count // columns)
+    figure = _figure(5.2 if count == 1 else 4 * columns, 5.2 if count == 1 else 4 * lines)
+    grid = figure.subplots(lines, columns, squeeze=False).ravel()
+    for index, axes in enumerate(grid[:count]):
+        true, predicted = labels[:, index], values[:, index]
+        low, high = float(min(np.nanmin(true), predicted.min())), float(max(np.nanmax(true), predicted.max()))
+        edge = 0.03 * (high - low) or 0.5
+        axes.plot([low, high], [low, high], color="#bbbbbb", zorder=1)
+        axes.scatter(true, predicted, s=14, alpha=0.35, color=_MEMBER, edgecolors="none", zorder=2)
+        axes.set_xlim(low - edge, high + edge)
+        axes.set_ylim(low - edge, high + edge)
+        axes.set_aspect("equal")
+        axes.set_xlabel("true")
+        axes.set_ylabel("predicted")
+        axes.set_title(f"{title}: {names[index]}" if names else title, parse_math=False, fontsize=11)
+        axes.spines[["top", "right"]].set_visible(False)
+    for axes in grid[count:]:
+        axes.set_axis_off()
     return _png(figure)
 
 
-def predictions_png(labels: np.ndarray, predicted: np.ndarray, class_names: Sequence[str], title: str) -> bytes:
-    """The confusion matrix of a task with classes, or the scatter plot of one without."""
-    if not class_names:
-        return scatter_png(labels, predicted, title)
-    return confusion_matrix_png(labels, predicted, class_names, title)
+def labels_png(labels: np.ndarray, decided: np.ndarray, names: Sequence[str], title: str) -> bytes:
+    """A bar for each label, the commonest first: its F1, beside how many rows have it and how many were given it.
+
+    Args:
+        labels, decided: ``(rows, labels)``; NaN where a label is missing.
+    """
+    known, true = ~np.isnan(labels), labels == 1
+    given = (decided == 1) & known
+    right, counts = (true & given).sum(axis=0), true.sum(axis=0)
+    f1 = 2 * right / np.maximum(counts + given.sum(axis=0), 1)
+    order = np.argsort(-counts, kind="stable")[:_NAMED]
+    families = _families()
+    figure = _figure(6.4, 1.2 + 0.24 * len(order))
+    axes = figure.add_subplot()
+    axes.barh(range(len(order)), f1[order], color=_MEMBER, alpha=0.8)
+    style: dict[str, Any] = {"fontfamily": families, "fontsize": 9, "parse_math": False}
+    axes.set_yticks(range(len(order)), [_cut(names[index]) for index in order], **style)
+    for place, index in enumerate(order):
+        text = f"{counts[index]} rows, {given[:, index].sum()} given"
+        axes.annotate(text, (1.02, place), xycoords=("axes fraction", "data"), va="center", fontsize=8)
+    axes.set(xlim=(0, 1), ylim=(len(order) - 0.5, -0.5), xlabel="F1")
+    axes.set_title(title, parse_math=False, fontsize=11)
+    axes.spines[["top", "right"]].set_visible(False)
+    return _png(figure)
+
+
+def predictions_png(kind: Kind, labels: np.ndarray, decided: np.ndarray, names: Sequence[str], title: str) -> bytes:
+    """The picture of decisions beside labels that the kind asks for."""
+    return _PICTURES[kind.picture](labels, decided, names, title)
+
+
+_PICTURES: Mapping[str, Callable[[np.ndarray, np.ndarray, Sequence[str], str], bytes]] = {
+    "confusion_matrix": confusion_matrix_png,
+    "predicted_and_true": scatter_png,
+    "scores_by_label": labels_png,
+}
 
 
 def ensemble_png(card: Card) -> bytes:

@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 
-from tutti.ensembling.decide import decide
 from tutti.ensembling.methods.protocol import Weighted
 from tutti.ensembling.procedure import Ensemble
 from tutti.errors import Fault, StorageError, StudyError, first_line
@@ -63,19 +62,20 @@ class TaskVote:
                 votes[member] = np.stack([predictions[index] for index in indices]).mean(axis=0, dtype=np.float64)
         combined = votes[0] if self.ensemble is None else self.ensemble.combine(votes)
         id_column = pa.array(list(ids), pa.string())
-        if self.task.regression:
+        kind, names = self.task.kind, self.task.names
+        if not kind.probabilistic:
             return pa.table({"id": id_column, "value": pa.array(combined)})
-        classes = decide(combined) if self.ensemble is None else self.ensemble.decide(combined)
+        decided = kind.decide(combined) if self.ensemble is None else self.ensemble.decide(combined)
         probabilities = combined
         if self.ensemble is not None and self.calibrated:
             probabilities = self.ensemble.calibrated(combined).astype(np.float32)
         columns = {
             "id": id_column,
-            "label": pa.array([self.task.class_names[index] for index in classes], pa.string()),
-            "confidence": pa.array(probabilities[np.arange(len(probabilities)), classes]),
+            "label": pa.array([kind.text(each, names) for each in decided], pa.string()),
+            "confidence": pa.array(probabilities[np.arange(len(probabilities)), decided]),
         }
         by_class = np.ascontiguousarray(probabilities.T)
-        columns |= {f"p_{name}": pa.array(own) for name, own in zip(self.task.class_names, by_class, strict=True)}
+        columns |= {f"p_{name}": pa.array(own) for name, own in zip(names, by_class, strict=True)}
         return pa.table(columns)
 
 

@@ -39,9 +39,9 @@ class _Labelled:
     Attributes:
         eligible: the number of rows with texts that no trial has seen.
         rows: ``(chosen,)`` indices into the pool's rows.
-        labels: ``(chosen,)``, as written to a training file.
-        predictions: ``(chosen, classes)`` probabilities, or ``(chosen,)`` values.
-        opinion: class, confidence and agreement of the chosen rows; none for a regression.
+        decided: ``(chosen, ...)`` decisions, as of the task's kind.
+        predictions: ``(chosen, ...)`` outputs.
+        opinion: class, confidence and agreement of the chosen rows; none for kinds without.
     """
 
     task: Task
@@ -49,7 +49,7 @@ class _Labelled:
     elected: Elected
     eligible: int
     rows: np.ndarray
-    labels: list[str]
+    decided: np.ndarray
     predictions: np.ndarray
     opinion: Opinion | None
 
@@ -89,13 +89,15 @@ def write_pseudo_labels(
         StudyError: if no task has unlabelled rows, the bank lacks what is needed, or ``out`` holds other files.
         StorageError: if the bank cannot be read or ``out`` cannot be written.
     """
-    labellable = [task for task in tasks if task.name in pools and (labelling.select == "all" or not task.regression)]
-    regressions = [task.name for task in tasks if task.name in pools and task not in labellable]
+    labellable = [
+        task for task in tasks if task.name in pools and (labelling.select == "all" or task.kind.probabilistic)
+    ]
+    numbers = [task.name for task in tasks if task.name in pools and task not in labellable]
     if not labellable:
         remedy = "name a file of unlabelled rows as `unlabeled:` of a task and run a new study"
-        if regressions:
+        if numbers:
             remedy = f"set `select: all` in the recipe, or {remedy}"
-        got = f"none but {', '.join(regressions)}, whose labels are numbers" if regressions else "none"
+        got = f"none but {', '.join(numbers)}, whose labels are numbers" if numbers else "none"
         raise StudyError(Fault(f"the study {study}", "have a task with unlabelled rows", got, remedy))
     needed = {task.name: [PART] for task in labellable}
     election = elect(
@@ -117,7 +119,7 @@ def write_pseudo_labels(
             *((FOLDED,) if folded and any(each.opinion is not None for each in labelled) else ()),
             *election.notes,
             *(_temperature_note(each) for each in labelled if calibrated and each.opinion is not None),
-            *(f"Task {name} was passed over: a value has no confidence." for name in regressions),
+            *(f"Task {name} was passed over: a value has no confidence." for name in numbers),
         ),
         files={},
     )
@@ -180,19 +182,21 @@ def _labelled(
         remedy = "restore the study's folder `data`, or run a new study"
         raise StudyError(Fault(f"the unlabelled rows of {task.name}", rule, f"{len(pool.rows)} rows, others", remedy))
     eligible = _with_texts(pool.rows) & ~pool.seen
-    if task.regression:
+    kind = task.kind
+    if not kind.probabilistic:
         rows = np.flatnonzero(eligible)
         values = voted.combined[rows]
-        return _Labelled(task, pool, elected, len(rows), rows, [str(value) for value in values], values, None)
+        return _Labelled(task, pool, elected, len(rows), rows, elected.ensemble.decide(values), values, None)
     if not can_label(elected, labelling, calibrated=calibrated):
         rule = f"have at least {MIN_TEXTS} different texts for the temperature of soft labels"
         remedy = "set `labels: hard` or `calibration: none` in the recipe"
         raise StudyError(Fault(f"the validation rows of {task.name}", rule, str(elected.ballot.texts), remedy))
     probabilities = elected.ensemble.calibrated(voted.combined) if calibrated else voted.combined
-    opinions = opinion(probabilities, voted.members[elected.ensemble.combiner.weights != 0])
-    rows = choose(opinions, labelling, prior=pool.prior, able=eligible)
-    labels = [task.class_names[index] for index in opinions.classes[rows]]
-    return _Labelled(task, pool, elected, int(eligible.sum()), rows, labels, probabilities[rows], opinions[rows])
+    opinions = opinion(kind, probabilities, voted.members[elected.ensemble.combiner.weights != 0])
+    prior = pool.prior if kind.exclusive else np.ones(1)  # labels do not compete for rows
+    rows = choose(opinions, labelling, prior=prior, able=eligible)
+    chosen = probabilities[rows]
+    return _Labelled(task, pool, elected, int(eligible.sum()), rows, kind.decide(chosen), chosen, opinions[rows])
 
 
 def _with_texts(rows: DataFrame) -> np.ndarray:
@@ -208,14 +212,14 @@ def _task_report(labelled: _Labelled, labelling: Labelling, calibrated: bool) ->
         coverage = _coverage(labelled, chosen, *_judged(labelled, chosen, labelling, calibrated))
         if len(labelled.rows):
             mean_confidence = float(chosen.confidence.mean(dtype=np.float64))
-            shares = np.bincount(chosen.classes, minlength=task.outputs) / len(chosen.classes)
+            shares = task.kind.held(labelled.decided, task.outputs).mean(axis=0)
             if labelling.labels == "soft":
                 shares = labelled.predictions.mean(axis=0, dtype=np.float64)
             largest_drift, index = drift(shares, labelled.pool.prior)
-            drifting_class = task.class_names[index]
+            drifting_class = task.names[index]
     limit = labelling.max_drift
     drifts = largest_drift is not None and limit is not None and abs(largest_drift) > limit
-    soft = labelling.labels == "soft" and not task.regression
+    soft = labelling.labels == "soft" and task.kind.probabilistic
     return TaskPseudoLabels(
         task=task.name,
         unlabelled=len(labelled.pool.rows),
@@ -237,8 +241,9 @@ def _coverage(
 ) -> tuple[ClassCoverage, ...]:
     """By class; ``judged`` and ``correct`` are those of ``_judged``."""
     coverage = []
-    for index, name in enumerate(labelled.task.class_names):
-        own = chosen.confidence[chosen.classes == index].astype(np.float64)
+    held = labelled.task.kind.held(labelled.decided, labelled.task.outputs)
+    for index, name in enumerate(labelled.task.names):
+        own = chosen.confidence[held[:, index]].astype(np.float64)
         coverage.append(
             ClassCoverage(
                 label=name,
@@ -255,33 +260,37 @@ def _coverage(
 def _judged(
     labelled: _Labelled, chosen: Opinion, labelling: Labelling, calibrated: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """``(classes,)`` int64 twice: the validation rows that would get each label, and how many of them have it.
+    """``(outputs,)`` int64 twice: the validation rows that would get each label, and how many of them have it.
 
     Their predictions are out of fold: from ensembles that were chosen without them. Of rows with equal texts, whose
     predictions are alike, the first counts.
     """
-    ballot, classes = labelled.elected.ballot, labelled.task.outputs
+    ballot, kind, outputs = labelled.elected.ballot, labelled.task.kind, labelled.task.outputs
     if ballot.texts < MIN_TEXTS_NESTED or not len(labelled.rows):
-        return np.zeros(classes, dtype=np.int64), np.zeros(classes, dtype=np.int64)
+        return np.zeros(outputs, dtype=np.int64), np.zeros(outputs, dtype=np.int64)
     held_out = labelled.elected.held_out
     probabilities = held_out.calibrated if calibrated else held_out.probabilities
     assert probabilities is not None
     assert held_out.agreement is not None
-    opinions = Opinion(probabilities.argmax(axis=1), probabilities.max(axis=1), held_out.agreement)
+    opinions = replace(opinion(kind, probabilities, probabilities[None]), agreement=held_out.agreement)
+    decided, labels = (kind.held(each, outputs) for each in (kind.decide(probabilities), ballot.labels))
     first = np.unique(ballot.groups, return_index=True)[1]
-    return precision(
-        opinions[first], ballot.labels[first], like=chosen, least_agreement=labelling.agreement, classes=classes
-    )
+    least = labelling.agreement
+    return precision(opinions[first], decided[first], labels[first], like=chosen, least_agreement=least)
 
 
 def _write_labels(labelled: _Labelled, labelling: Labelling, path: Path) -> None:
-    frame = labelled.pool.rows.iloc[labelled.rows].reset_index(drop=True).assign(label=labelled.labels)
-    if labelling.labels == "soft" and not labelled.task.regression:
-        names = [PROBABILITY + name for name in labelled.task.class_names]
+    frame = labelled.pool.rows.iloc[labelled.rows].reset_index(drop=True).assign(label=_cells(labelled))
+    if labelling.labels == "soft" and labelled.task.kind.probabilistic:
+        names = [PROBABILITY + name for name in labelled.task.names]
         frame = frame.assign(**{name: labelled.predictions[:, index] for index, name in enumerate(names)})
         SoftLabels(labelled.task.pair).write(frame, path)
     else:
         labelled.pool.layout.write(frame, path)
+
+
+def _cells(labelled: _Labelled) -> list[str]:
+    return labelled.task.kind.cells(labelled.decided, labelled.task.names)
 
 
 def _write_ledger(labelled: _Labelled, path: Path) -> None:
@@ -290,7 +299,7 @@ def _write_ledger(labelled: _Labelled, path: Path) -> None:
     nulls = pa.nulls(count, pa.float32())  # a regression has no confidence
     columns = {
         "id": pa.array([str(row) for row in labelled.pool.rows["id"].iloc[labelled.rows]], pa.string()),
-        "label": pa.array(labelled.labels, pa.string()),
+        "label": pa.array(_cells(labelled), pa.string()),
         "confidence": nulls if chosen is None else pa.array(chosen.confidence, pa.float32()),
         "agreement": nulls if chosen is None else pa.array(chosen.agreement, pa.float32()),
         "round": pa.array(np.full(count, labelled.pool.round, dtype=np.int32)),

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tutti.data.prepared import Prepared
     from tutti.tasks.build import TaskSpec
     from tutti.tasks.layouts.protocol import Layout
+    from tutti.tasks.task import Task
 
 PART = "unlabeled"
 
@@ -34,7 +35,7 @@ class Pool:
         rows: cleaned rows: ``id``, ``text``, and ``text_b`` for pairs.
         seen: ``(rows,)`` bool: whether the row's texts are also those of a row whose label the trials have seen: a
             training or validation row, including pseudo-labels of earlier rounds.
-        prior: ``(classes,)`` float64, the class shares among the task's own training rows; empty for a regression.
+        prior: ``(outputs,)`` float64, the shares of classes or labels among the task's own training rows; else empty.
         layout: the layout of the task's training files.
         suffix: the suffix of such a file, for example ``.tsv``.
         source: SHA-256 of the file that the rows come from.
@@ -70,7 +71,7 @@ def pools(prepared: Prepared, specs: Iterable[TaskSpec], *, others: Sequence[Pre
         task.name: Pool(
             rows=(rows := prepared.rows(task.name, PART)),
             seen=_seen(studies[task.name], task.name, rows),
-            prior=_prior(prepared, task.name, len(task.class_names)),
+            prior=_prior(prepared, task),
             layout=specs_by_task[task.name].extra_layout,
             suffix=specs_by_task[task.name].training_suffix,
             source=prepared.origins[task.name][PART]["sha256"],
@@ -97,13 +98,13 @@ def _extra_parts(prepared: Prepared, task: str) -> list[str]:
     return [part for part in prepared.origins[task] if part.startswith("extra")]
 
 
-def _prior(prepared: Prepared, task: str, classes: int) -> np.ndarray:
-    if not classes:
+def _prior(prepared: Prepared, task: Task) -> np.ndarray:
+    if not task.kind.probabilistic:
         return np.empty(0)
-    train = prepared.rows(task, "train")
-    prefixes = tuple(f"{part}/" for part in _extra_parts(prepared, task))
-    labels = train["label"].to_numpy()[[not row.startswith(prefixes) for row in train["id"]]]
-    return np.bincount(labels, minlength=classes) / max(len(labels), 1)
+    prefixes = tuple(f"{part}/" for part in _extra_parts(prepared, task.name))
+    own = [not row.startswith(prefixes) for row in prepared.ids(task.name, "train")]
+    held = task.kind.held(prepared.labels(task.name, "train")[own], task.outputs)
+    return held.sum(axis=0) / max(len(held), 1)
 
 
 def _rounds_before(prepared: Prepared, task: str) -> int:

@@ -105,10 +105,10 @@ def vote(
     sections = []
     for task, own_card in zip(tasks, card.tasks, strict=True):
         elected = election.tasks[task.name]
-        name = f"{'predicted_and_true' if task.regression else 'confusion_matrix'}_{task.name}"
+        name = f"{task.kind.picture}_{task.name}"
         if own_card.score is not None:
             decided, labels = elected.held_out.decisions[0], elected.ballot.labels
-            pictures[name] = predictions_png(labels, decided, task.class_names, task.name)
+            pictures[name] = predictions_png(task.kind, labels, decided, task.names, task.name)
         rows = validation[task.name]
         texts = [" ‖ ".join(each) for each in row_texts(rows)]
         sections.append(
@@ -221,7 +221,7 @@ def _pseudo(
     calibrated = rule.calibration == "temperature"
     if (
         pool is None
-        or task.regression
+        or not task.kind.probabilistic
         or not all(predicted)
         or not can_label(elected, labelling, calibrated=calibrated)
     ):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tutti.ensembling.disagreement import disagreement
 from tutti.outputs.members import Elected
 
 if TYPE_CHECKING:
@@ -53,7 +51,7 @@ def class_scores(task: Task, elected: Elected) -> tuple[ClassScores, ...]:
     """The scores of each class, in the task's order."""
     decided, labels = elected.held_out.decisions[0], elected.ballot.labels
     scores = []
-    for index, name in enumerate(task.class_names):
+    for index, name in enumerate(task.names):
         actual, predicted = labels == index, decided == index
         correct = actual & predicted
         scores.append(ClassScores(name, int(actual.sum()), _share(correct, predicted), _share(correct, actual)))
@@ -76,10 +74,7 @@ def disputed(
     votes = elected.ballot.votes[[voter for voter, weight in weighted if weight != 0]]
     if len(votes) < 2:
         return ()
-    disagreements = disagreement(votes)
-    if not task.regression:
-        chosen = votes.argmax(axis=-1)
-        disagreements[(chosen == chosen[0]).all(axis=0)] = 0
+    disagreements = np.where(task.kind.same(votes), 0, task.kind.disagreement(votes))
     by_text: dict[str, int] = {}  # the first row of each text
     for row in np.argsort(-disagreements, kind="stable"):
         if disagreements[row] == 0 or len(by_text) == most:
@@ -89,29 +84,12 @@ def disputed(
         Disputed(
             id=ids[row],
             text=texts[row],
-            label=_label_text(task, elected.ballot.labels[row]),
-            predicted=_predicted_text(task, elected.held_out.decisions[0, row]),
-            votes=_votes_text(task, votes[:, row]),
+            label=task.kind.text(elected.ballot.labels[row], task.names, exact=True),
+            predicted=task.kind.text(elected.held_out.decisions[0, row], task.names),
+            votes=task.kind.votes_text(votes[:, row], task.names),
         )
         for row in by_text.values()
     )
-
-
-def _votes_text(task: Task, votes: np.ndarray) -> str:
-    if task.regression:
-        return f"{votes.min():.6g} to {votes.max():.6g}"
-    counts = Counter(task.class_names[index] for index in votes.argmax(axis=1))
-    return ", ".join(f"{name} {count}" for name, count in counts.most_common())
-
-
-def _label_text(task: Task, label: np.number) -> str:
-    if task.regression:  # the digits that float32 needs are those of the task's file
-        return np.format_float_positional(np.float32(label), trim="-")
-    return task.class_names[int(label)]
-
-
-def _predicted_text(task: Task, decided: np.number) -> str:
-    return f"{decided:.6g}" if task.regression else task.class_names[int(decided)]
 
 
 def _share(part: np.ndarray, whole: np.ndarray) -> float | None:

@@ -60,7 +60,7 @@ def refolded(election: Election, *, by: Literal["objective", "task"]) -> list[Fo
     groups = np.concatenate([each.ballot.groups for each in elected.values()])
     strata: list[np.ndarray] = []
     for each in elected.values():
-        own = np.unique(each.ballot.labels, return_inverse=True)[1]
+        own = np.unique(each.ballot.score.kind.strata(each.ballot.labels), return_inverse=True)[1]
         strata.append(own + (strata[-1].max() + 1 if strata else 0))
     folds = []
     for _, _, rows_held_out in splits(np.concatenate(strata), groups, repeats=1, seed=0):
@@ -74,7 +74,8 @@ def refolded(election: Election, *, by: Literal["objective", "task"]) -> list[Fo
         for name, each in elected.items():
             change = sum(changes.values()) if by == "objective" else changes[name]
             standing = each.procedure.standing + each.procedure.share * change
-            chosen = each.procedure.selection.choose(standing, each.ballot.decisions[:, rows[name]])
+            decisions, kind = each.ballot.decisions[:, rows[name]], each.ballot.score.kind
+            chosen = each.procedure.selection.choose(standing, decisions, kind)
             voters |= dict.fromkeys(each.keys[index] for index in chosen)
         folds.append(Fold(tuple(voters), rows, held_out))
     return folds

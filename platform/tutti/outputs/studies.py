@@ -94,4 +94,4 @@ def every_cleaning(studies: Sequence[Prepared], task: str) -> CleaningSteps:
 
 
 def _classes(task: Task) -> str:
-    return ", ".join(task.class_names) or "none: a number"
+    return ", ".join(task.names) or "none: a number"

@@ -79,7 +79,7 @@ class Formats:
     def render(self, task: Task, part: str, ids: Sequence[str], labels: Sequence[str] | Sequence[float]) -> bytes:
         """The content of the file of one part of one task; raises SubmissionError as the format does."""
         form = self.of(task, part)
-        if isinstance(form, Glue) and not task.regression:
+        if isinstance(form, Glue) and task.kind.exclusive:
             labels = spelled(self.place(task, part)[1], [str(label) for label in labels])
         return form.render(ids, labels)
 
@@ -154,11 +154,11 @@ def _id_faults(what: str, expected: list[str], ids: list[str]) -> Iterator[Fault
 def _label_faults(what: str, task: Task, rows: int, labels: Sequence[str | float]) -> Iterator[Fault]:
     if len(labels) != rows:
         yield Fault(what, f"have one label for each of its {rows} rows", f"{len(labels)} labels", _AGAIN)
-    if task.regression:
+    if not task.kind.probabilistic:
         if invalid := {str(label) for label in labels if isinstance(label, str) or not math.isfinite(label)}:
             yield Fault(what, "hold only finite numbers", _some(invalid), _AGAIN)
-    elif unknown := set(map(str, labels)) - set(task.class_names):
-        rule = f"hold only labels of the task ({_some(task.class_names)})"
+    elif unknown := set(map(str, labels)) - set(task.names):
+        rule = f"hold only labels of the task ({_some(task.names)})"
         yield Fault(what, rule, _some(unknown), "make a new study where the task's labels have changed")
 
 

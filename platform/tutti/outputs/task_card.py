@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tutti.ensembling.calibrate import expected_calibration_error, reliability
+from tutti.ensembling.calibrate import expected_calibration_error, known_units, reliability
 from tutti.ensembling.nested import MIN_TEXTS_NESTED
 from tutti.ensembling.procedure import OutOfFold, out_of_fold
 from tutti.outputs.card import Calibration, TaskCard
@@ -33,7 +33,7 @@ def task_card(task: Task, elected: Elected, *, rows: Mapping[str, int]) -> TaskC
         alone = ballot.judge(out_of_fold(elected.single, ballot).scored)
         score, single, gain = together.estimate, alone.estimate, together.over(alone)
         calibration = _calibration(elected, held_out)
-    offsets = None if ensemble.offsets is None else dict(zip(task.class_names, ensemble.offsets.tolist(), strict=True))
+    decision = ensemble.decision
     return TaskCard(
         task=task.name,
         metric=task.metric,
@@ -42,7 +42,7 @@ def task_card(task: Task, elected: Elected, *, rows: Mapping[str, int]) -> TaskC
         score=score,
         single=single,
         gain=gain,
-        offsets=offsets,
+        offsets=None if decision is None else task.kind.decision_by_name(task.names, decision),
         calibration=calibration,
         rows={"validation": len(ballot.labels), **rows},
     )
@@ -51,7 +51,8 @@ def task_card(task: Task, elected: Elected, *, rows: Mapping[str, int]) -> TaskC
 def _calibration(elected: Elected, held_out: OutOfFold) -> Calibration | None:
     if held_out.probabilities is None or held_out.calibrated is None:
         return None
-    both, labels = (held_out.probabilities, held_out.calibrated), elected.ballot.labels
-    error_before, error_after = (expected_calibration_error(probabilities, labels) for probabilities in both)
-    before, after = (reliability(probabilities, labels) for probabilities in both)
+    both = held_out.probabilities, held_out.calibrated
+    units = [known_units(elected.ballot.score.kind, each, elected.ballot.labels) for each in both]
+    error_before, error_after = (expected_calibration_error(*each) for each in units)
+    before, after = (reliability(*each) for each in units)
     return Calibration(elected.ensemble.temperature, error_before, error_after, before, after)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
+from tutti.modeling.kinds.registry import head_kind
 from tutti.tasks.task import Task
 
 TEMPERATURE = 2.0  # of the dynamic weight average, as in the paper
@@ -48,7 +49,7 @@ class UncertaintyBalance(FixedBalance):
 
     def __init__(self, tasks: Sequence[Task], weights: Mapping[str, float], *, device: torch.device) -> None:
         super().__init__(weights)
-        self._factors = {task.name: 0.5 if task.regression else 1.0 for task in tasks}
+        self._factors = {task.name: head_kind(task.kind_name).uncertainty for task in tasks}
         self._log_variances = {task.name: nn.Parameter(torch.zeros((), device=device)) for task in tasks}
 
     def __call__(self, task: str, loss: Tensor, share: float) -> Tensor:

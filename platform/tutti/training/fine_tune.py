@@ -28,7 +28,8 @@ from tutti.modeling.heads import HeadOptions
 from tutti.modeling.layers import reinitialise
 from tutti.modeling.mixout import add_mixout
 from tutti.modeling.model import MultiTaskModel, load_encoder, model_type_of
-from tutti.records import CheckpointRecord, Predictions
+from tutti.records import CheckpointRecord
+from tutti.tasks.predictions import Predictions
 from tutti.tasks.task import Task
 from tutti.training.arguments import machine_faults, training_arguments
 from tutti.training.averages import evaluation_weights
@@ -220,7 +221,13 @@ class _Run:
         return model
 
     def _make_first_model(self, options: TrainingOptions, args: TrainingArguments) -> MultiTaskModel:
-        heads = HeadOptions(options.pooling, options.pooling_layers, options.head_dropout, options.head_dropout_samples)
+        heads = HeadOptions(
+            pooling=options.pooling,
+            layers=options.pooling_layers,
+            dropout=options.head_dropout,
+            dropout_samples=options.head_dropout_samples,
+            ordered=options.ordered_head,
+        )
         adapter = adapter_of(options, precision=name_of(args))
         encoder = load_encoder(
             self.backbone,
@@ -233,9 +240,8 @@ class _Run:
                 reinitialise(encoder, options.reinit_layers)
         model = MultiTaskModel(encoder=encoder, tasks=self.tasks, heads=heads, adapter=adapter)
         for task in self.tasks:
-            if task.regression:
-                part = self.parts[task.name]["train"]
-                model.head(task.name).fit_labels(torch.from_numpy(part.labels), torch.from_numpy(part.weights))
+            part = self.parts[task.name]["train"]
+            model.head(task.name).fit_labels(torch.from_numpy(part.labels), torch.from_numpy(part.weights))
         return model
 
     def save_stage_start(self, index: int) -> None:
@@ -266,8 +272,8 @@ class _Run:
             trainer.balance.end_epoch(by_task)
         metrics = {"train_loss": loss}
         for task in self.tasks:  # errors of numbers are minimised in units of the head's scale
-            unit = trainer.model.head(task.name).scale.item() if task.regression else 1
-            metrics[f"{task.name}/train_loss"] = by_task[task.name] * unit**2
+            unit = trainer.model.head(task.name).scale.double().square().mean().item()
+            metrics[f"{task.name}/train_loss"] = by_task[task.name] * unit
         if trainer.average is not None and trainer.epoch_ended:
             remaining = math.ceil(trainer.state.num_train_epochs) - math.ceil(trainer.state.epoch or 0)
             trainer.average.after_epoch(remaining=0 if done else remaining)
@@ -337,7 +343,7 @@ class _Run:
                 outputs = self._predict(args, model, task, part)
             if not np.isfinite(outputs).all():  # no evaluation has seen these rows, and one may be too long for fp16
                 raise diverged(f"what the model predicts of the {name} rows of the task {task.name}", keys)
-            return _predictions(task, part, outputs)
+            return Predictions.of(task, ids=part.ids, outputs=outputs, labels=part.labels)
 
         predictions = {
             task.name: {
@@ -371,12 +377,6 @@ class _Run:
 
 def _trainable_weights(model: MultiTaskModel) -> int:
     return sum(weights.numel() for weights in model.parameters() if weights.requires_grad)
-
-
-def _predictions(task: Task, part: EncodedPart, outputs: np.ndarray) -> Predictions:
-    if task.regression:
-        return Predictions(ids=part.ids, values=outputs, labels=part.labels)
-    return Predictions(ids=part.ids, probabilities=outputs, labels=part.labels, class_names=task.class_names)
 
 
 def _make_folder(folder: Path) -> None:

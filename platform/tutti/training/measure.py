@@ -13,16 +13,11 @@ def measure(task: Task, part: EncodedPart, outputs: np.ndarray) -> dict[str, flo
     """``TASK/loss`` (mean negative log-likelihood, or mean squared error) and the task's metrics.
 
     Args:
-        outputs: ``(rows, classes)`` probabilities, or ``(rows,)`` values of a regression.
+        outputs: of the task's kind.
     """
     labels = part.labels
     assert labels is not None
-    if task.regression:
-        loss, metrics = np.square(outputs - labels, dtype=np.float64).mean(), {"pearson", "spearman", task.metric}
-    else:
-        likelihoods = outputs[np.arange(len(labels)), labels].astype(np.float64)
-        loss, metrics = -np.log(likelihoods.clip(min=1e-30)).mean(), {"macro_f1", "accuracy", task.metric}
-    values = {f"{task.name}/loss": float(loss)}
-    for metric in sorted(metrics):
+    values = {f"{task.name}/loss": task.kind.loss(outputs, labels)}
+    for metric in sorted({*task.kind.metrics, task.metric}):
         values[f"{task.name}/{metric}"] = score(metric, labels=labels, predicted=outputs)
     return values

@@ -26,7 +26,7 @@ def predict(
     rank: int = 0,
     world: int = 1,
 ) -> np.ndarray:
-    """``(rows, classes)`` float32 probabilities, or ``(rows,)`` values of a regression, equal on every rank.
+    """The outputs of the task's kind, float32, equal on every rank.
 
     The output is in the order of the part's rows. Internally rows are sorted by length to reduce padding, and batches
     are distributed over ranks: with ``world`` > 1 every rank of the process group must call it. With sharded weights
@@ -35,7 +35,7 @@ def predict(
     Args:
         max_tokens: most tokens of a batch, padding included; replaces ``batch_size`` if given.
     """
-    regression = model.tasks[task].regression
+    outputs_of, kind = model.tasks[task].outputs, model.head(task).kind
     multiple = 8 if device.type == "cuda" else 1
     tokens = TokenRows(part, multiple=multiple, positions=model.positions)
     row_lengths = part.batch_lengths(apart=model.head(task).is_bi_encoder)
@@ -60,13 +60,13 @@ def predict(
         own_rows.append(rows)
     model.train(training)
     reshard(model)
-    outputs = torch.zeros(len(part.ids), model.tasks[task].outputs, device=device)
+    outputs = torch.zeros(len(part.ids), outputs_of, device=device)
     if own_rows:
-        values = torch.cat(own_outputs)
-        outputs[torch.from_numpy(np.concatenate(own_rows)).to(device)] = values if regression else values.softmax(dim=1)
+        predicted = kind.predict(torch.cat(own_outputs), outputs_of)
+        outputs[torch.from_numpy(np.concatenate(own_rows)).to(device)] = predicted
     # Each row is filled by one rank and 0 on all others.
     gathered = (summed(outputs) if world > 1 else outputs).cpu().numpy()
-    return gathered[:, 0] if regression else gathered
+    return gathered.reshape(model.tasks[task].kind.shape(len(gathered), outputs_of))
 
 
 def _copy_to(device: torch.device, values: torch.Tensor) -> torch.Tensor:

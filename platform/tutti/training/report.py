@@ -6,7 +6,8 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tutti.records import CheckpointRecord, Predictions
+from tutti.records import CheckpointRecord
+from tutti.tasks.predictions import Predictions
 
 
 @dataclass(frozen=True)

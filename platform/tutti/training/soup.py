@@ -169,5 +169,5 @@ class _SoupEvaluator:
                 what = f"what the mean of {', '.join(members)} predicts in {task.name}"
                 remedy = f"take {members[-1]} out of the recipe with `members: {{filter: }}`"  # the last one tried
                 raise TrialError(Fault(what, "be finite", "NaN or infinity", remedy))
-            decisions[task.name] = outputs if outputs.ndim == 1 else outputs.argmax(axis=1)
+            decisions[task.name] = task.kind.decide(outputs)
         return decisions

@@ -16,13 +16,14 @@ from tutti.config.training import TrainingOptions
 from tutti.data.batches import WIDTHS, BatchPlan, BatchRows, TaskBatchSampler, TaskLoader, TaskRows, step_weights
 from tutti.data.encode import EncodedPart
 from tutti.errors import Fault, TrialError
+from tutti.modeling.kinds.protocol import HeadKind, LossOptions
 from tutti.modeling.model import MultiTaskModel
 from tutti.tasks.task import Task
 from tutti.training.adversarial import make_attack
 from tutti.training.arguments import machine_faults
 from tutti.training.averages import make_average
 from tutti.training.balance import make_balance
-from tutti.training.losses import balanced_classes, duplicate_rows, training_losses
+from tutti.training.losses import duplicate_rows, training_losses
 from tutti.training.one_device import OneDeviceTrainer
 from tutti.training.precision import autocast, name_of
 from tutti.training.ranks import lowest, summed
@@ -65,7 +66,7 @@ class MultiTaskTrainer(OneDeviceTrainer):
     ) -> None:
         self.options, self._stage, self.evals_per_epoch = options, stage, options.evals_per_epoch
         self._tasks = {task.name: task for task in tasks}
-        parts = {task.name: _weighted(task, parts[task.name], options) for task in tasks}
+        parts = {task.name: _weighted(model.head(task.name).kind, parts[task.name], options) for task in tasks}
         self._batch_rows = {
             name: BatchRows(part.batch_lengths(apart=model.head(name).is_bi_encoder), part.weights)
             for name, part in parts.items()
@@ -231,12 +232,13 @@ class MultiTaskTrainer(OneDeviceTrainer):
         with autocast(self.args.device, name_of(self.args)) if self.is_fsdp_enabled else nullcontext():
             outputs = model(task, **inputs).float()
         step_weight = (num_items_in_batch or {}).get(task, weight_sum)
+        head = self.model.head(task)
         losses = training_losses(
+            head.kind,
             outputs,
             labels,
-            scale=self.model.head(task).scale if self._tasks[task].regression else None,
-            smoothing=self.args.label_smoothing_factor,
-            focal_gamma=self.options.focal_gamma,
+            scale=head.scale,
+            options=LossOptions(self.args.label_smoothing_factor, self.options.focal_gamma),
             rdrop_alpha=self.options.rdrop_alpha,
         )
         loss_sum = (losses * weights).sum()
@@ -375,14 +377,13 @@ def _rate(group: Mapping[str, Any]) -> float:
     return float(group.get("initial_lr", group["lr"]))
 
 
-def _weighted(task: Task, part: EncodedPart, options: TrainingOptions) -> EncodedPart:
-    if options.class_weights is None or task.regression:
+def _weighted(kind: HeadKind, part: EncodedPart, options: TrainingOptions) -> EncodedPart:
+    if options.class_weights is None:
         return part
-    if part.targets is not None:
-        weights, targets = balanced_classes(part.targets, part.weights)
-        return replace(part, weights=weights, targets=targets)
-    assert part.labels is not None
-    return replace(part, weights=balanced_classes(part.labels, part.weights)[0])
+    labels = part.labels if part.targets is None else part.targets
+    assert labels is not None
+    weights, balanced = kind.balanced(labels, part.weights)
+    return replace(part, weights=weights, targets=None if balanced is part.labels else balanced)
 
 
 def _identity(batch: Any) -> Any:

@@ -9,8 +9,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from tutti.ensembling.calibrate import LEAST_PROBABILITY
 from tutti.ensembling.methods.protocol import Weighted
+from tutti.tasks.kinds.probabilities import LEAST_PROBABILITY
+from tutti.tasks.kinds.protocol import Kind
 
 _FACTORS = 4  # the product of four numbers, each at least LEAST_PROBABILITY, does not underflow in float32
 
@@ -24,9 +25,10 @@ class Greedy:
     half of the rows drawn without replacement, to reduce overfitting (subagging, Buehlmann and Yu 2002). The log-loss
     overfits far less than the score itself.
 
-    The log-loss depends only on each row's true class, so ``(members, rows)`` float32 and a running sum are enough.
+    The log-loss depends only on the probability of what is true, so that and a running sum are enough.
     """
 
+    kind: Kind
     bags: int = 10
     steps: int = 25
     seed: int = 0
@@ -36,12 +38,12 @@ class Greedy:
         members, rows = votes.shape[:2]
         if not rows:
             return Weighted(np.full(members, 1 / members))
-        terms, select = _true_class(votes, labels) if votes.ndim == 3 else _errors(votes, labels)
+        terms, select = _true(self.kind, votes, labels) if self.kind.probabilistic else _errors(votes, labels)
         rng = np.random.default_rng(self.seed)
         weights = np.zeros(members)
         for _ in range(self.bags):
             drawn = np.sort(rng.choice(rows, size=math.ceil(rows / 2), replace=False))
-            counts = select(np.take(terms, drawn, axis=1), self.steps)
+            counts = select(np.take(terms, drawn, axis=1).reshape(members, -1), self.steps)
             weights += counts / counts.sum()
         return Weighted(weights / self.bags)
 
@@ -49,13 +51,17 @@ class Greedy:
 _Select = Callable[[np.ndarray, int], np.ndarray]
 
 
-def _true_class(votes: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, _Select]:
-    """``(members, rows)`` float32, each member's probability of the true class."""
-    probabilities = np.empty(votes.shape[:2], dtype=np.float32)
-    rows = np.arange(votes.shape[1])
+def _true(kind: Kind, votes: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, _Select]:
+    """``(members, rows, units of a row)`` float32, each member's probability of what is true; 1 where it is unknown."""
+    members, rows = votes.shape[:2]
+    truths = kind.truths(labels)
+    probabilities = np.empty((members, len(truths)), dtype=np.float32)
+    units = np.arange(len(truths))
     for member, vote in enumerate(votes):
-        probabilities[member] = vote[rows, labels]
-    return np.maximum(probabilities, LEAST_PROBABILITY, out=probabilities), _by_log_loss
+        probabilities[member] = kind.distributions(vote)[units, truths]
+    probabilities[:, truths < 0] = 1
+    np.maximum(probabilities, LEAST_PROBABILITY, out=probabilities)
+    return probabilities.reshape(members, rows, -1), _by_log_loss
 
 
 def _by_log_loss(probabilities: np.ndarray, steps: int) -> np.ndarray:
@@ -96,8 +102,14 @@ def _sum_of_logs(numbers: np.ndarray) -> float:
 
 
 def _errors(votes: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, _Select]:
-    """``(members, rows)`` float64, each member's errors; the error of the mean is their mean."""
-    return votes - labels.astype(np.float64), _by_squared_error
+    """``(members, rows, columns)`` float64, each member's errors; the error of the mean is their mean.
+
+    Several columns count in units of each one's spread, and an unknown label has no error.
+    """
+    errors = votes - labels.astype(np.float64)
+    if labels.ndim > 1:
+        errors = np.nan_to_num(errors / (np.nanstd(labels, axis=0) + 1e-12))
+    return errors.reshape(*votes.shape[:2], -1), _by_squared_error
 
 
 def _by_squared_error(errors: np.ndarray, steps: int) -> np.ndarray:

@@ -8,27 +8,31 @@ from typing import ClassVar
 import numpy as np
 
 from tutti.ensembling.combine import average
+from tutti.tasks.kinds.protocol import Kind
 
 _TIE = 1e-3  # weight of the mean probability as tie-breaker: too small to outvote one of up to 900 members
 
 
 @dataclass(frozen=True)
 class HardVote:
-    """The share of members that vote for each class; the mean probability breaks ties."""
+    """The share of members that vote for each class or label; the mean probability breaks ties."""
 
+    kind: Kind
     values: ClassVar[bool] = False
 
     def fit(self, votes: np.ndarray, labels: np.ndarray) -> _Majority:
-        return _Majority(np.full(len(votes), 1 / len(votes)))
+        return _Majority(self.kind, np.full(len(votes), 1 / len(votes)))
 
 
 @dataclass(frozen=True, eq=False)
 class _Majority:
+    kind: Kind
     weights: np.ndarray
 
     def combine(self, votes: np.ndarray) -> np.ndarray:
-        counts = np.zeros(votes.shape[1:], dtype=np.float32)
-        rows = np.arange(votes.shape[1])
+        first = self.kind.distributions(votes[0])
+        counts, units = np.zeros(first.shape, dtype=np.float32), np.arange(len(first))
         for vote in votes:
-            counts[rows, vote.argmax(axis=1)] += 1
-        return (1 - _TIE) * counts / np.float32(len(votes)) + np.float32(_TIE) * average(votes, self.weights)
+            counts[units, self.kind.distributions(vote).argmax(axis=1)] += 1
+        shares = self.kind.from_distributions(counts, votes.shape[1])
+        return (1 - _TIE) * shares / np.float32(len(votes)) + np.float32(_TIE) * average(votes, self.weights)

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 import numpy as np
 
 from tutti.ensembling.combine import average
-
-Score = Callable[[np.ndarray, np.ndarray], float]
-"""``(rows,)`` labels and ``(rows,)`` decisions (class indices, or values) to a number; higher is better."""
 
 
 class Combiner(Protocol):
@@ -28,10 +24,10 @@ class Combiner(Protocol):
         """Combines the votes of the members that the method was fitted on, in the same order.
 
         Args:
-            votes: ``(members, rows, classes)`` float32 probabilities, or ``(members, rows)`` float32 values.
+            votes: ``(members, rows, ...)`` float32, each member's outputs in the shape of their kind.
 
         Returns:
-            ``(rows, classes)`` float32, each row at least 0 and summing to 1, or ``(rows,)`` float32 values.
+            ``(rows, ...)`` float32 outputs of the same kind.
         """
         ...
 
@@ -40,7 +36,7 @@ class Method(Protocol):
     """One way to combine votes.
 
     Attributes:
-        values: whether it supports values of a regression too.
+        values: whether it combines kinds that are no probabilities too.
     """
 
     values: ClassVar[bool]
@@ -48,12 +44,9 @@ class Method(Protocol):
     def fit(self, votes: np.ndarray, labels: np.ndarray) -> Combiner:
         """Fits the method on labelled rows.
 
-        Numbers are finite and labels are classes, as in all ``Predictions``.
-
         Args:
-            votes: ``(members, rows, classes)`` float32 probabilities, or ``(members, rows)`` float32 values if
-                ``values``; at least one member.
-            labels: ``(rows,)`` class indices, or numbers.
+            votes: ``(members, rows, ...)`` float32, each member's outputs in their kind's shape; at least one member.
+            labels: ``(rows,)`` or ``(rows, k)``, as of the kind.
         """
         ...
 
@@ -66,11 +59,3 @@ class Weighted:
 
     def combine(self, votes: np.ndarray) -> np.ndarray:
         return average(votes, self.weights)
-
-
-def decisions_of(votes: np.ndarray) -> np.ndarray:
-    """The members' most likely classes (ties go to the first), ``(members, rows)`` int64.
-
-    Values, which have the shape ``(members, rows)``, are returned unchanged.
-    """
-    return votes.argmax(axis=-1) if votes.ndim == 3 else votes

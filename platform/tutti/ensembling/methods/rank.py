@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from tutti.ensembling.combine import average
+from tutti.tasks.kinds.protocol import Kind
 
 _TIE = 1e-3  # weight of the mean probability as tie-breaker; with less, float32 would lose small differences
 
@@ -20,17 +22,23 @@ class RankAverage:
     ranks are normalized to sum to 1, and the mean probability breaks ties. The result is not a probability: with many
     classes it is at most ``2 / classes`` even if all members agree, and with two classes it is a majority vote.
 
-    Values of a regression: each value is ranked among the member's values for the fitted rows, and the mean rank is
-    mapped back to the label of that rank. Values outside their range get the lowest or the highest label.
+    Other outputs: each one is ranked among the member's outputs for the fitted rows, and the mean rank is mapped back:
+    values to the label of that rank, probabilities of labels to the mean probability of that rank. What lies outside
+    the fitted range gets the lowest or the highest.
     """
 
+    kind: Kind
     values: ClassVar[bool] = True
 
-    def fit(self, votes: np.ndarray, labels: np.ndarray) -> _Ranks | _ValueRanks:
-        weights = np.full(len(votes), 1 / len(votes))
-        if votes.ndim == 3 or not votes.shape[1]:
+    def fit(self, votes: np.ndarray, labels: np.ndarray) -> _Ranks | _ColumnRanks:
+        members, rows = votes.shape[:2]
+        weights = np.full(members, 1 / members)
+        if self.kind.exclusive or not rows:
             return _Ranks(weights)
-        return _ValueRanks(weights, np.sort(votes, axis=1), np.sort(labels).astype(np.float64))
+        by_column = np.sort(votes.reshape(members, rows, -1), axis=1)
+        of_ranks = by_column.mean(axis=0) if self.kind.probabilistic else np.sort(labels.reshape(rows, -1), axis=0)
+        known = [column[~np.isnan(column)] for column in of_ranks.astype(np.float64).T]
+        return _ColumnRanks(weights, by_column, known)
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,16 +59,21 @@ class _Ranks:
 
 
 @dataclass(frozen=True, eq=False)
-class _ValueRanks:
-    """``fitted`` ``(members, fitted rows)`` values and ``labels`` ``(fitted rows,)``, each sorted ascending."""
+class _ColumnRanks:
+    """``fitted`` ``(members, fitted rows, columns)`` outputs and, by column, what ranks stand for, sorted ascending."""
 
     weights: np.ndarray
     fitted: np.ndarray
-    labels: np.ndarray
+    of_ranks: Sequence[np.ndarray]
 
     def combine(self, votes: np.ndarray) -> np.ndarray:
-        total = np.zeros(votes.shape[1])
-        for vote, fitted in zip(votes, self.fitted, strict=True):
-            total += np.searchsorted(fitted, vote, side="left") + np.searchsorted(fitted, vote, side="right")
-        ranks = total / (2 * len(votes)) - 0.5  # from 0; ties get the mean of their first and last rank
-        return np.interp(ranks, np.arange(len(self.labels)), self.labels).astype(np.float32)
+        by_column = votes.reshape(*votes.shape[:2], -1)
+        combined = np.empty(by_column.shape[1:], dtype=np.float32)
+        for column, known in enumerate(self.of_ranks):
+            total = np.zeros(votes.shape[1])
+            for vote, fitted in zip(by_column[..., column], self.fitted[..., column], strict=True):
+                total += np.searchsorted(fitted, vote, side="left") + np.searchsorted(fitted, vote, side="right")
+            ranks = total / (2 * len(votes)) - 0.5  # from 0; ties get the mean of their first and last rank
+            places = np.arange(len(known)) * ((self.fitted.shape[1] - 1) / max(len(known) - 1, 1))
+            combined[:, column] = np.interp(ranks, places, known)
+        return combined.reshape(votes.shape[1:])

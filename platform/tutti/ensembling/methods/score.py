@@ -7,7 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from tutti.ensembling.methods.protocol import Score, Weighted, decisions_of
+from tutti.ensembling.methods.protocol import Weighted
+from tutti.ensembling.scorer import Scorer
 
 
 @dataclass(frozen=True)
@@ -18,11 +19,11 @@ class ScoreWeighted:
     squared error, weights are equal.
     """
 
-    score: Score
+    score: Scorer
     values: ClassVar[bool] = True
 
     def fit(self, votes: np.ndarray, labels: np.ndarray) -> Weighted:
-        return Weighted(by_score(np.array([self.score(labels, decisions) for decisions in decisions_of(votes)])))
+        return Weighted(by_score(np.array([self.score(labels, judged) for judged in self.score.judged(votes)])))
 
 
 def by_score(scores: np.ndarray) -> np.ndarray:

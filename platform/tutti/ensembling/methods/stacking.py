@@ -7,8 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from tutti.ensembling.calibrate import log_probabilities
 from tutti.ensembling.methods.protocol import Weighted
+from tutti.tasks.kinds.probabilities import log_probabilities
+from tutti.tasks.kinds.protocol import Kind
 
 _SCALES = (0.05, 50.0)  # bounds of the inverse temperature that weights are fitted at
 
@@ -17,12 +18,13 @@ _SCALES = (0.05, 50.0)  # bounds of the inverse temperature that weights are fit
 class Stacking:
     """Stacked generalisation (Wolpert 1992; Breiman 1996) with one weight for each member.
 
-    Classes: a logarithmic opinion pool (Genest and Zidek 1986), the weighted geometric mean of the probabilities, with
-    weights that are at least 0 and sum to 1. They have the lowest log-loss (Heskes 1998) at the temperature that suits
-    them best; without one, overconfident members would be weighed by their confidence. The temperature itself is left
-    to calibration. A class without a fitted row keeps its probability.
+    Probabilities: a logarithmic opinion pool (Genest and Zidek 1986), their weighted geometric mean, with weights that
+    are at least 0 and sum to 1. They have the lowest log-loss (Heskes 1998) at the temperature that suits them best;
+    without one, overconfident members would be weighed by their confidence. The temperature itself is left to
+    calibration. A class without a fitted row keeps its probability.
 
-    Values: ridge regression of the plain mean's error on the members' deviations from the mean.
+    Values: ridge regression of the plain mean's error on the members' deviations from the mean, several columns at
+    once, each in units of its spread.
 
     Both shrink towards equal weights. A single member is returned unchanged. Copies of all members change nothing,
     since the penalty grows with their number.
@@ -32,30 +34,36 @@ class Stacking:
             sets of benchmarks/auto_method.py 3 to 10 do equally well; 1 loses on few rows, and 30 gains half as much.
     """
 
+    kind: Kind
     penalty: float = 10.0
     values: ClassVar[bool] = True
 
     def fit(self, votes: np.ndarray, labels: np.ndarray) -> _LogPool | Weighted:
         strength = self.penalty * len(votes)
-        if votes.ndim == 3:
-            return _LogPool(_pool_weights(log_probabilities(votes), labels, strength))
+        if self.kind.probabilistic:
+            truths = self.kind.truths(labels)
+            known = np.flatnonzero(truths >= 0)
+            logs = log_probabilities(self.kind.distributions(votes))
+            return _LogPool(self.kind, _pool_weights(logs[:, known], truths[known], strength))
         weights = np.full(len(votes), 1 / len(votes))
-        if len(votes) > 1 and len(labels) and np.ptp(labels):
+        if len(votes) > 1 and len(labels):
             weights += _ridge(votes.astype(np.float64), labels.astype(np.float64), strength)
         return Weighted(weights)  # which may be negative
 
 
 @dataclass(frozen=True, eq=False)
 class _LogPool:
+    kind: Kind
     weights: np.ndarray
 
     def combine(self, votes: np.ndarray) -> np.ndarray:
         from scipy.special import softmax  # slow to import
 
-        logs = np.zeros(votes.shape[1:])
-        for weight, vote in zip(self.weights, votes, strict=True):
-            logs += weight * log_probabilities(vote)
-        return softmax(logs, axis=1).astype(np.float32)
+        logs = sum(
+            weight * log_probabilities(self.kind.distributions(vote))
+            for weight, vote in zip(self.weights, votes, strict=True)
+        )
+        return self.kind.from_distributions(softmax(logs, axis=1), votes.shape[1]).astype(np.float32)
 
 
 def _pool_weights(logs: np.ndarray, labels: np.ndarray, strength: float) -> np.ndarray:
@@ -90,9 +98,20 @@ def _pool_weights(logs: np.ndarray, labels: np.ndarray, strength: float) -> np.n
 
 
 def _ridge(votes: np.ndarray, labels: np.ndarray, alpha: float) -> np.ndarray:
-    """Coefficients ``(members,)`` of the members' deviations from their mean; like these, they sum to 0."""
+    """Coefficients ``(members,)`` of the members' deviations from their mean; like these, they sum to 0.
+
+    They are 0 where all labels of each column are equal.
+    """
     from sklearn.linear_model import Ridge  # slow to import
 
-    scale = labels.std()
+    labels = labels.reshape(len(labels), -1)
+    votes = votes.reshape(*votes.shape[:2], -1)
+    scale = np.nanstd(labels, axis=0)
+    varied = scale > 0
+    if not varied.any():
+        return np.zeros(len(votes))
+    votes, labels, scale = votes[..., varied], labels[:, varied], scale[varied]
     mean = votes.mean(axis=0)
-    return Ridge(alpha=alpha, fit_intercept=False).fit((votes - mean).T / scale, (labels - mean) / scale).coef_
+    deviations, errors = ((votes - mean) / scale).reshape(len(votes), -1), ((labels - mean) / scale).ravel()
+    known = ~np.isnan(errors)
+    return Ridge(alpha=alpha, fit_intercept=False).fit(deviations[:, known].T, errors[known]).coef_

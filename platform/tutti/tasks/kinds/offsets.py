@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tutti.ensembling.calibrate import log_probabilities
+from tutti.tasks.kinds.probabilities import log_probabilities
 
 _GRID = np.linspace(-2, 2, 41)  # candidate offsets of log-probabilities; 2 makes a class about 7 times as likely
 _PASSES = 2
@@ -19,7 +19,7 @@ def decide(probabilities: np.ndarray, offsets: np.ndarray | None = None) -> np.n
         probabilities: ``(rows, classes)``.
         offsets: ``(classes,)``, added to the log-probabilities, or none.
     """
-    return (probabilities if offsets is None else log_probabilities(probabilities) + offsets).argmax(axis=1)
+    return (probabilities if offsets is None else log_probabilities(probabilities) + offsets).argmax(axis=-1)
 
 
 def tune_offsets(probabilities: np.ndarray, labels: np.ndarray, *, counted: int | None = None) -> np.ndarray:

@@ -1,0 +1,53 @@
+"""The head of classes: a logit for each."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from torch import Tensor
+from torch.nn.functional import cross_entropy, kl_div, one_hot
+
+from tutti.modeling.kinds.balanced import balanced_classes
+from tutti.modeling.kinds.protocol import LossOptions
+
+
+class ClassesHead:
+    """Logits of a softmax; the loss is the cross-entropy."""
+
+    standardized: ClassVar[bool] = False
+    uncertainty: ClassVar[float] = 1.0
+
+    def width(self, outputs: int) -> int:
+        return outputs
+
+    def predict(self, head: Tensor, outputs: int) -> Tensor:
+        return head.softmax(dim=1)
+
+    def losses(self, head: Tensor, labels: Tensor, *, scale: Tensor, options: LossOptions) -> Tensor:
+        """``(rows, classes)`` logits and ``(rows,)`` class indices to ``(rows,)`` cross-entropies.
+
+        With ``focal_gamma`` above 0, each is multiplied by ``(1 - p) ** focal_gamma``, where p is the predicted
+        probability of the row's label.
+
+        Labels may also be ``(rows, classes)`` probabilities. The loss is then the expectation, under these
+        probabilities, of the loss with each class as the label (Hinton et al. 2015, arXiv 1503.02531, temperature 1).
+        """
+        smoothing = options.smoothing
+        if options.focal_gamma == 0:
+            return cross_entropy(head, labels, reduction="none", label_smoothing=smoothing)
+        if labels.ndim == 1:
+            labels = one_hot(labels, head.shape[1])
+        log_probabilities = head.log_softmax(dim=1)
+        by_class = -(1 - smoothing) * log_probabilities - smoothing * log_probabilities.mean(dim=1, keepdim=True)
+        return (labels * by_class * (1 - log_probabilities.exp()).clamp(min=1e-8) ** options.focal_gamma).sum(dim=1)
+
+    def balanced(self, labels: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return balanced_classes(labels, weights)
+
+    def divergences(self, first: Tensor, second: Tensor, *, scale: Tensor) -> Tensor:
+        """The mean of both Kullback-Leibler divergences."""
+        first, second = first.log_softmax(dim=1), second.log_softmax(dim=1)
+        forward = kl_div(first, second, reduction="none", log_target=True).sum(dim=1)
+        backward = kl_div(second, first, reduction="none", log_target=True).sum(dim=1)
+        return (forward + backward) / 2

@@ -1,0 +1,29 @@
+"""The heads by the kind of their task, and of ordered classes by the option that chooses one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tutti.modeling.kinds.classes import ClassesHead
+from tutti.modeling.kinds.labels import LabelsHead
+from tutti.modeling.kinds.ordered import CornHead, OrderedValueHead
+from tutti.modeling.kinds.protocol import HeadKind
+from tutti.modeling.kinds.values import ValuesHead
+
+_ORDERED: Mapping[str, HeadKind] = {"softmax": ClassesHead(), "regression": OrderedValueHead(), "corn": CornHead()}
+_HEADS: Mapping[str, HeadKind] = {
+    "classes": ClassesHead(),
+    "labels": LabelsHead(),
+    "value": ValuesHead(),
+    "values": ValuesHead(),
+}
+
+
+def head_kind(kind: str, *, ordered: str = "softmax") -> HeadKind:
+    """The head of a kind of task.
+
+    Args:
+        kind: a name of ``tutti.tasks.kinds.registry.KINDS``.
+        ordered: ``softmax``, ``regression`` or ``corn``, for ordered classes alone.
+    """
+    return _ORDERED[ordered] if kind == "ordered" else _HEADS[kind]

@@ -1,0 +1,129 @@
+"""Classes: each row has one of k labels, and predictions are their probabilities."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tutti.tasks.kinds.offsets import decide, tune_offsets
+from tutti.tasks.kinds.probabilities import divergence, probability_fault
+from tutti.tasks.kinds.protocol import Tuner
+
+
+class Classes:
+    """Labels ``(rows,)`` int64 indices of classes, outputs ``(rows, classes)`` probabilities that sum to 1.
+
+    Decisions are the likeliest classes; their parameters are an offset of each class's log-probability.
+    """
+
+    name: ClassVar[str] = "classes"
+    probabilistic: ClassVar[bool] = True
+    exclusive: ClassVar[bool] = True
+    picture: ClassVar[str] = "confusion_matrix"
+    metrics: ClassVar[tuple[str, ...]] = ("macro_f1", "accuracy")
+
+    def shape(self, rows: int, outputs: int) -> tuple[int, ...]:
+        return rows, outputs
+
+    def fault(self, outputs: np.ndarray, labels: np.ndarray | None, names: Sequence[str]) -> tuple[str, str] | None:
+        rows, classes = len(outputs), len(names)
+        if outputs.shape != (rows, classes):
+            return f"have probabilities of shape ({rows}, {classes})", f"shape {outputs.shape}"
+        if not np.isfinite(outputs).all():
+            return "have probabilities that are numbers", "NaN or infinity"
+        if rows and not np.allclose(outputs.sum(axis=1, dtype=np.float64), 1.0, atol=1e-3):
+            return "have rows of probabilities that sum to 1", "rows that do not"
+        if fault := probability_fault(outputs):
+            return fault
+        if labels is not None and labels.shape != (rows,):
+            return f"have one label for each of its {rows} rows", f"labels of shape {labels.shape}"
+        if labels is not None and rows:
+            if labels.dtype.kind not in "iu":
+                return "have labels that are indices of classes", f"labels of type {labels.dtype}"
+            if invalid := labels[(labels < 0) | (labels >= classes)].tolist():
+                return f"have labels from 0 to {classes - 1}, one for each class", str(invalid[0])
+        return None
+
+    def describe(self, names: Sequence[str], *, most: int = 0) -> str:
+        listed = ", ".join(names[:most]) + ", ..." * (len(names) > most)
+        return f"{len(names)} classes" + (f" ({listed})" if most else "")
+
+    def decide(self, outputs: np.ndarray, decision: np.ndarray | None = None) -> np.ndarray:
+        return decide(outputs, decision)
+
+    def tuner(self, metric: str) -> Tuner | None:
+        if metric == "accuracy":  # which the likeliest class has most of
+            return None
+        return partial(_tuned, counted=1 if metric == "f1" else None)
+
+    def decision_by_name(self, names: Sequence[str], decision: np.ndarray) -> Mapping[str, float]:
+        return dict(zip(names, decision.tolist(), strict=True))
+
+    def spell(self, decided: np.ndarray, names: Sequence[str]) -> list[Any]:
+        return self.cells(decided, names)
+
+    def cells(self, decided: np.ndarray, names: Sequence[str]) -> list[str]:
+        return [names[index] for index in decided]
+
+    def held(self, decided: np.ndarray, outputs: int) -> np.ndarray:
+        return decided[:, None] == np.arange(outputs)
+
+    def text(self, decided: Any, names: Sequence[str], *, exact: bool = False) -> str:
+        return names[int(decided)]
+
+    def votes_text(self, votes: np.ndarray, names: Sequence[str]) -> str:
+        counts = Counter(names[index] for index in votes.argmax(axis=1))
+        return ", ".join(f"{name} {count}" for name, count in counts.most_common())
+
+    def loss(self, outputs: np.ndarray, labels: np.ndarray) -> float:
+        likelihoods = outputs[np.arange(len(labels)), labels].astype(np.float64)
+        return float(-np.log(likelihoods.clip(min=1e-30)).mean())
+
+    def difference(self, first: np.ndarray, second: np.ndarray) -> float:
+        return float((first != second).mean()) if len(first) else 0.0
+
+    def disagreement(self, votes: np.ndarray) -> np.ndarray:
+        return divergence(votes)
+
+    def same(self, votes: np.ndarray) -> np.ndarray:
+        chosen = votes.argmax(axis=-1)
+        return (chosen == chosen[0]).all(axis=0)
+
+    def distributions(self, outputs: np.ndarray) -> np.ndarray:
+        return outputs
+
+    def from_distributions(self, distributions: np.ndarray, rows: int) -> np.ndarray:
+        return distributions
+
+    def truths(self, labels: np.ndarray) -> np.ndarray:
+        return labels
+
+    def confidence(self, outputs: np.ndarray) -> np.ndarray:
+        return outputs.max(axis=1)
+
+    def strata(self, labels: np.ndarray) -> np.ndarray:
+        return labels
+
+    def counted_strata(self, labels: np.ndarray) -> np.ndarray | None:
+        return labels
+
+    def with_mistakes(
+        self, decisions: np.ndarray, labels: np.ndarray, rows: np.ndarray, wrong: np.ndarray, rng: np.random.Generator
+    ) -> np.ndarray:
+        classes = max(int(labels.max()), 1) + 1
+        others = (labels[rows] + rng.integers(1, classes, len(rows))) % classes
+        return np.where(wrong, others, decisions)
+
+    def right_and_wrong(self, labels: np.ndarray, row: int, common: Sequence[int]) -> tuple[Any, Any]:
+        label = labels[row]
+        others = (labels[other] for other in common if labels[other] != label)
+        return label, next(others, 0 if label else 1)
+
+
+def _tuned(probabilities: np.ndarray, labels: np.ndarray, *, counted: int | None) -> np.ndarray | None:
+    offsets = tune_offsets(probabilities, labels, counted=counted)
+    return offsets if offsets.any() else None

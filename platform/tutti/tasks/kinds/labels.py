@@ -1,0 +1,126 @@
+"""Several labels: each row has any of k, and predictions are their independent probabilities."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tutti.tasks.kinds.probabilities import divergence, probability_fault
+from tutti.tasks.kinds.protocol import Tuner
+
+MISSING = -1
+
+
+class Labels:
+    """Labels ``(rows, k)`` float32 of 0, 1 or NaN where one is missing, outputs ``(rows, k)`` probabilities.
+
+    Decisions are ``(rows, k)`` int8; their parameters are the least probability of each label, 0.5 without.
+    Each label of a row is a unit with two alternatives, no and yes.
+    """
+
+    name: ClassVar[str] = "labels"
+    probabilistic: ClassVar[bool] = True
+    exclusive: ClassVar[bool] = False
+    picture: ClassVar[str] = "scores_by_label"
+    metrics: ClassVar[tuple[str, ...]] = ("macro_f1", "roc_auc")
+
+    def shape(self, rows: int, outputs: int) -> tuple[int, ...]:
+        return rows, outputs
+
+    def fault(self, outputs: np.ndarray, labels: np.ndarray | None, names: Sequence[str]) -> tuple[str, str] | None:
+        shape = (len(outputs), len(names))
+        if outputs.shape != shape:
+            return f"have probabilities of shape {shape}", f"shape {outputs.shape}"
+        if fault := probability_fault(outputs):
+            return fault
+        if labels is not None and labels.shape != shape:
+            return f"have labels of shape {shape}", f"labels of shape {labels.shape}"
+        if labels is not None and not (np.isnan(labels) | (labels == 0) | (labels == 1)).all():
+            return "have labels that are 0 or 1", "some that are not"
+        return None
+
+    def describe(self, names: Sequence[str], *, most: int = 0) -> str:
+        listed = ", ".join(names[:most]) + ", ..." * (len(names) > most)
+        return f"any of {len(names)} labels" + (f" ({listed})" if most else "")
+
+    def decide(self, outputs: np.ndarray, decision: np.ndarray | None = None) -> np.ndarray:
+        return (outputs >= (0.5 if decision is None else decision)).astype(np.int8)
+
+    def tuner(self, metric: str) -> Tuner | None:
+        return None
+
+    def decision_by_name(self, names: Sequence[str], decision: np.ndarray) -> Mapping[str, float]:
+        return dict(zip(names, decision.tolist(), strict=True))
+
+    def spell(self, decided: np.ndarray, names: Sequence[str]) -> list[Any]:
+        return decided.astype(int).tolist()
+
+    def cells(self, decided: np.ndarray, names: Sequence[str]) -> list[str]:
+        return [json.dumps(["" if each != each else str(int(each)) for each in row]) for row in decided]
+
+    def held(self, decided: np.ndarray, outputs: int) -> np.ndarray:
+        return decided == 1
+
+    def text(self, decided: Any, names: Sequence[str], *, exact: bool = False) -> str:
+        return ", ".join(name for name, chosen in zip(names, decided, strict=True) if chosen == 1) or "none"
+
+    def votes_text(self, votes: np.ndarray, names: Sequence[str]) -> str:
+        counts = {name: int(count) for name, count in zip(names, self.decide(votes).sum(axis=0), strict=True) if count}
+        listed = sorted(counts.items(), key=lambda item: -item[1])
+        return ", ".join(f"{name} {count}" for name, count in listed) or "none"
+
+    def loss(self, outputs: np.ndarray, labels: np.ndarray) -> float:
+        right = np.where(labels == 1, outputs, 1 - outputs.astype(np.float64))
+        return float(-np.log(right[~np.isnan(labels)].clip(min=1e-30)).mean())
+
+    def difference(self, first: np.ndarray, second: np.ndarray) -> float:
+        """The share of rows with other sets of labels."""
+        return float((first != second).any(axis=1).mean()) if len(first) else 0.0
+
+    def disagreement(self, votes: np.ndarray) -> np.ndarray:
+        """The sum over labels of the divergence."""
+        return divergence(self.distributions(votes)).reshape(votes.shape[1:]).sum(axis=1)
+
+    def same(self, votes: np.ndarray) -> np.ndarray:
+        decided = self.decide(votes)
+        return (decided == decided[0]).all(axis=(0, 2))
+
+    def distributions(self, outputs: np.ndarray) -> np.ndarray:
+        return np.stack([1 - outputs, outputs], axis=-1).reshape(*outputs.shape[:-2], -1, 2)
+
+    def from_distributions(self, distributions: np.ndarray, rows: int) -> np.ndarray:
+        return distributions[..., 1].reshape(*distributions.shape[:-2], rows, -1)
+
+    def truths(self, labels: np.ndarray) -> np.ndarray:
+        return np.where(np.isnan(labels), MISSING, labels).astype(np.int64).ravel()
+
+    def confidence(self, outputs: np.ndarray) -> np.ndarray:
+        return np.maximum(outputs, 1 - outputs).min(axis=1)
+
+    def strata(self, labels: np.ndarray) -> np.ndarray:
+        """The rarest label that a row has, k for none."""
+        counts = np.nansum(labels, axis=0)
+        rarity = np.where(labels == 1, counts, np.inf)
+        return np.where(np.isfinite(rarity).any(axis=1), rarity.argmin(axis=1), labels.shape[1]).astype(np.int64)
+
+    def counted_strata(self, labels: np.ndarray) -> np.ndarray | None:
+        return self.strata(labels)
+
+    def with_mistakes(
+        self, decisions: np.ndarray, labels: np.ndarray, rows: np.ndarray, wrong: np.ndarray, rng: np.random.Generator
+    ) -> np.ndarray:
+        """One label of each of the chosen rows is as it should not be."""
+        label = rng.integers(0, labels.shape[1], len(rows))[wrong]
+        mistaken = decisions.copy()
+        mistaken[np.flatnonzero(wrong), label] = labels[rows[wrong], label] != 1
+        return mistaken
+
+    def right_and_wrong(self, labels: np.ndarray, row: int, common: Sequence[int]) -> tuple[Any, Any]:
+        right = (labels[row] == 1).astype(np.int8)
+        wrong = right.copy()
+        label = int(self.strata(labels)[row]) % labels.shape[1]
+        wrong[label] = 1 - wrong[label]
+        return right, wrong

@@ -1,0 +1,35 @@
+"""What all kinds with probabilities share."""
+
+from __future__ import annotations
+
+import numpy as np
+
+LEAST_PROBABILITY = 1e-7
+"""Probabilities are clipped here, so that logarithms are finite and one wrong row does not dominate a loss."""
+
+
+def log_probabilities(probabilities: np.ndarray) -> np.ndarray:
+    """Clipped logarithms in the input's shape, float64; computed in the input's precision."""
+    return np.log(np.maximum(probabilities, LEAST_PROBABILITY)).astype(np.float64)
+
+
+def divergence(votes: np.ndarray) -> np.ndarray:
+    """How much members' distributions differ, ``(members, units, alternatives)`` to ``(units,)`` float64.
+
+    It is the Jensen-Shannon divergence (Lin 1991) in nats: the entropy of the mean minus the mean entropy.
+    """
+    from scipy.special import entr  # slow to import
+
+    votes = votes.astype(np.float64)
+    of_mean, of_members = entr(votes.mean(axis=0)).sum(axis=-1), entr(votes).sum(axis=-1)
+    return np.maximum(of_mean - of_members.mean(axis=0), 0.0)
+
+
+def probability_fault(probabilities: np.ndarray) -> tuple[str, str] | None:
+    """What makes numbers no probabilities, as of ``Kind.fault``."""
+    if not np.isfinite(probabilities).all():
+        return "have probabilities that are numbers", "NaN or infinity"
+    if (probabilities < 0).any() or (probabilities > 1 + 1e-3).any():
+        worst = probabilities.min() if (probabilities < 0).any() else probabilities.max()
+        return "have probabilities from 0 to 1", f"{worst:g}"
+    return None

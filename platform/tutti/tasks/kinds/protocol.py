@@ -1,0 +1,145 @@
+"""The kind of a task: what its labels and predictions are. Nobody outside a kind asks whether they are classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+
+Tuner = Callable[[np.ndarray, np.ndarray], np.ndarray | None]
+"""Predictions and labels of the same rows to parameters of ``Kind.decide``, or none where those without are best."""
+
+
+class Kind(Protocol):
+    """One sort of labels and predictions, as arrays. An instance has no state.
+
+    Below, ``labels`` are ``(rows,)`` or ``(rows, k)``, and ``outputs``, a member's predictions, have ``shape``. Methods
+    that say so take further axes in front, such as that of members.
+
+    Attributes:
+        name: how study files, banks and cards name it.
+        probabilistic: whether outputs are probabilities. They then have a confidence, can be calibrated and be learnt
+            as soft labels, and ``distributions``, ``from_distributions`` and ``truths`` apply.
+        exclusive: whether exactly one of a row's outputs comes true, so that they compete.
+        picture: name of the picture that shows predictions beside labels.
+        metrics: logged beside the metric that decides.
+    """
+
+    name: ClassVar[str]
+    probabilistic: ClassVar[bool]
+    exclusive: ClassVar[bool]
+    picture: ClassVar[str]
+    metrics: ClassVar[tuple[str, ...]]
+
+    def shape(self, rows: int, outputs: int) -> tuple[int, ...]:
+        """The shape of the outputs for so many rows of a task with so many outputs."""
+        ...
+
+    def fault(self, outputs: np.ndarray, labels: np.ndarray | None, names: Sequence[str]) -> tuple[str, str] | None:
+        """The first rule that outputs or labels break, written to follow "must", and what they are instead."""
+        ...
+
+    def describe(self, names: Sequence[str], *, most: int = 0) -> str:
+        """In words, what a task with these outputs predicts, such as ``3 classes``; up to ``most`` names are listed."""
+        ...
+
+    def decide(self, outputs: np.ndarray, decision: np.ndarray | None = None) -> np.ndarray:
+        """Decisions of the shape of labels, with any further axes in front.
+
+        Args:
+            decision: the parameters that a ``Tuner`` found, or none.
+        """
+        ...
+
+    def tuner(self, metric: str) -> Tuner | None:
+        """What tunes decisions for a metric; none where decisions have no parameters, or none that it gains from."""
+        ...
+
+    def decision_by_name(self, names: Sequence[str], decision: np.ndarray) -> Mapping[str, float]:
+        """The parameters of decisions, named for a card."""
+        ...
+
+    def spell(self, decided: np.ndarray, names: Sequence[str]) -> list[Any]:
+        """Decisions as a submission has them, one item for each row: the label's text or number, or a list of these."""
+        ...
+
+    def cells(self, decided: np.ndarray, names: Sequence[str]) -> list[str]:
+        """Decisions as labels of a training file, one text for each row; the inverse of reading them."""
+        ...
+
+    def held(self, decided: np.ndarray, outputs: int) -> np.ndarray:
+        """``(rows, outputs)`` bool: which classes or labels each row has, by its labels or decisions."""
+        ...
+
+    def text(self, decided: Any, names: Sequence[str], *, exact: bool = False) -> str:
+        """One row's decision or label for a reader; ``exact`` shows every digit of a number."""
+        ...
+
+    def votes_text(self, votes: np.ndarray, names: Sequence[str]) -> str:
+        """The members' votes ``(members, ...)`` for one row, for a reader."""
+        ...
+
+    def loss(self, outputs: np.ndarray, labels: np.ndarray) -> float:
+        """The mean loss that goes with the outputs: negative log-likelihood, or squared error."""
+        ...
+
+    def difference(self, first: np.ndarray, second: np.ndarray) -> float:
+        """How much two members' decisions on the same rows differ; 0 for equal ones, at most 1, or 2 for values."""
+        ...
+
+    def disagreement(self, votes: np.ndarray) -> np.ndarray:
+        """How much members disagree on each row, ``(members, rows, ...)`` outputs to ``(rows,)`` float64; 0 for none.
+
+        Members that decide alike may disagree; see ``same``.
+        """
+        ...
+
+    def same(self, votes: np.ndarray) -> np.ndarray:
+        """``(rows,)`` bool: whether all members decide alike, ``(members, rows, ...)``; never for values."""
+        ...
+
+    def distributions(self, outputs: np.ndarray) -> np.ndarray:
+        """``(..., units, alternatives)`` probabilities that sum to 1, with any further axes in front."""
+        ...
+
+    def from_distributions(self, distributions: np.ndarray, rows: int) -> np.ndarray:
+        """The inverse of ``distributions`` for so many rows."""
+        ...
+
+    def truths(self, labels: np.ndarray) -> np.ndarray:
+        """``(units,)`` int64: the right alternative of each unit of ``distributions``; -1 where it is unknown."""
+        ...
+
+    def confidence(self, outputs: np.ndarray) -> np.ndarray:
+        """``(rows,)``: the probability of the least certain decision of each row."""
+        ...
+
+    def strata(self, labels: np.ndarray) -> np.ndarray:
+        """``(rows,)``: rows with near values are alike. Sorted by it, rows can be dealt evenly to folds."""
+        ...
+
+    def counted_strata(self, labels: np.ndarray) -> np.ndarray | None:
+        """``(rows,)`` int64 of strata that no resample may lack; none where rows have none such."""
+        ...
+
+    def with_mistakes(
+        self, decisions: np.ndarray, labels: np.ndarray, rows: np.ndarray, wrong: np.ndarray, rng: np.random.Generator
+    ) -> np.ndarray:
+        """Decisions for some rows, with random mistakes where ``wrong``; values have none.
+
+        Args:
+            decisions: of the drawn rows.
+            labels: of all rows.
+            rows: ``(drawn,)`` indices of the drawn rows.
+            wrong: ``(drawn,)`` bool.
+        """
+        ...
+
+    def right_and_wrong(self, labels: np.ndarray, row: int, common: Sequence[int]) -> tuple[Any, Any]:
+        """The right decision for a row, and the likeliest mistake; asked only where ``counted_strata`` are not none.
+
+        Args:
+            common: rows of the two commonest strata, the commonest first.
+        """
+        ...

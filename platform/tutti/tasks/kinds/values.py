@@ -1,0 +1,168 @@
+"""Numbers as labels: one of each row, or several, of which some may be missing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tutti.tasks.kinds.protocol import Tuner
+
+
+class Values:
+    """Labels ``(rows, k)`` float32, NaN where one is missing, and outputs ``(rows, k)``; decisions are the outputs."""
+
+    name: ClassVar[str] = "values"
+    probabilistic: ClassVar[bool] = False
+    exclusive: ClassVar[bool] = False
+    picture: ClassVar[str] = "predicted_and_true"
+    metrics: ClassVar[tuple[str, ...]] = ("rmse", "pearson")
+
+    def shape(self, rows: int, outputs: int) -> tuple[int, ...]:
+        return rows, outputs
+
+    def fault(self, outputs: np.ndarray, labels: np.ndarray | None, names: Sequence[str]) -> tuple[str, str] | None:
+        shape = self.shape(len(outputs), max(len(names), 1))
+        if outputs.shape != shape or not _finite(outputs):
+            many = "a finite value" if len(shape) == 1 else f"{shape[1]} finite values"
+            return f"have {many} for each of its {len(outputs)} rows", f"shape {outputs.shape}"
+        if labels is not None and labels.shape != shape:
+            return f"have labels of shape {shape}, as its values", f"labels of shape {labels.shape}"
+        if labels is not None and not self._may_be_labels(labels):
+            return "have labels that are finite numbers", "some that are not"
+        return None
+
+    def describe(self, names: Sequence[str], *, most: int = 0) -> str:
+        listed = ", ".join(names[:most]) + ", ..." * (len(names) > most)
+        return f"{len(names)} numbers" + (f" ({listed})" if most else "")
+
+    def decide(self, outputs: np.ndarray, decision: np.ndarray | None = None) -> np.ndarray:
+        return outputs
+
+    def tuner(self, metric: str) -> Tuner | None:
+        return None
+
+    def decision_by_name(self, names: Sequence[str], decision: np.ndarray) -> Mapping[str, float]:
+        return {}
+
+    def spell(self, decided: np.ndarray, names: Sequence[str]) -> list[Any]:
+        return [[float(str(value)) for value in row] for row in decided]
+
+    def cells(self, decided: np.ndarray, names: Sequence[str]) -> list[str]:
+        return [json.dumps(["" if each != each else str(each) for each in row]) for row in decided]
+
+    def held(self, decided: np.ndarray, outputs: int) -> np.ndarray:
+        raise TypeError("values are no classes or labels")
+
+    def text(self, decided: Any, names: Sequence[str], *, exact: bool = False) -> str:
+        return ", ".join(f"{name} {number_text(value, exact)}" for name, value in zip(names, decided, strict=True))
+
+    def votes_text(self, votes: np.ndarray, names: Sequence[str]) -> str:
+        ranges = zip(names, votes.min(axis=0), votes.max(axis=0), strict=True)
+        return ", ".join(f"{name} {low:.4g} to {high:.4g}" for name, low, high in ranges)
+
+    def loss(self, outputs: np.ndarray, labels: np.ndarray) -> float:
+        return float(np.nanmean(np.square(outputs - labels, dtype=np.float64)))
+
+    def difference(self, first: np.ndarray, second: np.ndarray) -> float:
+        """The mean over columns of 1 minus the correlation, which is 0 if only one of the two is constant."""
+        if len(first) < 2:
+            return 0.0
+        pairs = zip(columns(first).T, columns(second).T, strict=True)
+        return float(np.mean([_apart(one, other) for one, other in pairs]))
+
+    def disagreement(self, votes: np.ndarray) -> np.ndarray:
+        """The standard deviation over members, and of several columns their mean in units of each column's spread."""
+        apart = votes.astype(np.float64).std(axis=0)
+        if apart.ndim == 1:
+            return apart
+        spread = votes.mean(axis=0).std(axis=0)
+        return (apart / np.where(spread > 0, spread, 1)).mean(axis=1)
+
+    def same(self, votes: np.ndarray) -> np.ndarray:
+        return np.zeros(votes.shape[1], dtype=bool)
+
+    def strata(self, labels: np.ndarray) -> np.ndarray:
+        """The first principal component of the standardized columns, missing ones at their mean."""
+        spread = np.nanstd(labels, axis=0, dtype=np.float64)
+        scaled = np.nan_to_num((labels - np.nanmean(labels, axis=0)) / np.where(spread > 0, spread, 1))
+        return scaled @ np.linalg.eigh(scaled.T @ scaled)[1][:, -1]
+
+    def counted_strata(self, labels: np.ndarray) -> np.ndarray | None:
+        return None
+
+    def with_mistakes(
+        self, decisions: np.ndarray, labels: np.ndarray, rows: np.ndarray, wrong: np.ndarray, rng: np.random.Generator
+    ) -> np.ndarray:
+        return decisions
+
+    def right_and_wrong(self, labels: np.ndarray, row: int, common: Sequence[int]) -> tuple[Any, Any]:
+        return labels[row], labels[row]
+
+    def distributions(self, outputs: np.ndarray) -> np.ndarray:
+        raise TypeError("values are no probabilities")
+
+    def from_distributions(self, distributions: np.ndarray, rows: int) -> np.ndarray:
+        raise TypeError("values are no probabilities")
+
+    def confidence(self, outputs: np.ndarray) -> np.ndarray:
+        raise TypeError("values are no probabilities")
+
+    def truths(self, labels: np.ndarray) -> np.ndarray:
+        raise TypeError("values are no probabilities")
+
+    def _may_be_labels(self, labels: np.ndarray) -> bool:
+        return labels.dtype.kind in "iuf" and not np.isinf(labels).any()
+
+
+class Value(Values):
+    """Labels ``(rows,)`` float32, none missing, and outputs ``(rows,)``."""
+
+    name: ClassVar[str] = "value"
+    metrics: ClassVar[tuple[str, ...]] = ("pearson", "spearman")
+
+    def shape(self, rows: int, outputs: int) -> tuple[int, ...]:
+        return (rows,)
+
+    def describe(self, names: Sequence[str], *, most: int = 0) -> str:
+        return "numbers as labels"
+
+    def spell(self, decided: np.ndarray, names: Sequence[str]) -> list[Any]:
+        return [float(str(value)) for value in decided]  # as many digits as float32 needs to be read back exactly
+
+    def cells(self, decided: np.ndarray, names: Sequence[str]) -> list[str]:
+        return [str(value) for value in decided]
+
+    def text(self, decided: Any, names: Sequence[str], *, exact: bool = False) -> str:
+        return number_text(decided, exact)
+
+    def votes_text(self, votes: np.ndarray, names: Sequence[str]) -> str:
+        return f"{votes.min():.6g} to {votes.max():.6g}"
+
+    def strata(self, labels: np.ndarray) -> np.ndarray:
+        return labels
+
+    def _may_be_labels(self, labels: np.ndarray) -> bool:
+        return _finite(labels)
+
+
+def columns(values: np.ndarray) -> np.ndarray:
+    """``(rows, k)``, of one number ``(rows, 1)``."""
+    return values.reshape(len(values), -1)
+
+
+def number_text(value: Any, exact: bool) -> str:
+    """A number for a reader; ``exact`` shows the digits that float32 needs, which are those of the task's file."""
+    return np.format_float_positional(np.float32(value), trim="-") if exact else f"{value:.6g}"
+
+
+def _apart(first: np.ndarray, second: np.ndarray) -> float:
+    if not (np.ptp(first) and np.ptp(second)):
+        return float(np.ptp(first) != np.ptp(second))
+    return 1 - float(np.corrcoef(first, second)[0, 1])
+
+
+def _finite(numbers: np.ndarray) -> bool:
+    return numbers.dtype.kind in "iuf" and bool(np.isfinite(numbers).all())
