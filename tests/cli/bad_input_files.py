@@ -265,6 +265,14 @@ FILES: dict[str, Sequence[Case]] = {
             ),
         ),
         Case(
+            "ids of a table are numbers whose last digits were lost",
+            ["topic.jsonl, line 1 must have all digits of its 'id'", "the rounded number 1e+18"],
+            both(
+                task("topic: {layout: table, train: topic.jsonl, columns: {id: id}}"),
+                write("topic.jsonl", '{"id": 1e18, "text": "a", "label": "x"}\n{"id": 7, "text": "b", "label": "y"}\n'),
+            ),
+        ),
+        Case(
             "a CSV line has a comma too many",
             ["topic.csv, line 3", "3 columns like the header", "quote cells"],
             both(task(TABLE), write("topic.csv", "id,sentence,label\n0,a,x\n1,b, c,y\n")),

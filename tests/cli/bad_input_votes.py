@@ -197,6 +197,16 @@ VOTES: dict[str, Sequence[Case]] = {
             finished=True,
         ),
         Case(
+            "a template with the labels of another task",
+            ["sample.csv must have labels of the task, calm, glad, sad, or none", "got '0', '1'", "empty its labels"],
+            both(
+                write("sample.csv", "id,label\n" + "".join(f"t{row},{row % 2}\n" for row in range(6))),
+                write("own.yaml", _template("mood", "sample.csv")),
+            ),
+            VOTE,
+            finished=True,
+        ),
+        Case(
             "a template of a task that is none",
             ["the template 'moods' must belong to a test file, of mood", "did you mean 'mood'"],
             both(write("sample.csv", "id,label\n"), write("own.yaml", _template("moods", "sample.csv"))),

@@ -182,6 +182,26 @@ def test_a_max_length_that_cuts_texts_is_told_with_the_share_of_rows_that_reach_
     assert all("% of the rows reach max_length, 8 tokens; longer ones are cut" in line for line in told)
 
 
+def test_that_the_rows_of_a_test_table_are_numbered_is_told_unless_the_recipe_s_sample_names_their_ids(
+    make_study, tmp_path, capsys
+):
+    from tutti.cli.preparation import prepare_study
+
+    (tmp_path / "train.csv").write_text("text,label\n" + "".join(f"w{row % 9} w{row},{row % 2}\n" for row in range(40)))
+    (tmp_path / "test.csv").write_text("row_id,essay_id,text\n5,7,w1\n4,8,w2\n")
+    (tmp_path / "sample.csv").write_text("essay_id,label\n8,0\n7,0\n")
+    (tmp_path / "own.yaml").write_text("submission: {templates: {t: sample.csv}}\n")
+    task = {"layout": "table", **{part: str(tmp_path / f"{part}.csv") for part in ("train", "test")}}
+    for name, recipe, ids in (("one", "auto", ["0", "1"]), ("two", str(tmp_path / "own.yaml"), ["7", "8"])):
+        study = make_study(tmp_path / name, tasks={"t": task}, ensemble__recipe=recipe)
+        prepared = prepare_study(*stores.read_study_file(study.file, overrides=[]), resume=False)
+        assert prepared.ids("t", "test").tolist() == ids
+        told = [line for line in capsys.readouterr().out.splitlines() if "numbered from 0" in line]
+        assert [line.split(", as")[0] for line in told] == ["  t: the rows of test.csv are numbered from 0"][
+            : name == "one"
+        ]
+
+
 @pytest.mark.slow
 def test_a_finished_study_resumed_runs_nothing(finished, tutti, tmp_path):
     study = finished.copy(tmp_path)

@@ -116,6 +116,18 @@ def test_a_file_of_a_task_s_own_table_is_read_by_its_column_id_if_that_has_the_i
     assert read(tmp_path, rows, name="truth.csv", layout=Table(), expected=expected).tolist() == [1, 0]
 
 
+@pytest.mark.parametrize("header", ["Id,label", "essay_id,target"])
+def test_ids_of_two_columns_may_have_any_spelling_and_labels_the_task_s_own_name(tmp_path, header):
+    rows = f"{header}\n3,calm\n5,glad\n7,glad\n"
+    assert read(tmp_path, rows, layout=Table(label="target")).tolist() == [1, 0, 1]
+
+
+def test_of_two_columns_that_may_be_ids_the_one_with_the_test_rows_ids_is_read(tmp_path):
+    rows = "row_id,essay_id,text,label\n0,907,sea,calm\n1,14,sun,glad\n"
+    expected = rows_of(["14", "907"], ["sun", "sea"])
+    assert read(tmp_path, rows, layout=Table(), expected=expected).tolist() == [1, 0]
+
+
 def test_texts_are_compared_as_they_are_cleaned(tmp_path):
     expected = rows_of(["0"], ["sun!"])
     assert read(tmp_path, "0\tsun!!!\tglad\n", expected=expected, repeated_punctuation=True).tolist() == [1]

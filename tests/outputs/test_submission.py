@@ -187,6 +187,47 @@ def test_a_template_of_another_test_file_is_refused_with_what_differs(tmp_path):
     assert "got 2 missing, such as '1', and 2 too many, such as '7'" in str(error.value)
 
 
+def by_sample(tmp_path, labels: str, *classes: str) -> tuple[list[str], list[str]]:
+    """The labels written for one row of each class, and the notes, with a sample of these labels."""
+    task = Task("t", classes, pair=False, metric="accuracy" if classes else "pearson", submission="csv")
+    rows = [*enumerate(labels.split("|"))]
+    (tmp_path / "sample.csv").write_text("Id,label\n" + "".join(f"{row},{label}\n" for row, label in rows))
+    forms = Formats(templates={"t": tmp_path / "sample.csv"})
+    ids = [str(row) for row, _ in rows]
+    forms.check({"t": {"test": ids}}, [task])
+    content = forms.render(task, "test", ids, classes or [0.25] * len(ids))
+    return [line.split(",")[1] for line in content.decode().split("\r\n")[1:-1]], [*forms.notes(task, "test")]
+
+
+def test_labels_are_spelled_as_the_sample_spells_them_and_this_is_told(tmp_path):
+    written, notes = by_sample(tmp_path, "0|0", "0.0", "1.0")
+    assert written == ["0", "1"]
+    assert notes == ["Labels of t, test are spelled as in sample.csv: 0 for 0.0, 1 for 1.0."]
+    assert by_sample(tmp_path, "1|0", "0", "1") == (["0", "1"], [])
+
+
+@pytest.mark.parametrize("labels", ["|", "?|?", "nan|NaN"])
+def test_a_sample_without_labels_leaves_them_as_they_are(tmp_path, labels):
+    assert by_sample(tmp_path, labels, "0.0", "1.0") == (["0.0", "1.0"], [])
+
+
+def test_a_sample_of_probabilities_is_followed_and_it_is_told_that_labels_are_classes(tmp_path):
+    written, notes = by_sample(tmp_path, "0.5|0.5", "0", "1")
+    assert written == ["0", "1"]
+    assert len(notes) == 1
+    assert "numbers such as 0.5 as labels, and the submission of t, test has classes" in notes[0]
+
+
+def test_a_sample_of_other_classes_is_refused(tmp_path):
+    message = r"sample.csv must have labels of the task, calm, glad, or none; got '0', '1'; name the task's own sample"
+    with pytest.raises(SubmissionError, match=message):
+        by_sample(tmp_path, "0|1", "calm", "glad")
+    with pytest.raises(SubmissionError, match="labels of the task, which are numbers, or none; got 'calm'"):
+        by_sample(tmp_path, "calm|calm")
+    assert by_sample(tmp_path, "0|0") == (["0.25", "0.25"], [])
+    assert by_sample(tmp_path, "sad|calm", "calm", "glad") == (["calm", "glad"], [])
+
+
 @pytest.mark.parametrize(
     ("task", "file"), [("sst2", "SST-2.tsv"), ("MNLI-m", "MNLI-m.tsv"), ("mnli_mm", "MNLI-mm.tsv"), ("own", "own.tsv")]
 )

@@ -37,7 +37,7 @@ def answers(
     """
     from tutti.outputs.grade import read_labels
     from tutti.outputs.submission import named
-    from tutti.tasks.build import task_spec
+    from tutti.tasks.build import sample_ids_of, task_spec
 
     tests = {named(task, part): (task, part) for task, own in config.tasks.items() for part in own.test_sets()}
     labels: dict[str, dict[str, np.ndarray[Any, Any]]] = {}
@@ -54,7 +54,7 @@ def answers(
         if part in labels.get(task, {}) or not file:
             rule, got = "name one file for each test file of the study", "a second one" if file else "none"
             raise SubmissionError(Fault(f"--score {option}", rule, got, "write it like --score TASK=FILE"))
-        spec = task_spec(task, config.tasks[task])
+        spec = task_spec(task, config.tasks[task], sample_ids_of(config).get(task, ()))
         labels.setdefault(task, {})[part] = read_labels(
             file,
             task=next(each for each in prepared.tasks if each.name == task),

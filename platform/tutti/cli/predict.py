@@ -111,6 +111,7 @@ def predict(
     """
     from tutti.orchestration.inference import SHARD
     from tutti.outputs.predictions import Shards, check_out
+    from tutti.tasks.build import numbering_note
 
     began = time.monotonic()
     if checkpoint:
@@ -119,6 +120,8 @@ def predict(
     own = _task(config, prepared, task)
     check_out(out, file)
     new_rows = read_input(config, own, file)
+    if note := numbering_note(new_rows.layout, str(file)):
+        console.print(note)
     if checkpoint:
         predictors = _single_checkpoint(config, folder, own, checkpoint)
     else:
@@ -218,9 +221,9 @@ def read_input(config: StudyConfig, task: Task, file: Path) -> Input:
         TaskFileError: if the file cannot be read in its layout.
     """
     from tutti.orchestration.inference import SHARD
-    from tutti.tasks.build import new_rows_layout, task_spec
+    from tutti.tasks.build import new_rows_layout, sample_ids_of, task_spec
 
-    spec = task_spec(task.name, config.tasks[task.name])
+    spec = task_spec(task.name, config.tasks[task.name], sample_ids_of(config).get(task.name, ()))
     layout = new_rows_layout(spec, file)
     rows = sum(len(block) for block in layout.blocks(str(file), rows=SHARD))
     return Input(file, layout, spec, rows)

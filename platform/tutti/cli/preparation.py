@@ -32,6 +32,7 @@ def prepare_study(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> P
         StorageError: if the folder cannot be written.
     """
     from tutti.orchestration.build import abilities_of, check_backbone, encode_study, keep_backbone, prepare_rows
+    from tutti.tasks.build import numbering_note, sample_ids_of, task_specs
 
     begun = folder.begun
     if begun and not resume:
@@ -49,6 +50,10 @@ def prepare_study(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> P
         rows = ", ".join(f"{part} {info.rows:,}" for part, info in prepared.parts[task.name].items())
         folds = f", validated in {study.split.folds} folds" if study.split.folds else ""
         console.print(f"  {task.name}: {task.kind.describe(task.names)}; rows: {rows}{folds}")
+    for spec in task_specs(study.tasks, sample_ids_of(study)):
+        for part, source in spec.sources.items():
+            if part.startswith("test") and (note := numbering_note(spec.layout, source)):
+                console.print(f"  {spec.name}: {note}")
     console.print("Encoding the texts")
     max_length, shares = encode_study(study, folder, prepared)
     for name, share in shares.items():

@@ -115,7 +115,7 @@ def _checked_records(
 
     with closing(stores.load_store(config, folder)) as store:
         records, seconds = store.records(), store.run_seconds()
-    vote.formats_of(config, recipe).check(vote.test_ids(config, prepared))
+    vote.formats_of(config, prepared, recipe).check(vote.test_ids(config, prepared), prepared.tasks)
     check_rounds(config, folder, prepared, records, seconds=seconds, recipe=recipe, recipe_name=recipe_name)
     return records
 

@@ -18,7 +18,7 @@ from tutti.config.load import load_recipe
 from tutti.config.study import StudyConfig
 from tutti.errors import Fault, SubmissionError, counted
 from tutti.files import sha256_of
-from tutti.tasks.build import submission_of
+from tutti.tasks.build import ids_by, submission_of, task_spec
 
 if TYPE_CHECKING:
     from tutti.config.recipe import Recipe
@@ -59,7 +59,7 @@ def ensemble(
         test_ids=test_ids(config, prepared),
         bank=electorate_of(studies, members=chosen.members),
         rule=rule_of(chosen),
-        submission=formats_of(config, chosen),
+        submission=formats_of(config, prepared, chosen),
         out=target,
         answers=answers(config, prepared, score or ()),
         folded=config.split.folds is not None,
@@ -117,14 +117,42 @@ def test_ids(config: StudyConfig, prepared: Prepared) -> TestIds:
     }
 
 
-def formats_of(config: StudyConfig, recipe: Recipe) -> Formats:
-    """The formats of a recipe's submission files."""
+def formats_of(config: StudyConfig, prepared: Prepared, recipe: Recipe) -> Formats:
+    """The formats of a recipe's submission files.
+
+    Raises:
+        SubmissionError: if a template's ids are a column of its test table that are not the study's ids.
+    """
     from tutti.outputs.submission import Formats
 
+    if faults := tuple(_other_ids(config, prepared, recipe.submission.templates)):
+        raise SubmissionError(*faults)
     tested = {name: task for name, task in config.tasks.items() if task.test_sets()}
     formats = {name: recipe.submission.format or submission_of(task) for name, task in tested.items()}
     kinds = {name: task.glue or name for name, task in tested.items() if formats[name] == "glue"}
     return Formats(recipe.submission.format, recipe.submission.templates, kinds)
+
+
+def _other_ids(config: StudyConfig, prepared: Prepared, templates: Mapping[str, Path]) -> Iterator[Fault]:
+    """A fault for each template that counts rows by a column which the study did not take the test table's ids from.
+
+    Row numbers, or another column's values, may be the same ids in another order, which nothing else could tell.
+    """
+    from tutti.outputs.formats.csv import Csv
+    from tutti.outputs.submission import named
+
+    for name, task in config.tasks.items():
+        for part, file in task.test_sets().items():
+            if not (template := templates.get(named(name, part))):
+                continue
+            form = Csv.by_template(template)
+            theirs, ours = ids_by(form.header[0], task_spec(name, task), file), prepared.ids(name, part).tolist()
+            # Ids that the study file names are right if they are the template's: another column may bear its name.
+            named_well = task.columns.id and set(form.order or ()) == set(ours) != set(theirs or ())
+            if theirs not in (None, ours) and not named_well:
+                rule = f"name the column that the study has taken the ids of {file} from"
+                remedy = f"set `columns: {{id: {form.header[0]}}}` for the task {name}, and tune it as a new study"
+                yield Fault(str(template), rule, f"{form.header[0]!r}, another one", remedy)
 
 
 def _changed_test_files(config: StudyConfig, prepared: Prepared) -> Iterator[Fault]:

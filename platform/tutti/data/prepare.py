@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from functools import partial
@@ -21,12 +20,12 @@ from tutti.tasks.layouts.protocol import Layout
 from tutti.tasks.layouts.reading import number
 from tutti.tasks.layouts.soft import PROBABILITY
 from tutti.tasks.metrics import check_classes
+from tutti.tasks.spelling import plain
 from tutti.tasks.task import Task
 
 Item = TypeVar("Item")
 T = TypeVar("T")
 
-_WHOLE = re.compile(r"\+?(-?)([0-9]+)(?:\.0+)?")  # a whole number, as different tools write one
 _TRAIN_COLUMNS = ["weight", "probabilities"]  # columns of the part train only
 
 
@@ -125,6 +124,8 @@ def _settings(spec: TaskSpec) -> dict[str, Any]:
     assert is_dataclass(spec.layout)
     assert not isinstance(spec.layout, type)
     layout = {key: value for key, value in asdict(spec.layout).items() if key != "dataset"}
+    for columns in (layout, layout.get("columns", {})):
+        columns.pop("sample_ids", None)  # which is of the recipe, that may change
     return {
         "layout": {"type": type(spec.layout).__name__, **layout},
         "metric": spec.metric,
@@ -295,9 +296,7 @@ def _check_labels(
         faults.append(Fault(source, "have rows of two classes or more", got, "add rows, or take the task out"))
     spellings: dict[str, list[str]] = {}
     for name in classes:
-        whole, is_truth = _WHOLE.fullmatch(name), name.casefold() in ("true", "false")
-        key = f"{whole[1]}{whole[2].lstrip('0')}" if whole else name.casefold() if is_truth else name
-        spellings.setdefault(key, []).append(name)
+        spellings.setdefault(plain(name), []).append(name)
     for same in spellings.values():
         if len(same) > 1:
             rule, remedy = "have one spelling of each class", "correct the labels, also in the files of extra_train"

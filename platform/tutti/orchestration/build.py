@@ -26,7 +26,7 @@ from tutti.orchestration.folds import fine_tune_folds
 from tutti.orchestration.memory import with_smaller_batches
 from tutti.orchestration.trial_listener import TrialListener
 from tutti.records import CheckpointRecord, Scalar
-from tutti.tasks.build import task_specs
+from tutti.tasks.build import sample_ids_of, task_specs
 
 _TOKENIZER = ("tokenizer*.json", "vocab.*", "merges.txt", "*.model")  # patterns of its files
 _PROBE = "a b c d"  # a text that a backbone is tried on
@@ -41,7 +41,11 @@ def prepare_rows(study: StudyConfig, folder: StudyFolder) -> Prepared:
     """
     split = study.split
     prepared = prepare(
-        task_specs(study.tasks), validation=split.validation, folds=split.folds, seed=split.seed, folder=folder.data
+        task_specs(study.tasks, sample_ids_of(study)),
+        validation=split.validation,
+        folds=split.folds,
+        seed=split.seed,
+        folder=folder.data,
     )
     if not any(task.pair for task in prepared.tasks):
         rule, remedy = "be for single texts where no task has pairs, of which it is the mean", "use mean"

@@ -67,7 +67,7 @@ def write_ensemble(
         StorageError: if the bank cannot be read or ``out`` cannot be written.
     """
     needed = {task.name: list(test_ids.get(task.name, {})) for task in tasks}
-    submission.check(test_ids)
+    submission.check(test_ids, tasks)
     election = elect(study=study, bank=bank, tasks=tasks, validation=validation, needed=needed, rule=rule)
     files = _submissions(bank, tasks, election, test_ids, submission)
     card = card_of(
@@ -78,6 +78,7 @@ def write_ensemble(
         rows={name: {part: len(ids) for part, ids in parts.items()} for name, parts in test_ids.items()},
         notes=(
             *(f"Task {task.name} has no test file." for task in tasks if not test_ids.get(task.name)),
+            *(note for task in tasks for part in test_ids.get(task.name, {}) for note in submission.notes(task, part)),
             *(_lacking(files[part]) for part in files if lacking(files[part])),
         ),
         graded=tuple(

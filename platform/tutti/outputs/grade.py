@@ -16,6 +16,7 @@ from tutti.errors import Fault, SubmissionError, TaskFileError
 from tutti.outputs.card import Graded
 from tutti.outputs.formats.glue import official, spelled
 from tutti.outputs.members import Elected, votes
+from tutti.tasks.layouts.ids import is_id_name
 from tutti.tasks.layouts.reading import number
 from tutti.tasks.layouts.table import Table, column_names
 from tutti.tasks.metrics import score_decided
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from tutti.tasks.task import Task
 
 _GLUE_LABEL = "prediction"
-_HEADERS = (("id", "label"), ("index", _GLUE_LABEL))
+_GLUE_HEADER = ("index", _GLUE_LABEL)
 _SHOWN = 5
 
 
@@ -45,7 +46,8 @@ def read_labels(
 
     Args:
         source: a file in the task's training layout, or a table (.csv, .tsv, .jsonl, .json, .parquet) of two columns:
-            ``id`` and ``label``, or ``index`` and ``prediction``, whose labels may have GLUE's spelling.
+            ``id``, in any spelling, and ``label``, or the task's own column of labels; or ``index`` and ``prediction``,
+            whose labels may have GLUE's spelling.
         expected: the test file's rows in their order, cleaned: ``id``, ``text`` and, for pairs, ``text_b``.
         cleaning: what was done to their texts.
         glue: the GLUE task that it is; none for the one of its name, if there is one.
@@ -88,11 +90,12 @@ def read_labels(
 
 def _read_rows(layout: Layout, source: str, ids: Iterable[str], *, numbers: bool) -> DataFrame:
     """The labelled rows; those of a table with a column of ids, which labelled rows need not have, by these."""
-    if isinstance(layout, Table) and layout.id is None and (with_ids := layout.with_ids(source)).id:
-        with suppress(TaskFileError):  # its values are no ids
-            rows = with_ids.read(source, labelled=True, numbers=numbers)
-            if set(ids) <= set(rows["id"]):
-                return rows
+    if isinstance(layout, Table) and layout.id is None:
+        for name in layout.id_columns(source):
+            with suppress(TaskFileError):  # its values are no ids
+                rows = replace(layout, id=name).read(source, labelled=True, numbers=numbers)
+                if set(ids) <= set(rows["id"]):
+                    return rows
     return layout.read(source, labelled=True, numbers=numbers)
 
 
@@ -137,7 +140,9 @@ def grade(bank: Checkpoints, task: Task, part: str, elected: Elected, labels: np
 def _layout_of(source: str, layout: Layout) -> Layout:
     """The layout of a table of ids and labels if the file is such a table; otherwise the task's own layout."""
     try:
-        names = set(column_names(source))
+        names = column_names(source)
     except TaskFileError:  # for example, the competition layout's .csv, which is tab-separated
         return layout
-    return next((Table(id=id_, text=id_, label=label) for id_, label in _HEADERS if names == {id_, label}), layout)
+    own = layout.label if isinstance(layout, Table) else "label"
+    headers = (_GLUE_HEADER, *((name, label) for name in names if is_id_name(name) for label in ("label", own)))
+    return next((Table(id=id_, text=id_, label=label) for id_, label in headers if {*names} == {id_, label}), layout)

@@ -41,8 +41,8 @@ class Formats:
     templates: Mapping[str, Path] = field(default_factory=dict)
     glue_tasks: Mapping[str, str] = field(default_factory=dict)
 
-    def check(self, test_ids: TestIds) -> None:
-        """Checks that each template belongs to a test file and has its rows.
+    def check(self, test_ids: TestIds, tasks: Sequence[Task]) -> None:
+        """Checks that each template belongs to a test file and has its rows, and no labels of another task.
 
         Args:
             test_ids: by task and test part, the ids of the test file.
@@ -50,6 +50,7 @@ class Formats:
         Raises:
             SubmissionError: naming each template without a test file, or the first that cannot be followed.
         """
+        classes = {task.name: task.names for task in tasks}
         ids_by_name = {named(task, part): ids for task, tests in test_ids.items() for part, ids in tests.items()}
         rule = f"belong to a test file, of {', '.join(ids_by_name) or 'which there are none'}"
         faults = [
@@ -60,7 +61,25 @@ class Formats:
         if faults:
             raise SubmissionError(*faults)
         for name, template in self.templates.items():
-            Csv.by_template(template).check_ids(list(map(str, ids_by_name[name])))
+            form = Csv.by_template(template)
+            form.check_ids(list(map(str, ids_by_name[name])))
+            form.spelled(classes[name.split("/")[0]])
+
+    def notes(self, task: Task, part: str) -> Iterator[str]:
+        """What a template changes in the labels of one part of one task, or cannot get."""
+        form = self.of(task, part)
+        if not isinstance(form, Csv):
+            return
+        changed = {own: theirs for own, theirs in form.spelled(task.names).items() if own != theirs}
+        if changed:
+            listed = ", ".join(f"{theirs} for {own}" for own, theirs in [*changed.items()][:_SHOWN])
+            more = f" and {len(changed) - _SHOWN} more" if len(changed) > _SHOWN else ""
+            yield f"Labels of {task.name}, {part} are spelled as in {Path(form.source).name}: {listed}{more}."
+        elif form.has_probabilities and task.kind.exclusive:
+            yield (
+                f"{Path(form.source).name} has numbers such as {form.labels[0]} as labels, and the submission of "
+                f"{task.name}, {part} has classes: where probabilities are asked for, take those of `tutti predict`."
+            )
 
     def of(self, task: Task, part: str) -> SubmissionFormat:
         """The format of one part of one task.
@@ -81,6 +100,8 @@ class Formats:
         form = self.of(task, part)
         if isinstance(form, Glue) and task.kind.exclusive:
             labels = spelled(self.place(task, part)[1], [str(label) for label in labels])
+        elif isinstance(form, Csv) and task.kind.exclusive:
+            labels = [*map(form.spelled(task.names).__getitem__, map(str, labels))]
         return form.render(ids, labels)
 
     def _kind(self, task: Task) -> str:

@@ -3,20 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import get_args
 
 from tutti.config.layouts import GLUE_NAMES
-from tutti.config.study import FormatName, TaskConfig
+from tutti.config.load import load_recipe
+from tutti.config.study import FormatName, StudyConfig, TaskConfig
+from tutti.errors import ConfigError, TaskFileError
 from tutti.tasks.layouts.competition import Competition
 from tutti.tasks.layouts.glue import Glue
 from tutti.tasks.layouts.hub import Hub
 from tutti.tasks.layouts.protocol import FileLayout, Layout
 from tutti.tasks.layouts.soft import SoftLabels
-from tutti.tasks.layouts.table import Table
+from tutti.tasks.layouts.table import Table, column_names
 from tutti.tasks.layouts.tabs import lines_of
 from tutti.tasks.metrics import is_regression
+
+
+def sample_ids_of(study: StudyConfig) -> dict[str, tuple[str, ...]]:
+    """By task, the names that the sample submissions of the study's own recipe give to the ids.
+
+    A recipe that cannot be read, perhaps since it was moved, has none here: whoever needs it will say so.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    with suppress(ConfigError):
+        _, recipe = load_recipe(study.ensemble.recipe)
+        for name, template in recipe.submission.templates.items():
+            with suppress(TaskFileError):
+                task = name.split("/")[0]
+                found[task] = (*found.get(task, ()), *column_names(str(template))[:1])
+    return found
 
 
 def submission_of(config: TaskConfig) -> str:
@@ -83,14 +101,20 @@ class TaskSpec:
         return Path(self.sources["train"]).suffix if self.plain_files else ".jsonl"
 
 
-def task_specs(tasks: Mapping[str, TaskConfig]) -> list[TaskSpec]:
-    """The specifications of all tasks, in the order of the study file."""
-    return [task_spec(name, config) for name, config in tasks.items()]
+def task_specs(
+    tasks: Mapping[str, TaskConfig], sample_ids: Mapping[str, tuple[str, ...]] | None = None
+) -> list[TaskSpec]:
+    """The specifications of all tasks, in the order of the study file.
+
+    Args:
+        sample_ids: by task, the names that its sample submissions give to the ids.
+    """
+    return [task_spec(name, config, (sample_ids or {}).get(name, ())) for name, config in tasks.items()]
 
 
-def task_spec(name: str, config: TaskConfig) -> TaskSpec:
+def task_spec(name: str, config: TaskConfig, sample_ids: tuple[str, ...] = ()) -> TaskSpec:
     """The specification of one task of a study file that was loaded, and so has the keys that its layout needs."""
-    layout, extra_layout, pair = _layouts(name, config)
+    layout, extra_layout, pair = _layouts(name, config, sample_ids)
     sources = {"train": config.train, "validation": config.validation, **config.test_sets()}
     sources["unlabeled"] = config.unlabeled
     return TaskSpec(
@@ -110,10 +134,10 @@ def task_spec(name: str, config: TaskConfig) -> TaskSpec:
     )
 
 
-def _layouts(name: str, config: TaskConfig) -> tuple[Layout, Layout, bool]:
+def _layouts(name: str, config: TaskConfig, sample_ids: tuple[str, ...]) -> tuple[Layout, Layout, bool]:
     """The layout, the layout of ``extra_train``, and whether rows are pairs."""
     columns = config.columns
-    table = Table(id=columns.id, text=columns.text, text_b=columns.text_b, label=columns.label)
+    table = Table(id=columns.id, text=columns.text, text_b=columns.text_b, label=columns.label, sample_ids=sample_ids)
     match config.layout:
         case "competition":
             competition = Competition(pair=config.pair, repair=config.cleaning.broken_rows)
@@ -128,12 +152,47 @@ def _layouts(name: str, config: TaskConfig) -> tuple[Layout, Layout, bool]:
             return Hub(config.dataset, config.subset, table), table, columns.text_b is not None
 
 
+def numbering_note(layout: Layout, source: str) -> str | None:
+    """Says in one line that rows to predict are numbered, and why; None where they have ids of their own.
+
+    Raises:
+        TaskFileError: where the file cannot be read.
+    """
+    match layout:
+        case Table(id=None):
+            columns, where = layout.id_columns(source), Path(source).name
+        case Hub(columns=Table(id=None)):
+            columns, where = [], f"the split {source}"
+        case _:
+            return None
+    if len(columns) == 1:
+        return None
+    why = f"{' and '.join(columns)} could all be their ids" if columns else "no column is known to hold their ids"
+    return f"the rows of {where} are numbered from 0, as {why}; `columns: {{id: NAME}}` names one"
+
+
+def ids_by(column: str, spec: TaskSpec, source: str) -> list[str] | None:
+    """The ids that rows to predict have by a column; None where the source has no such ids, or is not there."""
+    layout: Layout
+    match spec.layout:
+        case Table():
+            layout = replace(spec.layout, id=column)
+        case Hub():
+            layout = replace(spec.layout, columns=replace(spec.layout.columns, id=column))
+        case _:
+            return None
+    try:
+        return list(layout.read(source, labelled=False)["id"])
+    except TaskFileError:
+        return None
+
+
 def new_rows_layout(spec: TaskSpec, file: Path) -> FileLayout:
     """The layout of a file with new rows to predict.
 
     A task that names its columns has them here too. For others, a file with the suffix of the task's own has its
     layout, unless its first line is a header with the column text; such a file, and any other, is a table with the
-    columns text and, for pairs, text_b. A column id is optional, but must then be in every row.
+    columns text and, for pairs, text_b. Ids are optional, but must then be in every row.
 
     Raises:
         TaskFileError: where the file cannot be read.

@@ -9,8 +9,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from tutti.errors import Fault, SubmissionError, TaskFileError
-from tutti.tasks.layouts.reading import check_text
+from tutti.tasks.layouts.reading import check_text, number
+from tutti.tasks.spelling import is_placeholder, spelled_like
+
+_SHOWN = 5  # labels that one message lists
 
 
 @dataclass(frozen=True)
@@ -20,11 +25,13 @@ class Csv:
     Attributes:
         header: names of the two columns.
         order: every id, in the order of the rows to write; none to keep the order of the arguments.
-        source: the file that the order comes from, for messages.
+        labels: the different labels of the sample file, in which classes may have another spelling.
+        source: the file that the order and labels come from, for messages.
     """
 
     header: tuple[str, str] = ("id", "label")
     order: tuple[str, ...] | None = None
+    labels: tuple[str, ...] = ()
     source: str = "the order"
 
     @classmethod
@@ -50,7 +57,8 @@ class Csv:
         ids = [row[0] for row in rows[1:]]
         if repeated := next((row_id for row_id, count in Counter(ids).items() if count > 1), None):
             raise _unfit(file, f"the id {repeated!r} twice")
-        return cls((rows[0][0], rows[0][1]), tuple(ids), str(file))
+        labels = tuple(dict.fromkeys(row[1].strip() for row in rows[1:]))
+        return cls((rows[0][0], rows[0][1]), tuple(ids), labels, str(file))
 
     def place(self, task: str, part: str) -> tuple[str, str]:
         return part, f"{task}.csv"
@@ -69,6 +77,33 @@ class Csv:
             got += [f"{len(surplus)} too many, such as {surplus[0]!r}"] if surplus else []
             remedy = "name the sample submission that belongs to this test file"
             raise SubmissionError(Fault(self.source, "have the ids of the test file", ", and ".join(got), remedy))
+
+    def spelled(self, classes: Sequence[str]) -> dict[str, str]:
+        """Each class as the sample file spells it; as it is where the file has only placeholders or probabilities.
+
+        Args:
+            classes: of the task; none for a regression.
+
+        Raises:
+            SubmissionError: if the file's labels are those of another task.
+        """
+        if found := spelled_like(classes, self.labels):
+            return found
+        filled = [label for label in self.labels if not is_placeholder(label)]
+        numbers = [number(label) for label in filled]
+        if self.has_probabilities or not filled or (not classes and np.isfinite(numbers).any()):
+            return dict(zip(classes, classes, strict=True))
+        rule = f"have labels of the task, {', '.join(classes[:_SHOWN]) or 'which are numbers'}, or none"
+        got, remedy = (
+            ", ".join(map(repr, filled[:_SHOWN])),
+            "name the task's own sample submission, or empty its labels",
+        )
+        raise SubmissionError(Fault(self.source, rule, got, remedy))
+
+    @property
+    def has_probabilities(self) -> bool:
+        """Whether all labels of the sample file lie between 0 and 1, as a competition has them that asks for these."""
+        return bool(self.labels) and all(0 < number(label) < 1 for label in self.labels)
 
     def render(self, ids: Sequence[str], labels: Sequence[str] | Sequence[float]) -> bytes:
         rows = zip(ids, labels, strict=True)

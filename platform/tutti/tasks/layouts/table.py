@@ -19,6 +19,7 @@ from pandas import DataFrame
 
 from tutti.errors import Fault, TaskFileError, first_line, nearest
 from tutti.files import whole_file, write_whole
+from tutti.tasks.layouts.ids import WHOLE_FLOATS, id_columns, id_text
 from tutti.tasks.layouts.reading import (
     UNREADABLE,
     FileSource,
@@ -31,6 +32,7 @@ from tutti.tasks.layouts.reading import (
 from tutti.tasks.layouts.tabs import blocks_of, lines_of, split_columns, write_lines
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
+_ROWS = 4096  # that are looked at together for their ids
 _Block = tuple[Mapping[str, Sequence[Any]], Sequence[int], str]  # columns, places of the rows, unit of the places
 
 
@@ -39,13 +41,15 @@ class Table(FileSource):
     """The layouts described by the module. The suffix selects one: .csv, .tsv, .jsonl or .json, .parquet.
 
     Attributes:
-        id: name of the id column. None for the column ``id`` of rows to predict, where the table has one, and otherwise
-            for the zero-based row number.
+        id: name of the id column. None for that which ``with_ids`` finds in rows to predict, and otherwise for the
+            zero-based row number.
         text: name of the text column.
         text_b: name of the second text's column; None for single texts.
         label: name of the label column.
         absent: name of a column that the first row lacks. ``blocks`` refuses rows of JSON Lines that have it, whose
             values would be lost; None to pass over such columns.
+        sample_ids: names that sample submissions give to the ids. A column of rows to predict that is called so goes
+            before any other.
     """
 
     id: str | None = None
@@ -53,28 +57,44 @@ class Table(FileSource):
     text_b: str | None = None
     label: str = "label"
     absent: str | None = None
+    sample_ids: tuple[str, ...] = ()
 
     def read(self, source: str, *, labelled: bool, numbers: bool = False) -> DataFrame:
-        names = (self if labelled else self.with_ids(source)).names(labelled=labelled)
-        columns, places, place = next(_blocks(source, None, wanted=set(names.values())))
+        layout = self if labelled else self.with_ids(source)
+        names = layout.names(labelled=labelled)
+        columns, places, place = next(_blocks(source, None, wanted={*names.values(), *filter(None, [layout.absent])}))
         names = without_id(names, columns) if labelled else names
         return frame_of(columns, names, origin=source, places=places, place=place, numbers=numbers)
 
     def blocks(self, source: str, *, rows: int) -> Iterator[DataFrame]:
         first, names = 0, self.names(labelled=False)
-        wanted = {*names.values(), *([self.absent] if self.absent else [])}
+        wanted = {*names.values(), *filter(None, [self.absent])}
         for columns, places, place in _blocks(source, rows, wanted=wanted):
             yield frame_of(columns, names, origin=source, places=places, place=place, first_row=first, unique=False)
             first += len(places)
 
     def with_ids(self, source: str) -> Table:
-        """The layout with the table's column ``id`` as its ids, if nothing else names it. All rows have it, or none.
+        """The layout with the one column of ``id_columns`` as the table's ids, if nothing else names it.
 
-        A submission with row numbers in their place would be of other rows, and no check could tell.
+        All rows have an id, or none. A submission with row numbers in their place would be of other rows, and no check
+        could tell.
         """
-        if self.id is not None or "id" in (self.text, self.text_b):
+        if self.id is not None:
             return self
-        return replace(self, id="id") if "id" in column_names(source) else replace(self, absent="id")
+        found = self.id_columns(source)
+        if len(found) == 1:
+            return replace(self, id=found[0])
+        return self if "id" in (self.text, self.text_b) else replace(self, absent="id")
+
+    def id_columns(self, source: str) -> list[str]:
+        """The columns that may be the ids of rows to predict, as in ``tutti.tasks.layouts.ids``."""
+        names = [name for name in column_names(source) if name not in (self.text, self.text_b, self.label)]
+
+        def cells(name: str) -> Iterator[tuple[Sequence[Any], int]]:
+            for columns, places, _ in _blocks(source, _ROWS, wanted={name}):
+                yield columns.get(name, ()), len(places)
+
+        return id_columns(names, sample_ids=self.sample_ids, cells=cells)
 
     def names(self, *, labelled: bool) -> dict[str, str]:
         """Maps our column names to those of the table; columns that are not used are left out."""
@@ -155,9 +175,12 @@ def frame_of(
     for column, name in names.items():
         columns[column] = []
         for number, value in zip(places, table[name], strict=True):
-            text = cell_text(value)
+            text = id_text(value) if column == "id" else cell_text(value)
             columns[column].append(text)
-            if isinstance(value, (list, dict, bytes)):
+            if column == "id" and isinstance(value, float) and abs(value) >= WHOLE_FLOATS:
+                got, remedy = f"the rounded number {value!r}", "write the ids as whole numbers or as texts"
+                faults.append(Fault(f"{origin}, {place} {number}", f"have all digits of its {name!r}", got, remedy))
+            elif isinstance(value, (list, dict, bytes)):
                 got, remedy = f"a {type(value).__name__}", "name a column of texts"
                 faults.append(Fault(f"{origin}, {place} {number}", f"have a text or number in {name!r}", got, remedy))
             elif not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
