@@ -66,6 +66,8 @@ def f_score(labels: np.ndarray, decided: np.ndarray, *, outputs: int, beta: floa
     if labels.ndim == 1:
         matrix = _matrix(labels, decided, outputs)
         correct, label_counts, decided_counts = matrix.diagonal(), matrix.sum(axis=1), matrix.sum(axis=0)
+        if average == "binary":
+            return float(_f(correct[1], label_counts[1], decided_counts[1], beta))
         counted = label_counts + decided_counts > 0
     else:
         known = ~np.isnan(labels)
@@ -73,8 +75,6 @@ def f_score(labels: np.ndarray, decided: np.ndarray, *, outputs: int, beta: floa
         axis = 1 if average == "samples" else 0
         correct, label_counts, decided_counts = ((true & chosen).sum(axis), true.sum(axis), chosen.sum(axis))
         counted = known.any(axis)
-    if average == "binary":
-        return float(_f(correct[1], label_counts[1], decided_counts[1], beta))
     if not counted.any():
         return float("nan")
     correct, label_counts, decided_counts = correct[counted], label_counts[counted], decided_counts[counted]
@@ -105,9 +105,8 @@ def _matrix(labels: np.ndarray, decided: np.ndarray, classes: int) -> np.ndarray
 
 
 def _f(correct: np.ndarray, label_counts: np.ndarray, decided_counts: np.ndarray, beta: float) -> np.ndarray:
-    square = beta**2
-    totals = square * label_counts + decided_counts
-    scores: np.ndarray = (1 + square) * correct / np.where(totals > 0, totals, 1)
+    totals = beta**2 * label_counts + decided_counts
+    scores: np.ndarray = (1 + beta**2) * correct / np.maximum(totals, 1e-9)  # 0 / 1e-9 where all are 0
     return scores
 
 

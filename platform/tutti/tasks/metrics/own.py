@@ -157,7 +157,7 @@ def _got(error: BaseException) -> str:
 def _shown(result: Any) -> str:
     if isinstance(result, np.ndarray) and result.size != 1:
         return f"an array of shape {result.shape}"
-    text = repr(result)
+    text = " ".join(repr(result).split())
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 

@@ -1,13 +1,17 @@
 """Metrics of probabilities, for all classes or labels at once.
 
 Labels are ``(rows,)`` class indices and probabilities ``(rows, classes)``; in tasks of several labels per row, labels
-are ``(rows, k)`` with 0, 1 or NaN where one is missing, and probabilities ``(rows, k)``. All functions compute in
-float64, and are NaN where nothing is left to score. Every function takes ``outputs``, the number of classes or labels.
+are ``(rows, k)`` with 0, 1 or NaN where one is missing, and probabilities ``(rows, k)``. All are NaN where nothing is
+left to score. Every function takes ``outputs``, the number of classes or labels.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
+
+Curve = Callable[[np.ndarray, np.ndarray], float]
 
 
 def log_loss(labels: np.ndarray, probabilities: np.ndarray, *, outputs: int) -> float:
@@ -29,7 +33,7 @@ def brier(labels: np.ndarray, probabilities: np.ndarray, *, outputs: int) -> flo
     Of several labels it is the mean over the columns.
     """
     truth, likely = _columns(labels, probabilities)
-    errors = np.square(likely - truth)
+    errors = np.square(likely.astype(np.float64) - truth)
     return _mean(errors.sum(axis=1)) if labels.ndim == 1 else _mean_of_columns(errors, ~np.isnan(truth))
 
 
@@ -38,31 +42,18 @@ def roc_auc(labels: np.ndarray, probabilities: np.ndarray, *, outputs: int) -> f
 
     Of several labels it is the mean over the columns. Columns without both a 0 and a 1 are left out.
     """
-    return _mean(_areas(*_columns(labels, probabilities)))
+    return _mean_of_curves(_area, *_columns(labels, probabilities))
 
 
 def micro_roc_auc(labels: np.ndarray, probabilities: np.ndarray, *, outputs: int) -> float:
     """The area under the ROC curve of all classes or labels pooled into one column."""
     truth, likely = _columns(labels, probabilities)
-    return _mean(_areas(truth.reshape(-1, 1), likely.reshape(-1, 1)))
+    return _mean_of_curves(_area, truth.reshape(-1, 1), likely.reshape(-1, 1))
 
 
 def average_precision(labels: np.ndarray, probabilities: np.ndarray, *, outputs: int) -> float:
     """The mean precision at the threshold of each true row, averaged over columns as ``roc_auc`` is."""
-    truth, likely = _columns(labels, probabilities)
-    (rows, columns), true = truth.shape, truth == 1
-    scored = _has_both(truth)
-    if not scored.any():
-        return float("nan")
-    likely = np.where(np.isnan(truth), -np.inf, likely)  # below all known ones, where they change nothing
-    order = np.argsort(-likely, axis=0)
-    likely, true = np.take_along_axis(likely, order, axis=0), np.take_along_axis(true, order, axis=0)
-    precisions = np.cumsum(true, axis=0) / np.arange(1, rows + 1)[:, None]
-    ends = np.full((rows, columns), rows - 1)  # rows of the same probability have the precision of their last one
-    ends[:-1] = np.where(likely[:-1] != likely[1:], np.arange(rows - 1)[:, None], rows - 1)
-    ends = np.minimum.accumulate(ends[::-1], axis=0)[::-1]
-    sums = (np.take_along_axis(precisions, ends, axis=0) * true).sum(axis=0)
-    return _mean(sums[scored] / true.sum(axis=0)[scored])
+    return _mean_of_curves(_precision, *_columns(labels, probabilities))
 
 
 def mean_average_precision_at(labels: np.ndarray, probabilities: np.ndarray, *, outputs: int, k: int) -> float:
@@ -88,32 +79,45 @@ def top_k_accuracy(labels: np.ndarray, probabilities: np.ndarray, *, outputs: in
 
 
 def _columns(labels: np.ndarray, probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Truth (0, 1 or NaN) and probabilities by column, float64; of two classes only the column of class index 1."""
-    likely = probabilities.astype(np.float64)
+    """Truth (0, 1 or NaN, float32) and probabilities by column; of two classes only the column of class index 1."""
     if labels.ndim == 2:
-        return labels.astype(np.float64), likely
-    if likely.shape[1] == 2:
-        return (labels == 1).astype(np.float64)[:, None], likely[:, 1:]
-    return (labels[:, None] == np.arange(likely.shape[1])).astype(np.float64), likely
+        return labels, probabilities
+    if probabilities.shape[1] == 2:
+        return (labels == 1).astype(np.float32)[:, None], probabilities[:, 1:]
+    return (labels[:, None] == np.arange(probabilities.shape[1])).astype(np.float32), probabilities
 
 
-def _has_both(truth: np.ndarray) -> np.ndarray:
-    """``(columns,)`` bool: whether there is both a 0 and a 1."""
-    both: np.ndarray = (truth == 1).any(axis=0) & (truth == 0).any(axis=0)
-    return both
+def _mean_of_curves(measure: Curve, truth: np.ndarray, likely: np.ndarray) -> float:
+    """The mean of a measure over the columns that have both a 0 and a 1; NaN where a probability is not finite."""
+    if not np.isfinite(likely).all():
+        return float("nan")
+    scores = []
+    for column, falling in zip(truth.T, -likely.T, strict=True):
+        known = ~np.isnan(column)
+        true, falling = column[known] == 1, falling[known]
+        if not true.any() or true.all():
+            continue
+        order = np.argsort(falling)
+        falling = falling[order]
+        ends = np.flatnonzero(np.append(falling[1:] != falling[:-1], True))  # the last row of each probability
+        scores.append(measure(np.cumsum(true[order], dtype=np.float64)[ends], ends + 1.0))
+    return float(np.mean(scores)) if scores else float("nan")
 
 
-def _areas(truth: np.ndarray, likely: np.ndarray) -> np.ndarray:
-    """The areas under the ROC curves of the columns with both a 0 and a 1, from the rank sums of Mann and Whitney."""
-    from scipy.stats import rankdata  # slow to import
+def _area(true: np.ndarray, rows: np.ndarray) -> float:
+    """The area under the ROC curve, by the trapezoidal rule.
 
-    scored = _has_both(truth)
-    truth = truth[:, scored]
-    unknown, true = np.isnan(truth).sum(axis=0), (truth == 1).sum(axis=0)
-    likely = np.where(np.isnan(truth), -np.inf, likely[:, scored])  # the lowest ranks
-    sums = (rankdata(likely, axis=0) * (truth == 1)).sum(axis=0)
-    areas: np.ndarray = (sums - true * (unknown + (true + 1) / 2)) / (true * (len(truth) - unknown - true))
-    return areas
+    Args:
+        true, rows: ``(thresholds,)`` the number of true and of all rows at or above each threshold.
+    """
+    false = rows - true
+    before = np.append(0, true[:-1])
+    return float(np.diff(false, prepend=0) @ (true + before) / (2 * true[-1] * false[-1]))
+
+
+def _precision(true: np.ndarray, rows: np.ndarray) -> float:
+    """The mean precision of the true rows; arguments as for ``_area``."""
+    return float(np.diff(true, prepend=0) @ (true / rows) / true[-1])
 
 
 def _ranks_of_true(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
