@@ -12,7 +12,7 @@ import pytest
 
 from tutti.config.study import OwnMetric
 from tutti.errors import ConfigError
-from tutti.tasks.metrics import Metric, own_metric, ship
+from tutti.tasks.metrics import Metric, check_fits, own_metric, ship
 
 LABELS, LIKELY = np.array([0, 1, 1]), np.array([[0.8, 0.2], [0.4, 0.6], [0.7, 0.3]])
 GOOD = "def share(labels, predictions):\n    return (predictions.argmax(axis=1) == labels).mean()\n"
@@ -32,6 +32,11 @@ def test_a_function_in_a_file_is_a_metric(tmp_path: Path) -> None:
     metric = own(tmp_path, GOOD)
     assert (metric.name, metric.needs, metric.kinds) == ("share", "probabilities", ("classes", "ordered", "labels"))
     assert score(metric) == pytest.approx(2 / 3)
+
+
+def test_an_own_metric_is_refused_where_a_task_has_no_such_predictions(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="be a metric for one number per row; got 'share', which is"):
+        check_fits(own(tmp_path, GOOD), "value", outputs=1, what="it")
 
 
 def test_of_an_own_metric_too_higher_scores_are_better(tmp_path: Path) -> None:

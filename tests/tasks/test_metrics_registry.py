@@ -145,14 +145,14 @@ def test_a_metric_that_does_not_fit_is_refused_with_those_that_do(
     metric: str, kind: str, outputs: int, message: str
 ) -> None:
     with pytest.raises(ConfigError, match=f"^tasks.a.metric must be a .*{message}"):
-        check_fits(metric, kind, outputs=outputs, what="tasks.a.metric")
+        check_fits(METRICS[metric], kind, outputs=outputs, what="tasks.a.metric")
 
 
 def test_what_is_logged_beside_the_deciding_metric_fits_its_kind() -> None:
     for kind in ("classes", "ordered", "labels", "value", "values"):
         assert metrics_to_log(kind)
         for name in metrics_to_log(kind):
-            check_fits(name, kind, outputs=2, what="it")
+            check_fits(METRICS[name], kind, outputs=2, what="it")
 
 
 @pytest.mark.parametrize(

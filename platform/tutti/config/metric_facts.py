@@ -25,7 +25,6 @@ KIND_WORDS: Mapping[KindName, str] = {
 _CLASSES: tuple[KindName, ...] = ("classes", "ordered")
 _NAMED: tuple[KindName, ...] = ("classes", "ordered", "labels")
 _NUMBERS: tuple[KindName, ...] = ("value", "values")
-_COUNTS = {2: "two"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,31 +162,25 @@ def needs_values(metric: Any) -> bool:
     return not set(kinds_of(metric)) - set(_NUMBERS)
 
 
-def kind_fault(metric: str, kind: KindName, *, what: str) -> Fault | None:
-    """The fault of a metric that does not fit a kind of task; None where it fits.
-
-    Args:
-        metric: a name in ``FACTS``.
-    """
-    kinds = FACTS[metric].kinds
+def kind_fault(metric: Facts, kind: KindName, *, what: str) -> Fault | None:
+    """The fault of a metric that does not fit a kind of task; None where it fits."""
+    kinds = metric.kinds
     if kind in kinds:
         return None
-    got = f"{metric!r}, which is for {' or '.join(KIND_WORDS[each] for each in kinds)}"
+    got = f"{metric.name!r}, which is for {' or '.join(KIND_WORDS[each] for each in kinds)}"
     remedy = f"use one of {', '.join(names_for(kind))}"
     if kind == "classes" and kinds == ("ordered",):
         remedy = f"set `ordered: true` where the classes have an order, or {remedy}"
     return Fault(what, f"be a metric for {KIND_WORDS[kind]}", got, remedy)
 
 
-def classes_fault(metric: str, classes: int, *, what: str) -> Fault | None:
+def classes_fault(metric: Facts, classes: int, *, what: str) -> Fault | None:
     """The fault of a metric that is not for this number of classes, such as ``f1`` for three; None where it is."""
-    facts = FACTS[metric]
-    most = facts.most_classes or classes
-    if facts.fewest_classes <= classes <= most:
+    if metric.fewest_classes <= classes <= (metric.most_classes or classes):
         return None
-    count = str(_COUNTS.get(most, most)) if facts.most_classes else f"{facts.fewest_classes} or more"
-    rule, got = f"be a metric for {classes} classes", f"{metric!r}, which is for {count}"
-    return Fault(what, rule, got, f"use {facts.instead} instead")
+    count = "two" if metric.most_classes == 2 else f"{metric.fewest_classes} or more"
+    rule, got = f"be a metric for {classes} classes", f"{metric.name!r}, which is for {count}"
+    return Fault(what, rule, got, f"use {metric.instead} instead")
 
 
 def nearest_metric(name: str) -> str:

@@ -109,11 +109,10 @@ def fits(metric: Facts, kind: KindName) -> bool:
     return kind in metric.kinds
 
 
-def check_fits(metric: str, kind: KindName, *, outputs: int, what: str) -> None:
+def check_fits(metric: Facts, kind: KindName, *, outputs: int, what: str) -> None:
     """Refuses a metric that does not fit the kind of a task or its number of classes.
 
     Args:
-        metric: a name in ``METRICS``.
         outputs: number of classes; ignored for other kinds.
         what: the place that a fault names.
 

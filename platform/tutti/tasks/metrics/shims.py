@@ -61,5 +61,5 @@ def check_classes(metric: str, *, classes: int, what: str) -> None:
     Raises:
         ConfigError: naming ``what``.
     """
-    if fault := classes_fault(metric, classes, what=what):
+    if fault := classes_fault(METRICS[metric], classes, what=what):
         raise ConfigError(fault)
