@@ -75,6 +75,10 @@ def test_the_file_of_an_own_metric_is_one_of_the_task_s_files() -> None:
         ),
         (OWN_TEXT.replace("probabilities", "logits"), "metric.needs must be one of decisions, probabilities, values; "),
         (OWN_TEXT.replace(", higher_is_better: true", ""), "metric.higher_is_better must be given; got nothing; add"),
+        (
+            OWN_TEXT.replace("weighted_auc", "roc_auc"),
+            "metric.function must have a name that no metric of Tutti",
+        ),
         (OWN_TEXT.replace("function", "name"), "tasks.mood.metric.name must be a known key; got an unknown one"),
     ],
 )

@@ -134,6 +134,7 @@ def test_a_file_that_is_no_metric_is_told_in_one_sentence_before_anything_starts
         ("    return float('nan')\n", r"line 1 \(share\) must return a finite number; got nan; correct the function"),
         ("    return predictions\n", r"must return a finite number; got an array of shape \(3, 2\)"),
         ("    pass\n", r"must return a finite number; got None"),
+        ("    import numpy\n    return numpy.array(['1'])\n", r"must return a finite number; got array\(\['1'\]"),
         ("    return 'good'\n", r"must return a finite number; got 'good'"),
     ],
 )

@@ -116,6 +116,14 @@ class OwnMetric(Strict):
     needs: Needs  # what the predictions are
     higher_is_better: bool
 
+    @field_validator("function")
+    @classmethod
+    def _check_function(cls, function: str) -> str:
+        """Refuses the names of Tutti's own metrics, beside which it is logged."""
+        if function in FACTS:
+            raise ValueError("have a name that no metric of Tutti has")
+        return function
+
 
 def _named_or_own(value: Any) -> str:
     return "own" if isinstance(value, dict | OwnMetric) else "named"

@@ -95,8 +95,8 @@ class OwnFunction:
         except (Exception, SystemExit) as error:
             what = f"{_place(self.file, error)} ({self.name})"
             raise ConfigError(Fault(what, "return a score", _got(error), "correct the function")) from error
-        is_number = isinstance(result, int | float | np.number | np.ndarray) and np.size(result) == 1
-        score = float(np.asarray(result).item()) if is_number and np.isrealobj(result) else math.nan
+        numbers = np.asarray(result if isinstance(result, int | float | np.generic | np.ndarray) else ())
+        score = float(numbers.item()) if numbers.size == 1 and numbers.dtype.kind in "biuf" else math.nan
         if not math.isfinite(score):
             what = f"{_definition(self.file, function)} ({self.name})"
             raise ConfigError(Fault(what, "return a finite number", _shown(result), "correct the function"))
