@@ -10,6 +10,7 @@ GLUE = "CoLA: {layout: glue, train: cola.tsv, test: cola_test.tsv}"
 COLA = both(task(GLUE), rows("cola.tsv", "src\t{c}\t\tsentence {n}"), write("cola_test.tsv", "index\tsentence\n0\ta\n"))
 TABLE = "topic: {layout: table, train: topic.csv, columns: {id: id, text: sentence, label: label}}"
 HUB = "topic: {layout: hub, dataset: nobody/no-such-set, train: train}"
+OWN = "function: weighted_auc, needs: probabilities, higher_is_better: true"
 
 FILES: dict[str, Sequence[Case]] = {
     "The study file": (
@@ -69,8 +70,36 @@ FILES: dict[str, Sequence[Case]] = {
         ),
         Case(
             "the metric is unknown",
-            ["macro_f1, accuracy, matthews, f1", "'macro-f1'", "did you mean 'macro_f1'"],
+            ["tasks.mood.metric must be the name of a metric", "'macro-f1'", "did you mean 'macro_f1'"],
             yaml("macro_f1", "macro-f1"),
+        ),
+        Case(
+            "the metric has another name here",
+            ["'qwk'", "did you mean 'quadratic_kappa'"],
+            yaml("macro_f1", "qwk"),
+        ),
+        Case(
+            "the file of an own metric is not there",
+            ["tasks.mood.metric.file must be an existing file"],
+            yaml("macro_f1", f"{{file: metric.py, {OWN}}}"),
+        ),
+        Case(
+            "an own metric does not say what it needs",
+            ["tasks.mood.metric.needs must be one of decisions, probabilities, values", "'logits'"],
+            both(
+                write("metric.py", ""),
+                yaml("macro_f1", f"{{file: metric.py, {OWN.replace('probabilities', 'logits')}}}"),
+            ),
+        ),
+        Case(
+            "a metric of numbers is reported beside one of classes",
+            ["tasks.mood.report.1 must be a metric for the kind of task", "'rmse'", "take it out"],
+            mood("report: [accuracy, rmse]"),
+        ),
+        Case(
+            "a target of a metric that is better lower",
+            ["search.target_score must be at most 0", "counts with a minus"],
+            both(yaml("macro_f1", "log_loss"), yaml("trials: 1", "trials: 1\n  target_score: 0.3")),
         ),
         Case(
             "the layout is unknown",
@@ -98,7 +127,7 @@ FILES: dict[str, Sequence[Case]] = {
                 yaml("trials: 1", "trials: 0"),
                 yaml("mood_train", "mod_train"),
                 training("learning_rat: 1.0e-4"),
-                yaml("macro_f1", "f2"),
+                yaml("macro_f1", "f3"),
             ),
         ),
     ),

@@ -1,13 +1,10 @@
 from __future__ import annotations
 
-from typing import get_args
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tutti.config.study import ClassMetric
 from tutti.errors import ConfigError
 from tutti.tasks.metrics import VALUE_METRICS, score, score_decided
 
@@ -16,7 +13,7 @@ def one_hot(classes: list[int], count: int) -> np.ndarray:
     return np.eye(count, dtype=np.float32)[classes]
 
 
-@pytest.mark.parametrize("metric", get_args(ClassMetric))
+@pytest.mark.parametrize("metric", ["macro_f1", "accuracy", "matthews", "f1"])
 def test_a_perfect_prediction_scores_one(metric: str) -> None:
     assert score(metric, labels=np.array([0, 1, 1, 0]), predicted=one_hot([0, 1, 1, 0], 2)) == 1.0
 

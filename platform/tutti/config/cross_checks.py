@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
+from tutti.config.metric_facts import FACTS, KIND_WORDS, kinds_of
 from tutti.config.paths import has_begun
-from tutti.config.raw import metrics_of, section, tasks_of
+from tutti.config.raw import metric_of, metrics_of, section, tasks_of
 from tutti.config.stages import STAGES
 from tutti.config.study import CHANGING, Scheduler, Search
 from tutti.config.yaml_file import show
@@ -60,14 +61,31 @@ def target_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list
     metrics = list(metrics_of(raw).values())
     if isinstance(target, bool) or not isinstance(target, int | float) or not metrics:
         return []
-    if not all(isinstance(metric, str) for metric in metrics):
-        return []
-    best = sum(metric != "neg_mse" for metric in metrics) / len(metrics)  # neg_mse is at most 0, all others at most 1
-    if target <= best:
+    if not all(isinstance(metric, str) and metric in FACTS for metric in metrics):
+        return []  # the range of one's own metric is not known
+    facts = [FACTS[metric] for metric in metrics]
+    bests = [each.best for each in facts if each.best is not None]
+    best = sum(bests) / len(facts)
+    if len(bests) < len(facts) or target <= best:
         return []
     rule = f"be at most {best:g}, the best that {'the mean of ' if len(metrics) > 1 else ''}{', '.join(metrics)} can be"
+    if not all(each.higher_is_better for each in facts):
+        rule += ", where what is better lower counts with a minus"
     remedy = f"write {target / 100:g} for {target:g} %" if 1 < target <= 100 * best else "lower it"
     return [Fault(what("search.target_score"), rule, f"{target:g}", remedy)]
+
+
+def report_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[Fault]:
+    """A fault for each metric of a task's ``report`` that no kind of task has together with the metric that decides."""
+    faults = []
+    for name, task in tasks_of(raw).items():
+        kinds, report = kinds_of(metric_of(task)), task.get("report")
+        for index, metric in enumerate(report if isinstance(report, list | tuple) else ()):
+            if not set(kinds_of(metric)) & set(kinds):
+                rule = "be a metric for the kind of task that the metric of the task is for"
+                got = f"{metric!r}, which is for {' or '.join(KIND_WORDS[kind] for kind in kinds_of(metric))}"
+                faults.append(Fault(what(f"tasks.{name}.report.{index}"), rule, got, "take it out"))
+    return faults
 
 
 def worker_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[Fault]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
+from tutti.config.metric_facts import kinds_of, needs_values
 from tutti.config.raw import metric_of, tasks_of
-from tutti.config.study import ClassMetric, Columns, GlueKind, LayoutName, ValueMetric
+from tutti.config.study import Columns, GlueKind, LayoutName
 from tutti.config.yaml_file import show
 from tutti.errors import Fault
 
@@ -67,7 +68,7 @@ def _soft_values(name: str, task: Mapping[str, Any], what: Callable[[str], str])
             "take it out",
         )
         for index, entry in enumerate(extra if isinstance(extra, list | tuple) else ())
-        if isinstance(entry, dict) and entry.get("labels") == "soft" and task.get("metric") in get_args(ValueMetric)
+        if isinstance(entry, dict) and entry.get("labels") == "soft" and needs_values(task.get("metric"))
     ]
 
 
@@ -81,7 +82,7 @@ def _missing_keys(name: str, task: Mapping[str, Any], what: Callable[[str], str]
         return [Fault(what(f"tasks.{name}.dataset"), rule, "none", remedy)]
     metric = metric_of(task)
     kind = task.get("glue") or GLUE_NAMES.get(name.lower())
-    if task["layout"] == "glue" and kind == "STS-B" and metric in get_args(ClassMetric):
+    if task["layout"] == "glue" and kind == "STS-B" and not set(kinds_of(metric)) & {"value"}:
         rule, got = "be a metric of values, as the scores of STS-B are", show(metric)
         remedy = "set `metric:` to pearson_spearman, as GLUE has it, or to pearson, spearman or neg_mse"
         return [Fault(what(f"tasks.{name}.metric"), rule, got, remedy)]

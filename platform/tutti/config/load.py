@@ -15,6 +15,7 @@ from tutti.config.cross_checks import (
     fold_faults,
     population_faults,
     precision_faults,
+    report_faults,
     scheduler_faults,
     target_faults,
     task_name_faults,
@@ -22,6 +23,7 @@ from tutti.config.cross_checks import (
 )
 from tutti.config.folder import StudyFolder
 from tutti.config.layouts import layout_faults
+from tutti.config.metric_facts import name_of
 from tutti.config.names import Kind, is_path, shipped_folder, shipped_names
 from tutti.config.paths import absolute, has_begun, missing_file, older_folders, resolve_paths
 from tutti.config.pydantic_faults import faults_of
@@ -80,6 +82,7 @@ def load_study(
         task_key_faults,
         search_faults,
         target_faults,
+        report_faults,
         worker_faults,
         precision_faults,
         scheduler_faults,
@@ -333,7 +336,7 @@ def _older_faults(raw: Mapping[str, Any], places: _Places) -> list[Fault]:
     """
     if has_begun(raw, trials=True):
         return []
-    own = metrics_of(raw)
+    own = {name: name_of(metric) for name, metric in metrics_of(raw).items()}
     faults: list[Fault] = []
     for index, folder in older_folders(raw).items():
         try:
@@ -341,7 +344,7 @@ def _older_faults(raw: Mapping[str, Any], places: _Places) -> list[Fault]:
         except ConfigError as error:
             faults += error.faults
             continue
-        metrics = {name: task.metric for name, task in older.tasks.items()}
+        metrics = {name: task.metric_name for name, task in older.tasks.items()}
         objectives = section(raw, "search").get("objectives", ["score"])
         measured = {"score", *older.search.objectives}
         if isinstance(objectives, list) and not measured.issuperset(map(str, objectives)):

@@ -99,6 +99,8 @@ def _phrases(details: ErrorDetails, *, keys: Sequence[str], raw: Any, model: typ
     if kind == "value_error":
         rule, _, specific = str(context["error"]).partition("; got ")  # a validator may describe the value itself
         return rule, specific or got, "correct it"
+    if kind == "unknown_name":  # of a validator that knows what may be meant
+        return context["rule"], got, context["remedy"]
     if kind in _FIXED:
         is_tag = details["loc"][-1:] == ("file",) and keys[-1:] != ["file"]  # of a union's member, and not a key
         rule, remedy = _FILE_OR_SETS if is_tag else _FIXED[kind]

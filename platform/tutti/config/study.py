@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Discriminator,
@@ -15,15 +16,14 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic_core import PydanticCustomError
 
+from tutti.config.metric_facts import FACTS, Needs, nearest_metric
 from tutti.config.numbers import check_number
 from tutti.config.space import Choice, SearchSpace
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$")]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]  # as numpy's older generator takes it
-ClassMetric = Literal["macro_f1", "accuracy", "matthews", "f1"]
-ValueMetric = Literal["pearson", "spearman", "pearson_spearman", "neg_mse"]  # of a task whose labels are numbers
-Metric = Literal[ClassMetric, ValueMetric]
 GlueKind = Literal["CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE", "WNLI"]
 LayoutName = Literal["competition", "glue", "table", "hub"]
 FormatName = Literal["competition", "glue", "csv"]
@@ -98,6 +98,43 @@ TestFiles = Annotated[
 ]
 
 
+def _known_metric(name: str) -> str:
+    if name not in FACTS:
+        rule, remedy = "be the name of a metric, or a mapping with the keys of your own", nearest_metric(name)
+        raise PydanticCustomError("unknown_name", "{rule}", {"rule": rule, "remedy": remedy})
+    return name
+
+
+MetricName = Annotated[str, AfterValidator(_known_metric)]
+
+
+class OwnMetric(Strict):
+    """A metric of the user's own: a function of (labels, predictions) as NumPy arrays, in a Python file."""
+
+    file: Path
+    function: str
+    needs: Needs  # what the predictions are
+    higher_is_better: bool
+
+    @field_validator("function")
+    @classmethod
+    def _check_function(cls, function: str) -> str:
+        """Refuses the names of Tutti's own metrics, beside which it is logged."""
+        if function in FACTS:
+            raise ValueError("have a name that no metric of Tutti has")
+        return function
+
+
+def _named_or_own(value: Any) -> str:
+    return "own" if isinstance(value, dict | OwnMetric) else "named"
+
+
+# Discriminated by hand, as ``TestFiles`` are.
+MetricChoice = Annotated[
+    Annotated[MetricName, Tag("named")] | Annotated[OwnMetric, Tag("own")], Discriminator(_named_or_own)
+]
+
+
 class TaskConfig(Strict):
     """One labelled problem.
 
@@ -116,9 +153,15 @@ class TaskConfig(Strict):
     glue: GlueKind | None = None  # glue: its GLUE task; by default derived from the task's name
     pair: bool = False  # competition: two texts per row
     columns: Columns = Columns()  # table and hub
-    metric: Metric = "macro_f1"  # also determines whether labels are classes or numbers
+    metric: MetricChoice = "macro_f1"  # decides; also determines whether labels are classes or numbers
+    report: tuple[MetricName, ...] = ()  # metrics that are logged beside it
     submission: FormatName | None = None  # by default competition, glue or csv, depending on the layout
     cleaning: Cleaning = Cleaning()
+
+    @property
+    def metric_name(self) -> str:
+        """The name of the metric that decides; of one's own that of its function."""
+        return self.metric.function if isinstance(self.metric, OwnMetric) else self.metric
 
     def test_sets(self) -> dict[str, str]:
         """Maps part names to files: ``test`` for a single file, or ``test-NAME`` for each named set."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, get_args
+from typing import Any
 
+from tutti.config.metric_facts import needs_values
 from tutti.config.raw import metrics_of, section
 from tutti.config.stages import STAGES, WEIGHTS
-from tutti.config.study import ClassMetric
 from tutti.config.yaml_file import show
 from tutti.errors import Fault, nearest
 
@@ -61,7 +61,7 @@ def _weight_faults(keys: Mapping[str, Any], tasks: Mapping[str, Any]) -> Iterato
 
 def _idle_faults(keys: Mapping[str, Any], metrics: Sequence[Any], *, task_count: int) -> Iterator[Fault]:
     idle: dict[str, str] = {}
-    if metrics and not any(metric in get_args(ClassMetric) for metric in metrics):
+    if metrics and all(needs_values(metric) for metric in metrics):
         idle |= dict.fromkeys(_CLASSIFICATION_KEYS, "be left out where no task has classes")
     if task_count == 1:
         idle |= dict.fromkeys(_MULTI_TASK_KEYS, "be left out of a study of one task, to which it does nothing")

@@ -198,7 +198,7 @@ def _measure(study: StudyConfig, folder: StudyFolder, store: StudyStore) -> Meas
         return None
     from tutti.orchestration.objectives import Measure
 
-    metrics = {name: task.metric for name, task in study.tasks.items()}
+    metrics = {name: task.metric_name for name, task in study.tasks.items()}
     return Measure(study.search.objectives, folder=folder, store=store, metrics=metrics)
 
 

@@ -123,7 +123,7 @@ def task_spec(name: str, config: TaskConfig, sample_ids: tuple[str, ...] = ()) -
         extra_layout=extra_layout,
         sources={part: source for part, source in sources.items() if source is not None},
         pair=pair,
-        metric=config.metric,
+        metric=config.metric_name,
         submission=submission_of(config),
         extra_train=tuple(
             ExtraRows(extra.path, extra.weight, SoftLabels(pair) if extra.labels == "soft" else extra_layout)

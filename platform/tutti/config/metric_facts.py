@@ -1,0 +1,194 @@
+"""The facts of every metric: what it is computed from, for which tasks, and which way is better.
+
+The config, the documentation and the functions of ``tutti.tasks.metrics`` all take names and facts from ``FACTS``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+
+from tutti.errors import Fault, nearest
+
+KindName = Literal["classes", "ordered", "labels", "value", "values"]
+Needs = Literal["decisions", "probabilities", "values"]
+
+KIND_WORDS: Mapping[KindName, str] = {
+    "classes": "classes",
+    "ordered": "ordered classes",
+    "labels": "several labels per row",
+    "value": "one number per row",
+    "values": "several numbers per row",
+}
+_CLASSES: tuple[KindName, ...] = ("classes", "ordered")
+_NAMED: tuple[KindName, ...] = ("classes", "ordered", "labels")
+_NUMBERS: tuple[KindName, ...] = ("value", "values")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What is known of a metric without its function.
+
+    Attributes:
+        name: as in a study file.
+        needs: what it compares with the labels: decisions (classes, or 0/1 per label), probabilities or values.
+        kinds: the kinds of tasks that it fits.
+        higher_is_better: whether the number that users know by this name is better where it is higher.
+        lowest, highest: the range of that number; None where it has no bound.
+        scale_free: whether it stays the same if all predictions are scaled and shifted alike. Of probabilities these
+            are the metrics of their order alone.
+        fewest_classes, most_classes: numbers of classes that it is limited to, in tasks of classes.
+        instead: the metric to use for other numbers of classes.
+    """
+
+    name: str
+    needs: Needs
+    kinds: tuple[KindName, ...]
+    higher_is_better: bool = True
+    lowest: float | None = 0
+    highest: float | None = 1
+    scale_free: bool = False
+    fewest_classes: int = 2
+    most_classes: int | None = None
+    instead: str | None = None
+
+    @property
+    def best(self) -> float | None:
+        """The highest score, where scores are negated if lower is better; None where there is no bound."""
+        if self.higher_is_better:
+            return self.highest
+        return None if self.lowest is None else 0.0 - self.lowest
+
+
+def _f_scores(beta: str) -> tuple[Facts, ...]:
+    """F-beta of classes and labels; ``beta`` as in the names, with "1" for F1."""
+    decided = Facts(name=f"macro_f{beta}", needs="decisions", kinds=_NAMED)
+    return (
+        decided,
+        replace(decided, name=f"micro_f{beta}"),
+        replace(decided, name=f"weighted_f{beta}"),
+        replace(decided, name=f"samples_f{beta}", kinds=("labels",)),
+        replace(decided, name=f"f{beta}", kinds=_CLASSES, most_classes=2, instead=decided.name),
+    )
+
+
+def _table() -> tuple[Facts, ...]:
+    decided = Facts(name="accuracy", needs="decisions", kinds=_CLASSES)
+    kappa = replace(decided, name="cohen_kappa", lowest=-1)
+    of_order = Facts(name="roc_auc", needs="probabilities", kinds=_NAMED, scale_free=True)
+    top_k = replace(of_order, kinds=_CLASSES, instead="accuracy")
+    of_likelihood = Facts(name="log_loss", needs="probabilities", kinds=_NAMED, higher_is_better=False, highest=None)
+    correlation = Facts(name="pearson", needs="values", kinds=_NUMBERS, lowest=-1, scale_free=True)
+    error = Facts(name="rmse", needs="values", kinds=_NUMBERS, higher_is_better=False, highest=None)
+    return (
+        *_f_scores("1"),
+        decided,
+        replace(decided, name="balanced_accuracy"),
+        replace(decided, name="matthews", lowest=-1),
+        kappa,
+        replace(kappa, name="linear_kappa", kinds=("ordered",)),
+        replace(kappa, name="quadratic_kappa", kinds=("ordered",)),
+        *_f_scores("0.5"),
+        *_f_scores("2"),
+        replace(decided, name="subset_accuracy", kinds=("labels",)),
+        replace(decided, name="hamming_loss", kinds=("labels",), higher_is_better=False),
+        of_likelihood,
+        replace(of_likelihood, name="brier", highest=2),
+        of_order,
+        replace(of_order, name="micro_roc_auc"),
+        replace(of_order, name="average_precision"),
+        *(replace(of_order, name=f"map_at_{k}") for k in (3, 5, 10)),
+        *(replace(top_k, name=f"top_{k}_accuracy", fewest_classes=k + 1) for k in (3, 5)),
+        correlation,
+        replace(correlation, name="spearman"),
+        replace(correlation, name="kendall"),
+        replace(correlation, name="pearson_spearman"),
+        Facts(name="r2", needs="values", kinds=_NUMBERS, lowest=None),
+        error,
+        replace(error, name="mae"),
+        Facts(name="neg_mse", needs="values", kinds=_NUMBERS, lowest=None, highest=0),
+        replace(error, name="mcrmse", kinds=("values",)),
+    )
+
+
+FACTS: Mapping[str, Facts] = {facts.name: facts for facts in _table()}
+"""The facts of every metric by name, in the order in which documentation and messages list them."""
+
+_OTHER_NAMES: Mapping[str, str] = {
+    "acc": "accuracy",
+    "ap": "average_precision",
+    "auc": "roc_auc",
+    "auroc": "roc_auc",
+    "brier_score": "brier",
+    "cross_entropy": "log_loss",
+    "exact_match": "subset_accuracy",
+    "f1_binary": "f1",
+    "hamming": "hamming_loss",
+    "kappa": "cohen_kappa",
+    "logloss": "log_loss",
+    "map": "average_precision",
+    "mcc": "matthews",
+    "mean_absolute_error": "mae",
+    "mse": "neg_mse",
+    "pr_auc": "average_precision",
+    "qwk": "quadratic_kappa",
+}  # names under which others know a metric; suggested, but not accepted
+
+
+def names_for(kind: KindName) -> tuple[str, ...]:
+    """The metrics that fit a kind of task."""
+    return tuple(name for name, facts in FACTS.items() if kind in facts.kinds)
+
+
+def name_of(metric: Any) -> Any:
+    """How a metric of a raw study file is called: one's own by its function."""
+    return metric.get("function") if isinstance(metric, Mapping) else metric
+
+
+def kinds_of(metric: Any) -> tuple[KindName, ...]:
+    """The kinds of tasks that a metric of a raw study file fits, a name or a mapping; all for what is neither."""
+    if isinstance(metric, Mapping):
+        return {"decisions": _NAMED, "probabilities": _NAMED, "values": _NUMBERS}.get(
+            str(metric.get("needs")), get_args(KindName)
+        )
+    known = FACTS.get(metric) if isinstance(metric, str) else None
+    return known.kinds if known else get_args(KindName)
+
+
+def needs_values(metric: Any) -> bool:
+    """Whether a metric of a raw study file, a name or a mapping, is one that only numbers have."""
+    return not set(kinds_of(metric)) - set(_NUMBERS)
+
+
+def kind_fault(metric: Facts, kind: KindName, *, what: str) -> Fault | None:
+    """The fault of a metric that does not fit a kind of task; None where it fits."""
+    kinds = metric.kinds
+    if kind in kinds:
+        return None
+    got = f"{metric.name!r}, which is for {' or '.join(KIND_WORDS[each] for each in kinds)}"
+    remedy = f"use one of {', '.join(names_for(kind))}"
+    if kind == "classes" and kinds == ("ordered",):
+        remedy = f"set `ordered: true` where the classes have an order, or {remedy}"
+    return Fault(what, f"be a metric for {KIND_WORDS[kind]}", got, remedy)
+
+
+def classes_fault(metric: Facts, classes: int, *, what: str) -> Fault | None:
+    """The fault of a metric that is not for this number of classes, such as ``f1`` for three; None where it is."""
+    if metric.fewest_classes <= classes <= (metric.most_classes or classes):
+        return None
+    count = "two" if metric.most_classes == 2 else f"{metric.fewest_classes} or more"
+    rule, got = f"be a metric for {classes} classes", f"{metric.name!r}, which is for {count}"
+    return Fault(what, rule, got, f"use {metric.instead} instead")
+
+
+def nearest_metric(name: str) -> str:
+    """The remedy for an unknown name: the metric that is probably meant, or all of them."""
+    plain = re.sub(r"[^a-z0-9.]+", "_", name.casefold().replace("@", "_at_")).strip("_")
+    meant = _OTHER_NAMES.get(plain, plain)
+    by_words = {tuple(sorted(known.split("_"))): known for known in FACTS}
+    meant = by_words.get(tuple(sorted(meant.split("_"))), meant)  # f1_macro
+    if meant in FACTS:
+        return f"did you mean {meant!r}? Correct the name"
+    return nearest(plain, FACTS, otherwise=f"choose one of {', '.join(FACTS)}, or name a file with one of your own")
