@@ -28,10 +28,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 
 from tutti.ensembling.procedure import Ballot, Procedure, auto_methods, out_of_fold
-from tutti.ensembling.scorer import Scorer
 from tutti.ensembling.select import Selection
 from tutti.tasks.kinds.registry import KINDS
 from tutti.tasks.metrics import score_decided
+from tutti.tasks.scorer import Scorer
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"  # beside the repository
 # by name: file, columns of texts, column of labels, analyzer of the texts, metric

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tutti.ensembling.scorer import Scorer
 from tutti.tasks.kinds.registry import KINDS
+from tutti.tasks.scorer import Scorer
 
 Function = Callable[[np.ndarray, np.ndarray], float]
 

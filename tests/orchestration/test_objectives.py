@@ -18,10 +18,12 @@ from tutti.orchestration.objectives import Measure
 from tutti.records import CheckpointRecord, TrialState
 from tutti.search.study_store import StudyStore
 from tutti.tasks.predictions import Predictions
+from tutti.tasks.task import Task
 
 FINISHED = TrialState.FINISHED
 ROWS = 300
 LABELS = np.arange(ROWS) % 3
+MOOD = Task("mood", ("a", "b", "c"), pair=False, metric="accuracy", submission="csv")
 ALL = ("score", "gain", "seconds", "parameters", "disk")
 
 
@@ -34,8 +36,7 @@ def store(tmp_path) -> StudyStore:
 @pytest.fixture
 def measured(logged, store):
     """The log of a study of all objectives."""
-    metrics = {"mood": "accuracy"}
-    logged.log._measure = Measure(ALL, folder=logged.folder, store=store, metrics=metrics)
+    logged.log._measure = Measure(ALL, folder=logged.folder, store=store, tasks=[MOOD])
     return logged
 
 
@@ -104,10 +105,10 @@ def test_a_gain_is_the_mean_over_tasks(measured, store):
     sure = bank.predictions("t0001", "mood", "validation")
     record = CheckpointRecord("t0001", 1, 1, 0.9, {}, None)
     bank.put(record, {"mood": {"validation": sure}, "tone": {"validation": replace(sure, labels=tone.labels)}})
-    both = {"mood": "accuracy", "tone": "accuracy"}
+    other = replace(MOOD, name="tone")
     gains = []
-    for metrics in ({"mood": "accuracy"}, {"tone": "accuracy"}, both):
-        measure = Measure(["gain"], folder=measured.folder, store=store, metrics=metrics)
+    for tasks in ([MOOD], [other], [MOOD, other]):
+        measure = Measure(["gain"], folder=measured.folder, store=store, tasks=tasks)
         gains.append(measure("t0001", seconds=0, parameters=0)["gain"])
     assert gains[0] > 0.05
     assert gains[0] != gains[1]
@@ -123,7 +124,7 @@ def test_a_gain_counts_the_trials_that_were_told_as_finished_before_and_no_other
         finish(measured, trial, 0.85)
     assert measured.record(first).measured["gain"] == 0
     assert measured.record(second).measured["gain"] == pytest.approx(0, abs=1e-6)
-    again = Measure(["gain"], folder=measured.folder, store=store, metrics={"mood": "accuracy"})  # of a resumed study
+    again = Measure(["gain"], folder=measured.folder, store=store, tasks=[MOOD])  # of a resumed study
     third = measured.start()
     put(measured, third, slice(200, 300))
     assert again(third.config["key"], seconds=0, parameters=0)["gain"] == pytest.approx(
@@ -143,8 +144,7 @@ def test_an_earlier_trial_whose_predictions_cannot_be_read_is_left_out_of_the_en
         put(measured, trial, slice(0, 45))
     finish(measured, damaged, 0.85)
     shutil.rmtree(measured.folder.bank / damaged.config["key"])
-    metrics = {"mood": "accuracy"}
-    measured.log._measure = Measure(ALL, folder=measured.folder, store=store, metrics=metrics)  # of a resumed study
+    measured.log._measure = Measure(ALL, folder=measured.folder, store=store, tasks=[MOOD])  # of a resumed study
     finish(measured, sound, 0.85)
     assert measured.record(sound).measured["gain"] == 0  # as of the first one
     assert "The trial t0001 is left out of the ensemble" in caplog.text

@@ -20,7 +20,7 @@ def test_the_loss_of_classes_is_the_mean_of_the_negative_logarithms_of_the_label
 ) -> None:
     part = replace(make_part(3, classes=2, seed=0), labels=np.array([0, 1, 1]))
     outputs = np.array([[0.5, 0.5], [0.75, 0.25], [0.2, 0.8]], dtype=np.float32)
-    values = measure(MOOD, part, outputs)
+    _, values = measure(MOOD, part, outputs)
     assert values["mood/loss"] == pytest.approx(-(math.log(0.5) + math.log(0.25) + math.log(0.8)) / 3)
     assert values["mood/accuracy"] == pytest.approx(2 / 3)
 
@@ -29,7 +29,7 @@ def test_a_label_that_a_model_thinks_impossible_has_a_large_loss_and_not_an_infi
     make_part: Callable[..., EncodedPart],
 ) -> None:
     part = replace(make_part(1, classes=2, seed=0), labels=np.array([0]))
-    loss = measure(MOOD, part, np.array([[0.0, 1.0]], dtype=np.float32))["mood/loss"]
+    loss = measure(MOOD, part, np.array([[0.0, 1.0]], dtype=np.float32))[1]["mood/loss"]
     assert 50 < loss < math.inf
 
 
@@ -37,6 +37,6 @@ def test_the_loss_of_a_regression_is_the_mean_squared_error_on_the_labels_scale(
     make_part: Callable[..., EncodedPart],
 ) -> None:
     part = replace(make_part(3, classes=2, seed=0), labels=np.array([1.0, 2.0, 40.0], dtype=np.float32))
-    values = measure(VALUE, part, np.array([1.0, 4.0, 10.0], dtype=np.float32))
+    _, values = measure(VALUE, part, np.array([1.0, 4.0, 10.0], dtype=np.float32))
     assert values["value/loss"] == pytest.approx((0 + 4 + 900) / 3)
     assert set(values) == {"value/loss", "value/pearson", "value/spearman"}

@@ -95,7 +95,7 @@ def _compare(study: StudyConfig, folder: StudyFolder, truth: Path, submission: P
     from tutti.cli.grading import answers
     from tutti.data.prepared import load_prepared
     from tutti.outputs.formatting import number
-    from tutti.tasks.metrics import score, score_decided
+    from tutti.tasks.scorer import Scorer
 
     prepared = load_prepared(folder.data)
     given = answers(study, prepared, [f"{task}={truth / task}.csv" for task in prepared.parts])
@@ -105,14 +105,14 @@ def _compare(study: StudyConfig, folder: StudyFolder, truth: Path, submission: P
     trials: dict[str, list[float]] = {}
     for record in bank.records():
         trials[record.key] = [
-            score(task.metric, labels[task.name], bank.predictions(record.key, task.name, "test").outputs)
+            Scorer.of(task).score(labels[task.name], bank.predictions(record.key, task.name, "test").outputs)
             for task in prepared.tasks
         ]
     ensemble = []
     for task in prepared.tasks:
         lines = (submission / f"{task.name.lower()}_predict.json").read_text(encoding="utf8").splitlines()
         decided = [task.names.index(json.loads(line)["label"]) for line in lines]
-        ensemble.append(score_decided(task.metric, labels[task.name], np.array(decided), classes=task.outputs))
+        ensemble.append(Scorer.of(task)(labels[task.name], np.array(decided)))
     for name, scores in sorted(trials.items(), key=lambda item: -float(np.mean(item[1]))):
         table.add_row(name, *map(number, scores), number(float(np.mean(scores))))
     table.add_row("ensemble", *map(number, ensemble), number(float(np.mean(ensemble))), style="bold green")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tutti.ensembling.scorer import Scorer
+from tutti.tasks.scorer import Scorer
 
 MIN_TEXTS = 20
 """Below this many rows of different texts no choice is made by their scores, which would be chance."""

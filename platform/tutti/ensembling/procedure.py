@@ -15,9 +15,9 @@ from tutti.ensembling.methods.protocol import Combiner, Method
 from tutti.ensembling.methods.registry import METHODS
 from tutti.ensembling.nested import MIN_TEXTS, Judged, Split, judge, on_label_scale, repeats_for, splits
 from tutti.ensembling.pseudo import opinion
-from tutti.ensembling.scorer import Scorer
 from tutti.ensembling.select import Selection
 from tutti.tasks.kinds.protocol import Kind, Tuner
+from tutti.tasks.scorer import Scorer
 
 MIN_TEXTS_GREEDY = 300
 """Below this many rows of different texts ``auto`` does not try greedy selection, the method that overfits most."""

@@ -15,8 +15,8 @@ from tutti.bank.bank import Bank
 from tutti.config.folder import TrialFolder, fold_name
 from tutti.errors import StorageError
 from tutti.records import CheckpointRecord
-from tutti.tasks.metrics import score as score_of
 from tutti.tasks.predictions import Predictions
+from tutti.tasks.scorer import Scorer
 
 if TYPE_CHECKING:
     from tutti.data.encode import EncodedPart
@@ -194,4 +194,4 @@ def _combined(
 
 def _score(task: Task, predictions: Predictions) -> float:
     assert predictions.labels is not None
-    return score_of(task.metric, labels=predictions.labels, predicted=predictions.outputs)
+    return Scorer.of(task).score(predictions.labels, predictions.outputs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -17,7 +17,8 @@ from tutti.errors import StorageError
 from tutti.orchestration.budget import bytes_of
 from tutti.records import TrialState
 from tutti.search.study_store import StudyStore
-from tutti.tasks.metrics import score
+from tutti.tasks.scorer import Scorer
+from tutti.tasks.task import Task
 
 _logger = logging.getLogger(__name__)
 
@@ -26,15 +27,17 @@ class Measure:
     """Measures a trial by all objectives of its study except the score, before its end is recorded in the store.
 
     Args:
-        metrics: each task's metric.
+        tasks: the study's.
     """
 
     def __init__(
-        self, objectives: Sequence[Objective], *, folder: StudyFolder, store: StudyStore, metrics: Mapping[str, str]
+        self, objectives: Sequence[Objective], *, folder: StudyFolder, store: StudyStore, tasks: Sequence[Task]
     ) -> None:
-        self._objectives, self._folder, self._store, self._metrics = objectives, folder, store, metrics
+        self._objectives, self._folder, self._store = objectives, folder, store
+        self._scorers = {task.name: Scorer.of(task) for task in tasks}
         self._known: set[str] = set()  # keys of the finished trials that are in _best, or were
-        self._best: dict[str, list[tuple[float, np.ndarray]]] = {task: [] for task in metrics}  # scores, predictions
+        # by task, scores and predictions
+        self._best: dict[str, list[tuple[float, np.ndarray]]] = {task: [] for task in self._scorers}
 
     def __call__(self, key: str, *, seconds: float, parameters: int | None) -> dict[str, float]:
         """The trial's objectives by name, without those that are unknown.
@@ -60,7 +63,7 @@ class Measure:
             if record.state is TrialState.FINISHED and record.key not in self._known:
                 self._learn(bank, record.key)
         gains = []
-        for task in self._metrics:
+        for task in self._scorers:
             task_score, numbers = self._of(bank, key, task)
             others = [other for _, other in self._best[task]]
             gains.append(gain(others, numbers, score=task_score))
@@ -73,7 +76,7 @@ class Measure:
         the bank has lost is left out, and asked for again at the next call.
         """
         try:
-            found = {task: self._of(bank, key, task) for task in self._metrics}
+            found = {task: self._of(bank, key, task) for task in self._scorers}
         except StorageError as error:
             _logger.warning("The trial %s is left out of the ensemble that others are measured by: %s", key, error)
             return
@@ -86,4 +89,4 @@ class Measure:
         """The score of predictions of a task's validation rows, and those of a trial."""
         predictions = bank.predictions(key, task, "validation")
         assert predictions.labels is not None
-        return partial(score, self._metrics[task], predictions.labels), predictions.outputs
+        return partial(self._scorers[task].score, predictions.labels), predictions.outputs

@@ -196,10 +196,10 @@ def clear_ended(folder: StudyFolder, trials: Sequence[TrialRecord]) -> None:
 def _measure(study: StudyConfig, folder: StudyFolder, store: StudyStore) -> Measure | None:
     if study.search.objectives == ("score",):
         return None
+    from tutti.data.prepared import load_prepared
     from tutti.orchestration.objectives import Measure
 
-    metrics = {name: task.metric_name for name, task in study.tasks.items()}
-    return Measure(study.search.objectives, folder=folder, store=store, metrics=metrics)
+    return Measure(study.search.objectives, folder=folder, store=store, tasks=load_prepared(folder.data).tasks)
 
 
 def _tune(

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
+from tutti.config.metric_facts import needs_values
 from tutti.ensembling.nested import MIN_TEXTS_NESTED, Estimate
 from tutti.errors import counted
 from tutti.outputs.formatting import estimate_text, files_section, harmless, members_table, number, signed, table
-from tutti.tasks.metrics import is_regression
 
 if TYPE_CHECKING:
     from tutti.ensembling.calibrate import Bin
@@ -244,7 +244,7 @@ class Card:
                 calibration = tuple(
                     f"{value:.3f}" for value in (known.temperature, known.error_before, known.error_after)
                 )
-            plain = "the value" if is_regression(task.metric) else "the likeliest"
+            plain = "the value" if needs_values(task.metric) else "the likeliest"
             rows.append((task.task, task.method, f"offsets: {offsets}" if offsets else plain, *calibration))
         return table(head, rows)
 

@@ -19,7 +19,7 @@ from tutti.outputs.members import Elected, votes
 from tutti.tasks.layouts.ids import is_id_name
 from tutti.tasks.layouts.reading import number
 from tutti.tasks.layouts.table import Table, column_names
-from tutti.tasks.metrics import score_decided
+from tutti.tasks.scorer import Scorer
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -123,17 +123,14 @@ def grade(bank: Checkpoints, task: Task, part: str, elected: Elected, labels: np
         StudyError: as ``votes`` does.
         StorageError: if the bank cannot be read.
     """
-
-    def score_of(decided: np.ndarray) -> float:
-        return score_decided(task.metric, labels=labels, decided=decided, classes=task.outputs)
-
+    scorer = Scorer.of(task)
     together = votes(bank, task=task, part=part, elected=elected)
     single = None
     if part in bank.parts(elected.best).get(task.name, ()):
         alone = bank.predictions(elected.best, task.name, part)
         if np.array_equal(alone.ids, together.ids) and alone.names == task.names:
-            single = score_of(task.kind.decide(alone.outputs))
-    score = score_of(elected.ensemble.decide(together.combined))
+            single = scorer.score(labels, alone.outputs)
+    score = scorer(labels, elected.ensemble.judged(together.combined))
     return Graded(task.name, part, task.metric, len(labels), score, single)
 
 

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from tutti.errors import Fault, StorageError, StudyError, misfit, nearest
 from tutti.files import sha256_of, storage_faults, write_whole
 from tutti.outputs.folder import CARD
-from tutti.tasks.metrics import score
+from tutti.tasks.metrics import METRICS
 
 _LEAST = 3  # submissions; the correlation of two points is always 1 or -1
 
@@ -121,7 +121,7 @@ def correlation(entries: Sequence[Entry]) -> Correlation | None:
     if len(both) < _LEAST or not np.ptp(both, axis=0).all():
         return None
     local, public = both.T
-    return Correlation(len(both), *(score(kind, labels=public, predicted=local) for kind in ("pearson", "spearman")))
+    return Correlation(len(both), *(METRICS[name].score(public, local, outputs=1) for name in ("pearson", "spearman")))
 
 
 def _entry(submission: Path, *, study: str, public: float) -> Entry:

@@ -13,7 +13,6 @@ from tutti.bank.electorate import Checkpoints
 from tutti.data.clean import text_groups_of
 from tutti.ensembling.nested import overlap_of
 from tutti.ensembling.procedure import Ballot, Ensemble, OutOfFold, Procedure, auto_methods, out_of_fold
-from tutti.ensembling.scorer import Scorer
 from tutti.ensembling.select import Selection, top
 from tutti.errors import Fault, StudyError, counted
 from tutti.outputs.member_checks import (
@@ -30,7 +29,7 @@ from tutti.outputs.member_checks import (
     without_scores,
 )
 from tutti.records import CheckpointRecord
-from tutti.tasks.metrics import is_correlation, score_decided
+from tutti.tasks.scorer import Scorer
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -262,8 +261,7 @@ def _ballot(bank: Checkpoints, task: Task, records: Sequence[CheckpointRecord], 
     _, labels, stacked = _stacked_votes(bank, task, LABELLED, [record.key for record in records])
     if labels is None:
         raise StudyError(Fault(f"trial {records[0].key}, {task.name}/{LABELLED}", "have labels", "none", AGAIN))
-    function = partial(score_decided, task.metric, classes=task.outputs)
-    return Ballot(stacked, labels, Scorer(task.kind, function, scale_free=is_correlation(task.metric)), groups)
+    return Ballot(stacked, labels, Scorer.of(task), groups)
 
 
 def _elected(

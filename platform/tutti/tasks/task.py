@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from tutti.tasks.kinds.protocol import Kind
 from tutti.tasks.kinds.registry import KINDS
+
+
+@dataclass(frozen=True)
+class OwnMetric:
+    """A metric of the user's own; the fields are those of ``tutti.config.study.OwnMetric``.
+
+    Attributes:
+        file: the copy beside the study's prepared data; relative to it where it is stored.
+    """
+
+    file: str
+    function: str
+    needs: str
+    higher_is_better: bool
 
 
 @dataclass(frozen=True)
@@ -19,9 +33,11 @@ class Task:
         names: what its outputs are, in their order: classes or labels as written in the task's files, or columns of
             numbers. Empty for a single number.
         pair: whether a row has two texts.
-        metric: as in ``tutti.tasks.metrics``.
+        metric: the name of the one that decides, as in ``tutti.tasks.metrics``; of the user's own that of its function.
         submission: one of ``competition``, ``glue``, ``csv``.
         kind_name: a name of ``KINDS``; by default ``classes``, or ``value`` without ``names``.
+        report: names of metrics that are logged beside it.
+        own_metric: where ``metric`` is the user's own.
     """
 
     name: str
@@ -29,7 +45,9 @@ class Task:
     pair: bool
     metric: str
     submission: str
-    kind_name: str = field(default="")
+    kind_name: str = ""
+    report: tuple[str, ...] = ()
+    own_metric: OwnMetric | None = None
 
     def __post_init__(self) -> None:
         if not self.kind_name:
@@ -53,7 +71,8 @@ class Task:
         """
         values = {**values, "names": tuple(values.get("names", values.get("class_names", ())))}
         values.pop("class_names", None)
-        return cls(**values)
+        own = values.get("own_metric")
+        return cls(**{**values, "report": tuple(values.get("report", ())), "own_metric": own and OwnMetric(**own)})
 
 
 def default_kind(names: tuple[str, ...]) -> str:

@@ -305,8 +305,7 @@ class _Run:
             if not np.isfinite(outputs).all():  # the last step's loss was finite, but its gradient was not
                 step = trainer.state.global_step
                 raise diverged(f"what the model predicts of the task {task.name} after step {step}", trainer.parameters)
-            values = measure(task, part, outputs)
-            task_scores[task.name] = values[f"{task.name}/{task.metric}"]
+            task_scores[task.name], values = measure(task, part, outputs)
             metrics |= values
         score = float(np.mean(list(task_scores.values())))
         if score > self.best_score:

@@ -16,7 +16,7 @@ from tutti.ensembling.nested import Fold, on_label_scale
 from tutti.errors import Fault, TrialError
 from tutti.modeling.average import shape_of, write_mean, write_scores
 from tutti.modeling.checkpoint import load_checkpoint, read_metadata
-from tutti.tasks.metrics import is_correlation, score_decided
+from tutti.tasks.scorer import Scorer
 from tutti.training.precision import autocast, fastest
 from tutti.training.predict import predict
 
@@ -100,8 +100,10 @@ def _held_out_decisions(evaluator: _SoupEvaluator, folds: Sequence[Fold]) -> dic
         kept = [each.key for each in evaluator.select(compatible, fold.chosen_on) if each.kept]
         for name, decided in evaluator.decide(kept).items():
             rows, labels = fold.held_out[name], evaluator.labels[name]
-            scaled = on_label_scale(decided, labels) if name in evaluator.correlations else decided
-            decisions.setdefault(name, np.empty((1, len(scaled)), dtype=scaled.dtype))[0, rows] = scaled[rows]
+            scorer = evaluator.scorers[name]
+            rescaled = scorer.scale_free and not scorer.kind.probabilistic
+            scaled = on_label_scale(decided, labels) if rescaled else decided
+            decisions.setdefault(name, np.empty((1, *scaled.shape), dtype=scaled.dtype))[0, rows] = scaled[rows]
     return decisions
 
 
@@ -115,7 +117,7 @@ class _SoupEvaluator:
         self.shapes = {key: shape_of(folder) for key, folder in weights.items()}
         metadata = read_metadata(next(iter(weights.values())))
         self._tasks = metadata.tasks
-        self.correlations = {task.name for task in self._tasks if is_correlation(task.metric)}
+        self.scorers = {task.name: Scorer.of(task) for task in self._tasks}
         self._decisions: dict[frozenset[str], dict[str, np.ndarray]] = {}
         self.labels: dict[str, np.ndarray] = {}
         for task in self._tasks:
@@ -141,11 +143,11 @@ class _SoupEvaluator:
         for task in self._tasks:
             selection = slice(None) if rows is None else rows[task.name]
             labels, decided = self.labels[task.name][selection], decisions[task.name][selection]
-            scores[task.name] = score_decided(task.metric, labels=labels, decided=decided, classes=task.outputs)
+            scores[task.name] = self.scorers[task.name](labels, decided)
         return Ingredient(members[-1], float(np.mean(list(scores.values()))), scores, kept=True)
 
     def decide(self, members: Sequence[str]) -> dict[str, np.ndarray]:
-        """Per task ``(rows,)`` class indices or values, predicted by the members' mean."""
+        """Per task, what is scored of the predictions by the members' mean, as ``Scorer.judged`` returns it."""
         if (decisions := self._decisions.get(frozenset(members))) is None:
             write_mean(self._trial_folder, [self._weights[key] for key in members], key="+".join(members))
             decisions = self._decisions[frozenset(members)] = self._predict(members)
@@ -169,5 +171,5 @@ class _SoupEvaluator:
                 what = f"what the mean of {', '.join(members)} predicts in {task.name}"
                 remedy = f"take {members[-1]} out of the recipe with `members: {{filter: }}`"  # the last one tried
                 raise TrialError(Fault(what, "be finite", "NaN or infinity", remedy))
-            decisions[task.name] = task.kind.decide(outputs)
+            decisions[task.name] = self.scorers[task.name].judged(outputs)
         return decisions

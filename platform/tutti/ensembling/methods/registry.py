@@ -11,8 +11,8 @@ from tutti.ensembling.methods.rank import RankAverage
 from tutti.ensembling.methods.score import ScoreWeighted
 from tutti.ensembling.methods.stacking import Stacking
 from tutti.ensembling.methods.uniform import Uniform
-from tutti.ensembling.scorer import Scorer
 from tutti.tasks.kinds.registry import KINDS
+from tutti.tasks.scorer import Scorer
 
 # simplest first
 METHODS: Mapping[str, Callable[[Scorer], Method]] = {

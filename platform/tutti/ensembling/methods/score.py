@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from tutti.ensembling.methods.protocol import Weighted
-from tutti.ensembling.scorer import Scorer
+from tutti.tasks.scorer import Scorer
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,6 @@ class Classes:
     probabilistic: ClassVar[bool] = True
     exclusive: ClassVar[bool] = True
     picture: ClassVar[str] = "confusion_matrix"
-    metrics: ClassVar[tuple[str, ...]] = ("macro_f1", "accuracy")
 
     def shape(self, rows: int, outputs: int) -> tuple[int, ...]:
         return rows, outputs

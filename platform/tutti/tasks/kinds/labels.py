@@ -25,7 +25,6 @@ class Labels:
     probabilistic: ClassVar[bool] = True
     exclusive: ClassVar[bool] = False
     picture: ClassVar[str] = "scores_by_label"
-    metrics: ClassVar[tuple[str, ...]] = ("macro_f1", "roc_auc")
 
     def shape(self, rows: int, outputs: int) -> tuple[int, ...]:
         return rows, outputs

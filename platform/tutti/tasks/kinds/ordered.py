@@ -11,4 +11,3 @@ class Ordered(Classes):
     """As ``Classes``, with classes in their order: index 0 is the lowest."""
 
     name: ClassVar[str] = "ordered"
-    metrics: ClassVar[tuple[str, ...]] = ("quadratic_kappa", "accuracy")

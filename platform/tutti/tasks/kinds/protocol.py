@@ -23,14 +23,12 @@ class Kind(Protocol):
             as soft labels, and ``distributions``, ``from_distributions`` and ``truths`` apply.
         exclusive: whether exactly one of a row's outputs comes true, so that they compete.
         picture: name of the picture that shows predictions beside labels.
-        metrics: logged beside the metric that decides.
     """
 
     name: ClassVar[str]
     probabilistic: ClassVar[bool]
     exclusive: ClassVar[bool]
     picture: ClassVar[str]
-    metrics: ClassVar[tuple[str, ...]]
 
     def shape(self, rows: int, outputs: int) -> tuple[int, ...]:
         """The shape of the outputs for so many rows of a task with so many outputs."""

@@ -18,7 +18,6 @@ class Values:
     probabilistic: ClassVar[bool] = False
     exclusive: ClassVar[bool] = False
     picture: ClassVar[str] = "predicted_and_true"
-    metrics: ClassVar[tuple[str, ...]] = ("rmse", "pearson")
 
     def shape(self, rows: int, outputs: int) -> tuple[int, ...]:
         return rows, outputs
@@ -121,7 +120,6 @@ class Value(Values):
     """Labels ``(rows,)`` float32, none missing, and outputs ``(rows,)``."""
 
     name: ClassVar[str] = "value"
-    metrics: ClassVar[tuple[str, ...]] = ("pearson", "spearman")
 
     def shape(self, rows: int, outputs: int) -> tuple[int, ...]:
         return (rows,)

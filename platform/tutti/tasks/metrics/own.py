@@ -11,7 +11,7 @@ import math
 import sys
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -20,49 +20,49 @@ from typing import Any
 import numpy as np
 
 from tutti.config.metric_facts import kinds_of
-from tutti.config.study import OwnMetric
 from tutti.errors import ConfigError, Fault, first_line, nearest
 from tutti.files import write_whole
 from tutti.tasks.metrics.registry import Metric
+from tutti.tasks.task import OwnMetric
 
 _FOLDER = "metrics"
 
 
-def own_metric(config: OwnMetric) -> Metric:
-    """The metric of a study file. It can be pickled: another process loads the file from its path.
+def own_metric(own: OwnMetric) -> Metric:
+    """The metric in a file. It can be pickled: another process loads the file from its path.
 
     Raises:
         ConfigError: where the file cannot be loaded, or has no such function.
     """
-    function = OwnFunction(config.file, config.function)
+    function = OwnFunction(Path(own.file), own.function)
     function.load()
     return Metric(
-        name=config.function,
-        needs=config.needs,
-        kinds=kinds_of(config.model_dump()),
-        higher_is_better=config.higher_is_better,
+        name=own.function,
+        needs=own.needs,  # type: ignore[arg-type]
+        kinds=kinds_of({"needs": own.needs}),
+        higher_is_better=own.higher_is_better,
         lowest=None,
         highest=None,
         function=function,
     )
 
 
-def ship(config: OwnMetric, folder: Path) -> OwnMetric:
+def ship(own: OwnMetric, folder: Path) -> OwnMetric:
     """Copies the file into the folder of a study's data, where every worker finds it and nobody edits it.
 
     It goes to a folder named by its content, so that two files of one name do not meet, and keeps its own name.
 
     Returns:
-        The same metric, with the copy as its file.
+        The same metric, with the copy as its file, relative to the folder.
 
     Raises:
         ConfigError: where the file cannot be read.
         StorageError: where it cannot be written.
     """
-    source = _read(config.file)
-    target = folder / _FOLDER / sha256(source).hexdigest()[:16] / config.file.name
-    write_whole(target, source)
-    return config.model_copy(update={"file": target})
+    source = _read(Path(own.file))
+    target = Path(_FOLDER) / sha256(source).hexdigest()[:16] / Path(own.file).name
+    write_whole(folder / target, source)
+    return replace(own, file=target.as_posix())
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,7 @@ def _registry() -> dict[str, Metric]:
 METRICS: Mapping[str, Metric] = MappingProxyType(_registry())
 """Every metric by name, in the order in which documentation and messages list them."""
 
-_LOGGED: Mapping[KindName, tuple[str, ...]] = {
+_LOGGED: Mapping[str, tuple[str, ...]] = {
     "classes": ("macro_f1", "accuracy"),
     "ordered": ("quadratic_kappa", "accuracy"),
     "labels": ("macro_f1", "roc_auc"),
@@ -126,6 +126,6 @@ def check_fits(metric: Facts, kind: KindName, *, outputs: int, what: str) -> Non
         raise ConfigError(fault)
 
 
-def metrics_to_log(kind: KindName) -> tuple[str, ...]:
+def metrics_to_log(kind: str) -> tuple[str, ...]:
     """The metrics that are logged beside the one that decides."""
     return _LOGGED[kind]

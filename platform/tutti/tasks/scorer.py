@@ -1,0 +1,58 @@
+"""A metric as it scores predictions of one task: what it is given of them, and what it says of that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from tutti.tasks.kinds.protocol import Kind
+from tutti.tasks.metrics import METRICS, Metric, own_metric
+from tutti.tasks.task import Task
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """Scores predictions of one kind.
+
+    Attributes:
+        kind: of the labels and predictions.
+        function: takes labels, and decisions or outputs of the same rows; higher is better.
+        decides: whether ``function`` takes decisions; otherwise it takes the outputs themselves.
+        scale_free: whether the score stays the same if all predictions are scaled and shifted alike.
+    """
+
+    kind: Kind
+    function: Callable[[np.ndarray, np.ndarray], float]
+    decides: bool = True
+    scale_free: bool = False
+
+    @classmethod
+    def of(cls, task: Task, metric: Metric | None = None) -> Scorer:
+        """The scorer of a task, by its own metric or another one."""
+        metric = metric_of(task) if metric is None else metric
+        function = partial(metric.score, outputs=task.outputs)
+        return cls(task.kind, function, decides=metric.needs == "decisions", scale_free=metric.scale_free)
+
+    def judged(self, outputs: np.ndarray, decision: np.ndarray | None = None) -> np.ndarray:
+        """What is scored of outputs, with any further axes in front: decisions, or the outputs themselves."""
+        return self.kind.decide(outputs, decision) if self.decides else outputs
+
+    def score(self, labels: np.ndarray, outputs: np.ndarray) -> float:
+        """The score of outputs for the rows of these labels."""
+        return self(labels, self.judged(outputs))
+
+    def __call__(self, labels: np.ndarray, judged: np.ndarray) -> float:
+        """The score of what ``judged`` returned for the rows of these labels."""
+        return self.function(labels, judged)
+
+
+def metric_of(task: Task) -> Metric:
+    """The metric that decides in a task.
+
+    Raises:
+        ConfigError: where it is the user's own and cannot be loaded.
+    """
+    return METRICS[task.metric] if task.own_metric is None else own_metric(task.own_metric)
