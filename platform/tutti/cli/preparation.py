@@ -50,6 +50,8 @@ def prepare_study(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> P
         labels = "numbers as labels" if task.regression else f"{len(task.class_names)} classes"
         folds = f", validated in {study.split.folds} folds" if study.split.folds else ""
         console.print(f"  {task.name}: {labels}; rows: {rows}{folds}")
+    for notice in prepared.notices:
+        console.print(f"  {notice}", markup=False)
     console.print("Encoding the texts")
     max_length, shares = encode_study(study, folder, prepared)
     for name, share in shares.items():
