@@ -181,7 +181,7 @@ def test_a_fault_that_many_rows_have_is_told_once_with_its_count(write: Write) -
         rows_of(write("".join(f"{row}\t \t1\n" for row in range(25))))
     assert len(caught.value.faults) == 1
     source = write("".join(f"{row}\tx\t{'abcd'[row]}\n" for row in range(4)))
-    with pytest.raises(TaskFileError, match=r"lines 1, 2, 3, and 4 must have a number .*; got 'a', 'b', 'c', \.\.\.;"):
+    with pytest.raises(TaskFileError, match=r"lines 1, 2, 3 and 4 must have a number .*; got 'a', 'b', 'c', \.\.\.;"):
         Competition().read(source, labelled=True, numbers=True)
 
 

@@ -160,11 +160,11 @@ def _told_once(faults: Sequence[Fault]) -> list[Fault]:
             told += [fault for _, fault in same]
             continue
         shown = same[:FAULTS_SHOWN]
-        places = ", ".join(place for place, _ in shown[:-1])
-        rest = f"{shown[-1][0]} and {len(same) - len(shown)} more" if len(same) > len(shown) else f"and {shown[-1][0]}"
+        places = [place for place, _ in shown]
+        last = f"{len(same) - len(shown)} more" if len(same) > len(shown) else places.pop()
         gots = list(dict.fromkeys(fault.got for _, fault in shown))
         got = ", ".join(gots[:_FEW]) + (", ..." if len(gots) > _FEW else "")
-        told.append(Fault(f"{file}, {unit}s {places}, {rest}", rule, got, remedy))
+        told.append(Fault(f"{file}, {unit}s {', '.join(places)} and {last}", rule, got, remedy))
     return told
 
 
