@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Sequence
 
 from bad_input_changes import Case, both, line, mood, rows, task, training, write, yaml
@@ -198,6 +199,20 @@ FILES: dict[str, Sequence[Case]] = {
             both(mood("validation: mood_dev.tsv"), write("mood_dev.tsv", "d0\tsun\tglad\nd1\tno\tangry\n")),
         ),
         Case(
+            "validation labels are written otherwise",
+            ["mood_dev.tsv", "'0' in 1 row where it has '0.0'", "write these labels alike"],
+            both(
+                mood("validation: mood_dev.tsv"),
+                rows("mood_train.tsv", "{n}\tx{n}\t{n}.0", 3),
+                write("mood_dev.tsv", "d0\tsun\t0\nd1\tno\t1\n"),
+            ),
+        ),
+        Case(
+            "every validation row is a training row",
+            ["mood_train.tsv must have rows that are not trained on", "all 30 rows", "leave `validation:` out"],
+            mood("validation: mood_train.tsv"),
+        ),
+        Case(
             "a task has one class", ["two classes or more", "only 'a'"], write("mood_train.tsv", "0\tx\ta\n1\ty\ta\n")
         ),
         Case(
@@ -308,8 +323,36 @@ FILES: dict[str, Sequence[Case]] = {
         ),
         Case(
             "a table has an unknown suffix",
-            ["end in .csv, .tsv, .jsonl, .json or .parquet", "'.xlsx'"],
-            both(task(TABLE.replace("csv", "xlsx")), write("topic.xlsx", b"PK")),
+            ["end in .csv, .tsv, .jsonl, .json, .parquet or .xlsx", "'.xls'", "save it as .xlsx"],
+            both(task(TABLE.replace("csv", "xls")), write("topic.xls", b"\xd0\xcf\x11\xe0")),
+        ),
+        Case(
+            "a workbook of Excel has a password",
+            ["topic.xlsx must be a workbook of Excel", "save it as .xlsx without a password"],
+            both(task(TABLE.replace("csv", "xlsx")), write("topic.xlsx", b"\xd0\xcf\x11\xe0")),
+        ),
+        Case(
+            "a packed file ends too early",
+            ["topic.csv.gz must be a gzip file that can be unpacked", "pack it again"],
+            both(
+                task(TABLE.replace("csv", "csv.gz")),
+                write("topic.csv.gz", gzip.compress(b"id,sentence,label\n" * 99, mtime=0)[:-20]),
+            ),
+        ),
+        Case(
+            "a JSON file is one object",
+            ["one object over many lines, with the keys 'rows'", "write the array of its rows alone"],
+            both(
+                task(TABLE.replace("csv", "json")), write("topic.json", '{\n  "rows": [\n    {"sentence": "a"}\n]}\n')
+            ),
+        ),
+        Case(
+            "rows have several labels",
+            ["lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 2 more must have one label", "not a single class"],
+            both(
+                task(TABLE.replace("csv", "jsonl")),
+                write("topic.jsonl", '{"sentence": "a", "label": ["x", "y"]}\n' * 12),
+            ),
         ),
         Case("a data set of the hub is not there", ["nobody/no-such-set", "`dataset`"], task(HUB)),
         Case(

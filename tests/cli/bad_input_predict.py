@@ -49,13 +49,6 @@ PREDICT: dict[str, Sequence[Case]] = {
             finished=True,
         ),
         Case(
-            "a table with commas where the task's files have tabs",
-            ["table.tsv must have the column 'text'", "got the columns id,text; separate the columns by tabs"],
-            write("table.tsv", "id,text\n1,rain\n"),
-            "predict studies/moods --input table.tsv --out out.csv",
-            finished=True,
-        ),
-        Case(
             "a column is missing",
             ["new.csv must have the column 'text'", "the columns id, txt", "did you mean 'txt'"],
             write("new.csv", "id,txt\n1,rain\n"),

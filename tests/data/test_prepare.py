@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -73,7 +74,7 @@ def test_extra_rows_with_the_texts_of_rows_to_validate_on_are_left_out(
     make_spec: MakeSpec, tmp_path: Path, held_out: str
 ) -> None:
     extra = [([*((f"e{n}", f"text {n}", "yes") for n in range(30)), ("new", "nowhere else", "no")], 1.0)]
-    file = {"validation": [("v", "text 3", "yes")]} if held_out == "a file" else {}
+    file = {"validation": [("v", "text 3", "yes"), ("w", "unseen", "yes")]} if held_out == "a file" else {}
     prepared = prepare(
         [make_spec(train=TRAIN, extra=extra, **file)],
         validation=0.2 if held_out == "a share" else None,
@@ -85,7 +86,7 @@ def test_extra_rows_with_the_texts_of_rows_to_validate_on_are_left_out(
     learnt = train[train["id"].str.startswith("extra")]
     assert "extra0/new" in set(learnt["id"])
     assert not set(learnt["text"]) & set(validation["text"])
-    assert len(learnt) == 31 - len(validation)
+    assert len(learnt) == 31 - len(validation[validation["text"] != "unseen"])
     assert len(train) == 30 + len(learnt) - (len(validation) if held_out == "a share" else 0)
     if held_out == "folds":
         assert (train["fold"][train["id"].str.startswith("extra")] == -1).all()
@@ -167,11 +168,49 @@ def test_rows_with_the_same_texts_are_on_one_side_of_the_split_and_in_one_fold(
 
 def test_duplicates_leave_the_training_rows_alone(make_spec: MakeSpec, run_preparation: Any) -> None:
     same = [("s1", "same!!", "yes"), ("s2", "same!", "yes"), ("s3", "same", "no")]
-    spec = make_spec(train=TRAIN + same, validation=same, test=[row[:2] for row in same])
+    held_out = [*same, ("s4", "unseen", "no")]
+    spec = make_spec(train=TRAIN + same, validation=held_out, test=[row[:2] for row in same])
     prepared = run_preparation(replace(spec, cleaning=CleaningSteps(duplicates=True, repeated_punctuation=True)))
     assert prepared.ids("A", "train").tolist()[-2:] == ["s1", "s3"]
-    assert prepared.ids("A", "validation").tolist() == ["s1", "s2", "s3"]
+    assert prepared.ids("A", "validation").tolist() == ["s1", "s2", "s3", "s4"]
     assert prepared.rows("A", "test")["text"].tolist() == ["same!", "same!", "same"]
+
+
+def test_validation_rows_that_are_training_rows_are_counted_and_all_are_refused(
+    make_spec: MakeSpec, run_preparation: Any
+) -> None:
+    """Texts count as they are trained on, that is, cleaned; rows of extra_train are left out instead."""
+    learnt, clean = [("v", "text 3!!", "no"), ("w", "text 4", "yes")], CleaningSteps(repeated_punctuation=True)
+    rows, extra = [*TRAIN, ("r", "text 3!", "no")], [([("e", "new", "yes")], 1.0)]
+    spec = make_spec(train=rows, validation=[*learnt, ("x", "new", "no")], extra=extra)
+    notice = run_preparation(replace(spec, cleaning=clean)).notices[0]
+    assert re.search(r"2 of 3 rows of \S*validation.tsv are training rows too \(the same texts\)", notice)
+    spec = make_spec("B", train=rows, validation=learnt)
+    with pytest.raises(
+        TaskFileError, match=r"validation.tsv must have rows that are not trained on; got .* all 2 rows"
+    ):
+        run_preparation(replace(spec, cleaning=clean), folder="second")
+    assert run_preparation(make_spec("C", train=TRAIN, validation=[("x", "new", "no")]), folder="c").notices == ()
+
+
+def test_notices_are_kept_with_the_prepared_rows(make_spec: MakeSpec, run_preparation: Any) -> None:
+    spec = make_spec(train=TRAIN, validation=[("v", "text 3", "no"), ("w", "new", "no")])
+    first = run_preparation(spec)
+    assert len(first.notices) == 1
+    assert run_preparation(spec).notices == first.notices
+
+
+def test_a_validation_label_that_training_rows_write_otherwise_is_told_with_both_spellings(
+    make_spec: MakeSpec, run_preparation: Any
+) -> None:
+    rows = [(f"r{n}", f"text {n}", f"{n % 3}.0") for n in range(30)]
+    spec = make_spec(train=rows, validation=[("v", "a", "0"), ("w", "b", "1"), ("x", "c", "0"), ("y", "d", "7")])
+    with pytest.raises(
+        TaskFileError, match=r"got '0' in 2 rows where it has '0.0', '1' in 1 row where it has '1.0'; wri"
+    ):
+        run_preparation(spec)
+    with pytest.raises(TaskFileError, match="got '7' in 1 row; correct the labels, or add training rows"):
+        run_preparation(spec)
 
 
 def test_texts_are_cleaned_in_every_part(make_spec: MakeSpec, run_preparation: Any) -> None:

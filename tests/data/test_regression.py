@@ -46,7 +46,7 @@ def test_validation_values_that_no_training_row_has_are_no_fault(make_spec: Make
 
 def test_duplicates_of_a_regression_are_told_by_their_value(make_spec: MakeSpec, run_preparation: Any) -> None:
     rows = [("a", "same", "3.5"), ("b", "same", "3.50"), ("c", "same", "4")]
-    spec = make_spec(train=SCORES + rows, validation=rows, metric="spearman")
+    spec = make_spec(train=SCORES + rows, validation=[*rows, ("d", "unseen", "1")], metric="spearman")
     prepared = run_preparation(replace(spec, cleaning=CleaningSteps(duplicates=True)))
     assert prepared.ids("A", "train").tolist()[-2:] == ["a", "c"]
 

@@ -8,8 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pandas import DataFrame
 
-from tutti.errors import TaskFileError
+from tutti.errors import Fault, TaskFileError
 from tutti.tasks.layouts.competition import Competition
+from tutti.tasks.layouts.reading import raise_any
 
 Write = Callable[..., str]
 
@@ -172,9 +173,22 @@ def test_an_empty_id_of_a_row_to_predict_is_a_fault(write: Write) -> None:
         rows_of(write(" \ta\n1\tb\n"), labelled=False)
 
 
-def test_many_faults_are_cut_to_ten_and_counted(write: Write) -> None:
-    with pytest.raises(TaskFileError, match="got 15 more faults than the 10 shown") as caught:
+def test_a_fault_that_many_rows_have_is_told_once_with_its_count(write: Write) -> None:
+    places = "lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 15 more"
+    with pytest.raises(
+        TaskFileError, match=rf"{places} must have a text that is not empty; got an empty one"
+    ) as caught:
         rows_of(write("".join(f"{row}\t \t1\n" for row in range(25))))
+    assert len(caught.value.faults) == 1
+    source = write("".join(f"{row}\tx\t{'abcd'[row]}\n" for row in range(4)))
+    with pytest.raises(TaskFileError, match=r"lines 1, 2, 3 and 4 must have a number .*; got 'a', 'b', 'c', \.\.\.;"):
+        Competition().read(source, labelled=True, numbers=True)
+
+
+def test_many_faults_are_cut_to_ten_and_counted() -> None:
+    faults = [Fault(f"rows.tsv, line {n}", f"have a key {n}", "none", "write it") for n in range(25)]
+    with pytest.raises(TaskFileError, match="got 15 more faults than the 10 shown") as caught:
+        raise_any(faults, origin="rows.tsv")
     assert len(caught.value.faults) == 11
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -108,11 +109,29 @@ def test_every_missing_column_is_named_with_the_nearest_one(write: Write) -> Non
     assert "must have the column 'sentence' (columns.text); got the columns sentense, lable" in str(caught.value)
 
 
-def test_a_header_with_another_separator_is_not_suggested_as_a_name(write: Write) -> None:
-    with pytest.raises(TaskFileError, match="got the columns id,text; separate the columns by tabs"):
-        Table().read(write("id,text\n1,a\n", "rows.tsv"), labelled=False)
-    with pytest.raises(TaskFileError, match=r"separate the columns by tabs, and name one of them 'text' in the first"):
-        Table().read(write("id,words\n1,a\n", "rows.tsv"), labelled=False)
+@pytest.mark.parametrize(("suffix", "separator"), [(".csv", ";"), (".csv", "\t"), (".csv", "|"), (".tsv", ",")])
+def test_another_separator_is_read_where_it_makes_the_named_columns_and_told(
+    write: Write, suffix: str, separator: str
+) -> None:
+    rows = [["id", '"Title, short"', "text", "label"], ["7", "t", '"a, b; c\td|e"', "1"], ["9", "t", '"""f"""', "0"]]
+    source = write("\ufeff" + "".join(separator.join(row) + "\r\n" for row in rows), f"rows{suffix}")
+    assert Table().read(source, labelled=True).to_numpy().tolist() == [["0", "a, b; c\td|e", "1"], ["1", '"f"', "0"]]
+    assert Table().read(source, labelled=False)["id"].tolist() == ["7", "9"]
+    assert [*Table().blocks(source, rows=1)][1]["text"].tolist() == ['"f"']
+    assert re.search(r"its columns are separated by a \w", Table().notices(source)[0])
+
+
+def test_a_separator_that_the_named_columns_do_not_need_is_part_of_a_name(write: Write) -> None:
+    source = write("text;label,text,label\nx,a;b,1\n", "rows.csv")
+    assert Table().read(source, labelled=True).to_numpy().tolist() == [["0", "a;b", "1"]]
+    assert Table().notices(source) == ()
+
+
+def test_a_missing_column_is_told_by_the_columns_that_another_separator_makes(write: Write) -> None:
+    with pytest.raises(TaskFileError, match=r"the column 'text' .*; got the columns id, txt; did you mean 'txt'"):
+        Table().read(write("id;txt\n1;a, b\n", "rows.csv"), labelled=False)
+    with pytest.raises(TaskFileError, match=r"line 2 must have 2 columns like the header; got 3; quote .* a semicolon"):
+        Table().read(write("id;text\n1;a; b\n", "rows.csv"), labelled=False)
 
 
 @pytest.mark.parametrize("block", [None, 1, 2])
@@ -197,6 +216,41 @@ def test_a_json_row_with_a_key_twice_is_named_as_one_of_the_two_values_would_be_
         Table().read(source, labelled=False)
 
 
+@pytest.mark.parametrize("indent", [None, 1])
+def test_a_json_array_of_objects_is_read_as_json_lines_are(write: Write, indent: int | None) -> None:
+    source = write(" " + json.dumps([{"text": "a", "id": 7}, {"text": None, "id": 8}], indent=indent), "rows.json")
+    assert Table().read(source, labelled=False).to_numpy().tolist() == [["7", "a"], ["8", ""]]
+    assert [block["text"].tolist() for block in Table().blocks(source, rows=1)] == [["a"], [""]]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('[\n {"text": "a"},\n {"text": "b",}\n]', r"or one array of objects; got .* line 3 column"),
+        ('[{"text": "a"}, "b"]', "row 2 must be one JSON object; got a str; write each row as an object"),
+        ('[{"text": "a"}, {"txt": "b"}]', "row 2 must have the key 'text' like other rows"),
+        ("[]", "must have at least one row; got none"),
+        (
+            '{\n "data": [\n {"text": "a"}\n ]\n}',
+            "got one object over many lines, with the keys 'data'; write the array",
+        ),
+    ],
+)
+def test_json_that_is_neither_lines_nor_an_array_is_one_fault(write: Write, content: str, message: str) -> None:
+    with pytest.raises(TaskFileError, match=message) as caught:
+        Table().read(write(content, "rows.json"), labelled=False)
+    assert len(caught.value.faults) == 1
+
+
+def test_several_labels_in_every_row_are_told_once(write: Write) -> None:
+    source = write('{"text": "a", "label": ["x", "y"]}\n' * 20, "rows.jsonl")
+    with pytest.raises(
+        TaskFileError, match="since several labels per row are not a single class; got a list"
+    ) as caught:
+        Table().read(source, labelled=True)
+    assert len(caught.value.faults) == 1
+
+
 def test_missing_and_unfit_json_values_are_named(write: Write) -> None:
     lines = [
         {"text": None, "label": 1},
@@ -265,8 +319,10 @@ def test_parquet_values_that_python_cannot_hold_are_refused_only_where_they_are_
 
 
 def test_another_kind_of_file_is_refused(write: Write) -> None:
-    with pytest.raises(TaskFileError, match=r"must end in .csv, .tsv, .jsonl, .json or .parquet; got '.xlsx'"):
-        Table().read(write("text\na\n", "rows.xlsx"), labelled=True)
+    with pytest.raises(
+        TaskFileError, match=r"must end in .csv, .* .gz or .zip may follow; got '.xls'; save it as .xlsx"
+    ):
+        Table().read(write("text\na\n", "rows.xls"), labelled=True)
 
 
 def test_two_columns_of_one_name_are_refused(write: Write, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tutti.cli.console import console
 from tutti.config.study import StudyConfig
 from tutti.errors import Fault, SubmissionError, nearest
 
@@ -35,7 +36,7 @@ def answers(
         SubmissionError: if an option names no test file of the study, or the labels are not those of its rows.
         TaskFileError: if a file cannot be read.
     """
-    from tutti.outputs.grade import read_labels
+    from tutti.outputs.grade import read_labels, trained_on
     from tutti.outputs.submission import named
     from tutti.tasks.build import sample_ids_of, task_spec
 
@@ -55,12 +56,16 @@ def answers(
             rule, got = "name one file for each test file of the study", "a second one" if file else "none"
             raise SubmissionError(Fault(f"--score {option}", rule, got, "write it like --score TASK=FILE"))
         spec = task_spec(task, config.tasks[task], sample_ids_of(config).get(task, ()))
+        tested = prepared.rows(task, part)
         labels.setdefault(task, {})[part] = read_labels(
             file,
             task=next(each for each in prepared.tasks if each.name == task),
             layout=spec.extra_layout,
-            expected=prepared.rows(task, part),
+            expected=tested,
             cleaning=spec.cleaning,
             glue=config.tasks[task].glue,
         )
+        if learnt := trained_on(prepared, task, tested):
+            are = "is a training row" if learnt == 1 else "are training rows"
+            console.print(f"{learnt} of {len(tested)} rows of {file} {are} too (the same texts): its score is too high")
     return labels

@@ -91,7 +91,7 @@ def _of_size(blocks: Iterator[DataFrame], size: int) -> Iterator[DataFrame]:
 
 def predict(
     study: Study,
-    file: Annotated[Path, typer.Option("--input", metavar="FILE", help="New rows: CSV, TSV, JSON Lines or Parquet.")],
+    file: Annotated[Path, typer.Option("--input", metavar="FILE", help="New rows: CSV, TSV, JSON, Parquet or Excel.")],
     out: Annotated[
         Path, typer.Option("--out", metavar="FILE", help="What is written: .csv, .jsonl, .json or .parquet.")
     ],
@@ -130,6 +130,8 @@ def predict(
         predictors = chosen_members(studies, own, name, chosen)
     rows = f"{counted(new_rows.rows, 'row')} of {file}"
     console.print(f"Study {config.study}, task {own.name}: {rows} by {predictors.description}")
+    for notice in new_rows.layout.notices(str(file)):
+        console.print(notice)
     manifest: dict[str, Any] = {"input": sha256_of(file), "layout": repr(new_rows.layout), "task": asdict(own)}
     manifest |= {"cleaning": asdict(new_rows.spec.cleaning), "checkpoints": _fingerprints(predictors.checkpoints)}
     manifest |= predictors.manifest

@@ -53,7 +53,9 @@ def prepare_study(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> P
     for spec in task_specs(study.tasks, sample_ids_of(study)):
         for part, source in spec.sources.items():
             if part.startswith("test") and (note := numbering_note(spec.layout, source)):
-                console.print(f"  {spec.name}: {note}")
+                console.print(f"  {spec.name}: {note}", markup=False)
+    for notice in prepared.notices:
+        console.print(f"  {notice}", markup=False)
     console.print("Encoding the texts")
     max_length, shares = encode_study(study, folder, prepared)
     for name, share in shares.items():

@@ -54,6 +54,12 @@ def row_texts(rows: DataFrame) -> list[tuple[str, ...]]:
     return list(rows[text_columns(rows)].itertuples(index=False, name=None))
 
 
+def have_texts_of(rows: DataFrame, others: DataFrame) -> np.ndarray:
+    """``(rows,)`` bool: whether the texts of each row are those of one of ``others``."""
+    known = set(row_texts(others))
+    return np.array([texts in known for texts in row_texts(rows)], dtype=bool)
+
+
 def text_groups(rows: DataFrame) -> np.ndarray:
     """``(rows,)`` int64: the same number for rows with the same texts, from 0 in order of appearance."""
     return rows.groupby(text_columns(rows), sort=False).ngroup().to_numpy()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pandas as pd
 
-from tutti.data.clean import clean_text, drop_duplicates, row_texts, text_columns, text_groups
+from tutti.data.clean import clean_text, drop_duplicates, have_texts_of, text_columns, text_groups
 from tutti.data.prepared import PREPARED_FILE, PartInfo, Prepared, load_prepared, texts_hash, write_part, write_prepared
 from tutti.data.split import fold_numbers, ordered_classes, validation_rows, validation_values
 from tutti.errors import ConfigError, Fault, StudyError, TaskFileError, UserError, counted
@@ -26,6 +26,7 @@ from tutti.tasks.task import Task
 Item = TypeVar("Item")
 T = TypeVar("T")
 
+_SHOWN = 5  # labels in a message
 _TRAIN_COLUMNS = ["weight", "probabilities"]  # columns of the part train only
 
 
@@ -71,7 +72,7 @@ def prepare(
     results = _each(by_name, lambda spec: _prepare_task(spec, validation=validation, folds=folds, seed=seed))
     parts: dict[str, dict[str, PartInfo]] = {}
     for spec in specs:
-        _, frames = results[spec.name]
+        _, frames, _ = results[spec.name]
         parts[spec.name] = {
             part: PartInfo(
                 path=write_part(frame, folder / spec.name / f"{part}.parquet"),
@@ -88,6 +89,7 @@ def prepare(
         parts=parts,
         origins=sources,
         settings=settings,
+        notices=tuple(notice for spec in specs for notice in results[spec.name][2]),
     )
     write_prepared(prepared)
     return prepared
@@ -168,9 +170,10 @@ def _differ(old: Any, new: Any) -> bool:
 
 def _prepare_task(
     spec: TaskSpec, *, validation: float | None, folds: int | None, seed: int
-) -> tuple[Task, dict[str, pd.DataFrame]]:
-    """The task, and its cleaned parts with labels as class indices, or as values for a regression."""
+) -> tuple[Task, dict[str, pd.DataFrame], list[str]]:
+    """The task, its cleaned parts with labels as class indices, or as values for a regression, and notices."""
     parts = _each(_sources(spec), lambda source: _read(spec, *source))
+    notices = [notice for _, layout, source in _sources(spec).values() for notice in layout.notices(source)]
     soft = {str(extra.path): _soft_classes(parts[f"extra{n}"]) for n, extra in enumerate(spec.extra_train)}
     train = _join_train(spec, parts)
     if spec.cleaning.duplicates:
@@ -207,6 +210,7 @@ def _prepare_task(
         train, _ = _drop_extra_duplicates(train.drop(index=chosen), np.delete(extra, chosen), texts_of=held_out)
     else:
         held_out = _with_class_indices(held_out, classes)
+        notices += _leak_notices(spec, train[~extra], held_out)
         train, _ = _drop_extra_duplicates(train, extra, texts_of=held_out)
     if untrained := [name for index, name in enumerate(classes) if not (train["label"] == index).any()]:
         rule = "have a row of each class besides those of extra_train whose texts are validated on"
@@ -215,7 +219,25 @@ def _prepare_task(
     if "probabilities" in train and train["probabilities"].isna().all():  # every soft row was dropped
         train = train.drop(columns="probabilities")
     task = Task(spec.name, names=classes, pair=spec.pair, metric=spec.metric, submission=spec.submission)
-    return task, {"train": train, "validation": held_out, **parts}
+    return task, {"train": train, "validation": held_out, **parts}, notices
+
+
+def _leak_notices(spec: TaskSpec, train: pd.DataFrame, held_out: pd.DataFrame) -> list[str]:
+    """A notice of the rows of a validation file that are training rows too: these are scored as learnt by heart.
+
+    Raises:
+        TaskFileError: where all of them are, so that no score says anything.
+    """
+    learnt, rows = int(have_texts_of(held_out, train).sum()), len(held_out)
+    source = spec.layout.origin(spec.sources["validation"])
+    if learnt == rows:
+        got = f"the texts of training rows in {'its only row' if rows == 1 else f'all {rows} rows'}"
+        remedy = "name a file of other rows, or leave `validation:` out, so that training rows are held out"
+        raise TaskFileError(Fault(source, "have rows that are not trained on", got, remedy))
+    if not learnt:
+        return []
+    are = "is a training row" if learnt == 1 else "are training rows"
+    return [f"{learnt} of {rows} rows of {source} {are} too (the same texts), which makes the scores too high"]
 
 
 def _join_train(spec: TaskSpec, parts: dict[str, pd.DataFrame]) -> pd.DataFrame:
@@ -231,8 +253,7 @@ def _drop_extra_duplicates(
     train: pd.DataFrame, extra: np.ndarray, *, texts_of: pd.DataFrame
 ) -> tuple[pd.DataFrame, np.ndarray]:
     """Drops the extra rows whose texts occur in ``texts_of``; also returns which of the remaining rows are extra."""
-    known = set(row_texts(texts_of))
-    remaining = ~extra | np.array([texts not in known for texts in row_texts(train)], dtype=bool)
+    remaining = ~(extra & have_texts_of(train, texts_of))
     return train[remaining].reset_index(drop=True), extra[remaining]
 
 
@@ -310,10 +331,7 @@ def _check_labels(
             rows = train[train["id"].str.startswith(f"extra{n}/") & train["extra"] & ~_is_soft(train)]
             labelled[str(extra.path)] = rows["label"], judged
     for where, (labels, known) in labelled.items():
-        for label, count in labels[~labels.isin(known)].value_counts().items():
-            got = f"{label!r} in {counted(count, 'row')}"
-            remedy = "correct the labels, or add training rows of that class"
-            faults.append(Fault(where, f"have labels that occur in {source}", got, remedy))
+        faults += _unknown_labels(where, labels[~labels.isin(known)], source=source, known=known)
     for file, names in soft.items():
         if unknown := [name for name in names if name not in classes]:
             rule, got = (
@@ -324,6 +342,26 @@ def _check_labels(
     if faults:
         raise TaskFileError(*faults)
     check_classes(spec.metric, classes=len(classes), what=f"tasks.{spec.name}.metric")
+
+
+def _unknown_labels(where: str, labels: pd.Series, *, source: str, known: Collection[str]) -> list[Fault]:
+    """A fault of all labels that training rows write otherwise, and one of all that they lack.
+
+    Args:
+        labels: of the rows of ``where`` with such labels.
+        known: the labels that they may have.
+    """
+    counts, alike = labels.value_counts(), {plain(name): name for name in known}
+    written = {label: alike[key] for label in counts.index if (key := plain(label)) in alike}
+    unknown = [f"{label!r} in {counted(count, 'row')}" for label, count in counts.items() if label not in written]
+    others = [f"{label!r} in {counted(counts[label], 'row')} where it has {name!r}" for label, name in written.items()]
+    rule = f"have labels that occur in {source}"
+    remedies = "correct the labels, or add training rows of that class", "write these labels alike in both files"
+    return [
+        Fault(where, rule, ", ".join(got[:_SHOWN]) + (", ..." if len(got) > _SHOWN else ""), remedy)
+        for got, remedy in zip((unknown, others), remedies, strict=True)
+        if got
+    ]
 
 
 def _check_values(spec: TaskSpec, values: pd.Series) -> None:

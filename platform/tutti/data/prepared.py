@@ -61,6 +61,7 @@ class Prepared:
         origins: task to part (or ``extraN``) to ``{"source": ..., "sha256": ...}``.
         settings: the settings that the parts depend on, under ``tasks.NAME``, and ``split``: ``{"validation": share,
             "folds": folds, "seed": seed}``.
+        notices: what was noticed in the files, one sentence each.
     """
 
     folder: Path
@@ -68,6 +69,7 @@ class Prepared:
     parts: Mapping[str, Mapping[str, PartInfo]]
     origins: Mapping[str, Mapping[str, Mapping[str, str]]]
     settings: Mapping[str, Mapping[str, Any]]
+    notices: tuple[str, ...] = ()
 
     def rows(self, task: str, part: str) -> DataFrame:
         """A part's rows, with columns id, text, text_b (pairs), label (if labelled), weight (float32, train only).
@@ -171,6 +173,7 @@ def write_prepared(prepared: Prepared) -> None:
         },
         "origins": prepared.origins,
         "settings": prepared.settings,
+        "notices": prepared.notices,
     }
     write_whole(prepared.folder / PREPARED_FILE, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
 
@@ -198,7 +201,9 @@ def load_prepared(folder: Path) -> Prepared:
         for name in (*parts, *(part for infos in parts.values() for part in infos), *(task.name for task in tasks)):
             if not is_plain(name):  # it is part of file names
                 raise ValueError(f"the name {name!r}, which is a path")
-        return Prepared(folder, tasks, parts, content["origins"], content["settings"])
+        return Prepared(
+            folder, tasks, parts, content["origins"], content["settings"], tuple(content.get("notices", ()))
+        )
     except FileNotFoundError as error:
         fault = Fault(str(folder), "hold a study's prepared data", f"no {PREPARED_FILE}", "run `tutti tune` first")
         raise StudyError(fault) from error

@@ -8,9 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from tutti.bank.electorate import Checkpoints
-from tutti.data.clean import row_texts
+from tutti.data.clean import have_texts_of, row_texts
 from tutti.data.prepare import clean_rows
 from tutti.errors import Fault, SubmissionError, TaskFileError
 from tutti.outputs.card import Graded
@@ -24,6 +25,7 @@ from tutti.tasks.scorer import Scorer
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from tutti.data.prepared import Prepared
     from tutti.tasks.build import CleaningSteps
     from tutti.tasks.layouts.protocol import Layout
     from tutti.tasks.task import Task
@@ -45,7 +47,7 @@ def read_labels(
     """Reads labels of a test file's rows, in its order: ``(rows,)`` int64 class indices, or float32 values.
 
     Args:
-        source: a file in the task's training layout, or a table (.csv, .tsv, .jsonl, .json, .parquet) of two columns:
+        source: a file in the task's training layout, or a table as ``tasks.layouts.table`` reads it, of two columns:
             ``id``, in any spelling, and ``label``, or the task's own column of labels; or ``index`` and ``prediction``,
             whose labels may have GLUE's spelling.
         expected: the test file's rows in their order, cleaned: ``id``, ``text`` and, for pairs, ``text_b``.
@@ -86,6 +88,17 @@ def read_labels(
         got = ", ".join(map(repr, sorted(unknown)[:_SHOWN]))
         raise SubmissionError(Fault(source, rule, got, remedy))
     return np.array([task.names.index(label) for label in labels], dtype=np.int64)
+
+
+def trained_on(prepared: Prepared, task: str, rows: DataFrame) -> int:
+    """The number of ``rows`` with the texts of rows of the task's training file, held out or not.
+
+    Raises:
+        StorageError: if the study's data are damaged.
+    """
+    parts = ["train"] if "validation" in prepared.origins[task] else ["train", "validation"]
+    train = pd.concat([prepared.rows(task, part) for part in parts])
+    return int(have_texts_of(rows, train[~train["id"].str.match(r"extra\d+/")]).sum())
 
 
 def _read_rows(layout: Layout, source: str, ids: Iterable[str], *, numbers: bool) -> DataFrame:
@@ -136,10 +149,10 @@ def grade(bank: Checkpoints, task: Task, part: str, elected: Elected, labels: np
 
 def _layout_of(source: str, layout: Layout) -> Layout:
     """The layout of a table of ids and labels if the file is such a table; otherwise the task's own layout."""
+    own = layout.label if isinstance(layout, Table) else "label"
     try:
-        names = column_names(source)
+        names = column_names(source, wanted={*_GLUE_HEADER, "id", "label", own})
     except TaskFileError:  # for example, the competition layout's .csv, which is tab-separated
         return layout
-    own = layout.label if isinstance(layout, Table) else "label"
     headers = (_GLUE_HEADER, *((name, label) for name in names if is_id_name(name) for label in ("label", own)))
     return next((Table(id=id_, text=id_, label=label) for id_, label in headers if {*names} == {id_, label}), layout)

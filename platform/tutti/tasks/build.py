@@ -15,9 +15,10 @@ from tutti.errors import ConfigError, TaskFileError
 from tutti.tasks.layouts.competition import Competition
 from tutti.tasks.layouts.glue import Glue
 from tutti.tasks.layouts.hub import Hub
+from tutti.tasks.layouts.packed import unpacked_name
 from tutti.tasks.layouts.protocol import FileLayout, Layout
 from tutti.tasks.layouts.soft import SoftLabels
-from tutti.tasks.layouts.table import Table, column_names
+from tutti.tasks.layouts.table import SUFFIXES, Table, column_names
 from tutti.tasks.layouts.tabs import lines_of
 from tutti.tasks.metrics import is_regression
 
@@ -97,8 +98,12 @@ class TaskSpec:
 
     @property
     def training_suffix(self) -> str:
-        """The suffix of a training file written by ``layout``: that of ``train``, or JSON Lines for data sets."""
-        return Path(self.sources["train"]).suffix if self.plain_files else ".jsonl"
+        """The suffix of a training file written by ``layout``: that of ``train``, unpacked.
+
+        JSON Lines for data sets, and for tables that are read but not written.
+        """
+        suffix = _suffix(self.sources["train"]) if self.plain_files else ".jsonl"
+        return ".jsonl" if isinstance(self.layout, Table) and suffix.lower() not in SUFFIXES else suffix
 
 
 def task_specs(
@@ -203,9 +208,14 @@ def new_rows_layout(spec: TaskSpec, file: Path) -> FileLayout:
         case Hub():
             return spec.layout.columns.with_ids(str(file))
         case Competition() | Glue():
-            if file.suffix in {Path(source).suffix for source in spec.sources.values()} and not _has_header(file):
+            suffixes = {_suffix(source) for source in spec.sources.values()}
+            if _suffix(str(file)) in suffixes and not _has_header(file):
                 return spec.layout
     return Table(text_b="text_b" if spec.pair else None).with_ids(str(file))
+
+
+def _suffix(source: str) -> str:
+    return Path(unpacked_name(source)).suffix
 
 
 def _has_header(file: Path) -> bool:

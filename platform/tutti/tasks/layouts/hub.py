@@ -17,8 +17,9 @@ import pyarrow as pa
 from pandas import DataFrame
 
 from tutti.errors import Fault, TaskFileError, first_line, nearest
+from tutti.tasks.layouts.delimited import next_of_any_length
 from tutti.tasks.layouts.reading import check_text, raise_any
-from tutti.tasks.layouts.table import Table, frame_of, next_of_any_length, without_id
+from tutti.tasks.layouts.table import Table, frame_of, without_id
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -74,6 +75,9 @@ class Hub:
 
     def _class_order(self, data: Dataset) -> tuple[str, ...]:
         return tuple(_class_names(data, self.columns.label) or ()) if self.columns.label in data.features else ()
+
+    def notices(self, source: str) -> tuple[str, ...]:
+        return ()
 
     def write(self, rows: DataFrame, path: Path) -> None:
         """Writes a table with the same columns, for the layout ``table``; the suffix selects the format."""

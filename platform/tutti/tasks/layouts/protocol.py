@@ -44,6 +44,10 @@ class Layout(Protocol):
         """The labels in the order in which ``source`` itself lists them; empty where it has no such list."""
         ...
 
+    def notices(self, source: str) -> Sequence[str]:
+        """What a user may not expect of how ``source``, which can be read, is read: mostly nothing. A sentence each."""
+        ...
+
     def write(self, rows: DataFrame, path: Path) -> None:
         """Writes labelled rows (columns as returned by ``read``) as a training file, atomically.
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import codecs
 import re
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,14 +15,20 @@ from pandas import DataFrame
 
 from tutti.errors import Fault, TaskFileError
 from tutti.files import nearest_file, sha256_of
+from tutti.tasks.layouts.packed import opened, packing
 
 FAULTS_SHOWN = 10
+_FEW = 3  # faults of one kind that are told one by one
+Block = tuple[Mapping[str, Sequence[Any]], Sequence[int], str]
+"""Rows of a table: its columns by name, the places of the rows in the file, and the unit of the places."""
+
 UNREADABLE = (OSError, ValueError, OverflowError, pa.ArrowNotImplementedError, pa.ArrowSerializationError)
 """What damaged Parquet files raise, some when their values become Python's: bytes that are no text, years past 9999."""
 
 NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 """A number as labels may have it. ``float`` would also accept ``1_000`` and digits of other scripts."""
 
+_ROW = re.compile(r"(.*), (line|row) ([0-9]+)", re.DOTALL)  # what a fault of one row is about
 _CHUNK = 2**16  # bytes
 
 
@@ -34,6 +42,9 @@ class FileSource:
         return sha256_of(existing_file(source))
 
     def class_order(self, source: str) -> tuple[str, ...]:
+        return ()
+
+    def notices(self, source: str) -> tuple[str, ...]:
         return ()
 
 
@@ -65,13 +76,19 @@ def check_text(source: str) -> None:
     """
     decoder = codecs.getincrementaldecoder("utf-8")()
     offset, lines, filled = 0, 1, False
-    with existing_file(source).open("rb") as file:
+    existing_file(source)
+    with opened(source) as file:
         while content := file.read(_CHUNK):
             if offset == 0 and content.startswith((b"\xff\xfe", b"\xfe\xff")):
                 raise TaskFileError(Fault(source, "be UTF-8", "UTF-16", "save the file as UTF-8"))
             if (zero := content.find(b"\0")) >= 0:
-                got = f"a binary file (a zero byte at offset {offset + zero})"
-                raise TaskFileError(Fault(source, "be a text file", got, "name the text file itself, unpacked"))
+                got, remedy = (
+                    f"a binary file (a zero byte at offset {offset + zero})",
+                    "name the text file itself, unpacked",
+                )
+                if packing(source) == "workbook":
+                    got, remedy = "a workbook of Excel", "use the layout table, which reads it, or save it as text"
+                raise TaskFileError(Fault(source, "be a text file", got, remedy))
             rest = decoder.getstate()[0]  # the bytes of a character that the last chunk has cut off
             _decode(decoder, rest + content, source, offset=offset - len(rest), line=lines)
             filled = filled or bool((content.removeprefix(codecs.BOM_UTF8) if offset == 0 else content).strip())
@@ -116,15 +133,46 @@ def number(text: str) -> np.float32:
 def raise_any(faults: Sequence[Fault], *, origin: str) -> None:
     """Raises the first faults with the number of further ones; does nothing if there are none.
 
+    A fault that many rows have is told once, with their places.
+
     Raises:
         TaskFileError: where there are faults.
     """
+    faults = _told_once(faults)
     if len(faults) > FAULTS_SHOWN:
         more = f"{len(faults) - FAULTS_SHOWN} more faults than the {FAULTS_SHOWN} shown"
         last = Fault(origin, "be free of faults", more, "correct those shown, then look for the same in other rows")
         raise TaskFileError(*faults[:FAULTS_SHOWN], last)
     if faults:
         raise TaskFileError(*faults)
+
+
+def _told_once(faults: Sequence[Fault]) -> list[Fault]:
+    """The faults, those that many rows of a file have merged into one each, in the place of the first."""
+    alike: dict[tuple[str, ...], list[tuple[str, Fault]]] = defaultdict(list)
+    for fault in faults:
+        row = _ROW.fullmatch(fault.what)
+        file, unit, place = row.groups() if row else (fault.what, "", "")
+        alike[file, unit, fault.rule, fault.remedy].append((place, fault))
+    told = []
+    for (file, unit, rule, remedy), same in alike.items():
+        if len(same) <= _FEW or not unit:
+            told += [fault for _, fault in same]
+            continue
+        shown = same[:FAULTS_SHOWN]
+        places = [place for place, _ in shown]
+        last = f"{len(same) - len(shown)} more" if len(same) > len(shown) else places.pop()
+        gots = list(dict.fromkeys(fault.got for _, fault in shown))
+        got = ", ".join(gots[:_FEW]) + (", ..." if len(gots) > _FEW else "")
+        told.append(Fault(f"{file}, {unit}s {', '.join(places)} and {last}", rule, got, remedy))
+    return told
+
+
+def check_names(names: Sequence[str], source: str) -> None:
+    """Raises TaskFileError where two columns have the same name; any number may have none, as Excel writes them."""
+    if repeated := sorted(name for name, count in Counter(names).items() if name and count > 1):
+        got = f"{', '.join(repeated)} twice"
+        raise TaskFileError(Fault(source, "have columns of different names", got, "rename one"))
 
 
 def checked_frame(

@@ -13,8 +13,7 @@ from pandas import DataFrame
 
 from tutti.errors import Fault, TaskFileError, first_line
 from tutti.files import whole_file
-from tutti.tasks.layouts.reading import UNREADABLE, FileSource, cell_text, checked_frame, existing_file
-from tutti.tasks.layouts.table import check_names
+from tutti.tasks.layouts.reading import UNREADABLE, FileSource, cell_text, check_names, checked_frame, existing_file
 
 PROBABILITY = "probability of "
 """Prefix of the class name in the columns that ``SoftLabels.read`` adds."""

@@ -1,15 +1,12 @@
-"""Tables with named columns: CSV (RFC 4180), tab-separated values (with a header, no quoting), JSON Lines, Parquet."""
+"""Tables with named columns: CSV, tab-separated values, JSON, Parquet and workbooks of Excel, also packed."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-import re
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,26 +16,30 @@ from pandas import DataFrame
 
 from tutti.errors import Fault, TaskFileError, first_line, nearest
 from tutti.files import whole_file, write_whole
+from tutti.tasks.layouts import packed, workbook
+from tutti.tasks.layouts.delimited import delimited_blocks, separator_notice
 from tutti.tasks.layouts.ids import WHOLE_FLOATS, id_columns, id_text
+from tutti.tasks.layouts.json_rows import json_blocks
 from tutti.tasks.layouts.reading import (
     UNREADABLE,
+    Block,
     FileSource,
     cell_text,
-    check_text,
+    check_names,
     checked_frame,
     existing_file,
     raise_any,
 )
-from tutti.tasks.layouts.tabs import blocks_of, lines_of, split_columns, write_lines
+from tutti.tasks.layouts.tabs import write_lines
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
+"""Of the tables that can be written. Read are workbooks too, and all of them packed."""
 _ROWS = 4096  # that are looked at together for their ids
-_Block = tuple[Mapping[str, Sequence[Any]], Sequence[int], str]  # columns, places of the rows, unit of the places
 
 
 @dataclass(frozen=True)
 class Table(FileSource):
-    """The layouts described by the module. The suffix selects one: .csv, .tsv, .jsonl or .json, .parquet.
+    """The layouts described by the module. The suffix selects one: .csv, .tsv, .jsonl or .json, .parquet, .xlsx.
 
     Attributes:
         id: name of the id column. None for that which ``with_ids`` finds in rows to predict, and otherwise for the
@@ -88,13 +89,27 @@ class Table(FileSource):
 
     def id_columns(self, source: str) -> list[str]:
         """The columns that may be the ids of rows to predict, as in ``tutti.tasks.layouts.ids``."""
-        names = [name for name in column_names(source) if name not in (self.text, self.text_b, self.label)]
+        known = {"id", *self.names(labelled=False).values()}
+        names = [
+            name for name in column_names(source, wanted=known) if name not in (self.text, self.text_b, self.label)
+        ]
 
         def cells(name: str) -> Iterator[tuple[Sequence[Any], int]]:
-            for columns, places, _ in _blocks(source, _ROWS, wanted={name}):
+            for columns, places, _ in _blocks(source, _ROWS, wanted={name, *known}):
                 yield columns.get(name, ()), len(places)
 
         return id_columns(names, sample_ids=self.sample_ids, cells=cells)
+
+    def notices(self, source: str) -> tuple[str, ...]:
+        match _format(source):
+            case ".csv" | ".tsv" as suffix:
+                wanted = {"id", *self.names(labelled=True).values()}
+                notice = separator_notice(source, suffix=suffix, wanted=wanted)
+            case workbook.SUFFIX:
+                notice = workbook.sheet_notice(source)
+            case _:
+                notice = None
+        return () if notice is None else (notice,)
 
     def names(self, *, labelled: bool) -> dict[str, str]:
         """Maps our column names to those of the table; columns that are not used are left out."""
@@ -104,7 +119,7 @@ class Table(FileSource):
     def write(self, rows: DataFrame, path: Path) -> None:
         names = self.names(labelled=True)
         table = rows[list(names)].rename(columns=names)
-        match _suffix(str(path)):
+        match path.suffix.lower():
             case ".csv":
                 text = io.StringIO(newline="")
                 writer = csv.writer(text)
@@ -120,13 +135,16 @@ class Table(FileSource):
                 write_whole(path, "".join(lines))
 
 
-def column_names(source: str) -> list[str]:
-    """The names of a table's columns; for JSON Lines, the keys of the first row.
+def column_names(source: str, *, wanted: Set[str] = frozenset()) -> list[str]:
+    """The names of a table's columns; for JSON, the keys of the first row.
+
+    Args:
+        wanted: names that it may have, by which the separator of a text file is found.
 
     Raises:
         TaskFileError: where the file cannot be read.
     """
-    return list(next(_blocks(source, 1, wanted=frozenset()), ({}, [], ""))[0])
+    return list(next(_blocks(source, 1, wanted=wanted), ({}, [], ""))[0])
 
 
 def without_id(names: Mapping[str, str], table: Collection[str]) -> dict[str, str]:
@@ -158,8 +176,7 @@ def frame_of(
             origin,
             f"have the column {name!r} (columns.{column})",
             f"the columns {', '.join(table) or 'none'}",
-            _other_separator(origin, table, name)
-            or nearest(
+            nearest(
                 name,
                 [other for other in table if other not in names.values()],
                 otherwise="rename the column" + (", or set `columns:` (layouts table and hub)" if unique else ""),
@@ -181,8 +198,15 @@ def frame_of(
                 got, remedy = f"the rounded number {value!r}", "write the ids as whole numbers or as texts"
                 faults.append(Fault(f"{origin}, {place} {number}", f"have all digits of its {name!r}", got, remedy))
             elif isinstance(value, (list, dict, bytes)):
-                got, remedy = f"a {type(value).__name__}", "name a column of texts"
-                faults.append(Fault(f"{origin}, {place} {number}", f"have a text or number in {name!r}", got, remedy))
+                rule, got, remedy = (
+                    f"have a text or number in {name!r}",
+                    f"a {type(value).__name__}",
+                    "name a column of texts",
+                )
+                if column == "label" and isinstance(value, list):
+                    rule = f"have one label in {name!r}, since several labels per row are not a single class"
+                    remedy = "write one label per row, or make a task of each label, with the classes yes and no"
+                faults.append(Fault(f"{origin}, {place} {number}", rule, got, remedy))
             elif not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
                 got, remedy = "half of a surrogate pair", "write the character whole"
                 faults.append(Fault(f"{origin}, {place} {number}", f"have valid Unicode in {name!r}", got, remedy))
@@ -191,179 +215,41 @@ def frame_of(
     )
 
 
-def _other_separator(origin: str, names: Collection[str], wanted: str) -> str:
-    """A remedy where the only name looks like a header with another separator; empty where it does not."""
-    ours, others = {".csv": ("commas", ";\t|"), ".tsv": ("tabs", ",;|")}.get(Path(origin).suffix.lower(), ("", ""))
-    header = next(iter(names), "")
-    if len(names) != 1 or not any(separator in header for separator in others):
-        return ""
-    named = wanted in re.split(f"[{others}]", header)
-    return f"separate the columns by {ours}" + ("" if named else f", and name one of them {wanted!r} in the first line")
-
-
-def _suffix(source: str) -> str:
-    suffix = Path(source).suffix.lower()
-    if suffix not in SUFFIXES:
-        rule = f"end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
-        got = repr(suffix) if suffix else "no suffix"
-        raise TaskFileError(Fault(source, rule, got, "rename the file, or use another layout"))
+def _format(source: str) -> str:
+    """The suffix that says how a table is read, whatever packs it; ``.xlsx`` for any workbook of Excel."""
+    if packed.packing(source) == "workbook":
+        return workbook.SUFFIX
+    name = packed.content_name(source)
+    suffix = Path(name).suffix.lower()
+    if suffix not in (*SUFFIXES, workbook.SUFFIX):
+        rule = f"end in {', '.join(SUFFIXES)} or {workbook.SUFFIX}, which {' or '.join(packed.SUFFIXES)} may follow"
+        got = (repr(suffix) if suffix else "no suffix") + ("" if name == source else f", unpacked to {name}")
+        remedy = f"save it as {workbook.SUFFIX}" if suffix == ".xls" else "rename the file, or use another layout"
+        raise TaskFileError(Fault(source, rule, got, remedy))
     return suffix
 
 
-def _blocks(source: str, limit: int | None, *, wanted: Set[str]) -> Iterator[_Block]:
+def _blocks(source: str, limit: int | None, *, wanted: Set[str]) -> Iterator[Block]:
     """Blocks of so many rows, or one block of all; a table without rows gives one empty block.
 
-    Each row of JSON Lines has all of the keys ``wanted`` that any row before it or of its block has, and the first one
-    those of any row. Columns that are not wanted may come without values.
+    Each row of JSON has all of the keys ``wanted`` that any row before it or of its block has, and the first one those
+    of any row. Columns that are not wanted may come without values.
     """
     existing_file(source)
-    match _suffix(source):
-        case ".csv":
-            return _csv_blocks(source, limit)
-        case ".tsv":
-            return _tsv_blocks(source, limit)
+    match _format(source):
+        case ".csv" | ".tsv" as suffix:
+            return delimited_blocks(source, limit, suffix=suffix, wanted=wanted)
         case ".parquet":
             return _parquet_blocks(source, limit, wanted)
+        case workbook.SUFFIX:
+            return workbook.workbook_blocks(source, limit)
         case _:
-            return _json_blocks(source, limit, wanted)
+            return json_blocks(source, limit, wanted)
 
 
-def _csv_blocks(source: str, limit: int | None) -> Iterator[_Block]:
-    # Not pandas, whose parser pads short rows, takes a surplus first column as index, and splits at a lone \r.
-    check_text(source)
-    rows: list[list[str]] = []
-    places: list[int] = []
-    faults: list[Fault] = []
-    header: list[str] = []
-    blank: list[int] = []  # lines of an empty cell in a file of one column: rows, unless only such lines follow
-    start, yielded = 1, False
-
-    def block() -> _Block:
-        raise_any(faults, origin=source)
-        columns = {name: [row[index] for row in rows] for index, name in enumerate(header)}
-        finished = columns, list(places), "line"
-        rows.clear()
-        places.clear()
-        return finished
-
-    with Path(source).open(encoding="utf-8-sig", newline="\n") as file:
-        reader = csv.reader(file, strict=True)
-        while True:
-            try:
-                row = next_of_any_length(reader)
-            except csv.Error as error:
-                faults.append(_csv_fault(f"{source}, line {start}", error))
-                break
-            if row is None:
-                break
-            if not header:
-                header = row
-                check_names(header, source)
-            elif not row:
-                if len(header) == 1:
-                    blank.append(start)
-            elif len(row) != len(header):
-                rule, remedy = f"have {len(header)} columns like the header", "quote cells that hold a comma"
-                faults.append(Fault(f"{source}, line {start}", rule, str(len(row)), remedy))
-            else:
-                for place, cells in (*((each, [""]) for each in blank), (start, row)):
-                    rows.append(cells)
-                    places.append(place)
-                    if len(rows) == limit:
-                        yield block()
-                        yielded = True
-                blank.clear()
-            start = reader.line_num + 1
-    if rows or faults or not yielded:
-        yield block()
-
-
-def _csv_fault(what: str, error: csv.Error) -> Fault:
-    got, remedy = str(error), "write the file with a CSV library, or quote the cell"
-    if got.startswith("new-line character"):  # all that newline="\n" leaves of a lone \r outside quotes
-        got, remedy = "a carriage return outside quotes", "quote the cell, or end the lines with line feeds"
-    return Fault(what, "be CSV as RFC 4180 has it", got, remedy)
-
-
-def next_of_any_length(reader: Iterator[list[str]]) -> list[str] | None:
-    """Reads a row without the csv module's limit of 131,072 characters per cell, which is global to the process."""
-    previous = csv.field_size_limit(2**31 - 1)
+def _parquet_blocks(source: str, limit: int | None, wanted: Set[str]) -> Iterator[Block]:
     try:
-        return next(reader, None)
-    finally:
-        csv.field_size_limit(previous)
-
-
-def _tsv_blocks(source: str, limit: int | None) -> Iterator[_Block]:
-    lines = lines_of(source)
-    header = next(lines).split("\t")
-    check_names(header, source)
-    blocks = [list(lines)] if limit is None else blocks_of(lines, limit)
-    first = 2
-    for block in chain(blocks, [[]]):
-        if block or first == 2:
-            remedy = "take tabs and line feeds out of the cells, or write a CSV file"
-            rows, places, faults = split_columns(block, header, origin=source, first_line=first, remedy=remedy)
-            raise_any(faults, origin=source)
-            yield {name: [row[index] for row in rows] for index, name in enumerate(header)}, places, "line"
-        first += max(len(block), 1)
-
-
-def _json_blocks(source: str, limit: int | None, wanted: Set[str]) -> Iterator[_Block]:
-    names: dict[str, None] = {}
-    head: list[tuple[int, dict[str, Any]]] = []  # the place and the keys of the first row, after its block
-    lines, first = lines_of(source), 1
-    blocks = [list(lines)] if limit is None else blocks_of(lines, limit)
-    for block in blocks:
-        rows: list[dict[str, Any]] = []
-        places: list[int] = []
-        faults: list[Fault] = []
-        for number, line in enumerate(block, start=first):
-            try:
-                row = _decode(line) if line.strip() else None
-            except (ValueError, RecursionError) as error:  # also numbers with too many digits, brackets nested too deep
-                got = "brackets nested too deep" if isinstance(error, RecursionError) else str(error)
-                remedy = "write one row per line, and each key once"
-                faults.append(Fault(f"{source}, line {number}", "be one JSON object", got, remedy))
-                continue
-            if isinstance(row, dict):
-                rows.append(row)
-                places.append(number)
-            elif line.strip():
-                got = f"a {type(row).__name__}"
-                faults.append(Fault(f"{source}, line {number}", "be one JSON object", got, "write one row per line"))
-        first += len(block)
-        names |= dict.fromkeys(name for row in rows for name in row)
-        due = wanted & names.keys()  # frame_of reports what no row has
-        for number, row in chain(head, zip(places, rows, strict=True)):
-            for name in sorted(due - row.keys()) if len(row) < len(names) else ():
-                remedy = nearest(
-                    name, row.keys() - wanted, otherwise="write the key, with null where there is no value"
-                )
-                got = ", ".join(row) or "none"
-                faults.append(Fault(f"{source}, line {number}", f"have the key {name!r} like other rows", got, remedy))
-        raise_any(faults, origin=source)
-        head = head or [*zip(places[:1], rows, strict=False)]
-        if rows or limit is None:
-            # Not the others: rows may have any number of keys that no other row has.
-            values = {name: [row.get(name) for row in rows] if name in wanted else [] for name in names}
-            yield values, places, "line"
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object, of which json.loads alone would keep the last value of a repeated key."""
-    row = dict(pairs)
-    if len(row) < len(pairs):
-        raise ValueError(f"the key {Counter(name for name, _ in pairs).most_common(1)[0][0]!r} twice")
-    return row
-
-
-_decode = json.JSONDecoder(object_pairs_hook=_object).decode  # json.loads would make a decoder for each line
-
-
-def _parquet_blocks(source: str, limit: int | None, wanted: Set[str]) -> Iterator[_Block]:
-    try:
-        with pq.ParquetFile(source) as file:  # pq.read_table has its own message for repeated names
+        with _parquet_file(source) as file:  # pq.read_table has its own message for repeated names
             names = file.schema_arrow.names
             check_names(names, source)
             read = [name for name in names if name in wanted]
@@ -378,8 +264,8 @@ def _parquet_blocks(source: str, limit: int | None, wanted: Set[str]) -> Iterato
         raise TaskFileError(Fault(source, "be a Parquet file", got, "write the file again")) from error
 
 
-def check_names(names: Sequence[str], source: str) -> None:
-    """Raises TaskFileError where two columns have the same name; any number may have none, as Excel writes them."""
-    if repeated := sorted(name for name, count in Counter(names).items() if name and count > 1):
-        got = f"{', '.join(repeated)} twice"
-        raise TaskFileError(Fault(source, "have columns of different names", got, "rename one"))
+def _parquet_file(source: str) -> pq.ParquetFile:
+    if not packed.packing(source):
+        return pq.ParquetFile(source)
+    with packed.opened(source) as file:
+        return pq.ParquetFile(pa.BufferReader(file.read()))

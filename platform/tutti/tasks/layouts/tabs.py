@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, repeat
 from pathlib import Path
+from typing import TypeVar
 
 from tutti.errors import Fault
 from tutti.files import write_whole
+from tutti.tasks.layouts.packed import opened_text
 from tutti.tasks.layouts.reading import check_text
 
+Item = TypeVar("Item")
 _TO_SPACES = str.maketrans("\t\n", "  ")
 
 
@@ -23,7 +26,7 @@ def lines_of(source: str) -> Iterator[str]:
     """
     check_text(source)
     empty = 0
-    with Path(source).open(encoding="utf-8-sig", newline="\n") as file:
+    with opened_text(source) as file:
         for line in file:
             if not (content := line.removesuffix("\n").removesuffix("\r")):
                 empty += 1
@@ -33,9 +36,9 @@ def lines_of(source: str) -> Iterator[str]:
             yield content
 
 
-def blocks_of(lines: Iterator[str], rows: int) -> Iterator[list[str]]:
-    """Groups lines into blocks of ``rows``."""
-    while block := list(islice(lines, rows)):
+def blocks_of(items: Iterator[Item], rows: int) -> Iterator[list[Item]]:
+    """Groups lines, or other items, into blocks of ``rows``."""
+    while block := list(islice(items, rows)):
         yield block
 
 
