@@ -9,6 +9,7 @@ import numpy as np
 LEAST_PROBABILITY = 1e-7
 """Probabilities are clipped here, so that logarithms are finite and one wrong row does not dominate a loss."""
 
+_BLOCK = 2**15  # numbers, 256 KiB
 _BINS = 15  # of confidence
 _RANGE = (0.02, 20.0)  # bounds of the fitted temperature
 
@@ -16,6 +17,12 @@ _RANGE = (0.02, 20.0)  # bounds of the fitted temperature
 def log_probabilities(probabilities: np.ndarray) -> np.ndarray:
     """Clipped logarithms in the input's shape, float64; computed in the input's precision."""
     return np.log(np.maximum(probabilities, LEAST_PROBABILITY)).astype(np.float64)
+
+
+def in_blocks(logs: np.ndarray) -> list[np.ndarray]:
+    """The rows of ``(rows, classes)`` in blocks that stay in a core's cache while a step passes over them."""
+    length = max(_BLOCK // max(logs.shape[1], 1), 1)
+    return [logs[start : start + length] for start in range(0, len(logs), length)]
 
 
 def tempered(probabilities: np.ndarray, temperature: float) -> np.ndarray:

@@ -134,11 +134,12 @@ class Procedure:
         rows = np.arange(len(ballot.labels)) if rows is None else rows
         voters = self.selection.choose(self._standing_on(ballot, rows), ballot.decisions[:, rows])
         votes, labels, groups = ballot.votes[voters[:, None], rows], ballot.labels[rows], ballot.groups[rows]
-        method, with_offsets = self._best_option(votes, labels, groups, ballot.score, seed)
+        method, with_offsets, combined = self._best_option(votes, labels, groups, ballot.score, seed)
         rule = METHODS[method](ballot.score)
         offsets, temperature = None, 1.0
         if votes.ndim == 3 and len(np.unique(groups)) >= MIN_TEXTS:
-            combined = _cross_fitted(rule, votes, labels, list(splits(labels, groups, repeats=1, seed=seed)))
+            if combined is None:
+                combined = _cross_fitted(rule, votes, labels, list(splits(labels, groups, repeats=1, seed=seed)))
             first = np.unique(groups, return_index=True)[1]  # copies of a text are no further evidence
             if with_offsets and (tuned := tune_offsets(combined[first], labels[first], counted=self.counted)).any():
                 offsets = tuned
@@ -157,8 +158,10 @@ class Procedure:
 
     def _best_option(
         self, votes: np.ndarray, labels: np.ndarray, groups: np.ndarray, score: Score, seed: int
-    ) -> tuple[str, bool]:
+    ) -> tuple[str, bool, np.ndarray | None]:
         """The method and whether to use offsets: the pair with the best cross-validated score.
+
+        With them, the votes that ``_cross_fitted`` combined by this method in the first folding; none without a choice.
 
         The first method, with offsets if they may be used, is used unless that score is better by more than ``margin``
         standard errors, like the rule of one standard error for pruning trees (Breiman et al. 1984): the best of
@@ -169,15 +172,17 @@ class Procedure:
         first = np.unique(groups, return_index=True)[1]
         texts = len(first)
         if len(options) == 1 or texts < MIN_TEXTS:
-            return self.methods[0], False
+            return self.methods[0], False, None
         repeats = min(_INNER_REPEATS, repeats_for(texts))
         shape = (repeats, len(options), len(labels))
         decisions = np.empty(shape, dtype=np.int64 if votes.ndim == 3 else np.float32)
-        best = 0
+        best, in_first_folding = 0, []
         for repeat, each in groupby(splits(labels, groups, repeats=repeats, seed=seed), key=itemgetter(0)):
             folds = list(each)
             for index, method in enumerate(self.methods):
                 combined = _cross_fitted(METHODS[method](score), votes, labels, folds)
+                if repeat == 0:
+                    in_first_folding.append(combined)
                 decisions[repeat, index - len(self.methods)] = combined if combined.ndim == 1 else decide(combined)
                 if True in offset_options:
                     for _, train, held_out in folds:
@@ -187,7 +192,7 @@ class Procedure:
             best = _clearly_best(decisions[: repeat + 1], labels, groups, score, self.margin, seed)
             if best == 0:  # most often so, which saves the other foldings
                 break
-        return options[best]
+        return *options[best], in_first_folding[best % len(self.methods)]
 
 
 def _cross_fitted(method: Method, votes: np.ndarray, labels: np.ndarray, folds: Sequence[Split]) -> np.ndarray:

@@ -61,16 +61,18 @@ def score_decided(metric: str, labels: np.ndarray, decided: np.ndarray, *, class
     """
     if is_regression(metric):
         return _score_values(metric, labels.astype(np.float64), decided.astype(np.float64))
-    counts = np.bincount(labels.astype(np.int64) * classes + decided, minlength=classes * classes)
-    matrix = counts.reshape(classes, classes).astype(np.float64)  # row: true class, column: decided class
-    correct, label_counts, decided_counts = matrix.diagonal(), matrix.sum(axis=1), matrix.sum(axis=0)
+    labels = labels.astype(np.int64)
+    label_counts, decided_counts, correct = (  # a confusion matrix of a thousand classes would have a million cells
+        np.bincount(indices, minlength=classes).astype(np.float64)
+        for indices in (labels, decided, labels[labels == decided])
+    )
     match metric:
         case "macro_f1":
             totals = label_counts + decided_counts
             occurring = totals > 0
             return float((2 * correct[occurring] / totals[occurring]).mean()) if occurring.any() else float("nan")
         case "accuracy":
-            return float(correct.sum() / matrix.sum()) if matrix.sum() else float("nan")
+            return float(correct.sum() / len(labels)) if len(labels) else float("nan")
         case "matthews":
             return _matthews(correct.sum(), label_counts, decided_counts)
         case _:
