@@ -11,7 +11,7 @@ from tutti.cli.waiting import waiting
 def run() -> None:
     """Entry point: see ``tutti.cli.app.run``."""
     try:
-        with waiting("Loading Tutti"):
+        with waiting("Loading Tutti", in_logs=False):
             from tutti.cli import app
     except KeyboardInterrupt:  # importing pandas from a slow disk takes seconds
         sys.exit(130)

@@ -12,10 +12,13 @@ _PATIENCE = 2.0  # seconds
 
 
 @contextmanager
-def waiting(what: str) -> Iterator[None]:
+def waiting(what: str, *, in_logs: bool = True) -> Iterator[None]:
     """Says ``what`` is going on once the block has taken two seconds: a moving line on a terminal, else a plain one.
 
     It goes to the standard error, since it is no part of a command's output.
+
+    Args:
+        in_logs: whether there is a line where there is no terminal.
     """
     console = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
     status = console.status(f"{what} ...")
@@ -24,7 +27,7 @@ def waiting(what: str) -> Iterator[None]:
         with suppress(OSError, ValueError):  # the output is closed: nobody waits
             if console.is_terminal:
                 status.start()
-            else:
+            elif in_logs:
                 console.print(f"{what} ...")
 
     timer = Timer(_PATIENCE, show)
