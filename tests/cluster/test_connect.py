@@ -203,3 +203,37 @@ def test_a_ray_is_gone_once_several_of_its_processes_have_ended():
         second.kill()
         os.waitid(os.P_PID, second.pid, os.WEXITED | os.WNOWAIT)  # it is a zombie now
         assert connect._is_gone(daemons)
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+@pytest.mark.parametrize("private", [True, False])
+def test_workers_import_nothing_from_the_current_folder_that_the_driver_does_not(tmp_path, private):
+    for name in ("datasets", "evaluate", "emoji", "random"):
+        (tmp_path / f"{name}.py").touch()
+    (tmp_path / "torch").mkdir()
+    code = f"""
+import os, ray
+from tutti.cluster.connect import connected
+
+@ray.remote
+def imported():
+    import emoji, os, random, subprocess, sys
+    child = subprocess.check_output([sys.executable, "-c", "import random; print(random.__file__)"], text=True)
+    return os.getcwd() in sys.path, [emoji.__file__, random.__file__, child.strip(), os.environ["MPLBACKEND"]]
+
+if not {private}:
+    from ray.cluster_utils import Cluster
+    os.environ["RAY_ADDRESS"] = Cluster(initialize_head=True, head_node_args={{"num_cpus": 1}}).address
+with connected(workers=1, cpus_per_worker=1, gpus_per_worker=0, concurrent_trials=1):
+    print(*ray.get(imported.remote()), sep="\\n")
+"""
+    environment = os.environ | {"MPLBACKEND": "module://matplotlib_inline.backend_inline"}
+    environment.pop("RAY_ADDRESS", None)
+    run = subprocess.run(
+        [sys.executable, "-P", "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    assert "False" in run.stdout
+    assert "agg" in run.stdout
+    assert str(tmp_path) not in run.stdout

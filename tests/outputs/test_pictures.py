@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import os
 import subprocess
 import sys
 import warnings
@@ -14,7 +15,15 @@ from matplotlib.figure import Figure
 from tutti.ensembling.calibrate import Bin
 from tutti.outputs.card import Calibration
 from tutti.outputs.ensemble import write_ensemble
-from tutti.outputs.pictures import _cut, confusion_matrix_png, cost_png, ensemble_png, reliability_png, scatter_png
+from tutti.outputs.pictures import (
+    _cut,
+    confusion_matrix_png,
+    cost_png,
+    drawn,
+    ensemble_png,
+    reliability_png,
+    scatter_png,
+)
 from tutti.records import TrialRecord, TrialState
 
 
@@ -136,6 +145,33 @@ print("matplotlib.pyplot" in sys.modules)
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "False"
+
+
+def test_a_backend_that_is_not_installed_is_no_hindrance_and_stays_in_the_environment():
+    code = """
+import os
+import numpy as np
+from tutti.outputs.pictures import confusion_matrix_png, drawn
+print(*drawn({"a": lambda: confusion_matrix_png(np.array([0, 1]), np.eye(2), ("a", "b"), "title")}))
+print(os.environ["MPLBACKEND"])
+"""
+    backend = "module://matplotlib_inline.backend_inline"
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"MPLBACKEND": backend},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert run.stdout.split() == ["a", backend]
+
+
+def test_a_picture_that_fails_is_left_out_with_one_line(caplog):
+    def fail():
+        raise OSError("no font\nat all")
+
+    assert drawn({"one.png": fail, "two.png": lambda: b"png"}) == {"two.png": b"png"}
+    assert caplog.messages == ["The picture one.png was not drawn: no font"]
 
 
 def test_the_picture_can_be_decoded():

@@ -5,11 +5,14 @@ from __future__ import annotations
 import io
 import sys
 
+from tutti.cli.waiting import waiting
+
 
 def run() -> None:
     """Entry point: see ``tutti.cli.app.run``."""
     try:
-        from tutti.cli import app
+        with waiting("Loading Tutti", in_logs=False):
+            from tutti.cli import app
     except KeyboardInterrupt:  # importing pandas from a slow disk takes seconds
         sys.exit(130)
     if isinstance(sys.stdout, io.TextIOWrapper):

@@ -14,6 +14,7 @@ from tutti.cli.browse import Study
 from tutti.cli.console import console
 from tutti.cli.electorate import With, electorate_of, pools_of, voting_studies
 from tutti.cli.vote import RecipeName, rule_of
+from tutti.cli.waiting import waiting
 from tutti.config.load import load_recipe
 from tutti.errors import TrackingError
 
@@ -35,36 +36,38 @@ def report(study: Study, recipe: RecipeName = None, others: With = None, out: Ou
 
     Example: `tutti report glue_trio --recipe auto`
     """
-    from tutti.orchestration.lock import is_running
-    from tutti.outputs.report import write_report
-    from tutti.search.pictures import search_pngs
+    with waiting("Drawing up the report"):
+        from tutti.orchestration.lock import is_running
+        from tutti.outputs.report import write_report
+        from tutti.search.pictures import search_pngs
 
-    config, folder, prepared = stores.open_folder(study)
-    with closing(stores.load_store(config, folder)) as store:
-        trials = store.records()
-    if not is_running(folder):
-        from tutti.cli.progress import cut_off
+        config, folder, prepared = stores.open_folder(study)
+        with closing(stores.load_store(config, folder)) as store:
+            trials = store.records()
+        if not is_running(folder):
+            from tutti.cli.progress import cut_off
 
-        trials = cut_off(trials)
-    target = out or folder.report
-    files = write_report(
-        study=config.study,
-        tasks=prepared.tasks,
-        trials=trials,
-        objective=config.search.objectives[0],
-        search=search_pngs(stores.database_url(config, folder), name=config.study, owner=stores.owner_of(folder)),
-        vote=_vote(config, folder, prepared, recipe, others or ()),
-        out=target,
-    )
+            trials = cut_off(trials)
+        target = out or folder.report
+        files = write_report(
+            study=config.study,
+            tasks=prepared.tasks,
+            trials=trials,
+            objective=config.search.objectives[0],
+            search=search_pngs(stores.database_url(config, folder), name=config.study, owner=stores.owner_of(folder)),
+            vote=_vote(config, folder, prepared, recipe, others or ()),
+            out=target,
+        )
     for file in files:
         console.print(f"wrote {file}")
     if stores.is_tracked(config, folder):
         stores.quiet_mlflow()
-        from tutti.tracking.artifacts import StudyRun
-
         try:
-            run = StudyRun(stores.tracking_uri(config, folder), experiment=config.study, owner=folder.owner)
-            run.log_files(files, place="report")
+            with waiting("Storing it in MLflow"):
+                from tutti.tracking.artifacts import StudyRun
+
+                run = StudyRun(stores.tracking_uri(config, folder), experiment=config.study, owner=folder.owner)
+                run.log_files(files, place="report")
         except TrackingError as error:  # the page is written already
             console.print(f"Not stored in MLflow: {error}")
 

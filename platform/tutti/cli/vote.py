@@ -14,6 +14,7 @@ from tutti.cli.browse import Study
 from tutti.cli.console import console, table_of_numbers
 from tutti.cli.electorate import VotingStudy, With, electorate_of, pools_of, voting_studies
 from tutti.cli.grading import Score, answers
+from tutti.cli.waiting import waiting
 from tutti.config.load import load_recipe
 from tutti.config.study import StudyConfig
 from tutti.errors import Fault, SubmissionError, counted
@@ -43,27 +44,28 @@ def ensemble(
 
     Example: `tutti ensemble glue_trio --recipe auto --out submission`
     """
-    from tutti.outputs.ensemble import write_ensemble
+    with waiting("Choosing the ensemble's members and scoring it"):
+        from tutti.outputs.ensemble import write_ensemble
 
-    config, folder, prepared = stores.open_folder(study)
-    name, chosen = load_recipe(config.ensemble.recipe if recipe is None else recipe)
-    if changed := tuple(_changed_test_files(config, prepared)):
-        raise SubmissionError(*changed)
-    studies = voting_studies(config, folder, prepared, members=chosen.members, others=others or ())
-    target = out or folder.ensembles / name
-    card = write_ensemble(
-        study=config.study,
-        recipe_name=name,
-        tasks=prepared.tasks,
-        validation=prepared.validation_rows(),
-        test_ids=test_ids(config, prepared),
-        bank=electorate_of(studies, members=chosen.members),
-        rule=rule_of(chosen),
-        submission=formats_of(config, prepared, chosen),
-        out=target,
-        answers=answers(config, prepared, score or ()),
-        folded=config.split.folds is not None,
-    )
+        config, folder, prepared = stores.open_folder(study)
+        name, chosen = load_recipe(config.ensemble.recipe if recipe is None else recipe)
+        if changed := tuple(_changed_test_files(config, prepared)):
+            raise SubmissionError(*changed)
+        studies = voting_studies(config, folder, prepared, members=chosen.members, others=others or ())
+        target = out or folder.ensembles / name
+        card = write_ensemble(
+            study=config.study,
+            recipe_name=name,
+            tasks=prepared.tasks,
+            validation=prepared.validation_rows(),
+            test_ids=test_ids(config, prepared),
+            bank=electorate_of(studies, members=chosen.members),
+            rule=rule_of(chosen),
+            submission=formats_of(config, prepared, chosen),
+            out=target,
+            answers=answers(config, prepared, score or ()),
+            folded=config.split.folds is not None,
+        )
     _show_card(card)
     for file in (*card.files, "card.json", "card.md"):
         console.print(f"wrote {target / file}")
@@ -191,22 +193,23 @@ def make_pseudo_labels(
         studies: by name; the report bears the name of the first.
         rows_of: the name of the one whose rows are labelled and whose training rows get no label again.
     """
-    from tutti.ensembling.pseudo import Labelling
-    from tutti.outputs.pseudo_labels import write_pseudo_labels
+    with waiting("Choosing the ensemble's members and the rows to label"):
+        from tutti.ensembling.pseudo import Labelling
+        from tutti.outputs.pseudo_labels import write_pseudo_labels
 
-    prepared = studies[rows_of].prepared
-    report = write_pseudo_labels(
-        study=next(iter(studies)),
-        recipe_name=recipe_name,
-        tasks=prepared.tasks,
-        validation=prepared.validation_rows(),
-        pools=pools_of(studies, rows_of),
-        bank=electorate_of(studies, members=recipe.members),
-        rule=rule_of(recipe),
-        labelling=Labelling(**recipe.pseudo_labels.model_dump()),
-        out=out,
-        folded=studies[rows_of].config.split.folds is not None,
-    )
+        prepared = studies[rows_of].prepared
+        report = write_pseudo_labels(
+            study=next(iter(studies)),
+            recipe_name=recipe_name,
+            tasks=prepared.tasks,
+            validation=prepared.validation_rows(),
+            pools=pools_of(studies, rows_of),
+            bank=electorate_of(studies, members=recipe.members),
+            rule=rule_of(recipe),
+            labelling=Labelling(**recipe.pseudo_labels.model_dump()),
+            out=out,
+            folded=studies[rows_of].config.split.folds is not None,
+        )
     _show_pseudo_labels(report, out)
     return report
 

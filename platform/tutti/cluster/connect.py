@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import math
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
+from pathlib import Path
 
 import psutil
 
@@ -38,6 +40,7 @@ TORCH_ENVIRONMENT = {
 _WORKER_ENVIRONMENT = {
     "TOKENIZERS_PARALLELISM": "false",
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "PYTHONSAFEPATH": "1",  # processes that a worker starts import nothing from the current folder either
     # Without it, workers that request no GPU would all see and use the first one.
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",
     **TORCH_ENVIRONMENT,
@@ -54,7 +57,8 @@ _LOST = Fault(
 
 def worker_environment() -> dict[str, str]:
     """Environment variables of workers. Values that this process has set take precedence."""
-    return {name: os.environ.get(name, value) for name, value in _WORKER_ENVIRONMENT.items()}
+    own = {name: os.environ.get(name, value) for name, value in _WORKER_ENVIRONMENT.items()}
+    return {**own, "MPLBACKEND": "agg"}  # a notebook's own may not be installed, and matplotlib then fails to load
 
 
 @contextmanager
@@ -151,9 +155,13 @@ def _start_interruptibly(address: str | None) -> None:
 def _start(address: str | None) -> None:
     """Starts Ray or connects to it. A private Ray is tried twice, as its limit of 30 s may be too short."""
     import ray
+    from ray.job_config import JobConfig
 
     if not address:
         provide_token()
+    # Ray puts the current folder first on its workers' import path, where a `datasets.py` would take the place of the
+    # library, except for the jobs of its clients. Workers import what this process does.
+    from_current_folder = not {"", str(Path.cwd())}.isdisjoint(sys.path)
     for is_last_try in (True,) if address else (False, True):
         try:
             inherited = nullcontext() if address else _inherited(worker_environment())
@@ -163,6 +171,7 @@ def _start(address: str | None) -> None:
                     num_cpus=None if address else private_cpus(),
                     log_to_driver=False,
                     logging_level=logging.ERROR,
+                    job_config=JobConfig(_client_job=not from_current_folder),
                     runtime_env={"env_vars": worker_environment()} if address else None,
                     include_dashboard=None if address else False,
                     # By default Ray gives a node up after a minute without an answer, and with it the driver. A node

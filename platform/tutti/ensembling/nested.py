@@ -193,13 +193,13 @@ def judge(
     else:
         order, counts = np.argsort(of_group, kind="stable"), np.unique_counts(of_group).counts
     mistaken = of_group is not None and score.decides
-    strata = np.split(order, np.cumsum(counts)[:-1])
+    begins = np.cumsum(counts) - counts
     by_group, sizes = np.argsort(groups, kind="stable"), np.bincount(groups)
     starts = np.cumsum(sizes) - sizes
     resampled = np.empty(resamples)
     for number in range(resamples):
         shares = np.maximum(rng.multinomial(count, counts / count), 1)
-        chosen = np.concatenate([rng.choice(stratum, share) for stratum, share in zip(strata, shares, strict=True)])
+        chosen = order[np.repeat(begins, shares) + rng.integers(np.repeat(counts, shares))]
         lengths = sizes[chosen]
         places = np.arange(lengths.sum()) + np.repeat(starts[chosen] - np.cumsum(lengths) + lengths, lengths)
         drawn = by_group[places]  # all rows of each chosen group
@@ -209,7 +209,7 @@ def judge(
             resample = kind.with_mistakes(resample, labels, drawn, wrong, rng)
         resampled[number] = score(labels[drawn], resample)
     mean = float(np.mean([score(labels, of_repeat) for of_repeat in decisions]))
-    rows = [int(first[stratum[0]]) for stratum in strata] if mistaken else []
+    rows = first[order[begins]].tolist() if mistaken else []
     one_row = _change_by_a_row(decisions[0], labels, rows, counts / count, score=score) * len(labels) / count
     return Judged(mean, resampled, one_row)
 

@@ -146,13 +146,13 @@ class Procedure:
         kind = ballot.score.kind
         voters = self.selection.choose(self._standing_on(ballot, rows), ballot.decisions[:, rows], kind)
         votes, labels, groups = ballot.votes[voters[:, None], rows], ballot.labels[rows], ballot.groups[rows]
-        method, tunes = self._best_option(votes, labels, groups, ballot.score, seed)
+        method, tunes, combined = self._best_option(votes, labels, groups, ballot.score, seed)
         rule = METHODS[method](ballot.score)
         decision, temperature = None, 1.0
         if (kind.probabilistic or tunes) and len(np.unique(groups)) >= MIN_TEXTS:
-            combined = _cross_fitted(
-                rule, votes, labels, list(splits(kind.strata(labels), groups, repeats=1, seed=seed))
-            )
+            if combined is None:
+                folds = list(splits(kind.strata(labels), groups, repeats=1, seed=seed))
+                combined = _cross_fitted(rule, votes, labels, folds)
             first = np.unique(groups, return_index=True)[1]  # copies of a text are no further evidence
             if tunes and self.tune is not None:
                 decision = self.tune(combined[first], labels[first])
@@ -172,8 +172,10 @@ class Procedure:
 
     def _best_option(
         self, votes: np.ndarray, labels: np.ndarray, groups: np.ndarray, score: Scorer, seed: int
-    ) -> tuple[str, bool]:
+    ) -> tuple[str, bool, np.ndarray | None]:
         """The method and whether to tune decisions: the pair with the best cross-validated score.
+
+        With them, the votes that ``_cross_fitted`` combined by this method in the first folding; none without a choice.
 
         The first method, with tuned decisions if possible, is used unless that score is better by more than ``margin``
         standard errors, like the rule of one standard error for pruning trees (Breiman et al. 1984): the best of
@@ -183,17 +185,18 @@ class Procedure:
         first = np.unique(groups, return_index=True)[1]
         texts = len(first)
         if len(options) == 1 or texts < MIN_TEXTS:
-            return self.methods[0], False
+            return self.methods[0], False, None
         repeats = min(_INNER_REPEATS, repeats_for(texts))
         example = score.judged(votes[0])
         judged = np.empty((repeats, len(options), *example.shape), dtype=example.dtype)
-        best = 0
-        for repeat, each in groupby(
-            splits(score.kind.strata(labels), groups, repeats=repeats, seed=seed), key=itemgetter(0)
-        ):
+        best, in_first_folding = 0, []
+        strata = score.kind.strata(labels)
+        for repeat, each in groupby(splits(strata, groups, repeats=repeats, seed=seed), key=itemgetter(0)):
             folds = list(each)
             for index, method in enumerate(self.methods):
                 combined = _cross_fitted(METHODS[method](score), votes, labels, folds)
+                if repeat == 0:
+                    in_first_folding.append(combined)
                 judged[repeat, index - len(self.methods)] = score.judged(combined)
                 for _, train, held_out in folds if self.tune else ():
                     assert self.tune is not None
@@ -203,7 +206,7 @@ class Procedure:
             best = _clearly_best(judged[: repeat + 1], labels, groups, score, self.margin, seed)
             if best == 0:  # most often so, which saves the other foldings
                 break
-        return options[best]
+        return *options[best], in_first_folding[best % len(self.methods)]
 
 
 def _cross_fitted(method: Method, votes: np.ndarray, labels: np.ndarray, folds: Sequence[Split]) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ from tutti.outputs.folder import output_folder, write_card
 from tutti.outputs.formats.glue import lacking
 from tutti.outputs.grade import grade
 from tutti.outputs.members import Election, Rule, elect, votes
-from tutti.outputs.pictures import ensemble_png, reliability_png
+from tutti.outputs.pictures import drawn, ensemble_png, reliability_png
 from tutti.outputs.submission import Formats, TestIds, check, zipped
 from tutti.outputs.task_card import task_card
 
@@ -93,9 +94,11 @@ def write_ensemble(
             place = folder / part.removeprefix("test").removeprefix("-")
             for name, content in {**rendered, _ZIP: zipped(rendered)}.items():
                 write_whole(place / name, content)
-        write_whole(folder / PICTURE, ensemble_png(card))
+        pictures = {PICTURE: partial(ensemble_png, card)}
         if calibrations := {task.task: task.calibration for task in card.tasks if task.calibration}:
-            write_whole(folder / RELIABILITY, reliability_png(calibrations))
+            pictures[RELIABILITY] = partial(reliability_png, calibrations)
+        for name, png in drawn(pictures).items():
+            write_whole(folder / name, png)
         return write_card(folder, card)
 
 

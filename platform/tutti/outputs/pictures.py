@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tutti.errors import first_line
+from tutti.headless import load_matplotlib
 from tutti.outputs.formatting import duration
 from tutti.records import TrialRecord, TrialState
 
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
     from tutti.ensembling.nested import Estimate
     from tutti.outputs.card import Calibration, Card
     from tutti.tasks.kinds.protocol import Kind
+
+_logger = logging.getLogger(__name__)
 
 _CJK_FONTS = (  # the first installed one draws Chinese class names
     "Noto Sans CJK SC",
@@ -40,6 +45,17 @@ COST_STATES = {  # edge and fill
     TrialState.FAILED: (_ENSEMBLE, "none"),
 }
 """The trials that ``cost_png`` shows."""
+
+
+def drawn(pictures: Mapping[str, Callable[[], bytes]]) -> dict[str, bytes]:
+    """Draws the pictures, by name. One that fails is left out, with a line in the log: none is worth a submission."""
+    pngs = {}
+    for name, draw in pictures.items():
+        try:
+            pngs[name] = draw()
+        except Exception as error:
+            _logger.warning("The picture %s was not drawn: %s", name, first_line(error))
+    return pngs
 
 
 def confusion_matrix_png(labels: np.ndarray, decided: np.ndarray, class_names: Sequence[str], title: str) -> bytes:
@@ -218,9 +234,9 @@ def reliability_png(calibrations: Mapping[str, Calibration]) -> bytes:
 
 def cost_png(trials: Sequence[TrialRecord]) -> bytes:
     """Score against wall time: a dot for each trial that ended with a score."""
+    figure = _figure(5.6, 3.9)
     from matplotlib.ticker import MaxNLocator
 
-    figure = _figure(5.6, 3.9)
     axes = figure.add_subplot()
     for state, (colour, fill) in COST_STATES.items():
         points = [(trial.seconds, trial.score) for trial in trials if trial.state is state and trial.seconds]
@@ -277,6 +293,7 @@ def _cut(name: str) -> str:
 
 
 def _figure(width: float, height: float) -> Any:
+    load_matplotlib()
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -293,6 +310,7 @@ def _png(figure: Any) -> bytes:
 
 def _families() -> list[str]:
     """The default font, followed by an installed font with Chinese characters, if any."""
+    load_matplotlib()
     from matplotlib.font_manager import fontManager
 
     installed = set(fontManager.get_font_names())

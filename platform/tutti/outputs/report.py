@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ from tutti.outputs.ensemble import card_of
 from tutti.outputs.folder import output_folder
 from tutti.outputs.formatting import duration, estimate_text, number, short, signed
 from tutti.outputs.members import Elected, Rule, elect
-from tutti.outputs.pictures import COST_STATES, cost_png, ensemble_png, predictions_png, reliability_png
+from tutti.outputs.pictures import COST_STATES, cost_png, drawn, ensemble_png, predictions_png, reliability_png
 from tutti.outputs.pseudo_labels import can_label, coverage_of
 from tutti.outputs.pseudo_pool import PART, Pool
 from tutti.outputs.pseudo_report import TaskPseudoLabels, which_rows
@@ -98,17 +99,17 @@ def vote(
     """
     election = elect(study=study, bank=bank, tasks=tasks, validation=validation, needed={}, rule=rule)
     card = card_of(study=study, recipe_name=recipe_name, tasks=tasks, election=election, rows={}, folded=folded)
-    pictures = {"ensemble": ensemble_png(card)}
+    pictures = {"ensemble": partial(ensemble_png, card)}
     calibrations = {task.task: task.calibration for task in card.tasks if task.calibration}
     if calibrations:
-        pictures["reliability"] = reliability_png(calibrations)
+        pictures["reliability"] = partial(reliability_png, calibrations)
     sections = []
     for task, own_card in zip(tasks, card.tasks, strict=True):
         elected = election.tasks[task.name]
         name = f"{task.kind.picture}_{task.name}"
         if own_card.score is not None:
             decided, labels = elected.held_out.decisions[0], elected.ballot.labels
-            pictures[name] = predictions_png(task.kind, labels, decided, task.names, task.name)
+            pictures[name] = partial(predictions_png, task.kind, labels, decided, task.names, task.name)
         rows = validation[task.name]
         texts = [" ‖ ".join(each) for each in row_texts(rows)]
         sections.append(
@@ -122,7 +123,7 @@ def vote(
                 else (),
             )
         )
-    return VoteSection(card, which_rows(labelling), tuple(sections), pictures)
+    return VoteSection(card, which_rows(labelling), tuple(sections), drawn(pictures))
 
 
 def write_report(
@@ -155,7 +156,7 @@ def write_report(
     created = datetime.now(UTC).isoformat(timespec="seconds")
     pictures = {**search, **(vote.pictures if vote else {})}
     if any(trial.score is not None and trial.seconds and trial.state in COST_STATES for trial in trials):
-        pictures["cost"] = cost_png(trials)
+        pictures |= drawn({"cost": partial(cost_png, trials)})
     page = _page(
         study=study, created=created, tasks=tasks, trials=trials, objective=objective, vote=vote, pictures=pictures
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,9 +11,13 @@ from typing import Any
 import optuna
 from optuna.trial import TrialState
 
+from tutti.errors import first_line
+from tutti.headless import load_matplotlib
 from tutti.search import database
 from tutti.search.checks import objectives_of, set_objectives
 from tutti.search.warm_start import is_older
+
+_logger = logging.getLogger(__name__)
 
 HISTORY, IMPORTANCES, PARALLEL, PARETO = "search_history", "importances", "parallel_coordinates", "pareto_front"
 
@@ -36,6 +41,7 @@ def search_pngs(url: str, *, name: str, owner: str | None = None) -> dict[str, b
     study = _own_finished(url, name, owner)
     if study is None or len(study.trials) < _MIN_TRIALS:
         return {}
+    load_matplotlib()
     import matplotlib as mpl
     from optuna.visualization import matplotlib as plots
 
@@ -106,6 +112,9 @@ def _png(draw: Callable[[], Any], size: tuple[float, float]) -> bytes | None:
             figure.savefig(sink, format="png", dpi=_DPI, bbox_inches="tight", facecolor="white")
             return sink.getvalue()
         except (ValueError, RuntimeError):  # nothing varies, or no trial has all parameters
+            return None
+        except Exception as error:  # no picture is worth a report
+            _logger.warning("A picture of the search was not drawn: %s", first_line(error))
             return None
         finally:
             for number in set(pyplot.get_fignums()) - open_figures:

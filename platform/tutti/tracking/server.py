@@ -40,7 +40,21 @@ def start_ui(uri: str, artifacts: str | Path, *, port: int = 0) -> tuple[subproc
     port = _free_port(port)
     url = f"http://{_HOST}:{port}"
     place = ["--default-artifact-root", str(artifacts)]
-    command = [sys.executable, "-m", "mlflow", "server", *place, "--host", _HOST, "--port", str(port), "--workers", "1"]
+    # -P: nothing is imported from the current folder
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "mlflow",
+        "server",
+        *place,
+        "--host",
+        _HOST,
+        "--port",
+        str(port),
+        "--workers",
+        "1",
+    ]
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
             command,

@@ -12,6 +12,7 @@ from tutti.tasks.kinds.probabilities import log_probabilities
 from tutti.tasks.kinds.protocol import Kind
 
 _SCALES = (0.05, 50.0)  # bounds of the inverse temperature that weights are fitted at
+_BLOCK = 2**17  # numbers, one MiB, that a fit passes over at a time
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,33 @@ class _LogPool:
         return self.kind.from_distributions(softmax(logs, axis=1), votes.shape[1]).astype(np.float32)
 
 
+class _Block:
+    """Some rows' part of the log-likelihood, in memory of its own: few enough rows for the processor's cache.
+
+    Args:
+        logs: ``(members, rows, classes)`` log-probabilities.
+        labels: ``(rows,)`` class indices.
+    """
+
+    def __init__(self, logs: np.ndarray, labels: np.ndarray) -> None:
+        self._flat = np.ascontiguousarray(logs).reshape(len(logs), -1)
+        self._own = (np.arange(len(labels)), labels)
+        self._pooled, self._scaled, self._errors = (np.empty(logs.shape[1:]) for _ in range(3))
+
+    def __call__(self, weights: np.ndarray, scale: float) -> tuple[float, np.ndarray, float]:
+        """The log-likelihood, and the sums over rows of the errors times each member's and the pooled logarithms."""
+        pooled, scaled, errors = self._pooled, self._scaled, self._errors
+        np.matmul(weights, self._flat, out=pooled.reshape(-1))
+        np.multiply(pooled, scale, out=scaled)
+        scaled -= scaled.max(axis=1, keepdims=True)
+        np.exp(scaled, out=errors)
+        scaled -= np.log(errors.sum(axis=1, keepdims=True))  # the logarithm of the softmax
+        np.exp(scaled, out=errors)
+        errors[self._own] -= 1
+        flat_errors = errors.reshape(-1)
+        return float(scaled[self._own].sum()), self._flat @ flat_errors, float(pooled.reshape(-1) @ flat_errors)
+
+
 def _pool_weights(logs: np.ndarray, labels: np.ndarray, strength: float) -> np.ndarray:
     """Weights ``(members,)`` float64 of the lowest penalised log-loss.
 
@@ -76,21 +104,22 @@ def _pool_weights(logs: np.ndarray, labels: np.ndarray, strength: float) -> np.n
         labels: ``(rows,)`` class indices.
     """
     from scipy.optimize import minimize  # slow to import
-    from scipy.special import log_softmax, softmax
+    from scipy.special import softmax
 
     members, rows, classes = logs.shape
-    flat, own = logs.reshape(members, -1), (np.arange(rows), labels)
+    length = max(_BLOCK // (members * classes), 1)
+    blocks = [
+        _Block(logs[:, start : start + length], labels[start : start + length]) for start in range(0, rows, length)
+    ]
 
     def loss(parameters: np.ndarray) -> tuple[float, np.ndarray]:
         """The loss and its gradient by the weights' logits and the logarithm of the scale."""
         weights, scale = softmax(parameters[:-1]), np.exp(parameters[-1])
-        excess, pooled = weights - 1 / members, weights @ flat
-        log_likelihoods = log_softmax(scale * pooled.reshape(rows, classes), axis=1)
-        errors = np.exp(log_likelihoods)
-        errors[own] -= 1
-        by_weight = scale * (flat @ errors.ravel()) + 2 * strength * excess
-        gradient = np.append(weights * (by_weight - weights @ by_weight), scale * (pooled @ errors.ravel()))
-        return float(strength * (excess @ excess) - log_likelihoods[own].sum()), gradient
+        excess = weights - 1 / members
+        log_likelihood, by_logs, by_scale = map(sum, zip(*(block(weights, scale) for block in blocks), strict=True))
+        by_weight = scale * by_logs + 2 * strength * excess
+        gradient = np.append(weights * (by_weight - weights @ by_weight), scale * by_scale)
+        return float(strength * (excess @ excess) - log_likelihood), gradient
 
     bounds = [(None, None)] * members + [tuple(np.log(_SCALES))]
     fitted = minimize(loss, np.zeros(members + 1), jac=True, bounds=bounds, options={"ftol": 1e-12, "gtol": 1e-6})

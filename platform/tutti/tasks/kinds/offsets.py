@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tutti.tasks.kinds.probabilities import log_probabilities
+from tutti.tasks.kinds.probabilities import in_blocks, log_probabilities
 
 _GRID = np.linspace(-2, 2, 41)  # candidate offsets of log-probabilities; 2 makes a class about 7 times as likely
 _PASSES = 2
@@ -54,18 +54,23 @@ def _calibrated(logs: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
     rows, classes = logs.shape
     label_counts, of_labels = np.bincount(labels, minlength=classes), logs[np.arange(rows), labels].sum()
+    blocks = [(block, np.empty_like(block)) for block in in_blocks(logs)]
 
     def loss(parameters: np.ndarray) -> tuple[float, np.ndarray]:
         inverse, biases = np.exp(-parameters[0]), parameters[1:]
-        fitted = logs * inverse + biases
-        highest = fitted.max(axis=1, keepdims=True)
-        np.exp(np.subtract(fitted, highest, out=fitted), out=fitted)
-        sums = fitted.sum(axis=1, keepdims=True)
-        fitted /= sums
-        normalizers = (np.log(sums) + highest).sum()
-        by_bias = fitted.sum(axis=0) - label_counts + biases / _BIAS**2
+        normalizers, expected, by_logs = 0.0, np.zeros(classes), 0.0
+        for block, fitted in blocks:
+            np.add(np.multiply(block, inverse, out=fitted), biases, out=fitted)
+            highest = fitted.max(axis=1, keepdims=True)
+            np.exp(np.subtract(fitted, highest, out=fitted), out=fitted)
+            sums = fitted.sum(axis=1, keepdims=True)
+            np.divide(fitted, sums, out=fitted)
+            normalizers += (np.log(sums) + highest).sum()
+            expected += fitted.sum(axis=0)
+            by_logs += np.vdot(fitted, block)
+        by_bias = expected - label_counts + biases / _BIAS**2
         value = normalizers - of_labels * inverse - label_counts @ biases + (biases @ biases) / (2 * _BIAS**2)
-        return float(value / rows), np.append(-inverse * (np.vdot(fitted, logs) - of_labels), by_bias) / rows
+        return float(value / rows), np.append(-inverse * (by_logs - of_labels), by_bias) / rows
 
     bounds = [(-4, 4), *[(None, None)] * classes]  # of the logarithm of the temperature
     fitted = minimize(loss, np.zeros(classes + 1), jac=True, method="L-BFGS-B", bounds=bounds).x
@@ -82,62 +87,99 @@ def _best_offsets(logs: np.ndarray, shares: np.ndarray, counted: int | None = No
     """
     classes = logs.shape[1]
     offsets, all_rows = np.zeros(classes), np.arange(len(logs))
-    shifted = logs.copy()
-    first, second = _two_best(shifted)
+    shifted, columns, share_columns = logs.copy(), np.ascontiguousarray(logs.T), np.ascontiguousarray(shares.T)
     label_sums = shares.sum(axis=0)
+    scored = np.ones(classes) if counted is None else np.eye(classes)[counted]
+    best_two = _two_best(shifted)
+    best_logs, best_shares = shifted[all_rows, best_two], shares[all_rows, best_two]
     smallest_first = np.argsort(np.abs(_GRID), kind="stable")  # ties go to the smallest offset
     for _ in range(_PASSES):
         for index in range(classes):
-            runner_up = np.where(first == index, second, first)
-            gap = shifted[all_rows, runner_up] - logs[:, index]
-            scores = _f1_by_offset(runner_up, gap, index, shares, label_sums, counted)
+            own = best_two[0] == index
+            runner_up, of_runner_up = np.where(own, best_two[::-1], best_two)[0], np.where(own, *best_shares[::-1])
+            gap = np.where(own, *best_logs[::-1]) - columns[index]
+            scores = _f1_by_offset(runner_up, gap, index, of_runner_up, share_columns[index], label_sums, scored)
+            if scores is None:
+                continue
             current = scores[np.argmin(np.abs(_GRID - offsets[index]))]
             best = smallest_first[scores[smallest_first].argmax()]
             if scores[best] > current + 1e-12:
                 offsets[index] = _GRID[best]
-                shifted[:, index] = logs[:, index] + offsets[index]
-                first, second = _two_best(shifted)
+                shifted[:, index] = columns[index] + offsets[index]
+                changed = np.flatnonzero((best_two == index).any(axis=0) | (shifted[:, index] >= best_logs[1]))
+                best_two[:, changed] = _two_best(shifted[changed])
+                best_logs[:, changed] = shifted[changed, best_two[:, changed]]
+                best_shares[:, changed] = shares[changed, best_two[:, changed]]
     return offsets
 
 
-def _two_best(logs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The most likely class of each row and the next one, each ``(rows,)``; ties go to the first class."""
+def _two_best(logs: np.ndarray) -> np.ndarray:
+    """The most likely class of each row and the next one, ``(2, rows)``; ties go to the first class."""
     first = logs.argmax(axis=1)
     others = logs.copy()
     others[np.arange(len(logs)), first] = -np.inf
-    return first, others.argmax(axis=1)
+    return np.stack([first, others.argmax(axis=1)])
 
 
 def _f1_by_offset(
-    runner_up: np.ndarray, gap: np.ndarray, index: int, shares: np.ndarray, label_sums: np.ndarray, counted: int | None
-) -> np.ndarray:
-    """Macro-F1, or the F1 of one class, for each offset of the grid for the class ``index``, ``(offsets,)``.
+    runner_up: np.ndarray,
+    gap: np.ndarray,
+    index: int,
+    of_runner_up: np.ndarray,
+    of_index: np.ndarray,
+    label_sums: np.ndarray,
+    scored: np.ndarray,
+) -> np.ndarray | None:
+    """The mean F1 of the scored classes for each offset of the grid for the class ``index``, ``(offsets,)``.
 
     Each row switches from its most likely other class to class ``index`` at one offset. Summing rows by that offset
-    and then cumulatively gives all scores in one pass.
+    and then cumulatively gives all scores in one pass, and only of the classes that lose rows: of a thousand, few do.
 
     Args:
         runner_up: ``(rows,)``, the most likely other class.
         gap: ``(rows,)``, the offset from which on ``index`` is as likely as that.
-        shares: ``(rows, classes)``, how far each class is the row's label.
-        label_sums: ``(classes,)``, their sums over rows.
+        of_runner_up, of_index: ``(rows,)``, how far that class and ``index`` are the row's label.
+        label_sums: ``(classes,)``, the same of each class, summed over rows.
+        scored: ``(classes,)``, 1 for the classes whose F1 counts, 0 for others.
+
+    Returns:
+        None where no row switches within the grid: all scores are equal.
     """
-    rows, classes = shares.shape
-    wins_ties = index < runner_up  # as in ``decide``
-    switch = np.where(wins_ties, np.searchsorted(_GRID, gap), np.searchsorted(_GRID, gap, side="right"))
-    of_runner_up = shares[np.arange(rows), runner_up]
+    near = np.flatnonzero(np.abs(gap) <= _GRID[-1])
+    if not len(near):
+        return None
+    classes, from_class = len(label_sums), runner_up[near]
+    wins_ties = index < from_class  # as in ``decide``
+    switch = np.where(wins_ties, np.searchsorted(_GRID, gap[near]), np.searchsorted(_GRID, gap[near], side="right"))
+    loses = np.zeros(classes, dtype=bool)
+    loses[from_class] = True
+    losers, place = np.flatnonzero(loses), (loses.cumsum() - 1)[from_class]
 
     def switched(weights: np.ndarray | None) -> np.ndarray:
-        """The rows that switch from each other class, by their weights, ``(offsets, classes)``."""
-        flat = np.bincount(switch * classes + runner_up, weights=weights, minlength=(len(_GRID) + 1) * classes)
-        return flat.reshape(-1, classes)[: len(_GRID)].cumsum(axis=0)
+        """The rows that have switched from each loser, by their weights, ``(offsets, losers)``."""
+        flat = np.bincount(switch * len(losers) + place, weights=weights, minlength=(len(_GRID) + 1) * len(losers))
+        return flat.reshape(-1, len(losers))[: len(_GRID)].cumsum(axis=0)
 
-    predicted = np.bincount(runner_up, minlength=classes) - switched(None)
-    right = np.bincount(runner_up, weights=of_runner_up, minlength=classes) - switched(of_runner_up)
-    predicted[:, index] = switched(None).sum(axis=1)
-    right[:, index] = switched(shares[:, index]).sum(axis=1)
-    occurs = predicted + label_sums
-    f1 = 2 * right / np.maximum(occurs, 1e-12)
-    if counted is not None:
-        return f1[:, counted]
-    return f1.sum(axis=1) / np.maximum((occurs > 0).sum(axis=1), 1)  # as the metric: over the classes that occur
+    always = gap < _GRID[0]
+    decided, of_decided = np.where(always, index, runner_up), np.where(always, of_index, of_runner_up)
+    predicted = np.bincount(decided, minlength=classes)
+    right = np.bincount(decided, weights=of_decided, minlength=classes)
+    lost, won = switched(None), switched(of_index[near]).sum(axis=1, keepdims=True)
+    others = scored.copy()
+    others[losers] = others[index] = 0
+    parts = (
+        _f1_sum(right, predicted + label_sums, others),
+        _f1_sum(
+            right[losers] - switched(of_runner_up[near]), predicted[losers] - lost + label_sums[losers], scored[losers]
+        ),
+        _f1_sum(
+            right[index] + won, predicted[index] + lost.sum(axis=1, keepdims=True) + label_sums[index], scored[[index]]
+        ),
+    )
+    f1, occurring = (sum(each) for each in zip(*parts, strict=True))
+    return f1 / np.maximum(occurring, 1)  # as the metric: over the classes that occur
+
+
+def _f1_sum(right: np.ndarray, occurs: np.ndarray, scored: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The sum of F1 over the last axis, the classes, and how many of them occur, each ``scored`` times."""
+    return (2 * right / np.maximum(occurs, 1e-12)) @ scored, (occurs > 0) @ scored

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+_BLOCK = 2**15  # numbers, 256 KiB
 LEAST_PROBABILITY = 1e-7
 """Probabilities are clipped here, so that logarithms are finite and one wrong row does not dominate a loss."""
 
@@ -11,6 +12,12 @@ LEAST_PROBABILITY = 1e-7
 def log_probabilities(probabilities: np.ndarray) -> np.ndarray:
     """Clipped logarithms in the input's shape, float64; computed in the input's precision."""
     return np.log(np.maximum(probabilities, LEAST_PROBABILITY)).astype(np.float64)
+
+
+def in_blocks(logs: np.ndarray) -> list[np.ndarray]:
+    """The rows of ``(rows, classes)`` in blocks that stay in a core's cache while a step passes over them."""
+    length = max(_BLOCK // max(logs.shape[1], 1), 1)
+    return [logs[start : start + length] for start in range(0, len(logs), length)]
 
 
 def divergence(votes: np.ndarray) -> np.ndarray:

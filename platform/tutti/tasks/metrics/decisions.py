@@ -15,16 +15,14 @@ Average = Literal["macro", "micro", "weighted", "samples", "binary"]
 
 
 def accuracy(labels: np.ndarray, decided: np.ndarray, *, outputs: int) -> float:
-    matrix = _matrix(labels, decided, outputs)
-    return float(matrix.diagonal().sum() / matrix.sum()) if matrix.sum() else float("nan")
+    return float((labels == decided).sum() / len(labels)) if len(labels) else float("nan")
 
 
 def balanced_accuracy(labels: np.ndarray, decided: np.ndarray, *, outputs: int) -> float:
     """The mean recall of the classes that occur in the labels."""
-    matrix = _matrix(labels, decided, outputs)
-    label_counts = matrix.sum(axis=1)
+    label_counts, _, correct = _counts(labels, decided, outputs)
     occurring = label_counts > 0
-    return _mean(matrix.diagonal()[occurring] / label_counts[occurring])
+    return _mean(correct[occurring] / label_counts[occurring])
 
 
 def matthews(labels: np.ndarray, decided: np.ndarray, *, outputs: int) -> float:
@@ -32,9 +30,8 @@ def matthews(labels: np.ndarray, decided: np.ndarray, *, outputs: int) -> float:
 
     0 where all labels or all decisions are one class.
     """
-    matrix = _matrix(labels, decided, outputs)
-    correct, label_counts, decided_counts = matrix.diagonal().sum(), matrix.sum(axis=1), matrix.sum(axis=0)
-    rows = label_counts.sum()
+    label_counts, decided_counts, of_class = _counts(labels, decided, outputs)
+    rows, correct = label_counts.sum(), of_class.sum()
     spread = (rows**2 - decided_counts @ decided_counts) * (rows**2 - label_counts @ label_counts)
     return float((correct * rows - label_counts @ decided_counts) / np.sqrt(spread)) if spread else 0.0
 
@@ -64,8 +61,7 @@ def f_score(labels: np.ndarray, decided: np.ndarray, *, outputs: int, beta: floa
     is that of class index 1 of two. It is 0 where something neither occurs nor is decided.
     """
     if labels.ndim == 1:
-        matrix = _matrix(labels, decided, outputs)
-        correct, label_counts, decided_counts = matrix.diagonal(), matrix.sum(axis=1), matrix.sum(axis=0)
+        label_counts, decided_counts, correct = _counts(labels, decided, outputs)
         if average == "binary":
             return float(_f(correct[1], label_counts[1], decided_counts[1], beta))
         counted = label_counts + decided_counts > 0
@@ -96,6 +92,17 @@ def hamming_loss(labels: np.ndarray, decided: np.ndarray, *, outputs: int) -> fl
     """The share of known labels that are decided wrong."""
     known = ~np.isnan(labels)
     return float(((labels != decided) & known).sum() / known.sum()) if known.any() else float("nan")
+
+
+def _counts(labels: np.ndarray, decided: np.ndarray, classes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """``(classes,)`` float64 counts of labels, of decisions and of right decisions.
+
+    Without a confusion matrix, which for a thousand classes has a million cells.
+    """
+    labels = labels.astype(np.int64)
+    counted = (labels, decided, labels[labels == decided])
+    of_labels, of_decisions, right = (np.bincount(each, minlength=classes).astype(np.float64) for each in counted)
+    return of_labels, of_decisions, right
 
 
 def _matrix(labels: np.ndarray, decided: np.ndarray, classes: int) -> np.ndarray:

@@ -1,0 +1,41 @@
+"""A sign of life of what takes long and prints nothing meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from threading import Timer
+
+from rich.console import Console
+
+_PATIENCE = 2.0  # seconds
+
+
+@contextmanager
+def waiting(what: str, *, in_logs: bool = True) -> Iterator[None]:
+    """Says ``what`` is going on once the block has taken two seconds: a moving line on a terminal, else a plain one.
+
+    It goes to the standard error, since it is no part of a command's output.
+
+    Args:
+        in_logs: whether there is a line where there is no terminal.
+    """
+    console = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    status = console.status(f"{what} ...")
+
+    def show() -> None:
+        with suppress(OSError, ValueError):  # the output is closed: nobody waits
+            if console.is_terminal:
+                status.start()
+            elif in_logs:
+                console.print(f"{what} ...")
+
+    timer = Timer(_PATIENCE, show)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        status.stop()
