@@ -113,30 +113,29 @@ def test_a_study_that_has_lost_its_database_is_not_begun_again_over_its_trials(f
     assert (folder / "studies/moods/bank").is_dir()
 
 
-def _only_trial(folder: Path, *, ended: bool, epochs: int = 0) -> None:
-    """Replaces the finished study's trial by one that failed, or runs still, after some epochs."""
+def _only_trial(folder: Path, *, state: TrialState | None) -> None:
+    """Replaces the finished study's trial by one that ended in this state, or runs still, after an epoch."""
     place = StudyFolder(folder / "studies/moods")
     (folder / "studies/moods/optuna.db").unlink()
     shutil.rmtree(place.bank)
     with closing(stores.open_store(parse_study(place.study_file), place)) as store:
         key = store.ask().key
-        for epoch in range(1, epochs + 1):
-            store.report(key, epoch=epoch, score=0.5, task_scores={"mood": 0.5})
-        if ended:
-            store.finish(key, state=TrialState.FAILED, reason="index out of range")
+        store.report(key, epoch=1, score=0.5, task_scores={"mood": 0.5})
+        if state:
+            store.finish(key, state=state, reason="index out of range")
 
 
 @pytest.mark.parametrize("options", ["", " --resume"])
-def test_a_study_in_which_no_trial_has_a_score_starts_anew_with_what_has_changed(folder, monkeypatch, options):
+def test_a_study_whose_trials_all_failed_starts_anew_with_what_has_changed(folder, monkeypatch, options):
     place, begun = StudyFolder(folder / "studies/moods"), []
-    _only_trial(folder, ended=True)
+    _only_trial(folder, state=TrialState.FAILED)
     owner = place.owner
     place.mlflow_file.touch()
     monkeypatch.setattr(cli_tune, "_run_trials", lambda *_, **__: begun.append(place.begun) or sys.exit(3))
     monkeypatch.setattr(connect, "connected", lambda **_: nullcontext(1))
     monkeypatch.setattr(connect, "gpus_of_cluster", lambda: 0)
     result = run(folder, f"tune study.yaml --set training.max_length=12{options}", code=3)
-    assert "No trial of the study moods has a score: starting it anew" in result.out
+    assert "The study moods has failed trials alone: starting it anew" in result.out
     assert begun == [False]
     assert (place.has_trials, place.owner) == (False, None)  # MLflow keeps the failed trial's run, as another study's
     assert owner is not None
@@ -145,15 +144,15 @@ def test_a_study_in_which_no_trial_has_a_score_starts_anew_with_what_has_changed
 
 
 @pytest.mark.parametrize(
-    ("trial", "options", "sentence"),
+    ("state", "options", "sentence"),
     [
-        ({"ended": True, "epochs": 1}, "", "add --resume to go on with it"),
-        ({"ended": False}, "", "add --resume to go on with it"),
-        ({"ended": True}, "--resume --trials 2", "training.max_length of the study 'moods' must stay as it was"),
+        (TrialState.STOPPED, "", "add --resume to go on with it"),
+        (None, "", "add --resume to go on with it"),
+        (TrialState.FAILED, "--resume --trials 2", "training.max_length of the study 'moods' must stay as it was"),
     ],
 )
-def test_a_study_that_has_a_score_or_something_to_go_on_with_is_not_started_anew(folder, trial, options, sentence):
-    _only_trial(folder, **trial)
+def test_a_study_that_has_another_trial_or_may_have_more_is_not_started_anew(folder, state, options, sentence):
+    _only_trial(folder, state=state)
     result = run(folder, f"tune study.yaml --set training.max_length=12 {options}", code=2)
     assert sentence in result.err
     assert StudyFolder(folder / "studies/moods").begun

@@ -73,10 +73,10 @@ def check_place(folder: StudyFolder) -> None:
     check_inside(folder)
 
 
-def forget_without_scores(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> None:
+def forget_failed(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> None:
     """Lets a study that has begun be started anew, with other settings too, if nothing is lost by it.
 
-    That is so if each of its trials has ended, and none with a score. With ``resume``, it goes on if it may have more.
+    That is so if all of its trials failed, of which none can vote. With ``resume``, it goes on if it may have more.
 
     Raises:
         StudyError: if the database server that held the study no longer has it.
@@ -86,12 +86,16 @@ def forget_without_scores(study: StudyConfig, folder: StudyFolder, *, resume: bo
     if store is not None:
         with closing(store):
             records = store.records()
-    if any(record.state is TrialState.RUNNING or record.score is not None for record in records):
+    if any(record.state is not TrialState.FAILED for record in records):
         return
     if resume and len(records) < study.search.trials:
         return
     stores.forget(study, folder)
-    console.print(f"No trial of the study {study.study} has a score: starting it anew")
+    console.print(
+        f"The study {study.study} has failed trials alone: starting it anew"
+        if records
+        else "No trial has begun: starting anew"
+    )
 
 
 def check_no_trials(study: StudyConfig, folder: StudyFolder) -> None:

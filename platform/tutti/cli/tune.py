@@ -18,7 +18,7 @@ import typer
 
 from tutti.cli import stores, tracking_metadata
 from tutti.cli.console import best_effort_console, console, program
-from tutti.cli.preparation import check_no_trials, check_place, forget_without_scores, prepare_study
+from tutti.cli.preparation import check_no_trials, check_place, forget_failed, prepare_study
 from tutti.cluster.ending import EXIT_CODE
 from tutti.cluster.shipped import SUBMITTED
 from tutti.config.address import without_password
@@ -127,7 +127,7 @@ def _run(study: StudyConfig, folder: StudyFolder, *, resume: bool, again: Callab
     stores.check_stores(study, folder)
     with study_lock(folder):
         if folder.begun:
-            forget_without_scores(study, folder, resume=resume)
+            forget_failed(study, folder, resume=resume)
         if not folder.begun:
             check_no_trials(study, folder)
             if resume:
