@@ -142,7 +142,7 @@ def other_model(kind: str, **settings: object) -> Change:
 
         (folder / "model.safetensors").unlink()
         torch.manual_seed(0)
-        config = AutoConfig.for_model(kind, vocab_size=300, **settings)
+        config = AutoConfig.for_model(kind, **{"vocab_size": 300, **settings})
         with no_progress_bars():
             AutoModel.from_config(config).save_pretrained(folder)
 

@@ -68,6 +68,11 @@ SETTINGS: dict[str, Sequence[Case]] = {
             other_model("gpt2", **SMALL_GPT2),
         ),
         Case(
+            "the backbone has fewer embeddings than its tokenizer has tokens, and rows with the others",
+            ["must give tokens below 20", "in row", "of train of the task mood", "put back the tokenizer"],
+            other_model("roberta", **SMALL_ROBERTA, vocab_size=20),
+        ),
+        Case(
             "`max_length` beyond its positions",
             ["training.max_length must be at most 512", "600"],
             yaml("max_length: 16", "max_length: 600"),

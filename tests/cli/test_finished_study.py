@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 import sys
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +17,11 @@ from bad_input_changes import own_test_file
 from bad_input_run import Templates, inside, make_templates, run
 
 from tutti.cli import stores
+from tutti.cli import tune as cli_tune
 from tutti.cli.console import program
+from tutti.cluster import connect
+from tutti.config.folder import StudyFolder
+from tutti.config.load import parse_study
 from tutti.records import TrialState
 from tutti.tracking.spool import Spool
 
@@ -107,6 +111,51 @@ def test_a_study_that_has_lost_its_database_is_not_begun_again_over_its_trials(f
         result = run(folder, f"tune study.yaml{options}", code=2)
         assert "the study 'moods' must have optuna.db or database.json beside its trials" in result.err
     assert (folder / "studies/moods/bank").is_dir()
+
+
+def _only_trial(folder: Path, *, state: TrialState | None) -> None:
+    """Replaces the finished study's trial by one that ended in this state, or runs still, after an epoch."""
+    place = StudyFolder(folder / "studies/moods")
+    (folder / "studies/moods/optuna.db").unlink()
+    shutil.rmtree(place.bank)
+    with closing(stores.open_store(parse_study(place.study_file), place)) as store:
+        key = store.ask().key
+        store.report(key, epoch=1, score=0.5, task_scores={"mood": 0.5})
+        if state:
+            store.finish(key, state=state, reason="index out of range")
+
+
+@pytest.mark.parametrize("options", ["", " --resume"])
+def test_a_study_whose_trials_all_failed_starts_anew_with_what_has_changed(folder, monkeypatch, options):
+    place, begun = StudyFolder(folder / "studies/moods"), []
+    _only_trial(folder, state=TrialState.FAILED)
+    owner = place.owner
+    place.mlflow_file.touch()
+    monkeypatch.setattr(cli_tune, "_run_trials", lambda *_, **__: begun.append(place.begun) or sys.exit(3))
+    monkeypatch.setattr(connect, "connected", lambda **_: nullcontext(1))
+    monkeypatch.setattr(connect, "gpus_of_cluster", lambda: 0)
+    result = run(folder, f"tune study.yaml --set training.max_length=12{options}", code=3)
+    assert "The study moods has failed trials alone: starting it anew" in result.out
+    assert begun == [False]
+    assert (place.has_trials, place.owner) == (False, None)  # MLflow keeps the failed trial's run, as another study's
+    assert owner is not None
+    assert place.mlflow_file.is_file()
+    assert parse_study(place.study_file).training["max_length"] == 12
+
+
+@pytest.mark.parametrize(
+    ("state", "options", "sentence"),
+    [
+        (TrialState.STOPPED, "", "add --resume to go on with it"),
+        (None, "", "add --resume to go on with it"),
+        (TrialState.FAILED, "--resume --trials 2", "training.max_length of the study 'moods' must stay as it was"),
+    ],
+)
+def test_a_study_that_has_another_trial_or_may_have_more_is_not_started_anew(folder, state, options, sentence):
+    _only_trial(folder, state=state)
+    result = run(folder, f"tune study.yaml --set training.max_length=12 {options}", code=2)
+    assert sentence in result.err
+    assert StudyFolder(folder / "studies/moods").begun
 
 
 def test_a_database_server_without_the_study_is_not_written_to_its_folder(folder, monkeypatch):

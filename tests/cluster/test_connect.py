@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+from threading import Thread
 
 import psutil
 import pytest
 import ray
 
 from tutti.cluster import connect
-from tutti.cluster.connect import _fits, connected
-from tutti.errors import ClusterError, ResourcesError
+from tutti.cluster.connect import _fits, check_cluster, connected
+from tutti.errors import ClusterError, ResourcesError, UserError
 
 
 @pytest.fixture(autouse=True)
@@ -51,6 +53,39 @@ def test_a_cluster_that_does_not_answer_is_named(monkeypatch):
         connected(workers=1, cpus_per_worker=1, gpus_per_worker=0, concurrent_trials=None),
     ):
         pass
+
+
+@pytest.mark.parametrize("address", ["ray://10.0.0.1:10001", "http://10.0.0.1:8265"])
+def test_an_address_of_another_kind_than_a_head_s_is_told_with_what_to_use_instead(monkeypatch, address):
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    with pytest.raises(UserError, match=rf"be HOST:PORT of a cluster's head, .*; got '{address}'; .*`tutti submit"):
+        check_cluster()
+
+
+@pytest.mark.parametrize(
+    ("answers", "got"),
+    [
+        (None, "Connection refused"),
+        (b"", "no answer within 0.5 s"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "Failed parsing HTTP/2 .*"),
+    ],
+)
+def test_a_port_that_is_no_cluster_s_is_told_within_seconds(monkeypatch, answers, got):
+    monkeypatch.setattr(connect, "_ANSWER_SECONDS", 0.5)
+    kept: list[socket.socket] = []  # open
+    with socket.socket() as server:
+        server.bind(("", 0))  # Ray takes 127.0.0.1 for the address that other nodes see
+        if answers is not None:
+            server.listen()
+
+            def answer():
+                kept.append(server.accept()[0])
+                kept[0].sendall(answers)
+
+            Thread(target=answer, daemon=True).start()
+        monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{server.getsockname()[1]}")
+        with pytest.raises(ClusterError, match=rf"Ray at 127.0.0.1:\d+ must answer; got {got}; check that the cluster"):
+            check_cluster()
 
 
 def test_a_folder_whose_path_is_too_long_for_ray_is_told_with_what_to_set(monkeypatch):
@@ -105,6 +140,7 @@ def test_only_a_cluster_may_have_no_room_yet_where_it_is_known_how_much_it_gets(
     monkeypatch, address, room, limit, autoscaled_to, yielded
 ):
     monkeypatch.setattr(connect, "_start", lambda address: None)
+    monkeypatch.setattr(connect, "check_cluster", lambda: None)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     if address:
         monkeypatch.setenv("RAY_ADDRESS", address)

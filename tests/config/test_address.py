@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import re
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
-from tutti.config.address import same_database, with_password, without_password
+from tutti.config.address import answer_of, same_database, with_password, without_password
 from tutti.config.load import load_study
 from tutti.errors import Fault, masked
 
@@ -112,3 +116,42 @@ def test_an_address_that_is_no_mlflow_store_is_told_without_its_password(
     )
     assert got in message
     assert "secret" not in message
+
+
+class _Bad(BaseHTTPRequestHandler):
+    """Answers as a proxy does that cannot reach the server."""
+
+    def do_GET(self) -> None:
+        self.send_response(502 if self.path.startswith("http") else 200)  # a proxy is asked for the whole address
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A server that also is the environment's proxy, one that answers 502 for every other server."""
+    server = HTTPServer(("127.0.0.1", 0), _Bad)
+    Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv("no_proxy", "")  # restored afterwards
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.setenv("http_proxy", f"http://me:secret@127.0.0.1:{server.server_port}")
+    yield f"127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_server_of_this_machine_is_asked_past_the_proxy(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("no_proxy", "example.org")
+    for _ in range(2):
+        answer = answer_of(f"http://{proxy}/health", seconds=5)
+        assert answer is not None
+        assert answer.status_code == 200
+    assert os.environ["no_proxy"] == "example.org,127.0.0.1"  # for the requests that libraries make
+
+
+def test_a_proxy_that_answers_for_a_server_is_named_with_the_way_past_it(proxy: str) -> None:
+    said = f"502 Bad Gateway, by way of the proxy http://me@{proxy}, which NO_PROXY=mlflow.invalid would avoid"
+    with pytest.raises(ConnectionError, match=re.escape(said)):
+        answer_of("http://mlflow.invalid:5000/health", seconds=5)

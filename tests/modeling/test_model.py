@@ -224,7 +224,7 @@ SMALL = {
 
 @pytest.mark.parametrize(
     ("kind", "longest"),
-    [("bert", 20), ("electra", 20), ("roberta", 18), ("xlm-roberta", 18), ("mpnet", 18), ("ibert", 18)],
+    [("bert", 20), ("electra", 20), ("roberta", 18), ("xlm-roberta", 18), ("mpnet", 18), ("ibert", 18), ("canine", 20)],
 )
 def test_an_input_as_long_as_the_positions_is_taken_and_no_longer_one(kind: str, longest: int) -> None:
     encoder = AutoModel.from_config(AutoConfig.for_model(kind, **SMALL)).eval()

@@ -66,7 +66,7 @@ def test_a_study_does_not_go_on_with_another_tokenizer_unless_it_has_kept_none(t
     [
         ({"type": "categorical", "choices": [32, 16]}, [16, 32]),
         ({"type": "categorical", "choices": [32, 16], "when": {"pooling": "cls"}}, [16, 32, 64]),
-        ({"type": "int", "low": 8, "high": 16}, [64]),
+        ({"type": "int", "low": 8, "high": 16}, [16]),
     ],
 )
 def test_texts_are_encoded_at_every_length_that_is_known(
@@ -80,12 +80,17 @@ def test_texts_are_encoded_at_every_length_that_is_known(
         return {"mood": {part: SimpleNamespace(lengths=np.array([4, 16, 32, 64])) for part in ("train", "test")}}
 
     monkeypatch.setattr("tutti.data.encode.load_parts", load_parts)
-    told = encode_study(study(training={"max_length": 64}, search_space=space), StudyFolder(tmp_path), None)  # type: ignore[arg-type]
+    own, takes_any = (
+        study(training={"max_length": 64}, search_space=space),
+        SimpleNamespace(tokens=None, token_types=None),
+    )
+    told = encode_study(own, StudyFolder(tmp_path), SimpleNamespace(tasks=()), takes_any)  # type: ignore[arg-type]
     assert encoded == lengths
-    share = {32: 0.5, 64: 0.25}[lengths[-1]]
+    share = {16: 0.75, 32: 0.5, 64: 0.25}[lengths[-1]]
     assert told == (lengths[-1], {"mood": share} if entry["type"] == "categorical" else {})
 
 
+SPECIAL = {f"{name}_token_id": 0 for name in ("pad", "cls", "sep", "bos", "eos")}
 SMALL = {"vocab_size": 8, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
 
 
@@ -120,6 +125,15 @@ def test_a_backbone_says_whether_it_runs_in_half_precision(tmp_path: Path, kind:
 def test_a_backbone_says_whether_it_has_a_table_of_words(tmp_path: Path, kind: str, has: bool) -> None:
     save_encoder(tmp_path, kind, num_hidden_layers=4)
     assert abilities_of(str(tmp_path)).embeds_words == has
+
+
+@pytest.mark.parametrize(("kind", "tokens", "types"), [("bert", 3, 2), ("modernbert", 3, None), ("canine", None, 16)])
+def test_a_backbone_says_how_many_tokens_and_token_types_it_has_embeddings_of_and_is_tried_on_those(
+    tmp_path: Path, kind: str, tokens: int | None, types: int | None
+) -> None:
+    save_encoder(tmp_path, kind, num_hidden_layers=4, vocab_size=3, **SPECIAL)  # too few for what it is tried on
+    abilities = abilities_of(str(tmp_path))
+    assert (abilities.tokens, abilities.token_types) == (tokens, types)
 
 
 def test_a_backbone_says_how_many_of_its_layers_can_be_mixed(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
-from word_backbone import save_deberta
+from word_backbone import save_deberta, save_tokenizer
 
 from tutti.config.folder import StudyFolder
 from tutti.config.study import Resources
@@ -114,6 +114,20 @@ def test_a_worker_predicts_in_half_precision_only_what_runs_in_it(
     assert chosen == ("bf16" if checkpoints == ["bert"] else "float32")
     for number, key in enumerate(checkpoints):
         assert worker.predict(number, "mood", encoded(folders[key], ["w1 w2"]), 0, chosen).shape == (1, 3)
+
+
+def test_a_new_row_with_a_token_that_a_checkpoint_lacks_is_told_with_the_token(
+    save: Callable[..., Path], tiny_data: Path, tmp_path: Path
+) -> None:
+    backbone = shutil.copytree(tiny_data / "backbone", tmp_path / "backbone")
+    save_tokenizer(backbone, [*(f"w{number}" for number in range(60)), "zebra"])
+    folder = save("a", backbone=backbone)
+    worker = Predictor({0: folder}, threads=1)
+    worker.predict(0, "mood", encoded(folder, ["w1"]), 0, "float32")
+    with pytest.raises(
+        BackboneError, match=r"give tokens below 64, .*; got 64 \('zebra'\); take the rows with it out, or"
+    ):
+        worker.predict(0, "mood", encoded(folder, ["w1", "zebra"]), 0, "float32")
 
 
 def test_what_is_not_finite_is_no_prediction(save: Callable[..., Path]) -> None:

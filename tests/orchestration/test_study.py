@@ -38,6 +38,8 @@ LITTLE = Abilities(
     linear_layers=False,
     half_precision=False,
     embeds_words=False,
+    tokens=8,
+    token_types=1,
 )
 MUCH = Abilities(
     positions=None,
@@ -49,6 +51,8 @@ MUCH = Abilities(
     linear_layers=True,
     half_precision=True,
     embeds_words=True,
+    tokens=None,
+    token_types=None,
 )
 ON = {"type": "categorical", "choices": [False, True]}
 

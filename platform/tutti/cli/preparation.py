@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from tutti.config.paths import map_task_paths
 from tutti.config.study import StudyConfig
 from tutti.errors import Fault, StudyError
 from tutti.files import write_whole
+from tutti.records import TrialState
 
 if TYPE_CHECKING:
     from tutti.data.prepared import Prepared
@@ -40,7 +42,8 @@ def prepare_study(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> P
         raise StudyError(Fault(f"the study {study.study!r}", f"be new in {folder.path.parent}", got, remedy))
     if begun:
         _check_unchanged(study, folder)
-    check_backbone(study, abilities_of(study.backbone, begun=begun), begun=begun)
+    abilities = abilities_of(study.backbone, begun=begun)
+    check_backbone(study, abilities, begun=begun)
     if not begun:  # data that a failed start left behind may come from other files and settings
         shutil.rmtree(folder.data, ignore_errors=True)
     console.print("Reading the tasks")
@@ -57,7 +60,7 @@ def prepare_study(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> P
     for notice in prepared.notices:
         console.print(f"  {notice}", markup=False)
     console.print("Encoding the texts")
-    max_length, shares = encode_study(study, folder, prepared)
+    max_length, shares = encode_study(study, folder, prepared, abilities)
     for name, share in shares.items():
         if share >= _MENTIONED_SHARE:
             console.print(
@@ -74,6 +77,31 @@ def check_place(folder: StudyFolder) -> None:
         remedy = "set `storage.path:` of the study file to a folder, or move the file away"
         raise StudyError(Fault(str(nearest), "be a folder, to hold studies", "a file", remedy))
     check_inside(folder)
+
+
+def forget_failed(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> None:
+    """Lets a study that has begun be started anew, with other settings too, if nothing is lost by it.
+
+    That is so if all of its trials failed, of which none can vote. With ``resume``, it goes on if it may have more.
+
+    Raises:
+        StudyError: if the database server that held the study no longer has it.
+        StorageError: if something cannot be read or removed.
+    """
+    store, records = stores.load_begun_store(study, folder), []
+    if store is not None:
+        with closing(store):
+            records = store.records()
+    if any(record.state is not TrialState.FAILED for record in records):
+        return
+    if resume and len(records) < study.search.trials:
+        return
+    stores.forget(study, folder)
+    console.print(
+        f"The study {study.study} has failed trials alone: starting it anew"
+        if records
+        else "No trial has begun: starting anew"
+    )
 
 
 def check_no_trials(study: StudyConfig, folder: StudyFolder) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -19,7 +20,7 @@ from tutti.config.paths import DATABASES
 from tutti.config.study import StudyConfig
 from tutti.data.prepared import Prepared, load_prepared
 from tutti.errors import ConfigError, Fault, StudyError
-from tutti.files import write_whole
+from tutti.files import storage_faults, write_whole
 
 if TYPE_CHECKING:
     from tutti.search.study_store import StudyStore
@@ -125,6 +126,26 @@ def open_store(study: StudyConfig, folder: StudyFolder) -> StudyStore:
     if owner and not folder.database_file.is_file():
         write_whole(folder.database_file, json.dumps({"study": owner}) + "\n")
     return store
+
+
+def forget(study: StudyConfig, folder: StudyFolder) -> None:
+    """Makes a study that has begun new again: removes its trials from its folder and its database, not from MLflow.
+
+    Raises:
+        StudyError: if another driver runs it.
+        StorageError: if something cannot be removed.
+    """
+    with storage_faults(folder.path):
+        for place in (folder.trials, folder.bank, folder.data, folder.ray):  # a study killed here is forgotten later
+            if place.exists():
+                shutil.rmtree(place)
+        if study.storage.database:
+            from tutti.search.checks import delete
+
+            delete(database_url(study, folder), study.study, owner=owner_of(folder))
+        beside = folder.path.glob(f"{folder.optuna_file.name}-*")  # SQLite's
+        for file in (folder.database_file, folder.optuna_file, *beside, folder.spool, folder.owner_file):
+            file.unlink(missing_ok=True)
 
 
 def owner_of(folder: StudyFolder) -> str | None:

@@ -18,7 +18,7 @@ import typer
 
 from tutti.cli import stores, tracking_metadata
 from tutti.cli.console import best_effort_console, console, program
-from tutti.cli.preparation import check_no_trials, check_place, prepare_study
+from tutti.cli.preparation import check_no_trials, check_place, forget_failed, prepare_study
 from tutti.cluster.ending import EXIT_CODE
 from tutti.cluster.shipped import SUBMITTED
 from tutti.config.address import without_password
@@ -119,7 +119,7 @@ def run(study: StudyConfig, folder: StudyFolder, *, resume: bool, again: Callabl
 
 def _run(study: StudyConfig, folder: StudyFolder, *, resume: bool, again: Callable[..., str]) -> list[TrialRecord]:
     from tutti.cli.progress import cut_off
-    from tutti.cluster.connect import connected, gpus_of_cluster
+    from tutti.cluster.connect import check_cluster, connected, gpus_of_cluster
     from tutti.orchestration.lock import study_lock
     from tutti.orchestration.study import clear_ended
 
@@ -127,6 +127,8 @@ def _run(study: StudyConfig, folder: StudyFolder, *, resume: bool, again: Callab
     check_place(folder)
     stores.check_stores(study, folder)
     with study_lock(folder):
+        if folder.begun:
+            forget_failed(study, folder, resume=resume)
         if not folder.begun:
             check_no_trials(study, folder)
             if resume:
@@ -134,6 +136,8 @@ def _run(study: StudyConfig, folder: StudyFolder, *, resume: bool, again: Callab
             for older, count in stores.fitting_trials(study, folder).items():
                 console.print(f"Warm start with {counted(count, 'trial')} of the study {older}")
         is_over = _is_over(study, folder)  # before study.json names a database in which the study is not
+        if not is_over:
+            check_cluster()
         prepared = prepare_study(study, folder, resume=resume)
         tracking_metadata.write_split(prepared, folder)
         resources = study.resources

@@ -21,7 +21,7 @@ from tutti.cluster.ending import (
     terminated_as_interrupted,
 )
 from tutti.cluster.token import provide_token
-from tutti.errors import ClusterError, Fault, ResourcesError, first_line
+from tutti.errors import ClusterError, Fault, ResourcesError, UserError, first_line
 from tutti.orchestration.cpus import private_cpus
 
 TORCH_ENVIRONMENT = {
@@ -46,6 +46,7 @@ _WORKER_ENVIRONMENT = {
     **TORCH_ENVIRONMENT,
 }
 
+_ANSWER_SECONDS = 10  # for a cluster's head to answer
 _NEEDED = {"raylet", "gcs_server"}  # of Ray's processes, as the system names them
 _LOST = Fault(
     "the Ray of this command",
@@ -82,13 +83,14 @@ def connected(
         autoscaled_to: without ``concurrent_trials``, how many at least on a cluster, even if fewer fit now.
 
     Raises:
-        ClusterError: if Ray cannot be reached.
+        UserError, ClusterError: as ``check_cluster`` does, or if Ray does not start.
         ResourcesError: if the cluster is too small for one trial.
     """
     # Each trial has several small actors. With few CPUs Ray would warn of too many processes.
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", "PYTHON worker processes have been started")
     import ray
 
+    check_cluster()
     address = os.environ.get("RAY_ADDRESS")
     _start_interruptibly(address)
     try:
@@ -117,6 +119,59 @@ def connected(
             ray.shutdown()
 
 
+def check_cluster() -> None:
+    """Checks that a cluster answers at ``$RAY_ADDRESS``: Ray would try to connect for minutes. Passes if it is unset.
+
+    Raises:
+        UserError: if it is the address of a Ray Client's server or of a dashboard. A study's driver, which writes to
+            the cluster's storage, runs in the cluster itself.
+        ClusterError: if no cluster answers.
+    """
+    address = os.environ.get("RAY_ADDRESS")
+    if not address:
+        return
+    if "://" in address:
+        remedy = (
+            "run the command on a machine of the cluster, or from elsewhere `tutti submit --address http://HOST:8265`"
+        )
+        rule = "be HOST:PORT of a cluster's head, by default port 6379"
+        raise UserError(Fault("RAY_ADDRESS", rule, repr(address), remedy))
+    from ray._private.services import canonicalize_bootstrap_address
+
+    try:
+        if place := canonicalize_bootstrap_address(address):
+            _call(place)
+    except (OSError, ValueError) as error:
+        raise _no_answer(address, first_line(error)) from error
+
+
+def _call(place: str) -> None:
+    """Raises ConnectionError unless a cluster's head listens at HOST:PORT. Ray tells if it wants another token."""
+    import grpc
+    from ray._private.grpc_utils import init_grpc_channel
+    from ray.core.generated.gcs_service_pb2 import CheckAliveRequest
+    from ray.core.generated.gcs_service_pb2_grpc import NodeInfoGcsServiceStub
+
+    channel = init_grpc_channel(place, options=[("grpc.enable_http_proxy", 0)])  # Ray itself uses no proxy
+    try:
+        NodeInfoGcsServiceStub(channel).CheckAlive(CheckAliveRequest(), timeout=_ANSWER_SECONDS)
+    except grpc.RpcError as error:
+        code, details = error.code(), str(error.details())
+        if code is grpc.StatusCode.UNAVAILABLE:  # the details end with what the system says
+            raise ConnectionError(details.rpartition(": ")[2].rstrip("]")) from error
+        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+            raise ConnectionError(f"no answer within {_ANSWER_SECONDS} s") from error
+        if code is grpc.StatusCode.UNIMPLEMENTED:
+            raise ConnectionError("another service than a cluster's head") from error
+    finally:
+        channel.close()
+
+
+def _no_answer(address: str, got: str) -> ClusterError:
+    remedy = "check that the cluster is up (`ray status`), or unset RAY_ADDRESS to run on this machine alone"
+    return ClusterError(Fault(f"Ray at {address}", "answer", got, remedy))
+
+
 def gpus_of_cluster() -> int:
     """Number of GPUs of the connected cluster."""
     import ray
@@ -137,19 +192,12 @@ def _start_interruptibly(address: str | None) -> None:
         raise KeyboardInterrupt from error
     except Exception as error:  # Ray raises a plain Exception if one of its processes dies during the start
         if address:
-            remedy = "check that the cluster is up (`ray status`), or unset RAY_ADDRESS to run on this machine alone"
-        elif "AF_UNIX path" in str(error):  # the system limits the paths of sockets, which are below $TMPDIR
+            raise _no_answer(address, first_line(error)) from error
+        if "AF_UNIX path" in str(error):  # the system limits the paths of sockets, which are below $TMPDIR
             remedy = "set RAY_TMPDIR to a folder with a short path, such as /tmp"
         else:
             remedy = "see what else keeps this machine busy, and run the command again"
-        raise ClusterError(
-            Fault(
-                f"Ray at {address}" if address else "a Ray on this machine",
-                "answer",
-                first_line(error),
-                remedy,
-            )
-        ) from error
+        raise ClusterError(Fault("a Ray on this machine", "answer", first_line(error), remedy)) from error
 
 
 def _start(address: str | None) -> None:

@@ -20,6 +20,7 @@ from urllib.parse import quote, unquote, urlsplit
 import tutti
 from tutti.cluster.shipped import FILES, SUBMITTED
 from tutti.cluster.token import use_own_token
+from tutti.config.address import answer_of
 from tutti.config.folder import StudyFolder
 from tutti.config.load import dump_study, load_recipe
 from tutti.config.paths import absolute, map_task_paths
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 _IGNORE_FILES = (".gitignore", ".rayignore")  # in any folder, they would make Ray leave out what the study needs
 STOP_SECONDS = 60  # for a study to end in order before Ray kills the job; by default 3
 _STOPPED_SECONDS = STOP_SECONDS + 30.0  # in which a job that was told to stop has to end
+_ANSWER_SECONDS = 20  # a job's own requests have no limit
 SHIPPED_MIB = 100  # Ray keeps shipped files in the head node's memory
 
 
@@ -280,6 +282,7 @@ def stop_job(job: str, *, address: str) -> bool:
 def _client(address: str) -> JobSubmissionClient:
     from ray.job_submission import JobSubmissionClient
 
+    answer_of(f"{address}/api/version", seconds=_ANSWER_SECONDS)
     with _unset("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS"):  # they would take precedence over the argument
         return JobSubmissionClient(address)
 

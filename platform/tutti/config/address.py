@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import os
 import re
+from ipaddress import ip_address
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
+
+if TYPE_CHECKING:
+    from requests import Response
 
 _SERVER_PASSWORD = re.compile(r"(?<=://)([^/?#\s:@]*):[^/?#\s]*(?=@)")
 _DATABASE_PASSWORD = re.compile(r"(?<=://)([^/?#\s:@]*):(?:[^?\s]*|\S*)(?=@)")  # may contain "/", even "?" before "@"
+_FROM_GATEWAYS = {407, 502, 503, 504}  # statuses of one that cannot or may not pass a request on
 _PASSWORD_OPTION = re.compile(r"(?<=[?&])(?:ssl)?password=[^&#\s]*&?")
 
 
@@ -57,3 +63,40 @@ def same_database(left: str, right: str) -> bool:
 def with_password(address: str, known: str | None) -> str:
     """``known`` where it is the same address with its password, else the address."""
     return known if known is not None and without_password(known) == address else address
+
+
+def answer_of(url: str, *, seconds: float) -> Response | None:
+    """What a server answers to a GET within ``seconds``; None if its certificate is not trusted here.
+
+    Libraries that log or submit over HTTP have no such limit, and retry for minutes. A server of this machine is asked
+    directly, by this process's later requests too: a proxy that the environment names could not reach it.
+
+    Raises:
+        OSError: if there is no answer, or none but that of a gateway or proxy; in words that name the proxy.
+    """
+    import requests  # slow to import
+
+    host = urlsplit(url).hostname or ""
+    kept = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
+    if _is_loopback(host) and host not in kept.split(","):
+        os.environ["no_proxy"] = f"{kept},{host}".lstrip(",")  # which takes precedence over NO_PROXY
+    proxy = requests.utils.select_proxy(url, requests.utils.get_environ_proxies(url))
+    way = f", by way of the proxy {without_password(proxy)}, which NO_PROXY={host} would avoid" if proxy else ""
+    try:
+        answer = requests.get(url, timeout=seconds)
+    except requests.exceptions.SSLError:
+        return None
+    except requests.exceptions.Timeout as error:
+        raise TimeoutError(f"no answer within {seconds:g} s{way}") from error
+    except requests.exceptions.ConnectionError as error:  # its own message shows internals
+        raise ConnectionError(f"nothing that answers{way}") from error
+    if answer.status_code in _FROM_GATEWAYS:
+        raise ConnectionError(f"{answer.status_code} {answer.reason}{way}")
+    return answer
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tutti.data.prepared import Prepared, read_columns
 from tutti.errors import BackboneError, Fault, StorageError, first_line
@@ -62,6 +63,13 @@ class EncodedPart:
         ids, starts = _flatten(table.column("input_ids"))
         types = _flatten(table.column("token_type_ids"))[0] if "token_type_ids" in table.column_names else None
         return ids, starts, types if types is not None and types.any() else None
+
+    def highest(self, column: str) -> int:
+        """The highest value in a column of lists, such as ``input_ids``; -1 without any."""
+        if column not in self.encoded.column_names:
+            return -1
+        values = pc.list_flatten(self.encoded.with_format("arrow")[:][column])
+        return int(pc.max(values).as_py()) if len(values) else -1
 
     def batch_lengths(self, *, apart: bool) -> np.ndarray:
         """``(rows,)`` number of tokens that each row takes in a batch, before padding to longer rows.

@@ -56,6 +56,22 @@ def word_table(encoder: PreTrainedModel) -> nn.Module | None:
         return None
 
 
+def tokens(encoder: PreTrainedModel) -> int | None:
+    """The number of token ids that the encoder has embeddings of; None if it has no table of words."""
+    table = word_table(encoder)
+    return None if table is None else len(table.weight)  # type: ignore[arg-type]
+
+
+def token_types(encoder: PreTrainedModel) -> int | None:
+    """The number of token types that the encoder has embeddings of; None if it has no table of them."""
+    tables = [
+        module.weight
+        for name, module in encoder.named_modules()
+        if name.rpartition(".")[2] == "token_type_embeddings" and hasattr(module, "weight")
+    ]
+    return min(map(len, tables), default=None)
+
+
 def depths(encoder: PreTrainedModel) -> dict[str, int]:
     """The number of layers above each parameter, by parameter name.
 

@@ -31,7 +31,7 @@ from tutti.modeling.kinds.registry import head_kind
 from tutti.modeling.layers import encoder_layers
 from tutti.tasks.task import Task
 
-_POSITION_TABLES = {"position_embeddings", "position_embedding", "embed_positions", "wpe"}
+_POSITION_TABLES = {"position_embeddings", "char_position_embeddings", "position_embedding", "embed_positions", "wpe"}
 REMEDY = "name a Hugging Face hub id, or a folder with config.json and model.safetensors"
 
 

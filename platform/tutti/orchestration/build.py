@@ -55,25 +55,38 @@ def prepare_rows(study: StudyConfig, folder: StudyFolder) -> Prepared:
     return prepared
 
 
-def encode_study(study: StudyConfig, folder: StudyFolder, prepared: Prepared) -> tuple[int, dict[str, float]]:
+def encode_study(
+    study: StudyConfig, folder: StudyFolder, prepared: Prepared, abilities: Abilities
+) -> tuple[int, dict[str, float]]:
     """Encodes every part of every task once, before any trial starts, for every ``max_length`` known in advance.
+
+    Of a range that is the highest one, since its rows have the tokens of all shorter ones.
 
     Returns:
         The greatest of these lengths, and by task the share of rows that reach it: nearly all of them are truncated.
         Without shares where the search space has a range of lengths.
 
     Raises:
-        BackboneError: if the backbone has no tokenizer that loads.
+        BackboneError: if the backbone has no tokenizer that loads, or no embedding of something that it gives.
         StorageError: if a part is damaged or the cache cannot be written.
     """
     from tutti.data.encode import load_parts
+    from tutti.data.known_tokens import check_known
 
     lengths, varied = {max_length_of(study.training)}, study.search_space.root.get("max_length")
-    if isinstance(varied, Categorical):
-        drawn = {int(choice) for choice in varied.choices if choice is not None}
+    if varied:
+        choices = varied.choices if isinstance(varied, Categorical) else (varied.high,)
+        drawn = {int(choice) for choice in choices if choice is not None}
         lengths = drawn | lengths if varied.when else drawn
     for length in sorted(lengths):
         tasks = load_parts(prepared, tokenizer=study.backbone, max_length=length, cache=folder.encoded)
+    apart = all(pooling == "bi_encoder" for _, pooling in possible_values(study, "pooling"))
+    pairs = {task.name for task in prepared.tasks if task.pair}
+    for task, parts in tasks.items():
+        types = None if apart and task in pairs else abilities.token_types
+        for name, part in parts.items():
+            where = f"{name} of the task {task}"
+            check_known(part, where=where, backbone=study.backbone, tokens=abilities.tokens, token_types=types)
     if varied and not isinstance(varied, Categorical):  # trials encode the lengths that they draw
         return length, {}
     full = {task: np.concatenate([part.lengths for part in parts.values()]) >= length for task, parts in tasks.items()}
@@ -94,6 +107,8 @@ class Abilities:
         linear_layers: whether its layers hold ``nn.Linear`` modules, unlike SqueezeBERT's, which hold convolutions.
         half_precision: whether it can be computed in bf16 and fp16, unlike DeBERTa's first version.
         embeds_words: whether it has a table of words, unlike CANINE, which hashes characters.
+        tokens: number of token ids that it has embeddings of; none if it takes any.
+        token_types: number of token types that it has embeddings of; none if it takes any.
     """
 
     positions: int | None
@@ -105,6 +120,8 @@ class Abilities:
     linear_layers: bool
     half_precision: bool
     embeds_words: bool
+    tokens: int | None
+    token_types: int | None
 
 
 def abilities_of(backbone: str, *, begun: bool = False) -> Abilities:
@@ -117,13 +134,15 @@ def abilities_of(backbone: str, *, begun: bool = False) -> Abilities:
         BackboneError: if the backbone or its tokenizer does not load, or the backbone does not compute texts.
     """
     from tutti.data.encode import load_tokenizer, marks_second_text, starts_special
-    from tutti.modeling.layers import has_linear_layers, own_layers, word_table
+    from tutti.modeling.layers import has_linear_layers, own_layers, token_types, tokens
     from tutti.modeling.model import load_encoder, positions
     from tutti.modeling.probe import probed_layers
     from tutti.training.precision import runs_in_half_precision
 
     encoder, tokenizer = load_encoder(backbone), load_tokenizer(backbone)
-    ids = tokenizer(_PROBE)["input_ids"] or [0]  # a tokenizer without special tokens may know none of the letters
+    known = tokens(encoder)
+    # A tokenizer without special tokens may know none of the letters, and the encoder not all that it gives for them.
+    ids = [number for number in tokenizer(_PROBE)["input_ids"] if known is None or number < known] or [0]
     return Abilities(
         positions=positions(encoder),
         layers=None if begun else probed_layers(backbone, encoder, ids),
@@ -133,7 +152,9 @@ def abilities_of(backbone: str, *, begun: bool = False) -> Abilities:
         checkpoints_activations=encoder.supports_gradient_checkpointing,
         linear_layers=has_linear_layers(encoder),
         half_precision=runs_in_half_precision(encoder.config.model_type),
-        embeds_words=word_table(encoder) is not None,
+        embeds_words=known is not None,
+        tokens=known,
+        token_types=token_types(encoder),
     )
 
 

@@ -108,8 +108,18 @@ class Predictor:
             TrialMemoryError: if the checkpoint and one row do not fit into memory.
         """
         from tutti.data.encode import part_of
+        from tutti.data.known_tokens import check_known
+        from tutti.modeling.layers import token_types, tokens
 
-        part = part_of(np.arange(encoded.num_rows), encoded, pad_token_id=pad_token_id)
+        part, model = part_of(np.arange(encoded.num_rows), encoded, pad_token_id=pad_token_id), self._model(number)
+        check_known(
+            part,
+            where=None,
+            backbone=str(self._folders[number]),
+            tokens=tokens(model.encoder),
+            token_types=None if model.head(task).is_bi_encoder else token_types(model.encoder),
+            remedy=f"take the rows with it out, or {_WITHOUT_TRIAL_REMEDY}",
+        )
         for each in dict.fromkeys((precision, "float32")):
             predictions = self._predict(number, task, part, each)
             if np.isfinite(predictions).all():

@@ -168,7 +168,7 @@ def _outcome(study: StudyConfig, store: StudyStore) -> StudyOutcome:
     complete = not interrupted and len(trials) >= study.search.trials
     if complete and all(trial.state is TrialState.FAILED for trial in trials):
         got = f"{len(trials)} failed, the first because: {trials[0].reason}"
-        remedy = "fix the cause, and start a study under a new name"
+        remedy = "fix the cause, and start it again"
         raise TrialError(Fault(f"the study {study.study!r}", "have at least one trial that finishes", got, remedy))
     ending = None if complete else ending_of(study.search, trials, seconds=store.run_seconds())
     if ending and interrupted and not ending.at_once:  # something else interrupted them: this limit lets trials finish

@@ -13,6 +13,7 @@ from optuna.trial import FrozenTrial
 
 from tutti.config.study import Objective
 from tutti.errors import Fault, StudyError
+from tutti.search import database
 from tutti.search.database import OWNER, has_other_owner
 from tutti.search.grid import is_waiting
 from tutti.search.objectives import DIRECTIONS
@@ -64,6 +65,22 @@ def delete_aborted_start(storage: RDBStorage, name: str, *, owner: str | None, b
     is_void = has_other_owner(study, owner) or (is_own and not begun)
     if is_void and all(is_older(trial) or is_waiting(trial) for trial in study.get_trials(deepcopy=False)):
         optuna.delete_study(storage=storage, study_name=name)
+
+
+def delete(url: str, name: str, *, owner: str | None) -> None:
+    """Deletes a study from the database of a server.
+
+    Raises:
+        StudyError: where it is not there, or another driver runs it.
+        StorageError: where the database cannot be written.
+    """
+    with database.faults(url):
+        storage = database.open_for_writing(url)
+        with database.claimed(storage, name) as claim:
+            optuna.delete_study(storage=storage, study_name=find(storage, name, owner=owner, begun=True).study_name)
+        if claim is not None:
+            claim.close()
+        database.close(storage)
 
 
 def set_owner(study: optuna.Study, owner: str) -> None:

@@ -32,10 +32,12 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
 
 from tutti.data.batches import BatchPlan, BatchRows, TaskBatch, TaskBatchSampler, TaskLoader
 from tutti.data.encode import EncodedPart, distinct_rows, load_tokenizer, tokens_sha256
+from tutti.data.known_tokens import check_known, check_vocabulary
 from tutti.errors import BackboneError, Fault, StudyError, TrialError, first_line
 from tutti.files import new_folder_fault, resolved, storage_faults, whole_folder, write_whole
 from tutti.modeling.adapters import backbone_files
 from tutti.modeling.checkpoint import tensor_faults
+from tutti.modeling.layers import token_types, tokens
 from tutti.modeling.model import check_backbone_folder, check_complete, no_progress_bars
 from tutti.training.arguments import machine_faults
 from tutti.training.one_device import OneDeviceTrainer
@@ -117,6 +119,9 @@ def pretrain(
         began_in = (unfinished / _PRECISION).read_text() if (unfinished / _PRECISION).is_file() else None
     set_seed(seed)
     model = _load(backbone)
+    check_vocabulary(tokenizer, backbone=backbone, tokens=tokens(model))
+    for part in parts:
+        check_known(part, where="the texts", backbone=backbone, tokens=None, token_types=token_types(model))
     split = rows.train_test_split(min(MAX_HELD_OUT, max(1, round(HELD_OUT_SHARE * len(rows)))), seed=seed)
     progress = _ProgressCallback(on_epoch)
     args = _training_arguments(
