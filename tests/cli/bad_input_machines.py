@@ -122,6 +122,16 @@ MACHINES: dict[str, Sequence[Case]] = {
             write("studies", ""),
         ),
         Case(
+            "the studies' folder is the address of a bucket",
+            ["storage.path must be a path", "got the address s3://bucket/studies;", "mount that storage"],
+            yaml("  path: studies\n", "  path: s3://bucket/studies\n"),
+        ),
+        Case(
+            "an ensemble is to be written to a bucket",
+            ["--out must be a path", "got the address s3://bucket/vote;"],
+            command="ensemble studies/moods --out s3://bucket/vote",
+        ),
+        Case(
             "a limit of no room at all for checkpoints",
             ["storage.max_gigabytes must be above 0"],
             yaml("  path: studies\n", "  path: studies\n  max_gigabytes: 0\n"),

@@ -14,7 +14,7 @@ import pytest
 import ray
 
 from tutti.cluster import connect
-from tutti.cluster.connect import _fits, check_cluster, connected
+from tutti.cluster.connect import check_cluster, connected
 from tutti.errors import ClusterError, ResourcesError, UserError
 
 
@@ -22,28 +22,6 @@ from tutti.errors import ClusterError, ResourcesError, UserError
 def token(monkeypatch):
     """A user's own token, so that none is left in the environment of other tests."""
     monkeypatch.setenv("RAY_AUTH_TOKEN", "t" * 40)
-
-
-@pytest.mark.parametrize(
-    ("nodes", "workers", "cpus", "gpus", "fits"),
-    [
-        ([{"CPU": 8.0}], 1, 1, 0, 8),
-        ([{"CPU": 8.0}], 2, 3, 0, 1),
-        ([{"CPU": 2.0}], 3, 1, 0, 0),
-        ([{"CPU": 64.0, "GPU": 4.0}], 1, 4, 1, 4),
-        ([{"CPU": 64.0, "GPU": 4.0}], 2, 4, 0.5, 4),
-        ([{"CPU": 4.0, "GPU": 8.0}], 1, 4, 1, 1),
-        ([{"CPU": 64.0, "GPU": 1.0}], 1, 1, 0.2, 5),
-        ([{"CPU": 64.0, "GPU": 1.0}], 1, 1, 0.1, 10),
-        ([{"CPU": 64.0, "GPU": 2.0}], 1, 1, 0.3, 6),
-        ([{"CPU": 64.0}], 1, 1, 1, 0),
-        ([{}], 1, 1, 0, 0),
-        ([{"CPU": 4.0}, {"CPU": 4.0}], 1, 6, 0, 0),  # a worker cannot lie on two nodes
-        ([{"CPU": 4.0}, {"CPU": 4.0}], 2, 3, 0, 1),
-    ],
-)
-def test_as_many_trials_fit_as_the_scarcest_resource_allows(nodes, workers, cpus, gpus, fits):
-    assert _fits(nodes, workers=workers, cpus=cpus, gpus=gpus) == fits
 
 
 def test_a_cluster_that_does_not_answer_is_named(monkeypatch):

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tutti.config.folder import find_study, studies_folder
 from tutti.config.load import dump_study, load_study
+from tutti.errors import StudyError
 
 Changed = Callable[..., Path]
 Faults = Callable[..., list[str]]
@@ -26,6 +28,33 @@ def test_paths_in_home_named_sets_extra_rows_and_storage_are_resolved(
     assert config.tasks["topic"].test_sets() == {"test-first": str(tmp_path / "data" / "topic_test.csv")}
     assert config.tasks["topic"].extra_train[0].path == tmp_path / "data" / "topic_train.csv"
     assert config.storage.path == tmp_path.parent / "studies"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "key"),
+    [
+        ("backbone: backbone/", "backbone: s3://bucket/backbone", "backbone"),
+        ("data/topic_train.csv", "gs://bucket/train.csv", "tasks.topic.train"),
+        ("", "storage: {path: 's3://bucket/studies'}\n", "storage.path"),
+        ("", "tracking: {uri: 'sqlite:///s3://bucket/mlflow.db'}\n", "tracking.uri"),
+        ("", "search: {warm_start: ['s3://bucket/older']}\n", "search.warm_start.0"),
+        ("", "ensemble: {recipe: 's3://bucket/recipe.yaml'}\n", "ensemble.recipe"),
+    ],
+)
+def test_an_address_where_a_path_has_to_be_is_told_and_names_no_folder(
+    faults: Faults, changed: Changed, old: str, new: str, key: str
+) -> None:
+    path = changed(old, new) if old else changed("", "", add=new)
+    [message] = faults(path)
+    assert message.startswith(f"{path}: {key} must be a path, of a disk or of mounted storage; got the address ")
+
+
+def test_no_study_is_looked_for_or_made_at_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(StudyError, match=r"got the address s3://bucket/studies/s; mount that storage"):
+        find_study("s3://bucket/studies/s")
+    monkeypatch.setenv("TUTTI_STUDIES", "file:///mnt/studies")
+    with pytest.raises(StudyError, match=r"\$TUTTI_STUDIES must be a path, .* write the path alone"):
+        studies_folder()
 
 
 def test_a_missing_folder_and_a_folder_in_place_of_a_file_are_told(faults: Faults, changed: Changed) -> None:

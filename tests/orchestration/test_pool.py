@@ -11,18 +11,21 @@ from typing import Any, cast
 
 import pytest
 import ray
-from ray.exceptions import OutOfMemoryError
+from ray.exceptions import ActorDiedError, ActorUnavailableError, OutOfMemoryError
 from ray.train import ControllerError, WorkerGroupError
 from ray.train.v2._internal.exceptions import WorkerGroupStartupTimeoutError
 
 from tutti.config.folder import StudyFolder
 from tutti.config.space import SearchSpace
 from tutti.config.study import StudyConfig
-from tutti.errors import StorageError
+from tutti.errors import ClusterError, StorageError
 from tutti.orchestration import pool, relay
 from tutti.orchestration.failure_kind import Failure
+from tutti.orchestration.nodes import Probe
 from tutti.orchestration.pool import PoolHost, PoolJob, reason_of
 from tutti.orchestration.relay import PoolWatch
+
+PROBE = Probe(Path("probe"), b"")
 
 
 def test_a_worker_s_failure_is_told_in_one_line_with_its_rank():
@@ -52,10 +55,10 @@ def test_workers_stay_for_the_next_trial_unless_they_would_keep_its_memory(tmp_p
             "resources": {"isolation": isolation, "gpus_per_worker": gpus},
         }
     )
-    assert PoolJob(study, StudyFolder(tmp_path / "s"), train=lambda: None, grows=False).warm is warm
+    assert PoolJob(study, StudyFolder(tmp_path / "s"), train=lambda: None, grows=False, probe=PROBE).warm is warm
     in_a_stage = {"stages": [{"optim": optimizer}, {}]}
     staged = study.model_copy(update={"search_space": SearchSpace(), "training": in_a_stage})
-    assert PoolJob(staged, StudyFolder(tmp_path / "s"), train=lambda: None, grows=False).warm is warm
+    assert PoolJob(staged, StudyFolder(tmp_path / "s"), train=lambda: None, grows=False, probe=PROBE).warm is warm
 
 
 class Desk:
@@ -75,6 +78,9 @@ class Desk:
         if failure.reason != "the host of its workers died":  # its first word, in case it did
             self.failures.append(failure)
         return False
+
+    def blind_nodes(self) -> dict[str, str]:
+        return {}
 
     def post_notice(self, text: str) -> None:
         self.notices.append(text)
@@ -113,7 +119,7 @@ def host(monkeypatch, tmp_path):
     def run(*, grows: bool, runs: int, error: BaseException = NO_ROOM) -> tuple[str | None, Desk]:
         Failing.error = error
         desk: Any = Desk(runs)
-        job = PoolJob(study, StudyFolder(tmp_path / "s"), train=lambda: None, grows=grows)
+        job = PoolJob(study, StudyFolder(tmp_path / "s"), train=lambda: None, grows=grows, probe=PROBE)
         return PoolHost().run("pool-0", job, desk), desk
 
     return run
@@ -135,9 +141,9 @@ def test_workers_that_find_no_room_where_none_can_be_added_give_up_with_the_reas
 def test_workers_that_are_given_up_while_others_train_are_told_of_and_end_nothing(monkeypatch, tmp_path):
     broker: Any = Desk(0)
     broker.halt_fault = lambda: None
-    monkeypatch.setattr(ray, "get", lambda ref: None)
+    monkeypatch.setattr(ray, "get", lambda ref: ref)
     pools: Any = SimpleNamespace(hosts=["first", "second", "third"], ended=lambda: [None, "no GPU"])
-    PoolWatch(broker, pools, StudyFolder(tmp_path)).check()
+    PoolWatch(broker, pools, StudyFolder(tmp_path), print).check()
     [notice] = broker.notices
     assert "could not start and stay (no GPU)" in notice
 
@@ -153,9 +159,32 @@ def begun(tmp_path) -> StudyFolder:
 @pytest.fixture
 def watch(monkeypatch, begun) -> PoolWatch:
     """Of a begun study whose pools are all well."""
-    broker: Any = SimpleNamespace(halt_fault=SimpleNamespace(remote=lambda: None))
-    monkeypatch.setattr(ray, "get", lambda ref: None)
-    return PoolWatch(broker, cast(Any, SimpleNamespace(hosts=["first"], ended=list)), begun)
+    broker: Any = SimpleNamespace(
+        halt_fault=SimpleNamespace(remote=lambda: None), blind_nodes=SimpleNamespace(remote=dict)
+    )
+    monkeypatch.setattr(ray, "get", lambda ref: ref)
+    return PoolWatch(broker, cast(Any, SimpleNamespace(hosts=["first"], ended=list)), begun, print)
+
+
+def test_a_broker_that_is_out_of_reach_for_a_moment_ends_no_study_and_one_that_has_died_does(monkeypatch, watch):
+    def get(ref: Any) -> Any:
+        raise errors.pop(0)
+
+    errors: list[Exception] = [ActorUnavailableError("no answer", b"1" * 16), ActorDiedError()]
+    monkeypatch.setattr(ray, "get", get)
+    watch.check()
+    with pytest.raises(ClusterError, match="the study's workers must start and stay"):
+        watch.check()
+
+
+def test_each_node_that_does_not_see_the_folder_is_told_of_once(capsys, watch, begun):
+    blind = {"a": "10.0.0.1"}
+    watch._broker.blind_nodes.remote = lambda: blind
+    watch.check()
+    blind["b"] = "10.0.0.2"
+    watch.check()
+    said = capsys.readouterr().out.splitlines()
+    assert [line.partition(" does not see ")[0] for line in said] == ["the node 10.0.0.1", "the node 10.0.0.2"]
 
 
 @pytest.fixture
@@ -238,7 +267,8 @@ def test_a_worker_keeps_what_the_user_has_set_for_tokenizers(monkeypatch):
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", "true")
     monkeypatch.setattr(ray, "get", lambda result: result)
     monkeypatch.setattr("torch.set_num_threads", lambda count: None)
-    job = SimpleNamespace(study=SimpleNamespace(resources=SimpleNamespace(cpus_per_worker=1)))
+    seen = SimpleNamespace(is_seen=lambda: True)
+    job = SimpleNamespace(study=SimpleNamespace(resources=SimpleNamespace(cpus_per_worker=1)), probe=seen)
     over = SimpleNamespace(take=SimpleNamespace(remote=lambda name: None))
     pool.train_trials({"pool": "pool-0", "job": job, "broker": over})
     assert os.environ["TOKENIZERS_PARALLELISM"] == "true"

@@ -12,6 +12,7 @@ from ray.train.torch import TorchConfig
 
 from tutti.config.study import Resources
 from tutti.orchestration import worker_group
+from tutti.orchestration.nodes import elsewhere_than
 from tutti.orchestration.worker_group import WorkerGroup, use_interface_of_ray
 
 
@@ -37,6 +38,12 @@ def test_no_actor_is_started_for_datasets_that_there_are_none_of_and_to_watch_th
     assert "DatasetsCallback" not in names
     assert "PlacementGroupCleanerCallback" not in names
     assert "BackendSetupCallback" in names
+
+
+def test_workers_may_be_on_all_nodes_but_those_to_avoid():
+    made = WorkerGroup(print, resources=Resources(), on_placement_group=print, nodes=elsewhere_than(["a", "b"]))
+    assert made.scaling_config.label_selector == {"ray.io/node-id": "!in(a,b)"}
+    assert elsewhere_than([]) is None
 
 
 def test_gloo_listens_where_nodes_reach_each_other_unless_the_user_names_an_interface(monkeypatch):

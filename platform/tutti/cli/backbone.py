@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from tutti.cli.console import console
+from tutti.cli.paths import local
 from tutti.cli.tune import Overrides
 from tutti.cluster.ending import EXIT_CODE
 from tutti.config.folder import StudyFolder
@@ -23,7 +24,7 @@ app = typer.Typer(help="Make backbones.", no_args_is_help=True)
 @app.command("new")
 def new(
     texts: Annotated[list[Path], typer.Option("--texts", metavar="FILE...", help="Text files; may be repeated.")],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where to write it.")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where to write it.", callback=local)],
     size: Annotated[Size, typer.Option("--size")] = "tiny",
     tokenizer: Annotated[
         TokenizerKind,
@@ -52,7 +53,7 @@ def new(
 @app.command("pretrain")
 def pretrain(
     study: Annotated[Path, typer.Argument(metavar="STUDY.yaml", help="Its backbone and the texts of its tasks.")],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where to write the new backbone.")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where to write the new backbone.", callback=local)],
     epochs: Annotated[int, typer.Option("--epochs", min=1)] = 10,
     learning_rate: Annotated[
         float, typer.Option("--learning-rate", help="1e-3 suits random weights, 2e-3 those of size tiny.")

@@ -15,6 +15,7 @@ import typer
 from tutti.bank.bank import Bank
 from tutti.cli import stores, tune, vote
 from tutti.cli.console import console, program, table_of_numbers
+from tutti.cli.paths import local
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
 from tutti.errors import Fault, StudyError
@@ -22,9 +23,9 @@ from tutti.files import new_folder_fault
 
 
 def demo(
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where everything is written.")] = Path(
-        "tutti-demo"
-    ),
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="Where everything is written.", callback=local)
+    ] = Path("tutti-demo"),
     seed: Annotated[int, typer.Option(min=0, help="Of the generated data.")] = 0,
 ) -> None:
     """Runs the whole job on generated data: three tasks, a small encoder, trials, ensemble, submission, pseudo-labels.

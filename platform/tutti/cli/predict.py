@@ -17,6 +17,7 @@ from tutti.cli import stores
 from tutti.cli.browse import Study
 from tutti.cli.console import console
 from tutti.cli.electorate import VotingStudy, With, electorate_of, voting_studies
+from tutti.cli.paths import local
 from tutti.cli.vote import RecipeName, rule_of
 from tutti.cluster.ending import EXIT_CODE
 from tutti.config.load import load_recipe
@@ -93,7 +94,8 @@ def predict(
     study: Study,
     file: Annotated[Path, typer.Option("--input", metavar="FILE", help="New rows: CSV, TSV, JSON, Parquet or Excel.")],
     out: Annotated[
-        Path, typer.Option("--out", metavar="FILE", help="What is written: .csv, .jsonl, .json or .parquet.")
+        Path,
+        typer.Option("--out", metavar="FILE", help="What is written: .csv, .jsonl, .json or .parquet.", callback=local),
     ],
     recipe: RecipeName = None,
     others: With = None,

@@ -13,6 +13,7 @@ from tutti.cli import stores
 from tutti.cli.browse import Study
 from tutti.cli.console import console
 from tutti.cli.electorate import With, electorate_of, pools_of, voting_studies
+from tutti.cli.paths import local
 from tutti.cli.vote import RecipeName, rule_of
 from tutti.cli.waiting import waiting
 from tutti.config.load import load_recipe
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
     from tutti.outputs.report import VoteSection
 
 Out = Annotated[
-    Path | None, typer.Option("--out", metavar="DIR", help="Where to write; by default `report` in the study.")
+    Path | None,
+    typer.Option("--out", metavar="DIR", help="Where to write; by default `report` in the study.", callback=local),
 ]
 
 

@@ -14,6 +14,7 @@ from tutti.cli.browse import Study
 from tutti.cli.console import console, table_of_numbers
 from tutti.cli.electorate import VotingStudy, With, electorate_of, pools_of, voting_studies
 from tutti.cli.grading import Score, answers
+from tutti.cli.paths import local
 from tutti.cli.waiting import waiting
 from tutti.config.load import load_recipe
 from tutti.config.study import StudyConfig
@@ -32,7 +33,9 @@ if TYPE_CHECKING:
 RecipeName = Annotated[
     str | None, typer.Option("--recipe", metavar="NAME|FILE", help="A recipe; by default the study's own.")
 ]
-Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Where to write; by default in the study.")]
+Out = Annotated[
+    Path | None, typer.Option("--out", metavar="DIR", help="Where to write; by default in the study.", callback=local)
+]
 
 
 def ensemble(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from tutti.cluster.ending import (
 from tutti.cluster.token import provide_token
 from tutti.errors import ClusterError, Fault, ResourcesError, UserError, first_line
 from tutti.orchestration.cpus import private_cpus
+from tutti.orchestration.nodes import trials_that_fit
 
 TORCH_ENVIRONMENT = {
     # PyTorch requests huge pages for large tensors, since each step allocates most of its memory anew.
@@ -95,7 +95,7 @@ def connected(
     _start_interruptibly(address)
     try:
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        fits = _fits(nodes, workers=workers, cpus=cpus_per_worker, gpus=gpus_per_worker)
+        fits = trials_that_fit(nodes, workers=workers, cpus=cpus_per_worker, gpus=gpus_per_worker)
         autoscaled = (concurrent_trials or max(fits, autoscaled_to or 0)) if address else 0
         if fits == 0 and not autoscaled:
             total = ray.cluster_resources()
@@ -261,18 +261,3 @@ def _has_ended(process: psutil.Process) -> bool:
         return bool(process.status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return True
-
-
-def _fits(nodes: Sequence[Mapping[str, float]], *, workers: int, cpus: int, gpus: float) -> int:
-    """Number of trials that fit concurrently. A worker needs one node; a trial's workers may be on several.
-
-    Args:
-        cpus, gpus: per worker.
-    """
-    slots = 0
-    for resources in nodes:
-        node_slots = int(resources.get("CPU", 0.0) // cpus)
-        if gpus:  # 1 // 0.2 is 4
-            node_slots = min(node_slots, math.floor(resources.get("GPU", 0.0) / gpus + 1e-6))
-        slots += node_slots
-    return slots // workers

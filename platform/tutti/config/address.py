@@ -1,4 +1,4 @@
-"""Addresses of servers and databases, which may contain a password."""
+"""Addresses of servers and databases, which may contain a password, and those that stand where a path has to."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
+from tutti.errors import Fault
+
 if TYPE_CHECKING:
     from requests import Response
 
 _SERVER_PASSWORD = re.compile(r"(?<=://)([^/?#\s:@]*):[^/?#\s]*(?=@)")
 _DATABASE_PASSWORD = re.compile(r"(?<=://)([^/?#\s:@]*):(?:[^?\s]*|\S*)(?=@)")  # may contain "/", even "?" before "@"
+_STORAGE = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+")  # pathlib makes s3:/bucket of s3://bucket
 _FROM_GATEWAYS = {407, 502, 503, 504}  # statuses of one that cannot or may not pass a request on
 _PASSWORD_OPTION = re.compile(r"(?<=[?&])(?:ssl)?password=[^&#\s]*&?")
 
@@ -22,6 +25,19 @@ def without_password(address: str) -> str:
     """The address as it may be shown and stored: without the password, but with the user."""
     password = _SERVER_PASSWORD if address.startswith("http") else _DATABASE_PASSWORD
     return _PASSWORD_OPTION.sub("", password.sub(r"\1", address)).rstrip("?&")
+
+
+def address_fault(path: str | Path, *, what: str) -> Fault | None:
+    """The fault of an address in place of a path, such as ``s3://bucket/studies``; None for a path.
+
+    It would name a folder ``s3:`` of the current one, on this machine's own disk.
+    """
+    scheme = _STORAGE.match(str(path))
+    if not scheme:
+        return None
+    got = f"the address {scheme[1]}://{str(path)[scheme.end() :]}"
+    remedy = "write the path alone" if scheme[1] == "file" else "mount that storage, and name a folder of it"
+    return Fault(what, "be a path, of a disk or of mounted storage", got, remedy)
 
 
 def to_read(address: str) -> str:

@@ -7,13 +7,21 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tutti.config.address import address_fault
 from tutti.errors import Fault, StudyError, nearest
 from tutti.files import is_inside, is_plain, storage_faults
 
 
 def studies_folder() -> Path:
-    """The folder of all studies if the study file names none: ``$TUTTI_STUDIES``, or ``./studies``."""
-    return Path(os.environ.get("TUTTI_STUDIES") or "studies").absolute()
+    """The folder of all studies if the study file names none: ``$TUTTI_STUDIES``, or ``./studies``.
+
+    Raises:
+        StudyError: if the variable holds an address.
+    """
+    path = os.environ.get("TUTTI_STUDIES") or "studies"
+    if fault := address_fault(path, what="$TUTTI_STUDIES"):
+        raise StudyError(fault)
+    return Path(path).absolute()
 
 
 def fold_name(fold: int) -> str:
@@ -214,6 +222,8 @@ def find_study(study: str, *, beside: Path | None = None) -> StudyFolder:
     Raises:
         StudyError: where there is no such study, or the name is a link out of the folder of studies.
     """
+    if fault := address_fault(study, what="the study"):
+        raise StudyError(fault)
     parent = beside or studies_folder()
     if _is_study(path := Path(study).absolute()):
         return StudyFolder(path)

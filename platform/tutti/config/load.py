@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from tutti.config.address import address_fault
 from tutti.config.cross_checks import (
     fold_faults,
     population_faults,
@@ -303,7 +304,7 @@ def _read_space(raw: dict[str, Any], folder: Path, places: _Places) -> list[Faul
 def _shipped_or_own(kind: Kind, name: str, *, folder: Path, what: str) -> Path:
     if is_path(name):
         path = absolute(name, folder)
-        if fault := missing_file(path, what=what):
+        if fault := address_fault(name, what=what) or missing_file(path, what=what):
             raise ConfigError(fault)
         return path
     known = shipped_names(kind)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tutti.config.address import has_place
+from tutti.config.address import address_fault, has_place
 from tutti.config.folder import StudyFolder, find_study, studies_folder
 from tutti.config.raw import section
 from tutti.errors import Fault, StudyError, nearest
@@ -79,10 +79,13 @@ def resolve_paths(
     """
     resolved = dict(raw)
     storage, search, tracking = (section(raw, key) for key in ("storage", "search", "tracking"))
+    address = None
     if isinstance(path := storage.get("path"), str):
+        address = address_fault(path, what=what("storage.path"))
         resolved["storage"] = {**storage, "path": str(absolute(path, folder))}
     studies = _studies_of(resolved)
     paths = _Paths(folder, what, unmounted=studies if shared and not studies.exists() else None)
+    paths.faults += [address] if address else []
     if isinstance(raw.get("tasks"), dict):
         resolved["tasks"] = {name: paths.task(name, task) for name, task in raw["tasks"].items()}
     if isinstance(raw.get("backbone"), str):
@@ -172,8 +175,10 @@ class _Paths:
 
     def file(self, key: str, value: str) -> str:
         path = absolute(value, self.folder)
-        if not self._is_unmounted(path) and (fault := missing_file(path, what=self.what(key))):
-            self.faults.append(fault)
+        fault = address_fault(value, what=self.what(key))
+        if not fault and not self._is_unmounted(path):
+            fault = missing_file(path, what=self.what(key))
+        self.faults += [fault] if fault else []
         return str(path)
 
     def study(self, index: int, value: Any, *, beside: Path, needed: bool) -> Any:
@@ -208,6 +213,8 @@ class _Paths:
                 Fault(self.what(key), _PLACE, "an address that cannot be read", "write it like http://HOST:5000")
             )
         elif local := _LOCAL_STORE.match(uri):
+            if fault := address_fault(local[2], what=self.what(key)):
+                self.faults.append(fault)
             return f"{local[1]}{absolute(local[2], self.folder)}{local[3]}"
         return uri
 
@@ -224,6 +231,9 @@ class _Paths:
             self.faults.append(Fault(self.what(key), _PLACE, "an address that cannot be read", remedy))
 
     def folder_or_hub_id(self, key: str, value: str) -> str:
+        if fault := address_fault(value, what=self.what(key)):
+            self.faults.append(fault)
+            return value
         path = absolute(value, self.folder)
         if value and (self._is_unmounted(path) or _folders_in(path) is not None):
             return str(path)

@@ -50,6 +50,7 @@ class Broker:
         self._placement_groups: dict[str, PlacementGroup] = {}  # by pool
         self._posted_notices: set[str] = set()
         self._halt_fault: Fault | None = None
+        self._blind_nodes: dict[str, str] = {}  # address by id
         self._changed = asyncio.Condition()
 
     @property
@@ -222,6 +223,14 @@ class Broker:
     async def placement_groups(self, pool: str | None = None) -> list[PlacementGroup]:
         """The last placement group of each pool, or of a single one. It may have been removed."""
         return [group for name, group in self._placement_groups.items() if pool in (None, name)]
+
+    async def avoid(self, node_id: str, address: str) -> None:
+        """Has every pool avoid a node that does not see the study's folder."""
+        self._blind_nodes[node_id] = address
+
+    async def blind_nodes(self) -> dict[str, str]:
+        """The addresses of the nodes to avoid, by their ids."""
+        return self._blind_nodes
 
     async def is_over(self) -> bool:
         """Whether the study is closed or halted."""

@@ -18,6 +18,7 @@ from tutti.orchestration.broker import Broker
 from tutti.orchestration.failure_kind import Failure, find_program_error, traceback_location
 from tutti.orchestration.memory import cause_of, is_node_out_of_memory, is_out_of_memory
 from tutti.orchestration.messages import Report, TrialConfig
+from tutti.orchestration.nodes import Probe, elsewhere_than, no_node_fault, probe_of
 from tutti.orchestration.storage_failure import storage_fault
 from tutti.orchestration.trial import Stopped
 
@@ -41,12 +42,14 @@ class PoolJob:
         folder: the study's, visible to every node.
         train: trains a trial on every worker: ``train_trial``, or a function with the same arguments.
         grows: whether nodes may be added to the cluster. Workers wait for them then.
+        probe: shows whether a node sees the folder.
     """
 
     study: StudyConfig
     folder: StudyFolder
     train: Callable[..., None]
     grows: bool
+    probe: Probe
 
     @property
     def warm(self) -> bool:
@@ -78,25 +81,27 @@ def running_pools(
     from ray.util.placement_group import remove_placement_group
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    # A cluster that somebody else started may get further nodes; a private Ray does not.
-    job = PoolJob(study, folder, train, grows=bool(os.environ.get("RAY_ADDRESS")))
-    # On the driver's node: these actors hold no data, and the loss of another node must not end them.
-    this_node = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+    # On the driver's node: the loss of another node must not end these actors. Ray places an actor without CPUs at
+    # random if its affinity is soft.
+    this_node = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     options: dict[str, Any] = {"num_cpus": 0, "scheduling_strategy": this_node}
-    broker = ray.remote(Broker).options(**options).remote(study.search.retries, population)
-    pools = Pools(lambda: ray.remote(PoolHost).options(**options).remote(), job=job, broker=broker, count=count)
-    try:
-        yield broker, pools
-    finally:
-        with suppress(RayError):  # the broker may have died
-            all_idle = ray.get(broker.close.remote())
-            pools.wait(CLOSING_SECONDS if all_idle else 0)
-        for host in pools.hosts:
-            ray.kill(host)
-        with suppress(RayError):
-            for placement_group in ray.get(broker.placement_groups.remote()):
-                remove_placement_group(placement_group)  # does nothing if it was removed
-        ray.kill(broker)
+    with probe_of(folder) as probe:
+        # A cluster that somebody else started may get further nodes; a private Ray does not.
+        job = PoolJob(study, folder, train, grows=bool(os.environ.get("RAY_ADDRESS")), probe=probe)
+        broker = ray.remote(Broker).options(**options).remote(study.search.retries, population)
+        pools = Pools(lambda: ray.remote(PoolHost).options(**options).remote(), job=job, broker=broker, count=count)
+        try:
+            yield broker, pools
+        finally:
+            with suppress(RayError):  # the broker may have died
+                all_idle = ray.get(broker.close.remote())
+                pools.wait(CLOSING_SECONDS if all_idle else 0)
+            for host in pools.hosts:
+                ray.kill(host)
+            with suppress(RayError):
+                for placement_group in ray.get(broker.placement_groups.remote()):
+                    remove_placement_group(placement_group)  # does nothing if it was removed
+            ray.kill(broker)
 
 
 class Pools:
@@ -192,11 +197,13 @@ def _run_once(name: str, job: PoolJob, broker: ActorHandle[Broker]) -> Failure |
 
     from tutti.orchestration.worker_group import WorkerGroup
 
+    avoided = ray.get(broker.blind_nodes.remote())
     try:
         WorkerGroup(
             train_trials,
             train_loop_config={"pool": name, "job": job, "broker": broker},
             resources=job.study.resources,
+            nodes=elsewhere_than(avoided),
             on_placement_group=lambda group: ray.get(broker.register_placement_group.remote(name, group)),
             run_config=train.RunConfig(
                 name=f"{name}-{time.time_ns()}",
@@ -209,6 +216,9 @@ def _run_once(name: str, job: PoolJob, broker: ActorHandle[Broker]) -> Failure |
         ).fit()
     except Exception as error:  # of a worker, of Ray Train's controller, or of Ray itself
         return _classify(error, job)
+    blind = ray.get(broker.blind_nodes.remote())
+    if len(blind) > len(avoided) and (fault := no_node_fault(job.folder, blind, job.study.resources)):
+        return Failure(str(fault), halt_fault=fault)
     return None
 
 
@@ -253,12 +263,14 @@ def train_trials(loop_config: Mapping[str, Any]) -> None:
     import ray
     import torch
 
-    from tutti.training.ranks import from_rank_zero, rank
+    from tutti.training.ranks import from_rank_zero, gathered, rank
 
     gc.freeze()
     gc.enable()
     pool, job, broker = loop_config["pool"], loop_config["job"], loop_config["broker"]
     torch.set_num_threads(job.study.resources.cpus_per_worker)
+    if not all(gathered(_sees_folder(job, broker))):
+        return
     while (assignment := from_rank_zero(lambda: ray.get(broker.take.remote(pool)))) is not None:
         if not assignment:
             continue
@@ -279,6 +291,16 @@ def train_trials(loop_config: Mapping[str, Any]) -> None:
             job.train(job.study, job.folder, config, tell=tell)
         if not job.warm:
             return
+
+
+def _sees_folder(job: PoolJob, broker: ActorHandle[Broker]) -> bool:
+    """Whether this node sees the study's folder. If not, the broker has every pool avoid it."""
+    import ray
+
+    if job.probe.is_seen():
+        return True
+    ray.get(broker.avoid.remote(ray.get_runtime_context().get_node_id(), ray.util.get_node_ip_address()))
+    return False
 
 
 @contextmanager

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import ray
 from ray import tune
-from ray.exceptions import RayError
+from ray.exceptions import ActorUnavailableError, RayError
 from ray.tune.experiment import Trial
 
 from tutti.config.folder import StudyFolder
@@ -57,10 +58,17 @@ class RelayedTrial(tune.Trainable):
 
 
 class PoolWatch(NotSnapshotted, tune.Callback):
-    """Frees the workers of a trial as soon as Tune ends it, and ends a study that has no pools left."""
+    """Frees the workers of a trial as soon as Tune ends it, and ends a study that has no pools left.
 
-    def __init__(self, broker: ActorHandle[Broker], pools: Pools, folder: StudyFolder) -> None:
-        self._broker, self._pools, self._folder = broker, pools, folder
+    Args:
+        notify: called once with each node that does not see the study's folder.
+    """
+
+    def __init__(
+        self, broker: ActorHandle[Broker], pools: Pools, folder: StudyFolder, notify: Callable[[str], None]
+    ) -> None:
+        self._broker, self._pools, self._folder, self._notify = broker, pools, folder, notify
+        self._told: set[str] = set()  # ids of nodes
         self._last_check, self._unreadable_since = 0.0, math.inf
         self._had_file = self._has_file()
 
@@ -89,11 +97,14 @@ class PoolWatch(NotSnapshotted, tune.Callback):
         try:
             if fault := ray.get(self._broker.halt_fault.remote()):
                 raise StorageError(fault)
+            self._tell_of_nodes(ray.get(self._broker.blind_nodes.remote()))
             ended = self._pools.ended()
             if len(ended) < len(self._pools.hosts):
                 self._post_failures(ended)
                 return
             reason = next((reason for reason in ended if reason), "they ended")
+        except ActorUnavailableError:  # Ray restores the connection, or finds that the broker has died
+            return
         except RayError as error:
             reason = first_line(error)
         remedy = "look at Ray's logs, fix the cause, and go on with --resume"
@@ -119,6 +130,12 @@ class PoolWatch(NotSnapshotted, tune.Callback):
             raise StorageError(Fault(str(self._folder.study_file), rule, got, remedy)) from error
         self._unreadable_since = math.inf
         return True
+
+    def _tell_of_nodes(self, blind: Mapping[str, str]) -> None:
+        for node in blind.keys() - self._told:
+            self._told.add(node)
+            text = f"the node {blind[node]} does not see {self._folder.path}, or sees another folder there"
+            self._notify(f"{text}: no trial goes there from now on; mount the shared folder there")
 
     def _post_failures(self, reasons: list[str | None]) -> None:
         """Tells users that some pools have given up while others still train."""

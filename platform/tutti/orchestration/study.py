@@ -19,6 +19,7 @@ from tutti.orchestration.broker import Broker
 from tutti.orchestration.budget import prune
 from tutti.orchestration.folds import delete_states
 from tutti.orchestration.memory import is_node_out_of_memory
+from tutti.orchestration.nodes import NODE_ID
 from tutti.orchestration.pictures import draw_owed
 from tutti.orchestration.pool import running_pools
 from tutti.orchestration.storage_failure import GO_ON, storage_fault
@@ -238,7 +239,8 @@ def _tune(
         # Tune would wait for reports of trials in mid-epoch, until it gives up after ten seconds.
         Interrupt(notify, close=broker.close.remote) as interrupt,
     ):
-        stopper, pool_watch = StudyStopper(store, study.search, broker=broker), PoolWatch(broker, pools, folder)
+        stopper = StudyStopper(store, study.search, broker=broker)
+        pool_watch = PoolWatch(broker, pools, folder, notify)
         log.check_pools = pool_watch.check
         try:
             _tuner(
@@ -280,6 +282,7 @@ def _tuner(
     stopper: StudyStopper,
     callbacks: list[Any],
 ) -> Tuner:
+    import ray
     from ray import tune
     from ray.util import get_node_ip_address
 
@@ -288,11 +291,15 @@ def _tuner(
     from tutti.orchestration.searcher import StoreSearcher
 
     new = max(0, study.search.trials - len(records))
-    this_node = f"node:{get_node_ip_address()}"
+    # The trainable only relays reports. If it requested a CPU, trials that need all CPUs would hang; Tune requires some
+    # request. The relays are kept on this node, since a lost node would end those of other nodes' trials. Nodes that
+    # share a machine have the same address.
+    this_node = tune.PlacementGroupFactory(
+        [{f"node:{get_node_ip_address()}": 0.001}],
+        bundle_label_selector=[{NODE_ID: ray.get_runtime_context().get_node_id()}],
+    )
     return tune.Tuner(
-        # The trainable only relays reports. If it requested a CPU, trials that need all CPUs would hang. Tune requires
-        # some request. This node's resource keeps the relays here: a lost node would end those of other nodes' trials.
-        tune.with_resources(tune.with_parameters(RelayedTrial, broker=broker), {this_node: 0.001}),
+        tune.with_resources(tune.with_parameters(RelayedTrial, broker=broker), this_node),
         tune_config=tune.TuneConfig(
             search_alg=StoreSearcher(store, unfinished=unfinished, new=new, reached=stopper.reached),
             scheduler=make_scheduler(study, records),

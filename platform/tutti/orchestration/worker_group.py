@@ -33,12 +33,18 @@ class WorkerGroup(DataParallelTrainer):
 
     Args:
         resources: of a study.
+        nodes: a selector, by label, of those on which workers may be; by default all.
         on_placement_group: called with the workers' placement group as soon as it is requested, before they start.
         options: further arguments of ``DataParallelTrainer``.
     """
 
     def __init__(
-        self, *args: Any, resources: Resources, on_placement_group: Callable[[PlacementGroup], object], **options: Any
+        self,
+        *args: Any,
+        resources: Resources,
+        on_placement_group: Callable[[PlacementGroup], object],
+        nodes: dict[str, str] | None = None,
+        **options: Any,
     ) -> None:
         per_worker: dict[str, float] = {"CPU": resources.cpus_per_worker}
         if resources.gpus_per_worker:
@@ -47,7 +53,10 @@ class WorkerGroup(DataParallelTrainer):
             *args,
             backend_config=_process_group(resources) if resources.workers > 1 else None,
             scaling_config=train.ScalingConfig(
-                num_workers=resources.workers, use_gpu=resources.gpus_per_worker > 0, resources_per_worker=per_worker
+                num_workers=resources.workers,
+                use_gpu=resources.gpus_per_worker > 0,
+                resources_per_worker=per_worker,
+                label_selector=nodes,
             ),
             **options,
         )
