@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
 from tutti.tasks.kinds.probabilities import divergence, probability_fault
 from tutti.tasks.kinds.protocol import Tuner
+from tutti.tasks.kinds.thresholds import tune_thresholds
 
 MISSING = -1
 
@@ -49,7 +51,11 @@ class Labels:
         return (outputs >= (0.5 if decision is None else decision)).astype(np.int8)
 
     def tuner(self, metric: str) -> Tuner | None:
-        return None
+        """Thresholds for F-beta; what other metrics count is right most often at 0.5."""
+        average, _, beta = metric.rpartition("_f")
+        if average not in ("macro", "weighted", "micro", "samples"):
+            return None
+        return partial(tune_thresholds, beta=float(beta), together=average in ("micro", "samples"))
 
     def decision_by_name(self, names: Sequence[str], decision: np.ndarray) -> Mapping[str, float]:
         return dict(zip(names, decision.tolist(), strict=True))

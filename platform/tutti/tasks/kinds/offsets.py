@@ -43,6 +43,11 @@ def tune_offsets(probabilities: np.ndarray, labels: np.ndarray, *, counted: int 
     return np.where(absent, np.minimum(offsets, 0), offsets)
 
 
+def calibrated(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Probabilities ``(rows, classes)`` that fit the labels at least as well: see ``_calibrated``."""
+    return _calibrated(log_probabilities(probabilities), labels)
+
+
 def _calibrated(logs: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Probabilities ``(rows, classes)`` float64 at the temperature and with the bias of each class that fit the labels.
 
