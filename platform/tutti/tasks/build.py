@@ -113,7 +113,15 @@ def task_spec(name: str, config: TaskConfig) -> TaskSpec:
 def _layouts(name: str, config: TaskConfig) -> tuple[Layout, Layout, bool]:
     """The layout, the layout of ``extra_train``, and whether rows are pairs."""
     columns = config.columns
-    table = Table(id=columns.id, text=columns.text, text_b=columns.text_b, label=columns.label)
+    table = Table(
+        id=columns.id,
+        text=columns.text,
+        text_b=columns.text_b,
+        label=columns.label,
+        template=config.template,
+        template_b=config.template_b,
+    )
+    pair = "text_b" in table.names(labelled=False)
     match config.layout:
         case "competition":
             competition = Competition(pair=config.pair, repair=config.cleaning.broken_rows)
@@ -122,10 +130,10 @@ def _layouts(name: str, config: TaskConfig) -> tuple[Layout, Layout, bool]:
             glue = Glue(config.glue or GLUE_NAMES[name.lower()], repair=config.cleaning.broken_rows)
             return glue, glue, glue.pair
         case "table":
-            return table, table, columns.text_b is not None
+            return table, table, pair
         case "hub":
             assert config.dataset is not None
-            return Hub(config.dataset, config.subset, table), table, columns.text_b is not None
+            return Hub(config.dataset, config.subset, table), table, pair
 
 
 def new_rows_layout(spec: TaskSpec, file: Path) -> FileLayout:

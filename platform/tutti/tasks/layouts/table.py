@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pandas import DataFrame
 
+from tutti.config.template import column_name, columns_of, filled
 from tutti.errors import Fault, TaskFileError, first_line, nearest
 from tutti.files import whole_file, write_whole
 from tutti.tasks.layouts.reading import (
@@ -44,6 +45,9 @@ class Table(FileSource):
         text: name of the text column.
         text_b: name of the second text's column; None for single texts.
         label: name of the label column.
+        template: the text, composed of columns as in ``{title} [SEP] {body}``, in place of ``text``. A file that has a
+            column by the name of the template itself, as ``write`` makes it, has the texts already.
+        template_b: the second text, in place of ``text_b``.
         absent: name of a column that the first row lacks. ``blocks`` refuses rows of JSON Lines that have it, whose
             values would be lost; None to pass over such columns.
     """
@@ -52,19 +56,23 @@ class Table(FileSource):
     text: str = "text"
     text_b: str | None = None
     label: str = "label"
+    template: str | None = None
+    template_b: str | None = None
     absent: str | None = None
 
     def read(self, source: str, *, labelled: bool, numbers: bool = False) -> DataFrame:
         names = (self if labelled else self.with_ids(source)).names(labelled=labelled)
-        columns, places, place = next(_blocks(source, None, wanted=set(names.values())))
+        columns, places, place = next(_blocks(source, None, wanted=self.wanted(names)))
         names = without_id(names, columns) if labelled else names
-        return frame_of(columns, names, origin=source, places=places, place=place, numbers=numbers)
+        templates = self.templates()
+        return frame_of(columns, names, templates, origin=source, places=places, place=place, numbers=numbers)
 
     def blocks(self, source: str, *, rows: int) -> Iterator[DataFrame]:
         first, names = 0, self.names(labelled=False)
-        wanted = {*names.values(), *([self.absent] if self.absent else [])}
+        wanted = {*self.wanted(names), *([self.absent] if self.absent else [])}
+        options: dict[str, Any] = {"origin": source, "unique": False}
         for columns, places, place in _blocks(source, rows, wanted=wanted):
-            yield frame_of(columns, names, origin=source, places=places, place=place, first_row=first, unique=False)
+            yield frame_of(columns, names, self.templates(), places=places, place=place, first_row=first, **options)
             first += len(places)
 
     def with_ids(self, source: str) -> Table:
@@ -72,14 +80,24 @@ class Table(FileSource):
 
         A submission with row numbers in their place would be of other rows, and no check could tell.
         """
-        if self.id is not None or "id" in (self.text, self.text_b):
+        if self.id is not None or "id" in self.wanted(self.names(labelled=False)):
             return self
         return replace(self, id="id") if "id" in column_names(source) else replace(self, absent="id")
 
     def names(self, *, labelled: bool) -> dict[str, str]:
         """Maps our column names to those of the table; columns that are not used are left out."""
         theirs = {"id": self.id, "text": self.text, "text_b": self.text_b, "label": self.label if labelled else None}
+        theirs |= {ours: column_name(template) for ours, template in self.templates().items()}
         return {ours: name for ours, name in theirs.items() if name is not None}
+
+    def templates(self) -> dict[str, str]:
+        """Maps our text columns to the templates by which they are composed."""
+        templates = {"text": self.template, "text_b": self.template_b}
+        return {ours: template for ours, template in templates.items() if template is not None}
+
+    def wanted(self, names: Mapping[str, str]) -> set[str]:
+        """All columns of a table that may be read: those named, and those of which templates compose texts."""
+        return {*names.values(), *(name for template in self.templates().values() for name in columns_of(template))}
 
     def write(self, rows: DataFrame, path: Path) -> None:
         names = self.names(labelled=True)
@@ -117,6 +135,7 @@ def without_id(names: Mapping[str, str], table: Collection[str]) -> dict[str, st
 def frame_of(
     table: Mapping[str, Sequence[Any]],
     names: Mapping[str, str],
+    templates: Mapping[str, str],
     *,
     origin: str,
     places: Sequence[int],
@@ -128,44 +147,61 @@ def frame_of(
     """The columns listed in ``names``, under our names and as str, checked by ``checked_frame``.
 
     Args:
+        templates: of our columns that are composed where the table lacks them.
         first_row: index of the first row, used as its id where there is no id column.
 
     Raises:
         TaskFileError: naming each missing column with the most similar one, or each faulty row.
     """
+    composed = {column: template for column, template in templates.items() if names[column] not in table}
+    sources = {column: columns_of(composed[column]) if column in composed else [names[column]] for column in names}
+    used = {name for of_column in sources.values() for name in of_column}
     faults = [
         Fault(
             origin,
-            f"have the column {name!r} (columns.{column})",
+            f"have the column {name!r} ({_key_of(column) if column in composed else f'columns.{column}'})",
             f"the columns {', '.join(table) or 'none'}",
             _other_separator(origin, table, name)
             or nearest(
                 name,
-                [other for other in table if other not in names.values()],
-                otherwise="rename the column" + (", or set `columns:` (layouts table and hub)" if unique else ""),
+                [other for other in table if other not in used],
+                otherwise="rename the column" + (f", or {_remedy(column in composed)}" if unique else ""),
             ),
         )
-        for column, name in names.items()
+        for column, of_column in sources.items()
+        for name in of_column
         if name not in table
     ]
     raise_any(faults, origin=origin)
-    columns: dict[str, list[str]] = (
-        {} if "id" in names else {"id": [str(first_row + row) for row in range(len(places))]}
-    )
-    for column, name in names.items():
-        columns[column] = []
+    cells: dict[str, list[str]] = {}
+    for name in dict.fromkeys(name for of_column in sources.values() for name in of_column):
+        cells[name] = []
         for number, value in zip(places, table[name], strict=True):
             text = cell_text(value)
-            columns[column].append(text)
+            cells[name].append(text)
             if isinstance(value, (list, dict, bytes)):
                 got, remedy = f"a {type(value).__name__}", "name a column of texts"
                 faults.append(Fault(f"{origin}, {place} {number}", f"have a text or number in {name!r}", got, remedy))
             elif not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
                 got, remedy = "half of a surrogate pair", "write the character whole"
                 faults.append(Fault(f"{origin}, {place} {number}", f"have valid Unicode in {name!r}", got, remedy))
+    columns: dict[str, list[str]] = (
+        {} if "id" in names else {"id": [str(first_row + row) for row in range(len(places))]}
+    )
+    for column, name in names.items():
+        columns[column] = filled(composed[column], cells) if column in composed else cells[name]
     return checked_frame(
         columns, origin=origin, places=places, place=place, faults=faults, numbers=numbers, unique=unique
     )
+
+
+def _key_of(column: str) -> str:
+    """The key of a task that says how one of our text columns is composed."""
+    return column.replace("text", "template")
+
+
+def _remedy(is_composed: bool) -> str:
+    return "correct the template" if is_composed else "set `columns:` (layouts table and hub)"
 
 
 def _other_separator(origin: str, names: Collection[str], wanted: str) -> str:
