@@ -15,6 +15,7 @@ from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
 from tutti.errors import BackboneError, StorageError, StudyError
 from tutti.orchestration.build import abilities_of, encode_study, keep_backbone
+from tutti.records import TextLimit
 
 
 def study(**changes: Any) -> StudyConfig:
@@ -75,15 +76,15 @@ def test_texts_are_encoded_at_every_length_that_is_known(
     space = {"max_length": entry, "pooling": {"type": "categorical", "choices": ["cls", "mean"]}}
     encoded: list[int] = []
 
-    def load_parts(*_: object, max_length: int, **__: object) -> Any:
-        encoded.append(max_length)
+    def load_parts(*_: object, limit: TextLimit, **__: object) -> Any:
+        encoded.append(limit.max_length)
         return {"mood": {part: SimpleNamespace(lengths=np.array([4, 16, 32, 64])) for part in ("train", "test")}}
 
     monkeypatch.setattr("tutti.data.encode.load_parts", load_parts)
     told = encode_study(study(training={"max_length": 64}, search_space=space), StudyFolder(tmp_path), None)  # type: ignore[arg-type]
     assert encoded == lengths
     share = {32: 0.5, 64: 0.25}[lengths[-1]]
-    assert told == (lengths[-1], {"mood": share} if entry["type"] == "categorical" else {})
+    assert told == ([TextLimit(lengths[-1])], {"mood": share} if entry["type"] == "categorical" else {})
 
 
 SMALL = {"vocab_size": 8, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}

@@ -71,8 +71,9 @@ def _texts_twice(name: str, task: Mapping[str, Any], what: Callable[[str], str])
             f"take it out, or name {{{columns[text]}}} in the template",
         )
         for text, template in (("text", "template"), ("text_b", "template_b"))
-        if task.get(template) and isinstance(columns, dict) and columns.get(text, getattr(defaults, text))
-        not in (None, getattr(defaults, text))
+        if task.get(template)
+        and isinstance(columns, dict)
+        and columns.get(text, getattr(defaults, text)) not in (None, getattr(defaults, text))
     ]
 
 
