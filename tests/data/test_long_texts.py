@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -64,13 +65,11 @@ def test_each_text_of_a_pair_keeps_its_ends_as_many_tokens_as_truncation_would(
 
 def windows_of(part: EncodedPart) -> list[list[int | str]]:
     ids, starts, _ = part.flat
-    return [numbers_of(ids[start:end].tolist()) for start, end in zip(starts[:-1], starts[1:], strict=True)]
+    return [numbers_of(ids[start:end].tolist()) for start, end in pairwise(starts)]
 
 
 def test_windows_of_a_row_overlap_by_the_stride_at_least_and_are_all_full(tokenizer_folder: str) -> None:
-    part = encoded(
-        tokenizer_folder, [words(*range(11)), words(1)], max_length=8, long_texts="windows", stride=2
-    )
+    part = encoded(tokenizer_folder, [words(*range(11)), words(1)], max_length=8, long_texts="windows", stride=2)
     assert windows_of(part) == [
         ["[CLS]", 0, 1, 2, 3, 4, 5, "[SEP]"],
         ["[CLS]", 2, 3, 4, 5, 6, 7, "[SEP]"],
@@ -113,7 +112,7 @@ def test_windows_cover_all_of_the_longer_text_and_each_is_full(
     longer = sorted((text[1:] for text in texts if len(text)), key=len)[-1]
     assert set(longer) <= set(np.concatenate(windows))
     room = max_length - int(special.sum())
-    shared = [len(np.intersect1d(np.intersect1d(a, b), longer)) for a, b in zip(windows, windows[1:], strict=False)]
+    shared = [len(np.intersect1d(np.intersect1d(a, b), longer)) for a, b in pairwise(windows)]
     own = len(np.intersect1d(windows[0], longer))
     assert all(common >= min(stride, own // 2) for common in shared)
     assert own >= room // 2
@@ -162,7 +161,7 @@ def test_a_token_budget_counts_every_window_and_its_padding(
     plan = BatchPlan(per_device_batch=1, max_tokens=max_tokens, group_by_length=True, multiple=multiple)
     order, boundaries = np.argsort(lengths, kind="stable"), plan.boundaries(lengths, 1)
     tokens = TokenRows(part, multiple=multiple)
-    for start, end in zip(boundaries[:-1], boundaries[1:], strict=True):
+    for start, end in pairwise(boundaries):
         batch = tokens.pad(order[start:end])
         size = batch["input_ids"].numel()
         if apart:

@@ -8,7 +8,7 @@ import torch
 from transformers import AutoModel, AutoTokenizer, LongformerConfig, LongformerModel
 
 from tutti.errors import StorageError
-from tutti.modeling.checkpoint import load_checkpoint, save_checkpoint, tensor_faults
+from tutti.modeling.checkpoint import load_checkpoint, read_metadata, save_checkpoint, tensor_faults
 from tutti.modeling.heads import HeadOptions
 from tutti.modeling.model import MultiTaskModel, load_encoder
 from tutti.records import TextLimit
@@ -52,6 +52,13 @@ def test_a_checkpoint_comes_back_as_it_was(saved: Path, model: MultiTaskModel, o
     assert metadata.limit == TextLimit(16)
     assert loaded.head_options == metadata.heads == HEADS
     assert (metadata.adapter, metadata.base) == (None, None)
+
+
+def test_a_checkpoint_of_an_earlier_version_cuts_long_texts(saved: Path, tmp_path: Path) -> None:
+    metadata = json.loads((saved / "tutti.json").read_text())
+    assert (metadata.pop("long_texts"), metadata.pop("stride")) == ("truncate", 0)
+    (tmp_path / "tutti.json").write_text(json.dumps(metadata))
+    assert read_metadata(tmp_path).limit == TextLimit(16)
 
 
 @pytest.mark.parametrize("version", ["this", "an earlier"])

@@ -87,6 +87,27 @@ def test_texts_are_encoded_at_every_length_that_is_known(
     assert told == ([TextLimit(lengths[-1])], {"mood": share} if entry["type"] == "categorical" else {})
 
 
+def test_texts_are_encoded_in_every_way_that_a_trial_may_read_long_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoded: list[TextLimit] = []
+
+    def load_parts(*_: object, limit: TextLimit, **__: object) -> Any:
+        encoded.append(limit)
+        return {"mood": {"train": SimpleNamespace(lengths=np.array([4, 16, 64]))}}
+
+    monkeypatch.setattr("tutti.data.encode.load_parts", load_parts)
+    space = {
+        "long_texts": {"type": "categorical", "choices": ["truncate", "head_tail", "windows"]},
+        "stride": {"type": "categorical", "choices": [None, 2], "when": {"long_texts": "windows"}},
+    }
+    keys = {"max_length": 16, "stride": 3}
+    told = encode_study(study(training=keys, search_space=space), StudyFolder(tmp_path), None)  # type: ignore[arg-type]
+    windows = [TextLimit(16, "windows", stride) for stride in (2, 3, 4)]  # the default is a quarter of the length
+    assert encoded == [TextLimit(16, "head_tail"), TextLimit(16), *windows]
+    assert told == (encoded, {"mood": 2 / 3})
+
+
 SMALL = {"vocab_size": 8, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import datasets
@@ -143,7 +144,7 @@ def _windowed(part: EncodedPart, counts: list[int]) -> EncodedPart:
     """A part whose rows are so many consecutive ones of another part's, all of one length, as windows."""
     tokens = [[2, *range(4 + row, 12 + row), 3] for row in range(sum(counts))]
     ends = np.cumsum(counts)
-    rows = [sum(tokens[end - count : end], []) for end, count in zip(ends, counts, strict=True)]
+    rows = [list(chain(*tokens[end - count : end])) for end, count in zip(ends, counts, strict=True)]
     columns = {"input_ids": rows, "windows": [[10] * count for count in counts], "length": list(map(len, rows))}
     encoded = datasets.Dataset.from_dict(columns)
     return replace(part, ids=part.ids[: len(counts)], encoded=encoded, lengths=np.array(columns["length"]))
