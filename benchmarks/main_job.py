@@ -40,7 +40,7 @@ from tutti.demo.generate import write_demo_data
 from tutti.outputs.ensemble import write_ensemble
 from tutti.outputs.members import Rule
 from tutti.outputs.submission import Formats
-from tutti.records import CheckpointRecord
+from tutti.records import CheckpointRecord, TextLimit
 from tutti.tasks.build import task_specs
 from tutti.tasks.metrics import score
 from tutti.training import FineTuned, fine_tune
@@ -61,7 +61,7 @@ def seconds(run: Callable[[], object]) -> float:
 def encoded(prepared: Prepared, *parts: str, cache: Path) -> dict[str, dict[str, EncodedPart]]:
     """These parts alone, as a study without others has them."""
     alone = replace(prepared, parts={TASK: {part: prepared.parts[TASK][part] for part in parts}})
-    return load_parts(alone, tokenizer=BACKBONE, max_length=64, cache=cache)
+    return load_parts(alone, tokenizer=BACKBONE, limit=TextLimit(64), cache=cache)
 
 
 def tutti_trial(prepared: Prepared, cache: Path, folder: Path) -> FineTuned:

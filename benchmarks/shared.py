@@ -34,6 +34,7 @@ from tutti.config.study import TaskConfig
 from tutti.data.encode import EncodedPart, load_parts, load_tokenizer, take
 from tutti.data.prepare import prepare
 from tutti.modeling.model import model_type_of
+from tutti.records import TextLimit
 from tutti.tasks.build import task_specs
 from tutti.tasks.task import Task
 from tutti.training.fine_tune import _Run
@@ -133,7 +134,7 @@ def glue_rows(data: Path, names: Sequence[str]) -> Rows:
     }
     with tempfile.TemporaryDirectory() as folder:
         prepared = prepare(task_specs(configs), validation=None, seed=0, folder=Path(folder) / "prepared")
-        loaded = load_parts(prepared, tokenizer=BACKBONE, max_length=MAX_LENGTH, cache=Path(folder) / "cache")
+        loaded = load_parts(prepared, tokenizer=BACKBONE, limit=TextLimit(MAX_LENGTH), cache=Path(folder) / "cache")
         parts = {  # in memory, since the folder is temporary
             name: {part: take(rows, np.arange(len(rows.ids))) for part, rows in by_part.items()}
             for name, by_part in loaded.items()
@@ -177,7 +178,7 @@ def trial_trainer(
         number=0,
         tokenizer=load_tokenizer(encoder),
         model_type=model_type_of(encoder),
-        max_length=MAX_LENGTH,
+        limit=TextLimit(MAX_LENGTH),
         on_epoch=lambda report: None,
         stage_count=1,
     )

@@ -21,6 +21,22 @@ class TrialState(StrEnum):
 
 
 @dataclass(frozen=True)
+class TextLimit:
+    """How many tokens a model reads at once, and what becomes of longer rows.
+
+    Attributes:
+        max_length: maximum number of tokens, special tokens included.
+        long_texts: ``truncate`` (longer rows keep their first tokens), ``head_tail`` (their first and their last), or
+            ``windows`` (they become several inputs, whose states are averaged).
+        stride: least number of tokens that two windows have in common; 0 without windows.
+    """
+
+    max_length: int
+    long_texts: str = "truncate"
+    stride: int = 0
+
+
+@dataclass(frozen=True)
 class TrialRecord:
     """One trial as stored with its study.
 

@@ -10,6 +10,7 @@ from bad_input_changes import Case, both, line, mood, rows, task, training, writ
 GLUE = "CoLA: {layout: glue, train: cola.tsv, test: cola_test.tsv}"
 COLA = both(task(GLUE), rows("cola.tsv", "src\t{c}\t\tsentence {n}"), write("cola_test.tsv", "index\tsentence\n0\ta\n"))
 TABLE = "topic: {layout: table, train: topic.csv, columns: {id: id, text: sentence, label: label}}"
+TEMPLATE = 'topic: {layout: table, train: topic.csv, columns: {id: id}, template: "{title} {body}"}'
 HUB = "topic: {layout: hub, dataset: nobody/no-such-set, train: train}"
 OWN = "function: weighted_auc, needs: probabilities, higher_is_better: true"
 
@@ -315,6 +316,26 @@ FILES: dict[str, Sequence[Case]] = {
                 task("topic: {layout: table, train: topic.jsonl, columns: {id: id}}"),
                 write("topic.jsonl", '{"id": 1e18, "text": "a", "label": "x"}\n{"id": 7, "text": "b", "label": "y"}\n'),
             ),
+        ),
+        Case(
+            "a template names a column that the table lacks",
+            ["topic.csv must have the column 'title' (template)", "did you mean 'titel'"],
+            both(task(TEMPLATE), write("topic.csv", "id,titel,body,label\n0,a,b,x\n1,c,d,y\n")),
+        ),
+        Case(
+            "a template without columns",
+            ["tasks.topic.template must name at least one column in braces, such as {title}; got 'title'"],
+            both(task(TEMPLATE.replace("{title} {body}", "title")), rows("topic.csv", "{n},text {n},{c}")),
+        ),
+        Case(
+            "a template with a brace of its own",
+            ["tasks.topic.template must have columns in braces, and literal braces twice: {{ and }}; got expected '}'"],
+            both(task(TEMPLATE.replace("{body}", "{body")), rows("topic.csv", "{n},text {n},{c}")),
+        ),
+        Case(
+            "a text from a template and from a column",
+            ["tasks.topic.columns.text must be left out beside `template`", "name {sentence} in the template"],
+            both(task(TABLE.replace("columns", 'template: "{title}", columns')), rows("topic.csv", "{n},text {n},{c}")),
         ),
         Case(
             "a CSV line has a comma too many",

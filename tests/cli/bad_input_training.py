@@ -61,6 +61,16 @@ TRAINING: dict[str, Sequence[Case]] = {
             training("stages: [{}, {adversarial: awp, adversarial_start: 1}]"),
         ),
         Case(
+            "an overlap of windows where texts are cut",
+            ["training.stride must be used with `long_texts`: windows; got a value that no trial uses"],
+            training("stride: 4"),
+        ),
+        Case(
+            "windows that are mostly the ones before",
+            ["must have a stride of at most half of max_length"],
+            both(training("long_texts: windows"), training("stride: 99")),
+        ),
+        Case(
             "a setting that the schedule does not have",
             ["training.lr_scheduler_kwargs must be what the schedule cosine takes", "'num_cycle'"],
             both(training("lr_scheduler_type: cosine"), training("lr_scheduler_kwargs: {num_cycle: 2}")),

@@ -15,6 +15,7 @@ import pytest
 from tutti.bank.bank import Bank
 from tutti.data.encode import encode_rows, load_tokenizer
 from tutti.orchestration.inference import SHARD, Predictor
+from tutti.records import TextLimit
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 SHARDS = 60
@@ -94,7 +95,7 @@ def test_a_soup_is_a_checkpoint_that_predicts_pairs_of_a_table(finished, tutti, 
     tutti("predict", study.folder.path, "--task", "same", *command)
     found = pa.parquet.read_table(out)
     assert found["id"].to_pylist() == [str(row) for row in range(len(rows))]
-    encoded = encode_rows(table, tokenizer=load_tokenizer(str(soup)), max_length=16)
+    encoded = encode_rows(table, tokenizer=load_tokenizer(str(soup)), limit=TextLimit(16))
     worker = Predictor({0: soup}, 1)
     expected = worker.predict(0, "same", encoded, 0, worker.load({}))
     np.testing.assert_allclose(np.stack([found["p_0"], found["p_1"]], axis=1), expected, atol=1e-5)

@@ -172,14 +172,25 @@ def test_the_bank_has_what_each_trial_says_about_every_part(finished):
         assert bank.predictions(key, "same", "validation").labels is not None
 
 
-def test_a_max_length_that_cuts_texts_is_told_with_the_share_of_rows_that_reach_it(make_study, tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("ways", "become"),
+    [
+        (["truncate"], "are cut"),
+        (["head_tail"], "keep their first and last tokens"),
+        (["windows", "truncate"], "are cut or are read in windows"),
+    ],
+)
+def test_a_max_length_that_texts_exceed_is_told_with_the_share_of_rows_that_reach_it(
+    make_study, tmp_path, capsys, ways, become
+):
     from tutti.cli.preparation import prepare_study
 
-    study = make_study(tmp_path, training__max_length=8)
+    space = {"long_texts": {"type": "categorical", "choices": ways}}
+    study = make_study(tmp_path, training__max_length=8, search_space=space)
     prepare_study(*stores.read_study_file(study.file, overrides=[]), resume=False)
     told = [line for line in capsys.readouterr().out.splitlines() if "max_length" in line]
     assert [line.split(":")[0].strip() for line in told] == ["mood", "same"]
-    assert all("% of the rows reach max_length, 8 tokens; longer ones are cut" in line for line in told)
+    assert all(f"% of the rows reach max_length, 8 tokens; longer ones {become}" in line for line in told)
 
 
 def test_that_the_rows_of_a_test_table_are_numbered_is_told_unless_the_recipe_s_sample_names_their_ids(

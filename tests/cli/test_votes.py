@@ -13,6 +13,7 @@ from bad_input_run import run
 from mlflow import MlflowClient
 from voting_study import MOODS, make_study, write_files
 
+from tutti.records import TextLimit
 from tutti.tracking.store import experiment_id
 
 pytestmark = pytest.mark.slow
@@ -219,7 +220,7 @@ def test_a_study_of_one_task_votes_in_it_beside_one_of_several(place, tmp_path, 
         return {key: [folder.trial(key).best] for key in keys}
 
     monkeypatch.setattr("tutti.orchestration.weights.weights_of", weights_of)
-    monkeypatch.setattr("tutti.modeling.checkpoint.read_metadata", lambda _: SimpleNamespace(max_length=8))
+    monkeypatch.setattr("tutti.modeling.checkpoint.read_metadata", lambda _: SimpleNamespace(limit=TextLimit(8)))
     monkeypatch.setattr("tutti.cli.predict._fingerprints", lambda _: sys.exit(7))
     for task in voters:
         command = f"predict studies/moods --task {task} --input data/{task}_test.tsv"

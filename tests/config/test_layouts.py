@@ -31,6 +31,16 @@ Faults = Callable[..., list[str]]
             "layout: competition\n    columns: {text: sentence}",
             "tasks.topic.columns must be used with the layout table or hub only; got a mapping with the",
         ),
+        (
+            "layout: competition",
+            "layout: competition\n    template: '{a} {b}'",
+            "tasks.topic.template must be used with the layout table or hub only; got '{a} {b}' with the layout",
+        ),
+        (
+            "layout: competition",
+            "layout: table\n    columns: {text_b: a}\n    template_b: '{b}'",
+            "tasks.topic.columns.text_b must be left out beside `template_b`, which says what the text is; got 'a'",
+        ),
         ("layout: competition", "layout: table\n    glue: MRPC", "tasks.topic.glue must be used with the layout"),
         ("layout: competition", "layout: table\n    dataset: data", "tasks.topic.dataset must be used with the layout"),
         ("layout: competition", "layout: glue\n    subset: a", "tasks.topic.subset must be used with the layout"),
@@ -67,6 +77,8 @@ def test_a_key_of_another_layout_and_one_that_the_layout_needs_are_told(
         "layout: glue\n    glue: STS-B\n    metric: pearson_spearman",
         "layout: glue\n    glue: QQP\n    cleaning: {broken_rows: true}",
         "layout: table\n    columns: {text: a}\n    dataset: null",
+        "layout: table\n    columns: {id: key, label: y}\n    template: '{a} [SEP] {b}'\n    template_b: '{c}'",
+        "layout: table\n    columns: {text: a}\n    template_b: '{b} {c}'",
     ],
 )
 def test_keys_of_the_layout_and_defaults_of_others_are_taken(changed: Changed, lines: str) -> None:

@@ -87,6 +87,10 @@ def test_bracketed_emoticons_lose_their_brackets(text: str, cleaned: str) -> Non
     assert clean(text, emoticons=True) == cleaned
 
 
+def test_the_separator_of_a_template_is_no_emoticon() -> None:
+    assert clean("title [SEP] [lol] body", emoticons=True) == "title [SEP] lol body"
+
+
 @pytest.mark.parametrize(
     ("text", "cleaned"),
     [

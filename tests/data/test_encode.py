@@ -15,6 +15,7 @@ from tutti.data.encode import EncodedPart, load_parts, marks_second_text, starts
 from tutti.data.prepare import prepare
 from tutti.data.prepared import Prepared
 from tutti.errors import BackboneError, StorageError
+from tutti.records import TextLimit
 from tutti.tasks.build import TaskSpec
 
 TRAIN = [(f"r{n}", " ".join(f"w{k}" for k in range(n % 7 + 1)), str(n % 2)) for n in range(40)]
@@ -76,7 +77,7 @@ def files_of(cache: Path) -> dict[Path, int]:
 def encode_test(
     prepared: Prepared, tokenizer: str, cache: Path, *, max_length: int = 16, task: str = "A"
 ) -> list[list]:
-    part = load_part(prepared, task=task, part="test", tokenizer=tokenizer, max_length=max_length, cache=cache)
+    part = load_part(prepared, task=task, part="test", tokenizer=tokenizer, limit=TextLimit(max_length), cache=cache)
     return part.encoded["input_ids"][:]
 
 
@@ -88,20 +89,26 @@ def test_labels_of_a_regression_are_float32(
     prepared = prepare([spec], validation=0.2, seed=0, folder=tmp_path / "scores")
     truth = {row[0]: float(row[2]) for row in scores}
     for name in ("train", "validation"):
-        part = load_part(prepared, task="C", part=name, tokenizer=tokenizer_folder, max_length=16, cache=tmp_path / "c")
+        part = load_part(
+            prepared, task="C", part=name, tokenizer=tokenizer_folder, limit=TextLimit(16), cache=tmp_path / "c"
+        )
         assert part.labels is not None
         assert part.labels.dtype == np.float32
         assert part.labels.flags.writeable  # torch warns about read-only arrays
         assert part.weights.flags.writeable
         assert part.labels.tolist() == [truth[identity] for identity in part.ids.tolist()]
-    test = load_part(prepared, task="C", part="test", tokenizer=tokenizer_folder, max_length=16, cache=tmp_path / "c")
+    test = load_part(
+        prepared, task="C", part="test", tokenizer=tokenizer_folder, limit=TextLimit(16), cache=tmp_path / "c"
+    )
     assert test.labels is None
 
 
 def test_rows_labels_and_weights_stand_in_the_order_of_the_part(
     prepared: Prepared, tokenizer_folder: str, tmp_path: Path
 ) -> None:
-    part = load_part(prepared, task="A", part="train", tokenizer=tokenizer_folder, max_length=16, cache=tmp_path / "c")
+    part = load_part(
+        prepared, task="A", part="train", tokenizer=tokenizer_folder, limit=TextLimit(16), cache=tmp_path / "c"
+    )
     rows = prepared.rows("A", "train")
     expected = [[CLS, *(FIRST + int(word[1:]) for word in text.split()), SEP] for text in rows["text"]]
     assert part.encoded["input_ids"][:] == expected
@@ -119,7 +126,9 @@ def test_rows_labels_and_weights_stand_in_the_order_of_the_part(
 def test_a_part_without_labels_has_none_and_weighs_one(
     prepared: Prepared, tokenizer_folder: str, tmp_path: Path
 ) -> None:
-    part = load_part(prepared, task="A", part="test", tokenizer=tokenizer_folder, max_length=16, cache=tmp_path / "c")
+    part = load_part(
+        prepared, task="A", part="test", tokenizer=tokenizer_folder, limit=TextLimit(16), cache=tmp_path / "c"
+    )
     assert part.labels is None
     assert part.weights.tolist() == [1.0]
     assert part.encoded["input_ids"][:] == [[CLS, FIRST + 1, FIRST + 2, 1, SEP]]
@@ -128,7 +137,9 @@ def test_a_part_without_labels_has_none_and_weighs_one(
 def test_the_longer_text_of_a_pair_is_cut_first_and_token_types_tell_them_apart(
     prepared: Prepared, tokenizer_folder: str, tmp_path: Path
 ) -> None:
-    part = load_part(prepared, task="B", part="test", tokenizer=tokenizer_folder, max_length=8, cache=tmp_path / "c")
+    part = load_part(
+        prepared, task="B", part="test", tokenizer=tokenizer_folder, limit=TextLimit(8), cache=tmp_path / "c"
+    )
     assert part.encoded[0]["input_ids"] == [CLS, *range(FIRST, FIRST + 3), SEP, FIRST + 6, FIRST + 7, SEP]
     assert part.encoded[0]["token_type_ids"] == [0] * 5 + [1] * 3
     assert part.lengths.tolist() == [8, 5]
@@ -142,7 +153,7 @@ def test_a_tokenizer_without_token_types_leaves_that_column_out(
     plain = AutoTokenizer.from_pretrained(tokenizer_folder, model_input_names=["input_ids", "attention_mask"])
     plain.save_pretrained(tmp_path / "plain")
     part = load_part(
-        prepared, task="A", part="test", tokenizer=str(tmp_path / "plain"), max_length=16, cache=tmp_path / "c"
+        prepared, task="A", part="test", tokenizer=str(tmp_path / "plain"), limit=TextLimit(16), cache=tmp_path / "c"
     )
     assert part.encoded.column_names == ["input_ids", "length"]
     assert not marks_second_text(plain)
@@ -177,7 +188,7 @@ def test_all_parts_are_those_that_are_loaded_one_by_one_and_the_tokenizer_is_rea
     read: list[str] = []
     load = encode.load_tokenizer
     monkeypatch.setattr(encode, "load_tokenizer", lambda name: [read.append(name), load(name)][1])
-    arguments = {"tokenizer": tokenizer_folder, "max_length": 8}
+    arguments = {"tokenizer": tokenizer_folder, "limit": TextLimit(8)}
     together = load_parts(prepared, **arguments, cache=tmp_path / "together")
     assert read == [tokenizer_folder]
     assert {task: set(parts) for task, parts in together.items()} == {
@@ -237,7 +248,7 @@ def test_processes_that_encode_at_the_same_time_agree(
     cache = tmp_path / "cache"
     # Spawned, because this process has threads: a forked child may inherit a lock that is never released.
     with ProcessPoolExecutor(3, mp_context=get_context("spawn")) as pool:
-        arguments = {"tokenizer": tokenizer_folder, "max_length": 16, "cache": cache}
+        arguments = {"tokenizer": tokenizer_folder, "limit": TextLimit(16), "cache": cache}
         futures = [pool.submit(load_parts, alone(prepared, "A", "test"), **arguments) for _ in range(6)]
     parts = [done.result()["A"]["test"] for done in futures]
     assert [part.encoded["input_ids"][:] for part in parts] == [[[CLS, FIRST + 1, FIRST + 2, 1, SEP]]] * 6

@@ -17,6 +17,7 @@ from tutti.data.prepare import prepare
 from tutti.data.prepared import Prepared, load_prepared
 from tutti.data.split import fold_numbers
 from tutti.errors import StorageError, StudyError, TaskFileError
+from tutti.records import TextLimit
 from tutti.tasks.build import TaskSpec
 
 TRAIN = [
@@ -156,7 +157,7 @@ def test_a_row_that_is_taken_from_a_part_is_the_same_row_everywhere(
     pairs = [(name, text, f"w5{n % 10} w1", label) for n, (name, text, label) in enumerate(TRAIN)]
     spec = make_spec(pair=True, train=pairs, extra=[([("x", "w9", "w8", "no")], 0.25)], test=[("0", "w1", "w2")])
     prepared = prepared_in(tmp_path / "data", spec)
-    parts = load_parts(prepared, tokenizer=tokenizer_folder, max_length=16, cache=tmp_path / "cache")["A"]
+    parts = load_parts(prepared, tokenizer=tokenizer_folder, limit=TextLimit(16), cache=tmp_path / "cache")["A"]
     whole = parts["train"]
     rows = np.array([31, 4, 30, 4, 0])
     for part, expected in ((take(whole, rows), rows), (take(take(whole, rows), np.array([2, 0])), rows[[2, 0]])):

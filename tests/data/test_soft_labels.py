@@ -14,6 +14,7 @@ from tutti.data.encode import load_parts, take
 from tutti.data.prepare import prepare
 from tutti.data.prepared import load_prepared
 from tutti.errors import TaskFileError
+from tutti.records import TextLimit
 from tutti.tasks.layouts.soft import PROBABILITY, SoftLabels
 
 
@@ -48,7 +49,7 @@ def test_encoded_soft_labels_stand_beside_one_for_each_other_row(
 ) -> None:
     file = _soft(tmp_path / "s.parquet", ("yes", "no"), [[0.75, 0.25], [0.0, 1.0]])
     prepared = run_preparation(make_spec(train=TRAIN, soft=[(file, 1.0)]))
-    arguments = {"tokenizer": tokenizer_folder, "max_length": 8, "cache": tmp_path / "cache"}
+    arguments = {"tokenizer": tokenizer_folder, "limit": TextLimit(8), "cache": tmp_path / "cache"}
     part = load_parts(prepared, **arguments)["A"]["train"]
     assert (part.targets.shape, part.targets.dtype) == ((26, 2), np.float32)
     assert part.targets[-2:].tolist() == [[0.25, 0.75], [1, 0]]
@@ -86,5 +87,5 @@ def test_where_no_row_with_soft_labels_is_left_the_others_have_labels_alone(
     spec = make_spec(**parts, soft=[(file, 1.0)])
     prepared = prepare([spec], validation=None, folds=folds, seed=0, folder=tmp_path / "data")
     assert not prepared.parts["A"]["train"].soft
-    arguments = {"tokenizer": tokenizer_folder, "max_length": 8, "cache": tmp_path / "cache"}
+    arguments = {"tokenizer": tokenizer_folder, "limit": TextLimit(8), "cache": tmp_path / "cache"}
     assert load_parts(prepared, **arguments)["A"]["train"].targets is None

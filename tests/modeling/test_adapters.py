@@ -18,6 +18,7 @@ from tutti.modeling.adapters import Adapter, adapter_state
 from tutti.modeling.checkpoint import load_checkpoint, save_checkpoint
 from tutti.modeling.heads import HeadOptions
 from tutti.modeling.model import MultiTaskModel, load_encoder
+from tutti.records import TextLimit
 from tutti.tasks.task import Task
 
 IDS = torch.tensor([[2, 5, 9, 12, 3], [2, 7, 3, 0, 0]])
@@ -275,7 +276,7 @@ def _save(folder: Path, model: MultiTaskModel, base: Path, tasks: tuple[Task, ..
         epoch=1,
         score=0.5,
         task_scores={"news.v1": 0.5, "keys": 0.5},
-        max_length=16,
+        limit=TextLimit(16),
     )
     return folder
 

@@ -8,9 +8,10 @@ import torch
 from transformers import AutoModel, AutoTokenizer, LongformerConfig, LongformerModel
 
 from tutti.errors import StorageError
-from tutti.modeling.checkpoint import load_checkpoint, save_checkpoint, tensor_faults
+from tutti.modeling.checkpoint import load_checkpoint, read_metadata, save_checkpoint, tensor_faults
 from tutti.modeling.heads import HeadOptions
 from tutti.modeling.model import MultiTaskModel, load_encoder
+from tutti.records import TextLimit
 from tutti.tasks.task import Task
 
 HEADS = HeadOptions(pooling="attention", layers=2, dropout=0.2, dropout_samples=3)
@@ -37,7 +38,7 @@ def _save(folder: Path, model: MultiTaskModel, backbone: Path, tasks: tuple[Task
         epoch=2,
         score=0.5,
         task_scores={"news.v1": 0.4, "keys": 0.6},
-        max_length=16,
+        limit=TextLimit(16),
     )
     return folder
 
@@ -48,9 +49,16 @@ def test_a_checkpoint_comes_back_as_it_was(saved: Path, model: MultiTaskModel, o
     assert not loaded.training
     assert metadata.tasks == odd_tasks
     assert (metadata.key, metadata.number, metadata.epoch, metadata.score) == ("t0007", 7, 2, 0.5)
-    assert metadata.max_length == 16
+    assert metadata.limit == TextLimit(16)
     assert loaded.head_options == metadata.heads == HEADS
     assert (metadata.adapter, metadata.base) == (None, None)
+
+
+def test_a_checkpoint_of_an_earlier_version_cuts_long_texts(saved: Path, tmp_path: Path) -> None:
+    metadata = json.loads((saved / "tutti.json").read_text())
+    assert (metadata.pop("long_texts"), metadata.pop("stride")) == ("truncate", 0)
+    (tmp_path / "tutti.json").write_text(json.dumps(metadata))
+    assert read_metadata(tmp_path).limit == TextLimit(16)
 
 
 @pytest.mark.parametrize("version", ["this", "an earlier"])

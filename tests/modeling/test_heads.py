@@ -223,3 +223,31 @@ def test_what_a_regression_was_fitted_to_is_saved_and_is_no_weight() -> None:
     other.load_state_dict(head.state_dict())
     assert (other.shift.item(), other.scale.item()) == (2.0, 1.0)
     assert {"shift", "scale"}.isdisjoint(name for name, _ in head.named_parameters())
+
+
+@pytest.mark.parametrize("pooling", ["attention", "cls", "mean", "pair"])
+def test_a_row_of_several_windows_is_the_mean_of_their_pooled_states(pooling: str) -> None:
+    torch.manual_seed(0)
+    head = Head(hidden=8, outputs=3, options=HeadOptions(pooling), std=1.0, pair=True).eval()
+    states, mask = torch.randn(5, 4, 8), torch.ones(5, 4, dtype=torch.int64)
+    types = torch.tensor([[0, 0, 1, 1]] * 5)
+    outputs = head((states,), mask, types, torch.tensor([3, 1, 1]))
+    alone = head((states,), mask, types)  # the linear layer of a mean is the mean of linear layers
+    torch.testing.assert_close(outputs, torch.stack([alone[:3].mean(dim=0), alone[3], alone[4]]))
+
+
+def test_a_row_of_several_windows_learns_through_one_dropout_mask_and_each_window() -> None:
+    head = Head(hidden=8, outputs=3, options=HeadOptions("mean", dropout_samples=2), std=1.0)
+    states = torch.randn(3, 4, 8, requires_grad=True)
+    outputs = head((states,), torch.ones(3, 4, dtype=torch.int64), windows=torch.tensor([2, 1]))
+    assert outputs.shape == (2, 2, 3)
+    outputs.sum().backward()
+    assert states.grad is not None
+    assert (states.grad.abs().sum(dim=(1, 2)) > 0).all()
+
+
+def test_a_bi_encoder_compares_texts_in_each_window() -> None:
+    torch.manual_seed(0)
+    head = Head(hidden=8, outputs=1, options=HeadOptions("bi_encoder"), std=1.0, pair=True, regression=True).eval()
+    states, mask = torch.randn(6, 4, 8), torch.ones(6, 4, dtype=torch.int64)  # of three windows: first and second texts
+    assert head((states,), mask, windows=torch.tensor([2, 1])).shape == (2, 1)

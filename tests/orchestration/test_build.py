@@ -15,6 +15,7 @@ from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
 from tutti.errors import BackboneError, StorageError, StudyError
 from tutti.orchestration.build import abilities_of, encode_study, keep_backbone
+from tutti.records import TextLimit
 
 
 def study(**changes: Any) -> StudyConfig:
@@ -75,8 +76,8 @@ def test_texts_are_encoded_at_every_length_that_is_known(
     space = {"max_length": entry, "pooling": {"type": "categorical", "choices": ["cls", "mean"]}}
     encoded: list[int] = []
 
-    def load_parts(*_: object, max_length: int, **__: object) -> Any:
-        encoded.append(max_length)
+    def load_parts(*_: object, limit: TextLimit, **__: object) -> Any:
+        encoded.append(limit.max_length)
         return {"mood": {part: SimpleNamespace(lengths=np.array([4, 16, 32, 64])) for part in ("train", "test")}}
 
     monkeypatch.setattr("tutti.data.encode.load_parts", load_parts)
@@ -87,7 +88,32 @@ def test_texts_are_encoded_at_every_length_that_is_known(
     told = encode_study(own, StudyFolder(tmp_path), SimpleNamespace(tasks=()), takes_any)  # type: ignore[arg-type]
     assert encoded == lengths
     share = {16: 0.75, 32: 0.5, 64: 0.25}[lengths[-1]]
-    assert told == (lengths[-1], {"mood": share} if entry["type"] == "categorical" else {})
+    assert told == ([TextLimit(lengths[-1])], {"mood": share} if entry["type"] == "categorical" else {})
+
+
+def test_texts_are_encoded_in_every_way_that_a_trial_may_read_long_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoded: list[TextLimit] = []
+
+    def load_parts(*_: object, limit: TextLimit, **__: object) -> Any:
+        encoded.append(limit)
+        part = SimpleNamespace(lengths=np.array([4, 16, 64]), highest=lambda column: 0)
+        return {"mood": {"train": part}}
+
+    monkeypatch.setattr("tutti.data.encode.load_parts", load_parts)
+    space = {
+        "long_texts": {"type": "categorical", "choices": ["truncate", "head_tail", "windows"]},
+        "stride": {"type": "categorical", "choices": [None, 2], "when": {"long_texts": "windows"}},
+    }
+    own, takes_any = (
+        study(training={"max_length": 16, "stride": 3}, search_space=space),
+        SimpleNamespace(tokens=None, token_types=None),
+    )
+    told = encode_study(own, StudyFolder(tmp_path), SimpleNamespace(tasks=()), takes_any)  # type: ignore[arg-type]
+    windows = [TextLimit(16, "windows", stride) for stride in (2, 3, 4)]  # the default is a quarter of the length
+    assert encoded == [TextLimit(16, "head_tail"), TextLimit(16), *windows]
+    assert told == (encoded, {"mood": 2 / 3})
 
 
 SPECIAL = {f"{name}_token_id": 0 for name in ("pad", "cls", "sep", "bos", "eos")}

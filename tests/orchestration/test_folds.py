@@ -30,7 +30,7 @@ from tutti.modeling.checkpoint import load_checkpoint
 from tutti.orchestration.build import fine_tune_once
 from tutti.orchestration.folds import FoldReport
 from tutti.orchestration.trial_listener import TrialListener
-from tutti.records import CheckpointRecord, TrialState
+from tutti.records import CheckpointRecord, TextLimit, TrialState
 from tutti.tasks.metrics import score
 from tutti.training import EpochReport
 from tutti.training.predict import predict
@@ -75,7 +75,7 @@ class Job:
 
     def part(self, task: str, part: str) -> EncodedPart:
         cache, prepared = self.folder.encoded, load_prepared(self.folder.data)
-        return load_parts(prepared, tokenizer=self.study.backbone, max_length=16, cache=cache)[task][part]
+        return load_parts(prepared, tokenizer=self.study.backbone, limit=TextLimit(16), cache=cache)[task][part]
 
     def weights(self, fold: int) -> tuple[int, int]:
         """Changes when a fold's checkpoint is written again."""

@@ -27,6 +27,7 @@ from tutti.modeling.model import MultiTaskModel, load_encoder
 from tutti.orchestration.cpus import private_cpus
 from tutti.orchestration.inference import Checkpoint, Predictor, _Queue, slot_size, spread
 from tutti.orchestration.weights import weights_of
+from tutti.records import TextLimit
 from tutti.tasks.task import Task
 from tutti.training import precision
 
@@ -56,7 +57,7 @@ def save(tiny_data: Path, tmp_path: Path) -> Callable[..., Path]:
             epoch=1,
             score=0.5,
             task_scores=scores,
-            max_length=12,
+            limit=TextLimit(12),
         )
         return folder
 
@@ -65,7 +66,7 @@ def save(tiny_data: Path, tmp_path: Path) -> Callable[..., Path]:
 
 def encoded(folder: Path, texts: list[str], second: list[str] | None = None) -> pa.Table:
     table = pa.table({"text": texts} | ({"text_b": second} if second else {}))
-    return encode_rows(table, tokenizer=load_tokenizer(str(folder)), max_length=12)
+    return encode_rows(table, tokenizer=load_tokenizer(str(folder)), limit=TextLimit(12))
 
 
 @pytest.mark.parametrize("checkpoints", [1, 2, 3, 5, 7])
@@ -252,7 +253,7 @@ def test_a_shard_is_read_only_once_it_is_needed(save: Callable[..., Path], monke
             read.append(number)
             yield number, pd.DataFrame({"id": ["0"], "text": ["w1 w2"]})
 
-    checkpoints = [Checkpoint(folder, 8), Checkpoint(folder, 8), Checkpoint(folder, 4)]
+    checkpoints = [Checkpoint(folder, TextLimit(length)) for length in (8, 8, 4)]
     queue = _Queue(shards(), checkpoints, spread(3, 2))
     jobs: list[list[tuple[int, int]]] = [[], []]
     for worker in (0, 1, 0, 1, 0, 1):

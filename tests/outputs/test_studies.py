@@ -73,6 +73,15 @@ def test_a_study_that_trained_on_rows_of_another_split_is_refused(study, tmp_pat
         check_together({"one": one, "other": other}, by_task=False)
 
 
+def test_a_study_that_composes_its_texts_in_another_way_is_refused_since_no_text_would_be_known_again(study):
+    one, _ = study("one")
+    settings = {"tasks.A": {**one.settings["tasks.A"], "layout": {"columns": {"template": "{a} {b}"}}}}
+    other = replace(one, settings={**one.settings, **settings})
+    check_together({"one": other, "other": other}, by_task=False)
+    with pytest.raises(StudyError, match=r"other, task A must have the templates of one, no template; got '{a} {b}'"):
+        check_together({"one": one, "other": other}, by_task=False)
+
+
 def test_a_text_that_another_study_cleans_in_another_way_is_known_again(study):
     one, spec = study("one")
     other, _ = study("other", extra=["0\tpool 0!!\tyes"], cleaning=CleaningSteps(repeated_punctuation=True))

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
+import datasets
 import numpy as np
 import pytest
 import torch
@@ -136,3 +138,35 @@ def test_pairs_that_are_encoded_apart_keep_within_the_budget_in_training_and_in_
     for batch in sampler:
         model("p", **tokens.pad(batch.rows))
     assert max(shape.numel() for shape in shapes) <= 90
+
+
+def _windowed(part: EncodedPart, counts: list[int]) -> EncodedPart:
+    """A part whose rows are so many consecutive ones of another part's, all of one length, as windows."""
+    tokens = [[2, *range(4 + row, 12 + row), 3] for row in range(sum(counts))]
+    ends = np.cumsum(counts)
+    rows = [list(chain(*tokens[end - count : end])) for end, count in zip(ends, counts, strict=True)]
+    columns = {"input_ids": rows, "windows": [[10] * count for count in counts], "length": list(map(len, rows))}
+    encoded = datasets.Dataset.from_dict(columns)
+    return replace(part, ids=part.ids[: len(counts)], encoded=encoded, lengths=np.array(columns["length"]))
+
+
+@pytest.mark.parametrize(("batch_size", "max_tokens"), [(1, None), (4, None), (64, None), (1, 35), (1, 1000)])
+def test_windows_of_a_row_make_one_prediction_and_a_batch_holds_no_more_of_them_than_it_may(
+    model: MultiTaskModel, make_part: Callable[..., EncodedPart], batch_size: int, max_tokens: int | None
+) -> None:
+    part, counts = make_part(6, classes=3, seed=0), [1, 3, 1, 2, 4, 1]
+    sizes = []
+    seen = model.encoder.register_forward_pre_hook(
+        lambda _, args, kwargs: sizes.append(len(kwargs["input_ids"])), with_kwargs=True
+    )
+    together = predict(
+        model, _windowed(part, counts), task="t", batch_size=batch_size, device=CPU, max_tokens=max_tokens
+    )
+    seen.remove()
+    assert max(sizes) <= max(4, batch_size if max_tokens is None else max_tokens // 10)  # four are of one row
+    model.eval()
+    for row, end in enumerate(np.cumsum(counts)):
+        ids = torch.tensor([[2, *range(4 + each, 12 + each), 3] for each in range(end - counts[row], end)])
+        with torch.no_grad():
+            alone = model("t", ids, torch.ones_like(ids), windows=torch.tensor([counts[row]])).softmax(dim=1)
+        np.testing.assert_allclose(together[row], alone[0].numpy(), atol=1e-5)

@@ -28,7 +28,7 @@ from tutti.modeling.model import MultiTaskModel, load_encoder
 from tutti.orchestration.soup import averageable
 from tutti.outputs.members import Rule, elect
 from tutti.outputs.soup import refolded
-from tutti.records import CheckpointRecord
+from tutti.records import CheckpointRecord, TextLimit
 from tutti.tasks.metrics import score
 from tutti.tasks.predictions import Predictions
 from tutti.tasks.task import Task
@@ -75,7 +75,7 @@ def save(backbone: Path, tmp_path: Path) -> Save:
             epoch=1,
             score=0.5,
             task_scores={"news": 0.5},
-            max_length=max_length,
+            limit=TextLimit(max_length),
         )
         return tmp_path / key
 
@@ -103,7 +103,7 @@ def make_soup(
     return greedy_soup(
         list(candidates),
         weights=weights or candidates,
-        parts=lambda max_length: {"news": part},
+        parts=lambda limit: {"news": part},
         folder=folder,
         threads=1,
         folds=folds,
@@ -128,7 +128,7 @@ def test_the_mean_of_checkpoints_is_a_checkpoint_of_the_mean_of_their_weights(sa
             expected = torch.stack([each[name].double() for each in members]).mean(dim=0).float()
             torch.testing.assert_close(weight, expected, rtol=0, atol=0)
     model, metadata = load_checkpoint(tmp_path / "mean")  # verifies every file's hash
-    assert (metadata.key, metadata.max_length, metadata.tasks) == ("t0+t1+t2", 16, (TASK,))
+    assert (metadata.key, metadata.limit, metadata.tasks) == ("t0+t1+t2", TextLimit(16), (TASK,))
     encoder = AutoModel.from_pretrained(tmp_path / "mean", add_pooling_layer=False)
     torch.testing.assert_close(encoder.state_dict(), model.encoder.state_dict())
     assert len(load_tokenizer(str(tmp_path / "mean"))) == 64

@@ -17,6 +17,7 @@ from tutti.cluster.ending import EXIT_CODE
 from tutti.config.folder import StudyFolder
 from tutti.modeling.new_backbone import SMALLEST_VOCABULARY, Size, new_backbone
 from tutti.modeling.new_tokenizer import TokenizerKind
+from tutti.records import TextLimit
 
 app = typer.Typer(help="Make backbones.", no_args_is_help=True)
 
@@ -74,7 +75,7 @@ def pretrain(
         os.environ.setdefault(name, value)
     from tutti.cli.stores import read_study_file
     from tutti.data.encode import load_parts
-    from tutti.orchestration.build import abilities_of, check_backbone, max_length_of, prepare_rows
+    from tutti.orchestration.build import abilities_of, check_backbone, limit_of, prepare_rows
     from tutti.training.pretrain import check_pretraining, pretrain
 
     check_pretraining(out=out, learning_rate=learning_rate)
@@ -84,8 +85,8 @@ def pretrain(
         temporary = StudyFolder(Path(folder, config.study))
         prepared = prepare_rows(config, temporary)
         console.print("Encoding the texts")
-        length = max_length_of(config.training)
-        parts = load_parts(prepared, tokenizer=config.backbone, max_length=length, cache=temporary.encoded)
+        limit = TextLimit(limit_of(config.training).max_length)
+        parts = load_parts(prepared, tokenizer=config.backbone, limit=limit, cache=temporary.encoded)
         try:
             made = pretrain(
                 backbone=config.backbone,

@@ -272,7 +272,7 @@ def chosen_members(studies: Mapping[str, VotingStudy], task: Task, name: str, re
         training |= ruled_out(study.config.training) if own else {}
         for key, weights in weights_of(study.folder, [*own], folds=study.config.split.folds, tasks=[task]).items():
             groups[own[key]] = list(range(len(checkpoints), len(checkpoints) + len(weights)))
-            checkpoints += [Checkpoint(path, read_metadata(path).max_length) for path in weights]
+            checkpoints += [Checkpoint(path, read_metadata(path).limit) for path in weights]
     vote = TaskVote(task, groups, elected.ensemble, calibrated=rule.calibration == "temperature")
     # The ensemble depends on these alone, so they identify it in the manifest: further trials may finish meanwhile.
     votes = elected.ballot.votes[elected.ensemble.voters]
@@ -293,7 +293,7 @@ def _single_checkpoint(config: StudyConfig, folder: StudyFolder, task: Task, che
     example = folder.trial("t0000").fold(0) if config.split.folds else folder.trial("t0000")
     remedy = f"name the folder of a checkpoint, such as {example.best}"
     check_predicts(checkpoint, [task], what="--checkpoint", remedy=remedy)
-    alone = Checkpoint(checkpoint, read_metadata(checkpoint).max_length)
+    alone = Checkpoint(checkpoint, read_metadata(checkpoint).limit)
     return Predictors(f"the checkpoint {checkpoint}", [alone], TaskVote(task, {0: [0]}), {}, config.training)
 
 
@@ -301,4 +301,4 @@ def _fingerprints(checkpoints: Sequence[Checkpoint]) -> list[dict[str, Any]]:
     """Values that change with the checkpoints' weights: each metadata file contains the hashes of all other files."""
     from tutti.modeling.checkpoint import METADATA
 
-    return [{"sha256": sha256_of(each.folder / METADATA), "max_length": each.max_length} for each in checkpoints]
+    return [{"sha256": sha256_of(each.folder / METADATA), "max_length": each.limit.max_length} for each in checkpoints]

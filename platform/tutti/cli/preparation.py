@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from tutti.data.prepared import Prepared
 
 _MENTIONED_SHARE = 0.01  # of a task's rows that reach max_length
+_LONGER = {  # what becomes of them, by long_texts
+    "truncate": "are cut",
+    "head_tail": "keep their first and last tokens",
+    "windows": "are read in windows",
+}
 
 
 def prepare_study(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> Prepared:
@@ -60,12 +65,12 @@ def prepare_study(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> P
     for notice in prepared.notices:
         console.print(f"  {notice}", markup=False)
     console.print("Encoding the texts")
-    max_length, shares = encode_study(study, folder, prepared, abilities)
+    limits, shares = encode_study(study, folder, prepared, abilities)
+    becomes = " or ".join(dict.fromkeys(_LONGER[limit.long_texts] for limit in limits))
     for name, share in shares.items():
         if share >= _MENTIONED_SHARE:
-            console.print(
-                f"  {name}: {share:.0%} of the rows reach max_length, {max_length} tokens; longer ones are cut"
-            )
+            reached = f"{share:.0%} of the rows reach max_length, {limits[-1].max_length} tokens"
+            console.print(f"  {name}: {reached}; longer ones {becomes}")
     write_whole(folder.study_file, dump_study(stores.without_passwords(study)))
     return prepared
 

@@ -13,6 +13,7 @@ from tutti.config.paths import has_begun
 from tutti.config.raw import metric_of, metrics_of, section, tasks_of
 from tutti.config.stages import STAGES
 from tutti.config.study import CHANGING, Scheduler, Search
+from tutti.config.training import LIMIT_KEYS
 from tutti.config.yaml_file import show
 from tutti.errors import Fault
 
@@ -164,9 +165,10 @@ def population_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> 
         if isinstance(choices, list | tuple) and None in choices and len(choices) > 1:
             rule = "have no null beside numbers with the scheduler pbt: trials go on from each other's states"
             faults.append(Fault(what(f"search_space.{key}.choices"), rule, show([*choices]), "take it out"))
-    if "max_length" in space:  # a trial keeps its own best checkpoint, which predicts at the length it was trained with
-        rule = "be the same in all trials with the scheduler pbt: trials go on from each other's states"
-        faults.append(Fault(what("search_space.max_length"), rule, "varied", "set it under training:"))
+    for key in LIMIT_KEYS:  # a trial keeps its own best checkpoint, which reads texts as it was trained to
+        if key in space:
+            rule = "be the same in all trials with the scheduler pbt: trials go on from each other's states"
+            faults.append(Fault(what(f"search_space.{key}"), rule, "varied", "set it under training:"))
     trials = search.get("trials", Search().trials)
     if type(trials) in (int, float) and trials < MIN_POPULATION:
         rule = f"be at least {MIN_POPULATION} with the scheduler pbt: all trials are one population"

@@ -19,6 +19,8 @@ _ONLY: dict[str, tuple[LayoutName, ...]] = {
     "pair": ("competition",),
     "cleaning.broken_rows": ("competition", "glue"),
     "columns": ("table", "hub"),
+    "template": ("table", "hub"),
+    "template_b": ("table", "hub"),
     "glue": ("glue",),
     "dataset": ("hub",),
     "subset": ("hub",),
@@ -38,6 +40,7 @@ def layout_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list
         for fault in [
             *_unused_keys(name, task, what),
             *_missing_keys(name, task, what),
+            *_texts_twice(name, task, what),
             *_soft_values(name, task, what),
         ]
     ]
@@ -55,6 +58,23 @@ def _unused_keys(name: str, task: Mapping[str, Any], what: Callable[[str], str])
         )
         for key, layouts in _ONLY.items()
         if values.get(key) and values[key] != Columns().model_dump() and layout not in layouts
+    ]
+
+
+def _texts_twice(name: str, task: Mapping[str, Any], what: Callable[[str], str]) -> list[Fault]:
+    """A fault for each text that a template and a column would both be."""
+    columns, defaults = task.get("columns"), Columns()
+    return [
+        Fault(
+            what(f"tasks.{name}.columns.{text}"),
+            f"be left out beside `{template}`, which says what the text is",
+            show(columns[text]),
+            f"take it out, or name {{{columns[text]}}} in the template",
+        )
+        for text, template in (("text", "template"), ("text_b", "template_b"))
+        if task.get(template)
+        and isinstance(columns, dict)
+        and columns.get(text, getattr(defaults, text)) not in (None, getattr(defaults, text))
     ]
 
 

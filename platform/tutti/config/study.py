@@ -21,6 +21,7 @@ from pydantic_core import PydanticCustomError
 from tutti.config.metric_facts import FACTS, Needs, nearest_metric
 from tutti.config.numbers import check_number
 from tutti.config.space import Choice, SearchSpace
+from tutti.config.template import parsed
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$")]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]  # as numpy's older generator takes it
@@ -153,10 +154,19 @@ class TaskConfig(Strict):
     glue: GlueKind | None = None  # glue: its GLUE task; by default derived from the task's name
     pair: bool = False  # competition: two texts per row
     columns: Columns = Columns()  # table and hub
+    template: str | None = None  # table and hub: the text, composed of columns, in place of columns.text
+    template_b: str | None = None  # the second text of a pair, in place of columns.text_b
     metric: MetricChoice = "macro_f1"  # decides; also determines whether labels are classes or numbers
     report: tuple[MetricName, ...] = ()  # metrics that are logged beside it
     submission: FormatName | None = None  # by default competition, glue or csv, depending on the layout
     cleaning: Cleaning = Cleaning()
+
+    @field_validator("template", "template_b")
+    @classmethod
+    def _check_template(cls, template: str | None) -> str | None:
+        if template is not None:
+            parsed(template)
+        return template
 
     @property
     def metric_name(self) -> str:

@@ -7,9 +7,12 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 
 from tutti.config.study import Name, Strict
+from tutti.records import TextLimit
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 Weights = dict[Name, Annotated[float, Field(gt=0)]]
+LIMIT_KEYS = ("max_length", "long_texts", "stride")
+"""The keys on which the encoding of texts depends."""
 
 
 class TrainingOptions(Strict):
@@ -17,7 +20,12 @@ class TrainingOptions(Strict):
     ``evals_per_epoch``: those of single stages as ``stages.N.KEY``, weights of single tasks as ``task_weights.NAME``.
 
     Attributes:
-        max_length: maximum input length in tokens; longer inputs are truncated.
+        max_length: maximum input length in tokens; ``long_texts`` says what becomes of longer inputs.
+        long_texts: ``truncate`` keeps the first tokens; ``head_tail`` the first and the last, half of each (arXiv
+            1905.05583); ``windows`` makes several inputs of a row, whose pooled states are averaged before the head's
+            linear layer (arXiv 1910.10781). Of a pair, the longer text gives way first, and only it has windows.
+        stride: least number of tokens that neighbouring windows share, at most half of those that a window has for the
+            text; None for a quarter of max_length.
         group_by_length: whether batches are made of rows of similar length, which reduces padding.
         max_tokens_per_batch: maximum tokens per batch on each worker, padding included. If set, it determines the
             number of rows per batch instead of per_device_train_batch_size.
@@ -75,6 +83,8 @@ class TrainingOptions(Strict):
     model_config = ConfigDict(allow_inf_nan=False)
 
     max_length: Annotated[int, Field(ge=8)] = 128
+    long_texts: Literal["truncate", "head_tail", "windows"] = "truncate"
+    stride: Annotated[int, Field(ge=0)] | None = None
     group_by_length: bool = True
     max_tokens_per_batch: Annotated[int, Field(ge=8)] | None = None
     task_sampling: Literal["proportional", "temperature", "uniform", "weights"] = "proportional"
@@ -112,6 +122,12 @@ class TrainingOptions(Strict):
     evals_per_epoch: Annotated[int, Field(ge=1)] = 1
     state_steps: Annotated[int, Field(ge=1)] | None = None
 
+    @property
+    def limit(self) -> TextLimit:
+        """How long inputs are. Equal values mean equal encodings."""
+        stride = self.max_length // 4 if self.stride is None else self.stride
+        return TextLimit(self.max_length, self.long_texts, stride if self.long_texts == "windows" else 0)
+
     def violated_rules(self) -> list[str]:
         """The rules about combinations of options that these violate, each written to follow "must"."""
         rules = (
@@ -128,5 +144,6 @@ class TrainingOptions(Strict):
                 self.task_sampling == "weights" and not self.sampling_weights,
                 "have sampling_weights with `task_sampling: weights`",
             ),
+            (self.limit.stride > self.max_length // 2, "have a stride of at most half of max_length"),
         )
         return [rule for violated, rule in rules if violated]

@@ -42,7 +42,7 @@ class BatchRows:
     """What the sampler must know about one task's rows.
 
     Attributes:
-        lengths: ``(rows,)`` number of tokens of each row.
+        lengths: ``(rows,)`` number of tokens of each row, of all of its windows.
         weights: ``(rows,)`` weight of each row in the loss.
     """
 
@@ -224,15 +224,30 @@ class TokenRows:
     def __init__(self, part: EncodedPart, *, multiple: int = 1, positions: int | None = None) -> None:
         self._pad = part.pad_token_id
         self._ids, self._starts, self._types = part.flat
+        self._windows = part.windows
+        self._first_windows = None if part.windows is None else part.windows.cumsum() - part.windows
         self._multiple, self._positions = multiple, positions
 
     def pad(self, rows: np.ndarray) -> dict[str, torch.Tensor]:
         """``input_ids``, ``attention_mask`` and, unless they are all 0 in the part, ``token_type_ids``.
 
-        Each is ``(rows, width)`` int64, where the width is the length of the longest of these rows, rounded up.
+        Each is ``(inputs, width)`` int64, where the width is the length of the longest of these inputs, rounded up. An
+        input is a row, or if one of these rows has several, a window; then ``windows``, ``(rows,)`` int64, says how
+        many of the inputs belong to each row.
         """
-        starts = self._starts[rows]
-        lengths = self._starts[rows + 1] - starts
+        counts = None if self._windows is None else self._windows[rows]
+        if counts is None or self._first_windows is None:
+            inputs = rows
+        else:  # the first window of each row, plus 0, 1, ... up to the number of its windows
+            inputs = np.repeat(self._first_windows[rows] - (counts.cumsum() - counts), counts) + np.arange(counts.sum())
+        batch = self._pad_inputs(inputs)
+        if counts is not None and (counts > 1).any():
+            batch["windows"] = counts
+        return {name: torch.from_numpy(array) for name, array in batch.items()}
+
+    def _pad_inputs(self, inputs: np.ndarray) -> dict[str, np.ndarray]:
+        starts = self._starts[inputs]
+        lengths = self._starts[inputs + 1] - starts
         longest = int(lengths.max())
         width = -(-longest // self._multiple) * self._multiple
         if self._positions is not None:
@@ -245,7 +260,7 @@ class TokenRows:
         if self._types is not None:
             batch["token_type_ids"] = np.zeros(mask.shape, dtype=np.int64)
             batch["token_type_ids"][mask] = self._types[positions]
-        return {name: torch.from_numpy(array) for name, array in batch.items()}
+        return batch
 
 
 class TaskRows(Dataset):

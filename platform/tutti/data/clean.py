@@ -13,8 +13,9 @@ import numpy as np
 import pandas as pd
 from pandas import DataFrame
 
-# A bracketed emoticon name, as in microblogs: no spaces, and at least one letter, so that [12] is not matched.
-_EMOTICON = re.compile(r"\[(?=\w{0,9}[^\W\d_])(\w{1,10})\]")
+# A bracketed emoticon name, as in microblogs: no spaces, and at least one letter, so that [12] is not matched. Nor are
+# tokens that a template may have.
+_EMOTICON = re.compile(r"\[(?!(?:SEP|CLS|MASK)\])(?=\w{0,9}[^\W\d_])(\w{1,10})\]")
 _SPACES = re.compile(r" {2,}")
 
 

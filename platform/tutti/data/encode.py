@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -16,9 +17,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tutti.data.long_texts import WINDOWS, fitted
 from tutti.data.prepared import Prepared, read_columns
 from tutti.errors import BackboneError, Fault, StorageError, first_line
 from tutti.files import sha256_of, whole_folder, write_whole
+from tutti.records import TextLimit
 from tutti.tasks.kinds.columns import label_array
 
 if TYPE_CHECKING:
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 _BATCH = 1000  # rows that are tokenized and written at a time
 _ATTEMPTS = 5
 _TABLE, _INFO = "encoded.arrow", "info.json"
+_SEPARATOR = "[SEP]"
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,8 +39,9 @@ class EncodedPart:
 
     Attributes:
         ids: ``(rows,)`` of str.
-        encoded: columns input_ids (list of int32), token_type_ids (only if the tokenizer has them), length (int32).
-        lengths: ``(rows,)`` int32, number of tokens of each row.
+        encoded: columns input_ids (list of int32), token_type_ids (only if the tokenizer has them), length (int32), and
+            where long rows have windows, one after another in these lists, windows (list of int32): their lengths.
+        lengths: ``(rows,)`` int32, number of tokens of each row, those of all of its windows.
         labels: ``(rows,)`` int64 class indices or float32 values, ``(rows, k)`` float32, or None.
         weights: ``(rows,)`` float32, weight of each row in the loss; 1 in all parts but train.
         pad_token_id: pads the shorter rows of a batch.
@@ -54,13 +59,15 @@ class EncodedPart:
 
     @cached_property
     def flat(self) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        """All tokens ``(tokens,)``, the start of each row ``(rows + 1,)``, and all token types ``(tokens,)`` or None.
+        """All tokens ``(tokens,)``, each input's start ``(inputs + 1,)``, all token types ``(tokens,)`` or None.
 
-        Read from the Arrow table only once, however often the part is evaluated. Token types are None if all are 0, as
-        with single texts, since encoders default to 0.
+        An input is a row or, with ``windows``, a window of one. Read from the Arrow table only once, however often the
+        part is evaluated. Token types are None if all are 0, as with single texts, since encoders default to 0.
         """
         table = self.encoded.with_format("arrow")[:]
         ids, starts = _flatten(table.column("input_ids"))
+        if self.windows is not None:
+            starts = np.append(0, _flatten(table.column(WINDOWS))[0]).cumsum(dtype=np.int64)
         types = _flatten(table.column("token_type_ids"))[0] if "token_type_ids" in table.column_names else None
         return ids, starts, types if types is not None and types.any() else None
 
@@ -71,19 +78,37 @@ class EncodedPart:
         values = pc.list_flatten(self.encoded.with_format("arrow")[:][column])
         return int(pc.max(values).as_py()) if len(values) else -1
 
-    def batch_lengths(self, *, apart: bool) -> np.ndarray:
+    @cached_property
+    def windows(self) -> np.ndarray | None:
+        """``(rows,)`` int64, number of windows of each row; None if every row is one input."""
+        if WINDOWS not in self.encoded.column_names:
+            return None
+        _, starts = _flatten(self.encoded.with_format("arrow")[:].column(WINDOWS))
+        counts = np.diff(starts)
+        return counts if (counts > 1).any() else None
+
+    def batch_lengths(self, *, apart: bool, multiple: int = 1) -> np.ndarray:
         """``(rows,)`` number of tokens that each row takes in a batch, before padding to longer rows.
+
+        In a batch of such rows, padding included, no row takes more than the longest one by this count: each window
+        counts as much as the widest of the part.
 
         Args:
             apart: whether a pair is two inputs of equal width, ``[CLS] a [SEP]`` and ``[CLS] b [SEP]``.
+            multiple: that widths of batches are rounded up to; it counts where rows have several windows.
         """
-        if not apart:
+        windows = self.windows
+        if windows is None and not apart:
             return self.lengths
         _, starts, types = self.flat
-        if types is None:
-            return self.lengths
-        seconds = np.diff(np.append(0, (types == 1).cumsum())[starts])
-        return 2 * np.maximum(self.lengths - seconds, seconds + 1)
+        widths = np.diff(starts)
+        if apart and types is not None:
+            seconds = np.diff(np.append(0, (types == 1).cumsum())[starts])
+            widths = 2 * np.maximum(widths - seconds, seconds + 1)
+        if windows is None:
+            return widths
+        widest = -(-int(widths.max()) // multiple) * multiple
+        return np.where(windows > 1, windows * widest, widths[windows.cumsum() - windows])
 
 
 def _flatten(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
@@ -132,7 +157,7 @@ def tokens_sha256(rows: Dataset) -> str:
 
 
 def load_parts(
-    prepared: Prepared, *, tokenizer: str, max_length: int, cache: Path
+    prepared: Prepared, *, tokenizer: str, limit: TextLimit, cache: Path
 ) -> dict[str, dict[str, EncodedPart]]:
     """Every task's parts with their encoded texts; encodes those that the cache lacks.
 
@@ -146,19 +171,18 @@ def load_parts(
     state = _state_of(loaded)
     return {
         task: {
-            part: _load(prepared, task, part, tokenizer=loaded, state=state, max_length=max_length, cache=cache)
-            for part in parts
+            part: _load(prepared, task, part, tokenizer=loaded, state=state, limit=limit, cache=cache) for part in parts
         }
         for task, parts in prepared.parts.items()
     }
 
 
 def _load(
-    prepared: Prepared, task: str, part: str, *, tokenizer: Any, state: bytes, max_length: int, cache: Path
+    prepared: Prepared, task: str, part: str, *, tokenizer: Any, state: bytes, limit: TextLimit, cache: Path
 ) -> EncodedPart:
     info = prepared.parts[task][part]
-    folder = cache / _key(info.texts_sha256, tokenizer, max_length, state)
-    encoded = _encode(info.path, folder, tokenizer, max_length)
+    folder = cache / _key(info.texts_sha256, tokenizer, limit, state)
+    encoded = _encode(info.path, folder, tokenizer, limit)
     optional = {"label": info.labelled, "weight": part == "train", "probabilities": info.soft}
     names = ["id", *(name for name, present in optional.items() if present)]
     table = read_columns(info.path, names)
@@ -187,17 +211,17 @@ def _targets(table: pa.Table) -> np.ndarray:
     return targets
 
 
-def _encode(path: Path, folder: Path, tokenizer: Any, max_length: int) -> Dataset:
+def _encode(path: Path, folder: Path, tokenizer: Any, limit: TextLimit) -> Dataset:
     """The encoded texts of a part, memory-mapped; see ``EncodedPart.encoded``.
 
-    Each (texts, tokenizer, max_length) is encoded once for all studies. Concurrent processes may encode the same part;
-    one result is kept. Too long pairs are truncated at the longer text.
+    Each (texts, tokenizer, limit) is encoded once for all studies. Concurrent processes may encode the same part;
+    one result is kept.
 
     Args:
         path: the part's Parquet file.
         folder: the table's folder, in a cache shared by all studies.
         tokenizer: from ``load_tokenizer``.
-        max_length: maximum number of tokens of a row, special tokens included.
+        limit: of a row's tokens. Too long pairs are truncated at the longer text.
 
     Raises:
         StorageError: if the part is damaged or the cache cannot be written.
@@ -206,18 +230,18 @@ def _encode(path: Path, folder: Path, tokenizer: Any, max_length: int) -> Datase
 
     for _ in range(_ATTEMPTS):
         if not _is_complete(folder):
-            _write_table(folder, path, tokenizer, max_length)
+            _write_table(folder, path, tokenizer, limit)
         with suppress(FileNotFoundError):  # another process is replacing the folder by its own, equal table
             return Dataset.from_file(str(folder / _TABLE))
     remedy = "check whether something else removes files there"
     raise StorageError(Fault(str(folder), "stay there once it is written", "a folder that is gone", remedy))
 
 
-def _write_table(folder: Path, path: Path, tokenizer: Any, max_length: int) -> None:
+def _write_table(folder: Path, path: Path, tokenizer: Any, limit: TextLimit) -> None:
     """Writes the table atomically, unless another process completes it first."""
     try:
         with whole_folder(folder, unless=lambda: _is_complete(folder)) as temporary:
-            _write_files(temporary, path, tokenizer, max_length)
+            _write_files(temporary, path, tokenizer, limit)
     except StorageError:
         if not _is_complete(folder):
             raise
@@ -257,16 +281,19 @@ def starts_special(tokenizer: Any) -> bool:
     return first is not None and first in (tokenizer.cls_token_id, tokenizer.bos_token_id)
 
 
-def encoding_key(tokenizer: Any, max_length: int) -> str:
+def encoding_key(tokenizer: Any, limit: TextLimit) -> str:
     """A key of everything besides the texts that determines the token ids.
 
     Compute it before using the tokenizer, since using it changes its state.
     """
-    return _key("", tokenizer, max_length, _state_of(tokenizer))
+    return _key("", tokenizer, limit, _state_of(tokenizer))
 
 
-def _key(texts_sha256: str, tokenizer: Any, max_length: int, state: bytes) -> str:
-    settings = [type(tokenizer).__name__, tokenizer.model_input_names, tokenizer.truncation_side, max_length]
+def _key(texts_sha256: str, tokenizer: Any, limit: TextLimit, state: bytes) -> str:
+    settings = [type(tokenizer).__name__, tokenizer.model_input_names, tokenizer.truncation_side, limit.max_length]
+    # What differs from earlier versions alone, whose tables are still good.
+    settings += [] if limit.long_texts == "truncate" else [limit.long_texts, limit.stride]
+    settings += [] if _separator(tokenizer) == _SEPARATOR else [_separator(tokenizer)]
     return hashlib.sha256(f"{texts_sha256}\n{json.dumps(settings)}\n".encode() + state).hexdigest()[:32]
 
 
@@ -287,15 +314,15 @@ def _is_complete(folder: Path) -> bool:
         return False
 
 
-def encode_rows(texts: pa.Table, *, tokenizer: Any, max_length: int) -> pa.Table:
+def encode_rows(texts: pa.Table, *, tokenizer: Any, limit: TextLimit) -> pa.Table:
     """The columns of ``EncodedPart.encoded`` for these texts, in order.
 
     Args:
         texts: columns text and, for pairs, text_b.
         tokenizer: from ``load_tokenizer``.
-        max_length: maximum number of tokens of a row, special tokens included.
+        limit: of a row's tokens. Too long pairs are truncated at the longer text.
     """
-    return pa.Table.from_batches(_encoded(texts, tokenizer, max_length), schema=_schema(tokenizer))
+    return pa.Table.from_batches(_encoded(texts, tokenizer, limit), schema=_schema(tokenizer, limit))
 
 
 def part_of(ids: np.ndarray, encoded: pa.Table, *, pad_token_id: int) -> EncodedPart:
@@ -312,36 +339,49 @@ def part_of(ids: np.ndarray, encoded: pa.Table, *, pad_token_id: int) -> Encoded
     )
 
 
-def _schema(tokenizer: Any) -> pa.Schema:
+def _schema(tokenizer: Any, limit: TextLimit) -> pa.Schema:
     names = ["input_ids", *(["token_type_ids"] if "token_type_ids" in tokenizer.model_input_names else [])]
+    names += [WINDOWS] if limit.long_texts == "windows" else []
     return pa.schema([*((name, pa.list_(pa.int32())) for name in names), ("length", pa.int32())])
 
 
-def _write_files(folder: Path, path: Path, tokenizer: Any, max_length: int) -> None:
-    texts, schema = read_columns(path, None), _schema(tokenizer)
+def _write_files(folder: Path, path: Path, tokenizer: Any, limit: TextLimit) -> None:
+    texts, schema = read_columns(path, None), _schema(tokenizer, limit)
     with pa.OSFile(str(folder / _TABLE), "wb") as file, pa.ipc.new_stream(file, schema) as writer:
-        for batch in _encoded(texts, tokenizer, max_length):
+        for batch in _encoded(texts, tokenizer, limit):
             writer.write_batch(batch)
     write_whole(folder / _INFO, json.dumps({"rows": texts.num_rows, "bytes": (folder / _TABLE).stat().st_size}))
 
 
-def _encoded(texts: pa.Table, tokenizer: Any, max_length: int) -> Iterator[pa.RecordBatch]:
-    schema = _schema(tokenizer)
-    for first, second in _batches(texts, pair="text_b" in texts.column_names):
-        encoding = tokenizer(
-            first,
-            second,
-            truncation="longest_first",
-            max_length=max_length,
-            padding=False,
-            return_attention_mask=False,
-        )
-        columns = [pa.array(encoding[name], pa.list_(pa.int32())) for name in schema.names[:-1]]
-        lengths = pa.array([len(row) for row in encoding["input_ids"]], pa.int32())
+def _encoded(texts: pa.Table, tokenizer: Any, limit: TextLimit) -> Iterator[pa.RecordBatch]:
+    schema, cuts = _schema(tokenizer, limit), limit.long_texts == "truncate"
+    options: dict[str, Any] = {"truncation": "longest_first", "max_length": limit.max_length}
+    if not cuts:
+        options = {"truncation": False, "return_special_tokens_mask": True, "verbose": False}  # no word of long rows
+    for first, second in _batches(texts, tokenizer, pair="text_b" in texts.column_names):
+        encoding = tokenizer(first, second, padding=False, return_attention_mask=False, **options)
+        rows = encoding if cuts else fitted(encoding, schema.names, limit)
+        columns = [pa.array(rows[name], pa.list_(pa.int32())) for name in schema.names[:-1]]
+        lengths = pa.array([len(row) for row in rows["input_ids"]], pa.int32())
         yield pa.record_batch([*columns, lengths], schema=schema)
 
 
-def _batches(texts: pa.Table, *, pair: bool) -> Iterator[tuple[Sequence[str], Sequence[str] | None]]:
+def _batches(texts: pa.Table, tokenizer: Any, *, pair: bool) -> Iterator[tuple[Sequence[str], Sequence[str] | None]]:
     for start in range(0, texts.num_rows, _BATCH):
         rows = texts.slice(start, _BATCH)
-        yield rows["text"].to_pylist(), rows["text_b"].to_pylist() if pair else None
+        first, *second = (_separated(rows[name].to_pylist(), tokenizer) for name in ("text", "text_b")[: 1 + pair])
+        yield first, second[0] if pair else None
+
+
+def _separator(tokenizer: Any) -> str:
+    """What ``[SEP]`` in a text, as a template has it, is to the tokenizer."""
+    return str(tokenizer.sep_token or tokenizer.eos_token or _SEPARATOR)
+
+
+def _separated(texts: list[str], tokenizer: Any) -> list[str]:
+    """The texts with the tokenizer's separator token for ``[SEP]`` and the spaces before it, which would be a token."""
+    separator = _separator(tokenizer)
+    if separator == _SEPARATOR:
+        return texts
+    pattern = re.compile(rf" *{re.escape(_SEPARATOR)}")
+    return [pattern.sub(lambda _: separator, text) if _SEPARATOR in text else text for text in texts]

@@ -38,7 +38,7 @@ def shape_of(folder: Path) -> dict[str, Any]:
             "heads": (heads.pooling, heads.layers),  # dropout does not affect predictions
             "adapter": None if adapter is None else replace(adapter, dropout=0.0),
             "base": metadata.base,
-            "max_length": metadata.max_length,
+            "limit": metadata.limit,
             "weights": {file.name: dict(_slices(file)) for file in sorted(folder.glob(_WEIGHTS))},
         }
 

@@ -6,7 +6,7 @@ import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 import torch
@@ -20,6 +20,7 @@ from tutti.files import sha256_of, storage_faults, whole_folder
 from tutti.modeling.adapters import Adapter, Base, encoder_name, load_adapter_state
 from tutti.modeling.heads import HeadOptions
 from tutti.modeling.model import MultiTaskModel, below, check_backbone_folder, load_encoder, no_progress_bars
+from tutti.records import TextLimit
 from tutti.tasks.task import Task
 
 METADATA = "tutti.json"
@@ -39,7 +40,7 @@ class CheckpointMetadata:
         files: every other file of the folder, to its SHA-256.
         adapter: the adapter trained instead of the encoder's weights; None if the weights were trained.
         base: the backbone under the adapter; None without an adapter.
-        max_length: maximum number of tokens of a training row.
+        limit: of the tokens of a training row; in the file under the keys of ``TextLimit``.
         global_attention: as in ``MultiTaskModel``; false in checkpoints of earlier versions, which gave none.
     """
 
@@ -51,7 +52,7 @@ class CheckpointMetadata:
     score: float
     task_scores: Mapping[str, float]
     files: Mapping[str, str]
-    max_length: int
+    limit: TextLimit
     adapter: Adapter | None
     base: Base | None
     global_attention: bool = False
@@ -68,7 +69,7 @@ def save_checkpoint(
     epoch: int,
     score: float,
     task_scores: Mapping[str, float],
-    max_length: int,
+    limit: TextLimit,
     weights: Mapping[str, Tensor] | None = None,
 ) -> None:
     """Writes ``folder`` atomically, replacing its previous content.
@@ -100,7 +101,7 @@ def save_checkpoint(
             "files": {file.name: sha256_of(file) for file in sorted(temporary.iterdir())},
             "adapter": None if model.adapter is None else asdict(model.adapter),
             "base": None if model.base is None else asdict(model.base),
-            "max_length": max_length,
+            **asdict(limit),
             "global_attention": model.global_attention,
         }
         (temporary / METADATA).write_text(json.dumps(metadata, ensure_ascii=False, indent=1), encoding="utf-8")
@@ -178,9 +179,12 @@ def read_metadata(folder: Path) -> CheckpointMetadata:
         tasks = tuple(Task.from_dict(task) for task in content.pop("tasks"))
         heads = HeadOptions(**content.pop("heads"))
         adapter, base = content.pop("adapter"), content.pop("base")
+        # Checkpoints of earlier versions have max_length alone.
+        limit = TextLimit(**{key.name: content.pop(key.name) for key in fields(TextLimit) if key.name in content})
         return CheckpointMetadata(
             tasks=tasks,
             heads=heads,
+            limit=limit,
             adapter=None if adapter is None else Adapter(**adapter),
             base=None if base is None else Base(**base),
             **content,

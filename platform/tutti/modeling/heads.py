@@ -161,6 +161,9 @@ class Head(nn.Module):
     token types to ``(rows, width)`` float32: logits, or values of a standardized kind. A head that ``is_bi_encoder``
     takes the states and the mask of ``texts_apart``.
 
+    With ``(rows,)`` int64 ``windows``, the states are those of windows, of which each row has so many, in order: a row
+    is the mean of its windows' pooled states (RoBERT, Pappagari et al. 2019, arXiv 1910.10781).
+
     While it trains with several ``options.dropout_samples`` it gives ``(samples, rows, width)``, one for each dropout
     mask: the loss is the mean of their losses (multi-sample dropout, Inoue 2019, arXiv 1905.09788).
 
@@ -232,8 +235,12 @@ class Head(nn.Module):
             low, high = labels[weights > 0].aminmax()
             self.similarity.copy_(torch.stack([high - low, low - mean]) / self.scale)
 
-    def forward(self, states: Sequence[Tensor], mask: Tensor, types: Tensor | None = None) -> Tensor:
+    def forward(
+        self, states: Sequence[Tensor], mask: Tensor, types: Tensor | None = None, windows: Tensor | None = None
+    ) -> Tensor:
         pooled = self.pooling(states[-1] if self.mix is None else self.mix(states), mask, types).float()
+        if windows is not None:
+            pooled = torch.segment_reduce(pooled, "mean", lengths=windows, unsafe=True)  # a check would wait for a GPU
         with torch.autocast(pooled.device.type, enabled=False):  # bfloat16 has only 8 bits of precision for outputs
             if self.training and self._samples > 1:
                 outputs = torch.stack([self.linear(self.dropout(pooled)) for _ in range(self._samples)])

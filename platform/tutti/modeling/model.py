@@ -98,9 +98,17 @@ class MultiTaskModel(nn.Module):
         )
 
     def forward(
-        self, task: str, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
+        self,
+        task: str,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        token_type_ids: Tensor | None = None,
+        windows: Tensor | None = None,
     ) -> Tensor:
-        """``(rows, tokens)`` int64 inputs to what the task's head gives, ``(rows, width)`` float32: see ``HeadKind``.
+        """``(inputs, tokens)`` int64 inputs to what the task's head gives, ``(rows, width)`` float32: see ``HeadKind``.
+
+        An input is a row. With ``windows``, ``(rows,)`` int64, it is one of a row's windows, of which each row has so
+        many, in order.
 
         While it trains with several dropout samples, ``(samples, rows, width)``.
         """
@@ -126,7 +134,7 @@ class MultiTaskModel(nn.Module):
             options["output_hidden_states"] = True
         outputs = self.encoder(input_ids=input_ids, attention_mask=attention_mask, **options)
         states = outputs.hidden_states[-layers:] if layers > 1 else (outputs.last_hidden_state,)
-        return head(states, attention_mask, token_type_ids)
+        return head(states, attention_mask, token_type_ids, windows)
 
     def head(self, task: str) -> Head:
         """The head of a task."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from tutti.config.folder import StudyFolder
 from tutti.config.space import Categorical
 from tutti.config.stages import STAGES, overlay
 from tutti.config.study import StudyConfig
-from tutti.config.training import TrainingOptions
+from tutti.config.training import LIMIT_KEYS, TrainingOptions
 from tutti.data.prepare import prepare
 from tutti.data.prepared import Prepared, load_prepared
 from tutti.errors import ConfigError, Fault, StorageError, StudyError
@@ -25,7 +26,7 @@ from tutti.files import check_no_link, sha256_of, storage_faults, write_whole
 from tutti.orchestration.folds import fine_tune_folds
 from tutti.orchestration.memory import with_smaller_batches
 from tutti.orchestration.trial_listener import TrialListener
-from tutti.records import CheckpointRecord, Scalar
+from tutti.records import CheckpointRecord, Scalar, TextLimit
 from tutti.tasks.build import sample_ids_of, task_specs
 
 _TOKENIZER = ("tokenizer*.json", "vocab.*", "merges.txt", "*.model")  # patterns of its files
@@ -57,14 +58,14 @@ def prepare_rows(study: StudyConfig, folder: StudyFolder) -> Prepared:
 
 def encode_study(
     study: StudyConfig, folder: StudyFolder, prepared: Prepared, abilities: Abilities
-) -> tuple[int, dict[str, float]]:
-    """Encodes every part of every task once, before any trial starts, for every ``max_length`` known in advance.
+) -> tuple[list[TextLimit], dict[str, float]]:
+    """Encodes every part of every task once, before any trial starts, for every limit of lengths known in advance.
 
     Of a range that is the highest one, since its rows have the tokens of all shorter ones.
 
     Returns:
-        The greatest of these lengths, and by task the share of rows that reach it: nearly all of them are truncated.
-        Without shares where the search space has a range of lengths.
+        The limits of trials with the greatest length, and by task the share of rows that reach it: nearly all of them
+        are longer. Without shares where the search space has a range of lengths.
 
     Raises:
         BackboneError: if the backbone has no tokenizer that loads, or no embedding of something that it gives.
@@ -73,13 +74,9 @@ def encode_study(
     from tutti.data.encode import load_parts
     from tutti.data.known_tokens import check_known
 
-    lengths, varied = {max_length_of(study.training)}, study.search_space.root.get("max_length")
-    if varied:
-        choices = varied.choices if isinstance(varied, Categorical) else (varied.high,)
-        drawn = {int(choice) for choice in choices if choice is not None}
-        lengths = drawn | lengths if varied.when else drawn
-    for length in sorted(lengths):
-        tasks = load_parts(prepared, tokenizer=study.backbone, max_length=length, cache=folder.encoded)
+    limits = sorted(_possible_limits(study), key=lambda limit: (limit.max_length, limit.long_texts, limit.stride))
+    for limit in limits:
+        tasks = load_parts(prepared, tokenizer=study.backbone, limit=limit, cache=folder.encoded)
     apart = all(pooling == "bi_encoder" for _, pooling in possible_values(study, "pooling"))
     pairs = {task.name for task in prepared.tasks if task.pair}
     for task, parts in tasks.items():
@@ -87,10 +84,34 @@ def encode_study(
         for name, part in parts.items():
             where = f"{name} of the task {task}"
             check_known(part, where=where, backbone=study.backbone, tokens=abilities.tokens, token_types=types)
-    if varied and not isinstance(varied, Categorical):  # trials encode the lengths that they draw
-        return length, {}
-    full = {task: np.concatenate([part.lengths for part in parts.values()]) >= length for task, parts in tasks.items()}
-    return length, {task: float(rows.mean()) for task, rows in full.items()}
+    longest = [limit for limit in limits if limit.max_length == limits[-1].max_length]
+    if _varies_as_range(study, "max_length"):  # trials encode the lengths that they draw
+        return longest, {}
+    reached = {
+        task: np.concatenate([part.lengths for part in parts.values()]) >= longest[-1].max_length
+        for task, parts in tasks.items()
+    }
+    return longest, {task: float(rows.mean()) for task, rows in reached.items()}
+
+
+def _possible_limits(study: StudyConfig) -> set[TextLimit]:
+    """The limits that trials may have; of a range of lengths the highest one, which has the tokens of all others."""
+    values: dict[str, list[Any]] = {}
+    for key in LIMIT_KEYS:
+        varied, values[key] = study.search_space.root.get(key), [study.training.get(key)]
+        if varied is not None:
+            choices = varied.choices if isinstance(varied, Categorical) else (varied.high,)
+            values[key] = [*choices, *(values[key] if varied.when else [])]
+    combinations = [dict(zip(values, chosen, strict=True)) for chosen in product(*values.values())]
+    return {
+        limit_of({key: value for key, value in combination.items() if value is not None})
+        for combination in combinations
+    }
+
+
+def _varies_as_range(study: StudyConfig, key: str) -> bool:
+    varied = study.search_space.root.get(key)
+    return varied is not None and not isinstance(varied, Categorical)
 
 
 @dataclass(frozen=True)
@@ -299,9 +320,9 @@ def possible_values(study: StudyConfig, name: str, stage: str = "") -> Iterator[
     yield f"training.{name}", None
 
 
-def max_length_of(training: Mapping[str, Any]) -> int:
-    """Maximum input length in tokens according to training keys."""
-    return int(training.get("max_length", TrainingOptions.model_fields["max_length"].default))
+def limit_of(training: Mapping[str, Any]) -> TextLimit:
+    """How long inputs are, and what becomes of longer ones, according to training keys."""
+    return TrainingOptions(**{key: training[key] for key in LIMIT_KEYS if key in training}).limit
 
 
 def fine_tune_once(
@@ -337,9 +358,8 @@ def fine_tune_once(
     for path in (trial, *trial.glob("*"), *trial.glob("fold-*/*")):
         check_no_link(path)
     training = overlay(study.training, parameters)
-    max_length = max_length_of(training)
     prepared = load_prepared(folder.data)
-    parts = load_parts(prepared, tokenizer=study.backbone, max_length=max_length, cache=folder.encoded)
+    parts = load_parts(prepared, tokenizer=study.backbone, limit=limit_of(training), cache=folder.encoded)
     if smaller_batches:
         apart = training.get("pooling") == "bi_encoder"
         lengths = [parts[task.name]["train"].batch_lengths(apart=apart and task.pair) for task in prepared.tasks]

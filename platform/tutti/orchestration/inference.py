@@ -15,6 +15,7 @@ from tutti.config.study import Resources
 from tutti.errors import ClusterError, Fault, TrialError, TrialMemoryError, TuttiError, first_line
 from tutti.orchestration.cpus import private_cpus
 from tutti.orchestration.memory import is_out_of_memory
+from tutti.records import TextLimit
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,11 +39,11 @@ class Checkpoint:
 
     Attributes:
         folder: visible to every node.
-        max_length: maximum tokens of a row in training.
+        limit: of the tokens of a row in training.
     """
 
     folder: Path
-    max_length: int
+    limit: TextLimit
 
 
 @dataclass(frozen=True)
@@ -195,7 +196,7 @@ def predict_shards(
 ) -> None:
     """Predicts with every checkpoint on the Ray that this process is connected to. Takes memory for a few shards.
 
-    Each shard is tokenized once for all checkpoints that share tokenizer and max_length. A worker that dies is
+    Each shard is tokenized once for all checkpoints that share tokenizer and limit. A worker that dies is
     restarted, and its prediction repeated.
 
     Args:
@@ -265,8 +266,8 @@ class _Queue:
     """Assigns each worker the earliest shard for one of its checkpoints. Reads further shards as needed.
 
     Attributes:
-        encodings: for each checkpoint, the key of its encoding. Equal tokenizers with equal max_length share one.
-        tokenizers: tokenizer and max_length of each encoding.
+        encodings: for each checkpoint, the key of its encoding. Equal tokenizers with equal limits share one.
+        tokenizers: tokenizer and limit of each encoding.
     """
 
     def __init__(
@@ -275,11 +276,11 @@ class _Queue:
         from tutti.data.encode import encoding_key, load_tokenizer
 
         self.encodings: list[str] = []
-        self.tokenizers: dict[str, tuple[Any, int]] = {}
+        self.tokenizers: dict[str, tuple[Any, TextLimit]] = {}
         for checkpoint in checkpoints:
             tokenizer = load_tokenizer(str(checkpoint.folder))
-            self.encodings.append(encoding_key(tokenizer, checkpoint.max_length))
-            self.tokenizers.setdefault(self.encodings[-1], (tokenizer, checkpoint.max_length))
+            self.encodings.append(encoding_key(tokenizer, checkpoint.limit))
+            self.tokenizers.setdefault(self.encodings[-1], (tokenizer, checkpoint.limit))
         self._shards = iter(shards)
         self._ranges = ranges
         self._worker_counts = [sum(number in numbers for numbers in ranges) for number in range(len(checkpoints))]
@@ -311,8 +312,8 @@ class _Queue:
             return False
         texts = pa.table({name: pa.array(rows[name], pa.string()) for name in ("text", "text_b") if name in rows})
         encoded = {
-            encoding: ray.put(encode_rows(texts, tokenizer=tokenizer, max_length=length))
-            for encoding, (tokenizer, length) in self.tokenizers.items()
+            encoding: ray.put(encode_rows(texts, tokenizer=tokenizer, limit=limit))
+            for encoding, (tokenizer, limit) in self.tokenizers.items()
         }
         self._in_flight.append(_Shard(number, rows, encoded, set(range(len(self._worker_counts)))))
         return True

@@ -19,7 +19,7 @@ from tutti.data.prepared import Prepared
 from tutti.ensembling.nested import MIN_TEXTS_NESTED
 from tutti.errors import Fault, StudyError, counted
 from tutti.orchestration.build import keep_backbone, prepare_rows
-from tutti.records import Scalar, TrialRecord, TrialState
+from tutti.records import Scalar, TextLimit, TrialRecord, TrialState
 from tutti.search.limits import is_over
 
 if TYPE_CHECKING:
@@ -141,8 +141,8 @@ def studies_with_labels(
     from tutti.data.encode import load_parts
 
     @cache
-    def parts(max_length: int) -> Any:
-        return load_parts(prepared, tokenizer=study.backbone, max_length=max_length, cache=folder.encoded)
+    def parts(limit: TextLimit) -> Any:
+        return load_parts(prepared, tokenizer=study.backbone, limit=limit, cache=folder.encoded)
 
     def lengths(options: TrainingOptions, *, labelled: bool) -> list[np.ndarray]:
         found = []
@@ -151,7 +151,7 @@ def studies_with_labels(
             rows = [prepared.parts[task.name]["train"].rows for task in prepared.tasks]
             return [np.ones(sum(both)) for both in zip(rows, added, strict=True)]
         for task in prepared.tasks:
-            own, apart = parts(options.max_length)[task.name], options.pooling == "bi_encoder" and task.pair
+            own, apart = parts(options.limit)[task.name], options.pooling == "bi_encoder" and task.pair
             found.append(own["train"].batch_lengths(apart=apart))
             if labelled and (count := counts.get(task.name, 0)):
                 unlabelled = np.sort(own["unlabeled"].batch_lengths(apart=apart))

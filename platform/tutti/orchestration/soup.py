@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tutti.config.folder import StudyFolder
 from tutti.data.prepared import load_prepared
 from tutti.orchestration.inference import Slots, worker_faults
+from tutti.records import TextLimit
 
 if TYPE_CHECKING:
     from tutti.data.encode import EncodedPart
@@ -63,10 +64,8 @@ def compute_soup(
         prepared = replace(prepared, parts=alone)
 
         @cache
-        def parts(max_length: int) -> dict[str, EncodedPart]:
-            loaded = load_parts(
-                prepared, tokenizer=str(weights[candidates[0]]), max_length=max_length, cache=folder.encoded
-            )
+        def parts(limit: TextLimit) -> dict[str, EncodedPart]:
+            loaded = load_parts(prepared, tokenizer=str(weights[candidates[0]]), limit=limit, cache=folder.encoded)
             return {task: by_part["validation"] for task, by_part in loaded.items()}
 
         return greedy_soup(

@@ -102,7 +102,7 @@ class SoupCard:
     Attributes:
         created: UTC, ISO 8601.
         tried: trials, best first.
-        passed_over: trials whose shape or max_length differs from the best trial's.
+        passed_over: trials whose shape, or limit of long texts, differs from the best trial's.
         task_scores: by task, the soup's metric on the validation rows, all of which chose it.
         vote_scores: by task, that of the recipe's vote on the same rows.
         estimates: by task, the nested estimates of soup and vote; none if a task has too few rows of different texts.

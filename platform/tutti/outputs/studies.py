@@ -47,6 +47,9 @@ def _differences(first: str, own: Prepared, name: str, other: Prepared, by_task:
         return
     for task in shared:
         what = f"the study {name}, task {task.name}"
+        templates, other_templates = _templates(own, task.name), _templates(other, task.name)
+        if templates != other_templates:  # rows are known again by their texts
+            yield Fault(what, f"have the templates of {first}, {templates}", other_templates, "leave the study out")
         if leaked := _leaked_rows(own, other, task.name):
             rule = f"not have trained on rows that {first} holds out"
             again = "leave the study out, or run it again with the same split"
@@ -64,6 +67,14 @@ def _differences(first: str, own: Prepared, name: str, other: Prepared, by_task:
                 rule = f"have the {part} rows that {first} has, those of {PurePath(origin['source']).name}"
                 got = f"another content of {PurePath(other_origins[part]['source']).name}"
                 yield Fault(what, rule, got, "leave the study out, or run it again on that file")
+
+
+def _templates(prepared: Prepared, task: str) -> str:
+    """How a task's texts are composed of columns; data of earlier versions do not say, and were not composed."""
+    layout = prepared.settings.get(f"tasks.{task}", {}).get("layout", {})
+    layout = {**layout, **(layout.get("columns") or {})}  # a hub's are a table's
+    templates = [repr(layout[key]) for key in ("template", "template_b") if layout.get(key)]
+    return " and ".join(templates) or "no template"
 
 
 def _leaked_rows(own: Prepared, other: Prepared, task: str) -> int:

@@ -142,7 +142,16 @@ def task_spec(name: str, config: TaskConfig, sample_ids: tuple[str, ...] = ()) -
 def _layouts(name: str, config: TaskConfig, sample_ids: tuple[str, ...]) -> tuple[Layout, Layout, bool]:
     """The layout, the layout of ``extra_train``, and whether rows are pairs."""
     columns = config.columns
-    table = Table(id=columns.id, text=columns.text, text_b=columns.text_b, label=columns.label, sample_ids=sample_ids)
+    table = Table(
+        id=columns.id,
+        text=columns.text,
+        text_b=columns.text_b,
+        label=columns.label,
+        template=config.template,
+        template_b=config.template_b,
+        sample_ids=sample_ids,
+    )
+    pair = "text_b" in table.names(labelled=False)
     match config.layout:
         case "competition":
             competition = Competition(pair=config.pair, repair=config.cleaning.broken_rows)
@@ -151,10 +160,10 @@ def _layouts(name: str, config: TaskConfig, sample_ids: tuple[str, ...]) -> tupl
             glue = Glue(config.glue or GLUE_NAMES[name.lower()], repair=config.cleaning.broken_rows)
             return glue, glue, glue.pair
         case "table":
-            return table, table, columns.text_b is not None
+            return table, table, pair
         case "hub":
             assert config.dataset is not None
-            return Hub(config.dataset, config.subset, table), table, columns.text_b is not None
+            return Hub(config.dataset, config.subset, table), table, pair
 
 
 def numbering_note(layout: Layout, source: str) -> str | None:

@@ -28,7 +28,7 @@ from tutti.modeling.heads import HeadOptions
 from tutti.modeling.layers import reinitialise
 from tutti.modeling.mixout import add_mixout
 from tutti.modeling.model import MultiTaskModel, load_encoder, model_type_of
-from tutti.records import CheckpointRecord
+from tutti.records import CheckpointRecord, TextLimit
 from tutti.tasks.predictions import Predictions
 from tutti.tasks.task import Task
 from tutti.training.arguments import machine_faults, training_arguments
@@ -93,7 +93,7 @@ def fine_tune(
         number=number,
         tokenizer=load_tokenizer(backbone),
         model_type=model_type_of(backbone),
-        max_length=split_training(stages[0])[0].max_length,
+        limit=split_training(stages[0])[0].limit,
         on_epoch=on_epoch,
         stage_count=len(stages),
     )
@@ -148,7 +148,7 @@ class _Run:
     number: int
     tokenizer: PreTrainedTokenizerBase
     model_type: str
-    max_length: int
+    limit: TextLimit
     on_epoch: Callable[[EpochReport], None]
     stage_count: int
     best_score: float = -math.inf
@@ -323,7 +323,7 @@ class _Run:
                     epoch=epoch,
                     score=score,
                     task_scores=task_scores,
-                    max_length=self.max_length,
+                    limit=self.limit,
                 )
             )
         return score, task_scores

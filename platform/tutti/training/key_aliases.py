@@ -32,6 +32,8 @@ ALIASES = _by_name(
         "label_smoothing_factor": "label_smoothing smoothing",
         "focal_gamma": "focal gamma focal_loss",
         "max_length": "max_len max_seq_length max_seq_len sequence_length seq_length maxlen source_max_len",
+        "long_texts": "truncation truncation_strategy truncation_side long_text sliding_window",
+        "stride": "doc_stride window_stride window_overlap",
         "group_by_length": "length_grouping bucket_by_length",
         "max_tokens_per_batch": "max_tokens token_budget",
         "head_dropout": "dropout classifier_dropout hidden_dropout",

@@ -33,17 +33,18 @@ def predict(
     all ranks compute the same number of batches.
 
     Args:
+        batch_size: most rows of a batch, or most windows if rows have several.
         max_tokens: most tokens of a batch, padding included; replaces ``batch_size`` if given.
     """
     outputs_of, kind = model.tasks[task].outputs, model.head(task).kind
     multiple = 8 if device.type == "cuda" else 1
     tokens = TokenRows(part, multiple=multiple, positions=model.positions)
-    row_lengths = part.batch_lengths(apart=model.head(task).is_bi_encoder)
+    row_lengths = part.batch_lengths(apart=model.head(task).is_bi_encoder, multiple=multiple)
     order = np.argsort(-row_lengths.astype(np.int64), kind="stable")
     training = model.training
     model.eval()
     lengths = -(-row_lengths // multiple) * multiple
-    batches = _batches(order, lengths, batch_size, max_tokens)
+    batches = _batches(order, lengths, batch_size, max_tokens, windows=part.windows)
     own_rows, own_outputs = [], []  # concatenated after the loop, so that batches are queued on a GPU without waiting
     for start in range(0, len(batches), world):
         rows = batches[start + rank] if start + rank < len(batches) else order[:0]
@@ -74,12 +75,17 @@ def _copy_to(device: torch.device, values: torch.Tensor) -> torch.Tensor:
     return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values.to(device)
 
 
-def _batches(order: np.ndarray, lengths: np.ndarray, rows: int, max_tokens: int | None) -> list[np.ndarray]:
+def _batches(
+    order: np.ndarray, lengths: np.ndarray, rows: int, max_tokens: int | None, *, windows: np.ndarray | None
+) -> list[np.ndarray]:
     """Cuts ``order``, row indices sorted from longest to shortest, into batches."""
     batches: list[np.ndarray] = []
     start = 0
     while start < len(order):
-        count = rows if max_tokens is None else _max_rows(lengths[order[start]], max_tokens)
+        if max_tokens is not None:
+            count = _max_rows(lengths[order[start]], max_tokens)
+        else:  # longest rows come first, so the first one has the most windows
+            count = rows if windows is None else max(rows // int(windows[order[start]]), 1)
         batches.append(order[start : start + count])
         start += count
     return batches

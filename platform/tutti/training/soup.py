@@ -16,11 +16,12 @@ from tutti.ensembling.nested import Fold, on_label_scale
 from tutti.errors import Fault, TrialError
 from tutti.modeling.average import shape_of, write_mean, write_scores
 from tutti.modeling.checkpoint import load_checkpoint, read_metadata
+from tutti.records import TextLimit
 from tutti.tasks.scorer import Scorer
 from tutti.training.precision import autocast, fastest
 from tutti.training.predict import predict
 
-Parts = Callable[[int], Mapping[str, EncodedPart]]
+Parts = Callable[[TextLimit], Mapping[str, EncodedPart]]
 """Maps a maximum length in tokens to each task's validation rows."""
 
 
@@ -121,7 +122,7 @@ class _SoupEvaluator:
         self._decisions: dict[frozenset[str], dict[str, np.ndarray]] = {}
         self.labels: dict[str, np.ndarray] = {}
         for task in self._tasks:
-            labels = parts(metadata.max_length)[task.name].labels
+            labels = parts(metadata.limit)[task.name].labels
             assert labels is not None
             self.labels[task.name] = labels
 
@@ -158,7 +159,7 @@ class _SoupEvaluator:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         model, metadata = load_checkpoint(self._trial_folder, device=device)
         model.to(device)
-        parts = self._parts(metadata.max_length)
+        parts = self._parts(metadata.limit)
         decisions = {}
         precision = fastest(device, model_type=model.config.model_type, training=self._training)
         for task in metadata.tasks:

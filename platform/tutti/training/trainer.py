@@ -67,12 +67,12 @@ class MultiTaskTrainer(OneDeviceTrainer):
         self.options, self._stage, self.evals_per_epoch = options, stage, options.evals_per_epoch
         self._tasks = {task.name: task for task in tasks}
         parts = {task.name: _weighted(model.head(task.name).kind, parts[task.name], options) for task in tasks}
+        self._multiple = multiple = WIDTHS.get(args.device.type, 1)
         self._batch_rows = {
-            name: BatchRows(part.batch_lengths(apart=model.head(name).is_bi_encoder), part.weights)
+            name: BatchRows(part.batch_lengths(apart=model.head(name).is_bi_encoder, multiple=multiple), part.weights)
             for name, part in parts.items()
         }
-        self._multiple = WIDTHS.get(args.device.type, 1)
-        rows = TaskRows(parts, multiple=self._multiple, positions=model.positions)
+        rows = TaskRows(parts, multiple=multiple, positions=model.positions)
         attention = options.attn_implementation
         super().__init__(model=model, args=args, attention=attention, train_dataset=rows, callbacks=[_Hooks(self)])
         self.remove_callback(ProgressCallback)

@@ -46,7 +46,7 @@ class Hub:
     def fingerprint(self, source: str) -> str:
         # Not the library's fingerprint, which for a folder depends on its path and date.
         data = self._load(source)
-        names = [name for name in self.columns.names(labelled=True).values() if name in data.column_names]
+        names = [name for name in self._wanted(labelled=True) if name in data.column_names]
         digest = hashlib.sha256(json.dumps(self._class_order(data)).encode())  # rows hold indices of classes
         for row in data.select_columns(names):
             digest.update(json.dumps(row, default=str).encode())
@@ -54,14 +54,19 @@ class Hub:
 
     def read(self, source: str, *, labelled: bool, numbers: bool = False) -> DataFrame:
         data = self._load(source)
-        names = self.columns.names(labelled=labelled)
-        raise_any([*self._date_faults(source, data, names.values())], origin=self.origin(source))
+        names, wanted = self.columns.names(labelled=labelled), self._wanted(labelled=labelled)
+        raise_any([*self._date_faults(source, data, wanted)], origin=self.origin(source))
         # pandas reads single columns, and has names of its own for those without one, such as "Unnamed: 0".
         columns: dict[str, list[Any]] = {name: [] for name in [*self._checked_header(source), *data.column_names]}
-        columns |= {name: _values(data, name) for name in names.values() if name in data.column_names}
+        columns |= {name: _values(data, name) for name in wanted if name in data.column_names}
         names = without_id(names, columns) if labelled else names
-        places = list(range(1, 1 + len(data)))
-        return frame_of(columns, names, origin=self.origin(source), places=places, place="row", numbers=numbers)
+        origin, places, templates = self.origin(source), list(range(1, 1 + len(data))), self.columns.templates()
+        return frame_of(columns, names, templates, origin=origin, places=places, place="row", numbers=numbers)
+
+    def _wanted(self, *, labelled: bool) -> list[str]:
+        """All columns that may be read, in an order of their own."""
+        names = self.columns.names(labelled=labelled)
+        return list(dict.fromkeys([*names.values(), *sorted(self.columns.wanted(names))]))
 
     def _date_faults(self, source: str, data: Dataset, names: Collection[str]) -> Iterator[Fault]:
         """Faults of JSON's columns in which the library took texts such as 2020-01-01 for dates, as it always does."""
@@ -97,7 +102,7 @@ class Hub:
         """
         import datasets
 
-        names = tuple(self.columns.names(labelled=True).values())
+        names = tuple(self._wanted(labelled=True))
         # Only these columns: an empty cell in a later file would not fit the type of a number's column.
         verbatim = {"keep_default_na": False, "converters": dict.fromkeys(names, str), "usecols": names.__contains__}
         try:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pandas import DataFrame
 
+from tutti.config.template import column_name, columns_of, filled
 from tutti.errors import Fault, TaskFileError, first_line, nearest
 from tutti.files import whole_file, write_whole
 from tutti.tasks.layouts import packed, workbook
@@ -47,6 +48,9 @@ class Table(FileSource):
         text: name of the text column.
         text_b: name of the second text's column; None for single texts.
         label: name of the label column.
+        template: the text, composed of columns as in ``{title} [SEP] {body}``, in place of ``text``. A file that has a
+            column by the name of the template itself, as ``write`` makes it, has the texts already.
+        template_b: the second text, in place of ``text_b``.
         absent: name of a column that the first row lacks. ``blocks`` refuses rows of JSON Lines that have it, whose
             values would be lost; None to pass over such columns.
         sample_ids: names that sample submissions give to the ids. A column of rows to predict that is called so goes
@@ -57,21 +61,26 @@ class Table(FileSource):
     text: str = "text"
     text_b: str | None = None
     label: str = "label"
+    template: str | None = None
+    template_b: str | None = None
     absent: str | None = None
     sample_ids: tuple[str, ...] = ()
 
     def read(self, source: str, *, labelled: bool, numbers: bool = False) -> DataFrame:
         layout = self if labelled else self.with_ids(source)
         names = layout.names(labelled=labelled)
-        columns, places, place = next(_blocks(source, None, wanted={*names.values(), *filter(None, [layout.absent])}))
+        wanted = {*self.wanted(names), *filter(None, [layout.absent])}
+        columns, places, place = next(_blocks(source, None, wanted=wanted))
         names = without_id(names, columns) if labelled else names
-        return frame_of(columns, names, origin=source, places=places, place=place, numbers=numbers)
+        templates = self.templates()
+        return frame_of(columns, names, templates, origin=source, places=places, place=place, numbers=numbers)
 
     def blocks(self, source: str, *, rows: int) -> Iterator[DataFrame]:
         first, names = 0, self.names(labelled=False)
-        wanted = {*names.values(), *filter(None, [self.absent])}
+        wanted = {*self.wanted(names), *filter(None, [self.absent])}
+        options: dict[str, Any] = {"origin": source, "unique": False}
         for columns, places, place in _blocks(source, rows, wanted=wanted):
-            yield frame_of(columns, names, origin=source, places=places, place=place, first_row=first, unique=False)
+            yield frame_of(columns, names, self.templates(), places=places, place=place, first_row=first, **options)
             first += len(places)
 
     def with_ids(self, source: str) -> Table:
@@ -85,14 +94,13 @@ class Table(FileSource):
         found = self.id_columns(source)
         if len(found) == 1:
             return replace(self, id=found[0])
-        return self if "id" in (self.text, self.text_b) else replace(self, absent="id")
+        return self if "id" in self.wanted(self.names(labelled=False)) else replace(self, absent="id")
 
     def id_columns(self, source: str) -> list[str]:
         """The columns that may be the ids of rows to predict, as in ``tutti.tasks.layouts.ids``."""
-        known = {"id", *self.names(labelled=False).values()}
-        names = [
-            name for name in column_names(source, wanted=known) if name not in (self.text, self.text_b, self.label)
-        ]
+        known = {"id", *self.wanted(self.names(labelled=False))}
+        used = {*self.wanted(self.names(labelled=False)), self.label}
+        names = [name for name in column_names(source, wanted=known) if name not in used]
 
         def cells(name: str) -> Iterator[tuple[Sequence[Any], int]]:
             for columns, places, _ in _blocks(source, _ROWS, wanted={name, *known}):
@@ -103,7 +111,7 @@ class Table(FileSource):
     def notices(self, source: str) -> tuple[str, ...]:
         match _format(source):
             case ".csv" | ".tsv" as suffix:
-                wanted = {"id", *self.names(labelled=True).values()}
+                wanted = {"id", *self.wanted(self.names(labelled=True))}
                 notice = separator_notice(source, suffix=suffix, wanted=wanted)
             case workbook.SUFFIX:
                 notice = workbook.sheet_notice(source)
@@ -114,7 +122,17 @@ class Table(FileSource):
     def names(self, *, labelled: bool) -> dict[str, str]:
         """Maps our column names to those of the table; columns that are not used are left out."""
         theirs = {"id": self.id, "text": self.text, "text_b": self.text_b, "label": self.label if labelled else None}
+        theirs |= {ours: column_name(template) for ours, template in self.templates().items()}
         return {ours: name for ours, name in theirs.items() if name is not None}
+
+    def templates(self) -> dict[str, str]:
+        """Maps our text columns to the templates by which they are composed."""
+        templates = {"text": self.template, "text_b": self.template_b}
+        return {ours: template for ours, template in templates.items() if template is not None}
+
+    def wanted(self, names: Mapping[str, str]) -> set[str]:
+        """All columns of a table that may be read: those named, and those of which templates compose texts."""
+        return {*names.values(), *(name for template in self.templates().values() for name in columns_of(template))}
 
     def write(self, rows: DataFrame, path: Path) -> None:
         names = self.names(labelled=True)
@@ -155,6 +173,7 @@ def without_id(names: Mapping[str, str], table: Collection[str]) -> dict[str, st
 def frame_of(
     table: Mapping[str, Sequence[Any]],
     names: Mapping[str, str],
+    templates: Mapping[str, str],
     *,
     origin: str,
     places: Sequence[int],
@@ -166,35 +185,38 @@ def frame_of(
     """The columns listed in ``names``, under our names and as str, checked by ``checked_frame``.
 
     Args:
+        templates: of our columns that are composed where the table lacks them.
         first_row: index of the first row, used as its id where there is no id column.
 
     Raises:
         TaskFileError: naming each missing column with the most similar one, or each faulty row.
     """
+    composed = {column: template for column, template in templates.items() if names[column] not in table}
+    sources = {column: columns_of(composed[column]) if column in composed else [names[column]] for column in names}
+    used = {name for of_column in sources.values() for name in of_column}
     faults = [
         Fault(
             origin,
-            f"have the column {name!r} (columns.{column})",
+            f"have the column {name!r} ({_key_of(column) if column in composed else f'columns.{column}'})",
             f"the columns {', '.join(table) or 'none'}",
             nearest(
                 name,
-                [other for other in table if other not in names.values()],
-                otherwise="rename the column" + (", or set `columns:` (layouts table and hub)" if unique else ""),
+                [other for other in table if other not in used],
+                otherwise="rename the column" + (f", or {_remedy(column in composed)}" if unique else ""),
             ),
         )
-        for column, name in names.items()
+        for column, of_column in sources.items()
+        for name in of_column
         if name not in table
     ]
     raise_any(faults, origin=origin)
-    columns: dict[str, list[str]] = (
-        {} if "id" in names else {"id": [str(first_row + row) for row in range(len(places))]}
-    )
-    for column, name in names.items():
-        columns[column] = []
+    cells: dict[str, list[str]] = {}
+    for name in dict.fromkeys(name for of_column in sources.values() for name in of_column):
+        cells[name] = []
         for number, value in zip(places, table[name], strict=True):
-            text = id_text(value) if column == "id" else cell_text(value)
-            columns[column].append(text)
-            if column == "id" and isinstance(value, float) and abs(value) >= WHOLE_FLOATS:
+            text = id_text(value) if name == names.get("id") else cell_text(value)
+            cells[name].append(text)
+            if name == names.get("id") and isinstance(value, float) and abs(value) >= WHOLE_FLOATS:
                 got, remedy = f"the rounded number {value!r}", "write the ids as whole numbers or as texts"
                 faults.append(Fault(f"{origin}, {place} {number}", f"have all digits of its {name!r}", got, remedy))
             elif isinstance(value, (list, dict, bytes)):
@@ -203,16 +225,30 @@ def frame_of(
                     f"a {type(value).__name__}",
                     "name a column of texts",
                 )
-                if column == "label" and isinstance(value, list):
+                if name == names.get("label") and isinstance(value, list):
                     rule = f"have one label in {name!r}, since several labels per row are not a single class"
                     remedy = "write one label per row, or make a task of each label, with the classes yes and no"
                 faults.append(Fault(f"{origin}, {place} {number}", rule, got, remedy))
             elif not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
                 got, remedy = "half of a surrogate pair", "write the character whole"
                 faults.append(Fault(f"{origin}, {place} {number}", f"have valid Unicode in {name!r}", got, remedy))
+    columns: dict[str, list[str]] = (
+        {} if "id" in names else {"id": [str(first_row + row) for row in range(len(places))]}
+    )
+    for column, name in names.items():
+        columns[column] = filled(composed[column], cells) if column in composed else cells[name]
     return checked_frame(
         columns, origin=origin, places=places, place=place, faults=faults, numbers=numbers, unique=unique
     )
+
+
+def _key_of(column: str) -> str:
+    """The key of a task that says how one of our text columns is composed."""
+    return column.replace("text", "template")
+
+
+def _remedy(is_composed: bool) -> str:
+    return "correct the template" if is_composed else "set `columns:` (layouts table and hub)"
 
 
 def _format(source: str) -> str:

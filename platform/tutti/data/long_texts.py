@@ -1,0 +1,74 @@
+"""What becomes of rows that have more tokens than a model reads at once: they are cut, or read in windows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tutti.records import TextLimit
+
+WINDOWS = "windows"  # a column: the number of tokens of each window of a row
+
+
+def fitted(encoding: Mapping[str, Any], names: Sequence[str], limit: TextLimit) -> dict[str, list[Any]]:
+    """The columns ``names`` of encoded rows, and ``WINDOWS``, after long rows became what the limit says.
+
+    Args:
+        encoding: of a tokenizer that cut no row, with special_tokens_mask.
+        limit: with ``head_tail`` or ``windows``.
+    """
+    columns = {name: list(encoding[name]) for name in names if name in encoding}
+    windows = [[len(tokens)] for tokens in encoding["input_ids"]]
+    for row, special in enumerate(encoding["special_tokens_mask"]):
+        if len(special) > limit.max_length:
+            inputs = inputs_of(np.array(special, dtype=bool), limit)
+            places, windows[row] = np.concatenate(inputs), list(map(len, inputs))
+            for values in columns.values():
+                values[row] = np.array(values[row], dtype=np.int32)[places]
+    return {**columns, WINDOWS: windows}
+
+
+def inputs_of(special: np.ndarray, limit: TextLimit) -> list[np.ndarray]:
+    """The places of the tokens of each input that a row too long becomes, in order: one input, or several windows.
+
+    Args:
+        special: ``(tokens,)`` bool, the tokens that the tokenizer has added around the row's texts.
+        limit: with ``head_tail`` or ``windows``.
+    """
+    added, own = np.flatnonzero(special), np.flatnonzero(~special)
+    texts = np.split(own, np.flatnonzero(np.diff(own) > 1) + 1)  # of a pair two, unless one is empty
+    room = limit.max_length - len(added)
+    if limit.long_texts == "windows":
+        return [np.sort(np.concatenate([added, *parts])) for parts in _windows(texts, room, limit.stride)]
+    kept = [_ends(text, count) for text, count in zip(texts, _shares(texts, room), strict=True)]
+    return [np.sort(np.concatenate([added, *kept]))]
+
+
+def _shares(texts: list[np.ndarray], room: int) -> list[int]:
+    """Tokens that each text keeps: the longer one gives way until both are of a length, as in truncation."""
+    if len(texts) == 1:
+        return [room]
+    first = min(len(texts[0]), max(room - len(texts[1]), room // 2))
+    return [first, room - first]
+
+
+def _ends(text: np.ndarray, count: int) -> np.ndarray:
+    tail = count // 2 if count < len(text) else 0
+    return np.concatenate([text[: count - tail], text[len(text) - tail :]])
+
+
+def _windows(texts: list[np.ndarray], room: int, stride: int) -> list[list[np.ndarray]]:
+    """The tokens of each text in each window, as many in all as there is room.
+
+    The windows are spread evenly over the longer text. The shorter one is in each of them, cut to half of the room.
+    """
+    *shorter, longer = sorted(texts, key=len)
+    others = [text[: room // 2] for text in shorter]
+    width = room - sum(map(len, others))
+    hidden = len(longer) - width
+    count = 1 + math.ceil(hidden / (width - min(stride, width // 2)))
+    starts = np.rint(np.linspace(0, hidden, count)).astype(int)
+    return [[*others, longer[start : start + width]] for start in starts]
